@@ -1,0 +1,81 @@
+# Options and the functions that every folder uses.
+set(GPUSOCK_WITH_CUDA auto CACHE STRING "Build programs for CUDA GPUs: auto (if nvcc is found), on, off")
+set_property(CACHE GPUSOCK_WITH_CUDA PROPERTY STRINGS auto on off)
+set(GPUSOCK_SANITIZE "" CACHE STRING "Sanitizers for everything built, as in -fsanitize= (address,undefined or thread)")
+set(GPUSOCK_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+# CUDA: an option asked for and not to be had is an error; 'auto' takes what there is and says so.
+set(GPUSOCK_CUDA OFF)
+if(NOT GPUSOCK_WITH_CUDA STREQUAL "off")
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES "${GPUSOCK_CUDA_ARCHITECTURES}")
+    set(CMAKE_CUDA_STANDARD 20)
+    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+    enable_language(CUDA)
+    find_package(CUDAToolkit 12.4 REQUIRED)
+    set(GPUSOCK_CUDA ON)
+  elseif(GPUSOCK_WITH_CUDA STREQUAL "on")
+    message(FATAL_ERROR "GPUSOCK_WITH_CUDA=on, but no nvcc was found. Install the CUDA Toolkit 12.4 or newer, set CUDACXX to its nvcc, "
+                        "or configure with GPUSOCK_WITH_CUDA=off to build for the CPU device.")
+  endif()
+endif()
+
+# libcu++ (cuda::atomic_ref): from the CUDA Toolkit, else from Debian's libcu++-dev.
+find_package(Threads REQUIRED)
+if(GPUSOCK_CUDA)
+  set(GPUSOCK_LIBCUDACXX_INCLUDE "" CACHE INTERNAL "")
+else()
+  find_path(GPUSOCK_LIBCUDACXX_INCLUDE cuda/atomic PATHS /usr/include /usr/local/cuda/include/cccl /usr/local/cuda/include
+            DOC "Folder that holds cuda/atomic" REQUIRED)
+endif()
+
+set(gpusock_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-unknown-pragmas)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${gpusock_warnings}>")
+if(GPUSOCK_SANITIZE)
+  add_compile_options(-fsanitize=${GPUSOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${GPUSOCK_SANITIZE})
+  if(GPUSOCK_SANITIZE MATCHES "thread")
+    # ThreadSanitizer does not model stand-alone fences; ours order no data of their own (see ringbuf/README.md).
+    add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  endif()
+endif()
+
+# gpusock_add_program(NAME SOURCES... [LIBRARIES ...]): a program whose kernels are compiled for this build's device.
+# .cu sources are C++ for the CPU device and CUDA for GPUs.
+function(gpusock_add_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  gpusock_device_sources(${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE gpusock::gpusock ${arg_LIBRARIES})
+endfunction()
+
+function(gpusock_device_sources)
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "\\.cu$" AND NOT GPUSOCK_CUDA)
+      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX)
+    endif()
+  endforeach()
+endfunction()
+
+function(gpusock_print_summary)
+  if(GPUSOCK_CUDA)
+    message(STATUS "gpusock: programs are built for CUDA GPUs (${CMAKE_CUDA_COMPILER_VERSION}; ${CMAKE_CUDA_ARCHITECTURES})")
+  elseif(GPUSOCK_WITH_CUDA STREQUAL "auto")
+    message(STATUS "gpusock: programs are built for the CPU device (no nvcc found)")
+  else()
+    message(STATUS "gpusock: programs are built for the CPU device (GPUSOCK_WITH_CUDA=${GPUSOCK_WITH_CUDA})")
+  endif()
+endfunction()

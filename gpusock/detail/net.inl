@@ -1,0 +1,148 @@
+// The collective socket calls: a leader decides, all threads copy, the leader publishes.
+#pragma once
+
+namespace gpusock {
+namespace detail {
+
+/// Runs `call` on the group's leader and gives its result to all.
+template <class Group, class Call>
+GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
+  std::int64_t result = 0;
+  if (group.thread_rank() == 0) result = call();
+  return broadcast(group, result);
+}
+
+template <class Group>
+GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const void* from) {
+  copy(group, to.first.data, from, to.first.bytes);
+  if (to.second.bytes != 0) copy(group, to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
+}
+
+template <class Group>
+GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans& from) {
+  copy(group, to, from.first.data, from.first.bytes);
+  if (from.second.bytes != 0) copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
+}
+
+/// How much one turn of a send may fill: an eighth of the ring keeps producer and consumer busy at the same time.
+GPUSOCK_FN inline std::uint64_t turn_bytes(const ringbuf::RingMemory& memory) { return memory.capacity / 8; }
+
+GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
+  return (flags & kDontWait) != 0 ? Deadline::now() : deadline;
+}
+
+}  // namespace detail
+
+template <class Group>
+GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlog, Deadline deadline) const {
+  return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
+    if (backlog < 1 || backlog > 1024 || at.family == 0) return -EINVAL;
+    return detail::open(side(), {at, table::OpenKind::listen, backlog}, table::Phase::listening, deadline);
+  }));
+}
+
+template <class Group>
+GPUSOCK_FN Socket Net::accept(const Group& group, Socket listener, Deadline deadline) const {
+  return static_cast<Socket>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline); }));
+}
+
+template <class Group>
+GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline deadline) const {
+  return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
+    if (to.family == 0 || to.port == 0) return -EINVAL;
+    return detail::open(side(), {to, table::OpenKind::connect, 0}, table::Phase::connected, deadline);
+  }));
+}
+
+template <class Group>
+GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags,
+                                  Deadline deadline) const {
+  const detail::Side& at = side();
+  table::Slot* slot = detail::find(at, socket);
+  if (slot == nullptr) return -EBADF;
+  const Deadline until = detail::with_flags(deadline, flags);
+  std::uint64_t done = 0;
+  while (done < bytes || bytes == 0) {
+    detail::Grant grant;
+    if (group.thread_rank() == 0) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
+    grant = detail::broadcast(group, grant);
+    if (grant.bytes < 0) return done == 0 || (flags & kWaitAll) != 0 ? grant.bytes : static_cast<std::int64_t>(done);
+    if (bytes == 0) return 0;
+    detail::copy_in(group, slot->tx.memory().spans(grant.position, grant.bytes), static_cast<const std::byte*>(data) + done);
+    group.sync();
+    done += grant.bytes;
+    if (group.thread_rank() == 0) {
+      slot->tx.commit(grant.bytes);
+      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::announce(at);
+    }
+  }
+  return static_cast<std::int64_t>(done);
+}
+
+template <class Group>
+GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
+                                  Deadline deadline) const {
+  const detail::Side& at = side();
+  table::Slot* slot = detail::find(at, socket);
+  if (slot == nullptr) return -EBADF;
+  const Deadline until = detail::with_flags(deadline, flags);
+  const bool all = (flags & kWaitAll) != 0;
+  std::uint64_t done = 0;
+  do {
+    const std::uint64_t left = bytes - done;
+    detail::Grant grant;
+    if (group.thread_rank() == 0) {
+      const std::uint64_t half = slot->rx.memory().capacity / 2;
+      const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : (left < half ? left : half);
+      grant = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
+    }
+    grant = detail::broadcast(group, grant);
+    if (grant.bytes < 0) return grant.bytes;
+    if (grant.bytes == 0) break;
+    detail::copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(grant.position, grant.bytes));
+    group.sync();
+    done += grant.bytes;
+    if (group.thread_rank() == 0) {
+      slot->rx.release(grant.bytes);
+      if (slot->link_needs_proxy != 0) detail::announce_credit(at);
+    }
+  } while (all && done < bytes);
+  return static_cast<std::int64_t>(done);
+}
+
+template <class Group>
+GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
+    table::Slot* slot = detail::find(side(), socket);
+    if (slot == nullptr) return -EBADF;
+    if (detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
+    const auto bits = static_cast<std::uint64_t>(how);
+    if (bits == 0 || bits > 3) return -EINVAL;
+    detail::DeviceRef(slot->shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
+    detail::post_request(side(), socket, *slot, bits * table::kRequestShutdownRead);
+    return 0;
+  }));
+}
+
+template <class Group>
+GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
+  group.sync();  // nobody of the group is still in an earlier call
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one(side(), socket); }));
+}
+
+GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
+  if (detail::find(side(), socket) == nullptr) return -EBADF;
+  detail::load_status(side(), table::slot_of(socket));  // T4: orders the setup
+  local = side().table.setups[table::slot_of(socket)].local;
+  return 0;
+}
+
+GPUSOCK_FN inline int Net::getpeername(Socket socket, Endpoint& peer) const {
+  if (detail::find(side(), socket) == nullptr) return -EBADF;
+  if (detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
+  peer = side().table.setups[table::slot_of(socket)].peer;
+  return 0;
+}
+
+}  // namespace gpusock

@@ -1,0 +1,86 @@
+#pragma once
+/// @file What a socket call works on: one side's slots, the shared table, and on a CPU the way to the proxy.
+
+#include "gpusock/types.hpp"
+#include "host_proxy/socket_table.hpp"
+
+namespace gpusock::detail {
+
+/// How code on a CPU meets the proxy; kernels on a GPU have no such thing (the proxy polls).
+struct Hooks {
+  void* self;
+  /// Bytes were committed or something was requested: the proxy should see it soon.
+  void (*announce)(void* self);
+  /// Ring space was given back: of interest only to a proxy that waits for it.
+  void (*announce_credit)(void* self);
+  /// One turn of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
+  void (*relax)(void* self, std::uint64_t waited_ns, bool proxy_matters);
+};
+
+/// One side (the kernels of a context, or its host threads) of the socket table.
+struct Side {
+  table::TableView table;
+  table::Slot* slots = nullptr;
+  ringbuf::HandleConsumer<> free_sockets;
+  const Hooks* hooks = nullptr;
+};
+
+using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+using DeviceRef = ringbuf::DeviceAtomics::Ref<std::uint64_t>;
+
+GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
+  return table::Status::unpack(SystemRef(side.table.sectors[slot].status).load(ringbuf::kAcquire));  // T4, pairs with T3
+}
+
+GPUSOCK_FN inline void announce(const Side& side) {
+#if !GPUSOCK_ON_GPU
+  side.hooks->announce(side.hooks->self);
+#else
+  (void)side;
+#endif
+}
+
+GPUSOCK_FN inline void announce_credit(const Side& side) {
+#if !GPUSOCK_ON_GPU
+  side.hooks->announce_credit(side.hooks->self);
+#else
+  (void)side;
+#endif
+}
+
+/// A wait with its three ways out besides success: the deadline, the context's end, and what the caller checks itself.
+class Wait {
+ public:
+  GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)
+      : side_(side), deadline_(deadline), proxy_matters_(proxy_matters) {}
+
+  /// One turn: 0 to look again, or why to stop: -ECANCELED, -ETIMEDOUT, -EAGAIN.
+  GPUSOCK_FN int turn() {
+    if (SystemRef(*const_cast<std::uint64_t*>(side_.table.abort)).load(ringbuf::kAcquire) != 0) return -ECANCELED;  // T6
+    const std::uint64_t now_ns = clock_ns();
+    if (turns_++ == 0) {
+      started_ns_ = now_ns;
+    } else if (now_ns >= deadline_.at_ns()) {  // at least one turn for the proxy, also where the caller will not wait
+      return deadline_.is_now() ? -EAGAIN : -ETIMEDOUT;
+    }
+    relax(now_ns - started_ns_);
+    return 0;
+  }
+
+ private:
+  GPUSOCK_FN void relax(std::uint64_t waited_ns) {
+#if GPUSOCK_ON_GPU
+    if (waited_ns > 2'000) __nanosleep(waited_ns > 100'000 ? 1'000 : 100);
+#else
+    side_.hooks->relax(side_.hooks->self, deadline_.is_now() ? 0 : waited_ns, proxy_matters_);
+#endif
+  }
+
+  const Side& side_;
+  Deadline deadline_;
+  bool proxy_matters_;
+  std::uint64_t turns_ = 0;
+  std::uint64_t started_ns_ = 0;
+};
+
+}  // namespace gpusock::detail

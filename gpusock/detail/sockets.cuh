@@ -1,0 +1,166 @@
+#pragma once
+/// @file One thread's part of the socket calls: opening, waiting, publishing. Net wraps these for groups.
+
+#include "gpusock/detail/side.cuh"
+
+namespace gpusock::detail {
+
+using table::Phase;
+using table::Slot;
+using table::Status;
+
+/// The open socket of this handle on this side, or nullptr (-EBADF).
+GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
+  if (socket < 0 || table::slot_of(socket) >= side.table.slots) return nullptr;
+  Slot& slot = side.slots[table::slot_of(socket)];
+  const auto generation = DeviceRef(slot.generation).load(ringbuf::kAcquire);
+  return (generation & 1) != 0 && generation == table::generation_of(socket) ? &slot : nullptr;
+}
+
+/// Was the socket closed by another thread meanwhile.
+GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
+  return DeviceRef(slot.generation).load(ringbuf::kRelaxed) != table::generation_of(socket);  // relaxed: only compared
+}
+
+/// Adds request bits and publishes them. Callers on several threads may race: bits are only added, and whoever finds
+/// others' bits behind its own store publishes again, so the last store holds them all.
+GPUSOCK_FN inline void post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t bits) {
+  DeviceRef intent(slot.intent);
+  SystemRef word(side.table.requests[table::slot_of(socket)]);
+  std::uint64_t all = intent.fetch_or(bits, ringbuf::kAcqRel) | bits;
+  for (;;) {
+    word.store(all, ringbuf::kRelease);  // T1, pairs with T2
+    const std::uint64_t latest = intent.load(ringbuf::kAcquire);
+    if (latest == all) break;
+    all = latest;
+  }
+  announce(side);
+}
+
+/// Makes a granted or accepted handle this side's open socket.
+GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
+  const auto index = table::slot_of(socket);
+  const auto generation = table::generation_of(socket);
+  Slot& slot = side.slots[index];
+  slot.intent = table::make_request(generation, 0);
+  slot.shut = 0;
+  slot.link_needs_proxy = 0;
+  SystemRef(side.table.tx_committed[index]).store(0, ringbuf::kRelaxed);  // relaxed: T1 publishes it
+  SystemRef(side.table.rx_consumed[index]).store(0, ringbuf::kRelaxed);   // relaxed: T1 publishes it
+  DeviceRef(slot.generation).store(generation, ringbuf::kRelease);
+  return slot;
+}
+
+/// Reads how a connected socket's rings are reached. The status must have been loaded (T4) before.
+GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
+  const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
+  slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed);
+  slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed);
+  slot.link_needs_proxy = setup.link_needs_proxy;
+}
+
+GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
+  Slot* slot = find(side, socket);
+  if (slot == nullptr) return -EBADF;
+  std::uint64_t generation = table::generation_of(socket);
+  if (!DeviceRef(slot->generation)
+           .compare_exchange_strong(generation, table::next_generation(static_cast<std::uint32_t>(generation)),
+                                    ringbuf::kAcqRel, ringbuf::kRelaxed)) {
+    return -EBADF;  // another thread closed it first
+  }
+  post_request(side, socket, *slot, table::kRequestClose);
+  return 0;
+}
+
+/// Opens a socket and waits until the proxy has done so.
+GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
+  Wait wait(side, deadline, true);
+  const Socket socket = side.free_sockets.try_take();
+  if (socket < 0) return -EMFILE;
+  Slot& slot = claim(side, socket);
+  side.table.open_requests[table::slot_of(socket)] = request;
+  post_request(side, socket, slot, table::kRequestOpen);
+  for (;;) {
+    const Status status = load_status(side, table::slot_of(socket));
+    int stop = 0;
+    if (status.generation == table::generation_of(socket)) {
+      if (status.phase == wanted) break;
+      if (status.phase == Phase::failed) stop = -static_cast<int>(status.error);
+    }
+    if (stop == 0) stop = wait.turn();
+    if (stop != 0) {
+      close_one(side, socket);
+      return stop;
+    }
+  }
+  if (wanted == Phase::connected) adopt(side, socket, slot);
+  return socket;
+}
+
+GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
+  Slot* slot = find(side, listener);
+  if (slot == nullptr) return -EBADF;
+  Wait wait(side, deadline, true);
+  for (;;) {
+    const Status status = load_status(side, table::slot_of(listener));
+    if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
+    const ringbuf::HandleConsumer<> queue = side.table.setups[table::slot_of(listener)].accepted;
+    if (const Socket socket = queue.try_take(); socket >= 0) {
+      Slot& accepted = claim(side, socket);
+      load_status(side, table::slot_of(socket));  // T4: the queue's entry was published behind the setup
+      adopt(side, socket, accepted);
+      post_request(side, socket, accepted, table::kRequestOpen);
+      return socket;
+    }
+    if (const int stop = wait.turn(); stop != 0) return stop;
+    if (closed(*slot, listener)) return -EBADF;
+  }
+}
+
+/// How many bytes a group may copy now, and from which position on; or a negated errno in `bytes`.
+struct Grant {
+  std::int64_t bytes = 0;
+  std::uint64_t position = 0;
+};
+
+/// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
+GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
+                                      Deadline deadline) {
+  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  for (;;) {
+    const Status status = load_status(side, table::slot_of(socket));
+    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    if (status.phase != Phase::connected) return {-ENOTCONN};
+    if ((status.flags & table::kStatusPeerDeaf) != 0) return {-EPIPE};
+    if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return {-EPIPE};
+    const std::uint64_t free_bytes = slot.tx.writable(least);
+    if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
+    if (free_bytes >= least) return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
+    if (const int stop = wait.turn(); stop != 0) return {stop};
+    if (closed(slot, socket)) return {-EBADF};
+  }
+}
+
+/// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
+GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
+                                      Deadline deadline) {
+  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  for (;;) {
+    // The status is loaded before the ring's word: what the end or the error was published behind is then seen too.
+    const Status status = load_status(side, table::slot_of(socket));
+    if (status.phase == Phase::idle || status.phase == Phase::opening || status.phase == Phase::listening) return {-ENOTCONN};
+    const std::uint64_t arrived = slot.rx.readable(least);
+    if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
+    const bool ended = (status.flags & table::kStatusEnded) != 0 || status.phase == Phase::failed ||
+                       (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
+    if (arrived >= least || (arrived > 0 && ended)) {
+      return {static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
+    }
+    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    if (ended) return {0};
+    if (const int stop = wait.turn(); stop != 0) return {stop};
+    if (closed(slot, socket)) return {-EBADF};
+  }
+}
+
+}  // namespace gpusock::detail

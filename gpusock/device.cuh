@@ -1,0 +1,88 @@
+#pragma once
+/// @file The socket calls of kernels and host threads.
+///
+/// A Net is to a kernel what the operating system is to a program: its member functions are the socket calls. Every call
+/// is collective over a group (groups.cuh): all its threads call with the same arguments and get the same result. One
+/// group may send and one may receive on a socket at the same time; they may be in different kernels. Whoever passes a
+/// socket from one group to another orders the two (a barrier, a kernel boundary, a flag with release and acquire).
+///
+/// No call hangs: each returns by its deadline, and -ECANCELED at once when the context ends. Errors are negated errno
+/// values; the common ones are
+///   -EBADF       not an open socket of this side (never opened, or closed)
+///   -ECANCELED   the context ends
+///   -ETIMEDOUT   the deadline passed
+///   -EAGAIN      it would have to wait, and kDontWait or Deadline::now() said not to
+///   -ECONNRESET  the peer, or the way to it, is gone without an orderly end
+///   -EPIPE       sending where this side or the peer has ended this direction
+///   -EPROTO      the peer broke the protocol
+
+#include "gpusock/detail/sockets.cuh"
+#include "gpusock/groups.cuh"
+#include "gpusock/types.hpp"
+
+namespace gpusock {
+
+/// The socket calls; passed to kernels by value. From Context::net().
+class Net {
+ public:
+  Net() = default;
+  Net(const detail::Side& device, const detail::Side& host) : device_(device), host_(host) {}
+
+  /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
+  /// accepted, 1 to 1024. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
+  /// docs/semantics.md), -EMFILE (all sockets of the context are open), -EINVAL.
+  template <class Group>
+  GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16, Deadline deadline = Deadline::never()) const;
+
+  /// Waits for a connection to `listener` and returns its socket. Any number of groups may accept on one listener.
+  template <class Group>
+  GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::never()) const;
+
+  /// Opens a socket connected to `to`. Errors: -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak
+  /// gpusock: use link=tcp for plain TCP peers), -EACCES (the secrets differ), -EMFILE.
+  template <class Group>
+  GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::never()) const;
+
+  /// Sends `bytes` bytes, as send(2): waits until all are in the tx ring, and returns how many are; fewer only where the
+  /// deadline, kDontWait or an error came in between. With kWaitAll that is the error instead of the count.
+  template <class Group>
+  GPUSOCK_FN std::int64_t send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags = 0,
+                               Deadline deadline = Deadline::never()) const;
+
+  /// Receives up to `bytes` bytes, as recv(2): waits for at least one; 0 is the end of the stream. Bytes that arrived
+  /// before an error are delivered before it. With kWaitAll it waits for all of them; if that fails nothing is consumed,
+  /// except where `bytes` exceeds the ring.
+  template <class Group>
+  GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
+                               Deadline deadline = Deadline::never()) const;
+
+  /// Ends one direction or both; what was sent before still arrives. 0, -EBADF or -ENOTCONN.
+  template <class Group>
+  GPUSOCK_FN int shutdown(const Group& group, Socket socket, Shutdown how) const;
+
+  /// Closes the socket; the handle is invalid from here on. What was sent still arrives. 0 or -EBADF.
+  template <class Group>
+  GPUSOCK_FN int close(const Group& group, Socket socket) const;
+
+  /// This socket's own address and port, and its link once connected. One thread. 0, -EBADF.
+  GPUSOCK_FN int getsockname(Socket socket, Endpoint& local) const;
+
+  /// The peer's address and port, and the link. One thread. 0, -EBADF or -ENOTCONN.
+  GPUSOCK_FN int getpeername(Socket socket, Endpoint& peer) const;
+
+ private:
+  GPUSOCK_FN const detail::Side& side() const {
+#if GPUSOCK_ON_GPU
+    return device_;
+#else
+    return host_;
+#endif
+  }
+
+  detail::Side device_;
+  detail::Side host_;
+};
+
+}  // namespace gpusock
+
+#include "gpusock/detail/net.inl"

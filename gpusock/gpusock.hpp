@@ -1,0 +1,186 @@
+#pragma once
+/// @file The host's part of the API: contexts, options, launches and memory.
+
+#include "gpusock/device.cuh"
+#include "host_proxy/endpoint.hpp"
+#include "host_proxy/error.hpp"
+
+#if defined(GPUSOCK_DEVICE_CPU)
+#include "cpu_device/cuda.hpp"
+#elif defined(GPUSOCK_DEVICE_CUDA)
+#include <cuda_runtime_api.h>
+#else
+#error "Link to gpusock::gpusock, gpusock::cpu or gpusock::cuda: they define which device the program is built for."
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace gpusock {
+
+/// How a context is set up. Everything has a default; from_env() takes the environment's word over it.
+struct Options {
+  int gpu = 0;                               ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
+  std::string secret;                        ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
+  std::uint32_t sockets_max = 1024;          ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
+  std::uint64_t ring_bytes = 1 << 20;        ///< capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB
+  std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
+
+  /// The defaults, overridden by GPUSOCK_GPU and GPUSOCK_SECRET. Throws Error (EINVAL) on a value that cannot be.
+  static Options from_env();
+};
+
+/// An in-order queue of launches; launches on different streams run at the same time.
+class Stream;
+
+/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process.
+/// The destructor ends the context: waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed.
+class Context {
+ public:
+  /// Throws Error: which option is wrong, or what the machine refused and what to do about it.
+  explicit Context(const Options& options = Options::from_env());
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  /// The socket calls, for kernels (by value) and for host threads of this process.
+  Net net() const;
+
+  /// Waits for all launches of this context. Throws Error (EFAULT) when a kernel failed, saying which and where.
+  void synchronize();
+
+  /// Ends all waiting: every call on this context's sockets returns -ECANCELED from now on. May be called from any thread.
+  void cancel() noexcept;
+
+  const Options& options() const;
+
+  /// Counters since the context was made.
+  struct Stats {
+    std::uint64_t host_api_calls = 0;      ///< launches, synchronisations and memory calls made through this context
+    std::uint64_t proxy_steps = 0;         ///< steps of the proxy, on whichever thread
+    std::uint64_t proxy_wakeups = 0;       ///< times the proxy's own thread woke from sleep
+    std::uint64_t connections = 0;         ///< connections ever established
+    std::uint64_t tcp_tx_bytes = 0;        ///< bytes the proxy sent on the tcp link
+    std::uint64_t tcp_rx_bytes = 0;        ///< bytes the proxy received on the tcp link
+    std::uint64_t p2p_tx_bytes = 0;        ///< bytes kernels stored into peers' rings; of closed connections, and of open ones
+    std::uint64_t p2p_rx_bytes = 0;        ///< bytes kernels consumed from rings that peers stored into
+  };
+  Stats stats() const;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+class Stream {
+ public:
+  explicit Stream(Context& context);
+  ~Stream();  ///< waits for its launches
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Waits for this stream's launches. Throws Error (EFAULT) as Context::synchronize does.
+  void synchronize();
+
+  /// Have all launches ended.
+  bool idle() const;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The shape of a launch; as in CUDA's <<<grid, block, shared_bytes, stream>>>.
+struct LaunchShape {
+  dim3 grid = 1;
+  dim3 block = 1;
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory per block, see dynamic_shared()
+  Stream* stream = nullptr;      ///< nullptr: the context's own stream
+};
+
+namespace detail {
+/// Memory of a context. Device memory is reached by kernels, mapped memory by kernels and the host; both zeroed.
+void* allocate_device(Context& context, std::size_t bytes);
+void free_device(Context& context, void* memory) noexcept;
+void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes);
+void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes);
+void* allocate_mapped(Context& context, std::size_t bytes);
+void free_mapped(Context& context, void* memory) noexcept;
+}  // namespace detail
+
+/// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
+template <class T>
+class Mapped {
+ public:
+  Mapped(Context& context, std::size_t count)
+      : context_(&context), data_(static_cast<T*>(detail::allocate_mapped(context, count * sizeof(T)))), count_(count) {}
+  ~Mapped() {
+    if (data_ != nullptr) detail::free_mapped(*context_, data_);
+  }
+  Mapped(Mapped&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) { other.data_ = nullptr; }
+  Mapped& operator=(Mapped&&) = delete;
+
+  T* data() const { return data_; }
+  std::size_t size() const { return count_; }
+  T& operator[](std::size_t index) const { return data_[index]; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + count_; }
+
+ private:
+  Context* context_;
+  T* data_;
+  std::size_t count_;
+};
+
+/// Zeroed device memory, with copies in and out.
+template <class T>
+class DeviceBuffer {
+ public:
+  DeviceBuffer(Context& context, std::size_t count)
+      : context_(&context), data_(static_cast<T*>(detail::allocate_device(context, count * sizeof(T)))), count_(count) {}
+  ~DeviceBuffer() {
+    if (data_ != nullptr) detail::free_device(*context_, data_);
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) {
+    other.data_ = nullptr;
+  }
+  DeviceBuffer& operator=(DeviceBuffer&&) = delete;
+
+  T* data() const { return data_; }  ///< an address for kernels
+  std::size_t size() const { return count_; }
+
+  /// Copies host memory in, from element `offset` on; waits until done. Throws Error (EINVAL) past the end.
+  void copy_in(std::span<const T> from, std::size_t offset = 0) {
+    check(from.size(), offset);
+    detail::copy_to_device(*context_, data_ + offset, from.data(), from.size_bytes());
+  }
+  /// Copies to host memory, from element `offset` on; waits until done. Throws Error (EINVAL) past the end.
+  void copy_out(std::span<T> to, std::size_t offset = 0) const {
+    check(to.size(), offset);
+    detail::copy_from_device(*context_, to.data(), data_ + offset, to.size_bytes());
+  }
+
+ private:
+  void check(std::size_t count, std::size_t offset) const {
+    if (offset > count_ || count > count_ - offset) {
+      throw Error(EINVAL, "DeviceBuffer: copying " + std::to_string(count) + " elements at " + std::to_string(offset) +
+                              " of a buffer of " + std::to_string(count_));
+    }
+  }
+
+  Context* context_;
+  T* data_;
+  std::size_t count_;
+};
+
+}  // namespace gpusock
+
+#include "gpusock/launch.hpp"

@@ -1,0 +1,107 @@
+#pragma once
+/// @file Groups: the threads that make one socket call together.
+///
+/// Any cooperative group of at most one block will do; this_thread(), this_warp() and this_block() are the usual ones.
+/// All threads of a group call with the same arguments and get the same result. Host threads use this_thread().
+
+#include "ringbuf/annotations.hpp"
+
+#if defined(__CUDACC__)
+#include <cooperative_groups.h>
+#elif defined(GPUSOCK_DEVICE_CPU)
+#include "cpu_device/cuda.hpp"
+#endif
+
+#include <cstdint>
+
+namespace gpusock {
+
+/// A group of one: the calling thread.
+struct ThisThread {
+  GPUSOCK_FN unsigned thread_rank() const { return 0; }
+  GPUSOCK_FN unsigned size() const { return 1; }
+  GPUSOCK_FN unsigned num_threads() const { return 1; }
+  GPUSOCK_FN void sync() const {}
+};
+
+GPUSOCK_FN inline ThisThread this_thread() { return {}; }
+
+#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+/// The calling thread's warp: all 32 threads call together.
+__device__ inline auto this_warp() { return cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block()); }
+
+/// The calling thread's block: all its threads call together.
+__device__ inline auto this_block() { return cooperative_groups::this_thread_block(); }
+#endif
+
+namespace detail {
+
+/// The leader's value, in every thread of the group. T is trivially copyable and at most 16 bytes.
+/// Also a barrier of the group: what its threads wrote before is visible to all of them after.
+template <class Group, class T>
+GPUSOCK_FN T broadcast(const Group& group, const T& value) {
+#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+  if constexpr (requires { group.shfl(0ull, 0); }) {
+    static_assert(sizeof(T) % sizeof(unsigned long long) == 0);
+    constexpr int kWords = sizeof(T) / sizeof(unsigned long long);
+    union {
+      T value;
+      unsigned long long words[kWords];
+    } copy{value};
+    group.sync();
+    for (int i = 0; i < kWords; ++i) copy.words[i] = group.shfl(copy.words[i], 0);
+    return copy.value;
+  } else {
+#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
+    __shared__ alignas(16) unsigned char storage[16];
+    static_assert(sizeof(T) <= sizeof storage);
+    T& shared = *reinterpret_cast<T*>(storage);
+    if (group.thread_rank() == 0) shared = value;
+    group.sync();
+    const T result = shared;
+    group.sync();  // everyone has read before the next broadcast writes
+    return result;
+#else
+    return value;
+#endif
+  }
+#else
+  return value;
+#endif
+}
+
+/// A group of one has its value already.
+template <class T>
+GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
+  return value;
+}
+
+/// Copies `bytes` bytes with all threads of the group. No barrier: the caller places it.
+template <class Group>
+GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {
+#if GPUSOCK_ON_GPU
+  auto* out = static_cast<unsigned char*>(to);
+  const auto* in = static_cast<const unsigned char*>(from);
+  const std::uint64_t rank = group.thread_rank(), size = group.num_threads();
+  const auto skew = reinterpret_cast<std::uintptr_t>(out) | reinterpret_cast<std::uintptr_t>(in);
+  std::uint64_t done = 0;
+  if (skew % sizeof(uint4) == 0) {
+    const std::uint64_t words = bytes / sizeof(uint4);
+    for (std::uint64_t i = rank; i < words; i += size) reinterpret_cast<uint4*>(out)[i] = reinterpret_cast<const uint4*>(in)[i];
+    done = words * sizeof(uint4);
+  } else if (skew % sizeof(std::uint32_t) == 0) {
+    const std::uint64_t words = bytes / sizeof(std::uint32_t);
+    for (std::uint64_t i = rank; i < words; i += size) {
+      reinterpret_cast<std::uint32_t*>(out)[i] = reinterpret_cast<const std::uint32_t*>(in)[i];
+    }
+    done = words * sizeof(std::uint32_t);
+  }
+  for (std::uint64_t i = done + rank; i < bytes; i += size) out[i] = in[i];
+#else
+  // On a CPU a block's threads share one processor: one copy by the leader is the fastest there is.
+  if (group.thread_rank() == 0) __builtin_memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace detail
+}  // namespace gpusock

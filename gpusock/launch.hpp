@@ -1,0 +1,73 @@
+#pragma once
+/// @file Launching kernels: the same call for the CPU device and for GPUs.
+
+#include "gpusock/gpusock.hpp"
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#if defined(GPUSOCK_DEVICE_CPU)
+#include "cpu_device/launch.hpp"
+#endif
+
+namespace gpusock {
+
+#if defined(GPUSOCK_DEVICE_CPU)
+namespace detail {
+cpu_device::Stream& native_stream(Context& context, Stream* stream);
+}
+
+/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
+/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have.
+/// A kernel that fails is reported by synchronize().
+template <class... Parameters, class... Arguments>
+void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
+  try {
+    cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes}, kernel,
+                       std::forward<Arguments>(arguments)...);
+  } catch (const std::invalid_argument& error) {
+    throw Error(EINVAL, std::string("launch: ") + error.what());
+  }
+}
+
+/// The block's dynamic shared memory, as many bytes as the launch asked for.
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(cpu_device::dynamic_shared());
+}
+
+#elif defined(GPUSOCK_DEVICE_CUDA)
+namespace detail {
+cudaStream_t native_stream(Context& context, Stream* stream);
+void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments);
+}  // namespace detail
+
+/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
+/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have.
+/// A kernel that fails is reported by synchronize().
+template <class... Parameters, class... Arguments>
+void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
+  std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+  std::apply(
+      [&](auto&... value) {
+        void* addresses[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
+        detail::launch_native(context, shape, reinterpret_cast<const void*>(kernel), addresses);
+      },
+      values);
+}
+
+#if defined(__CUDACC__)
+/// The block's dynamic shared memory, as many bytes as the launch asked for.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char gpusock_dynamic_shared[];
+  return reinterpret_cast<T*>(gpusock_dynamic_shared);
+}
+#endif
+#endif
+
+}  // namespace gpusock

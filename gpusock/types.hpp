@@ -1,0 +1,63 @@
+#pragma once
+/// @file The plain types of the socket calls: handles, flags, deadlines. For kernels and host threads alike.
+
+#include "host_proxy/endpoint.hpp"
+#include "ringbuf/annotations.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+
+namespace gpusock {
+
+/// A socket handle (>= 0), or a negated errno. Valid on the side that opened it: the kernels of a context, or its host
+/// threads (on the CPU device these are one side).
+using Socket = std::int32_t;
+
+/// Flags of send and recv; they combine with |.
+enum Flags : int {
+  kDontWait = 1,  ///< what can be done at once, else -EAGAIN
+  kWaitAll = 2,   ///< all bytes or an error (recv: a shorter count only where the stream ends)
+  kMore = 4,      ///< more follows at once: do not ring the proxy yet
+};
+
+/// Which directions shutdown() ends.
+enum class Shutdown : int { read = 1, write = 2, both = 3 };
+
+/// Nanoseconds of the clock that deadlines are measured by: the GPU's global timer in a kernel on a GPU, CLOCK_MONOTONIC
+/// on the CPU device and on host threads. The two are not comparable.
+GPUSOCK_FN inline std::uint64_t clock_ns() {
+#if GPUSOCK_ON_GPU
+  std::uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+#else
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+#endif
+}
+
+/// A point in time until which a call may wait; make it where it is used (see clock_ns()).
+class Deadline {
+ public:
+  GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}); }
+  /// Do not wait: the call returns -EAGAIN where it would have to.
+  GPUSOCK_FN static constexpr Deadline now() { return Deadline(0); }
+  /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed.
+  GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
+    const std::uint64_t start_ns = clock_ns();
+    return Deadline(duration_ns < ~start_ns ? start_ns + duration_ns : ~std::uint64_t{0});
+  }
+
+  GPUSOCK_FN constexpr std::uint64_t at_ns() const { return at_ns_; }
+  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }
+  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }
+
+ private:
+  GPUSOCK_FN constexpr explicit Deadline(std::uint64_t at_ns) : at_ns_(at_ns) {}
+  std::uint64_t at_ns_;
+};
+
+}  // namespace gpusock

@@ -1,0 +1,121 @@
+#include "host_proxy/endpoint.hpp"
+
+#include "host_proxy/error.hpp"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace gpusock {
+namespace {
+
+constexpr std::string_view kLinkNames[] = {"auto", "p2p", "tcp"};
+
+[[noreturn]] void reject(std::string_view text, const std::string& why) {
+  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why + " (expected host:port[,link=auto|p2p|tcp])");
+}
+
+std::uint16_t parse_port(std::string_view text, std::string_view digits) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() || value > 65535) {
+    reject(text, "'" + std::string(digits) + "' is not a port from 0 to 65535");
+  }
+  return static_cast<std::uint16_t>(value);
+}
+
+/// Splits "host:port" or "[v6]:port".
+std::pair<std::string, std::string_view> split_host(std::string_view text, std::string_view host_port) {
+  if (host_port.starts_with('[')) {
+    const auto close = host_port.find(']');
+    if (close == std::string_view::npos || host_port.substr(close + 1, 1) != ":") reject(text, "'[' needs ']:port'");
+    return {std::string(host_port.substr(1, close - 1)), host_port.substr(close + 2)};
+  }
+  const auto colon = host_port.rfind(':');
+  if (colon == std::string_view::npos) reject(text, "the port is missing");
+  if (host_port.find(':') != colon) reject(text, "an IPv6 address stands in brackets, as in [::1]:7000");
+  return {std::string(host_port.substr(0, colon)), host_port.substr(colon + 1)};
+}
+
+void resolve(std::string_view text, const std::string& host, Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
+    throw Error(ENOENT, "endpoint '" + std::string(text) + "': looking up '" + host + "': " + gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if (entry->ai_family == AF_INET) {
+      endpoint.family = 4;
+      std::memcpy(endpoint.address, &reinterpret_cast<sockaddr_in*>(entry->ai_addr)->sin_addr, 4);
+      return;
+    }
+    if (entry->ai_family == AF_INET6) {
+      const auto* v6 = reinterpret_cast<sockaddr_in6*>(entry->ai_addr);
+      endpoint.family = 6;
+      endpoint.scope_id = v6->sin6_scope_id;
+      std::memcpy(endpoint.address, &v6->sin6_addr, 16);
+      return;
+    }
+  }
+  throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
+}
+
+LinkKind default_link() {
+  const char* name = std::getenv("GPUSOCK_LINK");
+  return name == nullptr || *name == '\0' ? LinkKind::automatic : parse_link(name);
+}
+
+}  // namespace
+
+std::string_view to_string(LinkKind link) { return kLinkNames[static_cast<int>(link)]; }
+
+LinkKind parse_link(std::string_view name) {
+  for (const LinkKind link : {LinkKind::automatic, LinkKind::p2p, LinkKind::tcp}) {
+    if (name == to_string(link)) return link;
+  }
+  throw Error(EINVAL, "unknown link '" + std::string(name) + "': this version has auto, p2p and tcp");
+}
+
+Endpoint Endpoint::parse(std::string_view text) {
+  Endpoint endpoint;
+  const auto comma = text.find(',');
+  if (comma == std::string_view::npos) {
+    endpoint.link = default_link();
+  } else {
+    const auto option = text.substr(comma + 1);
+    if (!option.starts_with("link=")) reject(text, "unknown option '" + std::string(option) + "'");
+    endpoint.link = parse_link(option.substr(5));
+  }
+  const auto [host, port] = split_host(text, text.substr(0, comma));
+  if (host.empty()) reject(text, "the host is missing; 0.0.0.0 and [::] mean every address");
+  endpoint.port = parse_port(text, port);
+  resolve(text, host, endpoint);
+  return endpoint;
+}
+
+std::string Endpoint::to_string() const {
+  char buffer[INET6_ADDRSTRLEN] = "";
+  if (family == 0) return "none";
+  inet_ntop(family == 4 ? AF_INET : AF_INET6, address, buffer, sizeof buffer);
+  std::string host = buffer;
+  if (family == 6) {
+    if (scope_id != 0) host += "%" + std::to_string(scope_id);
+    host = "[" + host + "]";
+  }
+  return host + ":" + std::to_string(port);
+}
+
+bool Endpoint::is_loopback() const {
+  if (family == 4) return address[0] == 127;
+  static constexpr std::uint8_t kLoopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  return family == 6 && std::memcmp(address, kLoopback, 16) == 0;
+}
+
+}  // namespace gpusock

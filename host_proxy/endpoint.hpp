@@ -1,0 +1,43 @@
+#pragma once
+/// @file Where a socket listens or connects: an address, a port and the link to use. Plain data that kernels take by value.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpusock {
+
+/// What carries the bytes between a socket's rings and its peer.
+enum class LinkKind : std::uint8_t {
+  automatic,  ///< the best link that both peers have, agreed on by a handshake
+  p2p,        ///< shared memory between processes (or contexts) of one host
+  tcp,        ///< the kernel's TCP with raw bytes: any TCP program can be the peer
+};
+
+/// The link's name as Endpoint::parse takes it: "auto", "p2p", "tcp".
+std::string_view to_string(LinkKind link);
+
+/// The link of that name; throws Error (EINVAL) that lists the names.
+LinkKind parse_link(std::string_view name);
+
+/// An IPv4 or IPv6 address with a port and a link. Trivially copyable; 32 bytes.
+struct Endpoint {
+  std::uint8_t address[16] = {};  ///< network byte order; the first 4 bytes for IPv4
+  std::uint32_t scope_id = 0;     ///< IPv6 link-local interface index
+  std::uint16_t port = 0;         ///< host byte order; 0 lets listen() pick one
+  std::uint8_t family = 0;        ///< 4, 6, or 0 for none
+  LinkKind link = LinkKind::automatic;
+  std::uint64_t reserved = 0;
+
+  /// Parses "host:port[,link=auto|p2p|tcp]". `host` is an IPv4 address, an IPv6 address in brackets, or a
+  /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto.
+  /// Throws Error (EINVAL for syntax, ENOENT for an unknown name) with a message that says what is wrong.
+  static Endpoint parse(std::string_view text);
+
+  /// "127.0.0.1:7000" or "[::1]:7000"; parse() takes it back.
+  std::string to_string() const;
+
+  bool is_loopback() const;
+};
+
+}  // namespace gpusock

@@ -1,0 +1,144 @@
+#pragma once
+/// @file The words and records through which a device and its proxy serve sockets: the shared layout of both.
+///
+/// A socket is a slot. Who writes what, and where it lives (a *caller* is a kernel's or a host thread's socket call):
+///   Board     callers → proxy   pinned host memory   dense counters, scanned by the proxy
+///   Requests  callers → proxy   pinned host memory   what to open; published by Board::requests
+///   Sectors   proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
+///   Setups    proxy → callers   pinned host memory   rings and addresses of an open socket; published by Sector::status
+///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
+/// Every shared word is a naturally aligned 64-bit integer with one writer.
+///
+/// Ordering table (scope: system)
+///   label  operation                order    partner  data protected
+///   T1     caller: store requests   release  T2       the OpenRequest; counters committed before a shutdown or close
+///   T2     proxy: load requests     acquire  T1       as T1
+///   T3     proxy: store status      release  T4       the SocketSetup; words reset for a new connection; rx_final
+///   T4     caller: load status      acquire  T3       as T3
+///   T5     proxy: store abort       release  T6       nothing but itself: callers leave with -ECANCELED
+///   T6     caller: load abort       acquire  T5       as T5
+/// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
+
+#include "host_proxy/endpoint.hpp"
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/atomics.hpp"
+#include "ringbuf/byte_ring.hpp"
+#include "ringbuf/handle_queue.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusock::table {
+
+/// A handle is (generation << kSlotBits | slot); a generation is odd while its socket is open and even once it is closed.
+inline constexpr std::uint32_t kSlotBits = 14;
+inline constexpr std::uint32_t kSlotsMax = 1u << kSlotBits;
+inline constexpr std::uint32_t kGenerationMask = (1u << (31 - kSlotBits)) - 1;
+
+GPUSOCK_FN constexpr std::int32_t make_handle(std::uint32_t slot, std::uint32_t generation) {
+  return static_cast<std::int32_t>((generation & kGenerationMask) << kSlotBits | slot);
+}
+GPUSOCK_FN constexpr std::uint32_t slot_of(std::int32_t handle) {
+  return static_cast<std::uint32_t>(handle) & (kSlotsMax - 1);
+}
+GPUSOCK_FN constexpr std::uint32_t generation_of(std::int32_t handle) {
+  return static_cast<std::uint32_t>(handle) >> kSlotBits;
+}
+GPUSOCK_FN constexpr std::uint32_t next_generation(std::uint32_t generation) { return (generation + 1) & kGenerationMask; }
+
+/// Bits of a requests word, below the generation; within one generation they are only ever added.
+enum RequestBits : std::uint64_t {
+  kRequestOpen = 1,            ///< serve the OpenRequest; on an accepted socket: it was taken from the queue
+  kRequestShutdownRead = 2,
+  kRequestShutdownWrite = 4,
+  kRequestClose = 8,
+};
+inline constexpr int kRequestBits = 8;
+
+GPUSOCK_FN constexpr std::uint64_t make_request(std::uint32_t generation, std::uint64_t bits) {
+  return std::uint64_t{generation} << kRequestBits | bits;
+}
+
+enum class OpenKind : std::uint32_t { listen, connect };
+
+/// What a caller asks for when it opens a socket.
+struct alignas(64) OpenRequest {
+  Endpoint endpoint;
+  OpenKind kind = OpenKind::connect;
+  std::int32_t backlog = 0;
+};
+
+enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };
+
+/// Bits of a status word's flags.
+enum StatusFlags : std::uint8_t {
+  kStatusEnded = 1,         ///< rx_final is valid: the peer sends nothing behind it
+  kStatusPeerDeaf = 2,      ///< the peer reads no more: sending gives -EPIPE
+};
+
+/// A status word taken apart: generation << 32 | errno << 16 | phase << 8 | flags.
+struct Status {
+  std::uint32_t generation = 0;
+  std::uint16_t error = 0;  ///< errno of a failed socket
+  Phase phase = Phase::idle;
+  std::uint8_t flags = 0;
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const {
+    return std::uint64_t{generation} << 32 | std::uint64_t{error} << 16 | std::uint64_t{static_cast<std::uint8_t>(phase)} << 8 |
+           flags;
+  }
+  GPUSOCK_FN static constexpr Status unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word >> 16),
+            static_cast<Phase>(static_cast<std::uint8_t>(word >> 8)), static_cast<std::uint8_t>(word)};
+  }
+};
+
+/// All that a waiting caller polls of one socket: one 32-byte sector, written by the proxy alone.
+struct alignas(32) Sector {
+  std::uint64_t tx_freed = 0;
+  std::uint64_t rx_arrived = 0;
+  std::uint64_t status = 0;
+  std::uint64_t rx_final = 0;  ///< where the peer's stream ends, once kStatusEnded is set
+};
+
+/// The caller's half of one ring: the bytes and the addresses of its words.
+struct RingSetup {
+  ringbuf::RingMemory memory;
+  std::uint64_t* committed = nullptr;
+  std::uint64_t* consumed = nullptr;
+};
+
+/// What a caller needs to use an open socket, read once when it becomes one.
+struct alignas(64) SocketSetup {
+  RingSetup tx;
+  RingSetup rx;
+  Endpoint local;
+  Endpoint peer;
+  std::uint64_t link_needs_proxy = 0;           ///< 1 where the proxy moves the bytes, so that a commit concerns it
+  ringbuf::HandleConsumer<> accepted;           ///< of a listening socket
+};
+
+/// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
+struct alignas(64) Slot {
+  std::uint64_t generation = 0;  ///< device scope: odd while open; compare-and-swap decides who closes
+  std::uint64_t intent = 0;      ///< device scope: request bits gathered from all callers
+  ringbuf::ByteProducer<> tx;
+  ringbuf::ByteConsumer<> rx;
+  std::uint64_t link_needs_proxy = 0;
+  std::uint64_t shut = 0;        ///< device scope: bit 0 read, bit 1 write: shut down by this side
+};
+
+/// What callers and proxy share, as addresses that the callers' processor can use. Trivially copyable.
+struct TableView {
+  // Board: one writer per word, the caller.
+  std::uint64_t* tx_committed = nullptr;
+  std::uint64_t* rx_consumed = nullptr;
+  std::uint64_t* requests = nullptr;
+  OpenRequest* open_requests = nullptr;
+  Sector* sectors = nullptr;
+  SocketSetup* setups = nullptr;
+  const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
+  std::uint32_t slots = 0;
+};
+
+}  // namespace gpusock::table

@@ -1,0 +1,139 @@
+#pragma once
+/// @file A byte ring between one producer and one consumer, each on any processor that reaches the memory.
+///
+/// The ring is `capacity` bytes (a power of two) and two words, each with a single writer:
+///   committed  bytes ever committed; written by the producer, polled by the consumer
+///   consumed   bytes ever released;  written by the consumer, polled by the producer
+/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity.
+/// The producer and the consumer are separate halves, so that each lives in its own processor's memory, and the two words
+/// and the bytes may lie in three different memories. Each half is plain data: copyable, and valid in shared memory.
+///
+/// Ordering table (scope: system)
+///   label  operation                  order    partner  data protected
+///   P1     producer: store committed  release  C1       ring bytes before the new position
+///   C1     consumer: load committed   acquire  P1       as P1
+///   C2     consumer: store consumed   release  P2       the consumer's reads of the bytes it gives back
+///   P2     producer: load consumed    acquire  C2       as C2: they precede the producer's overwriting
+/// Each half caches the other's position, so P2 and C1 run only when the cached one does not allow the request.
+///
+/// The words may be written by a peer that is not trusted: a position that cannot be (more than `capacity` apart) is
+/// reported as kRingCorrupt and never turned into an address.
+
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/atomics.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusock::ringbuf {
+
+/// What writable() and readable() return when the other side's position is impossible.
+inline constexpr std::uint64_t kRingCorrupt = ~std::uint64_t{0};
+
+/// One contiguous run of ring bytes.
+struct RingSpan {
+  std::byte* data = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+/// A range of the ring: `second` is empty unless the range passes the end of the ring.
+struct RingSpans {
+  RingSpan first;
+  RingSpan second;
+};
+
+/// The ring's memory: bytes and capacity, and how a position becomes an address.
+struct RingMemory {
+  std::byte* data = nullptr;
+  std::uint64_t capacity = 0;  ///< a power of two
+
+  /// The at most two spans of `bytes` bytes from `position` on; `bytes` <= capacity.
+  GPUSOCK_FN RingSpans spans(std::uint64_t position, std::uint64_t bytes) const {
+    const std::uint64_t index = position & (capacity - 1);
+    const std::uint64_t to_end = capacity - index;
+    if (bytes <= to_end) return {{data + index, bytes}, {}};
+    return {{data + index, to_end}, {data, bytes - to_end}};
+  }
+};
+
+/// The producing half. One thread at a time.
+template <class Atomics = SystemAtomics>
+class ByteProducer {
+ public:
+  ByteProducer() = default;
+
+  /// A ring at `memory` whose words stand at `start` (both of them).
+  GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0)
+      : memory_(memory), committed_(committed), consumed_(consumed), position_(start), consumed_seen_(start) {}
+
+  /// Bytes that may be written now. The consumer's word is read (P2) only where fewer than `wanted` are known to be free.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t writable(std::uint64_t wanted = ~std::uint64_t{0}) {
+    std::uint64_t free_bytes = memory_.capacity - (position_ - consumed_seen_);
+    if (free_bytes >= wanted || free_bytes == memory_.capacity) return free_bytes;
+    const auto consumed = typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with C2
+    if (position_ - consumed > memory_.capacity) return kRingCorrupt;
+    consumed_seen_ = consumed;
+    return memory_.capacity - (position_ - consumed);
+  }
+
+  /// Where the next `bytes` bytes go; `bytes` must not exceed what writable() allowed.
+  GPUSOCK_FN RingSpans spans(std::uint64_t bytes) const { return memory_.spans(position_, bytes); }
+
+  /// Publishes the next `bytes` bytes, which have been written.
+  GPUSOCK_FN void commit(std::uint64_t bytes) {
+    position_ += bytes;
+    typename Atomics::template Ref<std::uint64_t>(*committed_).store(position_, kRelease);  // P1, pairs with C1
+  }
+
+  GPUSOCK_FN std::uint64_t position() const { return position_; }
+  GPUSOCK_FN const RingMemory& memory() const { return memory_; }
+
+ private:
+  RingMemory memory_;
+  std::uint64_t* committed_ = nullptr;    // this half writes it
+  std::uint64_t* consumed_ = nullptr;     // the consumer writes it
+  std::uint64_t position_ = 0;            // == *committed_
+  std::uint64_t consumed_seen_ = 0;       // a past value of *consumed_
+};
+
+/// The consuming half. One thread at a time.
+template <class Atomics = SystemAtomics>
+class ByteConsumer {
+ public:
+  ByteConsumer() = default;
+
+  /// A ring at `memory` whose words stand at `start` (both of them).
+  GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0)
+      : memory_(memory), committed_(committed), consumed_(consumed), position_(start), committed_seen_(start) {}
+
+  /// Bytes that may be read now. The producer's word is read (C1) only where fewer than `wanted` are known to be there.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t readable(std::uint64_t wanted = ~std::uint64_t{0}) {
+    const std::uint64_t known = committed_seen_ - position_;
+    if (known >= wanted || known == memory_.capacity) return known;
+    const auto committed = typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with P1
+    if (committed - position_ > memory_.capacity) return kRingCorrupt;
+    committed_seen_ = committed;
+    return committed - position_;
+  }
+
+  /// Where the next `bytes` bytes are; `bytes` must not exceed what readable() allowed.
+  GPUSOCK_FN RingSpans spans(std::uint64_t bytes) const { return memory_.spans(position_, bytes); }
+
+  /// Gives the next `bytes` bytes back to the producer; they must not be read any more.
+  GPUSOCK_FN void release(std::uint64_t bytes) {
+    position_ += bytes;
+    typename Atomics::template Ref<std::uint64_t>(*consumed_).store(position_, kRelease);  // C2, pairs with P2
+  }
+
+  GPUSOCK_FN std::uint64_t position() const { return position_; }
+  GPUSOCK_FN const RingMemory& memory() const { return memory_; }
+
+ private:
+  RingMemory memory_;
+  std::uint64_t* committed_ = nullptr;    // the producer writes it
+  std::uint64_t* consumed_ = nullptr;     // this half writes it
+  std::uint64_t position_ = 0;            // == *consumed_
+  std::uint64_t committed_seen_ = 0;      // a past value of *committed_
+};
+
+}  // namespace gpusock::ringbuf

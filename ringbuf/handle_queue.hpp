@@ -1,0 +1,83 @@
+#pragma once
+/// @file A queue of socket handles from the proxy (one producer) to any number of device threads.
+///
+/// The proxy grants free sockets, and hands accepted connections over, through this queue: taking one needs no answer
+/// from the proxy. `entries` and `published` are written by the proxy; `taken` is claimed by the consumers with
+/// compare-and-swap and therefore lives in the consumers' own memory (no read-modify-write crosses the bus).
+///
+/// The producer never has more than `capacity` handles outstanding (published and not yet known to be taken), which its
+/// user guarantees: a taken handle comes back to the proxy as a request on its socket. So an entry is never overwritten
+/// before it was taken.
+///
+/// Ordering table
+///   label  operation                        scope   order    partner  data protected
+///   Q1     proxy: store published           system  release  Q2       entries before the new position, and what the proxy
+///                                                                     prepared for the handles in them
+///   Q2     consumer: load published         system  acquire  Q1       as Q1
+///   Q3     consumer: compare-and-swap taken device  acq_rel  Q3       the claim itself: entries are read before it, so a
+///                                                                     winner's entry was still unclaimed
+
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/atomics.hpp"
+
+#include <cstdint>
+
+namespace gpusock::ringbuf {
+
+/// The proxy's half.
+template <class Shared = SystemAtomics>
+class HandleProducer {
+ public:
+  HandleProducer() = default;
+  GPUSOCK_FN HandleProducer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published)
+      : entries_(entries), mask_(capacity - 1), published_(published) {}
+
+  GPUSOCK_FN void push(std::int32_t handle) {
+    typename Shared::template Ref<std::uint64_t>(entries_[position_ & mask_])
+        .store(static_cast<std::uint32_t>(handle), kRelaxed);  // relaxed: Q1 publishes it
+    typename Shared::template Ref<std::uint64_t>(*published_).store(++position_, kRelease);  // Q1, pairs with Q2
+  }
+
+ private:
+  std::uint64_t* entries_ = nullptr;
+  std::uint64_t mask_ = 0;
+  std::uint64_t* published_ = nullptr;
+  std::uint64_t position_ = 0;
+};
+
+/// The consumers' half: plain data, shared by all of them.
+template <class Shared = SystemAtomics, class Own = DeviceAtomics>
+class HandleConsumer {
+ public:
+  HandleConsumer() = default;
+  GPUSOCK_FN HandleConsumer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published, std::uint64_t* taken)
+      : entries_(entries), mask_(capacity - 1), published_(published), taken_(taken) {}
+
+  /// The oldest handle, which is the caller's alone from now on, or -1 when there is none.
+  GPUSOCK_FN std::int32_t try_take() const {
+    typename Own::template Ref<std::uint64_t> taken(*taken_);
+    std::uint64_t position = taken.load(kRelaxed);  // relaxed: Q3 confirms it
+    while (position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2, pairs with Q1
+      const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
+                             .load(kRelaxed);  // relaxed: Q2 ordered it
+      if (taken.compare_exchange_weak(position, position + 1, kAcqRel, kRelaxed)) {  // Q3
+        return static_cast<std::int32_t>(entry);
+      }
+    }
+    return -1;
+  }
+
+  /// Is there a handle to take.
+  GPUSOCK_FN bool empty() const {
+    const auto published = typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire);  // Q2, pairs with Q1
+    return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;  // relaxed: a hint
+  }
+
+ private:
+  std::uint64_t* entries_ = nullptr;
+  std::uint64_t mask_ = 0;
+  std::uint64_t* published_ = nullptr;
+  std::uint64_t* taken_ = nullptr;
+};
+
+}  // namespace gpusock::ringbuf
