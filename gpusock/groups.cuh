@@ -53,7 +53,7 @@ GPUSOCK_FN T broadcast(const Group& group, const T& value) {
     return copy.value;
   } else {
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
-    __shared__ alignas(16) unsigned char storage[16];
+    alignas(16) __shared__ unsigned char storage[16];
     static_assert(sizeof(T) <= sizeof storage);
     T& shared = *reinterpret_cast<T*>(storage);
     if (group.thread_rank() == 0) shared = value;

@@ -1,0 +1,262 @@
+#include "cpu_device/block.hpp"
+
+#include "cpu_device/pool.hpp"
+
+#include <exception>
+#include <new>
+
+namespace cpu_device::detail {
+
+namespace {
+
+constexpr unsigned kSpinYields = 16;  // a thousand atomics: the block may be waiting for another one
+constexpr ThreadInfo kHostThread{};
+constexpr unsigned kIdleCarriersKept = 64;
+constexpr std::size_t kSharedAlignment = 128;
+
+uint3 at(std::uint64_t linear, const dim3& shape) {
+  const std::uint64_t row = linear / shape.x;
+  return {static_cast<unsigned>(linear % shape.x), static_cast<unsigned>(row % shape.y), static_cast<unsigned>(row / shape.y)};
+}
+
+}  // namespace
+
+constinit thread_local const ThreadInfo* t_thread = &kHostThread;
+constinit thread_local BlockInfo t_block;
+constinit thread_local Block* t_running = nullptr;
+constinit thread_local unsigned t_atomic_calls = 0;
+
+void ThreadQueue::push(Thread& thread) {
+  thread.next = nullptr;
+  (tail_ ? tail_->next : head_) = &thread;
+  tail_ = &thread;
+  ++size_;
+}
+
+Thread& ThreadQueue::pop() {
+  Thread& thread = *head_;
+  head_ = thread.next;
+  if (!head_) tail_ = nullptr;
+  --size_;
+  return thread;
+}
+
+void ThreadQueue::append(ThreadQueue& other) {
+  if (other.empty()) return;
+  (tail_ ? tail_->next : head_) = other.head_;
+  tail_ = other.tail_;
+  size_ += other.size_;
+  other = {};
+}
+
+Block::Block() = default;
+
+Block::~Block() {
+  while (idle_carriers_) delete std::exchange(idle_carriers_, idle_carriers_->next);
+}
+
+void Block::trim() {
+  for (; idle_carrier_count_ > kIdleCarriersKept; --idle_carrier_count_) {
+    delete std::exchange(idle_carriers_, idle_carriers_->next);
+  }
+}
+
+void Block::reset(Launch& launch, std::uint64_t index) {
+  const LaunchShape& shape = launch.shape;
+  launch_ = &launch;
+  thread_count_ = live_ = shape.block.x * shape.block.y * shape.block.z;
+  next_unstarted_ = 0;
+  if (threads_.size() < thread_count_) threads_.resize(thread_count_);
+  warps_.assign((thread_count_ + 31) / 32, Warp{~0u, 0});
+  if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
+  ready_ = at_barrier_ = converging_ = {};
+  barrier_holding_ = 0;
+  yields_ = 0;
+  progress();
+  waiting_ = abandoned_ = false;
+
+  if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment) dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
+  const auto address = reinterpret_cast<std::uintptr_t>(dynamic_shared_.data());
+  t_block = {at(index, shape.grid), shape.block, shape.grid,
+             dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment};
+}
+
+std::unique_ptr<Failure> Block::run(Launch& launch, std::uint64_t index) {
+  reset(launch, index);
+  t_running = this;
+  try {
+    Carrier& first = take_carrier();
+    native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned
+  } catch (const std::bad_alloc&) {
+    abandoned_ = true;
+    failure_ = std::make_unique<Failure>(Failure{t_block.index, {0, 0, 0}, "no memory for a thread's stack"});
+  }
+  return finish();
+}
+
+std::unique_ptr<Failure> Block::finish() {
+  t_running = nullptr;
+  t_thread = &kHostThread;
+  if (waiting_) pool().block_resumes();
+  if (yields_ >= kSpinYields) pool().note_spinning(-1);
+  if (signal_ != 0) {
+    failure_ = std::make_unique<Failure>(Failure{t_block.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
+    signal_ = 0;
+  }
+  if (abandoned_) {
+    for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
+  }
+  t_block = {};
+  return std::move(failure_);
+}
+
+Carrier& Block::take_carrier() {
+  if (!idle_carriers_) return *new Carrier(&Block::carry);
+  --idle_carrier_count_;
+  return *std::exchange(idle_carriers_, idle_carriers_->next);
+}
+
+/// A carrier's whole life: threads of one block after the other.
+void Block::carry(Carrier& self) {
+  for (;;) t_running->run_threads(self);
+}
+
+/// Runs threads one after the other on this stack; each that suspends keeps the stack until it resumes.
+void Block::run_threads(Carrier& self) {
+  while (has_unstarted()) run_thread(next_unstarted_++, self);
+  self.next = std::exchange(idle_carriers_, &self);
+  ++idle_carrier_count_;
+  resume_next(self);
+}
+
+void Block::run_thread(unsigned linear, Carrier& self) {
+  Thread& thread = threads_[linear];
+  thread.index = linear == 0 ? uint3{0, 0, 0} : at(linear, t_block.block_dim);
+  thread.linear = linear;
+  thread.carrier = &self;
+  thread.waits = Waits::nothing;
+  thread.sleep_ended_ns = 0;
+  current_ = &thread;
+  t_thread = &thread;
+  std::string what;
+  try {
+    launch_->body();
+    end_thread(thread);
+    return;
+  } catch (const std::exception& error) {
+    what = std::string("an exception left the kernel: ") + error.what();
+  } catch (...) {
+    what = "an exception left the kernel that is no std::exception";
+  }
+  fail(std::move(what));
+}
+
+void Block::end_thread(Thread& thread) {
+  thread.carrier = nullptr;
+  progress();
+  --live_;
+  Warp& warp = warps_[thread.linear / 32];
+  warp.live &= ~(1u << thread.linear % 32);
+  if (!at_barrier_.empty() && at_barrier_.size() == live_) release_barrier();
+  for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {  // whom it would have kept waiting
+    const unsigned mask = lane_thread(thread.linear / 32, static_cast<unsigned>(__builtin_ctz(lanes))).mask;
+    if ((warp.waiting & lanes & -lanes) && warp_complete(thread.linear / 32, mask)) finish_warp(thread.linear / 32, mask);
+  }
+}
+
+/// The running thread waits: runs others until someone has put it into the ready queue again.
+void Block::suspend(Waits reason) {
+  Thread& thread = *current_;
+  thread.waits = reason;
+  progress();
+  if (launch_->failed.load(std::memory_order_relaxed)) abandon(*thread.carrier);  // no data is read on the strength of it
+  resume_next(*thread.carrier);
+  thread.waits = Waits::nothing;
+}
+
+/// Leaves `from`, on which nobody runs any more for now, for a thread that can run.
+void Block::resume_next(Carrier& from) {
+  if (has_unstarted()) {
+    Carrier* fresh = nullptr;
+    try {
+      fresh = &take_carrier();
+    } catch (const std::bad_alloc&) {
+      fail("no memory for the stacks of the block's threads: see vm.max_map_count and the limits in cpu_device/README.md");
+    }
+    from.switch_to(*fresh);
+    return;
+  }
+  if (ready_.empty() && !converging_.empty()) release_converged();
+  if (!ready_.empty()) {
+    Thread& next = ready_.pop();
+    current_ = &next;
+    t_thread = &next;
+    if (next.carrier != &from) from.switch_to(*next.carrier);
+    return;
+  }
+  if (live_ == 0) {
+    from.switch_to(native_);
+  } else {
+    fail_by_deadlock(from);
+  }
+}
+
+void Block::yield() {
+  if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
+  if (++yields_ == kSpinYields) pool().note_spinning(+1);
+  if (!has_unstarted() && ready_.empty() && converging_.empty()) return;
+  round_turns_ = 0;
+  round_waited_ns_ = kNoRound;
+  Thread& thread = *current_;
+  ready_.push(thread);
+  if (++idle_turns_ > 2 * ready_.size() && !has_unstarted()) release_converged();
+  resume_next(*thread.carrier);
+}
+
+void Block::relax(std::uint64_t waited_ns) {
+  if (launch_->failed.load(std::memory_order_relaxed)) abandon(*current_->carrier);
+  ++round_turns_;
+  ++idle_turns_;
+  if (waited_ns < round_waited_ns_) round_waited_ns_ = waited_ns;
+  if (!has_unstarted() && round_turns_ > ready_.size()) {  // all that can run have waited in turn
+    const std::uint64_t round_ns = round_waited_ns_;
+    round_turns_ = 0;
+    round_waited_ns_ = kNoRound;
+    if (!converging_.empty()) {
+      release_converged();
+    } else {
+      note_waiting(round_ns);
+      back_off(round_ns);
+    }
+  }
+  if (!has_unstarted() && ready_.empty()) return;
+  Thread& thread = *current_;
+  ready_.push(thread);
+  resume_next(*thread.carrier);
+}
+
+void Block::note_waiting(std::uint64_t waited_ns) {
+  const bool waits = waited_ns >= kYieldAfterNs;
+  if (waits == waiting_) return;
+  waiting_ = waits;
+  if (waits) {
+    pool().block_waits();
+  } else {
+    pool().block_resumes();
+  }
+}
+
+void Block::nanosleep(std::uint64_t duration_ns) {
+  constexpr std::uint64_t kSameWaitNs = 10'000;
+  Thread& thread = *current_;
+  const std::uint64_t start_ns = clock_ns();
+  if (start_ns - thread.sleep_ended_ns > kSameWaitNs) thread.sleep_began_ns = start_ns;  // else a loop around a short sleep
+  std::uint64_t now_ns = start_ns;
+  do {
+    relax(now_ns - thread.sleep_began_ns);
+    now_ns = clock_ns();
+  } while (now_ns - start_ns < duration_ns);
+  thread.sleep_ended_ns = now_ns;
+}
+
+}  // namespace cpu_device::detail

@@ -1,0 +1,59 @@
+#pragma once
+/// @file What a running thread knows and may call: indices, barriers, time.
+
+#include "cpu_device/detail/vector_types.hpp"
+
+#include <cstdint>
+
+namespace cpu_device::detail {
+
+/// The running CUDA thread. Host threads see all zeros.
+struct ThreadInfo {
+  uint3 index{0, 0, 0};
+  unsigned linear = 0;  ///< x fastest; a warp is 32 consecutive ones
+};
+
+/// The block that this OS thread runs.
+struct BlockInfo {
+  uint3 index{0, 0, 0};
+  dim3 block_dim{1};
+  dim3 grid_dim{1};
+  void* dynamic_shared = nullptr;
+};
+
+/// Never null. A block never changes its OS thread, so the compiler may keep these addresses across switches.
+extern constinit thread_local const ThreadInfo* t_thread;
+extern constinit thread_local BlockInfo t_block;
+
+/// What a block barrier found: threads that came, and how many of them with a predicate that holds.
+struct BarrierCount {
+  int arrived;
+  int holding;
+};
+BarrierCount block_barrier(bool predicate);
+
+/// Lets the block's other threads run without saying that this one waits.
+void yield() noexcept;
+void nanosleep(std::uint64_t duration_ns) noexcept;
+std::uint64_t clock_ns() noexcept;
+
+}  // namespace cpu_device::detail
+
+#define threadIdx (::cpu_device::detail::t_thread->index)
+#define blockIdx (static_cast<const uint3&>(::cpu_device::detail::t_block.index))
+#define blockDim (static_cast<const dim3&>(::cpu_device::detail::t_block.block_dim))
+#define gridDim (static_cast<const dim3&>(::cpu_device::detail::t_block.grid_dim))
+
+inline constexpr int warpSize = 32;
+
+inline void __syncthreads() { cpu_device::detail::block_barrier(false); }
+inline int __syncthreads_count(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding; }
+inline int __syncthreads_or(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding != 0; }
+inline int __syncthreads_and(int predicate) {
+  const auto count = cpu_device::detail::block_barrier(predicate != 0);
+  return count.holding == count.arrived;
+}
+
+inline void __nanosleep(unsigned duration_ns) { cpu_device::detail::nanosleep(duration_ns); }
+/// The device clock; on the CPU device one tick is a nanosecond.
+inline long long clock64() { return static_cast<long long>(cpu_device::detail::clock_ns()); }

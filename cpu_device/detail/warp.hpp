@@ -1,0 +1,110 @@
+#pragma once
+/// @file Warp operations. The threads named in `mask` meet, also where they have diverged; exited ones do not count.
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace cpu_device::detail {
+
+/// All meet the other threads of `mask`. A caller that is not in its own mask is a fault, as are different operations met.
+void warp_sync(unsigned mask);
+/// The value that `source_lane` brought; the caller's own where that lane is not in the mask or has exited.
+std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane);
+unsigned warp_ballot(unsigned mask, bool predicate);
+/// Every lane's value; returns the lanes that brought one.
+unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)[32]);
+/// The warp's threads that arrive at the same call together: those that do before all others wait or have exited.
+unsigned active_lanes() noexcept;
+unsigned lane() noexcept;
+
+template <class T>
+inline T shuffle(unsigned mask, T value, unsigned source_lane) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = warp_shuffle(mask, bits, source_lane);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/// Where a shuffle of segments of `width` lanes reads; outside of the segment, the caller itself.
+struct Segment {
+  unsigned lane, first, width;
+  explicit Segment(int lanes) : lane(detail::lane()), first(lane & ~(unsigned(lanes) - 1)), width(unsigned(lanes)) {}
+  unsigned at(int source) const { return first + (unsigned(source) & (width - 1)); }
+  unsigned up(unsigned delta) const { return lane - first < delta ? lane : lane - delta; }
+  unsigned down(unsigned delta) const { return delta >= width - (lane - first) ? lane : lane + delta; }
+  /// Lanes of later segments are out of reach, those of earlier ones are not: the hardware's rule.
+  unsigned exchange(int lane_mask) const {
+    const unsigned source = lane ^ unsigned(lane_mask);
+    return source >= first + width || source >= 32 ? lane : source;
+  }
+};
+
+}  // namespace cpu_device::detail
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cpu_device::detail::warp_sync(mask); }
+
+template <class T>
+inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).at(source));
+}
+template <class T>
+inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).up(delta));
+}
+template <class T>
+inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).down(delta));
+}
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).exchange(lane_mask));
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate != 0); }
+inline int __any_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate != 0) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate == 0) == 0; }
+__attribute__((always_inline)) inline unsigned __activemask() { return cpu_device::detail::active_lanes(); }
+
+namespace cpu_device::detail {
+
+template <class T, class Combine>
+inline T warp_reduce(unsigned mask, T value, Combine combine) {
+  std::uint64_t values[32];
+  unsigned lanes = warp_gather(mask, static_cast<std::uint64_t>(value), values) & ~(1u << lane());
+  for (; lanes != 0; lanes &= lanes - 1) value = combine(value, static_cast<T>(values[__builtin_ctz(lanes)]));
+  return value;
+}
+
+}  // namespace cpu_device::detail
+
+#define CPU_DEVICE_REDUCE(name, type, expression)                                            \
+  inline type name(unsigned mask, type value) {                                              \
+    return cpu_device::detail::warp_reduce(mask, value, [](type a, type b) -> type { return expression; }); \
+  }
+CPU_DEVICE_REDUCE(__reduce_add_sync, unsigned, a + b)
+CPU_DEVICE_REDUCE(__reduce_min_sync, unsigned, a < b ? a : b)
+CPU_DEVICE_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
+CPU_DEVICE_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
+CPU_DEVICE_REDUCE(__reduce_min_sync, int, a < b ? a : b)
+CPU_DEVICE_REDUCE(__reduce_max_sync, int, a < b ? b : a)
+CPU_DEVICE_REDUCE(__reduce_and_sync, unsigned, a & b)
+CPU_DEVICE_REDUCE(__reduce_or_sync, unsigned, a | b)
+CPU_DEVICE_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
+#undef CPU_DEVICE_REDUCE
+
+/// The lanes of `mask` whose value equals the caller's.
+template <class T>
+inline unsigned __match_any_sync(unsigned mask, T value) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+  std::uint64_t bits = 0, values[32];
+  std::memcpy(&bits, &value, sizeof value);
+  unsigned equal = 0;
+  for (unsigned lanes = cpu_device::detail::warp_gather(mask, bits, values); lanes != 0; lanes &= lanes - 1) {
+    const unsigned lane = unsigned(__builtin_ctz(lanes));
+    if (values[lane] == bits) equal |= 1u << lane;
+  }
+  return equal;
+}

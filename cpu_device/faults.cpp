@@ -1,0 +1,73 @@
+#include "cpu_device/pool.hpp"
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace cpu_device::detail {
+
+namespace {
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr std::size_t kSignalStackBytes = 64 * 1024;
+struct sigaction previous[NSIG];
+
+/// What would have happened without us.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& before = previous[signal];
+  if (before.sa_flags & SA_SIGINFO) {
+    before.sa_sigaction(signal, info, context);
+  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(signal);
+  } else {
+    sigaction(signal, &before, nullptr);  // the instruction runs again, and this time it ends the process
+    if (info->si_code <= 0) raise(signal);  // sent by a process: there is no such instruction
+  }
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const bool by_instruction = info->si_code > 0;
+  if (t_running && by_instruction) t_running->fail_by_signal(signal, info->si_addr);
+  pass_on(signal, info, context);
+}
+
+}  // namespace
+
+void install_fault_handlers() {
+#if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN  // a sanitizer's own report says more
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;  // a fault's handler never returns: nothing may stay blocked
+  sigemptyset(&action.sa_mask);
+  for (const int signal : kSignals) sigaction(signal, &action, &previous[signal]);
+#endif
+}
+
+SignalStack::SignalStack() : memory_(std::make_unique<std::byte[]>(kSignalStackBytes)) {
+#if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN
+  stack_t stack{};
+  stack.ss_sp = memory_.get();
+  stack.ss_size = kSignalStackBytes;
+  sigaltstack(&stack, nullptr);
+#endif
+}
+
+SignalStack::~SignalStack() {
+#if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN
+  stack_t stack{};
+  stack.ss_flags = SS_DISABLE;
+  sigaltstack(&stack, nullptr);
+#endif
+}
+
+std::string describe_signal(int signal, const void* address, const Carrier* carrier) {
+  if (carrier && carrier->guard_contains(address)) {
+    return "its stack of " + std::to_string(kStackBytes / 1024) + " KiB overflowed";
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, " at address %p", address);
+  return std::string(sigdescr_np(signal)) + text;
+}
+
+}  // namespace cpu_device::detail

@@ -1,0 +1,67 @@
+#pragma once
+/// @file Stacks that threads of a block run on, and the switch between them. Announces each switch to the sanitizers.
+
+#include <boost/context/detail/fcontext.hpp>
+
+#include <cstddef>
+
+#if defined(__SANITIZE_THREAD__)
+#define CPU_DEVICE_TSAN 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define CPU_DEVICE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define CPU_DEVICE_TSAN 1
+#elif __has_feature(address_sanitizer)
+#define CPU_DEVICE_ASAN 1
+#endif
+#endif
+#ifndef CPU_DEVICE_TSAN
+#define CPU_DEVICE_TSAN 0
+#endif
+#ifndef CPU_DEVICE_ASAN
+#define CPU_DEVICE_ASAN 0
+#endif
+
+namespace cpu_device::detail {
+
+/// Bytes of a CUDA thread's stack; sanitizers make frames larger.
+inline constexpr std::size_t kStackBytes = (CPU_DEVICE_ASAN || CPU_DEVICE_TSAN) ? 512 * 1024 : 128 * 1024;
+
+/// A stack and what is suspended on it. It belongs to one OS thread for life.
+class Carrier {
+ public:
+  using Entry = void (*)(Carrier& self);
+
+  /// The calling OS thread's own stack.
+  Carrier();
+  /// A new stack with a guard page below it, on which the first switch calls `entry`, which never returns. Throws
+  /// std::bad_alloc where there is no address space or the process has too many mappings (vm.max_map_count).
+  explicit Carrier(Entry entry);
+  /// What is suspended here is abandoned: nothing is unwound.
+  ~Carrier();
+  Carrier(const Carrier&) = delete;
+  Carrier& operator=(const Carrier&) = delete;
+
+  bool guard_contains(const void* address) const noexcept;
+
+  /// Suspends the caller here and resumes what is suspended on `to`.
+  void switch_to(Carrier& to) noexcept;
+  /// As switch_to, out of a signal handler on another stack: what ran here never resumes.
+  [[noreturn]] void leave_for(Carrier& to) noexcept;
+
+  Carrier* next = nullptr;  ///< for whoever keeps a list of them
+
+ private:
+  friend void enter_carrier(boost::context::detail::transfer_t);
+
+  boost::context::detail::fcontext_t context_ = nullptr;
+  Entry entry_ = nullptr;
+  std::byte* mapping_ = nullptr;  ///< guard page and stack; null for an OS thread's own stack
+  const void* stack_low_ = nullptr;
+  std::size_t stack_bytes_ = 0;
+  void* tsan_fiber_ = nullptr;
+  void* fake_stack_ = nullptr;
+};
+
+}  // namespace cpu_device::detail

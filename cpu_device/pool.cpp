@@ -1,0 +1,228 @@
+#include "cpu_device/pool.hpp"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+namespace cpu_device::detail {
+
+namespace {
+
+constexpr auto kMonitorPeriod = std::chrono::milliseconds(2);
+constexpr std::uint64_t kSlowStarts = 8;  // workers started one by one before the monitor starts more at a time
+
+}  // namespace
+
+Pool& pool() {
+  static Pool* const instance = [] {
+    install_fault_handlers();
+    return new Pool;
+  }();
+  return *instance;
+}
+
+Pool::Pool() : processors_(std::max(1u, std::thread::hardware_concurrency())) {}
+
+void Pool::enqueue(std::shared_ptr<Launch> launch) {
+  Lock lock(mutex_);
+  StreamState& stream = *launch->stream;
+  if (stream.fault) return;
+  stream.launches.push_back(launch);
+  if (stream.launches.size() == 1) {
+    start(lock, std::move(launch));
+    dispatch(lock, 0);
+  }
+}
+
+void Pool::start(Lock&, std::shared_ptr<Launch> launch) {
+  runnable_.push_back(std::move(launch));
+  runnable_count_.store(runnable_.size(), std::memory_order_seq_cst);
+}
+
+std::uint64_t Pool::pending(Lock&) const {
+  std::uint64_t blocks = 0;
+  for (const auto& launch : runnable_) {
+    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too many
+    if (taken < launch->blocks) blocks += launch->blocks - taken;
+  }
+  return blocks;
+}
+
+/// Calls workers for pending blocks while there are processors for them, and `beyond` more. `taken_care_of` blocks need none.
+void Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
+  std::uint64_t blocks = pending(lock);
+  blocks -= std::min(blocks, taken_care_of);
+  while (permits_ < blocks) {
+    if (busy_.load(std::memory_order_seq_cst) >= processors_) {
+      if (beyond == 0) break;
+      --beyond;
+    }
+    if (permits_ >= idle_ && workers_ >= kResidentBlocksMax) break;
+    grant(lock);
+  }
+  if (permits_ < blocks && !monitored_) {
+    monitored_ = true;
+    std::thread([this] { monitor_main(); }).detach();
+  }
+  if (permits_ < blocks) monitor_.notify_one();
+}
+
+void Pool::grant(Lock&) {
+  ++permits_;
+  busy_.fetch_add(1, std::memory_order_seq_cst);
+  if (permits_ <= idle_) {
+    work_.notify_one();
+    return;
+  }
+  ++workers_;
+  try {
+    std::thread([this] { worker_main(); }).detach();
+  } catch (const std::system_error&) {  // the blocks wait for the workers there are
+    --workers_;
+    --permits_;
+    busy_.fetch_sub(1, std::memory_order_seq_cst);
+    if (workers_ == 0) throw;
+  }
+}
+
+void Pool::block_waits() {
+  // Sequentially consistent against enqueue(): it sees the processor left, or this sees what is pending.
+  busy_.fetch_sub(1, std::memory_order_seq_cst);
+  if (runnable_count_.load(std::memory_order_seq_cst) == 0) return;
+  Lock lock(mutex_);
+  dispatch(lock, 0);
+}
+
+bool Pool::take_block(Lock&, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
+  while (!runnable_.empty()) {
+    launch = runnable_.front();
+    index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the launch
+    if (index + 1 >= launch->blocks) {
+      runnable_.pop_front();
+      runnable_count_.store(runnable_.size(), std::memory_order_seq_cst);
+    }
+    if (index < launch->blocks) return true;
+  }
+  return false;
+}
+
+void Pool::worker_main() {
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);  // short sleeps of waiting blocks end on time
+  prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
+  const SignalStack signal_stack;
+  Block block;
+  for (Lock lock(mutex_);;) {
+    ++idle_;
+    while (permits_ == 0) work_.wait(lock);
+    --idle_;
+    --permits_;
+    do {
+      std::shared_ptr<Launch> launch;
+      std::uint64_t index = 0;
+      if (!take_block(lock, launch, index)) break;
+      lock.unlock();
+      run_blocks(block, *launch, index);
+      launch.reset();
+      lock.lock();
+    } while (!crowded());
+    busy_.fetch_sub(1, std::memory_order_seq_cst);
+    dispatch(lock, 0);  // a block may have begun to wait since crowded() said so
+    block.trim();
+  }
+}
+
+/// Runs a block and, without the mutex, those of the launch that follow it.
+void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
+  std::uint64_t count = 0;
+  do {
+    if (const auto failure = block.run(launch, index)) report(launch, *failure);
+    ++count;
+    blocks_ended_.fetch_add(1, std::memory_order_relaxed);  // a sign of life for the monitor
+    if (crowded()) break;
+    index = launch.next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; this worker has the launch
+  } while (index < launch.blocks);
+  end_blocks(launch, count);
+}
+
+/// The launch's first failure becomes the stream's fault; blocks that have not started never do.
+void Pool::report(Launch& launch, Failure& failure) {
+  KernelFault fault(launch.kernel_name(), failure.block, failure.thread, failure.what);
+  std::uint64_t taken = 0;
+  {
+    const Lock lock(mutex_);
+    if (!launch.stream->fault) launch.stream->fault.emplace(std::move(fault));
+    launch.failed.store(true, std::memory_order_relaxed);  // the grid's other blocks only have to stop some time
+    taken = launch.next.exchange(launch.blocks, std::memory_order_relaxed);
+  }
+  if (taken < launch.blocks) end_blocks(launch, launch.blocks - taken);
+}
+
+void Pool::end_blocks(Launch& launch, std::uint64_t count) {
+  // Each block's writes are visible to whoever finds all of them ended, and by the mutex to those who wait for that.
+  if (launch.ended.fetch_add(count, std::memory_order_acq_rel) + count == launch.blocks) end_launch(launch);
+}
+
+void Pool::end_launch(Launch& launch) {
+  launch.body = nullptr;  // what it holds is gone before synchronize() returns
+  std::deque<std::shared_ptr<Launch>> dropped;  // destroyed after the mutex is released
+  Lock lock(mutex_);
+  StreamState& stream = *launch.stream;
+  dropped.push_back(std::move(stream.launches.front()));
+  stream.launches.pop_front();
+  if (stream.fault) {
+    while (!stream.launches.empty()) {
+      dropped.push_back(std::move(stream.launches.front()));
+      stream.launches.pop_front();
+    }
+  }
+  if (stream.launches.empty()) {
+    stream.ended.notify_all();
+  } else {
+    start(lock, stream.launches.front());
+    dispatch(lock, 0, 1);  // this worker takes the first block
+  }
+  lock.unlock();
+}
+
+void Pool::monitor_main() {
+  std::uint64_t started = 0;  // in a row, with no block ended
+  std::uint64_t quiet_periods = 0;
+  for (Lock lock(mutex_);;) {
+    while (pending(lock) <= permits_) monitor_.wait(lock);
+    const std::uint64_t ended = blocks_ended_.load(std::memory_order_relaxed);
+    lock.unlock();
+    std::this_thread::sleep_for(kMonitorPeriod);
+    lock.lock();
+    if (blocks_ended_.load(std::memory_order_relaxed) != ended) {
+      started = quiet_periods = 0;
+      continue;
+    }
+    ++quiet_periods;
+    const bool spinning = spinning_.load(std::memory_order_relaxed) > 0;
+    if (!spinning && quiet_periods < 1 + 4 * started) continue;
+    const std::uint64_t more = spinning && started >= kSlowStarts ? std::min<std::uint64_t>(started, 64) : 1;
+    dispatch(lock, more);
+    started += more;
+    quiet_periods = 0;
+  }
+}
+
+void Pool::wait(StreamState& stream) {
+  Lock lock(mutex_);
+  while (!stream.launches.empty()) stream.ended.wait(lock);
+}
+
+bool Pool::idle(StreamState& stream) {
+  const Lock lock(mutex_);
+  return stream.launches.empty();
+}
+
+std::optional<KernelFault> Pool::take_fault(StreamState& stream) {
+  const Lock lock(mutex_);
+  return std::exchange(stream.fault, std::nullopt);
+}
+
+}  // namespace cpu_device::detail

@@ -1,0 +1,116 @@
+#pragma once
+/// @file The process's OS threads that run blocks, and which block each takes next.
+
+#include "cpu_device/launch.hpp"
+#include "cpu_device/block.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace cpu_device::detail {
+
+/// One grid on its way.
+struct Launch {
+  LaunchShape shape;
+  std::string name;              ///< or empty, then that of the function below
+  const void* kernel = nullptr;
+  std::function<void()> body;
+  std::shared_ptr<StreamState> stream;
+  std::uint64_t blocks = 0;
+  std::atomic<std::uint64_t> next{0};   ///< the first block that nobody has taken
+  std::atomic<std::uint64_t> ended{0};  ///< blocks that have ended, or will never start
+  std::atomic<bool> failed{false};
+
+  std::string kernel_name() const;
+};
+
+/// What the pool's mutex guards for a stream.
+struct StreamState {
+  std::deque<std::shared_ptr<Launch>> launches;  ///< the first one runs
+  std::optional<KernelFault> fault;
+  std::condition_variable ended;
+};
+
+/// Blocks run on as many OS threads as there are processors. One more starts whenever a resident block waits in relax() or
+/// __nanosleep(), and where none has ended for a while: the resident ones may be waiting for those that are pending. That
+/// while is 2 ms where a block may be spinning on atomics, else it grows with what has been started in this way.
+class Pool {
+ public:
+  Pool();
+
+  void enqueue(std::shared_ptr<Launch> launch);
+  void wait(StreamState& stream);
+  bool idle(StreamState& stream);
+  std::optional<KernelFault> take_fault(StreamState& stream);
+
+  /// Of a resident block: it leaves its processor unused from here on; it does not any more.
+  void block_waits();
+  void block_resumes() { busy_.fetch_add(1, std::memory_order_seq_cst); }
+  /// A resident block may be spinning on atomics: +1, and -1 when it has ended.
+  void note_spinning(int change) { spinning_.fetch_add(change, std::memory_order_relaxed); }  // only a hint
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void worker_main();
+  void monitor_main();
+  bool take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index);
+  bool crowded() const { return busy_.load(std::memory_order_seq_cst) > processors_; }
+  void run_blocks(Block& block, Launch& launch, std::uint64_t index);
+  void report(Launch& launch, Failure& failure);
+  void end_blocks(Launch& launch, std::uint64_t count);
+  void end_launch(Launch& launch);
+  void start(Lock& lock, std::shared_ptr<Launch> launch);
+  void dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
+  void grant(Lock& lock);
+  std::uint64_t pending(Lock& lock) const;
+
+  const std::int64_t processors_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable monitor_;
+  std::deque<std::shared_ptr<Launch>> runnable_;  ///< launches with blocks that nobody has taken
+  std::atomic<std::uint64_t> runnable_count_{0};
+  /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors nothing is
+  /// pending: whoever lowers it or adds work sees to that.
+  std::atomic<std::int64_t> busy_{0};
+  std::atomic<std::uint64_t> blocks_ended_{0};
+  std::atomic<int> spinning_{0};
+  std::uint64_t permits_ = 0;  ///< for workers that have been called and have not come yet
+  std::uint64_t idle_ = 0;
+  std::uint64_t workers_ = 0;
+  bool monitored_ = false;
+};
+
+/// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits.
+Pool& pool();
+
+/// Waits shorter than this cost nothing but a pause; longer ones let other OS threads run.
+inline constexpr std::uint64_t kYieldAfterNs = 5'000;
+void back_off(std::uint64_t waited_ns) noexcept;
+
+std::string to_string(const uint3& index);
+std::string describe_signal(int signal, const void* address, const Carrier* carrier);
+/// The demangled name of the function at `address`, or the address where the program has been stripped.
+std::string function_name(const void* address);
+
+/// Makes faults in kernels end the block instead of the process; all others reach the handlers that were there before.
+void install_fault_handlers();
+/// What a handler runs on when a thread's stack has overflowed. One per OS thread that runs blocks.
+class SignalStack {
+ public:
+  SignalStack();
+  ~SignalStack();
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace cpu_device::detail

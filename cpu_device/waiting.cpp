@@ -1,0 +1,79 @@
+#include "cpu_device/launch.hpp"
+#include "cpu_device/pool.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace cpu_device {
+
+namespace detail {
+
+namespace {
+
+constexpr std::uint64_t kPauseAfterNs = 1'000;
+constexpr std::uint64_t kSleepMinNs = 20'000;
+constexpr std::uint64_t kSleepMaxNs = 500'000;
+
+void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void sleep_ns(std::uint64_t duration_ns) noexcept {
+  const timespec duration{static_cast<time_t>(duration_ns / 1'000'000'000), static_cast<long>(duration_ns % 1'000'000'000)};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, nullptr);
+}
+
+}  // namespace
+
+std::uint64_t clock_ns() noexcept {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it.
+void back_off(std::uint64_t waited_ns) noexcept {
+  if (waited_ns < kPauseAfterNs) return;
+  if (waited_ns < kYieldAfterNs) return pause();
+  if (waited_ns < kSpinNs) {
+    sched_yield();
+    return;
+  }
+  sleep_ns(std::clamp(waited_ns / 10, kSleepMinNs, kSleepMaxNs));
+}
+
+void yield() noexcept {
+  if (t_running) t_running->yield();
+}
+
+void nanosleep(std::uint64_t duration_ns) noexcept {
+  if (t_running) {
+    t_running->nanosleep(duration_ns);
+  } else {
+    sleep_ns(duration_ns);
+  }
+}
+
+}  // namespace detail
+
+bool in_kernel() noexcept { return detail::t_running != nullptr; }
+
+void relax(std::uint64_t waited_ns) noexcept {
+  if (detail::t_running) {
+    detail::t_running->relax(waited_ns);
+  } else {
+    detail::back_off(waited_ns);
+  }
+}
+
+std::uint64_t clock_ns() noexcept { return detail::clock_ns(); }
+
+void* dynamic_shared() noexcept { return detail::t_block.dynamic_shared; }
+
+}  // namespace cpu_device
