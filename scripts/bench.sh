@@ -1,0 +1,23 @@
+# ./run bench: latency and bandwidth of both links, each beside its raw rival.
+. scripts/packages.sh
+
+main() {
+  local preset program what link size results=out/bench
+  if in_bundle; then
+    program=bin/gpusock-bench
+  else
+    require_packages "${build_packages[@]}"
+    preset=$(device_preset)
+    program="build/$preset/microbench/gpusock-bench"
+    build "$preset" gpusock-bench
+  fi
+  if [ $# -gt 0 ]; then
+    "$program" "$@"
+    return
+  fi
+  mkdir -p "$results"
+  while read -r what link size; do
+    "$program" "$what" --link "$link" --size "$size" --json "$results/$what-$link.json" </dev/null
+  done < <(benchmarks)
+  say "results: $results/*.json"
+}

@@ -1,0 +1,101 @@
+# Shared by the commands of ./run; sourced in the project's folder. A bundle has the same scripts, but no sources.
+
+say() { printf '== %s\n' "$*"; }
+fail() { printf 'run: %s\n' "$*" >&2; exit 1; }
+misuse() { printf 'run: %s (see ./run --help)\n' "$*" >&2; exit 2; }
+
+# A bundle carries programs and no sources.
+in_bundle() { [ -f BUNDLE ]; }
+needs_sources() { ! in_bundle || fail "$1 needs the sources; this is a bundle of built programs"; }
+
+# The nvcc to use, printed, or status 1 where there is none.
+find_nvcc() {
+  if [ -n "${CUDACXX:-}" ]; then command -v "$CUDACXX"
+  elif command -v nvcc; then return 0
+  elif [ -x /usr/local/cuda/bin/nvcc ]; then echo /usr/local/cuda/bin/nvcc
+  else return 1; fi
+}
+
+have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+
+# The preset whose programs use what this machine has.
+device_preset() {
+  if have_gpu && find_nvcc >/dev/null; then echo cuda; else echo host; fi
+}
+
+# A path as the user meant it: from where ./run was called.
+from_there() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
+
+jobs() { nproc 2>/dev/null || echo 2; }
+
+# Times a phase and remembers it for print_phases.
+phases=()
+phase() {
+  local name=$1 start=$SECONDS status=0
+  shift
+  say "$name"
+  "$@" || status=$?
+  phases+=("$(printf '%5d s  %s%s' $((SECONDS - start)) "$name" "$([ $status -eq 0 ] || echo '  FAILED')")")
+  return $status
+}
+print_phases() {
+  say "time taken"
+  printf '%s\n' "${phases[@]}"
+  printf '%5d s  in all\n' "$SECONDS"
+}
+
+# Tests are configured once something asked for them (`with_tests=ON`), so that a demo needs no test packages; from then
+# on they stay, so that going to and fro rebuilds nothing.
+with_tests=OFF
+tests_option() {
+  if grep -qs '^BUILD_TESTING:BOOL=ON' "$1/CMakeCache.txt" && [ -f "$1/build.ninja" ]; then echo ON; else echo "$with_tests"; fi
+}
+
+# configure PRESET: only where there is no build folder yet or the options changed; Ninja itself reruns CMake where a
+# CMakeLists.txt changed.
+configure() {
+  local preset=$1 folder="build/$1" options=()
+  options+=("-DBUILD_TESTING=$(tests_option "$folder")")
+  if command -v ccache >/dev/null; then
+    options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    [ "$preset" != cuda ] || options+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
+  fi
+  if [ "$preset" = cuda ]; then
+    find_nvcc >/dev/null || fail "the preset cuda needs nvcc: install the CUDA Toolkit 12.4 or newer, or set CUDACXX to its nvcc"
+    options+=("-DCMAKE_CUDA_COMPILER=$(find_nvcc)")
+  fi
+  local wanted="${options[*]} CC=${CC:-} CXX=${CXX:-}"
+  if [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/run.options" 2>/dev/null)" = "$wanted" ]; then return 0; fi
+  mkdir -p "$folder"
+  # Shown only on failure: a successful configure says nothing that a user needs.
+  if ! cmake --preset "$preset" "${options[@]}" >"$folder/configure.log" 2>&1; then
+    cat "$folder/configure.log" >&2
+    fail "configuring the preset $preset failed"
+  fi
+  grep '^-- gpusock' "$folder/configure.log" || true
+  printf '%s' "$wanted" >"$folder/run.options"
+}
+
+# build PRESET [TARGETS...]: configures and builds; everything where no target is named.
+build() {
+  local preset=$1
+  shift
+  configure "$preset"
+  cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
+}
+
+# The usual questions to gpusock-bench: what, link, bytes.
+benchmarks() { printf '%s\n' 'lat tcp 64' 'lat p2p 64' 'bw tcp 65536' 'bw p2p 65536'; }
+
+# Sets data_options: where param_sync finds the images.
+read_data_options() {
+  data_options=()
+  ! in_bundle || data_options=(--data data/fashion-mnist)
+}
+
+# What the programs were built from.
+project_commit() {
+  if in_bundle; then cat BUNDLE
+  elif git rev-parse HEAD >/dev/null 2>&1; then git describe --always --abbrev=40 --dirty --match ''
+  else echo unknown; fi
+}

@@ -1,0 +1,33 @@
+# The Debian and Ubuntu packages that each command needs; sourced by the commands.
+
+build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+  libspdlog-dev libssl-dev zlib1g-dev libcu++-dev)
+demo_packages=(dataset-fashion-mnist)
+test_packages=(dataset-fashion-mnist libgtest-dev netcat-openbsd python3)
+
+installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+# require_packages NAME...: installs what is missing, and says so first.
+require_packages() {
+  local package missing=()
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    command -v cmake >/dev/null && command -v ninja >/dev/null && return 0  # CMake names what else is missing
+    fail "this is not a Debian or Ubuntu system: install what these packages hold, then run this again: $*"
+  fi
+  for package in "$@"; do installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  install_packages "${missing[@]}"
+}
+
+install_packages() {
+  local become=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "you are not root and there is no sudo; as root: apt-get install $*"
+    become=(sudo)
+  fi
+  local apt=("${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  "${apt[@]}" update || fail "apt-get update failed; the packages still missing: $*"
+  "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null ||
+    fail "apt-get could not install: $* (on Ubuntu some are in universe: sudo add-apt-repository universe)"
+}

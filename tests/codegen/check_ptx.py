@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Checks that shared words are accessed by exactly the instructions that the ordering tables promise.
+
+usage: check_ptx.py PTX_FILE...
+
+Every kernel of shared_words.cu has an entry in PROMISED: its strong memory accesses (those with an order and a scope),
+in program order, and how many plain loads and stores it may hold besides. More, fewer, weaker or stronger ones fail:
+a lost acquire is a bug, and an unasked-for fence costs every message.
+Exit status: 0 all as promised, 1 not, 2 misuse.
+"""
+import re
+import sys
+import unittest
+
+# The strong accesses of each kernel as "operation.order.scope", and its plain accesses ("ld", "st") to memory.
+PROMISED = {
+    # ringbuf/byte_ring.hpp
+    "ring_P1": (["st.release.sys"], []),
+    "ring_P2": (["ld.acquire.sys"], ["st"]),
+    "ring_C1": (["ld.acquire.sys"], ["st"]),
+    "ring_C2": (["st.release.sys"], []),
+    # ringbuf/handle_queue.hpp: the entry itself is relaxed, Q1/Q2 order it
+    "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
+    "queue_Q2_Q3": (["ld.relaxed.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
+    "queue_Q2": (["ld.acquire.sys", "ld.relaxed.gpu"], ["st"]),
+    # host_proxy/socket_table.hpp: T1 publishes what several callers gathered in `intent`
+    "table_T1": (["atom.or.acq_rel.gpu", "st.release.sys", "ld.acquire.gpu"], []),
+    "table_T4": (["ld.acquire.sys"], ["st"]),
+    "table_T6": (["ld.acquire.sys"], ["st"]),
+    "slot_close": (["ld.acquire.gpu", "atom.cas.acq_rel.gpu", "atom.or.acq_rel.gpu", "st.release.sys", "ld.acquire.gpu"],
+                   ["st"]),
+}
+
+ORDERS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio")
+SCOPES = ("cta", "cluster", "gpu", "sys")
+OPERATIONS = ("add", "and", "cas", "dec", "exch", "inc", "max", "min", "or", "xor")
+MEMORY = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:ld|st|atom|red|fence|membar|cp)\.[\w.:]+)")
+ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)^\}", re.DOTALL | re.MULTILINE)
+
+
+def describe(instruction):
+    """'st.release.sys.b64' -> ('st.release.sys', True); toolkits differ in the order of the parts and in the type's name."""
+    parts = instruction.split(".")
+    order = [part for part in parts if part in ORDERS]
+    scope = [part for part in parts if part in SCOPES]
+    operation = [part for part in parts[1:] if part in OPERATIONS]
+    strong = bool(order or scope) or parts[0] in ("atom", "red", "fence", "membar")
+    if strong and parts[0] in ("ld", "st", "atom") and not re.fullmatch(r"[bu]64", parts[-1]):
+        return instruction, True  # a torn word: named in full, so that it matches no promise
+    return ".".join([parts[0], *operation, *order, *scope]), strong
+
+
+def accesses(body):
+    """The strong and the plain memory accesses of one kernel, in program order, kernel parameters and locals left out."""
+    strong, plain = [], []
+    for line in body.splitlines():
+        match = MEMORY.match(line)
+        if not match or ".param" in match[1] or ".local" in match[1]:
+            continue
+        name, is_strong = describe(match[1])
+        (strong if is_strong else plain).append(name)
+    return strong, plain
+
+
+class Ptx(unittest.TestCase):
+    files = []
+
+    def check(self, kernel):
+        self.assertTrue(self.files)
+        for file, kernels in self.files:
+            with self.subTest(ptx=file):
+                self.assertIn(kernel, kernels, "the kernel is missing from the PTX")
+                strong, plain = accesses(kernels[kernel])
+                self.assertEqual(strong, PROMISED[kernel][0], "strong accesses differ from the ordering table")
+                self.assertEqual(plain, PROMISED[kernel][1], "plain accesses beside the shared words")
+
+    def test_every_kernel_has_a_promise(self):
+        for file, kernels in self.files:
+            self.assertEqual(sorted(kernels), sorted(PROMISED), file)
+
+
+def add_tests():
+    for kernel in PROMISED:
+        setattr(Ptx, f"test_{kernel}", lambda self, kernel=kernel: self.check(kernel))
+
+
+def main():
+    files = sys.argv[1:]
+    if not files or files[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if files else 2
+    for file in files:
+        with open(file, encoding="utf-8") as stream:
+            Ptx.files.append((file, dict(ENTRY.findall(stream.read()))))
+    add_tests()
+    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=1).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+// One tiny kernel for each row of the ordering tables: the test beside this file reads the PTX that nvcc makes of them.
+// Each kernel is named after the labels of the accesses that it must hold.
+#include "host_proxy/socket_table.hpp"
+#include "ringbuf/byte_ring.hpp"
+#include "ringbuf/handle_queue.hpp"
+
+#include "gpusock/detail/sockets.cuh"
+
+using namespace gpusock;
+using Word = std::uint64_t;
+
+extern "C" __global__ void ring_P1(ringbuf::ByteProducer<> producer, Word bytes) { producer.commit(bytes); }
+
+extern "C" __global__ void ring_P2(ringbuf::ByteProducer<> producer, Word* result) { *result = producer.writable(); }
+
+extern "C" __global__ void ring_C1(ringbuf::ByteConsumer<> consumer, Word* result) { *result = consumer.readable(); }
+
+extern "C" __global__ void ring_C2(ringbuf::ByteConsumer<> consumer, Word bytes) { consumer.release(bytes); }
+
+extern "C" __global__ void queue_Q1(ringbuf::HandleProducer<> producer, int handle) { producer.push(handle); }
+
+extern "C" __global__ void queue_Q2_Q3(ringbuf::HandleConsumer<> consumer, int* result) { *result = consumer.try_take(); }
+
+extern "C" __global__ void queue_Q2(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
+
+extern "C" __global__ void table_T1(detail::Side side, Socket socket) {
+  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::kRequestOpen);
+}
+
+extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result = detail::load_status(side, 0).pack(); }
+
+extern "C" __global__ void table_T6(detail::Side side, int* result) {
+  detail::Wait wait(side, Deadline::now(), false);
+  *result = wait.turn();
+}
+
+extern "C" __global__ void slot_close(detail::Side side, Socket socket, int* result) {
+  *result = detail::close_one(side, socket);
+}
