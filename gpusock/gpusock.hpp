@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -29,6 +30,10 @@ struct Options {
   std::uint32_t sockets_max = 1024;          ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
   std::uint64_t ring_bytes = 1 << 20;        ///< capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
+  std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
+                                             ///< made; on the CPU device it is made on demand
+  std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default where the
+                                             ///< machine has at most 4 processors
 
   /// The defaults, overridden by GPUSOCK_GPU and GPUSOCK_SECRET. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();

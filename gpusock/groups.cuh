@@ -37,7 +37,8 @@ __device__ inline auto this_block() { return cooperative_groups::this_thread_blo
 namespace detail {
 
 /// The leader's value, in every thread of the group. T is trivially copyable and at most 16 bytes.
-/// Also a barrier of the group: what its threads wrote before is visible to all of them after.
+/// Also a barrier of the group: what its threads wrote before is visible to all of them after. The group must pass another
+/// barrier before its next broadcast: a block's value stays in one place until then.
 template <class Group, class T>
 GPUSOCK_FN T broadcast(const Group& group, const T& value) {
 #if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
@@ -58,9 +59,7 @@ GPUSOCK_FN T broadcast(const Group& group, const T& value) {
     T& shared = *reinterpret_cast<T*>(storage);
     if (group.thread_rank() == 0) shared = value;
     group.sync();
-    const T result = shared;
-    group.sync();  // everyone has read before the next broadcast writes
-    return result;
+    return shared;
 #else
     return value;
 #endif

@@ -13,7 +13,7 @@
 ///   label  operation                order    partner  data protected
 ///   T1     caller: store requests   release  T2       the OpenRequest; counters committed before a shutdown or close
 ///   T2     proxy: load requests     acquire  T1       as T1
-///   T3     proxy: store status      release  T4       the SocketSetup; words reset for a new connection; rx_final
+///   T3     proxy: store status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status      acquire  T3       as T3
 ///   T5     proxy: store abort       release  T6       nothing but itself: callers leave with -ECANCELED
 ///   T6     caller: load abort       acquire  T5       as T5
@@ -106,6 +106,7 @@ struct RingSetup {
   ringbuf::RingMemory memory;
   std::uint64_t* committed = nullptr;
   std::uint64_t* consumed = nullptr;
+  std::uint64_t start = 0;  ///< the position of the connection's first byte; a slot's words go on from one to the next
 };
 
 /// What a caller needs to use an open socket, read once when it becomes one.
@@ -115,7 +116,8 @@ struct alignas(64) SocketSetup {
   Endpoint local;
   Endpoint peer;
   std::uint64_t link_needs_proxy = 0;           ///< 1 where the proxy moves the bytes, so that a commit concerns it
-  ringbuf::HandleConsumer<> accepted;           ///< of a listening socket
+  std::uint64_t accept_queue = 0;               ///< of a listening socket: which of TableView::accept_queues
+  std::uint64_t accept_start = 0;               ///< entries before this are leftovers of an earlier listener
 };
 
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
@@ -139,6 +141,18 @@ struct TableView {
   SocketSetup* setups = nullptr;
   const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
   std::uint32_t slots = 0;
+
+  // Queues of handles; `taken` words are in the callers' memory.
+  std::uint64_t* free_entries = nullptr;
+  std::uint64_t* free_published = nullptr;
+  std::uint64_t free_capacity = 0;
+  std::uint64_t* accept_entries = nullptr;    ///< kListenersMax queues of kBacklogMax
+  std::uint64_t* accept_published = nullptr;  ///< one word per queue
 };
+
+/// How many sockets of a context may listen at the same time.
+inline constexpr std::uint32_t kListenersMax = 64;
+/// How many connections of one listener may wait to be accepted.
+inline constexpr std::uint32_t kBacklogMax = 1024;
 
 }  // namespace gpusock::table

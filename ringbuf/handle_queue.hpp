@@ -38,6 +38,8 @@ class HandleProducer {
     typename Shared::template Ref<std::uint64_t>(*published_).store(++position_, kRelease);  // Q1, pairs with Q2
   }
 
+  GPUSOCK_FN std::uint64_t position() const { return position_; }
+
  private:
   std::uint64_t* entries_ = nullptr;
   std::uint64_t mask_ = 0;
@@ -54,10 +56,13 @@ class HandleConsumer {
       : entries_(entries), mask_(capacity - 1), published_(published), taken_(taken) {}
 
   /// The oldest handle, which is the caller's alone from now on, or -1 when there is none.
-  GPUSOCK_FN std::int32_t try_take() const {
+  GPUSOCK_FN std::int32_t try_take() const { return try_take_before(~std::uint64_t{0}); }
+
+  /// As try_take(), but only a handle that was pushed before `end` was the producer's position.
+  GPUSOCK_FN std::int32_t try_take_before(std::uint64_t end) const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
     std::uint64_t position = taken.load(kRelaxed);  // relaxed: Q3 confirms it
-    while (position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2, pairs with Q1
+    while (position < end && position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
       const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
                              .load(kRelaxed);  // relaxed: Q2 ordered it
       if (taken.compare_exchange_weak(position, position + 1, kAcqRel, kRelaxed)) {  // Q3

@@ -9,7 +9,9 @@ template <class Group, class Call>
 GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
   std::int64_t result = 0;
   if (group.thread_rank() == 0) result = call();
-  return broadcast(group, result);
+  result = broadcast(group, result);
+  group.sync();
+  return result;
 }
 
 template <class Group>
@@ -23,9 +25,6 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
   copy(group, to, from.first.data, from.first.bytes);
   if (from.second.bytes != 0) copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
-
-/// How much one turn of a send may fill: an eighth of the ring keeps producer and consumer busy at the same time.
-GPUSOCK_FN inline std::uint64_t turn_bytes(const ringbuf::RingMemory& memory) { return memory.capacity / 8; }
 
 GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline;
@@ -67,14 +66,16 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
     detail::Grant grant;
     if (group.thread_rank() == 0) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
     grant = detail::broadcast(group, grant);
+    if (grant.bytes > 0) {
+      detail::copy_in(group, slot->tx.memory().spans(grant.position, grant.bytes), static_cast<const std::byte*>(data) + done);
+    }
+    group.sync();
     if (grant.bytes < 0) return done == 0 || (flags & kWaitAll) != 0 ? grant.bytes : static_cast<std::int64_t>(done);
     if (bytes == 0) return 0;
-    detail::copy_in(group, slot->tx.memory().spans(grant.position, grant.bytes), static_cast<const std::byte*>(data) + done);
-    group.sync();
     done += grant.bytes;
     if (group.thread_rank() == 0) {
       slot->tx.commit(grant.bytes);
-      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::announce(at);
+      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::announce(at, socket);
     }
   }
   return static_cast<std::int64_t>(done);
@@ -98,10 +99,12 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
       grant = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
     }
     grant = detail::broadcast(group, grant);
+    if (grant.bytes > 0) {
+      detail::copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(grant.position, grant.bytes));
+    }
+    group.sync();
     if (grant.bytes < 0) return grant.bytes;
     if (grant.bytes == 0) break;
-    detail::copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(grant.position, grant.bytes));
-    group.sync();
     done += grant.bytes;
     if (group.thread_rank() == 0) {
       slot->rx.release(grant.bytes);

@@ -9,8 +9,8 @@ namespace gpusock::detail {
 /// How code on a CPU meets the proxy; kernels on a GPU have no such thing (the proxy polls).
 struct Hooks {
   void* self;
-  /// Bytes were committed or something was requested: the proxy should see it soon.
-  void (*announce)(void* self);
+  /// Bytes were committed or something was requested on this slot: the proxy should see it soon.
+  void (*announce)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
   void (*announce_credit)(void* self);
   /// One turn of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
@@ -21,8 +21,17 @@ struct Hooks {
 struct Side {
   table::TableView table;
   table::Slot* slots = nullptr;
-  ringbuf::HandleConsumer<> free_sockets;
+  std::uint64_t* free_taken = nullptr;    ///< in this side's memory, as the next
+  std::uint64_t* accept_taken = nullptr;  ///< one word per accept queue
   const Hooks* hooks = nullptr;
+
+  GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
+    return {table.free_entries, table.free_capacity, table.free_published, free_taken};
+  }
+  GPUSOCK_FN ringbuf::HandleConsumer<> accept_queue(std::uint64_t which) const {
+    return {table.accept_entries + which * table::kBacklogMax, table::kBacklogMax, table.accept_published + which,
+            accept_taken + which};
+  }
 };
 
 using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
@@ -32,11 +41,11 @@ GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot
   return table::Status::unpack(SystemRef(side.table.sectors[slot].status).load(ringbuf::kAcquire));  // T4, pairs with T3
 }
 
-GPUSOCK_FN inline void announce(const Side& side) {
+GPUSOCK_FN inline void announce(const Side& side, Socket socket) {
 #if !GPUSOCK_ON_GPU
-  side.hooks->announce(side.hooks->self);
+  side.hooks->announce(side.hooks->self, table::slot_of(socket));
 #else
-  (void)side;
+  (void)side, (void)socket;
 #endif
 }
 

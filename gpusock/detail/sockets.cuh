@@ -34,19 +34,16 @@ GPUSOCK_FN inline void post_request(const Side& side, Socket socket, Slot& slot,
     if (latest == all) break;
     all = latest;
   }
-  announce(side);
+  announce(side, socket);
 }
 
 /// Makes a granted or accepted handle this side's open socket.
 GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
-  const auto index = table::slot_of(socket);
   const auto generation = table::generation_of(socket);
-  Slot& slot = side.slots[index];
+  Slot& slot = side.slots[table::slot_of(socket)];
   slot.intent = table::make_request(generation, 0);
   slot.shut = 0;
   slot.link_needs_proxy = 0;
-  SystemRef(side.table.tx_committed[index]).store(0, ringbuf::kRelaxed);  // relaxed: T1 publishes it
-  SystemRef(side.table.rx_consumed[index]).store(0, ringbuf::kRelaxed);   // relaxed: T1 publishes it
   DeviceRef(slot.generation).store(generation, ringbuf::kRelease);
   return slot;
 }
@@ -54,8 +51,8 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
 /// Reads how a connected socket's rings are reached. The status must have been loaded (T4) before.
 GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
-  slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed);
-  slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed);
+  slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
+  slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed, setup.rx.start);
   slot.link_needs_proxy = setup.link_needs_proxy;
 }
 
@@ -72,10 +69,22 @@ GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
   return 0;
 }
 
+/// Closes the connections that an earlier listener left in a queue: they were never taken, so nobody else will.
+GPUSOCK_FN inline void discard_leftovers(const Side& side, Socket listener) {
+  const table::SocketSetup& setup = side.table.setups[table::slot_of(listener)];
+  const auto queue = side.accept_queue(setup.accept_queue);
+  for (;;) {
+    const Socket socket = queue.try_take_before(setup.accept_start);
+    if (socket < 0) break;
+    claim(side, socket);
+    close_one(side, socket);
+  }
+}
+
 /// Opens a socket and waits until the proxy has done so.
 GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
   Wait wait(side, deadline, true);
-  const Socket socket = side.free_sockets.try_take();
+  const Socket socket = side.free_sockets().try_take();
   if (socket < 0) return -EMFILE;
   Slot& slot = claim(side, socket);
   side.table.open_requests[table::slot_of(socket)] = request;
@@ -93,7 +102,11 @@ GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& reques
       return stop;
     }
   }
-  if (wanted == Phase::connected) adopt(side, socket, slot);
+  if (wanted == Phase::connected) {
+    adopt(side, socket, slot);
+  } else {
+    discard_leftovers(side, socket);
+  }
   return socket;
 }
 
@@ -104,9 +117,13 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
   for (;;) {
     const Status status = load_status(side, table::slot_of(listener));
     if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
-    const ringbuf::HandleConsumer<> queue = side.table.setups[table::slot_of(listener)].accepted;
+    const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
       Slot& accepted = claim(side, socket);
+      if (closed(*slot, listener)) {  // while we took it: nobody else will
+        close_one(side, socket);
+        return -EBADF;
+      }
       load_status(side, table::slot_of(socket));  // T4: the queue's entry was published behind the setup
       adopt(side, socket, accepted);
       post_request(side, socket, accepted, table::kRequestOpen);
@@ -129,6 +146,7 @@ GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slo
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
     const Status status = load_status(side, table::slot_of(socket));
+    if (status.generation != table::generation_of(socket)) return {-EBADF};
     if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
     if (status.phase != Phase::connected) return {-ENOTCONN};
     if ((status.flags & table::kStatusPeerDeaf) != 0) return {-EPIPE};
@@ -141,6 +159,15 @@ GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slo
   }
 }
 
+/// Do no more bytes come behind the `arrived` ones.
+GPUSOCK_FN inline bool stream_ended(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t arrived) {
+  if (status.phase == Phase::failed) return true;
+  if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0) return true;
+  if ((status.flags & table::kStatusEnded) == 0) return false;
+  const auto final_position = SystemRef(side.table.sectors[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
+  return slot.rx.position() + arrived == final_position;  // relaxed: T4 ordered it
+}
+
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
 GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
                                       Deadline deadline) {
@@ -148,11 +175,11 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
   for (;;) {
     // The status is loaded before the ring's word: what the end or the error was published behind is then seen too.
     const Status status = load_status(side, table::slot_of(socket));
-    if (status.phase == Phase::idle || status.phase == Phase::opening || status.phase == Phase::listening) return {-ENOTCONN};
+    if (status.generation != table::generation_of(socket)) return {-EBADF};
+    if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     const std::uint64_t arrived = slot.rx.readable(least);
     if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
-    const bool ended = (status.flags & table::kStatusEnded) != 0 || status.phase == Phase::failed ||
-                       (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
+    const bool ended = stream_ended(side, socket, slot, status, arrived);
     if (arrived >= least || (arrived > 0 && ended)) {
       return {static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
     }

@@ -1,0 +1,161 @@
+#include "gpusock/detail/context_impl.hpp"
+#include "gpusock/detail/options.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace gpusock {
+namespace {
+
+/// How long a context that ends goes on delivering what was sent.
+constexpr std::uint64_t kDrainNs = 2'000'000'000;
+/// Up to this many processors a caller that waits runs the proxy's step itself.
+constexpr unsigned kFewProcessors = 4;
+
+Options checked(const Options& options) {
+  detail::check(options);
+  return options;
+}
+
+Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
+
+/// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
+constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
+
+}  // namespace
+
+Context::Impl::Impl(const Options& chosen)
+    : options(checked(chosen)),
+      device(detail::make_device(options)),
+      platform(device->platform()),
+      table(platform, options.sockets_max, device->has_own_side()),
+      segments(platform, options.ring_bytes, platform->attaches_any_time() ? 0 : options.connections_max),
+      offers(network),
+      resources{&segments, &offers, &network, options.secret},
+      proxy(table, network, resources, {options.handshake_timeout_ns}),
+      host_slots(table.slots()),
+      host_taken(kTakenWords),
+      engine(proxy, network,
+             {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake()}),
+      own_stream(device->make_stream()) {
+  add(own_stream.get());
+  make_net();
+}
+
+Context::Impl::~Impl() {
+  remove(own_stream.get());
+  own_stream.reset();  // waits for its kernels
+  engine.drain(kDrainNs);
+  if (device_state != nullptr) device->free(device_state);
+}
+
+void Context::Impl::make_net() {
+  hooks.self = this;
+  hooks.announce = [](void* self, std::uint32_t slot) { impl_of(self).engine.announce(slot); };
+  hooks.announce_credit = [](void* self) { impl_of(self).engine.announce_credit(); };
+  hooks.relax = [](void* self, std::uint64_t waited_ns, bool proxy_matters) {
+    if (proxy_matters) impl_of(self).engine.assist(waited_ns);
+    impl_of(self).device->relax(waited_ns);
+  };
+  const detail::Side host{table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
+  detail::Side kernels = host;
+  if (device->has_own_side()) {
+    const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
+    device_state = device->allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
+    auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(device_state) + slot_bytes);
+    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(device_state), taken, taken + 1, nullptr};
+  }
+  net = Net(kernels, host);
+}
+
+void Context::Impl::add(detail::DeviceStream* stream) {
+  const std::lock_guard lock(streams_mutex);
+  streams.insert(stream);
+}
+
+void Context::Impl::remove(detail::DeviceStream* stream) {
+  const std::lock_guard lock(streams_mutex);
+  streams.erase(stream);
+}
+
+void Context::Impl::synchronize() {
+  count_call();
+  std::set<detail::DeviceStream*> all;
+  {
+    const std::lock_guard lock(streams_mutex);
+    all = streams;
+  }
+  for (detail::DeviceStream* stream : all) stream->synchronize();
+}
+
+Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+
+Context::~Context() { cancel(); }
+
+Net Context::net() const { return impl_->net; }
+
+void Context::synchronize() { impl_->synchronize(); }
+
+void Context::cancel() noexcept {
+  detail::SystemRef(*impl_->table.abort_word()).store(1, ringbuf::kRelease);  // T5, pairs with T6
+}
+
+const Options& Context::options() const { return impl_->options; }
+
+Context::Stats Context::stats() const {
+  const proxy::ProxyStats proxy = impl_->engine.stats();
+  Stats stats;
+  stats.host_api_calls = impl_->host_api_calls.load(std::memory_order_relaxed);
+  stats.proxy_steps = proxy.steps;
+  stats.proxy_wakeups = impl_->engine.wakeups();
+  stats.connections = proxy.connections;
+  stats.tcp_tx_bytes = proxy.tcp_tx_bytes;
+  stats.tcp_rx_bytes = proxy.tcp_rx_bytes;
+  stats.p2p_tx_bytes = proxy.p2p_tx_bytes;
+  stats.p2p_rx_bytes = proxy.p2p_rx_bytes;
+  return stats;
+}
+
+Stream::Impl::Impl(Context& owner) : context(owner), native(owner.impl().device->make_stream()) {
+  context.impl().add(native.get());
+}
+
+Stream::Stream(Context& context) : impl_(std::make_unique<Impl>(context)) {}
+
+Stream::~Stream() { impl_->context.impl().remove(impl_->native.get()); }
+
+void Stream::synchronize() {
+  impl_->context.impl().count_call();
+  impl_->native->synchronize();
+}
+
+bool Stream::idle() const { return impl_->native->idle(); }
+
+namespace detail {
+
+void* allocate_device(Context& context, std::size_t bytes) {
+  context.impl().count_call();
+  return context.impl().device->allocate(bytes);
+}
+
+void free_device(Context& context, void* memory) noexcept { context.impl().device->free(memory); }
+
+void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
+  context.impl().count_call();
+  context.impl().device->copy_in(to, from, bytes);
+}
+
+void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes) {
+  context.impl().count_call();
+  context.impl().device->copy_out(to, from, bytes);
+}
+
+void* allocate_mapped(Context& context, std::size_t bytes) {
+  context.impl().count_call();
+  return context.impl().device->allocate_mapped(bytes);
+}
+
+void free_mapped(Context& context, void* memory) noexcept { context.impl().device->free_mapped(memory); }
+
+}  // namespace detail
+}  // namespace gpusock

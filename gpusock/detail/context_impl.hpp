@@ -1,0 +1,58 @@
+#pragma once
+/// @file What a Context owns, in the order in which it comes to life.
+
+#include "gpusock/detail/device.hpp"
+#include "host_proxy/engine.hpp"
+#include "host_proxy/segment_exchange.hpp"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace gpusock {
+
+struct Stream::Impl {
+  explicit Impl(Context& owner);
+  Context& context;
+  std::unique_ptr<detail::DeviceStream> native;
+};
+
+struct Context::Impl {
+  explicit Impl(const Options& chosen);
+  ~Impl();
+
+  void add(detail::DeviceStream* stream);
+  void remove(detail::DeviceStream* stream);
+  void synchronize();
+  void count_call() { host_api_calls.fetch_add(1, std::memory_order_relaxed); }
+
+  Options options;
+  std::unique_ptr<detail::Device> device;
+  std::shared_ptr<proxy::Platform> platform;
+  proxy::SharedTable table;
+  proxy::PosixNetwork network;
+  proxy::SegmentPool segments;
+  proxy::SegmentOffers offers;
+  proxy::LinkResources resources;
+  proxy::Proxy proxy;
+
+  // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
+  std::vector<table::Slot> host_slots;
+  std::vector<std::uint64_t> host_taken;
+  void* device_state = nullptr;
+  detail::Hooks hooks{};
+  Net net;
+
+  std::atomic<std::uint64_t> host_api_calls{0};
+  std::mutex streams_mutex;
+  std::set<detail::DeviceStream*> streams;
+  proxy::Engine engine;
+  std::unique_ptr<detail::DeviceStream> own_stream;
+
+ private:
+  void make_net();
+};
+
+}  // namespace gpusock

@@ -1,0 +1,43 @@
+#pragma once
+/// @file What a context needs of its device; one implementation in each of the libraries gpusock::cpu and gpusock::cuda.
+
+#include "gpusock/gpusock.hpp"
+#include "host_proxy/platform.hpp"
+
+#include <memory>
+
+namespace gpusock::detail {
+
+/// An in-order queue of launches.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+  virtual void synchronize() = 0;   ///< throws Error (EFAULT) when a kernel failed
+  virtual bool idle() const = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::shared_ptr<proxy::Platform> platform() = 0;
+  /// Do kernels have sockets of their own, apart from the host threads': they do where device memory is not host memory.
+  virtual bool has_own_side() const = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;  ///< zeroed device memory; throws Error (ENOMEM)
+  virtual void free(void* memory) noexcept = 0;
+  virtual void copy_in(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void* allocate_mapped(std::size_t bytes) = 0;  ///< zeroed; throws Error (ENOMEM)
+  virtual void free_mapped(void* memory) noexcept = 0;
+
+  virtual std::unique_ptr<DeviceStream> make_stream() = 0;
+
+  /// One turn of a wait on a host thread (or the CPU device).
+  virtual void relax(std::uint64_t waited_ns) = 0;
+};
+
+/// The device that the options name. Throws Error (ENODEV) where there is none.
+std::unique_ptr<Device> make_device(const Options& options);
+
+}  // namespace gpusock::detail

@@ -1,0 +1,59 @@
+// The CPU device: memory is this process's, kernels run on cpu_device.
+#include "gpusock/detail/context_impl.hpp"
+
+#include "cpu_device/launch.hpp"
+
+#include <cstring>
+#include <new>
+
+namespace gpusock::detail {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+class CpuStream final : public DeviceStream {
+ public:
+  void synchronize() override {
+    try {
+      native.synchronize();
+    } catch (const cpu_device::KernelFault& fault) {
+      throw Error(EFAULT, fault.what());
+    }
+  }
+  bool idle() const override { return native.idle(); }
+
+  cpu_device::Stream native;
+};
+
+void* allocate_zeroed(std::size_t bytes) {
+  void* memory = ::operator new(bytes, kAlignment, std::nothrow);
+  if (memory == nullptr) throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+class CpuDevice final : public Device {
+ public:
+  std::shared_ptr<proxy::Platform> platform() override { return std::make_shared<proxy::HostPlatform>(); }
+  bool has_own_side() const override { return false; }
+  void* allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
+  void free(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_out(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void* allocate_mapped(std::size_t bytes) override { return allocate_zeroed(bytes); }
+  void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
+  void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const Options&) { return std::make_unique<CpuDevice>(); }
+
+cpu_device::Stream& native_stream(Context& context, Stream* stream) {
+  context.impl().count_call();
+  DeviceStream& chosen = stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
+  return static_cast<CpuStream&>(chosen).native;
+}
+
+}  // namespace gpusock::detail

@@ -1,0 +1,50 @@
+#include "gpusock/detail/options.hpp"
+
+#include "host_proxy/segment.hpp"
+
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+namespace gpusock {
+namespace {
+
+[[noreturn]] void reject(const std::string& what) { throw Error(EINVAL, what); }
+
+int parse_gpu(std::string_view text) {
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) {
+    reject("GPUSOCK_GPU='" + std::string(text) + "' is not a GPU's number: 0 is the first");
+  }
+  return value;
+}
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+}  // namespace
+
+Options Options::from_env() {
+  Options options;
+  if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
+  if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
+  return options;
+}
+
+void detail::check(const Options& options) {
+  if (options.sockets_max < 1 || options.sockets_max > 4096) {
+    reject("Options::sockets_max is " + std::to_string(options.sockets_max) + "; it must be from 1 to 4096");
+  }
+  if (!std::has_single_bit(options.ring_bytes) || options.ring_bytes < proxy::kRingBytesMin ||
+      options.ring_bytes > proxy::kRingBytesMax) {
+    reject("Options::ring_bytes is " + std::to_string(options.ring_bytes) + "; it must be a power of two from 4096 to 67108864");
+  }
+  if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
+  if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
+}
+
+}  // namespace gpusock

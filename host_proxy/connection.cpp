@@ -1,0 +1,206 @@
+#include "host_proxy/connection.hpp"
+
+#include "host_proxy/log.hpp"
+#include "host_proxy/p2p_link.hpp"
+#include "host_proxy/tcp_link.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+/// How long a closed connection may go on delivering what was sent before it is reset.
+constexpr std::uint64_t kLingerNs = 30'000'000'000;
+
+}  // namespace
+
+Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+                       std::uint64_t deadline_ns)
+    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), wanted_(to.link), peer_(to),
+      stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
+  stream_->sink = this;
+}
+
+Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, LinkKind link,
+                       std::uint64_t deadline_ns)
+    : host_(host), listener_(&listener), phase_(Phase::connecting), wanted_(link), peer_(stream->peer()),
+      stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(deadline_ns) {
+  stream_->sink = this;
+}
+
+Connection::~Connection() = default;
+
+bool Connection::step(std::uint64_t now_ns) {
+  const Phase before = phase_;
+  if (phase_ == Phase::connecting) step_connecting();
+  if (phase_ == Phase::shaking) step_handshake();
+  if (phase_ == Phase::agreed && has_slot_) establish();
+  bool moved = phase_ != before;
+  if (phase_ == Phase::established) moved |= step_link();
+  if (now_ns >= deadline_ns_) expire();
+  return moved;
+}
+
+void Connection::step_connecting() {
+  const int result = stream_->connected();
+  if (result == -EINPROGRESS) return;
+  if (result != 0) {
+    fail_opening(-result);
+    return;
+  }
+  local_ = stream_->local();
+  if (wanted_ == LinkKind::tcp) {
+    phase_ = Phase::agreed;
+    deadline_ns_ = kNever;
+  } else {
+    start_handshake();
+  }
+}
+
+void Connection::start_handshake() {
+  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), wanted_, *this)
+                                    : make_acceptor_handshake(*stream_, host_.links(), wanted_);
+  phase_ = Phase::shaking;
+}
+
+void Connection::step_handshake() {
+  const auto state = handshake_->advance();
+  if (state == Handshake::State::failed) {
+    const int error = handshake_->error();
+    log().info("handshake with {} failed: {}{}", peer_.to_string(), strerror(error),
+               error == EPROTO ? " (the peer does not speak gpusock; for plain TCP use link=tcp on this side)" : "");
+    fail_opening(error);
+  } else if (state == Handshake::State::done) {
+    link_kind_ = handshake_->link();
+    segment_ = handshake_->segment();
+    handshake_.reset();
+    phase_ = Phase::agreed;
+    deadline_ns_ = kNever;
+  }
+}
+
+void Connection::give_slot(std::uint32_t slot) {
+  has_slot_ = true;
+  slot_ = slot;
+}
+
+void Connection::establish() {
+  Slots& slots = host_.slots();
+  if (segment_ == nullptr) segment_ = host_.links().segments->take();
+  if (segment_ == nullptr) {
+    fail_opening(ENOBUFS);
+    return;
+  }
+  const bool p2p = link_kind_ == kLinkP2p;
+  const int side = listener_ != nullptr || !p2p ? 0 : 1;  // the acceptor made the memory
+  table::SocketSetup& setup = slots.view().setups[slot_];
+  setup.local = local_;
+  setup.peer = peer_;
+  setup.local.link = setup.peer.link = p2p ? LinkKind::p2p : LinkKind::tcp;
+  setup.link_needs_proxy = p2p ? 0 : 1;
+  const ringbuf::RingMemory tx = segment_->ring(side), rx = segment_->ring(1 - side);
+  if (p2p) {
+    setup.tx = {tx, segment_->committed(side), segment_->consumed(side), 0};
+    setup.rx = {rx, segment_->committed(1 - side), segment_->consumed(1 - side), 0};
+    link_ = std::make_unique<P2pLink>(std::move(stream_), segment_, side, *this);
+  } else {
+    segment_->close_descriptor();
+    setup.tx = slots.tx_setup(slot_, tx);
+    setup.rx = slots.rx_setup(slot_, rx);
+    link_ = std::make_unique<TcpLink>(std::move(stream_), slots.tx_consumer(slot_, tx), slots.rx_producer(slot_, rx), *this);
+  }
+  phase_ = Phase::established;
+  deadline_ns_ = kNever;
+  host_.count_established(link_kind_);
+  publish();
+  log().debug("connected {} to {} by {}", local_.to_string(), peer_.to_string(), to_string(setup.local.link));
+}
+
+bool Connection::step_link() {
+  const bool moved = link_->pump();
+  if (closing_ && link_->finished()) {
+    link_->pump();
+    phase_ = Phase::over;
+    return true;
+  }
+  return moved;
+}
+
+void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
+  if (phase_ == Phase::established) {
+    const bool close = (bits & table::kRequestClose) != 0;
+    if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
+    if ((bits & table::kRequestShutdownRead) != 0 || close) link_->end_receiving();
+    if (close && !closing_) {
+      closing_ = true;
+      link_->close();
+      deadline_ns_ = now_ns + kLingerNs;
+      host_.due(deadline_ns_);
+    }
+  } else if ((bits & table::kRequestClose) != 0) {
+    closing_ = true;
+    phase_ = Phase::over;  // given up before it was open
+  }
+  host_.activate(*this);
+}
+
+void Connection::orphan(bool accepted) {
+  listener_ = nullptr;
+  if (accepted) return;
+  if (has_slot_) on_failed(ECONNRESET);
+  phase_ = Phase::over;
+}
+
+void Connection::expire() {
+  deadline_ns_ = kNever;
+  if (phase_ == Phase::established) {
+    log().info("reset the connection to {}: it did not take what was sent within {} s of closing", peer_.to_string(),
+               kLingerNs / 1'000'000'000);
+    phase_ = Phase::over;
+  } else if (phase_ != Phase::over) {
+    log().info("{} did not agree on a link in time", peer_.to_string());
+    fail_opening(ETIMEDOUT);
+  }
+}
+
+void Connection::fail_opening(int error) {
+  error_ = error;
+  handshake_.reset();
+  stream_hint_ = nullptr;
+  stream_.reset();
+  deadline_ns_ = kNever;
+  phase_ = Phase::over;
+  if (has_slot_ && !closing_) host_.slots().publish(slot_, table::Phase::failed, error);  // until the caller closes it
+}
+
+void Connection::publish() {
+  host_.slots().publish(slot_, error_ != 0 ? table::Phase::failed : table::Phase::connected, error_, flags_);
+}
+
+void Connection::on_ended(std::uint64_t final_position) {
+  if (closing_) return;
+  ringbuf::SystemAtomics::Ref<std::uint64_t>(host_.slots().view().sectors[slot_].rx_final)
+      .store(final_position, ringbuf::kRelaxed);  // relaxed: T3 publishes it
+  flags_ |= table::kStatusEnded;
+  publish();
+}
+
+void Connection::on_peer_deaf() {
+  if (closing_ || (flags_ & table::kStatusPeerDeaf) != 0) return;
+  flags_ |= table::kStatusPeerDeaf;
+  publish();
+}
+
+void Connection::on_failed(int error) {
+  if (closing_) {
+    phase_ = Phase::over;
+    return;
+  }
+  error_ = error;
+  log().info("the connection to {} failed: {}", peer_.to_string(), strerror(error));
+  publish();
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,116 @@
+#pragma once
+/// @file One connection from its first packet to the return of its slot.
+
+#include "host_proxy/handshake.hpp"
+#include "host_proxy/link.hpp"
+#include "host_proxy/network.hpp"
+#include "host_proxy/slots.hpp"
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+
+namespace gpusock::proxy {
+
+/// What connections share, and tell the proxy.
+class ConnectionHost {
+ public:
+  virtual Slots& slots() = 0;
+  virtual const LinkResources& links() = 0;
+  virtual void activate(Connection& connection) = 0;  ///< it may have something to do
+  virtual void due(std::uint64_t deadline_ns) = 0;    ///< a connection must be stepped by then
+  virtual void count_established(LinkBits link) = 0;
+
+ protected:
+  ~ConnectionHost() = default;
+};
+
+class Connection final : public LinkEvents, public ReadySink {
+ public:
+  /// An outgoing connection of the caller who opened `slot`.
+  Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+             std::uint64_t deadline_ns);
+  /// An incoming one, which gets a slot when it is established.
+  Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, LinkKind link,
+             std::uint64_t deadline_ns);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Does what can be done now; true if anything moved.
+  bool step(std::uint64_t now_ns);
+
+  /// What the caller asked for: request bits of its slot.
+  void request(std::uint64_t bits, std::uint64_t now_ns);
+
+  /// When step() must be called even if nothing happens; ~0 for never.
+  std::uint64_t deadline_ns() const { return deadline_ns_; }
+  /// Is it over: it may be destroyed, and its slot, if any, released.
+  bool over() const { return phase_ == Phase::over; }
+  /// Has its caller closed it.
+  bool closed() const { return closing_; }
+  /// Is it agreed on and waiting for a slot (an incoming one).
+  bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
+  void give_slot(std::uint32_t slot);
+  /// The listener is gone. A connection that nobody has accepted ends.
+  void orphan(bool accepted);
+
+  bool has_slot() const { return has_slot_; }
+  std::uint32_t slot() const { return slot_; }
+  Listener* listener() const { return listener_; }
+  LinkBits link_kind() const { return link_kind_; }
+  const Link* link() const { return link_.get(); }
+  /// Lets the next step read without the network having said that there is something.
+  void guess_readable() {
+    if (stream_hint_ != nullptr) stream_hint_->readable = true;
+  }
+  /// Would reading now be a guess: the network has said nothing since it last had nothing.
+  bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
+  bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
+  std::shared_ptr<Segment> take_segment() { return std::move(segment_); }
+
+  void on_ready() override { host_.activate(*this); }
+
+  /// The proxy's own: place in its list of active connections.
+  bool active = false;
+  std::uint64_t idle_steps = 0;
+  std::list<std::unique_ptr<Connection>>::iterator place;
+
+ private:
+  enum class Phase { connecting, shaking, agreed, established, over };
+
+  void step_connecting();
+  void start_handshake();
+  void step_handshake();
+  void establish();
+  void expire();
+  void fail_opening(int error);
+  void publish();
+  bool step_link();
+
+  void on_ended(std::uint64_t final_position) override;
+  void on_peer_deaf() override;
+  void on_failed(int error) override;
+
+  ConnectionHost& host_;
+  Listener* listener_ = nullptr;
+  bool has_slot_ = false;
+  std::uint32_t slot_ = 0;
+  Phase phase_;
+  LinkKind wanted_;
+  Endpoint local_;
+  Endpoint peer_;
+  std::unique_ptr<ByteStream> stream_;     // until a link takes it
+  ByteStream* stream_hint_ = nullptr;      // the same, also when a link has it
+  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<Link> link_;
+  std::shared_ptr<Segment> segment_;
+  LinkBits link_kind_ = kLinkTcp;
+  std::uint64_t deadline_ns_;
+  bool closing_ = false;
+  int error_ = 0;
+  std::uint8_t flags_ = 0;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,158 @@
+#include "host_proxy/engine.hpp"
+
+#include "ringbuf/atomics.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+
+namespace gpusock::proxy {
+namespace {
+
+std::uint64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+/// The thread keeps away from the step for this long after a caller's.
+constexpr std::uint64_t kParkNs = 500'000;
+/// Without assistants the thread looks again at once for this long before it sleeps.
+constexpr std::uint64_t kSpinNs = 50'000;
+/// Sleep is bounded even where everyone rings: cheap, and a lost ring would cost no more than this.
+constexpr std::uint64_t kSleepNs = 1'000'000'000;
+/// A device that cannot ring is looked at this often at first, and this often at last.
+constexpr std::uint64_t kLookNsMin = 20'000;
+constexpr std::uint64_t kLookNsMax = 1'000'000;
+
+void fence() { cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system); }
+
+}  // namespace
+
+Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options)
+    : proxy_(proxy), network_(network), options_(options) {
+  // Signals are the program's business: none is delivered on this thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_.native_handle(), "gpusock-proxy");
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  stopping_.store(true, std::memory_order_release);
+  network_.ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::run() {
+  idle_since_ns_ = now_ns();
+  while (!stopping_.load(std::memory_order_acquire)) {
+    bool moved = false;
+    {
+      const std::lock_guard lock(stepping_);
+      moved = proxy_.step(now_ns(), Proxy::Thoroughness::full);
+    }
+    if (moved) {
+      idle_since_ns_ = now_ns();
+    } else {
+      rest();
+    }
+  }
+}
+
+/// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.
+void Engine::rest() {
+  const std::uint64_t now = now_ns();
+  const std::uint64_t assisted = assisted_at_ns_.load(std::memory_order_relaxed);
+  if (now < assisted + kParkNs) {
+    parked_.store(true, std::memory_order_seq_cst);
+    network_.sleep_until_rung(kParkNs);
+    parked_.store(false, std::memory_order_relaxed);
+  } else if (!options_.assist && now < idle_since_ns_ + kSpinNs) {
+    std::this_thread::yield();
+  } else {
+    sleep_in_network();
+  }
+}
+
+void Engine::sleep_in_network() {
+  bool moved = false;
+  std::uint64_t timeout_ns = 0;
+  {
+    const std::lock_guard lock(stepping_);
+    asleep_.store(proxy_.waits_for_credit() ? kWantsCredit : kWantsCommits, std::memory_order_seq_cst);
+    fence();                                                            // E1, pairs with E2
+    moved = proxy_.step(now_ns(), Proxy::Thoroughness::full);
+    timeout_ns = nap_ns(now_ns());
+  }
+  if (!moved && !stopping_.load(std::memory_order_acquire)) {
+    network_.sleep(timeout_ns);
+    wakeups_.fetch_add(1, std::memory_order_relaxed);
+  }
+  asleep_.store(kAwake, std::memory_order_relaxed);
+}
+
+std::uint64_t Engine::nap_ns(std::uint64_t now) {
+  const std::uint64_t due = proxy_.next_deadline_ns();
+  const std::uint64_t until_due = due > now ? due - now : 0;
+  std::uint64_t nap = kSleepNs;
+  if (!options_.callers_can_wake) {  // the longer nothing has happened, the more seldom
+    nap = std::clamp((now - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
+  }
+  return std::min(nap, until_due);
+}
+
+bool Engine::try_step(std::uint32_t hinted_slot) {
+  const std::unique_lock lock(stepping_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  const std::uint64_t now = now_ns();
+  assisted_at_ns_.store(now, std::memory_order_relaxed);
+  proxy_.hint(hinted_slot);
+  proxy_.step(now);
+  return true;
+}
+
+void Engine::announce(std::uint32_t slot) {
+  if (options_.assist && try_step(slot)) return;
+  ring_if_asleep(kWantsCommits);
+}
+
+void Engine::announce_credit() { ring_if_asleep(kWantsCredit); }
+
+void Engine::ring_if_asleep(Asleep least) {
+  fence();  // E2, pairs with E1
+  if (asleep_.load(std::memory_order_relaxed) >= least) network_.ring();
+}
+
+void Engine::assist(std::uint64_t waited_ns) {
+  if (!options_.assist) return;
+  if (waited_ns < kAssistNs) {
+    try_step(~std::uint32_t{0});
+  } else if (parked_.load(std::memory_order_relaxed)) {
+    network_.ring();  // the thread takes over from here
+  }
+}
+
+void Engine::drain(std::uint64_t linger_ns) {
+  stop();
+  const std::uint64_t start = now_ns();
+  const std::lock_guard lock(stepping_);
+  proxy_.step(start, Proxy::Thoroughness::full);  // closes that callers posted last
+  proxy_.close_all(start);
+  while (proxy_.has_connections() && now_ns() < start + linger_ns) {
+    if (!proxy_.step(now_ns(), Proxy::Thoroughness::full)) network_.sleep(1'000'000);
+  }
+}
+
+ProxyStats Engine::stats() {
+  const std::lock_guard lock(stepping_);
+  return proxy_.stats();
+}
+
+}  // namespace gpusock::proxy

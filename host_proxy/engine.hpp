@@ -1,0 +1,77 @@
+#pragma once
+/// @file Runs a proxy: a thread of its own that sleeps when there is nothing to do, and callers that lend a hand.
+///
+/// Where processors are few, a thread switch between a caller and the network costs more than the work: a caller that
+/// waits, or has just committed, then runs the proxy's step itself if nobody else is in it (assisting). The engine's
+/// thread keeps out of the way as long as callers do so, and sleeps in the kernel while nothing happens.
+///
+/// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
+///   label  operation                                     order    partner
+///   E1     engine: store asleep, fence, scan the board   seq_cst  E2
+///   E2     caller: commit, fence, load asleep            seq_cst  E1
+/// so that either the scan sees the commit or the caller sees the sleeper and rings.
+
+#include "host_proxy/posix_network.hpp"
+#include "host_proxy/proxy.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace gpusock::proxy {
+
+struct EngineOptions {
+  bool assist = true;            ///< may callers run steps
+  bool callers_can_wake = true;  ///< false: the device cannot ring, so the thread looks by itself
+};
+
+class Engine {
+ public:
+  Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options);
+  ~Engine();  ///< stops the thread; the sockets stay as they are
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// A caller has committed bytes or posted a request on this slot.
+  void announce(std::uint32_t slot);
+  /// A caller has given ring space back.
+  void announce_credit();
+  /// One turn of a caller's wait that has lasted `waited_ns`.
+  void assist(std::uint64_t waited_ns);
+
+  /// Closes every socket and goes on until all that was sent is delivered, or for `linger_ns`. The engine's thread is
+  /// stopped first.
+  void drain(std::uint64_t linger_ns);
+
+  ProxyStats stats();
+  std::uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
+
+  /// A caller that has waited this long goes to sleep instead of assisting.
+  static constexpr std::uint64_t kAssistNs = 200'000;
+
+ private:
+  enum Asleep : int { kAwake = 0, kWantsCommits = 1, kWantsCredit = 2 };
+
+  void run();
+  void stop();
+  bool try_step(std::uint32_t hinted_slot);
+  void ring_if_asleep(Asleep least);
+  void rest();
+  void sleep_in_network();
+  std::uint64_t nap_ns(std::uint64_t now_ns);
+
+  Proxy& proxy_;
+  PosixNetwork& network_;
+  EngineOptions options_;
+  std::mutex stepping_;
+  std::atomic<int> asleep_{kAwake};
+  std::atomic<bool> parked_{false};
+  std::atomic<std::uint64_t> assisted_at_ns_{0};
+  std::atomic<std::uint64_t> wakeups_{0};
+  std::atomic<bool> stopping_{false};
+  std::uint64_t idle_since_ns_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace gpusock::proxy

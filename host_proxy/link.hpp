@@ -1,0 +1,50 @@
+#pragma once
+/// @file What carries bytes between a socket's rings and its peer.
+
+#include <cstdint>
+
+namespace gpusock::proxy {
+
+/// What a link tells its connection.
+class LinkEvents {
+ public:
+  virtual void on_ended(std::uint64_t final_position) = 0;  ///< the peer's stream ends at this position of the rx ring
+  virtual void on_peer_deaf() = 0;                          ///< the peer reads no more
+  virtual void on_failed(int error) = 0;                    ///< the connection is gone; `error` is an errno
+
+ protected:
+  ~LinkEvents() = default;
+};
+
+/// One connection's link: transmits committed bytes, delivers arrived ones, returns credit, reports the end and errors.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  /// Moves what can be moved now; true if anything was. Does not wait.
+  virtual bool pump() = 0;
+
+  /// No more is committed: once all is transmitted the peer is told. Once.
+  virtual void end_sending() = 0;
+
+  /// The caller reads no more: what arrives is dropped, and the peer is told where the link can.
+  virtual void end_receiving() = 0;
+
+  /// The caller closed the socket, after end_sending() and end_receiving(); finished() tells when the link may go.
+  virtual void close() = 0;
+
+  /// Has everything that was committed before end_sending() been handed to the network.
+  virtual bool finished() const = 0;
+
+  /// Can pump() move nothing until the peer or the caller acts: then the link need not be pumped before that.
+  virtual bool waits_for_credit() const = 0;
+
+  /// Bytes sent and received since the link was made.
+  struct Traffic {
+    std::uint64_t tx_bytes = 0;
+    std::uint64_t rx_bytes = 0;
+  };
+  virtual Traffic traffic() const = 0;
+};
+
+}  // namespace gpusock::proxy

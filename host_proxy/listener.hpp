@@ -1,0 +1,45 @@
+#pragma once
+/// @file One listening socket: its port, and the queue in which callers find accepted connections.
+
+#include "host_proxy/network.hpp"
+#include "host_proxy/slots.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace gpusock::proxy {
+
+class Listener final : public ReadySink {
+ public:
+  Listener(std::uint32_t slot, std::unique_ptr<Acceptor> acceptor, const table::OpenRequest& request, std::uint32_t queue)
+      : slot_(slot), acceptor_(std::move(acceptor)), link_(request.endpoint.link), backlog_(request.backlog), queue_(queue) {
+    acceptor_->sink = this;
+  }
+
+  /// The next incoming connection, as long as there is room in the backlog; nullptr otherwise.
+  std::unique_ptr<ByteStream> try_accept() {
+    if (!acceptor_->readable || pending_ >= backlog_) return nullptr;
+    return acceptor_->accept();
+  }
+
+  std::uint32_t slot() const { return slot_; }
+  std::uint32_t queue() const { return queue_; }
+  LinkKind link() const { return link_; }
+  Endpoint local() const { return acceptor_->local(); }
+
+  /// Connections that came in and were neither accepted nor given up yet.
+  void add_pending() { ++pending_; }
+  void remove_pending() { --pending_; }
+
+  void on_ready() override {}  // every poll is followed by a look at all listeners
+
+ private:
+  std::uint32_t slot_;
+  std::unique_ptr<Acceptor> acceptor_;
+  LinkKind link_;
+  std::int32_t backlog_;
+  std::uint32_t queue_;
+  std::int32_t pending_ = 0;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,35 @@
+#include "host_proxy/log.hpp"
+
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace gpusock::proxy {
+namespace {
+
+spdlog::logger* make_logger() {
+  // Not registered with spdlog: the program's own loggers stay its own. Never destroyed: kernels may outlive main().
+  auto* logger = new spdlog::logger("gpusock", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e gpusock[%P] %l: %v");
+  logger->set_level(spdlog::level::warn);
+  logger->flush_on(spdlog::level::trace);
+  if (const char* name = std::getenv("GPUSOCK_LOG"); name != nullptr && *name != '\0') {
+    const auto level = spdlog::level::from_str(name);
+    if (level == spdlog::level::off && std::string(name) != "off") {
+      logger->warn("GPUSOCK_LOG='{}' is not one of trace, debug, info, warn, error, off; logging at warn", name);
+    } else {
+      logger->set_level(level);
+    }
+  }
+  return logger;
+}
+
+}  // namespace
+
+spdlog::logger& log() {
+  static spdlog::logger* logger = make_logger();
+  return *logger;
+}
+
+}  // namespace gpusock::proxy

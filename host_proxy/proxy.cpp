@@ -1,0 +1,308 @@
+#include "host_proxy/proxy.hpp"
+
+#include "host_proxy/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+constexpr std::uint32_t kPageSlots = 64;
+constexpr std::uint32_t kColdPagesPerStep = 2;
+/// A connection that moved nothing for this many steps leaves the active list until something concerns it.
+constexpr std::uint64_t kIdleSteps = 256;
+/// With at most this many active connections, reading them without asking is cheaper than asking epoll first.
+constexpr std::size_t kGuessedReads = 2;
+/// How often the network is asked for news while connections are read without asking.
+constexpr std::uint64_t kPollInterval = 16;
+/// Ring memory stays mapped this long after its connection ended, so that a call that another thread is still in reads
+/// stale words and not an unmapped page.
+constexpr std::uint64_t kRetireNs = 1'000'000'000;
+
+}  // namespace
+
+Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options)
+    : network_(network), resources_(resources), options_(options), table_(table), slots_(table),
+      accept_queue_of_(table.slots(), kNone) {
+  const table::TableView& view = slots_.view();
+  for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
+    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kBacklogMax, table::kBacklogMax,
+                             view.accept_published + queue};
+    const bool device = table.has_device_side() && queue >= table::kListenersMax / 2;
+    free_queues_[device ? 1 : 0].push_back(queue);
+  }
+}
+
+Proxy::~Proxy() = default;
+
+bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
+  ++stats_.steps;
+  const bool full = thoroughness == Thoroughness::full;
+  const std::uint32_t pages = (slots_.count() + kPageSlots - 1) / kPageSlots;
+  if (hinted_slot_ < slots_.count()) scan_slot(now_ns, hinted_slot_);
+  hinted_slot_ = kNone;
+  scan(now_ns, full ? pages : std::min(pages, kColdPagesPerStep));
+  for (const Connection* connection : active_) {
+    if (connection->has_slot()) scan_rings(connection->slot());
+  }
+  bool moved = false;
+  if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
+    network_.poll();
+    if (resources_.offers != nullptr) resources_.offers->serve();
+    moved |= step_listeners(now_ns);
+    expire(now_ns);
+  }
+  moved |= step_active(now_ns);
+  return moved;
+}
+
+void Proxy::scan(std::uint64_t now_ns, std::uint32_t pages) {
+  const std::uint32_t all = (slots_.count() + kPageSlots - 1) / kPageSlots;
+  for (std::uint32_t i = 0; i < pages; ++i) {
+    scan_page(now_ns, next_page_);
+    next_page_ = next_page_ + 1 == all ? 0 : next_page_ + 1;
+  }
+}
+
+void Proxy::scan_page(std::uint64_t now_ns, std::uint32_t page) {
+  const std::uint32_t end = std::min(slots_.count(), (page + 1) * kPageSlots);
+  for (std::uint32_t slot = page * kPageSlots; slot < end; ++slot) scan_slot(now_ns, slot);
+}
+
+void Proxy::scan_slot(std::uint64_t now_ns, std::uint32_t slot) {
+  const table::TableView& view = slots_.view();
+  ProxySlot& seen = slots_[slot];
+  // relaxed: only compared; what has changed is read again with acquire
+  if (Ref(view.requests[slot]).load(ringbuf::kRelaxed) != seen.requests_seen) {
+    take_requests(slot, Ref(view.requests[slot]).load(ringbuf::kAcquire), now_ns);  // T2, pairs with T1
+  }
+  if (seen.connection != nullptr && !seen.connection->active) {
+    if (Ref(view.tx_committed[slot]).load(ringbuf::kRelaxed) != seen.tx_committed_seen ||
+        Ref(view.rx_consumed[slot]).load(ringbuf::kRelaxed) != seen.rx_consumed_seen) {
+      scan_rings(slot);
+      activate(*seen.connection);
+    }
+  }
+}
+
+/// Notes how far the callers are, so that the next change is noticed. The links read the words themselves.
+void Proxy::scan_rings(std::uint32_t slot) {
+  const table::TableView& view = slots_.view();
+  slots_[slot].tx_committed_seen = Ref(view.tx_committed[slot]).load(ringbuf::kRelaxed);  // relaxed, as the next:
+  slots_[slot].rx_consumed_seen = Ref(view.rx_consumed[slot]).load(ringbuf::kRelaxed);    // compared only
+}
+
+void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns) {
+  ProxySlot& state = slots_[slot];
+  if (word >> table::kRequestBits != state.generation) return;  // of a generation that is over
+  const std::uint64_t seen = state.requests_seen >> table::kRequestBits == state.generation ? state.requests_seen : 0;
+  const std::uint64_t fresh = word & ~seen & ((1u << table::kRequestBits) - 1);
+  state.requests_seen = word;
+  if (slot >= table_.accepted()) {
+    if (accept_queue_of_[slot] != kNone) {  // its first request: a caller has taken it
+      if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();
+      accept_queue_of_[slot] = kNone;
+    }
+  } else if ((fresh & table::kRequestOpen) != 0 && (word & table::kRequestClose) == 0) {
+    open(slot, now_ns);
+  }
+  if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
+  if (state.connection != nullptr) {
+    state.connection->request(fresh, now_ns);
+  } else if ((fresh & table::kRequestClose) != 0) {
+    if (state.listener != nullptr) close_listener(*state.listener);
+    slots_.release(slot);
+  }
+}
+
+void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
+  const table::OpenRequest request = slots_.view().open_requests[slot];
+  if (request.kind == table::OpenKind::listen) {
+    open_listener(slot, request);
+    return;
+  }
+  int error = 0;
+  auto stream = network_.connect(request.endpoint, error);
+  if (stream == nullptr) {
+    slots_.publish(slot, table::Phase::failed, error);
+    return;
+  }
+  slots_.publish(slot, table::Phase::opening);
+  slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint,
+                                                              now_ns + options_.handshake_timeout_ns));
+}
+
+void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
+  const Endpoint& at = request.endpoint;
+  if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
+    log().error("refused to listen at {}: beyond loopback peers must share a secret; set GPUSOCK_SECRET on all of them, "
+                "or name link=tcp to serve anyone", at.to_string());
+    slots_.publish(slot, table::Phase::failed, EACCES);
+    return;
+  }
+  auto& queues = free_queues_[static_cast<int>(slots_.opener(slot))];
+  int error = EMFILE;
+  auto acceptor = queues.empty() ? nullptr : network_.listen(at, request.backlog, error);
+  if (acceptor == nullptr) {
+    log().info("listening at {}: {}", at.to_string(), strerror(error));
+    slots_.publish(slot, table::Phase::failed, error);
+    return;
+  }
+  const std::uint32_t queue = queues.back();
+  queues.pop_back();
+  listeners_.push_back(std::make_unique<Listener>(slot, std::move(acceptor), request, queue));
+  slots_[slot].listener = listeners_.back().get();
+  table::SocketSetup& setup = slots_.view().setups[slot];
+  setup = {};
+  setup.local = listeners_.back()->local();
+  setup.local.link = at.link;
+  setup.accept_queue = queue;
+  setup.accept_start = accept_queues_[queue].position();
+  slots_.publish(slot, table::Phase::listening);
+}
+
+void Proxy::close_listener(Listener& listener) {
+  for (const auto& connection : connections_) {
+    if (connection->listener() == &listener) {
+      const bool accepted = connection->has_slot() && accept_queue_of_[connection->slot()] != listener.slot();
+      connection->orphan(accepted);
+      activate(*connection);
+    }
+  }
+  for (std::uint32_t& owner : accept_queue_of_) {
+    if (owner == listener.slot()) owner = kNone;  // the queue's next listener closes what was never taken
+  }
+  free_queues_[static_cast<int>(slots_.opener(listener.slot()))].push_back(listener.queue());
+  slots_[listener.slot()].listener = nullptr;
+  std::erase_if(listeners_, [&](const auto& entry) { return entry.get() == &listener; });
+}
+
+bool Proxy::step_listeners(std::uint64_t now_ns) {
+  bool moved = false;
+  for (const auto& listener : listeners_) {
+    while (auto stream = listener->try_accept()) {
+      add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->link(),
+                                       now_ns + options_.handshake_timeout_ns));
+      listener->add_pending();
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+void Proxy::accept_agreed(Connection& connection, std::uint64_t now_ns) {
+  const auto slot = slots_.take_for_accept();
+  if (!slot) return;  // all are open: it waits, and so does its peer
+  Listener& listener = *connection.listener();
+  connection.give_slot(*slot);
+  slots_[*slot].connection = &connection;
+  accept_queue_of_[*slot] = listener.slot();
+  connection.step(now_ns);
+  accept_queues_[listener.queue()].push(slots_.handle(*slot));
+}
+
+bool Proxy::step_active(std::uint64_t now_ns) {
+  bool moved = false;
+  const bool guess = active_.size() <= kGuessedReads;
+  for (std::size_t i = 0; i < active_.size();) {
+    Connection& connection = *active_[i];
+    if (guess) connection.guess_readable();
+    const bool progressed = step_one(connection, now_ns);
+    moved |= progressed;
+    connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
+    const bool rest = connection.idle_steps > kIdleSteps || (!progressed && !guess && connection.nothing_to_read());
+    if (connection.over() || (rest && !connection.wants_slot())) {
+      active_[i] = active_.back();
+      active_.pop_back();
+      connection.active = false;
+      if (connection.over()) destroy(connection, now_ns);
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+bool Proxy::step_one(Connection& connection, std::uint64_t now_ns) {
+  const bool moved = connection.step(now_ns);
+  if (connection.wants_slot()) accept_agreed(connection, now_ns);
+  return moved;
+}
+
+void Proxy::expire(std::uint64_t now_ns) {
+  if (now_ns < due_ns_) return;
+  std::erase_if(retired_, [&](const Retired& entry) { return now_ns >= entry.until_ns; });
+  due_ns_ = retired_.empty() ? ~std::uint64_t{0} : retired_.front().until_ns;
+  for (const auto& connection : connections_) {
+    if (now_ns >= connection->deadline_ns()) {
+      activate(*connection);
+    } else {
+      due(connection->deadline_ns());
+    }
+  }
+}
+
+Connection& Proxy::add(std::unique_ptr<Connection> connection) {
+  connections_.push_back(std::move(connection));
+  Connection& added = *connections_.back();
+  added.place = std::prev(connections_.end());
+  due(added.deadline_ns());
+  activate(added);
+  return added;
+}
+
+void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
+  add_traffic(stats_, connection);
+  if (!connection.has_slot() && connection.listener() != nullptr) connection.listener()->remove_pending();
+  if (connection.has_slot()) {
+    slots_[connection.slot()].connection = nullptr;
+    if (connection.closed()) slots_.release(connection.slot());
+  }
+  retire(connection.take_segment(), now_ns);
+  connections_.erase(connection.place);
+}
+
+void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
+  if (segment == nullptr) return;
+  retired_.push_back({std::move(segment), now_ns + kRetireNs});
+  due(retired_.back().until_ns);
+}
+
+bool Proxy::waits_for_credit() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& connection) { return connection->waits_for_credit(); });
+}
+
+void Proxy::close_all(std::uint64_t now_ns) {
+  while (!listeners_.empty()) close_listener(*listeners_.front());
+  for (const auto& connection : connections_) connection->request(table::kRequestClose, now_ns);
+}
+
+void Proxy::activate(Connection& connection) {
+  connection.idle_steps = 0;
+  if (connection.active) return;
+  connection.active = true;
+  active_.push_back(&connection);
+}
+
+void Proxy::count_established(LinkBits) { ++stats_.connections; }
+
+void Proxy::add_traffic(ProxyStats& stats, const Connection& connection) const {
+  if (connection.link() == nullptr) return;
+  const Link::Traffic traffic = connection.link()->traffic();
+  const bool p2p = connection.link_kind() == kLinkP2p;
+  (p2p ? stats.p2p_tx_bytes : stats.tcp_tx_bytes) += traffic.tx_bytes;
+  (p2p ? stats.p2p_rx_bytes : stats.tcp_rx_bytes) += traffic.rx_bytes;
+}
+
+ProxyStats Proxy::stats() const {
+  ProxyStats all = stats_;
+  for (const auto& connection : connections_) add_traffic(all, *connection);
+  return all;
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,113 @@
+#pragma once
+/// @file The engine that serves a context's sockets: one function, step(), that never waits.
+
+#include "host_proxy/connection.hpp"
+#include "host_proxy/listener.hpp"
+#include "host_proxy/network.hpp"
+#include "host_proxy/slots.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy {
+
+struct ProxyOptions {
+  std::uint64_t handshake_timeout_ns = 5'000'000'000;
+};
+
+/// Counters since the start.
+struct ProxyStats {
+  std::uint64_t steps = 0;
+  std::uint64_t connections = 0;
+  std::uint64_t tcp_tx_bytes = 0;
+  std::uint64_t tcp_rx_bytes = 0;
+  std::uint64_t p2p_tx_bytes = 0;
+  std::uint64_t p2p_rx_bytes = 0;
+};
+
+/// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
+class Proxy final : public ConnectionHost {
+ public:
+  /// `network` and `resources` outlive it.
+  Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options);
+  ~Proxy();
+
+  enum class Thoroughness {
+    hot,   ///< sockets in use, and a part of the others in rotation
+    full,  ///< everything: every word of the board and the network's news
+  };
+
+  /// A caller has just committed or requested something on this slot: the next step looks at it.
+  void hint(std::uint32_t slot) { hinted_slot_ = slot; }
+
+  /// Does what there is to do at this time; true if anything moved. Never waits.
+  bool step(std::uint64_t now_ns, Thoroughness thoroughness = Thoroughness::hot);
+
+  /// When step() is due even if nothing happens.
+  std::uint64_t next_deadline_ns() const { return due_ns_; }
+  /// Is there a socket whose reading waits for its caller to give ring space back.
+  bool waits_for_credit() const;
+  /// Are there sockets in use, or being opened or closed.
+  bool has_connections() const { return !connections_.empty(); }
+
+  /// Closes every socket, in order, as their callers would have; step() goes on delivering what was sent.
+  void close_all(std::uint64_t now_ns);
+
+  ProxyStats stats() const;
+
+  Slots& slots() override { return slots_; }
+  const LinkResources& links() override { return resources_; }
+  void activate(Connection& connection) override;
+  void due(std::uint64_t deadline_ns) override { due_ns_ = std::min(due_ns_, deadline_ns); }
+  void count_established(LinkBits link) override;
+
+ private:
+  void scan(std::uint64_t now_ns, std::uint32_t pages);
+  void scan_page(std::uint64_t now_ns, std::uint32_t page);
+  void scan_slot(std::uint64_t now_ns, std::uint32_t slot);
+  void scan_rings(std::uint32_t slot);
+  void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
+  void open(std::uint32_t slot, std::uint64_t now_ns);
+  void open_listener(std::uint32_t slot, const table::OpenRequest& request);
+  void close_listener(Listener& listener);
+  bool step_listeners(std::uint64_t now_ns);
+  void accept_agreed(Connection& connection, std::uint64_t now_ns);
+  bool step_active(std::uint64_t now_ns);
+  bool step_one(Connection& connection, std::uint64_t now_ns);
+  void expire(std::uint64_t now_ns);
+  Connection& add(std::unique_ptr<Connection> connection);
+  void destroy(Connection& connection, std::uint64_t now_ns);
+  void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns);
+  void add_traffic(ProxyStats& stats, const Connection& connection) const;
+
+  Network& network_;
+  LinkResources& resources_;
+  ProxyOptions options_;
+  SharedTable& table_;
+  Slots slots_;
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> active_;
+  std::list<std::unique_ptr<Listener>> listeners_;
+  std::array<ringbuf::HandleProducer<>, table::kListenersMax> accept_queues_;
+  std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per side, last freed first
+  std::vector<std::uint32_t> accept_queue_of_;             // by accepted slot: the listener's slot, or kNone
+
+  struct Retired {
+    std::shared_ptr<Segment> segment;
+    std::uint64_t until_ns;
+  };
+  std::list<Retired> retired_;
+
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::uint32_t hinted_slot_ = kNone;
+  std::uint32_t next_page_ = 0;
+  std::uint64_t due_ns_ = ~std::uint64_t{0};
+  ProxyStats stats_;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,125 @@
+#include "host_proxy/segment.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/log.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace gpusock::proxy {
+namespace {
+
+int make_memory_file(std::size_t bytes) {
+  const int descriptor = memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes");
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes)
+    : platform_(std::move(platform)), descriptor_(make_memory_file(total_bytes(ring_bytes))), ring_bytes_(ring_bytes) {
+  map();
+}
+
+Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes)
+    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes) {
+  struct stat facts {};
+  const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (!size_ok || fstat(descriptor, &facts) != 0 || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    ::close(descriptor);
+    throw Error(EPROTO, "the peer's shared memory is not what was agreed");
+  }
+  map();
+}
+
+void Segment::map() {
+  const std::size_t bytes = total_bytes(ring_bytes_);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    ::close(descriptor_);
+    throw Error(error, "mapping a connection's rings of " + std::to_string(bytes) + " bytes");
+  }
+  base_ = static_cast<std::byte*>(memory);
+  try {
+    platform_->attach(base_, bytes);
+  } catch (...) {
+    munmap(base_, bytes);
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+Segment::~Segment() {
+  platform_->detach(base_, total_bytes(ring_bytes_));
+  munmap(base_, total_bytes(ring_bytes_));
+  close_descriptor();
+}
+
+void Segment::close_descriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void Segment::clear() { std::memset(base_, 0, kHeaderBytes); }
+
+SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, std::size_t made_at_once)
+    : platform_(std::move(platform)), ring_bytes_(ring_bytes), shelf_(std::make_shared<Shelf>()) {
+  for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, ring_bytes));
+}
+
+std::shared_ptr<Segment> SegmentPool::take() {
+  if (platform_->attaches_any_time()) {
+    try {
+      return std::make_shared<Segment>(platform_, ring_bytes_);
+    } catch (const Error& error) {
+      log().error("{}", error.what());
+      return nullptr;
+    }
+  }
+  const std::lock_guard lock(shelf_->mutex);
+  if (shelf_->free.empty()) {
+    log().error("all ring memory is in use; raise Options::connections_max");
+    return nullptr;
+  }
+  Segment* segment = shelf_->free.back().release();
+  shelf_->free.pop_back();
+  return {segment, [shelf = shelf_](Segment* used) {
+            used->clear();
+            const std::lock_guard shelf_lock(shelf->mutex);
+            shelf->free.emplace_back(used);
+          }};
+}
+
+std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_bytes) {
+  if (!platform_->attaches_any_time()) {
+    log().info("this device cannot map another process's rings while kernels run");
+    ::close(descriptor);
+    return nullptr;
+  }
+  try {
+    return std::make_shared<Segment>(platform_, descriptor, ring_bytes);
+  } catch (const Error& error) {
+    log().warn("{}", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,82 @@
+#pragma once
+/// @file The memory of one connection: two rings and their words, in a memory file that another process can map.
+
+#include "host_proxy/platform.hpp"
+#include "host_proxy/socket_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// What a ring's capacity may be.
+inline constexpr std::uint64_t kRingBytesMin = 4 << 10;
+inline constexpr std::uint64_t kRingBytesMax = 64 << 20;
+
+/// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer, ring
+/// 1 the other way. On the tcp link only the bytes are used; the words are the board's.
+class Segment {
+ public:
+  static constexpr std::size_t kHeaderBytes = 4096;
+  static std::size_t total_bytes(std::uint64_t ring_bytes) { return kHeaderBytes + 2 * ring_bytes; }
+
+  /// A new one. Throws Error (ENOMEM, EMFILE).
+  Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes);
+  /// Another process's, from its descriptor (taken over). Throws Error (EPROTO) unless it is exactly such a file that
+  /// cannot shrink: a mapping of a file that shrinks would fault.
+  Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::uint64_t ring_bytes() const { return ring_bytes_; }
+  ringbuf::RingMemory ring(int which) const { return {base_ + kHeaderBytes + which * ring_bytes_, ring_bytes_}; }
+  std::uint64_t* committed(int which) const { return word(2 * which); }
+  std::uint64_t* consumed(int which) const { return word(2 * which + 1); }
+
+  /// Gives the descriptor up once nobody else is to map the memory; the mapping stays.
+  void close_descriptor();
+
+  /// Makes a used segment like new. Only when nobody else maps it.
+  void clear();
+
+ private:
+  std::uint64_t* word(int which) const {
+    return reinterpret_cast<std::uint64_t*>(base_ + which * ringbuf::kWordStride);
+  }
+  void map();
+
+  std::shared_ptr<Platform> platform_;  // a peer's context may hold the segment longest
+  int descriptor_;
+  std::uint64_t ring_bytes_;
+  std::byte* base_ = nullptr;
+};
+
+/// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
+/// once, and used again.
+class SegmentPool {
+ public:
+  SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, std::size_t made_at_once);
+
+  /// A segment of this side's ring size, or nullptr when there is none to be had (logged). It goes back by itself.
+  std::shared_ptr<Segment> take();
+
+  /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.
+  std::shared_ptr<Segment> map(int descriptor, std::uint64_t ring_bytes);
+
+ private:
+  struct Shelf {  // outlives the pool as long as a segment does; a peer's context gives back on its own thread
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Segment>> free;
+  };
+
+  std::shared_ptr<Platform> platform_;
+  std::uint64_t ring_bytes_;
+  std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace gpusock::proxy

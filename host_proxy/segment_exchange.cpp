@@ -1,0 +1,192 @@
+#include "host_proxy/segment_exchange.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/random.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+
+namespace gpusock::proxy {
+namespace {
+
+constexpr std::uint64_t kVisitorTurns = 100'000;
+
+std::string key_of(const Ticket& ticket) { return {ticket.begin(), ticket.end()}; }
+
+/// Segments offered by any context of this process: an address space has one such table by nature.
+class LocalOffers {
+ public:
+  void add(const Ticket& ticket, const std::shared_ptr<Segment>& segment) {
+    const std::lock_guard lock(mutex_);
+    offers_[key_of(ticket)] = segment;
+  }
+  void remove(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    offers_.erase(key);
+  }
+  std::shared_ptr<Segment> find(const Ticket& ticket) {
+    const std::lock_guard lock(mutex_);
+    const auto found = offers_.find(key_of(ticket));
+    return found == offers_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<Segment>> offers_;
+};
+
+LocalOffers& local_offers() {
+  static auto* offers = new LocalOffers;
+  return *offers;
+}
+
+socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  const std::size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), bytes);
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
+}
+
+bool same_user(int connection) {
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && credentials.uid == geteuid();
+}
+
+bool send_descriptor(int connection, int descriptor) {
+  char byte = 1;
+  iovec vector{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  return sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+/// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
+int receive_descriptor(int connection) {
+  char byte = 0;
+  iovec vector{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const auto bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (bytes < 0) return -1;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (bytes != 1 || header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
+    errno = EPROTO;
+    return -1;
+  }
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+}  // namespace
+
+SegmentOffers::SegmentOffers(PosixNetwork& network)
+    : network_(network),
+      name_(to_hex(random_bytes<16>())),
+      listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
+  sockaddr_un address;
+  const socklen_t bytes = abstract_address(name_, address);
+  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 64) != 0) {
+    throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
+  }
+  network_.watch(listener_.get(), *this);
+}
+
+SegmentOffers::~SegmentOffers() {
+  for (const auto& [key, segment] : offers_) local_offers().remove(key);
+}
+
+Ticket SegmentOffers::offer(std::shared_ptr<Segment> segment) {
+  const Ticket ticket = random_bytes<16>();
+  local_offers().add(ticket, segment);
+  offers_[key_of(ticket)] = segment;
+  return ticket;
+}
+
+void SegmentOffers::withdraw(const Ticket& ticket) {
+  local_offers().remove(key_of(ticket));
+  offers_.erase(key_of(ticket));
+}
+
+void SegmentOffers::serve() {
+  if (ready_) {
+    ready_ = false;
+    for (;;) {
+      Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!connection) break;
+      if (!same_user(connection.get())) continue;
+      network_.watch(connection.get(), *this);
+      visitors_.push_back({std::move(connection), kVisitorTurns});
+    }
+  }
+  std::erase_if(visitors_, [this](Visitor& visitor) { return serve(visitor) || --visitor.turns_left == 0; });
+}
+
+bool SegmentOffers::serve(const Visitor& visitor) {
+  Ticket ticket;
+  const auto bytes = ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT);
+  if (bytes < 0 && errno == EAGAIN) return false;
+  if (bytes != static_cast<ssize_t>(ticket.size())) return true;
+  const auto found = offers_.find(key_of(ticket));
+  if (found == offers_.end()) return true;
+  if (const auto segment = found->second.lock(); segment != nullptr && segment->descriptor() >= 0) {
+    send_descriptor(visitor.connection.get(), segment->descriptor());
+  }
+  withdraw(ticket);
+  return true;
+}
+
+SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
+                           std::uint64_t ring_bytes, ReadySink& sink)
+    : pool_(pool), ring_bytes_(ring_bytes) {
+  segment_ = local_offers().find(ticket);
+  if (segment_ != nullptr) {
+    state_ = segment_->ring_bytes() == ring_bytes ? State::done : State::failed;
+    return;
+  }
+  sockaddr_un address;
+  const socklen_t bytes = abstract_address(name, address);
+  connection_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!connection_ || ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
+      !same_user(connection_.get()) ||
+      ::send(connection_.get(), ticket.data(), ticket.size(), MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(ticket.size())) {
+    state_ = State::failed;  // not on this host
+    return;
+  }
+  network.watch(connection_.get(), sink);
+}
+
+SegmentFetch::State SegmentFetch::advance() {
+  if (state_ == State::waiting) state_ = receive();
+  return state_;
+}
+
+SegmentFetch::State SegmentFetch::receive() {
+  const int descriptor = receive_descriptor(connection_.get());
+  if (descriptor < 0) return errno == EAGAIN ? State::waiting : State::failed;
+  segment_ = pool_.map(descriptor, ring_bytes_);
+  return segment_ == nullptr ? State::failed : State::done;
+}
+
+}  // namespace gpusock::proxy

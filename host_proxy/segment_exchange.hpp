@@ -1,0 +1,78 @@
+#pragma once
+/// @file How a process on the same host gets a connection's memory: over a Unix socket with an abstract name, against a
+/// ticket that the handshake gave it. Inside one process the ticket leads to the segment itself.
+///
+/// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the network.
+/// Only processes of the same user are served (SO_PEERCRED).
+
+#include "host_proxy/posix_network.hpp"
+#include "host_proxy/segment.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// Names one offered segment; cannot be guessed.
+using Ticket = std::array<std::uint8_t, 16>;
+
+/// The half that offers segments.
+class SegmentOffers final : public ReadySink {
+ public:
+  /// Throws Error where there are no Unix sockets to be had.
+  explicit SegmentOffers(PosixNetwork& network);
+  ~SegmentOffers();
+
+  /// The abstract Unix socket's name (without the leading zero byte): 32 hexadecimal digits.
+  const std::string& name() const { return name_; }
+
+  /// Offers the segment, once, until it is fetched or withdrawn.
+  Ticket offer(std::shared_ptr<Segment> segment);
+  void withdraw(const Ticket& ticket);
+
+  /// Serves who has come; call after on_ready() or now and then. Does not wait.
+  void serve();
+  bool has_visitors() const { return ready_ || !visitors_.empty(); }
+
+  void on_ready() override { ready_ = true; }
+
+ private:
+  struct Visitor {
+    Descriptor connection;
+    std::uint64_t turns_left;  // a visitor that says nothing is sent away
+  };
+  bool serve(const Visitor& visitor);
+
+  PosixNetwork& network_;
+  std::string name_;
+  Descriptor listener_;
+  std::vector<Visitor> visitors_;
+  std::unordered_map<std::string, std::weak_ptr<Segment>> offers_;
+  bool ready_ = true;
+};
+
+/// The half that fetches one segment.
+class SegmentFetch {
+ public:
+  SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
+               std::uint64_t ring_bytes, ReadySink& sink);
+
+  enum class State { waiting, done, failed };
+  State advance();
+  std::shared_ptr<Segment> take() { return std::move(segment_); }
+
+ private:
+  State receive();
+
+  SegmentPool& pool_;
+  std::uint64_t ring_bytes_;
+  Descriptor connection_;
+  std::shared_ptr<Segment> segment_;
+  State state_ = State::waiting;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,111 @@
+#include "host_proxy/tcp_link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace gpusock::proxy {
+namespace {
+
+/// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side starts
+/// on the bytes while they are in the cache.
+constexpr std::uint64_t kTurnBytes = 256 << 10;
+
+std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
+  vectors[0] = {spans.first.data, spans.first.bytes};
+  vectors[1] = {spans.second.data, spans.second.bytes};
+  return std::span<const iovec>(vectors).first(spans.second.bytes == 0 ? 1 : 2);
+}
+
+}  // namespace
+
+TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events)
+    : stream_(std::move(stream)), tx_(tx), rx_(rx), events_(events), tx_start_(tx.position()), rx_start_(rx.position()) {}
+
+bool TcpLink::pump() {
+  if (failed_) return false;
+  const bool sent = transmit();
+  const bool received = discard_ ? drop_arriving() : deliver();
+  return sent || received;
+}
+
+bool TcpLink::transmit() {
+  bool moved = false;
+  while (!writing_ended_ && !failed_) {
+    const std::uint64_t ready = tx_.readable();
+    if (ready == ringbuf::kRingCorrupt) {
+      fail(EPROTO);
+      break;
+    }
+    if (ready == 0) return end_writing_if_all_is_sent() || moved;
+    if (!stream_->writable) break;
+    std::array<iovec, 2> vectors;
+    const auto result = stream_->write(to_vectors(tx_.spans(std::min(ready, kTurnBytes)), vectors));
+    if (result == -EAGAIN) break;
+    if (result < 0) {
+      if (result == -EPIPE) {
+        events_.on_peer_deaf();
+        writing_ended_ = true;  // what is left cannot be delivered
+      } else {
+        fail(static_cast<int>(-result));
+      }
+      break;
+    }
+    tx_.release(static_cast<std::uint64_t>(result));
+    moved = true;
+    if (static_cast<std::uint64_t>(result) < std::min(ready, kTurnBytes)) break;  // the network is full
+  }
+  return moved;
+}
+
+bool TcpLink::end_writing_if_all_is_sent() {
+  if (!end_wanted_ || writing_ended_) return false;
+  stream_->end_writing();
+  writing_ended_ = true;
+  return true;
+}
+
+bool TcpLink::deliver() {
+  if (reading_ended_ || failed_ || !stream_->readable) return false;
+  const std::uint64_t room = rx_.writable();
+  rx_full_ = room == 0;
+  if (room == 0) return false;
+  if (room == ringbuf::kRingCorrupt) {
+    fail(EPROTO);
+    return false;
+  }
+  std::array<iovec, 2> vectors;
+  const auto result = stream_->read(to_vectors(rx_.spans(std::min(room, kTurnBytes)), vectors));
+  if (result > 0) {
+    rx_.commit(static_cast<std::uint64_t>(result));
+    return true;
+  }
+  if (result == 0) {
+    reading_ended_ = true;
+    events_.on_ended(rx_.position());
+    return true;
+  }
+  if (result != -EAGAIN) fail(static_cast<int>(-result));
+  return false;
+}
+
+bool TcpLink::drop_arriving() {
+  if (reading_ended_ || failed_ || !stream_->readable) return false;
+  std::array<std::byte, 16384> sink;
+  const iovec vector{sink.data(), sink.size()};
+  const auto result = stream_->read({&vector, 1});
+  if (result == 0) reading_ended_ = true;
+  if (result < 0 && result != -EAGAIN) fail(static_cast<int>(-result));
+  return result > 0;
+}
+
+void TcpLink::end_sending() { end_wanted_ = true; }
+
+Link::Traffic TcpLink::traffic() const { return {tx_.position() - tx_start_, rx_.position() - rx_start_}; }
+
+void TcpLink::fail(int error) {
+  failed_ = true;
+  events_.on_failed(error);
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,45 @@
+#pragma once
+/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing.
+
+#include "host_proxy/link.hpp"
+#include "host_proxy/network.hpp"
+#include "ringbuf/byte_ring.hpp"
+
+#include <memory>
+
+namespace gpusock::proxy {
+
+class TcpLink final : public Link {
+ public:
+  TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events);
+
+  bool pump() override;
+  void end_sending() override;
+  void end_receiving() override { discard_ = true; }
+  void close() override {}
+  bool finished() const override { return writing_ended_ || failed_; }
+  bool waits_for_credit() const override { return rx_full_; }
+  Traffic traffic() const override;
+
+ private:
+  bool transmit();
+  bool deliver();
+  bool drop_arriving();
+  bool end_writing_if_all_is_sent();
+  void fail(int error);
+
+  std::unique_ptr<ByteStream> stream_;
+  ringbuf::ByteConsumer<> tx_;
+  ringbuf::ByteProducer<> rx_;
+  LinkEvents& events_;
+  std::uint64_t tx_start_;
+  std::uint64_t rx_start_;
+  bool end_wanted_ = false;
+  bool writing_ended_ = false;
+  bool discard_ = false;
+  bool reading_ended_ = false;
+  bool rx_full_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace gpusock::proxy
