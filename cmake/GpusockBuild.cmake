@@ -42,6 +42,11 @@ else()
             DOC "Folder that holds cuda/atomic" REQUIRED)
 endif()
 
+# Programs look for libraries in ../lib beside their own folder first: this is what makes the folder of `./run bundle` run
+# anywhere. RPATH, not RUNPATH, since it must hold for the libraries' libraries too.
+set(CMAKE_BUILD_RPATH "\$ORIGIN/../lib")
+add_link_options(LINKER:--disable-new-dtags)
+
 set(gpusock_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-unknown-pragmas)
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${gpusock_warnings}>")
 if(GPUSOCK_SANITIZE)

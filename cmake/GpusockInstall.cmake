@@ -1,0 +1,32 @@
+# Installs the libraries, their public headers, the programs, and what find_package(gpusock) and pkg-config read.
+include(CMakePackageConfigHelpers)
+
+set(gpusock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gpusock")
+set(gpusock_headers_dir "${CMAKE_INSTALL_INCLUDEDIR}/gpusock") # the folder that consumers search: <gpusock/gpusock.hpp> is in it
+
+set(gpusock_libraries gpusock_ringbuf cpu_device gpusock_host_proxy gpusock_cpu)
+if(GPUSOCK_CUDA)
+  list(APPEND gpusock_libraries gpusock_cuda)
+endif()
+install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+foreach(program param_sync gpusock-bench)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  endif()
+endforeach()
+install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
+
+install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
+        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl")
+# Of the proxy, only what the public headers are made of.
+install(FILES host_proxy/endpoint.hpp host_proxy/error.hpp host_proxy/socket_table.hpp
+        DESTINATION "${gpusock_headers_dir}/host_proxy")
+
+configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR}/gpusockConfig.cmake"
+                              INSTALL_DESTINATION "${gpusock_package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/gpusockConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/gpusockConfig.cmake" "${PROJECT_BINARY_DIR}/gpusockConfigVersion.cmake"
+        DESTINATION "${gpusock_package_dir}")
+
+configure_file(cmake/gpusock.pc.in "${PROJECT_BINARY_DIR}/gpusock.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/gpusock.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

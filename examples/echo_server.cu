@@ -1,0 +1,119 @@
+// An echo server in kernels: any number of TCP clients, several at once, until SIGINT or SIGTERM.
+//   echo_server 127.0.0.1:7000,link=tcp        then, elsewhere: nc 127.0.0.1 7000
+#include <gpusock/device.cuh>
+#include <gpusock/gpusock.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <iostream>
+#include <string>
+
+namespace {
+
+using gpusock::Endpoint;
+using gpusock::Net;
+using gpusock::Socket;
+
+constexpr int kBacklog = 128;
+constexpr int kBufferBytes = 16 * 1024;
+
+/// What the kernels tell the host.
+struct Report {
+  Socket listener;  ///< or why there is none
+  Endpoint local;
+  std::int32_t failed;  ///< 0, or why accepting ended
+};
+
+__global__ void open_listener(Net net, Endpoint at, Report* report) {
+  report->listener = net.listen(gpusock::this_thread(), at, kBacklog);
+  if (report->listener >= 0) net.getsockname(report->listener, report->local);
+}
+
+/// Sends everything back until the client has sent its last, then the end of our stream follows it.
+template <class Block>
+__device__ void echo(const Block& block, const Net& net, Socket client, char* buffer) {
+  for (;;) {
+    const auto got = net.recv(block, client, buffer, kBufferBytes);
+    if (got <= 0 || net.send(block, client, buffer, got, gpusock::kWaitAll) < 0) break;
+  }
+  net.close(block, client);
+}
+
+/// Each block serves one client after the other; all of them accept on the same listener.
+__global__ void serve(Net net, Socket listener, Report* report) {
+  const auto block = gpusock::this_block();
+  alignas(16) __shared__ char buffer[kBufferBytes];
+  for (;;) {
+    const Socket client = net.accept(block, listener);
+    if (client < 0) {
+      if (client != -ECANCELED && block.thread_rank() == 0) report->failed = client;
+      return;
+    }
+    echo(block, net, client, buffer);
+  }
+}
+
+/// Waits for SIGINT or SIGTERM, or until the kernels have ended by themselves.
+void wait_for_end(const sigset_t& signals, const gpusock::Stream& kernels) {
+  const timespec turn{0, 100'000'000};
+  while (sigtimedwait(&signals, nullptr, &turn) < 0 && !kernels.idle()) {
+  }
+}
+
+int run(const std::string& where, unsigned blocks, unsigned threads) {
+  // Blocked before the context starts its threads, so that only wait_for_end() takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  gpusock::Context context(gpusock::Options::from_env());
+  gpusock::Mapped<Report> report(context, 1);
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), Endpoint::parse(where), report.data());
+  context.synchronize();
+  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
+
+  gpusock::Stream stream(context);
+  gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(), report[0].listener,
+                  report.data());
+  std::cout << "listening on " << report[0].local.to_string() << std::endl;
+  wait_for_end(signals, stream);
+  context.cancel();
+  context.synchronize();
+  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "accepting on " + where);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Echoes what TCP clients send, from kernels, until SIGINT or SIGTERM.");
+  std::string where;
+  unsigned blocks = 8, threads = 32;
+  app.add_option("ENDPOINT", where, "host:port[,link=auto|p2p|tcp]; port 0 picks one; link=tcp serves any TCP client")
+      ->required();
+  app.add_option("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 256u));
+  app.add_option("--threads", threads, "threads in a block")->capture_default_str()->check(CLI::Range(1u, 1024u));
+  try {
+    app.parse(argc, argv);
+    Endpoint::parse(where);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? EXIT_SUCCESS : 2;
+  } catch (const gpusock::Error& error) {
+    std::cerr << "echo_server: " << error.what() << '\n';
+    return error.code().value() == EINVAL ? 2 : EXIT_FAILURE;
+  }
+  try {
+    return run(where, blocks, threads);
+  } catch (const std::exception& error) {
+    std::cerr << "echo_server: " << error.what() << '\n';
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Promises of examples/echo_server, checked by ordinary TCP clients: this program's own sockets, and nc.
+
+usage: test_echo.py ECHO_SERVER
+
+Environment: GPUSOCK_TEST_SCALE (0 to 1) scales how much is echoed; GPUSOCK_TEST_SEED replays a run.
+Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
+"""
+import hashlib
+import os
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import unittest
+
+SCALE = float(os.environ.get("GPUSOCK_TEST_SCALE", "1"))
+SEED = int(os.environ.get("GPUSOCK_TEST_SEED", random.SystemRandom().randrange(2**32)))
+LIMIT_S = 240  # a server or client that takes longer hangs
+
+
+class Server:
+    """The echo server as a process, listening at a port of its own choice."""
+
+    program = ""
+
+    def __init__(self, *options, endpoint="127.0.0.1:0,link=tcp"):
+        self.process = subprocess.Popen([self.program, endpoint, *options], stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the server said {line!r} and exited with {self.process.wait(LIMIT_S)}")
+        host, port = line.split()[-1].rsplit(":", 1)
+        self.address = (host.strip("[]"), int(port))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+        self.process.stdout.close()
+
+    def stop(self, which):
+        self.process.send_signal(which)
+        return self.process.wait(LIMIT_S)
+
+    def connect(self):
+        client = socket.create_connection(self.address, timeout=LIMIT_S)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client
+
+
+def random_chunks(rng, total_bytes):
+    """Chunks of random bytes and random sizes, from one byte to far beyond a ring's turn."""
+    left = total_bytes
+    while left:
+        size = min(left, rng.choice((1, rng.randrange(1, 100), rng.randrange(1, 70_000), rng.randrange(1, 3_000_000))))
+        yield rng.randbytes(size)
+        left -= size
+
+
+def echo(client, chunks):
+    """Sends all chunks while receiving; what was sent and what came back, as (bytes, SHA-256)."""
+    sent, got = hashlib.sha256(), hashlib.sha256()
+    got_bytes = 0
+
+    def send():
+        for chunk in chunks:
+            sent.update(chunk)
+            client.sendall(chunk)
+        client.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    while data := client.recv(1 << 18):
+        got.update(data)
+        got_bytes += len(data)
+    sender.join(LIMIT_S)
+    return sent.hexdigest(), got.hexdigest(), got_bytes
+
+
+class EchoServer(unittest.TestCase):
+    def setUp(self):
+        self.rng = random.Random(SEED)
+
+    def expect_echo(self, server, seed, total_bytes):
+        with server.connect() as client:
+            sent, got, got_bytes = echo(client, random_chunks(random.Random(seed), total_bytes))
+        self.assertEqual(got_bytes, total_bytes)
+        self.assertEqual(got, sent)
+
+    def test_echoes_100_mb_in_random_chunks_unchanged(self):
+        with Server() as server:
+            self.expect_echo(server, SEED, int(100_000_000 * SCALE))
+
+    def test_echoes_100_mb_to_nc_unchanged(self):
+        nc = shutil.which("nc")
+        if nc is None:
+            self.skipTest("nc is not installed")
+        data = self.rng.randbytes(int(100_000_000 * SCALE))
+        with Server() as server:
+            done = subprocess.run([nc, "-N", server.address[0], str(server.address[1])], input=data,
+                                  stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)
+        self.assertEqual(len(done.stdout), len(data))
+        self.assertEqual(hashlib.sha256(done.stdout).hexdigest(), hashlib.sha256(data).hexdigest())
+
+    def test_serves_several_clients_at_the_same_time(self):
+        with Server("--blocks", "4") as server:
+            # All four are connected and echo a byte before any goes on: none waits for another's end.
+            clients = [server.connect() for _ in range(4)]
+            for number, client in enumerate(clients):
+                client.sendall(bytes([number]))
+            for number, client in enumerate(clients):
+                self.assertEqual(client.recv(1), bytes([number]))
+            results = [None] * len(clients)
+
+            def talk(number):
+                chunks = random_chunks(random.Random(SEED + number), int(10_000_000 * SCALE))
+                results[number] = echo(clients[number], chunks)
+
+            threads = [threading.Thread(target=talk, args=(number,)) for number in range(len(clients))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(LIMIT_S)
+            for client, (sent, got, got_bytes) in zip(clients, results):
+                self.assertEqual(got_bytes, int(10_000_000 * SCALE))
+                self.assertEqual(got, sent)
+                client.close()
+
+    def test_serves_more_clients_than_it_has_blocks_one_after_the_other(self):
+        with Server("--blocks", "2") as server:
+            for number in range(20):
+                self.expect_echo(server, SEED + number, 1000 * number)
+
+    def test_a_client_that_resets_takes_nobody_with_it(self):
+        with Server("--blocks", "2") as server:
+            for _ in range(5):
+                client = server.connect()
+                client.sendall(bytes(100_000))
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends a reset
+                client.close()
+            self.expect_echo(server, SEED, 100_000)
+
+    def test_ends_cleanly_on_sigint_and_sigterm_idle_or_with_a_client(self):
+        for which in (signal.SIGINT, signal.SIGTERM):
+            with Server() as server:
+                self.assertEqual(server.stop(which), 0)
+            with Server() as server, server.connect() as client:
+                client.sendall(b"x")
+                self.assertEqual(client.recv(1), b"x")
+                self.assertEqual(server.stop(which), 0)
+
+    def test_listens_on_ipv6(self):
+        if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
+            self.skipTest("no IPv6 here")
+        with Server(endpoint="[::1]:0,link=tcp") as server:
+            self.expect_echo(server, SEED, 10_000)
+
+    def run_program(self, *arguments):
+        return subprocess.run([Server.program, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def test_an_address_in_use_is_a_failure_that_names_it(self):
+        with Server() as server:
+            taken = f"127.0.0.1:{server.address[1]}"
+            done = self.run_program(taken + ",link=tcp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(taken, done.stderr)
+
+    def test_help_succeeds_and_misuse_exits_2(self):
+        self.assertEqual(self.run_program("--help").returncode, 0)
+        for arguments in ((), ("nonsense",), ("127.0.0.1:0,link=carrier-pigeon",), ("127.0.0.1:0", "--blocks", "0")):
+            done = self.run_program(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertNotEqual(done.stderr, "")
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if len(sys.argv) == 2 else 2
+    Server.program = os.path.abspath(sys.argv[1])
+    if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
+        print("skipped: no GPU here")
+        return 77
+    print(f"replay with GPUSOCK_TEST_SEED={SEED}")
+    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Promises of the installed package: an outside project finds it, builds the README's kernel and runs it.
+
+usage: test_package.py BUILD_FOLDER WORK_FOLDER [--cuda NVCC]
+
+--cuda: the package has gpusock::cuda too; build the project for GPUs as well (it is run only where there is one).
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+LIMIT_S = 120
+
+
+def call(*command, **options):
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=LIMIT_S, check=False, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}\nexited with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def echoes(program):
+    """Runs the program and lets a TCP client talk to its kernel."""
+    data = random.Random(7).randbytes(1_000_000)
+    with subprocess.Popen([program, "127.0.0.1:0,link=tcp"], stdout=subprocess.PIPE, text=True) as server:
+        address = server.stdout.readline().split()[-1].rsplit(":", 1)
+        with socket.create_connection((address[0], int(address[1])), timeout=LIMIT_S) as client:
+            got = bytearray()
+            for start in range(0, len(data), 50_000):
+                client.sendall(data[start:start + 50_000])
+                while len(got) < min(start + 50_000, len(data)):
+                    got += client.recv(1 << 16)
+            client.shutdown(socket.SHUT_WR)
+            end = client.recv(1)
+        return got == data and end == b"" and server.wait(LIMIT_S) == 0
+
+
+class Package(unittest.TestCase):
+    build = work = nvcc = prefix = None
+
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(cls.work, ignore_errors=True)
+        cls.prefix = cls.work / "prefix"
+        call("cmake", "--install", cls.build, "--prefix", cls.prefix)
+
+    def consumer(self, name, *options):
+        folder = self.work / name
+        call("cmake", "-G", "Ninja", "-S", CONSUMER, "-B", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+             "-DCMAKE_BUILD_TYPE=Release", *options)
+        call("cmake", "--build", folder)
+        return folder / "echo"
+
+    def test_find_package_builds_the_readme_kernel_and_it_echoes(self):
+        self.assertTrue(echoes(self.consumer("cpu")))
+
+    def test_pkg_config_builds_the_readme_kernel_and_it_echoes(self):
+        # A package moved after its build says so itself: pkg-config derives the prefix from the file's place.
+        environment = dict(os.environ, PKG_CONFIG_PATH=str(next(self.prefix.rglob("pkgconfig"))))
+        flags = call("pkg-config", "--define-prefix", "--cflags", "--libs", "gpusock", env=environment).split()
+        program = self.work / "echo_pkg_config"
+        call("c++", "-std=c++20", "-O2", "-x", "c++", CONSUMER / "echo.cu", "-x", "none", *flags, "-o", program)
+        self.assertTrue(echoes(program))
+
+    def test_a_cuda_project_gets_gpusock_cuda(self):
+        if self.nvcc is None:
+            self.skipTest("this package was built without nvcc")
+        program = self.consumer("cuda", "-DCONSUMER_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={self.nvcc}",
+                                "-DCMAKE_CUDA_ARCHITECTURES=90")
+        if os.path.exists("/dev/nvidia0"):
+            self.assertTrue(echoes(program))
+
+    def test_a_device_that_the_package_lacks_is_refused_by_name(self):
+        with self.assertRaises(AssertionError) as refused:
+            self.consumer("refused", "-DGPUSOCK_DEVICE=abacus")
+        self.assertIn("abacus", str(refused.exception))
+
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("--cuda")
+    arguments = parser.parse_args()
+    Package.build, Package.work, Package.nvcc = arguments.build.resolve(), arguments.work.resolve(), arguments.cuda
+    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
