@@ -2,6 +2,7 @@
 
 #include "cpu_device/pool.hpp"
 
+#include <atomic>
 #include <exception>
 #include <new>
 
@@ -11,7 +12,13 @@ namespace {
 
 constexpr unsigned kSpinYields = 16;  // a thousand atomics: the block may be waiting for another one
 constexpr ThreadInfo kHostThread{};
+
+/// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings that
+/// a process may have 65530 of (vm.max_map_count).
 constexpr unsigned kIdleCarriersKept = 64;
+constexpr unsigned kIdleCarriersKeptInAll = 4096;
+std::atomic<unsigned> carriers_kept{0};
+
 constexpr std::size_t kSharedAlignment = 128;
 
 uint3 at(std::uint64_t linear, const dim3& shape) {
@@ -56,9 +63,10 @@ Block::~Block() {
 }
 
 void Block::trim() {
-  for (; idle_carrier_count_ > kIdleCarriersKept; --idle_carrier_count_) {
-    delete std::exchange(idle_carriers_, idle_carriers_->next);
-  }
+  carriers_kept.fetch_sub(kept_, std::memory_order_relaxed);  // a soft limit: no edge needed
+  const unsigned kept = carriers_kept.load(std::memory_order_relaxed) < kIdleCarriersKeptInAll ? kIdleCarriersKept : 1;
+  for (; idle_carrier_count_ > kept; --idle_carrier_count_) delete std::exchange(idle_carriers_, idle_carriers_->next);
+  carriers_kept.fetch_add(kept_ = idle_carrier_count_, std::memory_order_relaxed);
 }
 
 void Block::reset(Launch& launch, std::uint64_t index) {

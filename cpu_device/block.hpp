@@ -119,6 +119,7 @@ class Block {
   Carrier native_;  ///< the OS thread's own stack
   Carrier* idle_carriers_ = nullptr;
   unsigned idle_carrier_count_ = 0;
+  unsigned kept_ = 0;  ///< idle carriers that this block has counted in the process's total
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::vector<std::byte> dynamic_shared_;

@@ -63,7 +63,7 @@ class Stream {
   /// until synchronize() has reported it: their input was never made.
   void enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body);
   /// The same, named after the function at `kernel` where a fault must be reported.
-  void enqueue(LaunchShape shape, const void* kernel, std::function<void()> body);
+  void enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body);
 
   /// Waits for all launches; throws the first KernelFault since the last call. Not for kernels: there it throws
   /// std::logic_error.
@@ -82,7 +82,7 @@ template <class... Parameters, class... Arguments>
 void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
   static_assert((!std::is_reference_v<Parameters> && ...), "kernel parameters are passed by value");
-  stream.enqueue(shape, reinterpret_cast<const void*>(kernel),
+  stream.enqueue_kernel(shape, reinterpret_cast<const void*>(kernel),
                  [kernel, values = std::tuple<std::remove_cv_t<Parameters>...>(std::forward<Arguments>(arguments)...)] {
                    std::apply(kernel, values);
                  });

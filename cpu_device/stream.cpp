@@ -67,7 +67,7 @@ void Stream::enqueue(LaunchShape shape, std::string kernel_name, std::function<v
   detail::enqueue(state_, shape, std::move(kernel_name), nullptr, std::move(body));
 }
 
-void Stream::enqueue(LaunchShape shape, const void* kernel, std::function<void()> body) {
+void Stream::enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body) {
   detail::enqueue(state_, shape, {}, kernel, std::move(body));
 }
 

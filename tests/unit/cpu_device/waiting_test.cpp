@@ -1,0 +1,95 @@
+#include "tests/unit/cpu_device/run.hpp"
+
+#include <ctime>
+#include <vector>
+
+namespace cpu_device::test {
+namespace {
+
+std::uint64_t processor_ns() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(used.tv_nsec);
+}
+
+TEST(Waiting, RelaxLetsEveryOtherThreadOfTheBlockRun) {
+  int flag = 0, waited = 0;
+  run({1, 256}, +[](int* go, int* count) {
+        if (threadIdx.x + 1 == blockDim.x) {
+          *go = 1;
+        } else {
+          while (!*go) {
+            relax(0);
+          }
+          ++*count;  // no atomic: the threads of a block take turns
+        }
+      }, &flag, &waited);
+  EXPECT_EQ(waited, 255);
+}
+
+TEST(Waiting, ThreadsAtABarrierDoNotKeepAWaitingOneBusy) {
+  // The others are at the barrier; the one that waits is alone with its turns, and the host ends them.
+  int go = 0, after = 0;
+  Stream stream;
+  stream.enqueue({1, 64}, "lead", [&] {
+    if (threadIdx.x == 0) {
+      const auto began_ns = clock_ns();
+      while (atomicAdd(&go, 0) == 0) relax(clock_ns() - began_ns);
+    }
+    __syncthreads();
+    atomicAdd(&after, 1);
+  });
+  EXPECT_FALSE(stream.idle());
+  atomicExch(&go, 1);
+  stream.synchronize();
+  EXPECT_EQ(after, 64);
+}
+
+TEST(Waiting, LongWaitsUseHardlyAnyProcessor) {
+  constexpr std::uint64_t kLongNs = 300'000'000;
+  const auto before_ns = processor_ns();
+  run({1, 8}, +[](std::uint64_t duration_ns) {
+        const auto began_ns = clock_ns();
+        for (auto now_ns = began_ns; now_ns - began_ns < duration_ns; now_ns = clock_ns()) relax(now_ns - began_ns);
+      }, kLongNs);
+  EXPECT_LT(processor_ns() - before_ns, kLongNs / 2);
+}
+
+TEST(Waiting, NanosleepLastsAtLeastAsLongAsAsked) {
+  std::vector<std::uint64_t> slept_ns(4);
+  run({1, 4}, +[](std::uint64_t* out) {
+        const auto began_ns = clock_ns();
+        __nanosleep(3'000'000);
+        out[threadIdx.x] = clock_ns() - began_ns;
+      }, slept_ns.data());
+  for (const auto duration_ns : slept_ns) EXPECT_GE(duration_ns, 3'000'000u);
+}
+
+TEST(Waiting, ALoopAroundAShortNanosleepBacksOffAsOneWait) {
+  const auto before_ns = processor_ns();
+  run({1, 1}, +[] {
+    const auto began_ns = clock_ns();
+    while (clock_ns() - began_ns < 300'000'000) __nanosleep(100);
+  });
+  EXPECT_LT(processor_ns() - before_ns, 150'000'000u);
+}
+
+TEST(Waiting, TheDeviceClockIsTheHostsMonotonicClock) {
+  long long inside = 0;
+  const auto before_ns = clock_ns();
+  run({}, +[](long long* out) { *out = clock64(); }, &inside);
+  EXPECT_GE(static_cast<std::uint64_t>(inside), before_ns);
+  EXPECT_LE(static_cast<std::uint64_t>(inside), clock_ns());
+}
+
+TEST(Waiting, HostThreadsMayRelaxAndSleepToo) {
+  const auto began_ns = clock_ns();
+  relax(0);
+  relax(10'000);
+  relax(1'000'000);
+  __nanosleep(1'000'000);
+  EXPECT_GE(clock_ns() - began_ns, 1'000'000u);
+}
+
+}  // namespace
+}  // namespace cpu_device::test
