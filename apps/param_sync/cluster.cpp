@@ -1,0 +1,238 @@
+#include "runs.hpp"
+
+#include "control.hpp"
+#include "options.hpp"
+#include "plan.hpp"
+#include "progress.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+extern char** environ;
+
+namespace param_sync {
+namespace {
+
+constexpr int kChildControlFd = 3;
+constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
+
+using SteadyClock = std::chrono::steady_clock;
+
+/// A node process and the channel to it. Killed, if it still runs, when this goes.
+struct NodeProcess {
+  pid_t pid;
+  ControlChannel control;
+  std::string listening;
+  std::optional<NodeReport> report;
+  bool channel_ended = false;
+  bool exited = false;
+
+  NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}
+  NodeProcess(NodeProcess&& other) noexcept
+      : pid(std::exchange(other.pid, -1)), control(std::move(other.control)), exited(other.exited) {}
+  NodeProcess& operator=(NodeProcess&&) = delete;
+  ~NodeProcess() {
+    if (pid < 0 || exited) return;
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+};
+
+NodeProcess start_node(const Config& config, const std::string& program, int rank) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw gpusock::Error(errno, "cannot make a socket pair");
+  std::vector<std::string> arguments{program};
+  for (auto& argument : to_arguments(config)) arguments.push_back(std::move(argument));
+  for (const std::string& more : {std::string("--rank"), std::to_string(rank), std::string("--control-fd"),
+                                  std::to_string(kChildControlFd)}) {
+    arguments.push_back(more);
+  }
+  if (rank == 0 && !config.weights_file.empty()) arguments.insert(arguments.end(), {"--save-weights", config.weights_file});
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+
+  // The child's end must not be kChildControlFd itself: dup2 onto itself would keep close-on-exec.
+  if (ends[1] == kChildControlFd) {
+    ends[1] = fcntl(kChildControlFd, F_DUPFD_CLOEXEC, kChildControlFd + 1);
+    ::close(kChildControlFd);
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], kChildControlFd);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  if (error != 0) {
+    ::close(ends[0]);
+    throw gpusock::Error(error, "cannot start " + program);
+  }
+  return {pid, ends[0]};
+}
+
+class Cluster {
+ public:
+  Cluster(const Config& config, const std::string& program) : config_(config), line_(config.nodes, config.batch) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd_ < 0) throw gpusock::Error(errno, "cannot watch for signals");
+    nodes_.reserve(static_cast<std::size_t>(config.nodes));
+    for (int rank = 0; rank < config.nodes; ++rank) nodes_.push_back(start_node(config, program, rank));
+  }
+  ~Cluster() { ::close(signal_fd_); }
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  /// Serves the nodes until all have ended. Did all end well.
+  bool run() {
+    while (!all_exited()) {
+      wait_for_news();
+      take_signals();
+      for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
+      reap();
+      if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
+    }
+    return !failed_ && !interrupted_;
+  }
+
+  bool interrupted() const { return interrupted_; }
+
+  std::vector<NodeReport> reports() const {
+    std::vector<NodeReport> all;
+    for (const NodeProcess& node : nodes_) {
+      if (node.report) all.push_back(*node.report);
+    }
+    return all;
+  }
+
+ private:
+  bool all_exited() const {
+    return std::all_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.exited; });
+  }
+
+  void wait_for_news() {
+    std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
+    for (const NodeProcess& node : nodes_) polled.push_back({node.channel_ended ? -1 : node.control.fd(), POLLIN, 0});
+    poll(polled.data(), polled.size(), failed_ ? 100 : 1000);
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      if (info.ssi_signo == SIGCHLD) continue;
+      interrupted_ = true;
+      fail();
+      kill_all(SIGTERM);
+    }
+  }
+
+  void take_messages(std::size_t rank) {
+    NodeProcess& node = nodes_[rank];
+    while (!node.channel_ended) {
+      const auto message = node.control.try_receive(node.channel_ended);
+      if (!message) break;
+      if (message->contains("listening")) node.listening = message->at("listening");
+      if (message->contains("report")) node.report = node_report_from(message->at("report"));
+      if (message->contains("progress")) show(message->at("progress"));
+      if (message->contains("listening")) introduce();
+    }
+  }
+
+  void show(const nlohmann::json& now) {
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("loss"), now.at("train_s"),
+                now.at("pushed_per_step")});
+  }
+
+  /// Once all nodes listen, tells each where.
+  void introduce() {
+    nlohmann::json peers = nlohmann::json::array();
+    for (const NodeProcess& node : nodes_) {
+      if (node.listening.empty()) return;
+      peers.push_back(node.listening);
+    }
+    for (NodeProcess& node : nodes_) {
+      try {
+        node.control.send({{"peers", peers}});
+      } catch (const gpusock::Error&) {  // it has ended: reap() tells
+      }
+    }
+  }
+
+  void reap() {
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      NodeProcess& node = nodes_[rank];
+      int status = 0;
+      if (node.exited || waitpid(node.pid, &status, WNOHANG) != node.pid) continue;
+      take_messages(rank);
+      node.exited = true;
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
+      if (WIFSIGNALED(status) && !interrupted_ && SteadyClock::now() < give_up_at_) {
+        fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
+      }
+      fail();
+      if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot see that yet
+    }
+  }
+
+  bool started() const {
+    return std::none_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.listening.empty(); });
+  }
+
+  void fail() {
+    if (!failed_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;
+    failed_ = true;
+  }
+
+  void kill_all(int signal) {
+    for (const NodeProcess& node : nodes_) {
+      if (!node.exited) kill(node.pid, signal);
+    }
+  }
+
+  const Config& config_;
+  ProgressLine line_;
+  int signal_fd_ = -1;
+  std::vector<NodeProcess> nodes_;
+  bool failed_ = false;
+  bool interrupted_ = false;
+  SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
+};
+
+}  // namespace
+
+int run_cluster(const Config& config, const std::string& program) {
+  std::vector<NodeReport> reports;
+  {
+    Cluster cluster(config, program);
+    const bool well = cluster.run();
+    if (cluster.interrupted()) throw Interrupted();
+    if (!well) return 1;
+    reports = cluster.reports();
+  }
+  const RunReport run{config, Plan::make(config, load_dataset(config.data, config.limit)).layout, device_name(), reports};
+  fmt::print("{}", run.summary());
+  run.write_files();
+  if (run.same_weights()) return 0;
+  fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");
+  return 1;
+}
+
+}  // namespace param_sync

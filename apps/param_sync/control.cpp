@@ -1,0 +1,67 @@
+#include "control.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace param_sync {
+
+ControlChannel::~ControlChannel() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+ControlChannel::ControlChannel(ControlChannel&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
+
+void ControlChannel::send(const nlohmann::json& message) {
+  const std::string line = message.dump() + "\n";
+  std::size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t sent = ::send(fd_, line.data() + done, line.size() - done, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) throw gpusock::Error(errno, "the other process of this run has ended");
+    done += static_cast<std::size_t>(sent);
+  }
+}
+
+std::optional<nlohmann::json> ControlChannel::buffered() {
+  const auto end = buffer_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  auto message = nlohmann::json::parse(buffer_.substr(0, end));
+  buffer_.erase(0, end + 1);
+  return message;
+}
+
+bool ControlChannel::read_more(int flags) {
+  char bytes[65536];
+  for (;;) {
+    const ssize_t got = ::recv(fd_, bytes, sizeof bytes, flags);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
+    if (got <= 0) return false;  // a reset is an end, too
+    buffer_.append(bytes, static_cast<std::size_t>(got));
+    return true;
+  }
+}
+
+std::optional<nlohmann::json> ControlChannel::receive() {
+  for (;;) {
+    if (auto message = buffered()) return message;
+    if (!read_more(0)) return std::nullopt;
+  }
+}
+
+std::optional<nlohmann::json> ControlChannel::try_receive(bool& ended) {
+  if (auto message = buffered()) return message;
+  ended = !read_more(MSG_DONTWAIT);
+  return buffered();
+}
+
+void ControlChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
+
+}  // namespace param_sync

@@ -1,0 +1,41 @@
+#pragma once
+/// @file Lines of JSON between a cluster and its node processes, over a socket pair.
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+
+namespace param_sync {
+
+/// One end. Owns the file descriptor.
+class ControlChannel {
+ public:
+  explicit ControlChannel(int fd) : fd_(fd) {}
+  ~ControlChannel();
+  ControlChannel(ControlChannel&& other) noexcept;
+  ControlChannel& operator=(ControlChannel&&) = delete;
+
+  /// Throws gpusock::Error where the other end is gone.
+  void send(const nlohmann::json& message);
+
+  /// Waits for a message; nothing at the end of the stream. Throws gpusock::Error.
+  std::optional<nlohmann::json> receive();
+
+  /// A message that is there already, after what can be read without waiting. Sets `ended` at the end of the stream.
+  std::optional<nlohmann::json> try_receive(bool& ended);
+
+  /// Makes a waiting receive() return nothing. From any thread.
+  void interrupt() noexcept;
+
+  int fd() const { return fd_; }
+
+ private:
+  std::optional<nlohmann::json> buffered();
+  bool read_more(int flags);  // false at the end of the stream
+
+  int fd_;
+  std::string buffer_;
+};
+
+}  // namespace param_sync

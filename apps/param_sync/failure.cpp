@@ -1,0 +1,62 @@
+#include "failure.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+namespace param_sync {
+namespace {
+
+std::string reason(int error) {
+  if (error == 0) return "it closed the connection before the end";
+  std::string text = std::strerror(error);
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  return text;
+}
+
+std::string field_name(HelloField field) {
+  switch (field) {
+    case HelloField::version: return "version (build both from the same source)";
+    case HelloField::nodes: return "--nodes";
+    case HelloField::model: return "model (--hidden, and the data's image size and classes)";
+    case HelloField::data: return "data set (--data, --limit)";
+    case HelloField::steps: return "number of steps (--epochs, --batch, --limit)";
+    case HelloField::batch: return "--batch";
+    case HelloField::seed: return "--seed";
+    case HelloField::optimizer: return "--lr or --momentum";
+    case HelloField::rank: return "--rank: both claim the same one";
+    case HelloField::none: break;
+  }
+  return "settings";
+}
+
+std::string mismatch(const Failure& failure) {
+  std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);
+  const bool hashes = failure.field == HelloField::model || failure.field == HelloField::data ||
+                      failure.field == HelloField::optimizer || failure.field == HelloField::rank;
+  if (!hashes) text += ": " + std::to_string(failure.theirs) + " there, " + std::to_string(failure.ours) + " here";
+  return text + ". Start all nodes with the same arguments, except for --rank";
+}
+
+}  // namespace
+
+std::string describe(const Failure& failure, int rank, const std::string& peer) {
+  const std::string who = "rank " + std::to_string(failure.rank) + (peer.empty() ? "" : " at " + peer);
+  const std::string why = reason(failure.error);
+  std::string text = "rank " + std::to_string(rank) + ": ";
+  switch (failure.kind) {
+    case FailureKind::listen: return text + "cannot listen" + (peer.empty() ? "" : " at " + peer) + ": " + why;
+    case FailureKind::connect: return text + "cannot reach " + who + ": " + why + ". Start that node, or correct --peers";
+    case FailureKind::accept: return text + "not all peers connected: " + why + ". Start all nodes with the same --peers";
+    case FailureKind::mismatch: return text + mismatch(failure);
+    case FailureKind::push: return text + "lost " + who + ": " + why + " (while pushing gradients to it)";
+    case FailureKind::pull: return text + "lost " + who + ": " + why + " (while pulling weights from it)";
+    case FailureKind::gather: return text + "lost " + who + ": " + why + " (while receiving its gradients)";
+    case FailureKind::publish: return text + "lost " + who + ": " + why + " (while sending it new weights)";
+    case FailureKind::protocol: return text + who + " sent a message that cannot come here: are both the same version?";
+    case FailureKind::late: return text + "waited too long for the other nodes; raise --timeout if they are only slow";
+    case FailureKind::none: break;
+  }
+  return text + "unknown failure";
+}
+
+}  // namespace param_sync

@@ -1,0 +1,41 @@
+#pragma once
+/// @file Why a run ended early: what a kernel records, and how it is told.
+
+#include <cstdint>
+#include <string>
+
+namespace param_sync {
+
+/// What ended the run.
+enum class FailureKind : std::uint32_t {
+  none,
+  listen,       ///< this node could not listen
+  connect,      ///< a peer could not be reached
+  accept,       ///< a peer did not connect to this node
+  mismatch,     ///< a peer was started with other settings; `field` says which
+  push,         ///< sending gradients to a peer
+  pull,         ///< receiving weights from a peer
+  gather,       ///< receiving gradients from a peer
+  publish,      ///< sending weights to a peer
+  protocol,     ///< a peer sent a message that cannot come here
+  late,         ///< no peer in particular: what a kernel waited for did not happen in time
+};
+
+/// The settings that all nodes must share, in the order they are compared.
+enum class HelloField : std::uint32_t { none, version, nodes, model, data, steps, batch, seed, optimizer, rank };
+
+/// Written once, by the first kernel that fails; read by the host.
+struct Failure {
+  std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
+  FailureKind kind = FailureKind::none;
+  std::int32_t rank = -1;      ///< the peer, where it is one
+  std::int32_t error = 0;      ///< errno, positive; 0 where the peer closed its connection
+  HelloField field = HelloField::none;
+  std::uint64_t ours = 0;      ///< mismatch: this node's value
+  std::uint64_t theirs = 0;    ///< mismatch: the peer's
+};
+
+/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, if known.
+std::string describe(const Failure& failure, int rank, const std::string& peer);
+
+}  // namespace param_sync

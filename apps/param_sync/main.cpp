@@ -1,0 +1,45 @@
+/// @file Trains a model across nodes whose kernels talk over gpusock. See README.md.
+
+#include "node.hpp"
+#include "options.hpp"
+#include "runs.hpp"
+#include "signals.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace {
+
+/// Kernels of several nodes wait for each other on one GPU: all must be able to run at once, and none may be loaded late
+/// (loading waits for the kernels that run). Before the first CUDA call.
+void prepare_cuda() {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+int run(const param_sync::Config& config) {
+  if (config.serial) return run_serial(config);
+  if (config.in_process) return run_in_process(config);
+  if (config.rank >= 0) return run_rank(config);
+  return run_cluster(config, std::filesystem::read_symlink("/proc/self/exe").string());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int exit_status = 0;
+  const auto config = param_sync::parse_options(argc, argv, exit_status);
+  if (!config) return exit_status;
+  prepare_cuda();
+  param_sync::block_stop_signals();
+  try {
+    return run(*config);
+  } catch (const param_sync::Interrupted&) {
+    if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "param_sync: {}\n", error.what());
+  }
+  return 1;
+}

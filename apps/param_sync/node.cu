@@ -1,0 +1,317 @@
+#include "node.hpp"
+
+#include "hash.hpp"
+#include "hello.cuh"
+#include "mirror.cuh"
+#include "model.hpp"
+#include "plan.hpp"
+#include "push.cuh"
+#include "step.cuh"
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+namespace param_sync {
+namespace {
+
+constexpr unsigned kResidentThreads = 128;
+constexpr std::uint32_t kEvaluationRows = 500;
+constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
+// After a loss, before this node's own sockets close: the others see who was lost first before they lose this node too.
+constexpr auto kLinger = std::chrono::milliseconds(300);
+
+using SteadyClock = std::chrono::steady_clock;
+
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+}  // namespace
+
+struct Node::Impl {
+  Impl(const Config& run, const Dataset& dataset);
+  ~Impl();
+
+  NodeState state();
+  Hello hello() const;
+  void launch_step(std::uint64_t step);
+  void launch_residents();
+  void evaluate(std::uint64_t clock, NodeReport& report);
+  void check();
+  void finish(NodeReport& report);
+  Progress progress(SteadyClock::time_point start) const;
+  void end_quietly() noexcept;
+
+  Config config;
+  const Dataset& data;
+  Plan plan;
+  int peer_count;
+
+  gpusock::Context context;
+  gpusock::Stream compute{context};
+  gpusock::Stream serving{context};
+  gpusock::Stream mirroring{context};
+  std::atomic<bool> stopping{false};
+  std::vector<gpusock::Endpoint> addresses;
+
+  Model model{context, compute, plan.layout};
+  DeviceSamples training;
+  DeviceSamples test;
+  Activations activations;
+  Activations test_activations;
+  gpusock::DeviceBuffer<float> weights, gradients, velocity, staging;
+  gpusock::DeviceBuffer<LayerCounters> counters;
+  gpusock::DeviceBuffer<Timing> timing;
+  gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
+  gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
+  gpusock::DeviceBuffer<std::uint64_t> failed;
+  gpusock::Mapped<Failure> failure;
+  gpusock::Mapped<std::uint64_t> stop;
+  gpusock::Mapped<Listening> listening;
+  gpusock::Mapped<StepBoard> board;
+  gpusock::Mapped<float> losses;
+  gpusock::Mapped<Score> score;
+};
+
+Node::Impl::Impl(const Config& run, const Dataset& dataset)
+    : config(run),
+      data(dataset),
+      plan(Plan::make(run, dataset)),
+      peer_count(run.nodes - 1),
+      training(context, dataset.train, training_order(run, dataset, run.rank)),
+      test(context, dataset.test, test_order(dataset)),
+      activations(context, plan.layout, plan.batch),
+      test_activations(context, plan.layout, kEvaluationRows),
+      weights(context, plan.layout.parameters()),
+      gradients(context, plan.layout.parameters()),
+      velocity(context, plan.layout.parameters()),
+      staging(context, std::size_t{plan.layout.parameters()} * run.nodes),
+      counters(context, plan.layout.layers),
+      timing(context, 1),
+      push_sockets(context, run.nodes),
+      serve_sockets(context, run.nodes),
+      endpoints(context, run.nodes),
+      failed(context, 1),
+      failure(context, 1),
+      stop(context, 1),
+      listening(context, 1),
+      board(context, 1),
+      losses(context, plan.steps),
+      score(context, 1) {
+  weights.copy_in(initial_weights(plan.layout, config.seed));
+  const std::vector<gpusock::Socket> none(run.nodes, -1);
+  push_sockets.copy_in(none);
+  serve_sockets.copy_in(none);
+}
+
+Node::Impl::~Impl() { end_quietly(); }
+
+/// Ends all kernels: before the memory goes that they use.
+void Node::Impl::end_quietly() noexcept {
+  SystemWord(stop[0]).store(1, cuda::memory_order_release);
+  context.cancel();
+  for (gpusock::Stream* stream : {&compute, &serving, &mirroring}) {
+    try {
+      stream->synchronize();
+    } catch (const gpusock::Error&) {  // told already, or not the reason for the end
+    }
+  }
+}
+
+NodeState Node::Impl::state() {
+  NodeState node;
+  node.net = context.net();
+  node.layout = plan.layout;
+  node.optimizer = plan.optimizer;
+  node.rank = config.rank;
+  node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
+  node.weights = weights.data();
+  node.gradients = gradients.data();
+  node.velocity = velocity.data();
+  node.staging = staging.data();
+  node.counters = counters.data();
+  node.timing = timing.data();
+  node.push_sockets = push_sockets.data();
+  node.serve_sockets = serve_sockets.data();
+  node.failed = failed.data();
+  node.failure = failure.data();
+  node.stop = stop.data();
+  return node;
+}
+
+Hello Node::Impl::hello() const {
+  Hello hello;
+  hello.rank = static_cast<std::uint64_t>(config.rank);
+  hello[HelloField::version] = Hello::kVersion;
+  hello[HelloField::nodes] = static_cast<std::uint64_t>(config.nodes);
+  hello[HelloField::model] = plan.layout.fingerprint();
+  hello[HelloField::data] = data.fingerprint();
+  hello[HelloField::steps] = plan.steps;
+  hello[HelloField::batch] = config.batch;
+  hello[HelloField::seed] = config.seed;
+  hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
+                                 std::bit_cast<std::uint32_t>(config.momentum);
+  return hello;
+}
+
+/// Throws what a kernel has recorded, or Interrupted.
+void Node::Impl::check() {
+  if (SystemWord(failure[0].recorded).load(cuda::memory_order_acquire) != 0) {  // S8
+    const Failure record = failure[0];
+    const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
+    const std::string peer = known ? addresses[record.rank].to_string() : "";
+    if (!stopping) std::this_thread::sleep_for(kLinger);
+    throw gpusock::Error(record.error != 0 ? record.error : ECONNRESET, describe(record, config.rank, peer));
+  }
+  if (stopping) throw Interrupted();
+}
+
+void Node::Impl::launch_residents() {
+  if (peer_count == 0) return;
+  const auto grid = static_cast<unsigned>(peer_count);
+  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(), plan.steps);
+  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(), plan.steps);
+}
+
+/// Launches only: nothing here waits for the device.
+void Node::Impl::launch_step(std::uint64_t step) {
+  const NodeState node = state();
+  const Layout& layout = plan.layout;
+  const SamplesView samples = training.from(step * plan.batch);
+  model.gather(samples, plan.batch, activations);
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready, node,
+                    layer, step, activations.input(layer), plan.batch, activations.output(layer));
+  }
+  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
+  for (int layer = layout.layers - 1; layer >= 0; --layer) {
+    // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
+    if (layer > 0) model.backward_input(layer, weights.data(), plan.batch, activations);
+    gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, step,
+                    activations.input(layer), activations.output_delta(layer), plan.batch);
+  }
+}
+
+void Node::Impl::evaluate(std::uint64_t clock, NodeReport& report) {
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock);
+  if (config.rank == 0) {
+    score[0] = {};
+    model.evaluate(test, weights.data(), test_activations, score.data());
+  }
+  compute.synchronize();
+  check();
+  if (config.rank != 0) return;
+  report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
+  report.test_loss = score[0].loss / static_cast<double>(test.visits());
+}
+
+Progress Node::Impl::progress(SteadyClock::time_point start) const {
+  Progress now;
+  now.steps = SystemWord(board[0].steps).load(cuda::memory_order_acquire);
+  now.steps_all = plan.steps;
+  now.steps_per_epoch = plan.steps_per_epoch;
+  now.loss = now.steps == 0 ? 0 : losses[now.steps - 1];
+  now.train_s = seconds_since(start);
+  for (int layer = 0; layer < plan.layout.layers; ++layer) {
+    const std::uint64_t sent = plan.layout.layer[layer].parameters() - plan.layout.shard(layer, config.rank).size();
+    now.pushed_per_step += sent * sizeof(float) + sizeof(MessageHeader) * static_cast<std::uint64_t>(peer_count);
+  }
+  return now;
+}
+
+/// All kernels have ended well: collects what they have counted.
+void Node::Impl::finish(NodeReport& report) {
+  std::vector<LayerCounters> counted(counters.size());
+  counters.copy_out(counted);
+  for (const LayerCounters& layer : counted) {
+    report.layers.push_back({layer.pushed_bytes, layer.pulled_bytes, layer.gathered_bytes, layer.published_bytes});
+  }
+  Timing times{};
+  timing.copy_out({&times, 1});
+  report.communicating_ns = times.communicating_ns;
+  report.waited_ns = times.waited_ns;
+  report.losses.assign(losses.begin(), losses.end());
+  const auto stats = context.stats();
+  report.proxy_steps = stats.proxy_steps;
+  report.proxy_wakeups = stats.proxy_wakeups;
+  report.tcp_tx_bytes = stats.tcp_tx_bytes;
+  report.p2p_tx_bytes = stats.p2p_tx_bytes;
+  std::vector<float> final_weights(weights.size());
+  weights.copy_out(final_weights);
+  report.weights_hash = fnv1a(final_weights.data(), final_weights.size() * sizeof(float));
+}
+
+Node::Node(const Config& config, const Dataset& data) : impl_(std::make_unique<Impl>(config, data)) {}
+Node::~Node() = default;
+
+gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
+  Impl& node = *impl_;
+  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), at, node.listening.data());
+  node.compute.synchronize();
+  if (node.listening[0].socket < 0) {
+    const Failure failed{1, FailureKind::listen, node.config.rank, -node.listening[0].socket};
+    node.check();
+    throw gpusock::Error(failed.error, describe(failed, node.config.rank, at.to_string()));
+  }
+  return node.listening[0].at;
+}
+
+void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
+  Impl& node = *impl_;
+  node.addresses = peers;
+  if (node.peer_count == 0) return;
+  node.endpoints.copy_in(peers);
+  const auto grid = static_cast<unsigned>(node.peer_count);
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.serving}, accept_peers, node.state(), node.hello(),
+                  node.listening[0].socket);
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.mirroring}, connect_peers, node.state(), node.hello(),
+                  node.endpoints.data());
+  node.mirroring.synchronize();
+  node.serving.synchronize();
+  node.check();
+}
+
+NodeReport Node::train(const ProgressSink& progress) {
+  Impl& node = *impl_;
+  NodeReport report;
+  report.rank = node.config.rank;
+  report.steps = node.plan.steps;
+  const auto start = SteadyClock::now();
+  const std::uint64_t calls_before = node.context.stats().host_api_calls;
+  node.launch_residents();
+  for (std::uint64_t step = 0; step < node.plan.steps; ++step) {
+    node.launch_step(step);
+    if ((step + 1) % node.plan.steps_per_epoch == 0) {
+      node.evaluate(step + 1, report);
+    } else if ((step + 1) % kQueuedStepsMax == 0) {
+      node.compute.synchronize();
+      node.check();
+    } else {
+      continue;
+    }
+    if (progress) progress(node.progress(start));
+  }
+  node.serving.synchronize();
+  node.mirroring.synchronize();
+  node.check();
+  report.train_s = seconds_since(start);
+  report.host_api_calls = node.context.stats().host_api_calls - calls_before;
+  node.finish(report);
+  return report;
+}
+
+std::vector<float> Node::weights() const {
+  std::vector<float> all(impl_->weights.size());
+  impl_->weights.copy_out(all);
+  return all;
+}
+
+void Node::request_stop() noexcept {
+  impl_->stopping = true;
+  SystemWord(impl_->stop[0]).store(1, cuda::memory_order_release);  // S9
+  impl_->context.cancel();
+}
+
+}  // namespace param_sync

@@ -1,0 +1,63 @@
+#pragma once
+/// @file One node: worker, and owner of its shards. It listens, connects to its peers, and trains.
+
+#include "config.hpp"
+#include "dataset.hpp"
+#include "report.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+namespace param_sync {
+
+/// How far a node is.
+struct Progress {
+  std::uint64_t steps = 0;
+  std::uint64_t steps_all = 0;
+  std::uint64_t steps_per_epoch = 0;
+  float loss = 0;                      ///< of the latest step, this node's samples
+  double train_s = 0;
+  std::uint64_t pushed_per_step = 0;   ///< bytes that this node sends as gradients in a step; as many come as weights
+};
+
+using ProgressSink = std::function<void(const Progress&)>;
+
+/// The run was ended from outside (request_stop).
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
+class Node {
+ public:
+  /// `config.rank` says which. Throws gpusock::Error where device or settings do not allow it.
+  Node(const Config& config, const Dataset& data);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// Listens and returns where. Throws gpusock::Error.
+  gpusock::Endpoint listen(const gpusock::Endpoint& at);
+
+  /// Connects to all nodes; `peers` holds each rank's address. Throws gpusock::Error that names the rank, Interrupted.
+  void connect(const std::vector<gpusock::Endpoint>& peers);
+
+  /// Trains to the end. Throws gpusock::Error that names the rank that was lost, Interrupted.
+  NodeReport train(const ProgressSink& progress);
+
+  /// The weights, once trained.
+  std::vector<float> weights() const;
+
+  /// Ends what the node is doing, soon. From any thread; not from a signal handler.
+  void request_stop() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace param_sync

@@ -1,0 +1,33 @@
+#pragma once
+/// @file What a run amounts to, worked out from its settings and its data: the same on every node.
+
+#include "config.hpp"
+#include "dataset.hpp"
+#include "layout.hpp"
+#include "optimizer.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace param_sync {
+
+struct Plan {
+  Layout layout;
+  Optimizer optimizer;
+  std::uint32_t batch = 0;
+  std::uint64_t steps_per_epoch = 0;
+  std::uint64_t steps = 0;
+
+  /// Throws gpusock::Error (EINVAL) where the settings and the data do not fit together.
+  static Plan make(const Config& config, const Dataset& data);
+
+  std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
+};
+
+/// The training samples that `rank` visits in the whole run, one batch after the other.
+std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank);
+
+/// The test samples, first to last.
+std::vector<std::uint32_t> test_order(const Dataset& data);
+
+}  // namespace param_sync

@@ -1,0 +1,29 @@
+#pragma once
+/// @file The live line: rewritten on a terminal, a line every second elsewhere.
+
+#include "node.hpp"
+
+#include <chrono>
+#include <string>
+
+namespace param_sync {
+
+class ProgressLine {
+ public:
+  ProgressLine(int nodes, std::uint32_t batch);
+  ~ProgressLine();
+
+  /// Shows `progress` of rank 0, unless the last was shown a moment ago. The last step is always shown.
+  void show(const Progress& progress);
+
+ private:
+  std::string text(const Progress& progress) const;
+
+  int nodes_;
+  std::uint32_t batch_;
+  bool terminal_;
+  bool open_ = false;  // the terminal's cursor is behind a line of ours
+  std::chrono::steady_clock::time_point last_{};
+};
+
+}  // namespace param_sync

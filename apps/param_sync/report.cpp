@@ -1,0 +1,192 @@
+#include "report.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fstream>
+
+namespace param_sync {
+namespace {
+
+double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
+  LayerTraffic total;
+  for (const NodeReport& node : nodes) {
+    const LayerTraffic& part = node.layers.at(static_cast<std::size_t>(layer));
+    total.pushed += part.pushed;
+    total.pulled += part.pulled;
+    total.gathered += part.gathered;
+    total.published += part.published;
+  }
+  return total;
+}
+
+std::uint64_t total(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
+  std::uint64_t sum = 0;
+  for (const NodeReport& node : nodes) sum += node.*value;
+  return sum;
+}
+
+double calls_per_step(const std::vector<NodeReport>& nodes) {
+  const std::uint64_t steps = total(nodes, &NodeReport::steps);
+  return steps == 0 ? 0 : static_cast<double>(total(nodes, &NodeReport::host_api_calls)) / static_cast<double>(steps);
+}
+
+void write_file(const std::string& file, const std::string& contents) {
+  std::ofstream out(file, std::ios::binary);
+  out << contents;
+  out.close();
+  if (!out) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
+}
+
+std::string traffic_table(const RunReport& run) {
+  std::string text = fmt::format("{:<16}{:>12}{:>14}{:>14}\n", "layer", "parameters", "pushed MB", "pulled MB");
+  for (int i = 0; i < run.layout.layers; ++i) {
+    const LayerShape& shape = run.layout.layer[i];
+    const LayerTraffic traffic = layer_total(run.nodes, i);
+    text += fmt::format("{:<16}{:>12}{:>14.2f}{:>14.2f}\n", fmt::format("{} x {}", shape.inputs, shape.outputs),
+                        shape.parameters(), megabytes(traffic.pushed), megabytes(traffic.pulled));
+  }
+  return text;
+}
+
+}  // namespace
+
+double RunReport::samples_per_s() const {
+  double longest_s = 0;
+  for (const NodeReport& node : nodes) longest_s = std::max(longest_s, node.train_s);
+  if (longest_s == 0) return 0;
+  return static_cast<double>(nodes.front().steps * config.batch) * config.nodes / longest_s;
+}
+
+double RunReport::hidden_share() const {
+  const auto communicating = static_cast<double>(total(nodes, &NodeReport::communicating_ns));
+  const auto waited = static_cast<double>(total(nodes, &NodeReport::waited_ns));
+  return communicating == 0 ? 1 : std::max(0.0, 1 - waited / communicating);
+}
+
+std::vector<float> RunReport::losses() const {
+  std::vector<float> mean(nodes.front().losses.size());
+  for (std::size_t step = 0; step < mean.size(); ++step) {
+    double sum = 0;
+    for (const NodeReport& node : nodes) sum += node.losses.at(step);
+    mean[step] = static_cast<float>(sum / static_cast<double>(nodes.size()));
+  }
+  return mean;
+}
+
+bool RunReport::same_weights() const {
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const NodeReport& node) { return node.weights_hash == nodes.front().weights_hash; });
+}
+
+std::string RunReport::summary() const {
+  const NodeReport& first = nodes.front();
+  std::string text;
+  if (!first.accuracies.empty()) {
+    text += fmt::format("test accuracy {:.2f} %   test loss {:.4f}   ", 100 * first.accuracies.back(), first.test_loss);
+  }
+  text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(), first.steps,
+                      first.train_s, config.nodes, device);
+  text += traffic_table(*this);
+  if (!config.serial) {
+    text += fmt::format("communication hidden behind compute {:.0f} %  (of {:.2f} s a node, {:.2f} s were waited for)\n",
+                        100 * hidden_share(),
+                        static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
+                        static_cast<double>(total(nodes, &NodeReport::waited_ns)) / 1e9 / static_cast<double>(nodes.size()));
+    text += fmt::format("staleness 0 steps (BSP)\n");
+  }
+  text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
+                      total(nodes, &NodeReport::proxy_steps), total(nodes, &NodeReport::proxy_wakeups));
+  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB\n", megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
+                      megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
+  return text + fmt::format("weights {:016x}{}\n", first.weights_hash,
+                            nodes.size() == 1 ? "" : same_weights() ? "  (the same on all nodes)" : "  DIFFERENT ON OTHER NODES");
+}
+
+nlohmann::json to_json(const NodeReport& report) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const LayerTraffic& layer : report.layers) {
+    layers.push_back({{"pushed_bytes", layer.pushed}, {"pulled_bytes", layer.pulled},
+                      {"gathered_bytes", layer.gathered}, {"published_bytes", layer.published}});
+  }
+  return {{"rank", report.rank}, {"train_s", report.train_s}, {"steps", report.steps}, {"layers", layers},
+          {"communicating_ns", report.communicating_ns}, {"waited_ns", report.waited_ns},
+          {"host_api_calls", report.host_api_calls}, {"proxy_steps", report.proxy_steps},
+          {"proxy_wakeups", report.proxy_wakeups}, {"tcp_tx_bytes", report.tcp_tx_bytes},
+          {"p2p_tx_bytes", report.p2p_tx_bytes}, {"weights_hash", fmt::format("{:016x}", report.weights_hash)},
+          {"losses", report.losses}, {"accuracies", report.accuracies}, {"test_loss", report.test_loss}};
+}
+
+NodeReport node_report_from(const nlohmann::json& json) {
+  NodeReport report;
+  for (const auto& layer : json.at("layers")) {
+    report.layers.push_back({layer.at("pushed_bytes"), layer.at("pulled_bytes"), layer.at("gathered_bytes"),
+                             layer.at("published_bytes")});
+  }
+  json.at("rank").get_to(report.rank);
+  json.at("train_s").get_to(report.train_s);
+  json.at("steps").get_to(report.steps);
+  json.at("communicating_ns").get_to(report.communicating_ns);
+  json.at("waited_ns").get_to(report.waited_ns);
+  json.at("host_api_calls").get_to(report.host_api_calls);
+  json.at("proxy_steps").get_to(report.proxy_steps);
+  json.at("proxy_wakeups").get_to(report.proxy_wakeups);
+  json.at("tcp_tx_bytes").get_to(report.tcp_tx_bytes);
+  json.at("p2p_tx_bytes").get_to(report.p2p_tx_bytes);
+  json.at("losses").get_to(report.losses);
+  json.at("accuracies").get_to(report.accuracies);
+  json.at("test_loss").get_to(report.test_loss);
+  report.weights_hash = std::stoull(json.at("weights_hash").get<std::string>(), nullptr, 16);
+  return report;
+}
+
+nlohmann::json RunReport::json() const {
+  nlohmann::json layers = nlohmann::json::array();
+  for (int i = 0; i < layout.layers; ++i) {
+    const LayerTraffic traffic = layer_total(nodes, i);
+    layers.push_back({{"inputs", layout.layer[i].inputs}, {"outputs", layout.layer[i].outputs},
+                      {"parameters", layout.layer[i].parameters()}, {"pushed_bytes", traffic.pushed},
+                      {"pulled_bytes", traffic.pulled}});
+  }
+  nlohmann::json node_reports = nlohmann::json::array();
+  for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
+  const NodeReport& first = nodes.front();
+  return {{"program", "param_sync"}, {"device", device}, {"consistency", "bsp"}, {"staleness", 0},
+          {"mode", config.serial ? "serial" : config.in_process ? "in-process" : config.rank >= 0 ? "rank" : "cluster"},
+          {"nodes", config.nodes}, {"epochs", config.epochs}, {"batch", config.batch},
+          {"learning_rate", config.learning_rate}, {"momentum", config.momentum}, {"seed", config.seed},
+          {"link", gpusock::to_string(config.link)}, {"steps", first.steps}, {"train_s", first.train_s},
+          {"samples_per_s", samples_per_s()}, {"accuracy", first.accuracies.empty() ? nlohmann::json() : nlohmann::json(first.accuracies.back())},
+          {"test_loss", first.test_loss}, {"accuracies", first.accuracies}, {"losses", losses()},
+          {"layers", layers}, {"hidden_share", hidden_share()}, {"host_api_calls_per_step", calls_per_step(nodes)},
+          {"proxy_steps", total(nodes, &NodeReport::proxy_steps)}, {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
+          {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)}, {"p2p_tx_bytes", total(nodes, &NodeReport::p2p_tx_bytes)},
+          {"weights_hash", fmt::format("{:016x}", first.weights_hash)}, {"same_weights", same_weights()},
+          {"node_reports", node_reports}};
+}
+
+void RunReport::write_files() const {
+  if (!config.json_file.empty()) write_file(config.json_file, json().dump(1) + "\n");
+  if (config.series_file.empty()) return;
+  const std::vector<float> mean = losses();
+  const std::size_t epoch_steps = mean.size() / config.epochs;
+  std::string text = "# step\tloss\ttest_accuracy\n";
+  for (std::size_t step = 0; step < mean.size(); ++step) {
+    const std::size_t epoch = (step + 1) / epoch_steps;
+    const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
+    text += fmt::format("{}\t{:.6f}\t{}\n", step + 1, mean[step],
+                        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan");
+  }
+  write_file(config.series_file, text);
+}
+
+void write_weights(const std::string& file, const std::vector<float>& weights) {
+  write_file(file, {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
+}
+
+}  // namespace param_sync

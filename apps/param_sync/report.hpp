@@ -1,0 +1,70 @@
+#pragma once
+/// @file What a run has measured: each node's part, and all of them together as text, JSON and a series to plot.
+
+#include "config.hpp"
+#include "layout.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// A node's bytes for one layer, message headers included.
+struct LayerTraffic {
+  std::uint64_t pushed = 0;     ///< gradients sent to owners
+  std::uint64_t pulled = 0;     ///< weights received from owners
+  std::uint64_t gathered = 0;   ///< gradients received for own shards
+  std::uint64_t published = 0;  ///< weights sent from own shards
+};
+
+struct NodeReport {
+  int rank = 0;
+  double train_s = 0;                      ///< from the first launch until the last weights are there
+  std::uint64_t steps = 0;
+  std::vector<LayerTraffic> layers;
+  std::uint64_t communicating_ns = 0;      ///< sum over the steps: first push until last weights
+  std::uint64_t waited_ns = 0;             ///< of that, forward kernels stood still
+  std::uint64_t host_api_calls = 0;        ///< while training, evaluation included
+  std::uint64_t proxy_steps = 0;
+  std::uint64_t proxy_wakeups = 0;
+  std::uint64_t tcp_tx_bytes = 0;
+  std::uint64_t p2p_tx_bytes = 0;
+  std::uint64_t weights_hash = 0;          ///< FNV-1a of the final weights
+  std::vector<float> losses;               ///< mean over this node's samples, for each step
+  std::vector<double> accuracies;          ///< of the test set after each epoch, 0 to 1; rank 0's only
+  double test_loss = 0;                    ///< mean, after the last epoch
+};
+
+/// A run: what was asked for and what its nodes report.
+struct RunReport {
+  Config config;
+  Layout layout;
+  std::string device;             ///< "cpu" or "cuda"
+  std::vector<NodeReport> nodes;  ///< of this process, or of all
+
+  double samples_per_s() const;
+  /// Share of the communication during which no forward kernel waited, 0 to 1, over all nodes; 1 without communication.
+  double hidden_share() const;
+  /// Mean over the nodes, for each step.
+  std::vector<float> losses() const;
+  /// Do all nodes end with the same weights.
+  bool same_weights() const;
+
+  /// The summary, as lines of text.
+  std::string summary() const;
+  nlohmann::json json() const;
+
+  /// Writes the JSON and the series where the configuration says so. Throws gpusock::Error where a file cannot be written.
+  void write_files() const;
+};
+
+nlohmann::json to_json(const NodeReport& report);
+NodeReport node_report_from(const nlohmann::json& json);
+
+/// Writes raw little-endian floats. Throws gpusock::Error where it cannot.
+void write_weights(const std::string& file, const std::vector<float>& weights);
+
+}  // namespace param_sync

@@ -1,0 +1,174 @@
+#include "runs.hpp"
+
+#include "plan.hpp"
+#include "progress.hpp"
+#include "serial.hpp"
+#include "signals.hpp"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace param_sync {
+namespace {
+
+/// Where the nodes of one process learn each other's addresses. A node that fails first releases the others.
+class Meeting {
+ public:
+  explicit Meeting(int nodes) : addresses_(static_cast<std::size_t>(nodes)), missing_(nodes) {}
+
+  /// Waits for all nodes; nothing where one has failed.
+  std::vector<gpusock::Endpoint> meet(int rank, const gpusock::Endpoint& address) {
+    std::unique_lock lock(mutex_);
+    addresses_[static_cast<std::size_t>(rank)] = address;
+    --missing_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return missing_ == 0 || failed_; });
+    return failed_ ? std::vector<gpusock::Endpoint>{} : addresses_;
+  }
+
+  void fail() {
+    std::lock_guard lock(mutex_);
+    failed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<gpusock::Endpoint> addresses_;
+  int missing_;
+  bool failed_ = false;
+};
+
+/// The nodes of this process that may be told to stop.
+class Stoppables {
+ public:
+  void add(Node& node) {
+    std::lock_guard lock(mutex_);
+    nodes_.push_back(&node);
+    if (stopped_) node.request_stop();
+  }
+  void remove(Node& node) {
+    std::lock_guard lock(mutex_);
+    std::erase(nodes_, &node);
+  }
+  void stop_all() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    for (Node* node : nodes_) node->request_stop();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Node*> nodes_;
+  bool stopped_ = false;
+};
+
+struct InProcessRun {
+  const Config& config;
+  const Dataset& data;
+  Meeting meeting;
+  Stoppables stoppables;
+  ProgressLine line;
+  std::vector<NodeReport> reports;
+  std::vector<std::exception_ptr> failures;
+
+  InProcessRun(const Config& run, const Dataset& dataset)
+      : config(run), data(dataset), meeting(run.nodes), line(run.nodes, run.batch),
+        reports(static_cast<std::size_t>(run.nodes)), failures(static_cast<std::size_t>(run.nodes)) {}
+
+  void run_node(int rank) {
+    try {
+      Config mine = config;
+      mine.rank = rank;
+      Node node(mine, data);
+      stoppables.add(node);
+      try {
+        train(node, rank);
+      } catch (...) {
+        stoppables.remove(node);
+        throw;
+      }
+      stoppables.remove(node);
+    } catch (...) {
+      failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      meeting.fail();
+    }
+  }
+
+  void train(Node& node, int rank) {
+    gpusock::Endpoint at = gpusock::Endpoint::parse("127.0.0.1:0");
+    at.link = config.link;
+    const auto peers = meeting.meet(rank, node.listen(at));
+    if (peers.empty()) throw Interrupted();
+    node.connect(peers);
+    reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {
+      if (rank == 0) line.show(now);
+    });
+    if (rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, node.weights());
+  }
+};
+
+/// Prints why nodes have failed, and throws where nobody has but the run was interrupted.
+bool tell_failures(const std::vector<std::exception_ptr>& failures) {
+  bool told = false, interrupted = false;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Interrupted&) {
+      interrupted = true;
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      told = true;
+    }
+  }
+  if (interrupted && !told) throw Interrupted();
+  return told;
+}
+
+int finish(const RunReport& report) {
+  fmt::print("{}", report.summary());
+  report.write_files();
+  if (report.same_weights()) return 0;
+  fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");
+  return 1;
+}
+
+}  // namespace
+
+std::string device_name() {
+#if defined(GPUSOCK_DEVICE_CUDA)
+  return "cuda";
+#else
+  return "cpu";
+#endif
+}
+
+int run_in_process(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  InProcessRun run(config, data);
+  StopWatcher watcher([&] { run.stoppables.stop_all(); });
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < config.nodes; ++rank) threads.emplace_back([&run, rank] { run.run_node(rank); });
+  }
+  if (tell_failures(run.failures)) return 1;
+  return finish({config, Plan::make(config, data).layout, device_name(), run.reports});
+}
+
+int run_serial(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  std::atomic<bool> stop{false};
+  StopWatcher watcher([&] { stop = true; });
+  ProgressLine line(config.nodes, config.batch);
+  const SerialResult result = train_serially(config, data, [&](const Progress& now) { line.show(now); }, stop);
+  if (!config.weights_file.empty()) write_weights(config.weights_file, result.weights);
+  return finish({config, Plan::make(config, data).layout, device_name(), {result.report}});
+}
+
+}  // namespace param_sync

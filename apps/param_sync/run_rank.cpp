@@ -1,0 +1,78 @@
+#include "runs.hpp"
+
+#include "control.hpp"
+#include "plan.hpp"
+#include "progress.hpp"
+#include "signals.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <sys/prctl.h>
+
+#include <csignal>
+
+namespace param_sync {
+namespace {
+
+gpusock::Endpoint with_link(const std::string& text, gpusock::LinkKind link) {
+  gpusock::Endpoint endpoint = gpusock::Endpoint::parse(text);
+  endpoint.link = link;
+  return endpoint;
+}
+
+nlohmann::json to_json(const Progress& now) {
+  return {{"steps", now.steps}, {"steps_all", now.steps_all}, {"steps_per_epoch", now.steps_per_epoch},
+          {"loss", now.loss}, {"train_s", now.train_s}, {"pushed_per_step", now.pushed_per_step}};
+}
+
+/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
+int run_controlled(const Config& config) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
+  ControlChannel control(config.control_fd);
+  const Dataset data = load_dataset(config.data, config.limit);
+  Node node(config, data);
+  std::atomic<bool> stopped{false};
+  StopWatcher watcher([&] {
+    stopped = true;
+    node.request_stop();
+    control.interrupt();
+  });
+  control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).to_string()}});
+  const auto answer = control.receive();
+  if (!answer || stopped) throw Interrupted();
+  std::vector<gpusock::Endpoint> peers;
+  for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
+  node.connect(peers);
+  const NodeReport report = node.train([&](const Progress& now) {
+    if (config.rank == 0) control.send({{"progress", to_json(now)}});
+  });
+  if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, node.weights());
+  control.send({{"report", to_json(report)}});
+  return 0;
+}
+
+int run_by_hand(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  Node node(config, data);
+  StopWatcher watcher([&] { node.request_stop(); });
+  std::vector<gpusock::Endpoint> peers;
+  for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
+  const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
+  fmt::print("listening on {}\n", at.to_string());
+  std::fflush(stdout);
+  node.connect(peers);
+  ProgressLine line(config.nodes, config.batch);
+  const NodeReport report = node.train([&](const Progress& now) { line.show(now); });
+  if (!config.weights_file.empty()) write_weights(config.weights_file, node.weights());
+  const RunReport run{config, Plan::make(config, data).layout, device_name(), {report}};
+  fmt::print("{}", run.summary());
+  run.write_files();
+  return 0;
+}
+
+}  // namespace
+
+int run_rank(const Config& config) { return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config); }
+
+}  // namespace param_sync
