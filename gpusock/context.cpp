@@ -53,8 +53,8 @@ void Context::Impl::make_net() {
   hooks.self = this;
   hooks.announce = [](void* self, std::uint32_t slot) { impl_of(self).engine.announce(slot); };
   hooks.announce_credit = [](void* self) { impl_of(self).engine.announce_credit(); };
-  hooks.relax = [](void* self, std::uint64_t waited_ns, bool proxy_matters) {
-    if (proxy_matters) impl_of(self).engine.assist(waited_ns);
+  hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
+    if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
     impl_of(self).device->relax(waited_ns);
   };
   const detail::Side host{table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};

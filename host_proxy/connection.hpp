@@ -74,6 +74,7 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// The proxy's own: place in its list of active connections.
   bool active = false;
+  bool resting = false;  ///< counted among its page's resting connections
   std::uint64_t idle_steps = 0;
   std::list<std::unique_ptr<Connection>>::iterator place;
 

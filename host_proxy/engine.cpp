@@ -108,10 +108,9 @@ std::uint64_t Engine::nap_ns(std::uint64_t now) {
   return std::min(nap, until_due);
 }
 
-bool Engine::try_step(std::uint32_t hinted_slot) {
+bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
   const std::unique_lock lock(stepping_, std::try_to_lock);
   if (!lock.owns_lock()) return false;
-  const std::uint64_t now = now_ns();
   assisted_at_ns_.store(now, std::memory_order_relaxed);
   proxy_.hint(hinted_slot);
   proxy_.step(now);
@@ -119,7 +118,7 @@ bool Engine::try_step(std::uint32_t hinted_slot) {
 }
 
 void Engine::announce(std::uint32_t slot) {
-  if (options_.assist && try_step(slot)) return;
+  if (options_.assist && try_step(now_ns(), slot)) return;
   ring_if_asleep(kWantsCommits);
 }
 
@@ -130,10 +129,10 @@ void Engine::ring_if_asleep(Asleep least) {
   if (asleep_.load(std::memory_order_relaxed) >= least) network_.ring();
 }
 
-void Engine::assist(std::uint64_t waited_ns) {
+void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
   if (!options_.assist) return;
   if (waited_ns < kAssistNs) {
-    try_step(~std::uint32_t{0});
+    try_step(now, ~std::uint32_t{0});
   } else if (parked_.load(std::memory_order_relaxed)) {
     network_.ring();  // the thread takes over from here
   }

@@ -37,8 +37,8 @@ class Engine {
   void announce(std::uint32_t slot);
   /// A caller has given ring space back.
   void announce_credit();
-  /// One turn of a caller's wait that has lasted `waited_ns`.
-  void assist(std::uint64_t waited_ns);
+  /// One turn, at this time, of a caller's wait that has lasted `waited_ns`.
+  void assist(std::uint64_t now_ns, std::uint64_t waited_ns);
 
   /// Closes every socket and goes on until all that was sent is delivered, or for `linger_ns`. The engine's thread is
   /// stopped first.
@@ -55,7 +55,7 @@ class Engine {
 
   void run();
   void stop();
-  bool try_step(std::uint32_t hinted_slot);
+  bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
   void ring_if_asleep(Asleep least);
   void rest();
   void sleep_in_network();

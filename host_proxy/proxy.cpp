@@ -11,7 +11,6 @@ namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
-constexpr std::uint32_t kPageSlots = 64;
 constexpr std::uint32_t kColdPagesPerStep = 2;
 /// A connection that moved nothing for this many steps leaves the active list until something concerns it.
 constexpr std::uint64_t kIdleSteps = 256;
@@ -27,6 +26,8 @@ constexpr std::uint64_t kRetireNs = 1'000'000'000;
 
 Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options)
     : network_(network), resources_(resources), options_(options), table_(table), slots_(table),
+      requests_(slots_.view().requests, table.slots()), tx_committed_(slots_.view().tx_committed, table.slots()),
+      rx_consumed_(slots_.view().rx_consumed, table.slots()), resting_((table.slots() + kPageSlots - 1) / kPageSlots),
       accept_queue_of_(table.slots(), kNone) {
   const table::TableView& view = slots_.view();
   for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
@@ -42,66 +43,77 @@ Proxy::~Proxy() = default;
 bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
   ++stats_.steps;
   const bool full = thoroughness == Thoroughness::full;
-  const std::uint32_t pages = (slots_.count() + kPageSlots - 1) / kPageSlots;
-  if (hinted_slot_ < slots_.count()) scan_slot(now_ns, hinted_slot_);
-  hinted_slot_ = kNone;
-  scan(now_ns, full ? pages : std::min(pages, kColdPagesPerStep));
-  for (const Connection* connection : active_) {
-    if (connection->has_slot()) scan_rings(connection->slot());
+  if (hinted_slot_ < slots_.count()) {
+    scan_requests(now_ns, hinted_slot_);
+    scan_rings(hinted_slot_);
+    hinted_slot_ = kNone;
   }
-  bool moved = false;
+  bool moved = step_active(now_ns);
+  scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
     if (resources_.offers != nullptr) resources_.offers->serve();
     moved |= step_listeners(now_ns);
     expire(now_ns);
   }
-  moved |= step_active(now_ns);
+  if (full) moved |= step_active(now_ns);  // what the scan and the network have just found
   return moved;
 }
 
 void Proxy::scan(std::uint64_t now_ns, std::uint32_t pages) {
-  const std::uint32_t all = (slots_.count() + kPageSlots - 1) / kPageSlots;
   for (std::uint32_t i = 0; i < pages; ++i) {
     scan_page(now_ns, next_page_);
-    next_page_ = next_page_ + 1 == all ? 0 : next_page_ + 1;
+    next_page_ = next_page_ + 1 == resting_.size() ? 0 : next_page_ + 1;
   }
 }
 
 void Proxy::scan_page(std::uint64_t now_ns, std::uint32_t page) {
-  const std::uint32_t end = std::min(slots_.count(), (page + 1) * kPageSlots);
-  for (std::uint32_t slot = page * kPageSlots; slot < end; ++slot) scan_slot(now_ns, slot);
-}
-
-void Proxy::scan_slot(std::uint64_t now_ns, std::uint32_t slot) {
-  const table::TableView& view = slots_.view();
-  ProxySlot& seen = slots_[slot];
-  // relaxed: only compared; what has changed is read again with acquire
-  if (Ref(view.requests[slot]).load(ringbuf::kRelaxed) != seen.requests_seen) {
-    take_requests(slot, Ref(view.requests[slot]).load(ringbuf::kAcquire), now_ns);  // T2, pairs with T1
+  const std::uint32_t first = page * kPageSlots;
+  const std::uint32_t last = std::min(slots_.count(), first + kPageSlots);
+  if (requests_.any_changed(first, last)) {
+    for (std::uint32_t slot = first; slot < last; ++slot) scan_requests(now_ns, slot);
   }
-  if (seen.connection != nullptr && !seen.connection->active) {
-    if (Ref(view.tx_committed[slot]).load(ringbuf::kRelaxed) != seen.tx_committed_seen ||
-        Ref(view.rx_consumed[slot]).load(ringbuf::kRelaxed) != seen.rx_consumed_seen) {
-      scan_rings(slot);
-      activate(*seen.connection);
-    }
+  if (resting_[page] != 0 && (tx_committed_.any_changed(first, last) || rx_consumed_.any_changed(first, last))) {
+    for (std::uint32_t slot = first; slot < last; ++slot) scan_rings(slot);
   }
 }
 
-/// Notes how far the callers are, so that the next change is noticed. The links read the words themselves.
+void Proxy::scan_requests(std::uint64_t now_ns, std::uint32_t slot) {
+  if (!requests_.changed(slot)) return;
+  take_requests(slot, Ref(slots_.view().requests[slot]).load(ringbuf::kAcquire), now_ns);  // T2, pairs with T1
+}
+
+/// Wakes a resting connection whose caller has committed bytes or given space back.
 void Proxy::scan_rings(std::uint32_t slot) {
-  const table::TableView& view = slots_.view();
-  slots_[slot].tx_committed_seen = Ref(view.tx_committed[slot]).load(ringbuf::kRelaxed);  // relaxed, as the next:
-  slots_[slot].rx_consumed_seen = Ref(view.rx_consumed[slot]).load(ringbuf::kRelaxed);    // compared only
+  Connection* connection = slots_[slot].connection;
+  if (!tx_committed_.changed(slot) && !rx_consumed_.changed(slot)) return;
+  note_rings(slot);
+  if (connection != nullptr) activate(*connection);
+}
+
+/// Notes how far the callers are. The links read the words themselves, with acquire.
+void Proxy::note_rings(std::uint32_t slot) {
+  tx_committed_.note(slot);
+  rx_consumed_.note(slot);
+}
+
+/// Whether the scan of cold pages has to look at this connection's rings.
+void Proxy::set_resting(Connection& connection, bool resting) {
+  if (connection.resting == resting || !connection.has_slot()) return;
+  connection.resting = resting;
+  resting_[connection.slot() / kPageSlots] += resting ? 1 : -1;
 }
 
 void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns) {
   ProxySlot& state = slots_[slot];
-  if (word >> table::kRequestBits != state.generation) return;  // of a generation that is over
-  const std::uint64_t seen = state.requests_seen >> table::kRequestBits == state.generation ? state.requests_seen : 0;
+  if (word >> table::kRequestBits != state.generation) {
+    requests_.note(slot, word);
+    return;  // of a generation that is over
+  }
+  const std::uint64_t before = requests_.seen(slot);
+  const std::uint64_t seen = before >> table::kRequestBits == state.generation ? before : 0;
   const std::uint64_t fresh = word & ~seen & ((1u << table::kRequestBits) - 1);
-  state.requests_seen = word;
+  requests_.note(slot, seen | word);  // a racing publisher may show fewer bits for a moment
   if (slot >= table_.accepted()) {
     if (accept_queue_of_[slot] != kNone) {  // its first request: a caller has taken it
       if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();
@@ -219,7 +231,11 @@ bool Proxy::step_active(std::uint64_t now_ns) {
       active_[i] = active_.back();
       active_.pop_back();
       connection.active = false;
-      if (connection.over()) destroy(connection, now_ns);
+      if (connection.over()) {
+        destroy(connection, now_ns);
+      } else {
+        set_resting(connection, true);
+      }
     } else {
       ++i;
     }
@@ -286,6 +302,7 @@ void Proxy::activate(Connection& connection) {
   connection.idle_steps = 0;
   if (connection.active) return;
   connection.active = true;
+  set_resting(connection, false);
   active_.push_back(&connection);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 /// @file The engine that serves a context's sockets: one function, step(), that never waits.
 
+#include "host_proxy/board_shadow.hpp"
 #include "host_proxy/connection.hpp"
 #include "host_proxy/listener.hpp"
 #include "host_proxy/network.hpp"
@@ -69,8 +70,10 @@ class Proxy final : public ConnectionHost {
  private:
   void scan(std::uint64_t now_ns, std::uint32_t pages);
   void scan_page(std::uint64_t now_ns, std::uint32_t page);
-  void scan_slot(std::uint64_t now_ns, std::uint32_t slot);
+  void scan_requests(std::uint64_t now_ns, std::uint32_t slot);
   void scan_rings(std::uint32_t slot);
+  void note_rings(std::uint32_t slot);
+  void set_resting(Connection& connection, bool resting);
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
   void open(std::uint32_t slot, std::uint64_t now_ns);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
@@ -90,6 +93,10 @@ class Proxy final : public ConnectionHost {
   ProxyOptions options_;
   SharedTable& table_;
   Slots slots_;
+  WordShadow requests_;
+  WordShadow tx_committed_;
+  WordShadow rx_consumed_;
+  std::vector<std::uint32_t> resting_;  // by page: connections that are open and not active
   std::list<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> active_;
   std::list<std::unique_ptr<Listener>> listeners_;

@@ -32,8 +32,6 @@ void Slots::grant(std::uint32_t slot) {
   // A slot's positions go on where its last connection ended: its callers' words are read here and never reset.
   const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kAcquire);
   const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kAcquire);
-  slots_[slot].tx_committed_seen = tx_start;
-  slots_[slot].rx_consumed_seen = rx_start;
   table::Sector& sector = view_.sectors[slot];
   Ref(sector.tx_freed).store(tx_start, kRelaxed);    // relaxed, as the next: T3 publishes them
   Ref(sector.rx_arrived).store(rx_start, kRelaxed);

@@ -14,10 +14,7 @@ class Listener;
 
 /// What the proxy keeps of one slot.
 struct ProxySlot {
-  std::uint32_t generation = 1;          ///< of the handle that is granted or open
-  std::uint64_t requests_seen = 0;       ///< shadows of the board's words
-  std::uint64_t tx_committed_seen = 0;
-  std::uint64_t rx_consumed_seen = 0;
+  std::uint32_t generation = 1;  ///< of the handle that is granted or open
   Connection* connection = nullptr;
   Listener* listener = nullptr;
 };

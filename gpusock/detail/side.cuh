@@ -13,8 +13,8 @@ struct Hooks {
   void (*announce)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
   void (*announce_credit)(void* self);
-  /// One turn of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
-  void (*relax)(void* self, std::uint64_t waited_ns, bool proxy_matters);
+  /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
+  void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
 };
 
 /// One side (the kernels of a context, or its host threads) of the socket table.
@@ -72,16 +72,17 @@ class Wait {
     } else if (now_ns >= deadline_.at_ns()) {  // at least one turn for the proxy, also where the caller will not wait
       return deadline_.is_now() ? -EAGAIN : -ETIMEDOUT;
     }
-    relax(now_ns - started_ns_);
+    relax(now_ns);
     return 0;
   }
 
  private:
-  GPUSOCK_FN void relax(std::uint64_t waited_ns) {
+  GPUSOCK_FN void relax(std::uint64_t now_ns) {
+    const std::uint64_t waited_ns = now_ns - started_ns_;
 #if GPUSOCK_ON_GPU
     if (waited_ns > 2'000) __nanosleep(waited_ns > 100'000 ? 1'000 : 100);
 #else
-    side_.hooks->relax(side_.hooks->self, deadline_.is_now() ? 0 : waited_ns, proxy_matters_);
+    side_.hooks->relax(side_.hooks->self, now_ns, deadline_.is_now() ? 0 : waited_ns, proxy_matters_);
 #endif
   }
 
