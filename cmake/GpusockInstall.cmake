@@ -26,6 +26,7 @@ configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR
                               INSTALL_DESTINATION "${gpusock_package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/gpusockConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/gpusockConfig.cmake" "${PROJECT_BINARY_DIR}/gpusockConfigVersion.cmake"
+              cmake/gpusockCuda20.cmake
         DESTINATION "${gpusock_package_dir}")
 
 configure_file(cmake/gpusock.pc.in "${PROJECT_BINARY_DIR}/gpusock.pc" @ONLY)
