@@ -11,7 +11,8 @@ namespace cpu_device::detail {
 namespace {
 
 constexpr unsigned kSpinYields = 16;  // a thousand atomics: the block may be waiting for another one
-constexpr ThreadInfo kHostThread{};
+constexpr BlockInfo kHostBlock{};
+constexpr ThreadInfo kHostThread{.block = &kHostBlock};
 
 /// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings that
 /// a process may have 65530 of (vm.max_map_count).
@@ -29,7 +30,6 @@ uint3 at(std::uint64_t linear, const dim3& shape) {
 }  // namespace
 
 constinit thread_local const ThreadInfo* t_thread = &kHostThread;
-constinit thread_local BlockInfo t_block;
 constinit thread_local Block* t_running = nullptr;
 constinit thread_local unsigned t_atomic_calls = 0;
 
@@ -85,7 +85,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
 
   if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment) dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(dynamic_shared_.data());
-  t_block = {at(index, shape.grid), shape.block, shape.grid,
+  info_ = {at(index, shape.grid), shape.block, shape.grid,
              dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment};
 }
 
@@ -97,7 +97,7 @@ std::unique_ptr<Failure> Block::run(Launch& launch, std::uint64_t index) {
     native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned
   } catch (const std::bad_alloc&) {
     abandoned_ = true;
-    failure_ = std::make_unique<Failure>(Failure{t_block.index, {0, 0, 0}, "no memory for a thread's stack"});
+    failure_ = std::make_unique<Failure>(Failure{info_.index, {0, 0, 0}, "no memory for a thread's stack"});
   }
   return finish();
 }
@@ -108,13 +108,12 @@ std::unique_ptr<Failure> Block::finish() {
   if (waiting_) pool().block_resumes();
   if (yields_ >= kSpinYields) pool().note_spinning(-1);
   if (signal_ != 0) {
-    failure_ = std::make_unique<Failure>(Failure{t_block.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
+    failure_ = std::make_unique<Failure>(Failure{info_.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
     signal_ = 0;
   }
   if (abandoned_) {
     for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
   }
-  t_block = {};
   return std::move(failure_);
 }
 
@@ -139,8 +138,9 @@ void Block::run_threads(Carrier& self) {
 
 void Block::run_thread(unsigned linear, Carrier& self) {
   Thread& thread = threads_[linear];
-  thread.index = linear == 0 ? uint3{0, 0, 0} : at(linear, t_block.block_dim);
+  thread.index = linear == 0 ? uint3{0, 0, 0} : at(linear, info_.block_dim);
   thread.linear = linear;
+  thread.block = &info_;
   thread.carrier = &self;
   thread.waits = Waits::nothing;
   thread.sleep_ended_ns = 0;
@@ -234,7 +234,7 @@ void Block::relax(std::uint64_t waited_ns) {
       release_converged();
     } else {
       note_waiting(round_ns);
-      back_off(round_ns);
+      back_off(round_ns, waiting_ ? pool().waiting_per_processor() : 0);
     }
   }
   if (!has_unstarted() && ready_.empty()) return;

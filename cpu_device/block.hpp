@@ -125,6 +125,7 @@ class Block {
   std::vector<std::byte> dynamic_shared_;
 
   Launch* launch_ = nullptr;
+  BlockInfo info_;
   Thread* current_ = nullptr;
   unsigned thread_count_ = 0;
   unsigned next_unstarted_ = 0;

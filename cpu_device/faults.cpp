@@ -9,7 +9,7 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+[[maybe_unused]] constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 constexpr std::size_t kSignalStackBytes = 64 * 1024;
 struct sigaction previous[NSIG];
 
@@ -26,7 +26,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
-void on_fault(int signal, siginfo_t* info, void* context) {
+[[maybe_unused]] void on_fault(int signal, siginfo_t* info, void* context) {
   const bool by_instruction = info->si_code > 0;
   if (t_running && by_instruction) t_running->fail_by_signal(signal, info->si_addr);
   pass_on(signal, info, context);

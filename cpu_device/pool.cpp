@@ -90,10 +90,20 @@ void Pool::grant(Lock&) {
 
 void Pool::block_waits() {
   // Sequentially consistent against enqueue(): it sees the processor left, or this sees what is pending.
+  waiting_.fetch_add(1, std::memory_order_relaxed);
   busy_.fetch_sub(1, std::memory_order_seq_cst);
   if (runnable_count_.load(std::memory_order_seq_cst) == 0) return;
   Lock lock(mutex_);
   dispatch(lock, 0);
+}
+
+void Pool::block_resumes() {
+  waiting_.fetch_sub(1, std::memory_order_relaxed);  // only sets how long others sleep
+  busy_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+std::uint64_t Pool::waiting_per_processor() const {
+  return static_cast<std::uint64_t>(waiting_.load(std::memory_order_relaxed) / processors_);
 }
 
 bool Pool::take_block(Lock&, std::shared_ptr<Launch>& launch, std::uint64_t& index) {

@@ -50,7 +50,9 @@ class Pool {
 
   /// Of a resident block: it leaves its processor unused from here on; it does not any more.
   void block_waits();
-  void block_resumes() { busy_.fetch_add(1, std::memory_order_seq_cst); }
+  void block_resumes();
+  /// Resident blocks that wait, for each processor.
+  std::uint64_t waiting_per_processor() const;
   /// A resident block may be spinning on atomics: +1, and -1 when it has ended.
   void note_spinning(int change) { spinning_.fetch_add(change, std::memory_order_relaxed); }  // only a hint
 
@@ -79,6 +81,7 @@ class Pool {
   /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors nothing is
   /// pending: whoever lowers it or adds work sees to that.
   std::atomic<std::int64_t> busy_{0};
+  std::atomic<std::int64_t> waiting_{0};
   std::atomic<std::uint64_t> blocks_ended_{0};
   std::atomic<int> spinning_{0};
   std::uint64_t permits_ = 0;  ///< for workers that have been called and have not come yet
@@ -92,7 +95,8 @@ Pool& pool();
 
 /// Waits shorter than this cost nothing but a pause; longer ones let other OS threads run.
 inline constexpr std::uint64_t kYieldAfterNs = 5'000;
-void back_off(std::uint64_t waited_ns) noexcept;
+/// `waiting_per_processor`: how many more wait for a turn like this one.
+void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept;
 
 std::string to_string(const uint3& index);
 std::string describe_signal(int signal, const void* address, const Carrier* carrier);

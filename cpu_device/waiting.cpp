@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t kPauseAfterNs = 1'000;
 constexpr std::uint64_t kSleepMinNs = 20'000;
 constexpr std::uint64_t kSleepMaxNs = 500'000;
+constexpr std::uint64_t kWakeNs = 6'000;  // about twice the processor time that one wake-up costs
 
 void pause() noexcept {
 #if defined(__x86_64__)
@@ -37,15 +38,16 @@ std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it.
-void back_off(std::uint64_t waited_ns) noexcept {
+/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it. Hundreds of waiting blocks
+/// together take at most half of the processors: else those they wait for would hardly run.
+void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept {
   if (waited_ns < kPauseAfterNs) return;
   if (waited_ns < kYieldAfterNs) return pause();
   if (waited_ns < kSpinNs) {
     sched_yield();
     return;
   }
-  sleep_ns(std::clamp(waited_ns / 10, kSleepMinNs, kSleepMaxNs));
+  sleep_ns(std::clamp(waited_ns / 10, kSleepMinNs, std::max(kSleepMaxNs, waiting_per_processor * kWakeNs)));
 }
 
 void yield() noexcept {
@@ -68,12 +70,12 @@ void relax(std::uint64_t waited_ns) noexcept {
   if (detail::t_running) {
     detail::t_running->relax(waited_ns);
   } else {
-    detail::back_off(waited_ns);
+    detail::back_off(waited_ns, 0);
   }
 }
 
 std::uint64_t clock_ns() noexcept { return detail::clock_ns(); }
 
-void* dynamic_shared() noexcept { return detail::t_block.dynamic_shared; }
+void* dynamic_shared() noexcept { return detail::t_thread->block->dynamic_shared; }
 
 }  // namespace cpu_device

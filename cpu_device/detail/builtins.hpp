@@ -7,12 +7,6 @@
 
 namespace cpu_device::detail {
 
-/// The running CUDA thread. Host threads see all zeros.
-struct ThreadInfo {
-  uint3 index{0, 0, 0};
-  unsigned linear = 0;  ///< x fastest; a warp is 32 consecutive ones
-};
-
 /// The block that this OS thread runs.
 struct BlockInfo {
   uint3 index{0, 0, 0};
@@ -21,9 +15,15 @@ struct BlockInfo {
   void* dynamic_shared = nullptr;
 };
 
-/// Never null. A block never changes its OS thread, so the compiler may keep these addresses across switches.
+/// The running CUDA thread. Host threads see thread 0 of block 0 of one thread.
+struct ThreadInfo {
+  uint3 index{0, 0, 0};
+  unsigned linear = 0;  ///< x fastest; a warp is 32 consecutive ones
+  const BlockInfo* block = nullptr;
+};
+
+/// Never null. A block never changes its OS thread, so the compiler may keep this variable's address across switches.
 extern constinit thread_local const ThreadInfo* t_thread;
-extern constinit thread_local BlockInfo t_block;
 
 /// What a block barrier found: threads that came, and how many of them with a predicate that holds.
 struct BarrierCount {
@@ -40,9 +40,9 @@ std::uint64_t clock_ns() noexcept;
 }  // namespace cpu_device::detail
 
 #define threadIdx (::cpu_device::detail::t_thread->index)
-#define blockIdx (static_cast<const uint3&>(::cpu_device::detail::t_block.index))
-#define blockDim (static_cast<const dim3&>(::cpu_device::detail::t_block.block_dim))
-#define gridDim (static_cast<const dim3&>(::cpu_device::detail::t_block.grid_dim))
+#define blockIdx (::cpu_device::detail::t_thread->block->index)
+#define blockDim (::cpu_device::detail::t_thread->block->block_dim)
+#define gridDim (::cpu_device::detail::t_thread->block->grid_dim)
 
 inline constexpr int warpSize = 32;
 
