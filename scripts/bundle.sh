@@ -24,6 +24,7 @@ fill_bundle() {
   while read -r file; do copy_program "$file" "$to/tests"; done < <(programs_in "$from/tests")
   copy_libraries "$to"
   install -m 644 /usr/share/datasets/fashion-mnist/*.gz "$to/data/fashion-mnist/"
+  install -m 644 apps/param_sync/plot.gp "$to/data/"
   install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
   install -m 755 run "$to/run"
   install -m 644 scripts/*.sh "$to/scripts/"
