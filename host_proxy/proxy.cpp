@@ -126,7 +126,7 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   if (state.connection != nullptr) {
     state.connection->request(fresh, now_ns);
   } else if ((fresh & table::kRequestClose) != 0) {
-    if (state.listener != nullptr) close_listener(*state.listener);
+    if (state.listener != nullptr) close_listener(*state.listener, now_ns);
     slots_.release(slot);
   }
 }
@@ -177,7 +177,11 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   slots_.publish(slot, table::Phase::listening);
 }
 
-void Proxy::close_listener(Listener& listener) {
+void Proxy::close_listener(Listener& listener, std::uint64_t now_ns) {
+  // Callers accept before they close the listener, but the scan may meet the two requests the other way round.
+  for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
+    if (accept_queue_of_[slot] == listener.slot()) scan_requests(now_ns, slot);
+  }
   for (const auto& connection : connections_) {
     if (connection->listener() == &listener) {
       const bool accepted = connection->has_slot() && accept_queue_of_[connection->slot()] != listener.slot();
@@ -294,7 +298,7 @@ bool Proxy::waits_for_credit() const {
 }
 
 void Proxy::close_all(std::uint64_t now_ns) {
-  while (!listeners_.empty()) close_listener(*listeners_.front());
+  while (!listeners_.empty()) close_listener(*listeners_.front(), now_ns);
   for (const auto& connection : connections_) connection->request(table::kRequestClose, now_ns);
 }
 

@@ -77,7 +77,7 @@ class Proxy final : public ConnectionHost {
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
   void open(std::uint32_t slot, std::uint64_t now_ns);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
-  void close_listener(Listener& listener);
+  void close_listener(Listener& listener, std::uint64_t now_ns);
   bool step_listeners(std::uint64_t now_ns);
   void accept_agreed(Connection& connection, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);

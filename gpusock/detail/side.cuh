@@ -57,15 +57,19 @@ GPUSOCK_FN inline void announce_credit(const Side& side) {
 #endif
 }
 
-/// A wait with its three ways out besides success: the deadline, the context's end, and what the caller checks itself.
+/// Does the context end: then every call returns -ECANCELED, whatever else it could do.
+GPUSOCK_FN inline bool canceled(const Side& side) {
+  return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kAcquire) != 0;  // T6, pairs with T5
+}
+
+/// A wait until a deadline. Its caller looks again after each turn at what it waits for, and whether it is canceled.
 class Wait {
  public:
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)
       : side_(side), deadline_(deadline), proxy_matters_(proxy_matters) {}
 
-  /// One turn: 0 to look again, or why to stop: -ECANCELED, -ETIMEDOUT, -EAGAIN.
+  /// One turn: 0 to look again, or why to stop: -ETIMEDOUT, -EAGAIN.
   GPUSOCK_FN int turn() {
-    if (SystemRef(*const_cast<std::uint64_t*>(side_.table.abort)).load(ringbuf::kAcquire) != 0) return -ECANCELED;  // T6
     const std::uint64_t now_ns = clock_ns();
     if (turns_++ == 0) {
       started_ns_ = now_ns;

@@ -83,6 +83,7 @@ GPUSOCK_FN inline void discard_leftovers(const Side& side, Socket listener) {
 
 /// Opens a socket and waits until the proxy has done so.
 GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
+  if (canceled(side)) return -ECANCELED;
   Wait wait(side, deadline, true);
   const Socket socket = side.free_sockets().try_take();
   if (socket < 0) return -EMFILE;
@@ -96,7 +97,7 @@ GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& reques
       if (status.phase == wanted) break;
       if (status.phase == Phase::failed) stop = -static_cast<int>(status.error);
     }
-    if (stop == 0) stop = wait.turn();
+    if (stop == 0) stop = canceled(side) ? -ECANCELED : wait.turn();
     if (stop != 0) {
       close_one(side, socket);
       return stop;
@@ -115,6 +116,7 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
   if (slot == nullptr) return -EBADF;
   Wait wait(side, deadline, true);
   for (;;) {
+    if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
     if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
@@ -145,6 +147,7 @@ GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slo
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
+    if (canceled(side)) return {-ECANCELED};
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};
     if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
@@ -173,6 +176,7 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
+    if (canceled(side)) return {-ECANCELED};
     // The status is loaded before the ring's word: what the end or the error was published behind is then seen too.
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};

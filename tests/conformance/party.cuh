@@ -1,0 +1,220 @@
+#pragma once
+// The parties of a conformance test: a context each, and what runs on it, in a kernel of any group scope or on a host
+// thread. A test's body is a functor that a group calls: body(group, net).
+#include <gpusock/device.cuh>
+#include <gpusock/gpusock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <thread>
+
+#if defined(GPUSOCK_DEVICE_CUDA)
+#include <sched.h>
+#endif
+
+namespace gpusock::conformance {
+
+/// No wait of a test is unbounded.
+inline constexpr std::uint64_t kPatienceNs = 20'000'000'000;
+
+GPUSOCK_FN inline Deadline patience() { return Deadline::after_ns(kPatienceNs); }
+
+struct ThreadScope {
+  static constexpr int kThreads = 1;
+  static constexpr bool kKernel = true;
+  static constexpr const char* kName = "Thread";
+  __device__ static auto group() { return this_thread(); }
+};
+struct WarpScope {
+  static constexpr int kThreads = 32;
+  static constexpr bool kKernel = true;
+  static constexpr const char* kName = "Warp";
+  __device__ static auto group() { return this_warp(); }
+};
+struct BlockScope {
+  static constexpr int kThreads = 96;
+  static constexpr bool kKernel = true;
+  static constexpr const char* kName = "Block";
+  __device__ static auto group() { return this_block(); }
+};
+struct HostScope {
+  static constexpr int kThreads = 1;
+  static constexpr bool kKernel = false;
+  static constexpr const char* kName = "HostThread";
+  GPUSOCK_FN static auto group() { return this_thread(); }
+};
+
+template <class Scope, class Body>
+__global__ void run_on_device(Body body, Net net) {
+  body(Scope::group(), net);
+}
+
+/// One turn of a wait for a word of the test's own.
+GPUSOCK_FN inline void pause() {
+#if GPUSOCK_ON_GPU
+  __nanosleep(500);
+#elif defined(GPUSOCK_DEVICE_CPU)
+  cpu_device::relax(10'000);
+#else
+  sched_yield();
+#endif
+}
+
+/// A word of a Mapped that one party raises and others wait for.
+struct Flag {
+  std::uint64_t value = 0;
+
+  GPUSOCK_FN void raise(std::uint64_t to = 1) { detail::SystemRef(value).store(to, ringbuf::kRelease); }
+  GPUSOCK_FN std::uint64_t load() { return detail::SystemRef(value).load(ringbuf::kAcquire); }
+  /// True once it is at least `at`; false if that takes longer than a test may.
+  GPUSOCK_FN bool wait(std::uint64_t at = 1) {
+    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+    while (load() < at) {
+      if (clock_ns() > until_ns) return false;
+      pause();
+    }
+    return true;
+  }
+  template <class Group>
+  GPUSOCK_FN bool wait(const Group& group, std::uint64_t at = 1) {
+    const bool raised = wait(at);
+    group.sync();
+    return raised;
+  }
+};
+
+/// What a body leaves for the test to look at.
+struct Report {
+  Endpoint where;
+  Flag listening;
+  Flag reached[4];
+  std::int64_t result[8] = {};
+};
+
+/// A context and what runs on it.
+template <class Scope>
+class Party {
+ public:
+  explicit Party(const Options& options = Options()) : context(options), report_(context, 1), stream_(context) {}
+  ~Party() {
+    if (thread_.joinable()) {
+      context.cancel();
+      thread_.join();
+    }
+  }
+
+  template <class Body>
+  void start(const Body& body) {
+    if constexpr (Scope::kKernel) {
+      launch(context, {.grid = 1, .block = Scope::kThreads, .shared_bytes = 0, .stream = &stream_}, run_on_device<Scope, Body>, body,
+             context.net());
+    } else {
+      thread_ = std::thread([body, net = context.net()] {
+        Body copy = body;
+        copy(this_thread(), net);
+      });
+    }
+  }
+  void join() {
+    if constexpr (Scope::kKernel) {
+      stream_.synchronize();
+    } else {
+      if (thread_.joinable()) thread_.join();
+    }
+  }
+
+  Report& report() { return report_[0]; }
+  std::int64_t result(int which) { return report().result[which]; }
+
+  Context context;
+
+ private:
+  Mapped<Report> report_;
+  Stream stream_;
+  std::thread thread_;
+};
+
+template <class Group>
+GPUSOCK_FN void note(const Group& group, Report* report, int which, std::int64_t value) {
+  if (group.thread_rank() == 0) report->result[which] = value;
+}
+
+/// Listens, accepts one connection, runs `inner(group, net, socket)` on it, closes both.
+template <class Inner>
+struct Serve {
+  Endpoint at;
+  Report* report;
+  Inner inner;
+
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net) {
+    const Socket listener = net.listen(group, at, 16, patience());
+    if (group.thread_rank() == 0) {
+      if (listener >= 0) net.getsockname(listener, report->where);
+      report->result[7] = listener;
+      report->listening.raise();
+    }
+    if (listener < 0) return;
+    const Socket socket = net.accept(group, listener, patience());
+    note(group, report, 6, socket);
+    if (socket >= 0) {
+      inner(group, net, socket, report);
+      net.close(group, socket);
+    }
+    net.close(group, listener);
+  }
+};
+
+/// Connects, runs `inner(group, net, socket)`, closes.
+template <class Inner>
+struct Visit {
+  Endpoint to;
+  Report* report;
+  Inner inner;
+
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net) {
+    const Socket socket = net.connect(group, to, patience());
+    note(group, report, 6, socket);
+    if (socket < 0) return;
+    inner(group, net, socket, report);
+    net.close(group, socket);
+  }
+};
+
+/// Runs one inner body on each end of a connection, and waits for both.
+template <class Server, class Client, class ServerInner, class ClientInner>
+void converse(Server& server, Client& client, LinkKind link, ServerInner serve, ClientInner visit) {
+  Endpoint at = Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link)));
+  server.start(Serve<ServerInner>{at, &server.report(), serve});
+  ASSERT_TRUE(server.report().listening.wait());
+  ASSERT_GE(server.result(7), 0) << "listen";
+  client.start(Visit<ClientInner>{server.report().where, &client.report(), visit});
+  client.join();
+  server.join();
+  ASSERT_GE(client.result(6), 0) << "connect";
+  ASSERT_GE(server.result(6), 0) << "accept";
+}
+
+/// The byte at an offset of a test's stream.
+GPUSOCK_FN inline std::uint8_t byte_at(std::uint64_t offset) {
+  return static_cast<std::uint8_t>((offset * 0x9E3779B97F4A7C15u) >> 56);
+}
+
+/// Sizes that drift: the same sequence in every thread of a group.
+class Sizes {
+ public:
+  GPUSOCK_FN Sizes(std::uint64_t seed, std::uint64_t max) : state_(seed), max_(max) {}
+  GPUSOCK_FN std::uint64_t next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return 1 + (state_ >> 33) % max_;
+  }
+
+ private:
+  std::uint64_t state_;
+  std::uint64_t max_;
+};
+
+}  // namespace gpusock::conformance
