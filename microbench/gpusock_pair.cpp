@@ -1,0 +1,43 @@
+#include "gpusock_pair.hpp"
+
+namespace bench {
+namespace {
+
+gpusock::Options context_options(const BenchOptions& options) {
+  auto chosen = gpusock::Options::from_env();
+  chosen.ring_bytes = options.ring_bytes;
+  chosen.sockets_max = 16;
+  chosen.connections_max = 4;
+  return chosen;
+}
+
+}  // namespace
+
+ContextPair::ContextPair(const BenchOptions& options)
+    : acceptor(context_options(options)), connector(context_options(options)), link_(options.link) {}
+
+gpusock::Endpoint ContextPair::listen_at() const {
+  auto at = gpusock::Endpoint::parse("127.0.0.1:0");
+  at.link = link_;
+  return at;
+}
+
+gpusock::Context::Stats ContextPair::work() const {
+  auto sum = acceptor.stats();
+  const auto other = connector.stats();
+  sum.proxy_steps += other.proxy_steps;
+  sum.proxy_wakeups += other.proxy_wakeups;
+  return sum;
+}
+
+void ContextPair::add_work(Round& round, const gpusock::Context::Stats& before) const {
+  const auto after = work();
+  round.proxy_steps = after.proxy_steps - before.proxy_steps;
+  round.proxy_wakeups = after.proxy_wakeups - before.proxy_wakeups;
+}
+
+void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at) {
+  if (listener < 0) throw gpusock::Error(-listener, "listening at " + at.to_string());
+}
+
+}  // namespace bench

@@ -1,0 +1,44 @@
+// gpusock-bench: latency and bandwidth of a link beside its raw rival. See docs/benchmarks.md.
+#include "options.hpp"
+#include "report.hpp"
+
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+namespace {
+
+/// Opened before anything is measured: a file that cannot be written should cost nobody a long run.
+std::ofstream open_json(const std::string& file) {
+  std::ofstream json;
+  if (file.empty()) return json;
+  errno = 0;
+  json.open(file);
+  if (!json) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
+  return json;
+}
+
+void run(const bench::BenchOptions& options) {
+  std::ofstream json = open_json(options.json_file);
+  const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
+  const auto result = bench::run_contest(options);
+  std::cout << bench::make_table(options, machine, result);
+  if (!json.is_open()) return;
+  json << bench::make_json(options, machine, result);
+  json.close();
+  if (!json) throw gpusock::Error(EIO, "cannot write " + options.json_file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bench::CommandLine line = bench::parse_command_line(argc, argv);
+  if (!line.run) return line.exit_status;
+  try {
+    run(line.options);
+    return EXIT_SUCCESS;
+  } catch (const std::exception& error) {
+    std::cerr << "gpusock-bench: " << error.what() << '\n';
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,33 @@
+#pragma once
+/// @file How the rivals wait: spinning, as fast as the machine lets them.
+
+#include <gpusock/types.hpp>
+
+#include <sched.h>
+
+namespace bench {
+
+/// A spinning wait with an end. It yields where it has lasted so long that its partner may have no processor to run on.
+class Spin {
+ public:
+  explicit Spin(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+
+  /// One turn; false where the deadline has passed.
+  bool turn() {
+    if (++turns_ % kTurnsPerLook != 0) return true;
+    const std::uint64_t now_ns = gpusock::clock_ns();
+    if (started_ns_ == 0) started_ns_ = now_ns;
+    if (now_ns - started_ns_ > kYieldAfterNs) sched_yield();
+    return now_ns < deadline_ns_;
+  }
+
+ private:
+  static constexpr std::uint64_t kTurnsPerLook = 64;
+  static constexpr std::uint64_t kYieldAfterNs = 100'000;
+
+  std::uint64_t deadline_ns_;
+  std::uint64_t turns_ = 0;
+  std::uint64_t started_ns_ = 0;
+};
+
+}  // namespace bench

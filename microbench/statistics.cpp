@@ -1,0 +1,41 @@
+#include "statistics.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace bench {
+namespace {
+
+/// The smallest sample that at least `percent` of all do not exceed.
+double percentile(const std::vector<std::uint64_t>& sorted, std::uint64_t percent) {
+  const std::uint64_t rank = (sorted.size() * percent + 99) / 100;
+  return static_cast<double>(sorted[std::max<std::uint64_t>(rank, 1) - 1]);
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+Figures figures_of(const Job& job, const Round& round) {
+  Figures figures;
+  figures.messages = round.messages;
+  if (job.question == Question::bandwidth) {
+    const auto bytes = static_cast<double>(round.messages * job.bytes);
+    figures.gigabytes_per_s = bytes / static_cast<double>(std::max<std::uint64_t>(round.elapsed_ns, 1));
+  } else if (!round.samples_ns.empty()) {
+    auto sorted = round.samples_ns;
+    std::sort(sorted.begin(), sorted.end());
+    figures.p50_ns = percentile(sorted, 50);
+    figures.p99_ns = percentile(sorted, 99);
+    figures.min_ns = static_cast<double>(sorted.front());
+    figures.mean_ns = std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(sorted.size());
+  }
+  return figures;
+}
+
+}  // namespace bench

@@ -1,0 +1,73 @@
+#pragma once
+/// @file A connected gpusock socket as the measured loops see it, and what they need of any wire.
+///
+/// A wire has, each collective over a group:
+///   send(group, data, bytes)      all bytes; the count or a negated errno
+///   receive(group, data, bytes)   all bytes; fewer at the end of the stream; or a negated errno
+///   receive_some(group, data, bytes)  at least one byte; 0 at the end of the stream; or a negated errno
+///   end_sending(group), close(group)
+
+#include "message.cuh"
+
+#include <gpusock/device.cuh>
+
+namespace bench {
+
+class SocketWire {
+ public:
+  GPUSOCK_FN SocketWire(const gpusock::Net& net, gpusock::Socket socket, gpusock::Deadline deadline)
+      : net_(net), socket_(socket), deadline_(deadline) {}
+
+  template <class Group>
+  GPUSOCK_FN std::int64_t send(const Group& group, const void* data, std::uint64_t bytes) {
+    return net_.send(group, socket_, data, bytes, gpusock::kWaitAll, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN std::int64_t receive(const Group& group, void* data, std::uint64_t bytes) {
+    return net_.recv(group, socket_, data, bytes, gpusock::kWaitAll, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN std::int64_t receive_some(const Group& group, void* data, std::uint64_t bytes) {
+    return net_.recv(group, socket_, data, bytes, 0, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN void end_sending(const Group& group) {
+    net_.shutdown(group, socket_, gpusock::Shutdown::write);
+  }
+  template <class Group>
+  GPUSOCK_FN void close(const Group& group) {
+    net_.close(group, socket_);
+  }
+
+ private:
+  const gpusock::Net& net_;
+  gpusock::Socket socket_;
+  gpusock::Deadline deadline_;
+};
+
+/// Notes in the account why a side gives up. One thread.
+GPUSOCK_FN inline void give_up(Account& account, Step step, std::int64_t result) {
+  account.failed_step = step;
+  account.result = result;
+}
+
+/// Was all of it moved; if not, the account says so.
+template <class Group>
+GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t wanted, Step step, const Memory& memory) {
+  if (result == static_cast<std::int64_t>(wanted)) return true;
+  if (group.thread_rank() == 0) give_up(*memory.account, step, result);
+  return false;
+}
+
+/// The leader's decision, known to the whole group. Two barriers.
+template <class Group>
+GPUSOCK_FN bool agree(const Group& group, const Memory& memory, bool leaders) {
+  if (group.num_threads() == 1) return leaders;
+  if (group.thread_rank() == 0) memory.account->more = leaders ? 1 : 0;
+  group.sync();
+  const bool agreed = memory.account->more != 0;
+  group.sync();
+  return agreed;
+}
+
+}  // namespace bench
