@@ -29,5 +29,6 @@ install(FILES "${PROJECT_BINARY_DIR}/gpusockConfig.cmake" "${PROJECT_BINARY_DIR}
               cmake/gpusockCuda20.cmake
         DESTINATION "${gpusock_package_dir}")
 
+file(RELATIVE_PATH gpusock_pc_to_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix") # so that it may be moved
 configure_file(cmake/gpusock.pc.in "${PROJECT_BINARY_DIR}/gpusock.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/gpusock.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
