@@ -16,7 +16,7 @@ constexpr ThreadInfo kHostThread{.block = &kHostBlock};
 
 /// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings that
 /// a process may have 65530 of (vm.max_map_count).
-constexpr unsigned kIdleCarriersKept = 64;
+constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan's memory for a fiber is never given back
 constexpr unsigned kIdleCarriersKeptInAll = 4096;
 std::atomic<unsigned> carriers_kept{0};
 
@@ -74,6 +74,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   launch_ = &launch;
   thread_count_ = live_ = shape.block.x * shape.block.y * shape.block.z;
   next_unstarted_ = 0;
+  next_index_ = {0, 0, 0};
   if (threads_.size() < thread_count_) threads_.resize(thread_count_);
   warps_.assign((thread_count_ + 31) / 32, Warp{~0u, 0});
   if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
@@ -138,7 +139,11 @@ void Block::run_threads(Carrier& self) {
 
 void Block::run_thread(unsigned linear, Carrier& self) {
   Thread& thread = threads_[linear];
-  thread.index = linear == 0 ? uint3{0, 0, 0} : at(linear, info_.block_dim);
+  thread.index = next_index_;
+  if (++next_index_.x == info_.block_dim.x) {
+    next_index_.x = 0;
+    if (++next_index_.y == info_.block_dim.y) next_index_.y = 0, ++next_index_.z;
+  }
   thread.linear = linear;
   thread.block = &info_;
   thread.carrier = &self;

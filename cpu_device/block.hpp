@@ -129,6 +129,7 @@ class Block {
   Thread* current_ = nullptr;
   unsigned thread_count_ = 0;
   unsigned next_unstarted_ = 0;
+  uint3 next_index_{0, 0, 0};  ///< its threadIdx
   unsigned live_ = 0;
   ThreadQueue ready_;
   ThreadQueue at_barrier_;
