@@ -1,0 +1,73 @@
+// What Endpoint::parse takes, and how it refuses the rest.
+#include "host_proxy/endpoint.hpp"
+#include "host_proxy/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <type_traits>
+
+namespace gpusock {
+namespace {
+
+TEST(EndpointTest, IsPlainDataForKernels) { EXPECT_TRUE(std::is_trivially_copyable_v<Endpoint>); }
+
+TEST(EndpointTest, ParsesAddressesNamesAndLinks) {
+  const Endpoint v4 = Endpoint::parse("192.0.2.7:7000,link=tcp");
+  EXPECT_EQ(v4.family, 4);
+  EXPECT_EQ(v4.port, 7000);
+  EXPECT_EQ(v4.link, LinkKind::tcp);
+  EXPECT_EQ(v4.to_string(), "192.0.2.7:7000");
+  const Endpoint v6 = Endpoint::parse("[2001:db8::1]:65535,link=p2p");
+  EXPECT_EQ(v6.family, 6);
+  EXPECT_EQ(v6.link, LinkKind::p2p);
+  EXPECT_EQ(v6.to_string(), "[2001:db8::1]:65535");
+  EXPECT_TRUE(Endpoint::parse("localhost:1").is_loopback());
+}
+
+TEST(EndpointTest, WhatItPrintsItParses) {
+  for (const char* text : {"127.0.0.1:0", "[::1]:80", "255.255.255.255:1"}) {
+    EXPECT_EQ(Endpoint::parse(text).to_string(), text);
+  }
+}
+
+TEST(EndpointTest, KnowsLoopback) {
+  EXPECT_TRUE(Endpoint::parse("127.9.9.9:1").is_loopback());
+  EXPECT_TRUE(Endpoint::parse("[::1]:1").is_loopback());
+  EXPECT_FALSE(Endpoint::parse("0.0.0.0:1").is_loopback());
+  EXPECT_FALSE(Endpoint::parse("[::]:1").is_loopback());
+  EXPECT_FALSE(Endpoint::parse("128.0.0.1:1").is_loopback());
+}
+
+TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "port is missing"},           {"127.0.0.1", "port is missing"},      {"127.0.0.1:", "not a port"},
+      {"127.0.0.1:65536", "not a port"}, {"127.0.0.1:-1", "not a port"},        {"127.0.0.1:7 ", "not a port"},
+      {"::1:80", "brackets"},            {"[::1]", "'['"},                      {"[::1:80", "'['"},
+      {":80", "host is missing"},        {"127.0.0.1:1,link=rfc", "unknown link"}, {"127.0.0.1:1,speed=1", "unknown option"},
+      {"127.0.0.1:1,link=fabric", "this version has"},
+  };
+  for (const auto& [text, why] : cases) {
+    try {
+      Endpoint::parse(text);
+      ADD_FAILURE() << "took '" << text << "'";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code().value(), EINVAL) << text;
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << text << ": " << error.what();
+    }
+  }
+}
+
+TEST(EndpointTest, TakesTheLinkOfTheEnvironmentWhereNoneIsNamed) {
+  setenv("GPUSOCK_LINK", "p2p", 1);
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1").link, LinkKind::p2p);
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1,link=tcp").link, LinkKind::tcp);
+  setenv("GPUSOCK_LINK", "carrier-pigeon", 1);
+  EXPECT_THROW(Endpoint::parse("127.0.0.1:1"), Error);
+  unsetenv("GPUSOCK_LINK");
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1").link, LinkKind::automatic);
+}
+
+}  // namespace
+}  // namespace gpusock

@@ -1,0 +1,70 @@
+// Options that cannot be are refused when the context is made, by name.
+#include <gpusock/gpusock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace gpusock {
+namespace {
+
+void expect_refused(const std::function<void(Options&)>& change, const std::string& named) {
+  Options options;
+  change(options);
+  try {
+    Context context(options);
+    ADD_FAILURE() << named << " was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code().value(), EINVAL);
+    EXPECT_NE(std::string(error.what()).find(named), std::string::npos) << error.what();
+  }
+}
+
+TEST(OptionsTest, RefusesWhatCannotBe) {
+  expect_refused([](Options& options) { options.sockets_max = 0; }, "sockets_max");
+  expect_refused([](Options& options) { options.sockets_max = 4097; }, "sockets_max");
+  expect_refused([](Options& options) { options.ring_bytes = 5000; }, "ring_bytes");
+  expect_refused([](Options& options) { options.ring_bytes = 2048; }, "ring_bytes");
+  expect_refused([](Options& options) { options.ring_bytes = std::uint64_t{128} << 20; }, "ring_bytes");
+  expect_refused([](Options& options) { options.handshake_timeout_ns = 0; }, "handshake_timeout_ns");
+}
+
+TEST(OptionsTest, ReadsTheEnvironment) {
+  setenv("GPUSOCK_GPU", "3", 1);
+  setenv("GPUSOCK_SECRET", "swordfish", 1);
+  const Options options = Options::from_env();
+  EXPECT_EQ(options.gpu, 3);
+  EXPECT_EQ(options.secret, "swordfish");
+  for (const char* bad : {"-1", "x", "1x", " "}) {
+    setenv("GPUSOCK_GPU", bad, 1);
+    EXPECT_THROW(Options::from_env(), Error) << bad;
+  }
+  unsetenv("GPUSOCK_GPU");
+  unsetenv("GPUSOCK_SECRET");
+  EXPECT_EQ(Options::from_env().gpu, 0);
+}
+
+TEST(OptionsTest, DeviceBuffersRefuseToCopyPastTheirEnd) {
+  Context context;
+  DeviceBuffer<int> buffer(context, 4);
+  std::vector<int> five(5), two{1, 2};
+  EXPECT_THROW(buffer.copy_in(five), Error);
+  EXPECT_THROW(buffer.copy_out(std::span<int>(five).first(2), 3), Error);
+  EXPECT_THROW(buffer.copy_in(two, ~std::size_t{0}), Error);
+  buffer.copy_in(two, 2);
+  std::vector<int> all(4, -1);
+  buffer.copy_out(all);
+  EXPECT_EQ(all, (std::vector<int>{0, 0, 1, 2}));
+}
+
+TEST(OptionsTest, ALaunchBeyondTheDevicesLimitsIsRefused) {
+  Context context;
+  const auto nothing = +[] {};
+  EXPECT_THROW(launch(context, {.grid = 1, .block = 2048}, nothing), Error);
+  EXPECT_THROW(launch(context, {.grid = 0, .block = 1}, nothing), Error);
+}
+
+}  // namespace
+}  // namespace gpusock

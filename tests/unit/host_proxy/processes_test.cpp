@@ -1,0 +1,140 @@
+// Peers in different processes of one host: rings are shared, and a process that is killed is noticed.
+#include <gpusock/gpusock.hpp>
+
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace gpusock {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 20'000'000'000;
+Deadline patience() { return Deadline::after_ns(kPatienceNs); }
+
+/// The other process: connects, says hello, echoes until the end.
+int be_peer(const char* where) {
+  Context context;
+  const Net net = context.net();
+  const Socket socket = net.connect(this_thread(), Endpoint::parse(where), patience());
+  if (socket < 0) return 1;
+  char buffer[4096];
+  if (net.send(this_thread(), socket, "hello", 5, kWaitAll, patience()) != 5) return 2;
+  for (;;) {
+    const auto bytes = net.recv(this_thread(), socket, buffer, sizeof buffer, 0, patience());
+    if (bytes == 0) break;
+    if (bytes < 0 || net.send(this_thread(), socket, buffer, static_cast<std::size_t>(bytes), kWaitAll, patience()) < 0) return 3;
+  }
+  net.close(this_thread(), socket);
+  return 0;
+}
+
+/// A peer process, connected to this one.
+class Peer {
+ public:
+  Peer(const Net& net, const std::string& link) : net_(net) {
+    const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + link), 1, patience());
+    Endpoint where;
+    EXPECT_EQ(net.getsockname(listener, where), 0);
+    std::string at = where.to_string() + ",link=" + link;
+    std::string self = "/proc/self/exe", flag = "--peer";
+    char* const arguments[] = {self.data(), flag.data(), at.data(), nullptr};
+    EXPECT_EQ(posix_spawn(&process_, self.c_str(), nullptr, nullptr, arguments, environ), 0);
+    socket = net.accept(this_thread(), listener, patience());
+    EXPECT_GE(socket, 0);
+    char hello[5] = "";
+    EXPECT_EQ(net.recv(this_thread(), socket, hello, 5, kWaitAll, patience()), 5);
+    EXPECT_EQ(std::memcmp(hello, "hello", 5), 0);
+    net.close(this_thread(), listener);
+  }
+  ~Peer() {
+    if (process_ > 0) {
+      kill(SIGKILL);
+      wait();
+    }
+  }
+  void kill(int signal) const { ::kill(process_, signal); }
+  int wait() {
+    int status = 0;
+    waitpid(process_, &status, 0);
+    process_ = -1;
+    return status;
+  }
+
+  Socket socket = -1;
+
+ private:
+  const Net& net_;
+  pid_t process_ = -1;
+};
+
+class Processes : public testing::TestWithParam<const char*> {
+ protected:
+  Context context_;
+  Net net_ = context_.net();
+};
+
+TEST_P(Processes, BytesGoBothWaysAndTheEndIsInOrder) {
+  Peer peer(net_, GetParam());
+  std::vector<char> sent(300'000), received(sent.size());
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 7919 >> 3);
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_EQ(net_.send(this_thread(), peer.socket, sent.data(), sent.size(), kWaitAll, patience()), std::int64_t(sent.size()));
+    ASSERT_EQ(net_.recv(this_thread(), peer.socket, received.data(), received.size(), kWaitAll, patience()),
+              std::int64_t(received.size()));
+    ASSERT_EQ(received, sent);
+  }
+  Endpoint name;
+  ASSERT_EQ(net_.getpeername(peer.socket, name), 0);
+  const bool p2p = std::string(GetParam()) != "tcp";
+  EXPECT_EQ(name.link, p2p ? LinkKind::p2p : LinkKind::tcp) << "processes of one host share memory unless told otherwise";
+  const Context::Stats stats = context_.stats();
+  EXPECT_EQ(p2p ? stats.p2p_tx_bytes : stats.tcp_tx_bytes, 20 * sent.size());
+  EXPECT_EQ(p2p ? stats.tcp_tx_bytes : stats.p2p_tx_bytes, 0u);
+  EXPECT_EQ(net_.close(this_thread(), peer.socket), 0);
+  const int status = peer.wait();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the peer saw the end of the stream; status " << status;
+}
+
+TEST_P(Processes, AKilledPeerEndsTheWait) {
+  Peer peer(net_, GetParam());
+  peer.kill(SIGKILL);
+  char byte = 0;
+  const auto result = net_.recv(this_thread(), peer.socket, &byte, 1, 0, patience());
+  if (std::string(GetParam()) == "tcp") {
+    EXPECT_TRUE(result == 0 || result == -ECONNRESET) << result;  // the operating system ends a dead process's stream
+  } else {
+    EXPECT_EQ(result, -ECONNRESET);
+    EXPECT_EQ(net_.send(this_thread(), peer.socket, &byte, 1, 0, patience()), -ECONNRESET);
+  }
+}
+
+TEST_P(Processes, AStoppedPeerCostsTheDeadline) {
+  Peer peer(net_, GetParam());
+  peer.kill(SIGSTOP);
+  char byte = 'x';
+  EXPECT_EQ(net_.send(this_thread(), peer.socket, &byte, 1, 0, patience()), 1);
+  EXPECT_EQ(net_.recv(this_thread(), peer.socket, &byte, 1, 0, Deadline::after_ns(10'000'000)), -ETIMEDOUT);
+  peer.kill(SIGCONT);
+  EXPECT_EQ(net_.recv(this_thread(), peer.socket, &byte, 1, 0, patience()), 1) << "nothing was lost";
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, Processes, testing::Values("tcp", "p2p", "auto"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+}  // namespace
+}  // namespace gpusock
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "--peer") return gpusock::be_peer(argv[2]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
