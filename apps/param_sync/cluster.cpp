@@ -1,18 +1,14 @@
 #include "runs.hpp"
 
-#include "control.hpp"
-#include "options.hpp"
+#include "node_process.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,70 +16,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <utility>
-
-extern char** environ;
 
 namespace param_sync {
 namespace {
 
-constexpr int kChildControlFd = 3;
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
 
 using SteadyClock = std::chrono::steady_clock;
-
-/// A node process and the channel to it. Killed, if it still runs, when this goes.
-struct NodeProcess {
-  pid_t pid;
-  ControlChannel control;
-  std::string listening;
-  std::optional<NodeReport> report;
-  bool channel_ended = false;
-  bool exited = false;
-
-  NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}
-  NodeProcess(NodeProcess&& other) noexcept
-      : pid(std::exchange(other.pid, -1)), control(std::move(other.control)), exited(other.exited) {}
-  NodeProcess& operator=(NodeProcess&&) = delete;
-  ~NodeProcess() {
-    if (pid < 0 || exited) return;
-    kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
-  }
-};
-
-NodeProcess start_node(const Config& config, const std::string& program, int rank) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw gpusock::Error(errno, "cannot make a socket pair");
-  std::vector<std::string> arguments{program};
-  for (auto& argument : to_arguments(config)) arguments.push_back(std::move(argument));
-  for (const std::string& more : {std::string("--rank"), std::to_string(rank), std::string("--control-fd"),
-                                  std::to_string(kChildControlFd)}) {
-    arguments.push_back(more);
-  }
-  if (rank == 0 && !config.weights_file.empty()) arguments.insert(arguments.end(), {"--save-weights", config.weights_file});
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-
-  // The child's end must not be kChildControlFd itself: dup2 onto itself would keep close-on-exec.
-  if (ends[1] == kChildControlFd) {
-    ends[1] = fcntl(kChildControlFd, F_DUPFD_CLOEXEC, kChildControlFd + 1);
-    ::close(kChildControlFd);
-  }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], kChildControlFd);
-  pid_t pid = -1;
-  const int error = posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  if (error != 0) {
-    ::close(ends[0]);
-    throw gpusock::Error(error, "cannot start " + program);
-  }
-  return {pid, ends[0]};
-}
 
 class Cluster {
  public:
@@ -185,7 +124,8 @@ class Cluster {
       node.exited = true;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
       if (WIFSIGNALED(status) && !interrupted_ && SteadyClock::now() < give_up_at_) {
-        fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, WTERMSIG(status),
+                   strsignal(WTERMSIG(status)));
       }
       fail();
       if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot see that yet
@@ -227,7 +167,8 @@ int run_cluster(const Config& config, const std::string& program) {
     if (!well) return 1;
     reports = cluster.reports();
   }
-  const RunReport run{config, Plan::make(config, load_dataset(config.data, config.limit)).layout, device_name(), reports};
+  const RunReport run{config, Plan::make(config, load_dataset(config.data, config.limit)).layout, device_name(),
+                      reports};
   fmt::print("{}", run.summary());
   run.write_files();
   if (run.same_weights()) return 0;

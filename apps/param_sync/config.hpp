@@ -14,21 +14,21 @@ struct Config {
   int nodes = 4;
   std::vector<std::uint32_t> hidden = {128, 64};  ///< widths of the hidden layers
   std::uint32_t epochs = 2;
-  std::uint32_t batch = 64;                       ///< samples of a step on each node
+  std::uint32_t batch = 64;  ///< samples of a step on each node
   float learning_rate = 0.05f;
   float momentum = 0.9f;
   std::uint64_t seed = 1;
-  std::uint64_t limit = 0;                        ///< training samples used; 0: all
+  std::uint64_t limit = 0;  ///< training samples used; 0: all
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  double timeout_s = 30;                          ///< for any wait on another node
+  double timeout_s = 30;  ///< for any wait on another node
 
   // This process's part
-  int rank = -1;                                  ///< -1: all nodes, see below
-  std::vector<std::string> peers;                 ///< HOST:PORT of each rank, this one's included
-  bool in_process = false;                        ///< all nodes as threads and contexts of this process
-  bool serial = false;                            ///< all nodes' work one after the other, without sockets
-  int control_fd = -1;                            ///< rank started by a cluster: the socket to it
+  int rank = -1;                   ///< -1: all nodes, see below
+  std::vector<std::string> peers;  ///< HOST:PORT of each rank, this one's included
+  bool in_process = false;         ///< all nodes as threads and contexts of this process
+  bool serial = false;             ///< all nodes' work one after the other, without sockets
+  int control_fd = -1;             ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;
   std::string weights_file;

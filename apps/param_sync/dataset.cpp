@@ -17,9 +17,10 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
     std::error_code ignored;
     if (std::filesystem::exists(candidate, ignored)) return candidate;
   }
-  throw gpusock::Error(ENOENT, "no " + name + " or " + name + ".gz in " + folder.string() +
-                                   ": install it (Debian: apt-get install dataset-fashion-mnist), or name a folder that holds "
-                                   "MNIST's four files with --data");
+  throw gpusock::Error(ENOENT,
+                       "no " + name + " or " + name + ".gz in " + folder.string() +
+                           ": install it (Debian: apt-get install dataset-fashion-mnist), or name a folder that holds "
+                           "MNIST's four files with --data");
 }
 
 Samples load_samples(const std::filesystem::path& folder, const std::string& prefix) {
@@ -49,7 +50,8 @@ Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limi
                                      ": take all files from the same data set");
   }
   for (const Samples* part : {&data.train, &data.test}) {
-    data.classes = std::max<std::uint32_t>(data.classes, 1u + *std::max_element(part->labels.begin(), part->labels.end()));
+    data.classes =
+        std::max<std::uint32_t>(data.classes, 1u + *std::max_element(part->labels.begin(), part->labels.end()));
   }
   if (train_limit != 0 && train_limit < data.train.count()) {
     data.train.labels.resize(train_limit);
@@ -58,8 +60,8 @@ Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limi
   return data;
 }
 
-std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank, int nodes,
-                                          std::uint32_t batch) {
+std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank,
+                                          int nodes, std::uint32_t batch) {
   std::vector<std::uint32_t> all(samples);
   std::iota(all.begin(), all.end(), 0u);
   Random random(seed ^ (0x9e3779b97f4a7c15u * (epoch + 1)));

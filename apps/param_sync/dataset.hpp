@@ -9,9 +9,9 @@ namespace param_sync {
 
 /// Images as bytes with one label each.
 struct Samples {
-  std::uint32_t pixels = 0;              ///< per image
-  std::vector<std::uint8_t> images;      ///< image after image
-  std::vector<std::uint8_t> labels;      ///< all below Dataset::classes
+  std::uint32_t pixels = 0;          ///< per image
+  std::vector<std::uint8_t> images;  ///< image after image
+  std::vector<std::uint8_t> labels;  ///< all below Dataset::classes
 
   std::size_t count() const { return labels.size(); }
 };
@@ -31,7 +31,7 @@ Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limi
 
 /// The samples that `rank` visits in `epoch`, step after step, `batch` a step: its part of a permutation that all nodes
 /// share. What does not fill a step of all nodes is left out.
-std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank, int nodes,
-                                          std::uint32_t batch);
+std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank,
+                                          int nodes, std::uint32_t batch);
 
 }  // namespace param_sync

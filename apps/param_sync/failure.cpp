@@ -15,16 +15,26 @@ std::string reason(int error) {
 
 std::string field_name(HelloField field) {
   switch (field) {
-    case HelloField::version: return "version (build both from the same source)";
-    case HelloField::nodes: return "--nodes";
-    case HelloField::model: return "model (--hidden, and the data's image size and classes)";
-    case HelloField::data: return "data set (--data, --limit)";
-    case HelloField::steps: return "number of steps (--epochs, --batch, --limit)";
-    case HelloField::batch: return "--batch";
-    case HelloField::seed: return "--seed";
-    case HelloField::optimizer: return "--lr or --momentum";
-    case HelloField::rank: return "--rank: both claim the same one";
-    case HelloField::none: break;
+    case HelloField::version:
+      return "version (build both from the same source)";
+    case HelloField::nodes:
+      return "--nodes";
+    case HelloField::model:
+      return "model (--hidden, and the data's image size and classes)";
+    case HelloField::data:
+      return "data set (--data, --limit)";
+    case HelloField::steps:
+      return "number of steps (--epochs, --batch, --limit)";
+    case HelloField::batch:
+      return "--batch";
+    case HelloField::seed:
+      return "--seed";
+    case HelloField::optimizer:
+      return "--lr or --momentum";
+    case HelloField::rank:
+      return "--rank: both claim the same one";
+    case HelloField::none:
+      break;
   }
   return "settings";
 }
@@ -40,21 +50,36 @@ std::string mismatch(const Failure& failure) {
 }  // namespace
 
 std::string describe(const Failure& failure, int rank, const std::string& peer) {
-  const std::string who = "rank " + std::to_string(failure.rank) + (peer.empty() ? "" : " at " + peer);
+  const std::string who = "rank " + std::to_string(failure.rank);
+  const std::string at = peer.empty() ? "" : " at " + peer;
   const std::string why = reason(failure.error);
-  std::string text = "rank " + std::to_string(rank) + ": ";
+  const std::string text = "rank " + std::to_string(rank) + ": ";
+  const auto lost = [&](const char* doing) {
+    return text + "lost " + who + ": " + why + " (" + peer + (peer.empty() ? "while " : ", while ") + doing + ")";
+  };
   switch (failure.kind) {
-    case FailureKind::listen: return text + "cannot listen" + (peer.empty() ? "" : " at " + peer) + ": " + why;
-    case FailureKind::connect: return text + "cannot reach " + who + ": " + why + ". Start that node, or correct --peers";
-    case FailureKind::accept: return text + "not all peers connected: " + why + ". Start all nodes with the same --peers";
-    case FailureKind::mismatch: return text + mismatch(failure);
-    case FailureKind::push: return text + "lost " + who + ": " + why + " (while pushing gradients to it)";
-    case FailureKind::pull: return text + "lost " + who + ": " + why + " (while pulling weights from it)";
-    case FailureKind::gather: return text + "lost " + who + ": " + why + " (while receiving its gradients)";
-    case FailureKind::publish: return text + "lost " + who + ": " + why + " (while sending it new weights)";
-    case FailureKind::protocol: return text + who + " sent a message that cannot come here: are both the same version?";
-    case FailureKind::late: return text + "waited too long for the other nodes; raise --timeout if they are only slow";
-    case FailureKind::none: break;
+    case FailureKind::listen:
+      return text + "cannot listen" + at + ": " + why;
+    case FailureKind::connect:
+      return text + "cannot reach " + who + at + ": " + why + ". Start that node, or correct --peers";
+    case FailureKind::accept:
+      return text + "not all peers connected: " + why + ". Start all nodes with the same --peers";
+    case FailureKind::mismatch:
+      return text + mismatch(failure);
+    case FailureKind::push:
+      return lost("pushing gradients to it");
+    case FailureKind::pull:
+      return lost("pulling weights from it");
+    case FailureKind::gather:
+      return lost("receiving its gradients");
+    case FailureKind::publish:
+      return lost("sending it new weights");
+    case FailureKind::protocol:
+      return text + who + at + " sent a message that cannot come here: are both the same version?";
+    case FailureKind::late:
+      return text + "waited too long for the other nodes; raise --timeout if they are only slow";
+    case FailureKind::none:
+      break;
   }
   return text + "unknown failure";
 }

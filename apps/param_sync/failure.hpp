@@ -2,6 +2,7 @@
 /// @file Why a run ended early: what a kernel records, and how it is told.
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 
 namespace param_sync {
@@ -9,16 +10,16 @@ namespace param_sync {
 /// What ended the run.
 enum class FailureKind : std::uint32_t {
   none,
-  listen,       ///< this node could not listen
-  connect,      ///< a peer could not be reached
-  accept,       ///< a peer did not connect to this node
-  mismatch,     ///< a peer was started with other settings; `field` says which
-  push,         ///< sending gradients to a peer
-  pull,         ///< receiving weights from a peer
-  gather,       ///< receiving gradients from a peer
-  publish,      ///< sending weights to a peer
-  protocol,     ///< a peer sent a message that cannot come here
-  late,         ///< no peer in particular: what a kernel waited for did not happen in time
+  listen,    ///< this node could not listen
+  connect,   ///< a peer could not be reached
+  accept,    ///< a peer did not connect to this node
+  mismatch,  ///< a peer was started with other settings; `field` says which
+  push,      ///< sending gradients to a peer
+  pull,      ///< receiving weights from a peer
+  gather,    ///< receiving gradients from a peer
+  publish,   ///< sending weights to a peer
+  protocol,  ///< a peer sent a message that cannot come here
+  late,      ///< no peer in particular: what a kernel waited for did not happen in time
 };
 
 /// The settings that all nodes must share, in the order they are compared.
@@ -28,11 +29,17 @@ enum class HelloField : std::uint32_t { none, version, nodes, model, data, steps
 struct Failure {
   std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
   FailureKind kind = FailureKind::none;
-  std::int32_t rank = -1;      ///< the peer, where it is one
-  std::int32_t error = 0;      ///< errno, positive; 0 where the peer closed its connection
+  std::int32_t rank = -1;  ///< the peer, where it is one
+  std::int32_t error = 0;  ///< errno, positive; 0 where the peer closed its connection
   HelloField field = HelloField::none;
-  std::uint64_t ours = 0;      ///< mismatch: this node's value
-  std::uint64_t theirs = 0;    ///< mismatch: the peer's
+  std::uint64_t ours = 0;    ///< mismatch: this node's value
+  std::uint64_t theirs = 0;  ///< mismatch: the peer's
+};
+
+/// A node could not go on: its message says with whom, why, and what to do.
+class NodeFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 /// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, if known.

@@ -44,8 +44,8 @@ __device__ inline bool worth_retrying(std::int64_t error) {
 }
 
 /// Sends this node's hello and receives the peer's; 0, or a negated errno. One thread.
-__device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket socket, const Hello& ours, Hello& theirs,
-                                        gpusock::Deadline deadline) {
+__device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket socket, const Hello& ours,
+                                        Hello& theirs, gpusock::Deadline deadline) {
   const auto thread = gpusock::this_thread();
   const std::int64_t sent = net.send(thread, socket, &ours, sizeof ours, gpusock::kWaitAll, deadline);
   if (sent < 0) return sent;
@@ -96,7 +96,8 @@ static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket 
       return;
     }
     Hello theirs;
-    if (exchange(node.net, socket, ours, theirs, gpusock::Deadline::after_ns(kHelloNs)) != 0 || theirs.magic != Hello::kMagic) {
+    if (exchange(node.net, socket, ours, theirs, gpusock::Deadline::after_ns(kHelloNs)) != 0 ||
+        theirs.magic != Hello::kMagic) {
       node.net.close(thread, socket);
       continue;
     }

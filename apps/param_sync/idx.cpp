@@ -24,7 +24,8 @@ class Reader {
  public:
   explicit Reader(const std::filesystem::path& file) : path_(file), file_(gzopen(file.c_str(), "rb"), &gzclose) {
     if (!file_) {
-      throw gpusock::Error(errno != 0 ? errno : ENOMEM, "cannot open " + file.string() + ": name its folder with --data");
+      throw gpusock::Error(errno != 0 ? errno : ENOMEM,
+                           "cannot open " + file.string() + ": name its folder with --data");
     }
     gzbuffer(file_.get(), 1 << 17);
   }
@@ -70,8 +71,8 @@ IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions) {
   const std::size_t header_read = reader.read(header, header_bytes);
   if (header_read >= 4) check_magic(file, header, dimensions);
   if (header_read < header_bytes) {
-    refuse(file, "ends within its header, after " + std::to_string(header_read) + " of " + std::to_string(header_bytes) +
-                     " bytes.");
+    refuse(file, "ends within its header, after " + std::to_string(header_read) + " of " +
+                     std::to_string(header_bytes) + " bytes.");
   }
 
   IdxArray array;

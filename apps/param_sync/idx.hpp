@@ -9,8 +9,8 @@ namespace param_sync {
 
 /// The contents of an IDX file of unsigned bytes.
 struct IdxArray {
-  std::vector<std::uint32_t> shape;   ///< items, then (for images) rows and columns
-  std::vector<std::uint8_t> bytes;    ///< row after row; as many as the product of `shape`
+  std::vector<std::uint32_t> shape;  ///< items, then (for images) rows and columns
+  std::vector<std::uint8_t> bytes;   ///< row after row; as many as the product of `shape`
 
   std::size_t items() const { return shape.front(); }
   std::size_t item_bytes() const { return bytes.size() / shape.front(); }

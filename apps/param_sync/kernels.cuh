@@ -59,7 +59,8 @@ __device__ inline void layer_backward_input(const LayerShape& shape, const float
     const TilePlace at = tile_place(t, batch, shape.inputs);
     Float4 sum[kTileRows] = {};
     multiply_tile(sum, {delta + std::size_t{at.row} * shape.outputs, shape.outputs, 1},
-                  {parameters + std::size_t{at.column} * shape.outputs, 1, shape.outputs}, shape.outputs, at.rows, at.columns);
+                  {parameters + std::size_t{at.column} * shape.outputs, 1, shape.outputs}, shape.outputs, at.rows,
+                  at.columns);
 #pragma unroll
     for (std::uint32_t r = 0; r < kTileRows; ++r) {
       for (std::uint32_t c = 0; r < at.rows && c < at.columns; ++c) {

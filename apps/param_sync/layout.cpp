@@ -11,15 +11,17 @@
 namespace param_sync {
 namespace {
 
-constexpr std::uint32_t kWidthMax = 1 << 16;
 constexpr std::uint32_t kTilesWanted = 64;  // tiles of a block: one for each of its threads
 
-[[noreturn]] void refuse(const std::string& problem) { throw gpusock::Error(EINVAL, "model: " + problem); }
+[[noreturn]] void refuse(const std::string& problem) {
+  throw gpusock::Error(EINVAL, "model: " + problem);
+}
 
 }  // namespace
 
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes) {
-  if (nodes < 1 || nodes > kNodesMax) refuse(std::to_string(nodes) + " nodes; it takes 1 to " + std::to_string(kNodesMax));
+  if (nodes < 1 || nodes > kNodesMax)
+    refuse(std::to_string(nodes) + " nodes; it takes 1 to " + std::to_string(kNodesMax));
   if (widths.size() < 2 || widths.size() > kLayersMax + 1) {
     refuse("at most " + std::to_string(kLayersMax - 1) + " hidden layers; give fewer with --hidden");
   }
@@ -58,7 +60,8 @@ std::vector<float> initial_weights(const Layout& layout, std::uint64_t seed) {
   for (int i = 0; i < layout.layers; ++i) {
     const LayerShape& shape = layout.layer[i];
     const float limit = std::sqrt(6.0f / static_cast<float>(shape.inputs));
-    for (std::uint32_t k = 0; k < shape.inputs * shape.outputs; ++k) weights[shape.offset + k] = limit * random.symmetric();
+    for (std::uint32_t k = 0; k < shape.inputs * shape.outputs; ++k)
+      weights[shape.offset + k] = limit * random.symmetric();
   }
   return weights;
 }

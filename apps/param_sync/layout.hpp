@@ -11,7 +11,8 @@ namespace param_sync {
 
 inline constexpr int kLayersMax = 8;
 inline constexpr int kNodesMax = 64;
-inline constexpr std::uint32_t kTileRows = 8;  ///< rows of a product that one thread computes, see tile.cuh
+inline constexpr std::uint32_t kWidthMax = 1 << 16;  ///< of a layer
+inline constexpr std::uint32_t kTileRows = 8;        ///< rows of a product that one thread computes, see tile.cuh
 
 /// Parameters from `begin` up to and not including `end`, counted from the layer's first.
 struct Range {
@@ -24,8 +25,8 @@ struct Range {
 struct LayerShape {
   std::uint32_t inputs = 0;
   std::uint32_t outputs = 0;
-  std::uint32_t offset = 0;          ///< where its parameters begin in the model's
-  std::uint32_t tiles_per_block = 1; ///< of the backward kernel: row tiles that a block computes
+  std::uint32_t offset = 0;           ///< where its parameters begin in the model's
+  std::uint32_t tiles_per_block = 1;  ///< of the backward kernel: row tiles that a block computes
 
   GPUSOCK_FN std::uint32_t parameters() const { return (inputs + 1) * outputs; }
   /// Row tiles: the inputs' rows, kTileRows each, and the row of biases by itself.

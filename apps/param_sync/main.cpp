@@ -38,8 +38,11 @@ int main(int argc, char** argv) {
     return run(*config);
   } catch (const param_sync::Interrupted&) {
     if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "param_sync: {}\n", error.what());
+  } catch (const param_sync::NodeFailure& failure) {
+    fmt::print(stderr, "param_sync: {}\n", failure.what());
+  } catch (const gpusock::Error& error) {
+    const std::string who = config->rank >= 0 ? fmt::format("rank {}: ", config->rank) : "";
+    fmt::print(stderr, "param_sync: {}{}\n", who, error.what());
   }
   return 1;
 }

@@ -22,7 +22,8 @@ __device__ inline bool send_message(const NodeState& node, gpusock::Socket socke
                                     const float* floats, FailureKind failure, int peer) {
   const auto block = gpusock::this_block();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
-  std::int64_t sent = node.net.send(block, socket, &header, sizeof header, gpusock::kWaitAll | gpusock::kMore, deadline);
+  std::int64_t sent =
+      node.net.send(block, socket, &header, sizeof header, gpusock::kWaitAll | gpusock::kMore, deadline);
   if (sent > 0) sent = node.net.send(block, socket, floats, header.floats * sizeof(float), gpusock::kWaitAll, deadline);
   if (sent < 0 && threadIdx.x == 0) fail(node, failure, peer, -sent);
   return sent >= 0;
@@ -39,7 +40,8 @@ __device__ inline bool receive_message(const NodeState& node, gpusock::Socket so
   std::int64_t got = node.net.recv(block, socket, &header, sizeof header, gpusock::kWaitAll, deadline);
   const bool whole = got == static_cast<std::int64_t>(sizeof header);
   const bool known = whole && header.magic == expected.magic && header.kind == expected.kind &&
-                     header.layer == expected.layer && header.floats == expected.floats && header.clock == expected.clock;
+                     header.layer == expected.layer && header.floats == expected.floats &&
+                     header.clock == expected.clock;
   if (known) got = node.net.recv(block, socket, floats, wanted, gpusock::kWaitAll, deadline);
   if (known && got == wanted) return true;
   if (threadIdx.x == 0) fail(node, whole && !known ? FailureKind::protocol : failure, peer, got < 0 ? -got : 0);

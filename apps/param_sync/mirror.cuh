@@ -16,8 +16,10 @@ static __global__ void mirror_weights(NodeState node, std::uint64_t clocks) {
   for (std::uint64_t clock = 0; clock < clocks; ++clock) {
     for (int layer = node.layout.layers - 1; layer >= 0; --layer) {
       const Range shard = node.layout.shard(layer, owner);
-      const MessageHeader header{.kind = MessageKind::weights, .layer = static_cast<std::uint32_t>(layer),
-                                 .floats = shard.size(), .clock = clock};
+      const MessageHeader header{.kind = MessageKind::weights,
+                                 .layer = static_cast<std::uint32_t>(layer),
+                                 .floats = shard.size(),
+                                 .clock = clock};
       float* weights = node.weights + node.layout.layer[layer].offset + shard.begin;
       if (!receive_message(node, socket, header, weights, FailureKind::pull, owner)) return;
       __syncthreads();  // the whole block's writes come before its first thread's S5

@@ -13,8 +13,8 @@ __global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* t
   gather_images(samples.images, samples.pixels, samples.order, batch, to);
 }
 
-__global__ void forward_kernel(LayerShape shape, const float* parameters, const float* input, std::uint32_t batch, bool relu,
-                               float* output) {
+__global__ void forward_kernel(LayerShape shape, const float* parameters, const float* input, std::uint32_t batch,
+                               bool relu, float* output) {
   layer_forward(shape, parameters, input, batch, relu, output);
 }
 
@@ -23,8 +23,8 @@ __global__ void backward_input_kernel(LayerShape shape, const float* parameters,
   layer_backward_input(shape, parameters, delta, input, batch, input_delta);
 }
 
-__global__ void backward_parameters_kernel(LayerShape shape, const float* input, const float* delta, std::uint32_t batch,
-                                           float* gradient) {
+__global__ void backward_parameters_kernel(LayerShape shape, const float* input, const float* delta,
+                                           std::uint32_t batch, float* gradient) {
   layer_backward_parameters(shape, blockIdx.x, input, delta, batch, gradient);
 }
 
@@ -96,14 +96,15 @@ void Model::forward(int layer, const float* parameters, std::uint32_t batch, Act
 void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
                  std::uint64_t step) {
   const int last = layout_.layers - 1;
-  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_.layer[last].outputs, batch,
-                  activations.output_delta(last), activations.losses(), losses, board, step);
+  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_.layer[last].outputs,
+                  batch, activations.output_delta(last), activations.losses(), losses, board, step);
 }
 
 void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
   const LayerShape& at = layout_.layer[layer];
   gpusock::launch(context_, shape(compute_blocks(batch, at.inputs)), backward_input_kernel, at, parameters + at.offset,
-                  activations.output_delta(layer), activations.input(layer), batch, activations.output_delta(layer - 1));
+                  activations.output_delta(layer), activations.input(layer), batch,
+                  activations.output_delta(layer - 1));
 }
 
 void Model::backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients) {
@@ -114,8 +115,8 @@ void Model::backward_parameters(int layer, std::uint32_t batch, Activations& act
 
 void Model::score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score) {
   const int last = layout_.layers - 1;
-  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_.layer[last].outputs, batch,
-                  activations.output_delta(last), activations.losses(), score);
+  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_.layer[last].outputs,
+                  batch, activations.output_delta(last), activations.losses(), score);
 }
 
 void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {

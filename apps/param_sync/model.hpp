@@ -7,6 +7,7 @@
 #include "gpusock/gpusock.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace param_sync {
@@ -20,6 +21,8 @@ class Activations {
   float* output(int layer) { return values_[layer + 1].data(); }
   float* output_delta(int layer) { return deltas_[layer].data(); }  ///< gradient by the layer's output
   float* losses() { return losses_.data(); }                        ///< one for each sample
+  /// The layer's output so far, once the stream is idle; from the first sample on, as many as `to` takes.
+  void copy_output(int layer, std::span<float> to) const { values_[layer + 1].copy_out(to); }
   std::uint32_t rows_max() const { return rows_max_; }
 
  private:

@@ -1,9 +1,9 @@
 #include "node.hpp"
 
-#include "hash.hpp"
 #include "hello.cuh"
 #include "mirror.cuh"
 #include "model.hpp"
+#include "node_memory.cuh"
 #include "plan.hpp"
 #include "push.cuh"
 #include "step.cuh"
@@ -21,6 +21,8 @@ constexpr std::uint32_t kEvaluationRows = 500;
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
 // After a loss, before this node's own sockets close: the others see who was lost first before they lose this node too.
 constexpr auto kLinger = std::chrono::milliseconds(300);
+
+constexpr auto kSetupTurn = std::chrono::milliseconds(1);
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -40,6 +42,7 @@ struct Node::Impl {
   void launch_residents();
   void evaluate(std::uint64_t clock, NodeReport& report);
   void check();
+  void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   Progress progress(SteadyClock::time_point start) const;
   void end_quietly() noexcept;
@@ -61,14 +64,7 @@ struct Node::Impl {
   DeviceSamples test;
   Activations activations;
   Activations test_activations;
-  gpusock::DeviceBuffer<float> weights, gradients, velocity, staging;
-  gpusock::DeviceBuffer<LayerCounters> counters;
-  gpusock::DeviceBuffer<Timing> timing;
-  gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
-  gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
-  gpusock::DeviceBuffer<std::uint64_t> failed;
-  gpusock::Mapped<Failure> failure;
-  gpusock::Mapped<std::uint64_t> stop;
+  NodeMemory memory;
   gpusock::Mapped<Listening> listening;
   gpusock::Mapped<StepBoard> board;
   gpusock::Mapped<float> losses;
@@ -84,33 +80,19 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset)
       test(context, dataset.test, test_order(dataset)),
       activations(context, plan.layout, plan.batch),
       test_activations(context, plan.layout, kEvaluationRows),
-      weights(context, plan.layout.parameters()),
-      gradients(context, plan.layout.parameters()),
-      velocity(context, plan.layout.parameters()),
-      staging(context, std::size_t{plan.layout.parameters()} * run.nodes),
-      counters(context, plan.layout.layers),
-      timing(context, 1),
-      push_sockets(context, run.nodes),
-      serve_sockets(context, run.nodes),
-      endpoints(context, run.nodes),
-      failed(context, 1),
-      failure(context, 1),
-      stop(context, 1),
+      memory(context, run, plan),
       listening(context, 1),
       board(context, 1),
       losses(context, plan.steps),
-      score(context, 1) {
-  weights.copy_in(initial_weights(plan.layout, config.seed));
-  const std::vector<gpusock::Socket> none(run.nodes, -1);
-  push_sockets.copy_in(none);
-  serve_sockets.copy_in(none);
-}
+      score(context, 1) {}
 
-Node::Impl::~Impl() { end_quietly(); }
+Node::Impl::~Impl() {
+  end_quietly();
+}
 
 /// Ends all kernels: before the memory goes that they use.
 void Node::Impl::end_quietly() noexcept {
-  SystemWord(stop[0]).store(1, cuda::memory_order_release);
+  SystemWord(memory.stop[0]).store(1, cuda::memory_order_release);
   context.cancel();
   for (gpusock::Stream* stream : {&compute, &serving, &mirroring}) {
     try {
@@ -121,23 +103,12 @@ void Node::Impl::end_quietly() noexcept {
 }
 
 NodeState Node::Impl::state() {
-  NodeState node;
+  NodeState node = memory.state();
   node.net = context.net();
   node.layout = plan.layout;
   node.optimizer = plan.optimizer;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
-  node.weights = weights.data();
-  node.gradients = gradients.data();
-  node.velocity = velocity.data();
-  node.staging = staging.data();
-  node.counters = counters.data();
-  node.timing = timing.data();
-  node.push_sockets = push_sockets.data();
-  node.serve_sockets = serve_sockets.data();
-  node.failed = failed.data();
-  node.failure = failure.data();
-  node.stop = stop.data();
   return node;
 }
 
@@ -158,21 +129,33 @@ Hello Node::Impl::hello() const {
 
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
-  if (SystemWord(failure[0].recorded).load(cuda::memory_order_acquire) != 0) {  // S8
-    const Failure record = failure[0];
+  if (SystemWord(memory.failure[0].recorded).load(cuda::memory_order_acquire) != 0) {  // S8
+    const Failure record = memory.failure[0];
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const std::string peer = known ? addresses[record.rank].to_string() : "";
     if (!stopping) std::this_thread::sleep_for(kLinger);
-    throw gpusock::Error(record.error != 0 ? record.error : ECONNRESET, describe(record, config.rank, peer));
+    throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();
+}
+
+/// Waits for a stream's kernels, but no longer than until one of them fails: others may wait for that node in vain.
+void Node::Impl::await_setup(gpusock::Stream& stream) {
+  while (!stream.idle()) {
+    check();
+    std::this_thread::sleep_for(kSetupTurn);
+  }
+  stream.synchronize();
+  check();
 }
 
 void Node::Impl::launch_residents() {
   if (peer_count == 0) return;
   const auto grid = static_cast<unsigned>(peer_count);
-  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(), plan.steps);
-  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(), plan.steps);
+  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(),
+                  plan.steps);
+  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(),
+                  plan.steps);
 }
 
 /// Launches only: nothing here waits for the device.
@@ -182,13 +165,13 @@ void Node::Impl::launch_step(std::uint64_t step) {
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < layout.layers; ++layer) {
-    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready, node,
-                    layer, step, activations.input(layer), plan.batch, activations.output(layer));
+    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
+                    node, layer, step, activations.input(layer), plan.batch, activations.output(layer));
   }
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
-    if (layer > 0) model.backward_input(layer, weights.data(), plan.batch, activations);
+    if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
     gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, step,
                     activations.input(layer), activations.output_delta(layer), plan.batch);
   }
@@ -198,7 +181,7 @@ void Node::Impl::evaluate(std::uint64_t clock, NodeReport& report) {
   gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock);
   if (config.rank == 0) {
     score[0] = {};
-    model.evaluate(test, weights.data(), test_activations, score.data());
+    model.evaluate(test, memory.weights.data(), test_activations, score.data());
   }
   compute.synchronize();
   check();
@@ -223,24 +206,13 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
 
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
-  std::vector<LayerCounters> counted(counters.size());
-  counters.copy_out(counted);
-  for (const LayerCounters& layer : counted) {
-    report.layers.push_back({layer.pushed_bytes, layer.pulled_bytes, layer.gathered_bytes, layer.published_bytes});
-  }
-  Timing times{};
-  timing.copy_out({&times, 1});
-  report.communicating_ns = times.communicating_ns;
-  report.waited_ns = times.waited_ns;
+  memory.collect(report);
   report.losses.assign(losses.begin(), losses.end());
   const auto stats = context.stats();
   report.proxy_steps = stats.proxy_steps;
   report.proxy_wakeups = stats.proxy_wakeups;
   report.tcp_tx_bytes = stats.tcp_tx_bytes;
   report.p2p_tx_bytes = stats.p2p_tx_bytes;
-  std::vector<float> final_weights(weights.size());
-  weights.copy_out(final_weights);
-  report.weights_hash = fnv1a(final_weights.data(), final_weights.size() * sizeof(float));
 }
 
 Node::Node(const Config& config, const Dataset& data) : impl_(std::make_unique<Impl>(config, data)) {}
@@ -248,12 +220,13 @@ Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   Impl& node = *impl_;
-  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), at, node.listening.data());
+  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), at,
+                  node.listening.data());
   node.compute.synchronize();
   if (node.listening[0].socket < 0) {
     const Failure failed{1, FailureKind::listen, node.config.rank, -node.listening[0].socket};
     node.check();
-    throw gpusock::Error(failed.error, describe(failed, node.config.rank, at.to_string()));
+    throw NodeFailure(describe(failed, node.config.rank, at.to_string()));
   }
   return node.listening[0].at;
 }
@@ -262,15 +235,14 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   Impl& node = *impl_;
   node.addresses = peers;
   if (node.peer_count == 0) return;
-  node.endpoints.copy_in(peers);
+  node.memory.endpoints.copy_in(peers);
   const auto grid = static_cast<unsigned>(node.peer_count);
   gpusock::launch(node.context, {.grid = grid, .stream = &node.serving}, accept_peers, node.state(), node.hello(),
                   node.listening[0].socket);
   gpusock::launch(node.context, {.grid = grid, .stream = &node.mirroring}, connect_peers, node.state(), node.hello(),
-                  node.endpoints.data());
-  node.mirroring.synchronize();
-  node.serving.synchronize();
-  node.check();
+                  node.memory.endpoints.data());
+  node.await_setup(node.mirroring);
+  node.await_setup(node.serving);
 }
 
 NodeReport Node::train(const ProgressSink& progress) {
@@ -303,14 +275,12 @@ NodeReport Node::train(const ProgressSink& progress) {
 }
 
 std::vector<float> Node::weights() const {
-  std::vector<float> all(impl_->weights.size());
-  impl_->weights.copy_out(all);
-  return all;
+  return impl_->memory.final_weights();
 }
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;
-  SystemWord(impl_->stop[0]).store(1, cuda::memory_order_release);  // S9
+  SystemWord(impl_->memory.stop[0]).store(1, cuda::memory_order_release);  // S9
   impl_->context.cancel();
 }
 

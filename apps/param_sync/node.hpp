@@ -3,6 +3,7 @@
 
 #include "config.hpp"
 #include "dataset.hpp"
+#include "failure.hpp"
 #include "report.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -19,9 +20,9 @@ struct Progress {
   std::uint64_t steps = 0;
   std::uint64_t steps_all = 0;
   std::uint64_t steps_per_epoch = 0;
-  float loss = 0;                      ///< of the latest step, this node's samples
+  float loss = 0;  ///< of the latest step, this node's samples
   double train_s = 0;
-  std::uint64_t pushed_per_step = 0;   ///< bytes that this node sends as gradients in a step; as many come as weights
+  std::uint64_t pushed_per_step = 0;  ///< bytes that this node sends as gradients in a step; as many come as weights
 };
 
 using ProgressSink = std::function<void(const Progress&)>;
@@ -40,13 +41,13 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  /// Listens and returns where. Throws gpusock::Error.
+  /// Listens and returns where. Throws NodeFailure, Interrupted.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
 
-  /// Connects to all nodes; `peers` holds each rank's address. Throws gpusock::Error that names the rank, Interrupted.
+  /// Connects to all nodes; `peers` holds each rank's address. Throws NodeFailure that names the rank, Interrupted.
   void connect(const std::vector<gpusock::Endpoint>& peers);
 
-  /// Trains to the end. Throws gpusock::Error that names the rank that was lost, Interrupted.
+  /// Trains to the end. Throws NodeFailure that names the rank that was lost, Interrupted.
   NodeReport train(const ProgressSink& progress);
 
   /// The weights, once trained.

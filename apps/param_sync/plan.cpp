@@ -18,7 +18,8 @@ Plan Plan::make(const Config& config, const Dataset& data) {
   plan.steps_per_epoch = data.train.count() / plan.samples_per_step();
   plan.steps = plan.steps_per_epoch * config.epochs;
   if (plan.steps_per_epoch == 0) {
-    throw gpusock::Error(EINVAL, "one step takes " + std::to_string(plan.samples_per_step()) + " samples (--nodes times --batch), but there are " +
+    throw gpusock::Error(EINVAL, "one step takes " + std::to_string(plan.samples_per_step()) +
+                                     " samples (--nodes times --batch), but there are " +
                                      std::to_string(data.train.count()) + ": lower --batch or raise --limit");
   }
   plan.optimizer = {config.learning_rate, config.momentum, 1.0f / static_cast<float>(plan.samples_per_step())};

@@ -9,7 +9,8 @@
 
 namespace param_sync {
 
-ProgressLine::ProgressLine(int nodes, std::uint32_t batch) : nodes_(nodes), batch_(batch), terminal_(isatty(STDOUT_FILENO)) {}
+ProgressLine::ProgressLine(int nodes, std::uint32_t batch)
+    : nodes_(nodes), batch_(batch), terminal_(isatty(STDOUT_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
   if (open_) std::fputc('\n', stdout);
@@ -19,9 +20,10 @@ std::string ProgressLine::text(const Progress& progress) const {
   const double rate = progress.train_s > 0 ? static_cast<double>(progress.steps) / progress.train_s : 0;
   const double push_mb = rate * static_cast<double>(progress.pushed_per_step) / 1e6;
   const std::uint64_t per_epoch = std::max<std::uint64_t>(progress.steps_per_epoch, 1);
-  return fmt::format("epoch {}/{}   step {}/{}   loss {:.4f}   {:.0f} samples/s   each node pushes {:.1f} MB/s, pulls {:.1f} MB/s",
-                     (std::max<std::uint64_t>(progress.steps, 1) - 1) / per_epoch + 1, progress.steps_all / per_epoch,
-                     progress.steps, progress.steps_all, progress.loss, rate * batch_ * nodes_, push_mb, push_mb);
+  return fmt::format(
+      "epoch {}/{}   step {}/{}   loss {:.4f}   {:.0f} samples/s   each node pushes {:.1f} MB/s, pulls {:.1f} MB/s",
+      (std::max<std::uint64_t>(progress.steps, 1) - 1) / per_epoch + 1, progress.steps_all / per_epoch, progress.steps,
+      progress.steps_all, progress.loss, rate * batch_ * nodes_, push_mb, push_mb);
 }
 
 void ProgressLine::show(const Progress& progress) {

@@ -13,8 +13,10 @@ __device__ inline void push_slice(const NodeState& node, int layer, std::uint64_
     return;
   }
   const Range slice = node.layout.shard(layer, owner);
-  const MessageHeader header{.kind = MessageKind::gradients, .layer = static_cast<std::uint32_t>(layer),
-                             .floats = slice.size(), .clock = clock};
+  const MessageHeader header{.kind = MessageKind::gradients,
+                             .layer = static_cast<std::uint32_t>(layer),
+                             .floats = slice.size(),
+                             .clock = clock};
   if (threadIdx.x == 0) {
     const std::uint64_t pushes_per_clock = static_cast<std::uint64_t>(node.layout.layers) * (node.layout.nodes - 1);
     if (DeviceWord(node.timing->pushes).fetch_add(1, cuda::memory_order_acq_rel) % pushes_per_clock == 0) {
@@ -41,9 +43,11 @@ static __global__ void backward_and_push(NodeState node, int layer, std::uint64_
   for (int owner = node.layout.owner_of(layer, written.begin); owner <= last_owner; ++owner) {
     const std::uint64_t all = node.layout.slice_blocks(layer, owner) * (clock + 1);
     __syncthreads();  // the whole block's writes come before its first thread's S1
-    const bool complete = __syncthreads_or(threadIdx.x == 0 &&
-                                           DeviceWord(node.counters[layer].slice_blocks[owner])
-                                                   .fetch_add(1, cuda::memory_order_acq_rel) + 1 == all) != 0;  // S1
+    const bool complete =
+        __syncthreads_or(
+            threadIdx.x == 0 &&
+            DeviceWord(node.counters[layer].slice_blocks[owner]).fetch_add(1, cuda::memory_order_acq_rel) + 1 == all) !=
+        0;  // S1
     if (complete) push_slice(node, layer, clock, owner);
   }
 }

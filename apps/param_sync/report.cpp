@@ -11,7 +11,9 @@
 namespace param_sync {
 namespace {
 
-double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+double megabytes(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
 
 LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
   LayerTraffic total;
@@ -90,43 +92,58 @@ std::string RunReport::summary() const {
   if (!first.accuracies.empty()) {
     text += fmt::format("test accuracy {:.2f} %   test loss {:.4f}   ", 100 * first.accuracies.back(), first.test_loss);
   }
-  text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(), first.steps,
-                      first.train_s, config.nodes, device);
+  text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
+                      first.steps, first.train_s, config.nodes, device);
   text += traffic_table(*this);
   if (!config.serial) {
-    text += fmt::format("communication hidden behind compute {:.0f} %  (of {:.2f} s a node, {:.2f} s were waited for)\n",
-                        100 * hidden_share(),
-                        static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
-                        static_cast<double>(total(nodes, &NodeReport::waited_ns)) / 1e9 / static_cast<double>(nodes.size()));
+    text += fmt::format(
+        "communication hidden behind compute {:.0f} %  (of {:.2f} s a node, {:.2f} s were waited for)\n",
+        100 * hidden_share(),
+        static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
+        static_cast<double>(total(nodes, &NodeReport::waited_ns)) / 1e9 / static_cast<double>(nodes.size()));
     text += fmt::format("staleness 0 steps (BSP)\n");
   }
   text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
                       total(nodes, &NodeReport::proxy_steps), total(nodes, &NodeReport::proxy_wakeups));
-  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB\n", megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
+  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB\n",
+                      megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
                       megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
   return text + fmt::format("weights {:016x}{}\n", first.weights_hash,
-                            nodes.size() == 1 ? "" : same_weights() ? "  (the same on all nodes)" : "  DIFFERENT ON OTHER NODES");
+                            nodes.size() == 1 ? ""
+                            : same_weights()  ? "  (the same on all nodes)"
+                                              : "  DIFFERENT ON OTHER NODES");
 }
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerTraffic& layer : report.layers) {
-    layers.push_back({{"pushed_bytes", layer.pushed}, {"pulled_bytes", layer.pulled},
-                      {"gathered_bytes", layer.gathered}, {"published_bytes", layer.published}});
+    layers.push_back({{"pushed_bytes", layer.pushed},
+                      {"pulled_bytes", layer.pulled},
+                      {"gathered_bytes", layer.gathered},
+                      {"published_bytes", layer.published}});
   }
-  return {{"rank", report.rank}, {"train_s", report.train_s}, {"steps", report.steps}, {"layers", layers},
-          {"communicating_ns", report.communicating_ns}, {"waited_ns", report.waited_ns},
-          {"host_api_calls", report.host_api_calls}, {"proxy_steps", report.proxy_steps},
-          {"proxy_wakeups", report.proxy_wakeups}, {"tcp_tx_bytes", report.tcp_tx_bytes},
-          {"p2p_tx_bytes", report.p2p_tx_bytes}, {"weights_hash", fmt::format("{:016x}", report.weights_hash)},
-          {"losses", report.losses}, {"accuracies", report.accuracies}, {"test_loss", report.test_loss}};
+  return {{"rank", report.rank},
+          {"train_s", report.train_s},
+          {"steps", report.steps},
+          {"layers", layers},
+          {"communicating_ns", report.communicating_ns},
+          {"waited_ns", report.waited_ns},
+          {"host_api_calls", report.host_api_calls},
+          {"proxy_steps", report.proxy_steps},
+          {"proxy_wakeups", report.proxy_wakeups},
+          {"tcp_tx_bytes", report.tcp_tx_bytes},
+          {"p2p_tx_bytes", report.p2p_tx_bytes},
+          {"weights_hash", fmt::format("{:016x}", report.weights_hash)},
+          {"losses", report.losses},
+          {"accuracies", report.accuracies},
+          {"test_loss", report.test_loss}};
 }
 
 NodeReport node_report_from(const nlohmann::json& json) {
   NodeReport report;
   for (const auto& layer : json.at("layers")) {
-    report.layers.push_back({layer.at("pushed_bytes"), layer.at("pulled_bytes"), layer.at("gathered_bytes"),
-                             layer.at("published_bytes")});
+    report.layers.push_back(
+        {layer.at("pushed_bytes"), layer.at("pulled_bytes"), layer.at("gathered_bytes"), layer.at("published_bytes")});
   }
   json.at("rank").get_to(report.rank);
   json.at("train_s").get_to(report.train_s);
@@ -149,24 +166,46 @@ nlohmann::json RunReport::json() const {
   nlohmann::json layers = nlohmann::json::array();
   for (int i = 0; i < layout.layers; ++i) {
     const LayerTraffic traffic = layer_total(nodes, i);
-    layers.push_back({{"inputs", layout.layer[i].inputs}, {"outputs", layout.layer[i].outputs},
-                      {"parameters", layout.layer[i].parameters()}, {"pushed_bytes", traffic.pushed},
+    layers.push_back({{"inputs", layout.layer[i].inputs},
+                      {"outputs", layout.layer[i].outputs},
+                      {"parameters", layout.layer[i].parameters()},
+                      {"pushed_bytes", traffic.pushed},
                       {"pulled_bytes", traffic.pulled}});
   }
   nlohmann::json node_reports = nlohmann::json::array();
   for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
   const NodeReport& first = nodes.front();
-  return {{"program", "param_sync"}, {"device", device}, {"consistency", "bsp"}, {"staleness", 0},
-          {"mode", config.serial ? "serial" : config.in_process ? "in-process" : config.rank >= 0 ? "rank" : "cluster"},
-          {"nodes", config.nodes}, {"epochs", config.epochs}, {"batch", config.batch},
-          {"learning_rate", config.learning_rate}, {"momentum", config.momentum}, {"seed", config.seed},
-          {"link", gpusock::to_string(config.link)}, {"steps", first.steps}, {"train_s", first.train_s},
-          {"samples_per_s", samples_per_s()}, {"accuracy", first.accuracies.empty() ? nlohmann::json() : nlohmann::json(first.accuracies.back())},
-          {"test_loss", first.test_loss}, {"accuracies", first.accuracies}, {"losses", losses()},
-          {"layers", layers}, {"hidden_share", hidden_share()}, {"host_api_calls_per_step", calls_per_step(nodes)},
-          {"proxy_steps", total(nodes, &NodeReport::proxy_steps)}, {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
-          {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)}, {"p2p_tx_bytes", total(nodes, &NodeReport::p2p_tx_bytes)},
-          {"weights_hash", fmt::format("{:016x}", first.weights_hash)}, {"same_weights", same_weights()},
+  return {{"program", "param_sync"},
+          {"device", device},
+          {"consistency", "bsp"},
+          {"staleness", 0},
+          {"mode", config.serial       ? "serial"
+                   : config.in_process ? "in-process"
+                   : config.rank >= 0  ? "rank"
+                                       : "cluster"},
+          {"nodes", config.nodes},
+          {"epochs", config.epochs},
+          {"batch", config.batch},
+          {"learning_rate", config.learning_rate},
+          {"momentum", config.momentum},
+          {"seed", config.seed},
+          {"link", gpusock::to_string(config.link)},
+          {"steps", first.steps},
+          {"train_s", first.train_s},
+          {"samples_per_s", samples_per_s()},
+          {"accuracy", first.accuracies.empty() ? nlohmann::json() : nlohmann::json(first.accuracies.back())},
+          {"test_loss", first.test_loss},
+          {"accuracies", first.accuracies},
+          {"losses", losses()},
+          {"layers", layers},
+          {"hidden_share", hidden_share()},
+          {"host_api_calls_per_step", calls_per_step(nodes)},
+          {"proxy_steps", total(nodes, &NodeReport::proxy_steps)},
+          {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
+          {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)},
+          {"p2p_tx_bytes", total(nodes, &NodeReport::p2p_tx_bytes)},
+          {"weights_hash", fmt::format("{:016x}", first.weights_hash)},
+          {"same_weights", same_weights()},
           {"node_reports", node_reports}};
 }
 

@@ -22,20 +22,20 @@ struct LayerTraffic {
 
 struct NodeReport {
   int rank = 0;
-  double train_s = 0;                      ///< from the first launch until the last weights are there
+  double train_s = 0;  ///< from the first launch until the last weights are there
   std::uint64_t steps = 0;
   std::vector<LayerTraffic> layers;
-  std::uint64_t communicating_ns = 0;      ///< sum over the steps: first push until last weights
-  std::uint64_t waited_ns = 0;             ///< of that, forward kernels stood still
-  std::uint64_t host_api_calls = 0;        ///< while training, evaluation included
+  std::uint64_t communicating_ns = 0;  ///< sum over the steps: first push until last weights
+  std::uint64_t waited_ns = 0;         ///< of that, forward kernels stood still
+  std::uint64_t host_api_calls = 0;    ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t tcp_tx_bytes = 0;
   std::uint64_t p2p_tx_bytes = 0;
-  std::uint64_t weights_hash = 0;          ///< FNV-1a of the final weights
-  std::vector<float> losses;               ///< mean over this node's samples, for each step
-  std::vector<double> accuracies;          ///< of the test set after each epoch, 0 to 1; rank 0's only
-  double test_loss = 0;                    ///< mean, after the last epoch
+  std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
+  std::vector<float> losses;       ///< mean over this node's samples, for each step
+  std::vector<double> accuracies;  ///< of the test set after each epoch, 0 to 1; rank 0's only
+  double test_loss = 0;            ///< mean, after the last epoch
 };
 
 /// A run: what was asked for and what its nodes report.

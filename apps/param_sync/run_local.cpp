@@ -78,8 +78,12 @@ struct InProcessRun {
   std::vector<std::exception_ptr> failures;
 
   InProcessRun(const Config& run, const Dataset& dataset)
-      : config(run), data(dataset), meeting(run.nodes), line(run.nodes, run.batch),
-        reports(static_cast<std::size_t>(run.nodes)), failures(static_cast<std::size_t>(run.nodes)) {}
+      : config(run),
+        data(dataset),
+        meeting(run.nodes),
+        line(run.nodes, run.batch),
+        reports(static_cast<std::size_t>(run.nodes)),
+        failures(static_cast<std::size_t>(run.nodes)) {}
 
   void run_node(int rank) {
     try {
@@ -123,7 +127,7 @@ bool tell_failures(const std::vector<std::exception_ptr>& failures) {
     } catch (const Interrupted&) {
       interrupted = true;
     } catch (const std::exception& error) {
-      fmt::print(stderr, "{}\n", error.what());
+      fmt::print(stderr, "param_sync: {}\n", error.what());
       told = true;
     }
   }
@@ -166,7 +170,8 @@ int run_serial(const Config& config) {
   std::atomic<bool> stop{false};
   StopWatcher watcher([&] { stop = true; });
   ProgressLine line(config.nodes, config.batch);
-  const SerialResult result = train_serially(config, data, [&](const Progress& now) { line.show(now); }, stop);
+  const SerialResult result = train_serially(
+      config, data, [&](const Progress& now) { line.show(now); }, stop);
   if (!config.weights_file.empty()) write_weights(config.weights_file, result.weights);
   return finish({config, Plan::make(config, data).layout, device_name(), {result.report}});
 }

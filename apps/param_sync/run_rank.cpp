@@ -23,7 +23,7 @@ gpusock::Endpoint with_link(const std::string& text, gpusock::LinkKind link) {
 
 nlohmann::json to_json(const Progress& now) {
   return {{"steps", now.steps}, {"steps_all", now.steps_all}, {"steps_per_epoch", now.steps_per_epoch},
-          {"loss", now.loss}, {"train_s", now.train_s}, {"pushed_per_step", now.pushed_per_step}};
+          {"loss", now.loss},   {"train_s", now.train_s},     {"pushed_per_step", now.pushed_per_step}};
 }
 
 /// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
@@ -73,6 +73,8 @@ int run_by_hand(const Config& config) {
 
 }  // namespace
 
-int run_rank(const Config& config) { return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config); }
+int run_rank(const Config& config) {
+  return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config);
+}
 
 }  // namespace param_sync

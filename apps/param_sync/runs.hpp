@@ -1,6 +1,6 @@
 #pragma once
 /// @file The ways to run: each takes the settings, runs to the end, and gives the program's exit status.
-/// All throw gpusock::Error or Interrupted.
+/// All throw gpusock::Error, NodeFailure or Interrupted.
 
 #include "config.hpp"
 

@@ -13,8 +13,8 @@ namespace {
 constexpr std::uint32_t kEvaluationRows = 500;
 
 /// Sums the ranks' gradients of all parameters and applies them; the same arithmetic as an owner's.
-__global__ void apply_all(Optimizer optimizer, int nodes, std::uint32_t parameters, const float* gradients, float* velocity,
-                          float* weights) {
+__global__ void apply_all(Optimizer optimizer, int nodes, std::uint32_t parameters, const float* gradients,
+                          float* velocity, float* weights) {
   const auto gradient_of = [&](int rank) { return gradients + std::size_t{parameters} * rank; };
   apply_gradients(optimizer, nodes, parameters, gradient_of, velocity, weights, blockIdx.x * blockDim.x + threadIdx.x,
                   gridDim.x * blockDim.x);
@@ -23,11 +23,17 @@ __global__ void apply_all(Optimizer optimizer, int nodes, std::uint32_t paramete
 class SerialRun {
  public:
   SerialRun(const Config& config, const Dataset& data)
-      : config_(config), plan_(Plan::make(config, data)), test_(context_, data.test, test_order(data)),
-        activations_(context_, plan_.layout, plan_.batch), test_activations_(context_, plan_.layout, kEvaluationRows),
-        weights_(context_, plan_.layout.parameters()), velocity_(context_, plan_.layout.parameters()),
-        gradients_(context_, std::size_t{plan_.layout.parameters()} * config.nodes), board_(context_, 1),
-        losses_(context_, plan_.steps * config.nodes), score_(context_, 1) {
+      : config_(config),
+        plan_(Plan::make(config, data)),
+        test_(context_, data.test, test_order(data)),
+        activations_(context_, plan_.layout, plan_.batch),
+        test_activations_(context_, plan_.layout, kEvaluationRows),
+        weights_(context_, plan_.layout.parameters()),
+        velocity_(context_, plan_.layout.parameters()),
+        gradients_(context_, std::size_t{plan_.layout.parameters()} * config.nodes),
+        board_(context_, 1),
+        losses_(context_, plan_.steps * config.nodes),
+        score_(context_, 1) {
     // One copy of the images serves all ranks: their orders follow one another.
     std::vector<std::uint32_t> order;
     for (int rank = 0; rank < config.nodes; ++rank) {
@@ -43,8 +49,8 @@ class SerialRun {
   void launch_step(std::uint64_t step) {
     const std::uint32_t parameters = plan_.layout.parameters();
     for (int rank = 0; rank < config_.nodes; ++rank) gradients_of(rank, step);
-    gpusock::launch(context_, model_.shape(16), apply_all, plan_.optimizer, config_.nodes, parameters, gradients_.data(),
-                    velocity_.data(), weights_.data());
+    gpusock::launch(context_, model_.shape(16), apply_all, plan_.optimizer, config_.nodes, parameters,
+                    gradients_.data(), velocity_.data(), weights_.data());
   }
 
   void evaluate(NodeReport& report) {

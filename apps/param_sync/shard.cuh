@@ -49,8 +49,10 @@ static __global__ void serve_shards(NodeState node, std::uint64_t clocks) {
     for (int layer = node.layout.layers - 1; layer >= 0; --layer) {
       LayerCounters& counters = node.counters[layer];
       const Range shard = node.layout.shard(layer, node.rank);
-      MessageHeader header{.kind = MessageKind::gradients, .layer = static_cast<std::uint32_t>(layer),
-                           .floats = shard.size(), .clock = clock};
+      MessageHeader header{.kind = MessageKind::gradients,
+                           .layer = static_cast<std::uint32_t>(layer),
+                           .floats = shard.size(),
+                           .clock = clock};
       float* staged = node.staged(peer, layer) + shard.begin;
       if (!receive_message(node, socket, header, staged, FailureKind::gather, peer)) return;
       if (!arrive(node, layer, clock) && !wait_until(node, counters.version, clock + 1)) return;

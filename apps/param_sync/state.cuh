@@ -41,11 +41,11 @@ struct LayerCounters {
 
 /// Times by the device clock. "Communication" of a step lasts from its first push until its last weights are here.
 struct Timing {
-  std::uint64_t first_push_ns;    ///< when this step's first gradient slice was pushed
-  std::uint64_t communicating_ns; ///< all steps' communication
-  std::uint64_t waited_ns;        ///< of that, time that forward kernels stood still for weights
-  std::uint64_t pushes;           ///< slices pushed
-  std::uint64_t weights;          ///< parts of weights that have come
+  std::uint64_t first_push_ns;     ///< when this step's first gradient slice was pushed
+  std::uint64_t communicating_ns;  ///< all steps' communication
+  std::uint64_t waited_ns;         ///< of that, time that forward kernels stood still for weights
+  std::uint64_t pushes;            ///< slices pushed
+  std::uint64_t weights;           ///< parts of weights that have come
 };
 
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
@@ -54,18 +54,18 @@ struct NodeState {
   Layout layout;
   Optimizer optimizer;
   std::int32_t rank = 0;
-  std::uint64_t timeout_ns = 0;            ///< for any wait on a peer
-  float* weights = nullptr;                ///< layer after layer; own shard: the truth, others': mirrors
-  float* gradients = nullptr;              ///< as weights
-  float* velocity = nullptr;               ///< as weights; only own shards are used
-  float* staging = nullptr;                ///< peers' gradients for own shards: as weights, once for each rank
+  std::uint64_t timeout_ns = 0;  ///< for any wait on a peer
+  float* weights = nullptr;      ///< layer after layer; own shard: the truth, others': mirrors
+  float* gradients = nullptr;    ///< as weights
+  float* velocity = nullptr;     ///< as weights; only own shards are used
+  float* staging = nullptr;      ///< peers' gradients for own shards: as weights, once for each rank
   LayerCounters* counters = nullptr;
   Timing* timing = nullptr;
   gpusock::Socket* push_sockets = nullptr;   ///< to each owner: gradients out, weights in
   gpusock::Socket* serve_sockets = nullptr;  ///< from each worker: gradients in, weights out
-  std::uint64_t* failed = nullptr;         ///< not 0 once a kernel has failed
-  Failure* failure = nullptr;              ///< mapped
-  std::uint64_t* stop = nullptr;           ///< mapped: the host sets it to end the run
+  std::uint64_t* failed = nullptr;           ///< not 0 once a kernel has failed
+  Failure* failure = nullptr;                ///< mapped
+  std::uint64_t* stop = nullptr;             ///< mapped: the host sets it to end the run
 
   __device__ float* staged(int from_rank, int layer) const {
     return staging + std::size_t{layout.parameters()} * from_rank + layout.layer[layer].offset;
@@ -80,8 +80,8 @@ __device__ inline int peer_of_block(const NodeState& node) {
 
 /// Has a kernel failed, or does the host want an end. One thread.
 __device__ inline bool ended(const NodeState& node) {
-  return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||       // relaxed: only compared
-         SystemWord(*node.stop).load(cuda::memory_order_acquire) != 0;           // S9
+  return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // relaxed: only compared
+         SystemWord(*node.stop).load(cuda::memory_order_acquire) != 0;      // S9
 }
 
 /// Records why the run ends; the first failure counts. One thread.
@@ -89,8 +89,9 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
                             HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0) {
   if (error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
   std::uint64_t expected = 0;
-  if (!DeviceWord(*node.failed).compare_exchange_strong(expected, 1, cuda::memory_order_acq_rel,
-                                                        cuda::memory_order_relaxed)) {  // S7
+  if (!DeviceWord(*node.failed)
+           .compare_exchange_strong(expected, 1, cuda::memory_order_acq_rel,
+                                    cuda::memory_order_relaxed)) {  // S7
     return;
   }
   Failure& record = *node.failure;
@@ -125,6 +126,8 @@ __device__ inline bool wait_until(const NodeState& node, std::uint64_t& word, st
 }
 
 /// Does the run go on. Block-collective.
-__device__ inline bool going_on(const NodeState& node) { return __syncthreads_and(threadIdx.x != 0 || !ended(node)) != 0; }
+__device__ inline bool going_on(const NodeState& node) {
+  return __syncthreads_and(threadIdx.x != 0 || !ended(node)) != 0;
+}
 
 }  // namespace param_sync

@@ -65,11 +65,13 @@ __device__ inline void multiply_tile(Float4 (&sum)[kTileRows], LeftMatrix left, 
                                      std::uint32_t rows, std::uint32_t columns) {
   const float* row[kTileRows];
 #pragma unroll
-  for (std::uint32_t r = 0; r < kTileRows; ++r) row[r] = left.data + std::size_t{r < rows ? r : rows - 1} * left.row_stride;
+  for (std::uint32_t r = 0; r < kTileRows; ++r)
+    row[r] = left.data + std::size_t{r < rows ? r : rows - 1} * left.row_stride;
   for (std::uint32_t step = 0; step < steps; ++step) {
     const Float4 factors = load4(right.data + std::size_t{step} * right.step_stride, right.column_stride, columns);
 #pragma unroll
-    for (std::uint32_t r = 0; r < kTileRows; ++r) multiply_add(row[r][std::size_t{step} * left.step_stride], factors, sum[r]);
+    for (std::uint32_t r = 0; r < kTileRows; ++r)
+      multiply_add(row[r][std::size_t{step} * left.step_stride], factors, sum[r]);
   }
 }
 

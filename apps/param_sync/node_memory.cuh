@@ -1,0 +1,83 @@
+#pragma once
+/// @file What a node's kernels work on, allocated before any of them runs: allocating later could wait for them.
+
+#include "hash.hpp"
+#include "plan.hpp"
+#include "report.hpp"
+#include "state.cuh"
+
+#include "gpusock/gpusock.hpp"
+
+#include <vector>
+
+namespace param_sync {
+
+struct NodeMemory {
+  gpusock::DeviceBuffer<float> weights, gradients, velocity, staging;
+  gpusock::DeviceBuffer<LayerCounters> counters;
+  gpusock::DeviceBuffer<Timing> timing;
+  gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
+  gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
+  gpusock::DeviceBuffer<std::uint64_t> failed;
+  gpusock::Mapped<Failure> failure;
+  gpusock::Mapped<std::uint64_t> stop;
+
+  NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
+      : weights(context, plan.layout.parameters()),
+        gradients(context, plan.layout.parameters()),
+        velocity(context, plan.layout.parameters()),
+        staging(context, std::size_t{plan.layout.parameters()} * config.nodes),
+        counters(context, plan.layout.layers),
+        timing(context, 1),
+        push_sockets(context, config.nodes),
+        serve_sockets(context, config.nodes),
+        endpoints(context, config.nodes),
+        failed(context, 1),
+        failure(context, 1),
+        stop(context, 1) {
+    weights.copy_in(initial_weights(plan.layout, config.seed));
+    const std::vector<gpusock::Socket> none(config.nodes, -1);
+    push_sockets.copy_in(none);
+    serve_sockets.copy_in(none);
+  }
+
+  /// The pointers; the rest is the caller's to fill in.
+  NodeState state() const {
+    NodeState node;
+    node.weights = weights.data();
+    node.gradients = gradients.data();
+    node.velocity = velocity.data();
+    node.staging = staging.data();
+    node.counters = counters.data();
+    node.timing = timing.data();
+    node.push_sockets = push_sockets.data();
+    node.serve_sockets = serve_sockets.data();
+    node.failed = failed.data();
+    node.failure = failure.data();
+    node.stop = stop.data();
+    return node;
+  }
+
+  std::vector<float> final_weights() const {
+    std::vector<float> all(weights.size());
+    weights.copy_out(all);
+    return all;
+  }
+
+  /// Traffic, timing and the weights' hash, once all kernels have ended.
+  void collect(NodeReport& report) const {
+    std::vector<LayerCounters> counted(counters.size());
+    counters.copy_out(counted);
+    for (const LayerCounters& layer : counted) {
+      report.layers.push_back({layer.pushed_bytes, layer.pulled_bytes, layer.gathered_bytes, layer.published_bytes});
+    }
+    Timing times{};
+    timing.copy_out({&times, 1});
+    report.communicating_ns = times.communicating_ns;
+    report.waited_ns = times.waited_ns;
+    const std::vector<float> all = final_weights();
+    report.weights_hash = fnv1a(all.data(), all.size() * sizeof(float));
+  }
+};
+
+}  // namespace param_sync

@@ -1,0 +1,33 @@
+#pragma once
+/// @file A node of a cluster as its parent sees it: a process, and the channel to it.
+
+#include "config.hpp"
+#include "control.hpp"
+#include "report.hpp"
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace param_sync {
+
+/// Killed, if it still runs, when this goes.
+struct NodeProcess {
+  pid_t pid;
+  ControlChannel control;
+  std::string listening;             ///< where, once it has told
+  std::optional<NodeReport> report;  ///< once it has ended well
+  bool channel_ended = false;
+  bool exited = false;  ///< and has been waited for
+
+  NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}
+  NodeProcess(NodeProcess&& other) noexcept;
+  NodeProcess& operator=(NodeProcess&&) = delete;
+  ~NodeProcess();
+};
+
+/// Starts `program` as node `rank` of `config`. Throws gpusock::Error.
+NodeProcess start_node(const Config& config, const std::string& program, int rank);
+
+}  // namespace param_sync

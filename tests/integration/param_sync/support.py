@@ -1,0 +1,106 @@
+"""What the tests of param_sync share: a small data set, running the program, addresses that nobody else uses."""
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+PROGRAM = os.environ["PARAM_SYNC"]
+DEVICE = os.environ.get("PARAM_SYNC_DEVICE", "cpu")
+SANITIZED = os.environ.get("PARAM_SYNC_SANITIZED", "")
+PATIENCE_S = 120  # only a hang takes this long
+
+
+def write_idx(path, shape, data):
+    path.write_bytes(bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", size) for size in shape) + data)
+
+
+class SmallData:
+    """Three kinds of noisy 6 x 6 images in MNIST's four files."""
+
+    PIXELS, CLASSES, TRAIN, TEST = 36, 3, 600, 60
+
+    def __init__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="param_sync_test."))
+        rng = random.Random(1)
+        for prefix, count in (("train", self.TRAIN), ("t10k", self.TEST)):
+            labels = bytes(rng.randrange(self.CLASSES) for _ in range(count))
+            images = bytes(rng.randrange(100) + (150 if i % self.CLASSES == label else 0)
+                           for label in labels for i in range(self.PIXELS))
+            write_idx(self.folder / f"{prefix}-images-idx3-ubyte", (count, 6, 6), images)
+            write_idx(self.folder / f"{prefix}-labels-idx1-ubyte", (count,), labels)
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+DATA = SmallData()
+SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "2"]
+ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
+
+
+def start(*arguments, **more):
+    return subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def run(*arguments):
+    """Exit status, stdout, stderr."""
+    process = start(*arguments)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+def results(*arguments):
+    """The JSON of a run that must succeed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "out.json"
+        status, out, err = run(*arguments, "--json", file)
+        assert status == 0, f"{arguments}: exit status {status}\n{out}{err}"
+        return json.loads(file.read_text())
+
+
+def own_addresses(count):
+    """HOST:PORT that only this test uses: a loopback address of its own, with ports that are free on it."""
+    pid = os.getpid()
+    host = f"127.{1 + pid % 250}.{1 + pid // 250 % 250}.{random.randrange(1, 250)}"
+    sockets = [socket.create_server((host, 0)) for _ in range(count)]
+    addresses = [f"{host}:{s.getsockname()[1]}" for s in sockets]
+    for s in sockets:
+        s.close()
+    return addresses
+
+
+def wait_for_line(process, pattern):
+    """Reads stdout up to a line that matches."""
+    for line in process.stdout:
+        if match := re.search(pattern, line):
+            return match
+    raise AssertionError(f"no line matches {pattern}; stderr: {process.stderr.read()}")
+
+
+def node_processes(cluster):
+    """The process ids of a cluster's nodes, by rank."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        children = pathlib.Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
+        ranks = {}
+        for child in children:
+            words = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if "--rank" in words:
+                ranks[int(words[words.index("--rank") + 1])] = int(child)
+        if ranks:
+            return ranks
+    raise AssertionError("the cluster has no nodes")
+
+
+def is_running(pid):
+    try:
+        return " Z " not in f" {pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1]} "
+    except FileNotFoundError:
+        return False

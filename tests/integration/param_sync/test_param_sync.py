@@ -1,0 +1,262 @@
+"""What param_sync promises to its users. Run by ctest, one suite at a time."""
+import os
+import pathlib
+import signal
+import socket
+import sys
+import tempfile
+import time
+import unittest
+
+import support
+from support import DEVICE, ENDLESS, SANITIZED, SMALL, results, run, start
+
+# Processes share one GPU only by turns, and their kernels wait for each other.
+needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not run at once on one GPU")
+
+
+class Modes(unittest.TestCase):
+    """All ways to run end with the same weights, bit for bit."""
+
+    def weights(self, nodes, *mode):
+        report = results(*SMALL, "--nodes", nodes, *mode)
+        self.assertTrue(report["same_weights"])
+        return report["weights_hash"]
+
+    def test_in_process_equals_serial(self):
+        for nodes in (1, 2, 3):
+            reference = self.weights(nodes, "--serial")
+            for link in ("p2p", "tcp"):
+                self.assertEqual(self.weights(nodes, "--in-process", "--link", link), reference, f"{nodes} nodes, {link}")
+
+    @needs_processes
+    def test_processes_equal_serial_on_every_link(self):
+        for nodes in (2, 4):
+            reference = self.weights(nodes, "--serial")
+            for link in ("p2p", "tcp", "auto"):
+                self.assertEqual(self.weights(nodes, "--link", link), reference, f"{nodes} nodes, {link}")
+
+    def test_another_seed_gives_other_weights(self):
+        self.assertNotEqual(self.weights(2, "--serial"), self.weights(2, "--serial", "--seed", 2))
+
+    def test_saved_weights_are_the_same_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [pathlib.Path(folder) / mode for mode in ("serial", "in-process")]
+            for file in files:
+                self.assertEqual(run(*SMALL, "--nodes", 2, f"--{file.name}", "--save-weights", file)[0], 0)
+            first, second = (file.read_bytes() for file in files)
+            self.assertEqual(len(first), 4 * (37 * 16 + 17 * 8 + 9 * 3))
+            self.assertEqual(first, second)
+
+    @needs_processes
+    def test_nodes_started_by_hand_equal_serial(self):
+        peers = ",".join(support.own_addresses(2))
+        nodes = [start(*SMALL, "--nodes", 2, "--rank", rank, "--peers", peers) for rank in (1, 0)]
+        outputs = [node.communicate(timeout=support.PATIENCE_S) for node in nodes]
+        self.assertEqual([node.returncode for node in nodes], [0, 0], outputs)
+        reference = self.weights(2, "--serial")
+        for out, _ in outputs:
+            self.assertIn(f"weights {reference}", out)
+            self.assertIn("listening on 127.", out)
+
+    def test_every_gradient_went_over_the_link(self):
+        layers = [37 * 16, 17 * 8, 9 * 3]
+        steps, nodes, header = 2 * (600 // 30), 3, 32
+        for link, other in (("p2p", "tcp"), ("tcp", "p2p")):
+            report = results(*SMALL, "--nodes", nodes, "--in-process", "--link", link)
+            for layer, parameters in zip(report["layers"], layers):
+                # Each owner gets its shard's gradients from all others, and sends its weights to all others.
+                wanted = steps * (nodes - 1) * (4 * parameters + header * nodes)
+                self.assertEqual((layer["pushed_bytes"], layer["pulled_bytes"]), (wanted, wanted))
+            pushed_and_published = 2 * sum(layer["pushed_bytes"] for layer in report["layers"])
+            self.assertGreaterEqual(report[f"{link}_tx_bytes"], pushed_and_published)
+            self.assertEqual(report[f"{other}_tx_bytes"], 0)
+
+    def test_the_report_holds_what_the_summary_says(self):
+        report = results(*SMALL, "--nodes", 2, "--in-process")
+        self.assertEqual(len(report["losses"]), report["steps"])
+        self.assertLess(report["losses"][-1], report["losses"][0])
+        self.assertGreater(report["accuracy"], 0.9, "three easily told classes")
+        self.assertEqual(report["staleness"], 0)
+        self.assertTrue(0 <= report["hidden_share"] <= 1)
+        self.assertGreater(report["host_api_calls_per_step"], 9)
+        self.assertLess(report["host_api_calls_per_step"], 20, "the host only launches")
+
+
+@needs_processes
+class Failures(unittest.TestCase):
+    """A run that cannot end well ends soon, says why, and leaves nothing behind."""
+
+    def tearDown(self):
+        for process in getattr(self, "processes", []):
+            process.kill()
+            process.communicate()
+
+    def start(self, *arguments):
+        process = start(*arguments)
+        self.processes = getattr(self, "processes", []) + [process]
+        return process
+
+    def end(self, process):
+        out, err = process.communicate(timeout=support.PATIENCE_S)
+        self.processes.remove(process)
+        return process.returncode, out, err
+
+    def training_cluster(self, *arguments):
+        cluster = self.start(*ENDLESS, "--nodes", 4, *arguments)
+        support.wait_for_line(cluster, r"step \d+/")
+        return cluster, support.node_processes(cluster)
+
+    def test_a_killed_node_ends_all_others_within_five_seconds(self):
+        for link in ("p2p", "tcp"):
+            cluster, nodes = self.training_cluster("--link", link)
+            self.assertEqual(sorted(nodes), [0, 1, 2, 3])
+            killed_at = time.monotonic()
+            os.kill(nodes[2], signal.SIGKILL)
+            status, _, err = self.end(cluster)
+            self.assertLess(time.monotonic() - killed_at, 5)
+            self.assertEqual(status, 1)
+            self.assertIn("rank 2 was killed by signal 9", err)
+            for rank in (0, 1, 3):
+                self.assertIn(f"rank {rank}: lost rank 2: ", err, link)
+            self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    def test_a_node_that_hangs_is_given_up(self):
+        cluster, nodes = self.training_cluster("--timeout", 1)
+        os.kill(nodes[1], signal.SIGSTOP)
+        status, _, err = self.end(cluster)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"lost rank 1: connection timed out|waited too long")
+        self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    def test_interrupting_a_cluster_ends_all_its_nodes(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            cluster, nodes = self.training_cluster()
+            cluster.send_signal(number)
+            status, _, err = self.end(cluster)
+            self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+            self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    def test_killing_the_cluster_ends_its_nodes(self):
+        cluster, nodes = self.training_cluster()
+        cluster.kill()
+        self.end(cluster)
+        deadline = time.monotonic() + support.PATIENCE_S
+        while any(support.is_running(pid) for pid in nodes.values()):
+            self.assertLess(time.monotonic(), deadline, "nodes outlive their cluster")
+
+    def test_a_node_that_waits_for_its_peers_can_be_interrupted(self):
+        addresses = support.own_addresses(2)
+        node = self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", ",".join(addresses))
+        support.wait_for_line(node, "listening on")
+        node.send_signal(signal.SIGTERM)
+        status, _, err = self.end(node)
+        self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+
+    def test_a_peer_that_never_comes_is_named(self):
+        addresses = support.own_addresses(2)
+        node = self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", ",".join(addresses), "--timeout", 0.5)
+        status, _, err = self.end(node)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, f"cannot reach rank 1 at {addresses[1]}|not all peers connected")
+
+    def test_other_settings_are_refused_by_name(self):
+        for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),
+                                    ("--lr", 0.01, "--lr"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
+            peers = ",".join(support.own_addresses(2))
+            nodes = [self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", peers),
+                     self.start(*SMALL, "--nodes", 2, "--rank", 1, "--peers", peers, option, value)]
+            ends = [self.end(node) for node in nodes]
+            self.assertEqual([status for status, _, _ in ends], [1, 1], ends)
+            for rank, (_, _, err) in enumerate(ends):
+                self.assertRegex(err, f"rank {rank}: rank {1 - rank} was started with another .*({name})")
+
+    def test_strangers_at_the_door_do_not_count(self):
+        addresses = support.own_addresses(2)
+        peers = ",".join(addresses)
+        common = [*SMALL, "--nodes", 2, "--link", "tcp", "--peers", peers]
+        first = self.start(*common, "--rank", 0)
+        support.wait_for_line(first, "listening on")
+        host, port = addresses[0].split(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nHost: somebody else\r\n\r\n".ljust(200))
+            second = self.start(*common, "--rank", 1)
+            for node in (first, second):
+                self.assertEqual(self.end(node)[0], 0)
+
+
+class Misuse(unittest.TestCase):
+    """Exit status 2 and a message that says what to do."""
+
+    def refused(self, message, *arguments):
+        status, _, err = run(*arguments)
+        self.assertEqual(status, 2, err)
+        self.assertIn(message, err)
+
+    def test_arguments_that_cannot_be(self):
+        self.refused("--nodes", "--nodes", 0)
+        self.refused("--nodes", "--nodes", 65)
+        self.refused("--link", "--link", "carrier-pigeon")
+        self.refused("--epochs", "--epochs", 0)
+        self.refused("--hidden", "--hidden", "0")
+        self.refused("--frobnicate", "--frobnicate")
+
+    def test_modes_exclude_each_other(self):
+        self.refused("exclude each other", "--in-process", "--serial")
+
+    def test_peers_must_be_one_for_each_node(self):
+        self.refused("--peers lists 2 addresses, but there are --nodes 3", "--nodes", 3, "--rank", 0, "--peers", "h:1,h:2")
+        self.refused("--peers lists 0 addresses", "--nodes", 2, "--rank", 0)
+        self.refused("--peers", "--nodes", 2, "--rank", 0, "--peers", "127.0.0.1:7000,nonsense")
+        self.refused("has no port", "--nodes", 2, "--rank", 0, "--peers", "127.0.0.1:7000,127.0.0.1:0")
+
+    def test_a_rank_must_be_below_the_number_of_nodes(self):
+        self.refused("ranks are 0 to 1", "--nodes", 2, "--rank", 2, "--peers", "127.0.0.1:1,127.0.0.1:2")
+
+    def test_help_is_no_misuse(self):
+        status, out, _ = run("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("--peers", out)
+
+    @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
+    def test_missing_data_is_a_failure_that_says_what_to_do(self):
+        for mode in ("--serial", "--in-process", "--nodes=2"):
+            status, _, err = run("--data", "/nonexistent", mode)
+            self.assertEqual(status, 1)
+            self.assertIn("/nonexistent", err)
+            self.assertIn("--data", err)
+
+    @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
+    def test_a_step_larger_than_the_data_is_a_failure_that_says_what_to_do(self):
+        status, _, err = run(*SMALL, "--batch", 400, "--nodes", 2)
+        self.assertEqual(status, 1)
+        self.assertIn("lower --batch", err)
+
+
+FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
+
+
+@unittest.skipIf(SANITIZED, "too slow under a sanitizer")
+@unittest.skipUnless(FASHION_MNIST.exists(), "dataset-fashion-mnist is not installed")
+class Accuracy(unittest.TestCase):
+    def test_two_epochs_on_four_nodes_reach_80_percent(self):
+        mode = ["--in-process"] if DEVICE == "cuda" else []
+        report = results("--nodes", 4, "--epochs", 2, "--data", FASHION_MNIST, *mode)
+        self.assertGreaterEqual(report["accuracy"], 0.80)
+        self.assertTrue(report["same_weights"])
+
+
+def gpu_is_missing():
+    return DEVICE == "cuda" and not os.path.exists("/dev/nvidiactl")
+
+
+
+
+if __name__ == "__main__":
+    if gpu_is_missing() and "Misuse" not in sys.argv:
+        print("no GPU here: skipped")
+        sys.exit(77)
+    try:
+        unittest.main(verbosity=2)
+    finally:
+        support.DATA.remove()

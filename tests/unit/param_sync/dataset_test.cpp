@@ -1,0 +1,90 @@
+#include "dataset.hpp"
+
+#include "scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace param_sync {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::idx_bytes;
+using testing::ScratchFolder;
+
+/// Five training and two test images of 2 x 1 pixels.
+void write_dataset(const ScratchFolder& folder) {
+  folder.write("train-images-idx3-ubyte", idx_bytes({5, 2, 1}, {0, 1, 10, 11, 20, 21, 30, 31, 40, 41}));
+  folder.write("train-labels-idx1-ubyte", idx_bytes({5}, {0, 1, 2, 1, 0}));
+  folder.write("t10k-images-idx3-ubyte", idx_bytes({2, 2, 1}, {5, 6, 7, 8}));
+  folder.write("t10k-labels-idx1-ubyte", idx_bytes({2}, {3, 0}));
+}
+
+TEST(Dataset, LoadsTheFourFiles) {
+  ScratchFolder folder;
+  write_dataset(folder);
+  const Dataset data = load_dataset(folder.path(), 0);
+  EXPECT_EQ(data.train.count(), 5u);
+  EXPECT_EQ(data.train.pixels, 2u);
+  EXPECT_EQ(data.test.labels, (std::vector<std::uint8_t>{3, 0}));
+  EXPECT_EQ(data.classes, 4u) << "the largest label is a test sample's";
+}
+
+TEST(Dataset, KeepsTheFirstSamplesOfALimit) {
+  ScratchFolder folder;
+  write_dataset(folder);
+  const Dataset data = load_dataset(folder.path(), 3);
+  EXPECT_EQ(data.train.labels, (std::vector<std::uint8_t>{0, 1, 2}));
+  EXPECT_EQ(data.train.images.size(), 6u);
+  EXPECT_EQ(data.test.count(), 2u);
+  EXPECT_NE(data.fingerprint(), load_dataset(folder.path(), 0).fingerprint());
+}
+
+TEST(Dataset, SaysWhichFileIsMissing) {
+  ScratchFolder folder;
+  write_dataset(folder);
+  std::filesystem::remove(folder.path() / "t10k-labels-idx1-ubyte");
+  EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }),
+              AllOf(HasSubstr("t10k-labels-idx1-ubyte"), HasSubstr(folder.path().string()), HasSubstr("--data")));
+}
+
+TEST(Dataset, RefusesImagesWithoutLabels) {
+  ScratchFolder folder;
+  write_dataset(folder);
+  folder.write("train-labels-idx1-ubyte", idx_bytes({4}, {0, 1, 2, 1}));
+  EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }), AllOf(HasSubstr("5 images"), HasSubstr("4 labels")));
+}
+
+TEST(Dataset, RefusesTestImagesOfAnotherSize) {
+  ScratchFolder folder;
+  write_dataset(folder);
+  folder.write("t10k-images-idx3-ubyte", idx_bytes({2, 1, 1}, {5, 6}));
+  EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }), HasSubstr("have 2 pixels, test images 1"));
+}
+
+TEST(VisitingOrder, SharesEachStepAmongTheNodesWithoutOverlap) {
+  std::set<std::uint32_t> seen;
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto order = visiting_order(100, 7, 0, rank, 3, 8);
+    EXPECT_EQ(order.size(), 100 / 24 * 8u);
+    for (const std::uint32_t sample : order) {
+      EXPECT_LT(sample, 100u);
+      EXPECT_TRUE(seen.insert(sample).second) << sample << " is visited twice";
+    }
+  }
+  EXPECT_EQ(seen.size(), 96u);
+}
+
+TEST(VisitingOrder, DiffersByEpochAndSeedOnly) {
+  const auto order = visiting_order(64, 1, 0, 0, 2, 8);
+  EXPECT_EQ(order, visiting_order(64, 1, 0, 0, 2, 8));
+  EXPECT_NE(order, visiting_order(64, 1, 1, 0, 2, 8));
+  EXPECT_NE(order, visiting_order(64, 2, 0, 0, 2, 8));
+}
+
+}  // namespace
+}  // namespace param_sync

@@ -1,0 +1,122 @@
+#include "layout.hpp"
+
+#include "scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace param_sync {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+
+Layout make(std::vector<std::uint32_t> widths, int nodes) {
+  return make_layout(widths, nodes);
+}
+
+struct Model {
+  std::vector<std::uint32_t> widths;
+  int nodes;
+};
+
+class Layouts : public ::testing::TestWithParam<Model> {};
+
+TEST_P(Layouts, ShardsCoverEachLayerOnce) {
+  const Layout layout = make(GetParam().widths, GetParam().nodes);
+  std::uint32_t parameters = 0;
+  for (int i = 0; i < layout.layers; ++i) {
+    EXPECT_EQ(layout.layer[i].offset, parameters);
+    parameters += layout.layer[i].parameters();
+    std::uint32_t covered = 0;
+    for (int owner = 0; owner < layout.nodes; ++owner) {
+      const Range shard = layout.shard(i, owner);
+      EXPECT_EQ(shard.begin, covered);
+      EXPECT_GT(shard.size(), 0u);
+      covered = shard.end;
+    }
+    EXPECT_EQ(covered, layout.layer[i].parameters());
+  }
+  EXPECT_EQ(layout.parameters(), parameters);
+}
+
+TEST_P(Layouts, EveryParameterKnowsItsOwner) {
+  const Layout layout = make(GetParam().widths, GetParam().nodes);
+  for (int i = 0; i < layout.layers; ++i) {
+    for (std::uint32_t p = 0; p < layout.layer[i].parameters(); ++p) {
+      const Range shard = layout.shard(i, layout.owner_of(i, p));
+      ASSERT_TRUE(shard.begin <= p && p < shard.end) << "layer " << i << ", parameter " << p;
+    }
+  }
+}
+
+TEST_P(Layouts, BlocksCoverEachLayerOnce) {
+  const Layout layout = make(GetParam().widths, GetParam().nodes);
+  for (int i = 0; i < layout.layers; ++i) {
+    const LayerShape& shape = layout.layer[i];
+    std::uint32_t covered = 0;
+    for (std::uint32_t block = 0; block < shape.blocks(); ++block) {
+      const Range range = shape.block_range(block);
+      EXPECT_EQ(range.begin, covered);
+      EXPECT_GT(range.size(), 0u);
+      EXPECT_EQ(layout.block_of(i, range.begin), block);
+      EXPECT_EQ(layout.block_of(i, range.end - 1), block);
+      covered = range.end;
+    }
+    EXPECT_EQ(covered, shape.parameters());
+  }
+}
+
+TEST_P(Layouts, AnOwnersBlocksAreCounted) {
+  const Layout layout = make(GetParam().widths, GetParam().nodes);
+  for (int i = 0; i < layout.layers; ++i) {
+    for (int owner = 0; owner < layout.nodes; ++owner) {
+      const Range shard = layout.shard(i, owner);
+      std::uint32_t blocks = 0;
+      for (std::uint32_t block = 0; block < layout.layer[i].blocks(); ++block) {
+        const Range range = layout.layer[i].block_range(block);
+        blocks += std::max(range.begin, shard.begin) < std::min(range.end, shard.end) ? 1 : 0;
+      }
+      EXPECT_EQ(layout.slice_blocks(i, owner), blocks) << "layer " << i << ", owner " << owner;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Layouts,
+                         ::testing::Values(Model{{784, 128, 64, 10}, 1}, Model{{784, 128, 64, 10}, 4},
+                                           Model{{784, 128, 64, 10}, 7}, Model{{13, 9, 5}, 3}, Model{{8, 8, 8}, 2},
+                                           Model{{1, 32, 2}, 64}, Model{{300, 1, 200, 3}, 4}));
+
+TEST(Layout, RefusesALayerWithFewerParametersThanNodes) {
+  EXPECT_NO_THROW(make({3, 2}, 8));
+  EXPECT_THAT(error_of([] { make({3, 2}, 9); }), HasSubstr("fewer parameters than there are nodes"));
+}
+
+TEST(Layout, RefusesWhatIsTooLarge) {
+  EXPECT_THAT(error_of([] { make({65536, 65536}, 1); }), HasSubstr("2^28"));
+  EXPECT_THAT(error_of([] { make({65537, 1}, 1); }), HasSubstr("widths"));
+  EXPECT_THAT(error_of([] { make({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 1); }), HasSubstr("hidden layers"));
+  EXPECT_THAT(error_of([] { make({8, 8}, 65); }), HasSubstr("1 to 64"));
+}
+
+TEST(Layout, FingerprintsTellModelsApart) {
+  const auto fingerprint = make({784, 128, 64, 10}, 4).fingerprint();
+  EXPECT_EQ(fingerprint, make({784, 128, 64, 10}, 4).fingerprint());
+  EXPECT_NE(fingerprint, make({784, 128, 64, 10}, 3).fingerprint());
+  EXPECT_NE(fingerprint, make({784, 64, 128, 10}, 4).fingerprint());
+}
+
+TEST(InitialWeights, AreTheSameForTheSameSeedAndHaveZeroBiases) {
+  const Layout layout = make({20, 8, 3}, 2);
+  const auto weights = initial_weights(layout, 5);
+  EXPECT_EQ(weights, initial_weights(layout, 5));
+  EXPECT_NE(weights, initial_weights(layout, 6));
+  const float limit = 0.5477226f;  // sqrt(6 / 20)
+  for (std::uint32_t i = 0; i < 20 * 8; ++i) EXPECT_LE(std::abs(weights[i]), limit);
+  for (std::uint32_t i = 20 * 8; i < 21 * 8; ++i) EXPECT_EQ(weights[i], 0.0f);
+}
+
+}  // namespace
+}  // namespace param_sync

@@ -1,0 +1,199 @@
+/// @file The kernels against a double-precision reference, and the reference against finite differences.
+#include "model.hpp"
+
+#include "optimizer.hpp"
+#include "random.hpp"
+#include "reference.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace param_sync {
+namespace {
+
+using testing::reference_step;
+using testing::ReferenceResult;
+
+struct Case {
+  std::vector<std::uint32_t> widths;
+  std::uint32_t batch;
+};
+
+/// Random samples and parameters for a model.
+struct Problem {
+  Layout layout;
+  Samples samples;
+  std::vector<std::uint32_t> order;
+  std::vector<float> parameters;
+
+  explicit Problem(const Case& at, std::uint64_t seed = 3) : layout(make_layout(at.widths, 1)) {
+    Random random(seed);
+    const std::uint32_t count = at.batch + 5;  // some are not visited
+    samples.pixels = at.widths.front();
+    for (std::uint32_t i = 0; i < count * samples.pixels; ++i)
+      samples.images.push_back(static_cast<std::uint8_t>(random.below(256)));
+    for (std::uint32_t i = 0; i < count; ++i)
+      samples.labels.push_back(static_cast<std::uint8_t>(random.below(at.widths.back())));
+    for (std::uint32_t i = 0; i < at.batch; ++i) order.push_back(static_cast<std::uint32_t>(random.below(count)));
+    parameters = initial_weights(layout, seed);
+    for (float& value : parameters) value += 0.1f * random.symmetric();  // biases, too
+  }
+
+  std::vector<double> inputs() const {
+    std::vector<double> values;
+    for (const std::uint32_t sample : order) {
+      for (std::uint32_t i = 0; i < samples.pixels; ++i) {
+        values.push_back((samples.images[sample * samples.pixels + i] / 255.0 - 0.2860) / 0.3530);
+      }
+    }
+    return values;
+  }
+  std::vector<std::uint8_t> labels() const {
+    std::vector<std::uint8_t> values;
+    for (const std::uint32_t sample : order) values.push_back(samples.labels[sample]);
+    return values;
+  }
+  ReferenceResult reference() const {
+    return reference_step(layout, {parameters.begin(), parameters.end()}, inputs(), labels());
+  }
+};
+
+/// What one step of the kernels leaves behind.
+struct KernelResult {
+  std::vector<std::vector<float>> outputs;
+  float loss = 0;
+  std::uint64_t board_steps = 0;
+  std::vector<float> gradient;
+  Score score{};
+};
+
+KernelResult run_kernels(const Problem& problem) {
+  gpusock::Context context;
+  gpusock::Stream stream(context);
+  const auto batch = static_cast<std::uint32_t>(problem.order.size());
+  Model model(context, stream, problem.layout);
+  DeviceSamples samples(context, problem.samples, problem.order);
+  Activations activations(context, problem.layout, batch);
+  gpusock::DeviceBuffer<float> parameters(context, problem.parameters.size()),
+      gradient(context, problem.parameters.size());
+  gpusock::Mapped<float> losses(context, 3);
+  gpusock::Mapped<StepBoard> board(context, 1);
+  gpusock::Mapped<Score> score(context, 1);
+  parameters.copy_in(problem.parameters);
+
+  model.evaluate(samples, parameters.data(), activations, score.data());
+  model.gather(samples.from(0), batch, activations);
+  for (int i = 0; i < problem.layout.layers; ++i) model.forward(i, parameters.data(), batch, activations);
+  model.loss(samples.from(0), batch, activations, losses.data(), board.data(), 1);
+  for (int i = problem.layout.layers - 1; i >= 0; --i) {
+    model.backward_parameters(i, batch, activations, gradient.data());
+    if (i > 0) model.backward_input(i, parameters.data(), batch, activations);
+  }
+  stream.synchronize();
+
+  KernelResult result;
+  for (int i = 0; i < problem.layout.layers; ++i) {
+    auto& output = result.outputs.emplace_back(std::size_t{batch} * problem.layout.layer[i].outputs);
+    activations.copy_output(i, output);
+  }
+  result.loss = losses[1];
+  result.board_steps = board[0].steps;
+  result.gradient.resize(gradient.size());
+  gradient.copy_out(result.gradient);
+  result.score = score[0];
+  return result;
+}
+
+class ModelKernels : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+#if defined(GPUSOCK_DEVICE_CUDA)
+    try {
+      gpusock::Context probe;
+    } catch (const gpusock::Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+#endif
+  }
+};
+
+template <class Wanted, class Got>
+void expect_near(const Wanted& wanted, const Got& got, double relative, const char* what) {
+  ASSERT_EQ(wanted.size(), got.size());
+  double largest = 0;
+  for (const double value : wanted) largest = std::max(largest, std::abs(value));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_NEAR(wanted[i], got[i], relative * largest) << what << ", element " << i;
+  }
+}
+
+TEST_P(ModelKernels, AgreeWithTheReference) {
+  const Problem problem(GetParam());
+  const ReferenceResult wanted = problem.reference();
+  const KernelResult got = run_kernels(problem);
+  for (std::size_t i = 0; i < wanted.outputs.size(); ++i)
+    expect_near(wanted.outputs[i], got.outputs[i], 1e-5, "output");
+  expect_near(wanted.gradient, got.gradient, 2e-5, "gradient");
+  EXPECT_NEAR(wanted.mean_loss, got.loss, 1e-5 * std::abs(wanted.mean_loss));
+  EXPECT_EQ(got.board_steps, 2u);
+}
+
+TEST_P(ModelKernels, ScoreCountsWhatIsRight) {
+  const Problem problem(GetParam());
+  const ReferenceResult wanted = problem.reference();
+  const KernelResult got = run_kernels(problem);
+  const auto labels = problem.labels();
+  const std::size_t classes = problem.layout.layer[problem.layout.layers - 1].outputs;
+  std::uint64_t correct = 0;
+  for (std::size_t sample = 0; sample < labels.size(); ++sample) {
+    const auto first = wanted.outputs.back().begin() + static_cast<std::ptrdiff_t>(sample * classes);
+    correct += std::max_element(first, first + static_cast<std::ptrdiff_t>(classes)) - first == labels[sample] ? 1 : 0;
+  }
+  EXPECT_EQ(got.score.correct, correct);
+  EXPECT_NEAR(got.score.loss, wanted.mean_loss * static_cast<double>(labels.size()), 1e-4 * got.score.loss);
+}
+
+TEST_P(ModelKernels, AreTheSameBitForBitOnEveryRun) {
+  const Problem problem(GetParam());
+  const KernelResult first = run_kernels(problem), second = run_kernels(problem);
+  EXPECT_EQ(first.gradient, second.gradient);
+  EXPECT_EQ(first.outputs, second.outputs);
+  EXPECT_EQ(first.loss, second.loss);
+}
+
+// Widths and batches around the tile (8 rows, 4 columns) and the block, and the default model's.
+INSTANTIATE_TEST_SUITE_P(Shapes, ModelKernels,
+                         ::testing::Values(Case{{784, 128, 64, 10}, 64}, Case{{16, 8, 4}, 8}, Case{{17, 9, 5}, 9},
+                                           Case{{15, 7, 3}, 7}, Case{{1, 1, 2}, 1}, Case{{5, 300, 2}, 3},
+                                           Case{{30, 20, 16, 12, 10}, 130}, Case{{9, 4}, 5}));
+
+TEST(Reference, ItsGradientAgreesWithFiniteDifferences) {
+  const Problem problem({{6, 5, 4, 3}, 4});
+  const std::vector<double> parameters(problem.parameters.begin(), problem.parameters.end());
+  const auto loss_at = [&](std::size_t i, double change) {
+    auto moved = parameters;
+    moved[i] += change;
+    return reference_step(problem.layout, moved, problem.inputs(), problem.labels()).mean_loss * 4;
+  };
+  const auto gradient = problem.reference().gradient;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const double slope = (loss_at(i, 1e-6) - loss_at(i, -1e-6)) / 2e-6;
+    EXPECT_NEAR(gradient[i], slope, 1e-6 * std::max(1.0, std::abs(slope))) << "parameter " << i;
+  }
+}
+
+TEST(OptimizerStep, IsSgdWithMomentum) {
+  const Optimizer optimizer{0.5f, 0.25f, 0.125f};  // exact in binary
+  float velocity = 4, weight = 10;
+  optimizer.apply(16, velocity, weight);
+  EXPECT_EQ(velocity, 0.25f * 4 + 0.125f * 16);
+  EXPECT_EQ(weight, 10 - 0.5f * 3);
+  optimizer.apply(0, velocity, weight);
+  EXPECT_EQ(velocity, 0.75f);
+  EXPECT_EQ(weight, 8.5f - 0.375f);
+}
+
+}  // namespace
+}  // namespace param_sync

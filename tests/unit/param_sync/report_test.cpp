@@ -1,0 +1,92 @@
+#include "report.hpp"
+
+#include "scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+
+namespace param_sync {
+namespace {
+
+using ::testing::HasSubstr;
+
+NodeReport node_report(int rank) {
+  NodeReport report;
+  report.rank = rank;
+  report.train_s = 2;
+  report.steps = 4;
+  report.layers = {{100, 200, 300, 400}, {1, 2, 3, 4}};
+  report.communicating_ns = 1000;
+  report.waited_ns = 250;
+  report.host_api_calls = 40;
+  report.p2p_tx_bytes = 500;
+  report.weights_hash = 0xfedcba9876543210u;
+  report.losses = {4, 3, 2, static_cast<float>(rank)};
+  if (rank == 0) report.accuracies = {0.5, 0.75};
+  return report;
+}
+
+RunReport run_report() {
+  RunReport run;
+  run.config.nodes = 2;
+  run.config.batch = 10;
+  run.config.epochs = 2;
+  run.layout = make_layout(std::vector<std::uint32_t>{4, 3, 2}, 2);
+  run.device = "cpu";
+  run.nodes = {node_report(0), node_report(1)};
+  return run;
+}
+
+TEST(Report, ANodesReportSurvivesJson) {
+  const NodeReport before = node_report(0);
+  const NodeReport after = node_report_from(nlohmann::json::parse(to_json(before).dump()));
+  EXPECT_EQ(to_json(after), to_json(before));
+  EXPECT_EQ(after.weights_hash, before.weights_hash);
+  EXPECT_EQ(after.losses, before.losses);
+}
+
+TEST(Report, AddsUpTheNodes) {
+  const RunReport run = run_report();
+  EXPECT_DOUBLE_EQ(run.samples_per_s(), 4 * 10 * 2 / 2.0);
+  EXPECT_DOUBLE_EQ(run.hidden_share(), 0.75);
+  EXPECT_EQ(run.losses(), (std::vector<float>{4, 3, 2, 0.5f}));
+  const nlohmann::json json = run.json();
+  EXPECT_EQ(json.at("layers").at(0).at("pushed_bytes"), 200);
+  EXPECT_EQ(json.at("layers").at(1).at("pulled_bytes"), 4);
+  EXPECT_EQ(json.at("p2p_tx_bytes"), 1000);
+  EXPECT_DOUBLE_EQ(json.at("host_api_calls_per_step"), 10);
+  EXPECT_DOUBLE_EQ(json.at("accuracy"), 0.75);
+}
+
+TEST(Report, NoticesWeightsThatDiffer) {
+  RunReport run = run_report();
+  EXPECT_TRUE(run.same_weights());
+  run.nodes[1].weights_hash ^= 1;
+  EXPECT_FALSE(run.same_weights());
+  EXPECT_THAT(run.summary(), HasSubstr("DIFFERENT"));
+}
+
+TEST(Report, WritesAccuracyWhereAnEpochEnds) {
+  testing::ScratchFolder folder;
+  RunReport run = run_report();
+  run.config.series_file = folder.path() / "series.tsv";
+  run.write_files();
+  std::ifstream file(run.config.series_file);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(),
+            "# step\tloss\ttest_accuracy\n1\t4.000000\tnan\n2\t3.000000\t0.500000\n3\t2.000000\tnan\n"
+            "4\t0.500000\t0.750000\n");
+}
+
+TEST(Report, SaysWhichFileCannotBeWritten) {
+  RunReport run = run_report();
+  run.config.json_file = "/nonexistent/out.json";
+  EXPECT_THAT(testing::error_of([&] { run.write_files(); }), HasSubstr("/nonexistent/out.json"));
+}
+
+}  // namespace
+}  // namespace param_sync
