@@ -54,8 +54,8 @@ bool Block::warp_complete(unsigned warp, unsigned mask) {
   return true;
 }
 
-/// Hands out the results and makes the waiting lanes ready. Results are theirs from here on: a lane that runs ahead to its
-/// next operation changes nothing that another has yet to read.
+/// Hands out the results and makes the waiting lanes ready. Results are theirs from here on: a lane that runs ahead to
+/// its next operation changes nothing that another has yet to read.
 void Block::finish_warp(unsigned warp, unsigned mask) {
   const unsigned present = mask & warps_[warp].live;
   unsigned holding = 0;
@@ -74,17 +74,20 @@ void Block::finish_warp(unsigned warp, unsigned mask) {
       thread.lanes = holding;
     } else if (thread.operation == WarpOperation::gather) {
       thread.lanes = present;
-      for (unsigned rest = present; rest != 0; rest &= rest - 1) thread.values[__builtin_ctz(rest)] = values[__builtin_ctz(rest)];
+      for (unsigned rest = present; rest != 0; rest &= rest - 1)
+        thread.values[__builtin_ctz(rest)] = values[__builtin_ctz(rest)];
     }
     if (thread.waits == Waits::warp) ready_.push(thread);  // not the caller, who has come last
   }
   warps_[warp].waiting &= ~present;
 }
 
-void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane, std::uint64_t* values) {
+void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
+                      std::uint64_t* values) {
   Thread& thread = *current_;
   const unsigned warp = thread.linear / 32, lane = thread.linear % 32;
-  if (!(mask >> lane & 1)) fail("lane " + std::to_string(lane) + " called a warp operation with mask " + hex(mask) + ", which it is not in");
+  if (!(mask >> lane & 1))
+    fail("lane " + std::to_string(lane) + " called a warp operation with mask " + hex(mask) + ", which it is not in");
   thread.operation = operation;
   thread.mask = mask;
   thread.value = value;
@@ -118,7 +121,8 @@ void Block::release_converged() {
   for (Thread* thread = converging_.front(); thread; thread = thread->next) {
     thread->lanes = 0;
     for (Thread* other = converging_.front(); other; other = other->next) {
-      if (other->linear / 32 == thread->linear / 32 && other->site == thread->site) thread->lanes |= 1u << other->linear % 32;
+      if (other->linear / 32 == thread->linear / 32 && other->site == thread->site)
+        thread->lanes |= 1u << other->linear % 32;
     }
   }
   idle_turns_ = 0;
@@ -127,9 +131,13 @@ void Block::release_converged() {
 
 // --- What kernels call.
 
-BarrierCount block_barrier(bool predicate) { return running("__syncthreads").barrier(predicate); }
+BarrierCount block_barrier(bool predicate) {
+  return running("__syncthreads").barrier(predicate);
+}
 
-void warp_sync(unsigned mask) { running("__syncwarp").warp_meet(mask, WarpOperation::sync, 0, 0, nullptr); }
+void warp_sync(unsigned mask) {
+  running("__syncwarp").warp_meet(mask, WarpOperation::sync, 0, 0, nullptr);
+}
 
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane) {
   Block& block = running("a warp shuffle");
@@ -149,7 +157,9 @@ unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)
   return block.current().lanes;
 }
 
-unsigned lane() noexcept { return t_thread->linear % 32; }
+unsigned lane() noexcept {
+  return t_thread->linear % 32;
+}
 
 [[gnu::noinline]] unsigned active_lanes() noexcept {
   if (!t_running) return 1;

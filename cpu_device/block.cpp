@@ -14,8 +14,8 @@ constexpr unsigned kSpinYields = 16;  // a thousand atomics: the block may be wa
 constexpr BlockInfo kHostBlock{};
 constexpr ThreadInfo kHostThread{.block = &kHostBlock};
 
-/// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings that
-/// a process may have 65530 of (vm.max_map_count).
+/// A worker without a block keeps this many stacks, and fewer where all of them keep many: each is two of the mappings
+/// that a process may have 65530 of (vm.max_map_count).
 constexpr unsigned kIdleCarriersKept = CPU_DEVICE_TSAN ? 1024 : 64;  // TSan's memory for a fiber is never given back
 constexpr unsigned kIdleCarriersKeptInAll = 4096;
 std::atomic<unsigned> carriers_kept{0};
@@ -24,7 +24,8 @@ constexpr std::size_t kSharedAlignment = 128;
 
 uint3 at(std::uint64_t linear, const dim3& shape) {
   const std::uint64_t row = linear / shape.x;
-  return {static_cast<unsigned>(linear % shape.x), static_cast<unsigned>(row % shape.y), static_cast<unsigned>(row / shape.y)};
+  return {static_cast<unsigned>(linear % shape.x), static_cast<unsigned>(row % shape.y),
+          static_cast<unsigned>(row / shape.y)};
 }
 
 }  // namespace
@@ -84,10 +85,11 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   progress();
   waiting_ = abandoned_ = false;
 
-  if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment) dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
+  if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment)
+    dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(dynamic_shared_.data());
   info_ = {at(index, shape.grid), shape.block, shape.grid,
-             dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment};
+           dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment};
 }
 
 std::unique_ptr<Failure> Block::run(Launch& launch, std::uint64_t index) {
@@ -109,7 +111,8 @@ std::unique_ptr<Failure> Block::finish() {
   if (waiting_) pool().block_resumes();
   if (yields_ >= kSpinYields) pool().note_spinning(-1);
   if (signal_ != 0) {
-    failure_ = std::make_unique<Failure>(Failure{info_.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
+    failure_ = std::make_unique<Failure>(
+        Failure{info_.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
     signal_ = 0;
   }
   if (abandoned_) {
@@ -173,7 +176,8 @@ void Block::end_thread(Thread& thread) {
   if (!at_barrier_.empty() && at_barrier_.size() == live_) release_barrier();
   for (unsigned lanes = warp.waiting; lanes != 0; lanes &= lanes - 1) {  // whom it would have kept waiting
     const unsigned mask = lane_thread(thread.linear / 32, static_cast<unsigned>(__builtin_ctz(lanes))).mask;
-    if ((warp.waiting & lanes & -lanes) && warp_complete(thread.linear / 32, mask)) finish_warp(thread.linear / 32, mask);
+    if ((warp.waiting & lanes & -lanes) && warp_complete(thread.linear / 32, mask))
+      finish_warp(thread.linear / 32, mask);
   }
 }
 
@@ -182,7 +186,8 @@ void Block::suspend(Waits reason) {
   Thread& thread = *current_;
   thread.waits = reason;
   progress();
-  if (launch_->failed.load(std::memory_order_relaxed)) abandon(*thread.carrier);  // no data is read on the strength of it
+  if (launch_->failed.load(std::memory_order_relaxed))
+    abandon(*thread.carrier);  // no data is read on the strength of it
   resume_next(*thread.carrier);
   thread.waits = Waits::nothing;
 }
@@ -194,7 +199,9 @@ void Block::resume_next(Carrier& from) {
     try {
       fresh = &take_carrier();
     } catch (const std::bad_alloc&) {
-      fail("no memory for the stacks of the block's threads: see vm.max_map_count and the limits in cpu_device/README.md");
+      fail(
+          "no memory for the stacks of the block's threads: see vm.max_map_count and the limits in "
+          "cpu_device/README.md");
     }
     from.switch_to(*fresh);
     return;
@@ -263,7 +270,8 @@ void Block::nanosleep(std::uint64_t duration_ns) {
   constexpr std::uint64_t kSameWaitNs = 10'000;
   Thread& thread = *current_;
   const std::uint64_t start_ns = clock_ns();
-  if (start_ns - thread.sleep_ended_ns > kSameWaitNs) thread.sleep_began_ns = start_ns;  // else a loop around a short sleep
+  if (start_ns - thread.sleep_ended_ns > kSameWaitNs)
+    thread.sleep_began_ns = start_ns;  // else a loop around a short sleep
   std::uint64_t now_ns = start_ns;
   do {
     relax(now_ns - thread.sleep_began_ns);

@@ -76,7 +76,8 @@ class Block {
 
   // What the running thread calls.
   BarrierCount barrier(bool predicate);
-  void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane, std::uint64_t* values);
+  void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
+                 std::uint64_t* values);
   unsigned converge(const void* site);
   void yield();
   void relax(std::uint64_t waited_ns);

@@ -1,6 +1,6 @@
 #pragma once
-/// @file CUDA's language and built-ins for a host compiler: a kernel written as plain CUDA compiles with this and runs on
-/// the CPU device (launch.hpp). Not for nvcc, which has all of it itself.
+/// @file CUDA's language and built-ins for a host compiler: a kernel written as plain CUDA compiles with this and runs
+/// on the CPU device (launch.hpp). Not for nvcc, which has all of it itself.
 
 #include "cpu_device/detail/keywords.hpp"
 

@@ -33,7 +33,8 @@ std::string Block::describe_deadlock() const {
     Waits reason;
   };
   std::string text = "deadlock: every thread of the block that has not ended waits for another one";
-  for (const Group group : {Group{"at __syncthreads", Waits::block_barrier}, Group{"at a warp operation", Waits::warp}}) {
+  for (const Group group :
+       {Group{"at __syncthreads", Waits::block_barrier}, Group{"at a warp operation", Waits::warp}}) {
     unsigned count = 0;
     std::string who;
     for (unsigned i = 0; i < thread_count_; ++i) {

@@ -21,7 +21,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     before.sa_handler(signal);
   } else {
-    sigaction(signal, &before, nullptr);  // the instruction runs again, and this time it ends the process
+    sigaction(signal, &before, nullptr);    // the instruction runs again, and this time it ends the process
     if (info->si_code <= 0) raise(signal);  // sent by a process: there is no such instruction
   }
 }

@@ -62,13 +62,16 @@ Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes) {
   void* const mapping = mmap(nullptr, guard_bytes() + stack_bytes_, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (mapping == MAP_FAILED) throw std::bad_alloc();
-  if (mprotect(mapping, guard_bytes(), PROT_NONE) != 0) {
+  // TSan maps shadow for each mapping: without guard pages neighbouring stacks are one mapping, else a thousand fibers
+  // come close to vm.max_map_count.
+  if (!CPU_DEVICE_TSAN && mprotect(mapping, guard_bytes(), PROT_NONE) != 0) {
     munmap(mapping, guard_bytes() + stack_bytes_);
     throw std::bad_alloc();
   }
   mapping_ = static_cast<std::byte*>(mapping);
   stack_low_ = mapping_ + guard_bytes();
-  context_ = boost::context::detail::make_fcontext(mapping_ + guard_bytes() + stack_bytes_, stack_bytes_, enter_carrier);
+  context_ =
+      boost::context::detail::make_fcontext(mapping_ + guard_bytes() + stack_bytes_, stack_bytes_, enter_carrier);
 #if CPU_DEVICE_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #elif CPU_DEVICE_ASAN

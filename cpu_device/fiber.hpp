@@ -60,8 +60,8 @@ class Carrier {
   std::byte* mapping_ = nullptr;  ///< guard page and stack; null for an OS thread's own stack
   const void* stack_low_ = nullptr;
   std::size_t stack_bytes_ = 0;
-  void* tsan_fiber_ = nullptr;
-  void* fake_stack_ = nullptr;
+  [[maybe_unused]] void* tsan_fiber_ = nullptr;  // of sanitizer builds
+  [[maybe_unused]] void* fake_stack_ = nullptr;
 };
 
 }  // namespace cpu_device::detail

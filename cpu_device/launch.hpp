@@ -15,8 +15,8 @@
 
 namespace cpu_device {
 
-/// Blocks that can be resident (started and not ended) at the same time in one process; each is an OS thread. A grid whose
-/// blocks wait for one another must fit; blocks beyond it start as others end.
+/// Blocks that can be resident (started and not ended) at the same time in one process; each is an OS thread. A grid
+/// whose blocks wait for one another must fit; blocks beyond it start as others end.
 inline constexpr unsigned kResidentBlocksMax = 1024;
 inline constexpr unsigned kBlockThreadsMax = 1024;
 inline constexpr std::size_t kSharedBytesMax = 227 * 1024;
@@ -29,8 +29,9 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
 };
 
-/// A kernel failed: an exception left it, it made an invalid memory access, or its threads wait for one another for ever.
-/// Its block was abandoned where it stood (no destructors run), and so are the grid's other blocks at their next wait.
+/// A kernel failed: an exception left it, it made an invalid memory access, or its threads wait for one another for
+/// ever. Its block was abandoned where it stood (no destructors run), and so are the grid's other blocks at their next
+/// wait.
 class KernelFault : public std::runtime_error {
  public:
   KernelFault(std::string kernel, uint3 block, uint3 thread, const std::string& what_happened);
@@ -58,9 +59,9 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Starts `body` on every CUDA thread of the shape, and returns at once. Throws std::invalid_argument on a shape beyond
-  /// CUDA's limits (1024 threads per block, 227 KiB of dynamic shared memory, ...). After a fault, launches are dropped
-  /// until synchronize() has reported it: their input was never made.
+  /// Starts `body` on every CUDA thread of the shape, and returns at once. Throws std::invalid_argument on a shape
+  /// beyond CUDA's limits (1024 threads per block, 227 KiB of dynamic shared memory, ...). After a fault, launches are
+  /// dropped until synchronize() has reported it: their input was never made.
   void enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body);
   /// The same, named after the function at `kernel` where a fault must be reported.
   void enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body);
@@ -76,24 +77,24 @@ class Stream {
   std::shared_ptr<detail::StreamState> state_;
 };
 
-/// Launches `kernel` on every thread of the shape; the arguments are converted to its parameter types and copied now, and
-/// every thread gets its own copy, as in CUDA. Errors: see Stream::enqueue.
+/// Launches `kernel` on every thread of the shape; the arguments are converted to its parameter types and copied now,
+/// and every thread gets its own copy, as in CUDA. Errors: see Stream::enqueue.
 template <class... Parameters, class... Arguments>
 void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
   static_assert((!std::is_reference_v<Parameters> && ...), "kernel parameters are passed by value");
   stream.enqueue_kernel(shape, reinterpret_cast<const void*>(kernel),
-                 [kernel, values = std::tuple<std::remove_cv_t<Parameters>...>(std::forward<Arguments>(arguments)...)] {
-                   std::apply(kernel, values);
-                 });
+                        [kernel, values = std::tuple<std::remove_cv_t<Parameters>...>(
+                                     std::forward<Arguments>(arguments)...)] { std::apply(kernel, values); });
 }
 
 /// Whether the caller is a thread of a kernel.
 bool in_kernel() noexcept;
 
-/// One turn of a wait that has lasted `waited_ns` so far. In a kernel the block's other threads run; when none of them can
-/// do more than wait, or outside of kernels, the OS thread backs off: not at all below 5 us, by sched_yield() below
-/// kSpinNs, then by sleeping 20 to 500 us. In a kernel it does not return when the grid has failed meanwhile: hold no lock.
+/// One turn of a wait that has lasted `waited_ns` so far. In a kernel the block's other threads run; when none of them
+/// can do more than wait, or outside of kernels, the OS thread backs off: not at all below 5 us, by sched_yield() below
+/// kSpinNs, then by sleeping 20 to 500 us. In a kernel it does not return when the grid has failed meanwhile: hold no
+/// lock.
 void relax(std::uint64_t waited_ns) noexcept;
 
 /// CLOCK_MONOTONIC in ns; also what clock64() and globaltimer read.

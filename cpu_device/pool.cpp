@@ -11,7 +11,8 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr auto kMonitorPeriod = std::chrono::milliseconds(2);
+constexpr auto kMonitorPeriod =
+    std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks ten times slower
 constexpr std::uint64_t kSlowStarts = 8;  // workers started one by one before the monitor starts more at a time
 
 }  // namespace
@@ -45,13 +46,15 @@ void Pool::start(Lock&, std::shared_ptr<Launch> launch) {
 std::uint64_t Pool::pending(Lock&) const {
   std::uint64_t blocks = 0;
   for (const auto& launch : runnable_) {
-    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too many
+    const std::uint64_t taken =
+        launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too many
     if (taken < launch->blocks) blocks += launch->blocks - taken;
   }
   return blocks;
 }
 
-/// Calls workers for pending blocks while there are processors for them, and `beyond` more. `taken_care_of` blocks need none.
+/// Calls workers for pending blocks while there are processors for them, and `beyond` more. `taken_care_of` blocks need
+/// none.
 void Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
   std::uint64_t blocks = pending(lock);
   blocks -= std::min(blocks, taken_care_of);
@@ -109,7 +112,8 @@ std::uint64_t Pool::waiting_per_processor() const {
 bool Pool::take_block(Lock&, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
   while (!runnable_.empty()) {
     launch = runnable_.front();
-    index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the launch
+    index = launch->next.fetch_add(
+        1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the launch
     if (index + 1 >= launch->blocks) {
       runnable_.pop_front();
       runnable_count_.store(runnable_.size(), std::memory_order_seq_cst);
@@ -176,7 +180,7 @@ void Pool::end_blocks(Launch& launch, std::uint64_t count) {
 }
 
 void Pool::end_launch(Launch& launch) {
-  launch.body = nullptr;  // what it holds is gone before synchronize() returns
+  launch.body = nullptr;                        // what it holds is gone before synchronize() returns
   std::deque<std::shared_ptr<Launch>> dropped;  // destroyed after the mutex is released
   Lock lock(mutex_);
   StreamState& stream = *launch.stream;

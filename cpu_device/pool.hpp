@@ -17,7 +17,7 @@ namespace cpu_device::detail {
 /// One grid on its way.
 struct Launch {
   LaunchShape shape;
-  std::string name;              ///< or empty, then that of the function below
+  std::string name;  ///< or empty, then that of the function below
   const void* kernel = nullptr;
   std::function<void()> body;
   std::shared_ptr<StreamState> stream;
@@ -36,9 +36,9 @@ struct StreamState {
   std::condition_variable ended;
 };
 
-/// Blocks run on as many OS threads as there are processors. One more starts whenever a resident block waits in relax() or
-/// __nanosleep(), and where none has ended for a while: the resident ones may be waiting for those that are pending. That
-/// while is 2 ms where a block may be spinning on atomics, else it grows with what has been started in this way.
+/// Blocks run on as many OS threads as there are processors. One more starts whenever a resident block waits in relax()
+/// or __nanosleep(), and where none has ended for a while: the resident ones may be waiting for those that are pending.
+/// That while is 2 ms where a block may be spinning on atomics, else it grows with what has been started in this way.
 class Pool {
  public:
   Pool();
@@ -78,8 +78,8 @@ class Pool {
   std::condition_variable monitor_;
   std::deque<std::shared_ptr<Launch>> runnable_;  ///< launches with blocks that nobody has taken
   std::atomic<std::uint64_t> runnable_count_{0};
-  /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors nothing is
-  /// pending: whoever lowers it or adds work sees to that.
+  /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors
+  /// nothing is pending: whoever lowers it or adds work sees to that.
   std::atomic<std::int64_t> busy_{0};
   std::atomic<std::int64_t> waiting_{0};
   std::atomic<std::uint64_t> blocks_ended_{0};

@@ -14,7 +14,9 @@ std::string to_string(const uint3& index) {
   return text += std::to_string(index.z) += ')';
 }
 
-std::string Launch::kernel_name() const { return kernel ? function_name(kernel) : name; }
+std::string Launch::kernel_name() const {
+  return kernel ? function_name(kernel) : name;
+}
 
 namespace {
 
@@ -53,15 +55,17 @@ void enqueue(const std::shared_ptr<StreamState>& stream, const LaunchShape& shap
 }  // namespace detail
 
 KernelFault::KernelFault(std::string kernel, uint3 block, uint3 thread, const std::string& what_happened)
-    : std::runtime_error("kernel " + kernel + ", block " + detail::to_string(block) + ", thread " + detail::to_string(thread) + ": " +
-                         what_happened),
+    : std::runtime_error("kernel " + kernel + ", block " + detail::to_string(block) + ", thread " +
+                         detail::to_string(thread) + ": " + what_happened),
       kernel_(std::move(kernel)),
       block_(block),
       thread_(thread) {}
 
 Stream::Stream() : state_(std::make_shared<detail::StreamState>()) {}
 
-Stream::~Stream() { detail::pool().wait(*state_); }
+Stream::~Stream() {
+  detail::pool().wait(*state_);
+}
 
 void Stream::enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body) {
   detail::enqueue(state_, shape, std::move(kernel_name), nullptr, std::move(body));
@@ -72,11 +76,14 @@ void Stream::enqueue_kernel(LaunchShape shape, const void* kernel, std::function
 }
 
 void Stream::synchronize() {
-  if (in_kernel()) throw std::logic_error("Stream::synchronize was called by a kernel: only host threads may wait for a stream");
+  if (in_kernel())
+    throw std::logic_error("Stream::synchronize was called by a kernel: only host threads may wait for a stream");
   detail::pool().wait(*state_);
   if (auto fault = detail::pool().take_fault(*state_)) throw *fault;
 }
 
-bool Stream::idle() const { return detail::pool().idle(*state_); }
+bool Stream::idle() const {
+  return detail::pool().idle(*state_);
+}
 
 }  // namespace cpu_device

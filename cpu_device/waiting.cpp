@@ -26,7 +26,8 @@ void pause() noexcept {
 }
 
 void sleep_ns(std::uint64_t duration_ns) noexcept {
-  const timespec duration{static_cast<time_t>(duration_ns / 1'000'000'000), static_cast<long>(duration_ns % 1'000'000'000)};
+  const timespec duration{static_cast<time_t>(duration_ns / 1'000'000'000),
+                          static_cast<long>(duration_ns % 1'000'000'000)};
   clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, nullptr);
 }
 
@@ -38,8 +39,8 @@ std::uint64_t clock_ns() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it. Hundreds of waiting blocks
-/// together take at most half of the processors: else those they wait for would hardly run.
+/// The longer a wait has been, the less of a processor it is worth: sleeps are a tenth of it. Hundreds of waiting
+/// blocks together take at most half of the processors: else those they wait for would hardly run.
 void back_off(std::uint64_t waited_ns, std::uint64_t waiting_per_processor) noexcept {
   if (waited_ns < kPauseAfterNs) return;
   if (waited_ns < kYieldAfterNs) return pause();
@@ -64,7 +65,9 @@ void nanosleep(std::uint64_t duration_ns) noexcept {
 
 }  // namespace detail
 
-bool in_kernel() noexcept { return detail::t_running != nullptr; }
+bool in_kernel() noexcept {
+  return detail::t_running != nullptr;
+}
 
 void relax(std::uint64_t waited_ns) noexcept {
   if (detail::t_running) {
@@ -74,8 +77,12 @@ void relax(std::uint64_t waited_ns) noexcept {
   }
 }
 
-std::uint64_t clock_ns() noexcept { return detail::clock_ns(); }
+std::uint64_t clock_ns() noexcept {
+  return detail::clock_ns();
+}
 
-void* dynamic_shared() noexcept { return detail::t_thread->block->dynamic_shared; }
+void* dynamic_shared() noexcept {
+  return detail::t_thread->block->dynamic_shared;
+}
 
 }  // namespace cpu_device

@@ -77,8 +77,12 @@ class LaneGroup {
   unsigned rank_;
 };
 
-inline unsigned block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
-inline unsigned linear_thread() { return cpu_device::detail::t_thread->linear; }
+inline unsigned block_threads() {
+  return blockDim.x * blockDim.y * blockDim.z;
+}
+inline unsigned linear_thread() {
+  return cpu_device::detail::t_thread->linear;
+}
 
 /// The lanes of the caller's tile that the block has: the last warp of a block may be partial.
 inline unsigned tile_mask(unsigned tile_size) {
@@ -104,7 +108,9 @@ class thread_block {
   static dim3 group_dim() { return blockDim; }
   static dim3 dim_threads() { return blockDim; }
 };
-inline thread_block this_thread_block() { return {}; }
+inline thread_block this_thread_block() {
+  return {};
+}
 
 /// kSize consecutive threads of a block, a power of two up to a warp.
 template <unsigned kSize, class Parent = void>
@@ -159,14 +165,16 @@ class coalesced_group : public detail::LaneGroup {
   unsigned meta_size_;
 };
 
-/// The threads of the warp that arrive at this call together: those that do before all others wait or have exited. May be
-/// fewer than a program's source suggests, as CUDA allows.
+/// The threads of the warp that arrive at this call together: those that do before all others wait or have exited. May
+/// be fewer than a program's source suggests, as CUDA allows.
 __attribute__((always_inline)) inline coalesced_group coalesced_threads() {
   return coalesced_group(cpu_device::detail::active_lanes());
 }
 
 /// The calling thread alone.
-inline thread_block_tile<1> this_thread() { return thread_block_tile<1>(detail::linear_thread(), 1); }
+inline thread_block_tile<1> this_thread() {
+  return thread_block_tile<1>(detail::linear_thread(), 1);
+}
 
 template <unsigned kSize>
 inline thread_block_tile<kSize> tiled_partition(const thread_block&) {

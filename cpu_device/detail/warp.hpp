@@ -7,7 +7,8 @@
 
 namespace cpu_device::detail {
 
-/// All meet the other threads of `mask`. A caller that is not in its own mask is a fault, as are different operations met.
+/// All meet the other threads of `mask`. A caller that is not in its own mask is a fault, as are different operations
+/// met.
 void warp_sync(unsigned mask);
 /// The value that `source_lane` brought; the caller's own where that lane is not in the mask or has exited.
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane);
@@ -44,7 +45,9 @@ struct Segment {
 
 }  // namespace cpu_device::detail
 
-inline void __syncwarp(unsigned mask = 0xffffffffu) { cpu_device::detail::warp_sync(mask); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) {
+  cpu_device::detail::warp_sync(mask);
+}
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
@@ -63,10 +66,18 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) 
   return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).exchange(lane_mask));
 }
 
-inline unsigned __ballot_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate != 0); }
-inline int __any_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate != 0) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return cpu_device::detail::warp_ballot(mask, predicate == 0) == 0; }
-__attribute__((always_inline)) inline unsigned __activemask() { return cpu_device::detail::active_lanes(); }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  return cpu_device::detail::warp_ballot(mask, predicate != 0);
+}
+inline int __any_sync(unsigned mask, int predicate) {
+  return cpu_device::detail::warp_ballot(mask, predicate != 0) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate) {
+  return cpu_device::detail::warp_ballot(mask, predicate == 0) == 0;
+}
+__attribute__((always_inline)) inline unsigned __activemask() {
+  return cpu_device::detail::active_lanes();
+}
 
 namespace cpu_device::detail {
 
@@ -80,8 +91,8 @@ inline T warp_reduce(unsigned mask, T value, Combine combine) {
 
 }  // namespace cpu_device::detail
 
-#define CPU_DEVICE_REDUCE(name, type, expression)                                            \
-  inline type name(unsigned mask, type value) {                                              \
+#define CPU_DEVICE_REDUCE(name, type, expression)                                                           \
+  inline type name(unsigned mask, type value) {                                                             \
     return cpu_device::detail::warp_reduce(mask, value, [](type a, type b) -> type { return expression; }); \
   }
 CPU_DEVICE_REDUCE(__reduce_add_sync, unsigned, a + b)
@@ -90,7 +101,7 @@ CPU_DEVICE_REDUCE(__reduce_max_sync, unsigned, a < b ? b : a)
 CPU_DEVICE_REDUCE(__reduce_add_sync, int, static_cast<int>(static_cast<unsigned>(a) + static_cast<unsigned>(b)))
 CPU_DEVICE_REDUCE(__reduce_min_sync, int, a < b ? a : b)
 CPU_DEVICE_REDUCE(__reduce_max_sync, int, a < b ? b : a)
-CPU_DEVICE_REDUCE(__reduce_and_sync, unsigned, a & b)
+CPU_DEVICE_REDUCE(__reduce_and_sync, unsigned, a& b)
 CPU_DEVICE_REDUCE(__reduce_or_sync, unsigned, a | b)
 CPU_DEVICE_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 #undef CPU_DEVICE_REDUCE

@@ -8,8 +8,8 @@ namespace gpusock::test {
 inline constexpr int kTile = 16;
 
 /// C (rows x columns) = A (rows x inner) * B (inner x columns), row-major. Blocks of kTile x kTile threads.
-/// __fmul_rn and __fadd_rn are never fused into one operation that rounds once, as `a * b + c` is by nvcc: the result depends
-/// on the order of operations alone and is the same bit for bit on every device.
+/// __fmul_rn and __fadd_rn are never fused into one operation that rounds once, as `a * b + c` is by nvcc: the result
+/// depends on the order of operations alone and is the same bit for bit on every device.
 __global__ void multiply_tiled(const float* a, const float* b, float* c, int rows, int inner, int columns) {
   __shared__ float tile_a[kTile][kTile];
   __shared__ float tile_b[kTile][kTile];

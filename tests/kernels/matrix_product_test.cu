@@ -35,8 +35,8 @@ TEST(MatrixProduct, EqualsTheHostsBitForBit) {
     const auto a = random_matrix(sizes.rows, sizes.inner, 1), b = random_matrix(sizes.inner, sizes.columns, 2);
     DeviceArray<float> device_a(a), device_b(b), device_c(static_cast<std::size_t>(sizes.rows * sizes.columns));
     const dim3 grid((sizes.columns + kTile - 1) / kTile, (sizes.rows + kTile - 1) / kTile);
-    run_kernel({grid, dim3(kTile, kTile)}, multiply_tiled, device_a.data(), device_b.data(), device_c.data(), sizes.rows, sizes.inner,
-               sizes.columns);
+    run_kernel({grid, dim3(kTile, kTile)}, multiply_tiled, device_a.data(), device_b.data(), device_c.data(),
+               sizes.rows, sizes.inner, sizes.columns);
     const auto c = device_c.read();
     for (int row = 0; row < sizes.rows; ++row) {
       for (int column = 0; column < sizes.columns; ++column) {

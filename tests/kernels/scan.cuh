@@ -1,5 +1,6 @@
 #pragma once
-/// @file Inclusive prefix sum: within warps by shuffles, over warps through shared memory, over blocks in three kernels.
+/// @file Inclusive prefix sum: within warps by shuffles, over warps through shared memory, over blocks in three
+/// kernels.
 
 #include "tests/support/run_kernel.hpp"
 

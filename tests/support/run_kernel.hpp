@@ -1,8 +1,9 @@
 #pragma once
-/// @file Runs plain CUDA kernels in a test: on the CPU device where a host compiler reads this, on the GPU where nvcc does.
+/// @file Runs plain CUDA kernels in a test: on the CPU device where a host compiler reads this, on the GPU where nvcc
+/// does.
 ///
-/// A test is written once: REQUIRE_DEVICE(); DeviceArray for everything that a kernel touches; run_kernel(). Buffers are
-/// ordinary device memory (no managed memory), so that a kernel that reads a host pointer fails on a GPU.
+/// A test is written once: REQUIRE_DEVICE(); DeviceArray for everything that a kernel touches; run_kernel(). Buffers
+/// are ordinary device memory (no managed memory), so that a kernel that reads a host pointer fails on a GPU.
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
@@ -22,6 +23,13 @@
 #include <vector>
 
 namespace gpusock::test {
+
+/// The largest block that tests use. ThreadSanitizer takes a megabyte, and its time, for each thread at a barrier.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr unsigned kLargestBlock = 128;
+#else
+inline constexpr unsigned kLargestBlock = 1024;
+#endif
 
 struct KernelShape {
   dim3 grid{1};
@@ -78,7 +86,8 @@ void run_kernel(const KernelShape& shape, void (*kernel)(Parameters...), Argumen
   std::apply(
       [&](auto&... value) {
         void* addresses[] = {static_cast<void*>(&value)..., nullptr};
-        check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, addresses, shape.shared_bytes, nullptr),
+        check_cuda(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, addresses,
+                                    shape.shared_bytes, nullptr),
                    "cudaLaunchKernel");
       },
       values);
@@ -94,7 +103,9 @@ __device__ T* dynamic_shared() {
 
 #else
 
-inline bool has_device() { return true; }
+inline bool has_device() {
+  return true;
+}
 
 /// `count` zeros, or a copy, in the device's memory.
 template <class T>
@@ -118,7 +129,8 @@ class DeviceArray {
 template <class... Parameters, class... Arguments>
 void run_kernel(const KernelShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   cpu_device::Stream stream;
-  cpu_device::launch(stream, {shape.grid, shape.block, shape.shared_bytes}, kernel, std::forward<Arguments>(arguments)...);
+  cpu_device::launch(stream, {shape.grid, shape.block, shape.shared_bytes}, kernel,
+                     std::forward<Arguments>(arguments)...);
   stream.synchronize();
 }
 

@@ -61,12 +61,15 @@ TEST(Atomics, EachReturnsTheOldValueAndLeavesTheNewOne) {
 
 TEST(Atomics, IncrementAndDecrementWrapAtTheirLimit) {
   unsigned cells[4] = {3, 4, 0, 9};
-  run({}, +[](unsigned* at) {
+  run(
+      {},
+      +[](unsigned* at) {
         atomicInc(&at[0], 4);
         atomicInc(&at[1], 4);
         atomicDec(&at[2], 7);
         atomicDec(&at[3], 7);
-      }, &cells[0]);
+      },
+      &cells[0]);
   EXPECT_EQ(cells[0], 4u);
   EXPECT_EQ(cells[1], 0u);
   EXPECT_EQ(cells[2], 7u);

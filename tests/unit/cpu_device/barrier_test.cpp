@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kRounds = 20;
 
-/// Every thread passes a value on to its neighbour, over and over: any thread that a barrier lets go early breaks the chain.
+/// Every thread passes a value on to its neighbour, over and over: any thread that a barrier lets go early breaks the
+/// chain.
 __global__ void pass_round(int* out) {
   __shared__ int slots[1024];
   const unsigned n = blockDim.x;
@@ -25,7 +26,8 @@ TEST(BlockBarrier, NobodyPassesBeforeTheLastHasCome) {
   for (const unsigned threads : {1u, 2u, 31u, 33u, 256u, 1024u}) {
     std::vector<int> out(3 * threads);
     run({3, threads}, pass_round, out.data());
-    for (unsigned i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], (i % threads + kRounds) % threads) << threads << " threads";
+    for (unsigned i = 0; i < out.size(); ++i)
+      ASSERT_EQ(out[i], (i % threads + kRounds) % threads) << threads << " threads";
   }
 }
 
@@ -109,13 +111,14 @@ TEST(BlockBarrier, CanBeReachedFromSeveralBranches) {
 }
 
 TEST(BlockBarrier, ThatNoThreadCanCompleteIsReported) {
-  const auto fault = fault_of({2, 8}, +[] {
-    if (threadIdx.x < 3) {
-      __syncthreads();
-    } else {
-      __syncwarp(0xff);
-    }
-  });
+  const auto fault = fault_of(
+      {2, 8}, +[] {
+        if (threadIdx.x < 3) {
+          __syncthreads();
+        } else {
+          __syncwarp(0xff);
+        }
+      });
   const std::string what = fault.what();
   EXPECT_NE(what.find("deadlock"), std::string::npos) << what;
   EXPECT_NE(what.find("3 at __syncthreads: (0,0,0), (1,0,0), (2,0,0)"), std::string::npos) << what;
@@ -123,10 +126,13 @@ TEST(BlockBarrier, ThatNoThreadCanCompleteIsReported) {
 }
 
 TEST(BlockBarrier, DeadlockReportsNameOnlyTheFirstOfManyThreads) {
-  const std::string what = fault_of({1, 512}, +[] {
-    if (threadIdx.x % 2) __syncwarp();
-    __syncthreads();
-  }).what();
+  const std::string what = fault_of(
+                               {1, 512},
+                               +[] {
+                                 if (threadIdx.x % 2) __syncwarp();
+                                 __syncthreads();
+                               })
+                               .what();
   EXPECT_NE(what.find("256 at a warp operation: (1,0,0), "), std::string::npos) << what;
   EXPECT_NE(what.find(", ..."), std::string::npos) << what;
   EXPECT_LT(what.size(), 500u);

@@ -8,7 +8,9 @@
 namespace cpu_device::test {
 namespace {
 
-bool contains(const KernelFault& fault, const char* text) { return std::string(fault.what()).find(text) != std::string::npos; }
+bool contains(const KernelFault& fault, const char* text) {
+  return std::string(fault.what()).find(text) != std::string::npos;
+}
 
 __global__ void throw_in_the_middle(int* ran) {
   atomicAdd(ran, 1);
@@ -18,10 +20,13 @@ __global__ void throw_in_the_middle(int* ran) {
 
 TEST(Faults, AnExceptionIsReportedWithKernelBlockThreadAndText) {
   int ran = 0;
-  const auto fault = fault_of({2, {4, 2}}, +[](int* count) {
-    atomicAdd(count, 1);
-    if (blockIdx.x == 1 && threadIdx.x == 2 && threadIdx.y == 1) throw std::runtime_error("the water boiled over");
-  }, &ran);
+  const auto fault = fault_of(
+      {2, {4, 2}},
+      +[](int* count) {
+        atomicAdd(count, 1);
+        if (blockIdx.x == 1 && threadIdx.x == 2 && threadIdx.y == 1) throw std::runtime_error("the water boiled over");
+      },
+      &ran);
   EXPECT_EQ(fault.block().x, 1u);
   EXPECT_EQ(fault.thread().x, 2u);
   EXPECT_EQ(fault.thread().y, 1u);
@@ -98,12 +103,21 @@ TEST(Faults, BlocksThatWaitForAFailedOneEndToo) {
 
 TEST(Faults, AnAbandonedBlocksStacksAreReplaced) {
   for (int i = 0; i < 50; ++i) {
-    EXPECT_TRUE(contains(fault_of({1, 64}, +[] {
-      if (threadIdx.x == 63) throw std::runtime_error("last");
-      __syncthreads();
-    }), "last"));
+    EXPECT_TRUE(contains(fault_of(
+                             {1, 64},
+                             +[] {
+                               if (threadIdx.x == 63) throw std::runtime_error("last");
+                               __syncthreads();
+                             }),
+                         "last"));
     int count = 0;
-    run({1, 64}, +[](int* out) { __syncthreads(); atomicAdd(out, 1); }, &count);
+    run(
+        {1, 64},
+        +[](int* out) {
+          __syncthreads();
+          atomicAdd(out, 1);
+        },
+        &count);
     EXPECT_EQ(count, 64);
   }
 }
@@ -130,14 +144,18 @@ TEST_F(Signals, AStoreToAnInvalidAddressIsReportedAndTheProcessLives) {
 }
 
 TEST_F(Signals, EveryWorkerSurvivesThemAgainAndAgain) {
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(contains(fault_of({2, 8}, store_to, reinterpret_cast<int*>(0x1234)), "0x1234"));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_TRUE(contains(fault_of({2, 8}, store_to, reinterpret_cast<int*>(0x1234)), "0x1234"));
   int count = 0;
-  run({20, 32}, +[](int* out) { atomicAdd(out, 1); }, &count);
+  run(
+      {20, 32}, +[](int* out) { atomicAdd(out, 1); }, &count);
   EXPECT_EQ(count, 640);
 }
 
 #if defined(__x86_64__)  // elsewhere the hardware does not trap
-__global__ void divide(int* out, int divisor) { *out = 1000 / divisor; }
+__global__ void divide(int* out, int divisor) {
+  *out = 1000 / divisor;
+}
 
 TEST_F(Signals, ADivisionByZeroIsReported) {
   int out = 0;
@@ -147,7 +165,9 @@ TEST_F(Signals, ADivisionByZeroIsReported) {
 #endif
 
 TEST_F(Signals, AnIllegalInstructionIsReported) {
-  EXPECT_TRUE(contains(fault_of({}, +[] { __builtin_trap(); }), sigdescr_np(SIGILL)));
+  EXPECT_TRUE(contains(fault_of(
+                           {}, +[] { __builtin_trap(); }),
+                       sigdescr_np(SIGILL)));
 }
 
 __attribute__((noinline)) int overflow(int depth, char* last) {
@@ -157,7 +177,9 @@ __attribute__((noinline)) int overflow(int depth, char* last) {
   return depth == 1'000'000 ? 0 : overflow(depth + 1, frame) + frame[depth % 1024];
 }
 
-__global__ void recurse(int* out) { *out = overflow(0, nullptr); }
+__global__ void recurse(int* out) {
+  *out = overflow(0, nullptr);
+}
 
 TEST_F(Signals, AStackOverflowIsReportedAsOne) {
   int out = 0;
@@ -169,7 +191,8 @@ TEST_F(Signals, OutsideOfKernelsTheyStillEndTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        run({}, +[] {});  // the handlers are in place
+        run(
+            {}, +[] {});  // the handlers are in place
         raise(SIGSEGV);
       },
       testing::KilledBySignal(SIGSEGV), "");

@@ -53,7 +53,8 @@ TEST(Launch, ArgumentsAreConvertedAndCopiedAtTheCall) {
   double real = 2.25;
   Wide wrapped{9.0};
   Stream stream;
-  stream.enqueue({}, "wait a moment", [] { __nanosleep(2'000'000); });  // the next launch starts after the changes below
+  stream.enqueue({}, "wait a moment",
+                 [] { __nanosleep(2'000'000); });  // the next launch starts after the changes below
   launch(stream, {}, keep_arguments, out.data(), small, real, &pointed_at, wrapped);
   small = 5;
   real = 0;
@@ -96,7 +97,8 @@ TEST(Launch, TheLargestShapesAreAccepted) {
   int ok = 0, threads = 0;
   run({1, 1, kSharedBytesMax}, touch_last_shared_byte, &ok);
   EXPECT_EQ(ok, 1);
-  run({1, {16, 1, 64}}, +[](int* count) { atomicAdd(count, 1); }, &threads);
+  run(
+      {1, {16, 1, 64}}, +[](int* count) { atomicAdd(count, 1); }, &threads);
   EXPECT_EQ(threads, 1024);
 }
 
@@ -125,19 +127,23 @@ TEST(Launch, KernelsKnowThatTheyAreKernels) {
   EXPECT_FALSE(in_kernel());
   EXPECT_EQ(dynamic_shared(), nullptr);
   int inside = 0;
-  run({}, +[](int* out) { *out = in_kernel(); }, &inside);
+  run(
+      {}, +[](int* out) { *out = in_kernel(); }, &inside);
   EXPECT_EQ(inside, 1);
 }
 
 TEST(Launch, SharedVariablesDifferBetweenBlocksThatRunAtTheSameTime) {
   std::vector<void*> addresses(2);
   int arrived = 0;
-  run({2, 1}, +[](void** out, int* count) {
+  run(
+      {2, 1},
+      +[](void** out, int* count) {
         __shared__ int variable;
         out[blockIdx.x] = &variable;
         atomicAdd(count, 1);
         while (atomicAdd(count, 0) != 2) relax(10'000);
-      }, addresses.data(), &arrived);
+      },
+      addresses.data(), &arrived);
   EXPECT_NE(addresses[0], addresses[1]);
 }
 

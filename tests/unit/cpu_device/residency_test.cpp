@@ -39,9 +39,15 @@ void check_grid_barrier(unsigned blocks, Spin spin) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Residency, BlocksThatWaitForOneAnotherInRelax) { check_grid_barrier(64, Spin::relax); }
-TEST(Residency, BlocksThatWaitForOneAnotherInNanosleep) { check_grid_barrier(64, Spin::nanosleep); }
-TEST(Residency, BlocksThatWaitForOneAnotherInNothingButAtomics) { check_grid_barrier(kSanitized ? 8 : 24, Spin::atomics); }
+TEST(Residency, BlocksThatWaitForOneAnotherInRelax) {
+  check_grid_barrier(64, Spin::relax);
+}
+TEST(Residency, BlocksThatWaitForOneAnotherInNanosleep) {
+  check_grid_barrier(64, Spin::nanosleep);
+}
+TEST(Residency, BlocksThatWaitForOneAnotherInNothingButAtomics) {
+  check_grid_barrier(kSanitized ? 8 : 24, Spin::atomics);
+}
 
 __global__ void meet(unsigned* arrived) {
   atomicAdd(arrived, 1u);

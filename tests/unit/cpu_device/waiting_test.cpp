@@ -14,7 +14,9 @@ std::uint64_t processor_ns() {
 
 TEST(Waiting, RelaxLetsEveryOtherThreadOfTheBlockRun) {
   int flag = 0, waited = 0;
-  run({1, 256}, +[](int* go, int* count) {
+  run(
+      {1, 256},
+      +[](int* go, int* count) {
         if (threadIdx.x + 1 == blockDim.x) {
           *go = 1;
         } else {
@@ -23,7 +25,8 @@ TEST(Waiting, RelaxLetsEveryOtherThreadOfTheBlockRun) {
           }
           ++*count;  // no atomic: the threads of a block take turns
         }
-      }, &flag, &waited);
+      },
+      &flag, &waited);
   EXPECT_EQ(waited, 255);
 }
 
@@ -48,36 +51,44 @@ TEST(Waiting, ThreadsAtABarrierDoNotKeepAWaitingOneBusy) {
 TEST(Waiting, LongWaitsUseHardlyAnyProcessor) {
   constexpr std::uint64_t kLongNs = 300'000'000;
   const auto before_ns = processor_ns();
-  run({1, 8}, +[](std::uint64_t duration_ns) {
+  run(
+      {1, 8},
+      +[](std::uint64_t duration_ns) {
         const auto began_ns = clock_ns();
         for (auto now_ns = began_ns; now_ns - began_ns < duration_ns; now_ns = clock_ns()) relax(now_ns - began_ns);
-      }, kLongNs);
+      },
+      kLongNs);
   EXPECT_LT(processor_ns() - before_ns, kLongNs / 2);
 }
 
 TEST(Waiting, NanosleepLastsAtLeastAsLongAsAsked) {
   std::vector<std::uint64_t> slept_ns(4);
-  run({1, 4}, +[](std::uint64_t* out) {
+  run(
+      {1, 4},
+      +[](std::uint64_t* out) {
         const auto began_ns = clock_ns();
         __nanosleep(3'000'000);
         out[threadIdx.x] = clock_ns() - began_ns;
-      }, slept_ns.data());
+      },
+      slept_ns.data());
   for (const auto duration_ns : slept_ns) EXPECT_GE(duration_ns, 3'000'000u);
 }
 
 TEST(Waiting, ALoopAroundAShortNanosleepBacksOffAsOneWait) {
   const auto before_ns = processor_ns();
-  run({1, 1}, +[] {
-    const auto began_ns = clock_ns();
-    while (clock_ns() - began_ns < 300'000'000) __nanosleep(100);
-  });
+  run(
+      {1, 1}, +[] {
+        const auto began_ns = clock_ns();
+        while (clock_ns() - began_ns < 300'000'000) __nanosleep(100);
+      });
   EXPECT_LT(processor_ns() - before_ns, 150'000'000u);
 }
 
 TEST(Waiting, TheDeviceClockIsTheHostsMonotonicClock) {
   long long inside = 0;
   const auto before_ns = clock_ns();
-  run({}, +[](long long* out) { *out = clock64(); }, &inside);
+  run(
+      {}, +[](long long* out) { *out = clock64(); }, &inside);
   EXPECT_GE(static_cast<std::uint64_t>(inside), before_ns);
   EXPECT_LE(static_cast<std::uint64_t>(inside), clock_ns());
 }

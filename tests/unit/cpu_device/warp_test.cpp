@@ -19,10 +19,22 @@ int source_by_ptx(Mode mode, int lane, int operand, int width) {
   int source = 0;
   bool inside = false;
   switch (mode) {
-    case Mode::up: source = lane - operand; inside = source >= max_lane; break;
-    case Mode::down: source = lane + operand; inside = source <= max_lane; break;
-    case Mode::exchange: source = lane ^ operand; inside = source <= max_lane; break;
-    case Mode::index: source = min_lane | (operand & ~segment); inside = source <= max_lane; break;
+    case Mode::up:
+      source = lane - operand;
+      inside = source >= max_lane;
+      break;
+    case Mode::down:
+      source = lane + operand;
+      inside = source <= max_lane;
+      break;
+    case Mode::exchange:
+      source = lane ^ operand;
+      inside = source <= max_lane;
+      break;
+    case Mode::index:
+      source = min_lane | (operand & ~segment);
+      inside = source <= max_lane;
+      break;
   }
   return inside ? source : lane;
 }
@@ -32,10 +44,18 @@ __global__ void shuffle_all(T* out, int mode, int operand, int width) {
   const T mine = static_cast<T>(1000 + threadIdx.x * 3) / 2;
   T& result = out[threadIdx.x];
   switch (static_cast<Mode>(mode)) {
-    case Mode::index: result = __shfl_sync(kFull, mine, operand, width); break;
-    case Mode::up: result = __shfl_up_sync(kFull, mine, operand, width); break;
-    case Mode::down: result = __shfl_down_sync(kFull, mine, operand, width); break;
-    case Mode::exchange: result = __shfl_xor_sync(kFull, mine, operand, width); break;
+    case Mode::index:
+      result = __shfl_sync(kFull, mine, operand, width);
+      break;
+    case Mode::up:
+      result = __shfl_up_sync(kFull, mine, operand, width);
+      break;
+    case Mode::down:
+      result = __shfl_down_sync(kFull, mine, operand, width);
+      break;
+    case Mode::exchange:
+      result = __shfl_xor_sync(kFull, mine, operand, width);
+      break;
   }
 }
 
@@ -56,7 +76,9 @@ void check_shuffles() {
   }
 }
 
-TEST(WarpShuffle, EveryKindDistanceAndWidthAsInThePtxManual) { check_shuffles<int>(); }
+TEST(WarpShuffle, EveryKindDistanceAndWidthAsInThePtxManual) {
+  check_shuffles<int>();
+}
 
 TEST(WarpShuffle, CarriesEveryType) {
   check_shuffles<unsigned>();
@@ -116,8 +138,10 @@ __global__ void vote(unsigned* out, unsigned mask, unsigned holds) {
 
 TEST(WarpVote, AgreesWithAHostReferenceForAnyMask) {
   std::mt19937 random(1);
-  std::vector<std::array<unsigned, 2>> cases{{kFull, 0}, {kFull, kFull}, {1u, 1u}, {1u << 31, 0}, {0xff, 0xff}, {0xff, 0xff00}};
-  for (int i = 0; i < 100; ++i) cases.push_back({static_cast<unsigned>(random()) | 1u, static_cast<unsigned>(random())});
+  std::vector<std::array<unsigned, 2>> cases{{kFull, 0},    {kFull, kFull}, {1u, 1u},
+                                             {1u << 31, 0}, {0xff, 0xff},   {0xff, 0xff00}};
+  for (int i = 0; i < 100; ++i)
+    cases.push_back({static_cast<unsigned>(random()) | 1u, static_cast<unsigned>(random())});
   for (const auto& [mask, holds] : cases) {
     std::vector<unsigned> out(96, 77);
     run({1, 32}, vote, out.data(), mask, holds);
@@ -206,19 +230,22 @@ TEST(WarpActiveMask, HoldsTheLanesThatCameToTheSameCall) {
 }
 
 TEST(WarpFaults, ALaneOutsideItsOwnMaskIsReported) {
-  const auto fault = fault_of({1, 32}, +[] { __syncwarp(0x0000ffff); });
+  const auto fault = fault_of(
+      {1, 32}, +[] { __syncwarp(0x0000ffff); });
   EXPECT_EQ(fault.thread().x, 16u);
-  EXPECT_NE(std::string(fault.what()).find("lane 16 called a warp operation with mask 0x0000ffff"), std::string::npos) << fault.what();
+  EXPECT_NE(std::string(fault.what()).find("lane 16 called a warp operation with mask 0x0000ffff"), std::string::npos)
+      << fault.what();
 }
 
 TEST(WarpFaults, DifferentOperationsOfOneMaskAreReported) {
-  const auto fault = fault_of({1, 2}, +[] {
-    if (threadIdx.x == 0) {
-      __syncwarp(3);
-    } else {
-      __ballot_sync(3, 1);
-    }
-  });
+  const auto fault = fault_of(
+      {1, 2}, +[] {
+        if (threadIdx.x == 0) {
+          __syncwarp(3);
+        } else {
+          __ballot_sync(3, 1);
+        }
+      });
   EXPECT_NE(std::string(fault.what()).find("different warp operations"), std::string::npos) << fault.what();
 }
 
