@@ -42,7 +42,8 @@ class NodeFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, if known.
+/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address,
+/// if known.
 std::string describe(const Failure& failure, int rank, const std::string& peer);
 
 }  // namespace param_sync

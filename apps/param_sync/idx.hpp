@@ -16,8 +16,8 @@ struct IdxArray {
   std::size_t item_bytes() const { return bytes.size() / shape.front(); }
 };
 
-/// Reads a plain or gzip-compressed IDX file that must have `dimensions` dimensions (1 to 3). Throws gpusock::Error that
-/// names the file, what was expected and what to do: where it cannot be opened, is not IDX of unsigned bytes, is
+/// Reads a plain or gzip-compressed IDX file that must have `dimensions` dimensions (1 to 3). Throws gpusock::Error
+/// that names the file, what was expected and what to do: where it cannot be opened, is not IDX of unsigned bytes, is
 /// truncated, longer than its header says, or larger than 1 GiB.
 IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions);
 

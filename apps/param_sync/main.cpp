@@ -12,8 +12,8 @@
 
 namespace {
 
-/// Kernels of several nodes wait for each other on one GPU: all must be able to run at once, and none may be loaded late
-/// (loading waits for the kernels that run). Before the first CUDA call.
+/// Kernels of several nodes wait for each other on one GPU: all must be able to run at once, and none may be loaded
+/// late (loading waits for the kernels that run). Before the first CUDA call.
 void prepare_cuda() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);

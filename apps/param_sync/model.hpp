@@ -1,5 +1,5 @@
 #pragma once
-/// @file Launches of the model's kernels: forward, loss, backward by inputs. All asynchronous, in the order of the stream.
+/// @file Launches of the model's kernels: forward, loss, backward. All asynchronous, in the order of the stream.
 
 #include "layout.hpp"
 #include "samples.hpp"

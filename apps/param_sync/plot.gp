@@ -2,7 +2,7 @@
 #   gnuplot -e "series='run.tsv'; picture='run.svg'" plot.gp
 set terminal svg size 900,500 dynamic background rgb 'white'
 set output picture
-set key bottom right
+set key center right
 set grid
 set xlabel 'step'
 set ylabel 'training loss (nats)'
@@ -12,4 +12,4 @@ set y2tics
 set yrange [0:*]
 set y2range [0:1]
 plot series using 1:2 with lines linecolor rgb '#4477aa' title 'loss of a step, mean over the nodes', \
-     series using 1:3 axes x1y2 with linespoints pointtype 7 linecolor rgb '#cc6677' title 'test accuracy'
+     series using 1:3 axes x1y2 with points pointtype 7 linecolor rgb '#cc6677' title 'test accuracy'

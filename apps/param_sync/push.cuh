@@ -28,8 +28,8 @@ __device__ inline void push_slice(const NodeState& node, int layer, std::uint64_
   send_message(node, node.push_sockets[owner], header, gradient, FailureKind::push, owner);
 }
 
-/// Computes the layer's gradient by its parameters. Each block counts the owners whose slices it wrote to; who completes
-/// a slice pushes it there and then, while other blocks still compute.
+/// Computes the layer's gradient by its parameters. Each block counts the owners whose slices it wrote to; who
+/// completes a slice pushes it there and then, while other blocks still compute.
 static __global__ void backward_and_push(NodeState node, int layer, std::uint64_t clock, const float* input,
                                          const float* delta, std::uint32_t batch) {
   const LayerShape& shape = node.layout.layer[layer];

@@ -57,7 +57,7 @@ struct RunReport {
   std::string summary() const;
   nlohmann::json json() const;
 
-  /// Writes the JSON and the series where the configuration says so. Throws gpusock::Error where a file cannot be written.
+  /// Writes the JSON and the series where the configuration says so. Throws gpusock::Error where it cannot.
   void write_files() const;
 };
 

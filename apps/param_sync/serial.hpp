@@ -1,5 +1,5 @@
 #pragma once
-/// @file The reference without any socket: one process does all nodes' work, one after the other, and sums in the same order.
+/// @file The reference without any socket: one process does all nodes' work and sums in the same order.
 
 #include "node.hpp"
 
@@ -12,8 +12,8 @@ struct SerialResult {
   std::vector<float> weights;
 };
 
-/// Trains as config.nodes nodes would, with the same kernels: the weights are the same, bit for bit. Throws Interrupted soon
-/// after `stop` becomes true.
+/// Trains as config.nodes nodes would, with the same kernels: the weights are the same, bit for bit. Throws Interrupted
+/// soon after `stop` becomes true.
 SerialResult train_serially(const Config& config, const Dataset& data, const ProgressSink& progress,
                             const std::atomic<bool>& stop);
 

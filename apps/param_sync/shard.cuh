@@ -16,8 +16,8 @@ __device__ inline void count_weights(const NodeState& node, int layer) {
   if (start_ns != 0) count(node.timing->communicating_ns, gpusock::clock_ns() - start_ns);
 }
 
-/// A rank's gradients for this node's shard of `layer` are there. The block that brings the last ones sums them, updates
-/// the weights and publishes the version. Block-collective; true in the block that did so.
+/// A rank's gradients for this node's shard of `layer` are there. The block that brings the last ones sums them,
+/// updates the weights and publishes the version. Block-collective; true in the block that did so.
 __device__ inline bool arrive(const NodeState& node, int layer, std::uint64_t clock) {
   LayerCounters& counters = node.counters[layer];
   const std::uint64_t all = static_cast<std::uint64_t>(node.layout.nodes) * (clock + 1);

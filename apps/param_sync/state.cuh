@@ -4,8 +4,8 @@
 /// All counters only grow and are never reset: "complete for clock t" is "has reached N * (t + 1)". They live in device
 /// memory and are used with device scope:
 ///   label  operation                      order    partner  data protected
-///   S1     slice_blocks.fetch_add         acq_rel  S1       a slice of the gradient: the last block sends what all wrote
-///   S2     arrived.fetch_add              acq_rel  S2       gradients of all ranks: the last one sums what all received
+///   S1     slice_blocks.fetch_add         acq_rel  S1       a slice of the gradient, for the last block to send
+///   S2     arrived.fetch_add              acq_rel  S2       all ranks' gradients, for the last block to sum
 ///   S3     version.store                  release  S4       the owner's new weights
 ///   S4     version.load                   acquire  S3       the same, before they are sent
 ///   S5     weights.fetch_add              release  S6       a layer's weights, one owner's part
