@@ -88,7 +88,7 @@ void Connection::give_slot(std::uint32_t slot) {
 
 void Connection::establish() {
   Slots& slots = host_.slots();
-  if (segment_ == nullptr) segment_ = host_.links().segments->take();
+  if (segment_ == nullptr) segment_ = host_.links().segments->take(SegmentPool::Use::own);
   if (segment_ == nullptr) {
     fail_opening(ENOBUFS);
     return;
@@ -106,7 +106,6 @@ void Connection::establish() {
     setup.rx = {rx, segment_->committed(1 - side), segment_->consumed(1 - side), 0};
     link_ = std::make_unique<P2pLink>(std::move(stream_), segment_, side, *this);
   } else {
-    segment_->close_descriptor();
     setup.tx = slots.tx_setup(slot_, tx);
     setup.rx = slots.rx_setup(slot_, rx);
     link_ = std::make_unique<TcpLink>(std::move(stream_), slots.tx_consumer(slot_, tx), slots.rx_producer(slot_, rx), *this);

@@ -196,7 +196,7 @@ class AcceptorHandshake final : public Handshake {
   }
 
   void offer_memory(Reply& reply) {
-    segment_ = resources_.segments->take();
+    segment_ = resources_.segments->take(SegmentPool::Use::shared);
     if (segment_ == nullptr) {
       reply.links &= static_cast<std::uint16_t>(~kLinkP2p);
       return;

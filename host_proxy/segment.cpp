@@ -85,10 +85,12 @@ SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_
   for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, ring_bytes));
 }
 
-std::shared_ptr<Segment> SegmentPool::take() {
+std::shared_ptr<Segment> SegmentPool::take(Use use) {
   if (platform_->attaches_any_time()) {
     try {
-      return std::make_shared<Segment>(platform_, ring_bytes_);
+      auto segment = std::make_shared<Segment>(platform_, ring_bytes_);
+      if (use == Use::own) segment->close_descriptor();  // a connection costs one descriptor, not two
+      return segment;
     } catch (const Error& error) {
       log().error("{}", error.what());
       return nullptr;

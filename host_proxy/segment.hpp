@@ -62,8 +62,10 @@ class SegmentPool {
  public:
   SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, std::size_t made_at_once);
 
+  enum class Use { own, shared };  ///< shared: another process may be given its descriptor
+
   /// A segment of this side's ring size, or nullptr when there is none to be had (logged). It goes back by itself.
-  std::shared_ptr<Segment> take();
+  std::shared_ptr<Segment> take(Use use);
 
   /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.
   std::shared_ptr<Segment> map(int descriptor, std::uint64_t ring_bytes);

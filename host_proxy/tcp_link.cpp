@@ -10,6 +10,8 @@ namespace {
 /// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side starts
 /// on the bytes while they are in the cache.
 constexpr std::uint64_t kTurnBytes = 256 << 10;
+/// System calls that one pump makes to send at most: a producer that never pauses must not keep the step from the others.
+constexpr int kWritesPerPump = 8;
 
 std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
   vectors[0] = {spans.first.data, spans.first.bytes};
@@ -31,7 +33,7 @@ bool TcpLink::pump() {
 
 bool TcpLink::transmit() {
   bool moved = false;
-  while (!writing_ended_ && !failed_) {
+  for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
     const std::uint64_t ready = tx_.readable();
     if (ready == ringbuf::kRingCorrupt) {
       fail(EPROTO);
