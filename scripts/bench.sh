@@ -2,7 +2,7 @@
 . scripts/packages.sh
 
 main() {
-  local preset program what link size results=out/bench
+  local preset program what link size between results=out/bench
   if in_bundle; then
     program=bin/gpusock-bench
   else
@@ -16,8 +16,8 @@ main() {
     return
   fi
   mkdir -p "$results"
-  while read -r what link size; do
-    "$program" "$what" --link "$link" --size "$size" --json "$results/$what-$link.json" </dev/null
+  while read -r what link size between; do
+    "$program" "$what" --link "$link" --size "$size" --between "$between" --json "$results/$what-$link-$between.json" </dev/null
   done < <(benchmarks)
   say "results: $results/*.json"
 }

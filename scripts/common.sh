@@ -84,8 +84,10 @@ build() {
   cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
 }
 
-# The usual questions to gpusock-bench: what, link, bytes.
-benchmarks() { printf '%s\n' 'lat tcp 64' 'lat p2p 64' 'bw tcp 65536' 'bw p2p 65536'; }
+# The usual questions to gpusock-bench: what, link, bytes, between what.
+benchmarks() {
+  printf '%s\n' 'lat tcp 64 threads' 'lat tcp 64 kernels' 'lat p2p 64 kernels' 'bw tcp 65536 kernels' 'bw p2p 65536 kernels'
+}
 
 # Sets data_options: where param_sync finds the images.
 read_data_options() {

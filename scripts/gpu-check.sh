@@ -43,7 +43,7 @@ provide_programs() {
 }
 
 check_everything() {
-  local program name link size sanitizer
+  local program name link size between sanitizer
   while read -r program; do
     step "$(basename "$program")" 300 "$program" "--gtest_output=xml:$out/$(basename "$program").xml"
   done < <(test_programs)
@@ -52,8 +52,9 @@ check_everything() {
   fi
   read_data_options
   step demo 300 "$param_sync" --nodes 4 --epochs 2 --in-process --json "$out/param_sync.json" "${data_options[@]}"
-  while read -r name link size; do
-    step "bench-$name-$link" 300 "$bench" "$name" --link "$link" --size "$size" --json "$out/$name-$link.json"
+  while read -r name link size between; do
+    step "bench-$name-$link-$between" 300 "$bench" "$name" --link "$link" --size "$size" --between "$between" \
+      --json "$out/$name-$link-$between.json"
   done < <(benchmarks)
   if sanitizer=$(find_sanitizer); then
     while read -r program; do
