@@ -57,7 +57,8 @@ if(GPUSOCK_SANITIZE)
   add_compile_options(-fsanitize=${GPUSOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${GPUSOCK_SANITIZE})
   if(GPUSOCK_SANITIZE MATCHES "thread")
-    # ThreadSanitizer does not model stand-alone fences; ours order no data of their own (see ringbuf/README.md).
+    # ThreadSanitizer does not model stand-alone fences. Ours guard no data: they decide who wakes the proxy (E1, E2 in
+    # host_proxy/engine.cpp), or are a kernel's own __threadfence().
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()
