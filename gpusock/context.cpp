@@ -17,6 +17,18 @@ Options checked(const Options& options) {
   return options;
 }
 
+/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one processor to
+/// another, which is faster where they have left the first one's cache.
+constexpr std::uint64_t kTcpRingBytes = 256 << 10;
+constexpr std::uint64_t kP2pRingBytes = 2 << 20;
+constexpr std::uint64_t kPinnedRingBytes = 1 << 20;
+
+proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platform) {
+  if (options.ring_bytes != 0) return {options.ring_bytes, options.ring_bytes};
+  if (!platform.attaches_any_time()) return {kPinnedRingBytes, kPinnedRingBytes};
+  return {kTcpRingBytes, kP2pRingBytes};
+}
+
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
@@ -29,7 +41,7 @@ Context::Impl::Impl(const Options& chosen)
       device(detail::make_device(options)),
       platform(device->platform()),
       table(platform, options.sockets_max, device->has_own_side()),
-      segments(platform, options.ring_bytes, platform->attaches_any_time() ? 0 : options.connections_max),
+      segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max),
       offers(network),
       resources{&segments, &offers, &network, options.secret},
       proxy(table, network, resources, {options.handshake_timeout_ns}),

@@ -28,7 +28,9 @@ struct Options {
   int gpu = 0;                               ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
   std::string secret;                        ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
   std::uint32_t sockets_max = 1024;          ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
-  std::uint64_t ring_bytes = 1 << 20;        ///< capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB
+  /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1 MiB on a
+  /// GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
+  std::uint64_t ring_bytes = 0;
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
   std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
                                              ///< made; on the CPU device it is made on demand

@@ -39,9 +39,9 @@ void detail::check(const Options& options) {
   if (options.sockets_max < 1 || options.sockets_max > 4096) {
     reject("Options::sockets_max is " + std::to_string(options.sockets_max) + "; it must be from 1 to 4096");
   }
-  if (!std::has_single_bit(options.ring_bytes) || options.ring_bytes < proxy::kRingBytesMin ||
-      options.ring_bytes > proxy::kRingBytesMax) {
-    reject("Options::ring_bytes is " + std::to_string(options.ring_bytes) + "; it must be a power of two from 4096 to 67108864");
+  const std::uint64_t ring = options.ring_bytes;
+  if (ring != 0 && (!std::has_single_bit(ring) || ring < proxy::kRingBytesMin || ring > proxy::kRingBytesMax)) {
+    reject("Options::ring_bytes is " + std::to_string(ring) + "; it must be 0 or a power of two from 4096 to 67108864");
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
   if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");

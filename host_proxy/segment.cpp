@@ -80,15 +80,15 @@ void Segment::close_descriptor() {
 
 void Segment::clear() { std::memset(base_, 0, kHeaderBytes); }
 
-SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, std::size_t made_at_once)
-    : platform_(std::move(platform)), ring_bytes_(ring_bytes), shelf_(std::make_shared<Shelf>()) {
-  for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, ring_bytes));
+SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once)
+    : platform_(std::move(platform)), sizes_(sizes), shelf_(std::make_shared<Shelf>()) {
+  for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, sizes.shared));
 }
 
 std::shared_ptr<Segment> SegmentPool::take(Use use) {
   if (platform_->attaches_any_time()) {
     try {
-      auto segment = std::make_shared<Segment>(platform_, ring_bytes_);
+      auto segment = std::make_shared<Segment>(platform_, use == Use::own ? sizes_.own : sizes_.shared);
       if (use == Use::own) segment->close_descriptor();  // a connection costs one descriptor, not two
       return segment;
     } catch (const Error& error) {

@@ -16,6 +16,12 @@ namespace gpusock::proxy {
 inline constexpr std::uint64_t kRingBytesMin = 4 << 10;
 inline constexpr std::uint64_t kRingBytesMax = 64 << 20;
 
+/// How large rings are made.
+struct RingSizes {
+  std::uint64_t own;     ///< for a link on which only this process reaches them
+  std::uint64_t shared;  ///< for a link on which the peer reaches them
+};
+
 /// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer, ring
 /// 1 the other way. On the tcp link only the bytes are used; the words are the board's.
 class Segment {
@@ -57,14 +63,14 @@ class Segment {
 };
 
 /// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
-/// once, and used again.
+/// once (of the shared size), and used again.
 class SegmentPool {
  public:
-  SegmentPool(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, std::size_t made_at_once);
+  SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once);
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor
 
-  /// A segment of this side's ring size, or nullptr when there is none to be had (logged). It goes back by itself.
+  /// A segment, or nullptr when there is none to be had (logged). It goes back by itself.
   std::shared_ptr<Segment> take(Use use);
 
   /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.
@@ -77,7 +83,7 @@ class SegmentPool {
   };
 
   std::shared_ptr<Platform> platform_;
-  std::uint64_t ring_bytes_;
+  RingSizes sizes_;
   std::shared_ptr<Shelf> shelf_;
 };
 

@@ -92,7 +92,10 @@ void keep_copies() { asm volatile("" ::: "memory"); }
 
 class CopyRival final : public Contestant {
  public:
-  CopyRival(std::uint64_t ring_bytes, bool out) : ring_bytes_(ring_bytes), out_(out) {}
+  CopyRival(std::uint64_t ring_bytes, bool out) : ring_bytes_(ring_bytes != 0 ? ring_bytes : kRingBytes), out_(out) {}
+
+  /// The buffer's size where none was asked for.
+  static constexpr std::uint64_t kRingBytes = 2 << 20;
 
   std::string name() const override { return out_ ? "memcpy in+out" : "memcpy in"; }
   std::string description() const override {

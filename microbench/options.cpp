@@ -56,7 +56,8 @@ void add_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--block-threads", options.block_threads, "threads in the block of --group block")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1024u));
-  app.add_option("--ring-bytes", options.ring_bytes, "capacity of a socket's rings, a power of two (default 1M)")
+  app.add_option("--ring-bytes", options.ring_bytes,
+                 "capacity of a socket's rings, a power of two (default: the library's for the link)")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{4} << 10, std::uint64_t{64} << 20))
       ->check(require_power_of_two);

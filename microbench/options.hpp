@@ -23,7 +23,7 @@ struct BenchOptions {
   std::uint64_t iterations = 0;           ///< messages per round; 0: as many as fit in the duration
   double duration_s = 0;                  ///< of a round; 0: as long as the iterations take
   int repeat = 5;                         ///< rounds
-  std::uint64_t ring_bytes = 1 << 20;
+  std::uint64_t ring_bytes = 0;
   std::string json_file;                  ///< empty: none
   std::string commit;
 
