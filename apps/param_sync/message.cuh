@@ -29,22 +29,31 @@ __device__ inline bool send_message(const NodeState& node, gpusock::Socket socke
   return sent >= 0;
 }
 
-/// Receives the message that `expected` describes, and its floats to `floats`. False, with the failure recorded, where
-/// something else comes or nothing more does.
-__device__ inline bool receive_message(const NodeState& node, gpusock::Socket socket, const MessageHeader& expected,
-                                       float* floats, FailureKind failure, int peer) {
+/// Receives the header of the message that `expected` describes. False, with the failure recorded, where something else
+/// comes or nothing more does.
+__device__ inline bool receive_header(const NodeState& node, gpusock::Socket socket, const MessageHeader& expected,
+                                      FailureKind failure, int peer) {
   __shared__ MessageHeader header;
   const auto block = gpusock::this_block();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
-  const std::int64_t wanted = static_cast<std::int64_t>(expected.floats) * sizeof(float);
-  std::int64_t got = node.net.recv(block, socket, &header, sizeof header, gpusock::kWaitAll, deadline);
+  const std::int64_t got = node.net.recv(block, socket, &header, sizeof header, gpusock::kWaitAll, deadline);
   const bool whole = got == static_cast<std::int64_t>(sizeof header);
-  const bool known = whole && header.magic == expected.magic && header.kind == expected.kind &&
-                     header.layer == expected.layer && header.floats == expected.floats &&
-                     header.clock == expected.clock;
-  if (known) got = node.net.recv(block, socket, floats, wanted, gpusock::kWaitAll, deadline);
-  if (known && got == wanted) return true;
-  if (threadIdx.x == 0) fail(node, whole && !known ? FailureKind::protocol : failure, peer, got < 0 ? -got : 0);
+  if (whole && header.magic == expected.magic && header.kind == expected.kind && header.layer == expected.layer &&
+      header.floats == expected.floats && header.clock == expected.clock) {
+    return true;
+  }
+  if (threadIdx.x == 0) fail(node, whole ? FailureKind::protocol : failure, peer, got < 0 ? -got : 0);
+  return false;
+}
+
+/// Receives the floats that follow a header. False, with the failure recorded, where they do not all come.
+__device__ inline bool receive_floats(const NodeState& node, gpusock::Socket socket, float* to, std::uint32_t floats,
+                                      FailureKind failure, int peer) {
+  const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
+  const auto wanted = static_cast<std::int64_t>(floats * sizeof(float));
+  const std::int64_t got = node.net.recv(gpusock::this_block(), socket, to, wanted, gpusock::kWaitAll, deadline);
+  if (got == wanted) return true;
+  if (threadIdx.x == 0) fail(node, failure, peer, got < 0 ? -got : 0);
   return false;
 }
 

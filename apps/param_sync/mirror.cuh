@@ -21,7 +21,11 @@ static __global__ void mirror_weights(NodeState node, std::uint64_t clocks) {
                                  .floats = shard.size(),
                                  .clock = clock};
       float* weights = node.weights + node.layout.layer[layer].offset + shard.begin;
-      if (!receive_message(node, socket, header, weights, FailureKind::pull, owner)) return;
+      if (!receive_header(node, socket, header, FailureKind::pull, owner)) return;
+      // True already, unless the owner errs: then the weights are not touched while they are in use.
+      const std::uint64_t pushed = node.layout.slice_blocks(layer, owner) * (clock + 1);
+      if (!wait_until(node, node.counters[layer].slice_blocks[owner], pushed)) return;  // S1
+      if (!receive_floats(node, socket, weights, shard.size(), FailureKind::pull, owner)) return;
       __syncthreads();  // the whole block's writes come before its first thread's S5
       if (threadIdx.x == 0) {
         count(node.counters[layer].pulled_bytes, sizeof header + shard.size() * sizeof(float));

@@ -16,7 +16,12 @@
 namespace param_sync {
 namespace {
 
+// A CPU's blocks copy with one thread, and each thread that waits at a barrier costs it a stack and a switch.
+#if defined(GPUSOCK_DEVICE_CPU)
+constexpr unsigned kResidentThreads = 8;
+#else
 constexpr unsigned kResidentThreads = 128;
+#endif
 constexpr std::uint32_t kEvaluationRows = 500;
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
 // After a loss, before this node's own sockets close: the others see who was lost first before they lose this node too.
@@ -45,7 +50,7 @@ struct Node::Impl {
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   Progress progress(SteadyClock::time_point start) const;
-  void end_quietly() noexcept;
+  std::string end_kernels() noexcept;
 
   Config config;
   const Dataset& data;
@@ -87,19 +92,22 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset)
       score(context, 1) {}
 
 Node::Impl::~Impl() {
-  end_quietly();
+  end_kernels();
 }
 
-/// Ends all kernels: before the memory goes that they use.
-void Node::Impl::end_quietly() noexcept {
-  SystemWord(memory.stop[0]).store(1, cuda::memory_order_release);
+/// Ends all kernels, as is due before the memory goes that they use. Says which kernel has faulted, if one has.
+std::string Node::Impl::end_kernels() noexcept {
+  std::string fault;
+  SystemWord(memory.stop[0]).store(1, cuda::memory_order_release);  // S9
   context.cancel();
   for (gpusock::Stream* stream : {&compute, &serving, &mirroring}) {
     try {
       stream->synchronize();
-    } catch (const gpusock::Error&) {  // told already, or not the reason for the end
+    } catch (const gpusock::Error& error) {
+      fault = error.what();
     }
   }
+  return fault;
 }
 
 NodeState Node::Impl::state() {
@@ -134,6 +142,8 @@ void Node::Impl::check() {
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const std::string peer = known ? addresses[record.rank].to_string() : "";
     if (!stopping) std::this_thread::sleep_for(kLinger);
+    // A kernel's fault explains more than that another kernel has waited for it in vain.
+    if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
     throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();

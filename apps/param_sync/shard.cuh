@@ -54,7 +54,8 @@ static __global__ void serve_shards(NodeState node, std::uint64_t clocks) {
                            .floats = shard.size(),
                            .clock = clock};
       float* staged = node.staged(peer, layer) + shard.begin;
-      if (!receive_message(node, socket, header, staged, FailureKind::gather, peer)) return;
+      if (!receive_header(node, socket, header, FailureKind::gather, peer)) return;
+      if (!receive_floats(node, socket, staged, shard.size(), FailureKind::gather, peer)) return;
       if (!arrive(node, layer, clock) && !wait_until(node, counters.version, clock + 1)) return;
       header.kind = MessageKind::weights;
       const float* weights = node.weights + node.layout.layer[layer].offset + shard.begin;

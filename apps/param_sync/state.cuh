@@ -5,6 +5,7 @@
 /// memory and are used with device scope:
 ///   label  operation                      order    partner  data protected
 ///   S1     slice_blocks.fetch_add         acq_rel  S1       a slice of the gradient, for the last block to send
+///   S1     slice_blocks.load (mirror)     acquire  S1       a layer's weights: all that read them have done so
 ///   S2     arrived.fetch_add              acq_rel  S2       all ranks' gradients, for the last block to sum
 ///   S3     version.store                  release  S4       the owner's new weights
 ///   S4     version.load                   acquire  S3       the same, before they are sent
@@ -109,11 +110,11 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
 __device__ inline bool wait_until(const NodeState& node, std::uint64_t& word, std::uint64_t target,
                                   std::uint64_t* waited_ns = nullptr) {
   bool there = true;
-  if (threadIdx.x == 0 && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S4, S6
+  if (threadIdx.x == 0 && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S1, S4, S6
     const std::uint64_t start_ns = gpusock::clock_ns();
     std::uint64_t now_ns = start_ns;
     unsigned pause_ns = 100;
-    while (there && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S4, S6
+    while (there && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S1, S4, S6
       if (now_ns - start_ns > node.timeout_ns) fail(node, FailureKind::late, -1, ETIMEDOUT);
       there = !ended(node);
       __nanosleep(pause_ns);
