@@ -87,11 +87,12 @@ struct ReceiveThenSend {
   }
 };
 
-template <class Server, class Client, LinkKind link>
+template <class Server, class Client, LinkKind link, bool assisted = true>
 struct Case {
   using ServerScope = Server;
   using ClientScope = Client;
   static constexpr LinkKind kLink = link;
+  static constexpr bool kAssisted = assisted;  ///< do waiting callers run the proxy's step, or is its thread alone
 };
 
 template <class Kind>
@@ -102,6 +103,7 @@ class StreamPromise : public testing::Test {
     options.ring_bytes = kRing;
     options.sockets_max = 64;
     options.connections_max = 4;
+    options.assist = Kind::kAssisted;
     return options;
   }
 
@@ -123,13 +125,14 @@ using Cases = testing::Types<
     Case<HostScope, WarpScope, LinkKind::tcp>, Case<ThreadScope, ThreadScope, LinkKind::p2p>,
     Case<WarpScope, WarpScope, LinkKind::p2p>, Case<BlockScope, BlockScope, LinkKind::p2p>,
     Case<BlockScope, HostScope, LinkKind::p2p>, Case<HostScope, ThreadScope, LinkKind::p2p>,
-    Case<BlockScope, WarpScope, LinkKind::automatic>>;
+    Case<BlockScope, WarpScope, LinkKind::automatic>, Case<WarpScope, ThreadScope, LinkKind::tcp, false>,
+    Case<HostScope, BlockScope, LinkKind::tcp, false>>;
 
 struct CaseName {
   template <class Kind>
   static std::string GetName(int) {
     std::string link(to_string(Kind::kLink));
-    return link + "_" + Kind::ServerScope::kName + "_" + Kind::ClientScope::kName;
+    return link + "_" + Kind::ServerScope::kName + "_" + Kind::ClientScope::kName + (Kind::kAssisted ? "" : "_ThreadAlone");
   }
 };
 TYPED_TEST_SUITE(StreamPromise, Cases, CaseName);
