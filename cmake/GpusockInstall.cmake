@@ -9,7 +9,10 @@ if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS param_sync gpusock-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS param_sync RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+if(TARGET gpusock-bench) # not in sanitized builds
+  install(TARGETS gpusock-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
