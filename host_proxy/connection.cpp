@@ -69,8 +69,8 @@ void Connection::step_handshake() {
   const auto state = handshake_->advance();
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
-    log().info("handshake with {} failed: {}{}", peer_.to_string(), strerror(error),
-               error == EPROTO ? " (the peer does not speak gpusock; for plain TCP use link=tcp on this side)" : "");
+    log_info("handshake with " + peer_.to_string() + " failed: " + strerror(error) +
+             (error == EPROTO ? " (the peer does not speak gpusock; for plain TCP use link=tcp on this side)" : ""));
     fail_opening(error);
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->link();
@@ -114,7 +114,7 @@ void Connection::establish() {
   deadline_ns_ = kNever;
   host_.count_established(link_kind_);
   publish();
-  log().debug("connected {} to {} by {}", local_.to_string(), peer_.to_string(), to_string(setup.local.link));
+  log_debug("connected " + local_.to_string() + " to " + peer_.to_string() + " by " + std::string(to_string(setup.local.link)));
 }
 
 bool Connection::step_link() {
@@ -155,11 +155,11 @@ void Connection::orphan(bool accepted) {
 void Connection::expire() {
   deadline_ns_ = kNever;
   if (phase_ == Phase::established) {
-    log().info("reset the connection to {}: it did not take what was sent within {} s of closing", peer_.to_string(),
-               kLingerNs / 1'000'000'000);
+    log_info("reset the connection to " + peer_.to_string() + ": it did not take what was sent within " +
+             std::to_string(kLingerNs / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
-    log().info("{} did not agree on a link in time", peer_.to_string());
+    log_info(peer_.to_string() + " did not agree on a link in time");
     fail_opening(ETIMEDOUT);
   }
 }
@@ -198,7 +198,7 @@ void Connection::on_failed(int error) {
     return;
   }
   error_ = error;
-  log().info("the connection to {} failed: {}", peer_.to_string(), strerror(error));
+  log_info("the connection to " + peer_.to_string() + " failed: " + strerror(error));
   publish();
 }
 

@@ -1,8 +1,10 @@
 #include "host_proxy/log.hpp"
 
+#include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 namespace gpusock::proxy {
@@ -27,9 +29,11 @@ spdlog::logger* make_logger() {
 
 }  // namespace
 
-spdlog::logger& log() {
+void log(LogLevel level, const std::string& line) {
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                                                          spdlog::level::err};
   static spdlog::logger* logger = make_logger();
-  return *logger;
+  logger->log(kLevels[static_cast<int>(level)], line);
 }
 
 }  // namespace gpusock::proxy

@@ -151,8 +151,8 @@ void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
 void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
   const Endpoint& at = request.endpoint;
   if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
-    log().error("refused to listen at {}: beyond loopback peers must share a secret; set GPUSOCK_SECRET on all of them, "
-                "or name link=tcp to serve anyone", at.to_string());
+    log_error("refused to listen at " + at.to_string() + ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
+              "all of them, or name link=tcp to serve anyone");
     slots_.publish(slot, table::Phase::failed, EACCES);
     return;
   }
@@ -160,7 +160,7 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   int error = EMFILE;
   auto acceptor = queues.empty() ? nullptr : network_.listen(at, request.backlog, error);
   if (acceptor == nullptr) {
-    log().info("listening at {}: {}", at.to_string(), strerror(error));
+    log_info("listening at " + at.to_string() + ": " + strerror(error));
     slots_.publish(slot, table::Phase::failed, error);
     return;
   }

@@ -92,13 +92,13 @@ std::shared_ptr<Segment> SegmentPool::take(Use use) {
       if (use == Use::own) segment->close_descriptor();  // a connection costs one descriptor, not two
       return segment;
     } catch (const Error& error) {
-      log().error("{}", error.what());
+      log_error(error.what());
       return nullptr;
     }
   }
   const std::lock_guard lock(shelf_->mutex);
   if (shelf_->free.empty()) {
-    log().error("all ring memory is in use; raise Options::connections_max");
+    log_error("all ring memory is in use; raise Options::connections_max");
     return nullptr;
   }
   Segment* segment = shelf_->free.back().release();
@@ -112,14 +112,14 @@ std::shared_ptr<Segment> SegmentPool::take(Use use) {
 
 std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_bytes) {
   if (!platform_->attaches_any_time()) {
-    log().info("this device cannot map another process's rings while kernels run");
+    log_info("this device cannot map another process's rings while kernels run");
     ::close(descriptor);
     return nullptr;
   }
   try {
     return std::make_shared<Segment>(platform_, descriptor, ring_bytes);
   } catch (const Error& error) {
-    log().warn("{}", error.what());
+    log_warn(error.what());
     return nullptr;
   }
 }
