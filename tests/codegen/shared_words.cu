@@ -30,8 +30,7 @@ extern "C" __global__ void table_T1(detail::Side side, Socket socket) {
 extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result = detail::load_status(side, 0).pack(); }
 
 extern "C" __global__ void table_T6(detail::Side side, int* result) {
-  detail::Wait wait(side, Deadline::now(), false);
-  *result = wait.turn();
+  *result = detail::canceled(side);
 }
 
 extern "C" __global__ void slot_close(detail::Side side, Socket socket, int* result) {
