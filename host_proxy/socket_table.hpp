@@ -9,7 +9,7 @@
 ///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 /// Every shared word is a naturally aligned 64-bit integer with one writer.
 ///
-/// Ordering table (scope: system)
+/// Ordering table (scope: system; T7 and T8: device)
 ///   label  operation                order    partner  data protected
 ///   T1     caller: store requests   release  T2       the OpenRequest; counters committed before a shutdown or close
 ///   T2     proxy: load requests     acquire  T1       as T1
@@ -17,6 +17,8 @@
 ///   T4     caller: load status      acquire  T3       as T3
 ///   T5     proxy: store abort       release  T6       nothing but itself: callers leave with -ECANCELED
 ///   T6     caller: load abort       acquire  T5       as T5
+///   T7     caller: exchange posting acquire  T8       Slot::requests, and that T1 of one caller precedes the next one's
+///   T8     caller: store posting    release  T7       as T7
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"
@@ -123,7 +125,8 @@ struct alignas(64) SocketSetup {
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
 struct alignas(64) Slot {
   std::uint64_t generation = 0;  ///< device scope: odd while open; compare-and-swap decides who closes
-  std::uint64_t intent = 0;      ///< device scope: request bits gathered from all callers
+  std::uint64_t posting = 0;     ///< device scope: the lock of `requests`
+  std::uint64_t requests = 0;    ///< what was asked in this generation, by all callers
   ringbuf::ByteProducer<> tx;
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;

@@ -123,8 +123,7 @@ GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) co
     const auto bits = static_cast<std::uint64_t>(how);
     if (bits == 0 || bits > 3) return -EINVAL;
     detail::DeviceRef(slot->shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
-    detail::post_request(side(), socket, *slot, bits * table::kRequestShutdownRead);
-    return 0;
+    return detail::post_request(side(), socket, *slot, table::generation_of(socket), bits * table::kRequestShutdownRead) ? 0 : -EBADF;
   }));
 }
 

@@ -57,6 +57,17 @@ GPUSOCK_FN inline void announce_credit(const Side& side) {
 #endif
 }
 
+/// One turn of a wait for another caller's next instruction.
+GPUSOCK_FN inline void pause(const Side& side) {
+#if GPUSOCK_ON_GPU
+  (void)side;
+  __nanosleep(20);
+#else
+  constexpr std::uint64_t kGiveWayNs = 10'000;  // long enough that the processor is given away
+  side.hooks->relax(side.hooks->self, clock_ns(), kGiveWayNs, false);
+#endif
+}
+
 /// Does the context end: then every call returns -ECANCELED, whatever else it could do.
 GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kAcquire) != 0;  // T6, pairs with T5

@@ -22,26 +22,27 @@ GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
   return DeviceRef(slot.generation).load(ringbuf::kRelaxed) != table::generation_of(socket);  // relaxed: only compared
 }
 
-/// Adds request bits and publishes them. Callers on several threads may race: bits are only added, and whoever finds
-/// others' bits behind its own store publishes again, so the last store holds them all.
-GPUSOCK_FN inline void post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t bits) {
-  DeviceRef intent(slot.intent);
-  SystemRef word(side.table.requests[table::slot_of(socket)]);
-  std::uint64_t all = intent.fetch_or(bits, ringbuf::kAcqRel) | bits;
-  for (;;) {
-    word.store(all, ringbuf::kRelease);  // T1, pairs with T2
-    const std::uint64_t latest = intent.load(ringbuf::kAcquire);
-    if (latest == all) break;
-    all = latest;
+/// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers
+/// may ask something of one socket at the same time, and after the last request, to close, the slot may be another's at
+/// once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three accesses.
+GPUSOCK_FN inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
+  DeviceRef posting(slot.posting);
+  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  const bool valid = DeviceRef(slot.generation).load(ringbuf::kRelaxed) == generation;  // relaxed: the lock orders it
+  if (valid) {
+    slot.requests |= bits;
+    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
   }
-  announce(side, socket);
+  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  if (valid) announce(side, socket);
+  return valid;
 }
 
 /// Makes a granted or accepted handle this side's open socket.
 GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   Slot& slot = side.slots[table::slot_of(socket)];
-  slot.intent = table::make_request(generation, 0);
+  slot.requests = table::make_request(generation, 0);
   slot.shut = 0;
   slot.link_needs_proxy = 0;
   DeviceRef(slot.generation).store(generation, ringbuf::kRelease);
@@ -59,13 +60,12 @@ GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
 GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
-  std::uint64_t generation = table::generation_of(socket);
-  if (!DeviceRef(slot->generation)
-           .compare_exchange_strong(generation, table::next_generation(static_cast<std::uint32_t>(generation)),
-                                    ringbuf::kAcqRel, ringbuf::kRelaxed)) {
+  std::uint64_t open = table::generation_of(socket);
+  const std::uint64_t shut = table::next_generation(table::generation_of(socket));
+  if (!DeviceRef(slot->generation).compare_exchange_strong(open, shut, ringbuf::kAcqRel, ringbuf::kRelaxed)) {
     return -EBADF;  // another thread closed it first
   }
-  post_request(side, socket, *slot, table::kRequestClose);
+  post_request(side, socket, *slot, shut, table::kRequestClose);
   return 0;
 }
 
@@ -89,7 +89,7 @@ GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& reques
   if (socket < 0) return -EMFILE;
   Slot& slot = claim(side, socket);
   side.table.open_requests[table::slot_of(socket)] = request;
-  post_request(side, socket, slot, table::kRequestOpen);
+  post_request(side, socket, slot, table::generation_of(socket), table::kRequestOpen);
   for (;;) {
     const Status status = load_status(side, table::slot_of(socket));
     int stop = 0;
@@ -128,7 +128,7 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
       }
       load_status(side, table::slot_of(socket));  // T4: the queue's entry was published behind the setup
       adopt(side, socket, accepted);
-      post_request(side, socket, accepted, table::kRequestOpen);
+      post_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
       return socket;
     }
     if (const int stop = wait.turn(); stop != 0) return stop;

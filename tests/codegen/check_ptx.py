@@ -23,12 +23,13 @@ PROMISED = {
     "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
     "queue_Q2_Q3": (["ld.relaxed.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
     "queue_Q2": (["ld.acquire.sys", "ld.relaxed.gpu"], ["st"]),
-    # host_proxy/socket_table.hpp: T1 publishes what several callers gathered in `intent`
-    "table_T1": (["atom.or.acq_rel.gpu", "st.release.sys", "ld.acquire.gpu"], []),
+    # host_proxy/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
+    "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"],
+                       ["ld", "st"]),
     "table_T4": (["ld.acquire.sys"], ["st"]),
     "table_T6": (["ld.acquire.sys"], ["st"]),
-    "slot_close": (["ld.acquire.gpu", "atom.cas.acq_rel.gpu", "atom.or.acq_rel.gpu", "st.release.sys", "ld.acquire.gpu"],
-                   ["st"]),
+    "slot_close": (["ld.acquire.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu", "atom.exch.acquire.gpu",
+                    "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
 }
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio")

@@ -23,8 +23,8 @@ extern "C" __global__ void queue_Q2_Q3(ringbuf::HandleConsumer<> consumer, int* 
 
 extern "C" __global__ void queue_Q2(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
 
-extern "C" __global__ void table_T1(detail::Side side, Socket socket) {
-  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::kRequestOpen);
+extern "C" __global__ void table_T1_T7_T8(detail::Side side, Socket socket) {
+  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket), table::kRequestOpen);
 }
 
 extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result = detail::load_status(side, 0).pack(); }
