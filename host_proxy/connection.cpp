@@ -30,7 +30,10 @@ Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr
   stream_->sink = this;
 }
 
-Connection::~Connection() = default;
+/// What was sent and is not delivered must not look like an orderly end.
+Connection::~Connection() {
+  if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished()) stream_hint_->reset_on_close();
+}
 
 bool Connection::step(std::uint64_t now_ns) {
   const Phase before = phase_;
@@ -149,6 +152,7 @@ void Connection::orphan(bool accepted) {
   listener_ = nullptr;
   if (accepted) return;
   if (has_slot_) on_failed(ECONNRESET);
+  if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
   phase_ = Phase::over;
 }
 

@@ -53,6 +53,7 @@ class Connection final : public LinkEvents, public ReadySink {
   /// Is it agreed on and waiting for a slot (an incoming one).
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
   void give_slot(std::uint32_t slot);
+  void take_slot_back() { has_slot_ = false; }
   /// The listener is gone. A connection that nobody has accepted ends.
   void orphan(bool accepted);
 

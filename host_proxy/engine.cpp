@@ -109,11 +109,17 @@ std::uint64_t Engine::nap_ns(std::uint64_t now) {
 }
 
 bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
-  const std::unique_lock lock(stepping_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
-  assisted_at_ns_.store(now, std::memory_order_relaxed);
-  proxy_.hint(hinted_slot);
-  proxy_.step(now);
+  {
+    const std::unique_lock lock(stepping_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    assisted_at_ns_.store(now, std::memory_order_relaxed);
+    proxy_.hint(hinted_slot);
+    proxy_.step(now);
+  }
+  // This step may have taken the network's news and left work behind: the thread must be there when the callers leave.
+  if (asleep_.load(std::memory_order_relaxed) != kAwake && asleep_.exchange(kAwake, std::memory_order_relaxed) != kAwake) {
+    network_.ring();
+  }
   return true;
 }
 

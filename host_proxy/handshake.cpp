@@ -55,8 +55,10 @@ Proof Handshake::prove(const char* who) const {
   const std::string text = who + transcript_;
   Proof proof{};
   unsigned bytes = 0;
-  HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes);
+  if (HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes) == nullptr) {
+    return random_bytes<32>();  // what cannot be computed equals nobody's proof
+  }
   return proof;
 }
 
@@ -66,6 +68,14 @@ bool equal(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.da
 
 constexpr const char* kConnector = "gpusock connector";
 constexpr const char* kAcceptor = "gpusock acceptor";
+
+/// A peer's errno as the caller may get it: only those that a peer has reason to give.
+int peers_reason(int error) {
+  for (const int known : {EACCES, EPROTONOSUPPORT, ENOBUFS, EHOSTUNREACH}) {
+    if (error == known) return error;
+  }
+  return EPROTO;
+}
 
 /// The links that a side may take, given what its endpoint names.
 std::uint16_t allowed_links(LinkKind wanted, bool has_p2p) {
@@ -101,7 +111,7 @@ class ConnectorHandshake final : public Handshake {
     if (!reply) return;
     note_unproven(*reply);
     if (reply->error != 0) {
-      fail(reply->error);
+      fail(peers_reason(reply->error));
     } else if (!equal(prove(kAcceptor), reply->proof)) {
       refuse(EACCES);
     } else if ((reply->links & ~hello_.links) != 0) {
@@ -144,7 +154,7 @@ class ConnectorHandshake final : public Handshake {
     const auto ready = receive<Ready>();
     if (!ready) return;
     if (ready->error != 0) {
-      fail(ready->error);
+      fail(peers_reason(ready->error));
     } else {
       state_ = State::done;
     }
@@ -212,7 +222,7 @@ class AcceptorHandshake final : public Handshake {
     const auto confirm = receive<Confirm>();
     if (!confirm) return;
     if (confirm->error != 0) {
-      fail(confirm->error);
+      fail(peers_reason(confirm->error));
       return;
     }
     note_unproven(*confirm);
@@ -230,6 +240,7 @@ class AcceptorHandshake final : public Handshake {
     }
     link_ = static_cast<LinkBits>(confirm->link);
     if (link_ != kLinkP2p) segment_ = nullptr;
+    if (segment_ != nullptr) resources_.segments->settle(*segment_);
     state_ = State::done;  // Ready is 16 bytes on a connection that carried less than a segment: it is sent
   }
 

@@ -13,8 +13,8 @@ P2pLink::P2pLink(std::unique_ptr<ByteStream> control, std::shared_ptr<Segment> s
 
 bool P2pLink::pump() {
   if (failed_) return false;
-  const bool sent = flush();
-  const bool received = read_notices();
+  const bool received = read_notices();  // first: a peer that has closed in order does not take what we would write
+  const bool sent = !failed_ && flush();
   return sent || received;
 }
 

@@ -86,13 +86,18 @@ bool add_to_epoll(int epoll, int descriptor, std::uint32_t events, Interest* int
   return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
 }
 
+/// Closing is not enough: a forked child may hold the descriptor, and its events would go on.
+void remove_from_epoll(int epoll, int descriptor) { epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nullptr); }
+
 class TcpStream final : public ByteStream {
  public:
-  explicit TcpStream(Descriptor descriptor) : descriptor_(std::move(descriptor)) {
+  TcpStream(Descriptor descriptor, int epoll) : descriptor_(std::move(descriptor)), epoll_(epoll) {
     enable(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY);  // the rings do the batching
   }
 
-  bool join(int epoll) { return add_to_epoll(epoll, descriptor_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, &interest_); }
+  ~TcpStream() override { remove_from_epoll(epoll_, descriptor_.get()); }
+
+  bool join() { return add_to_epoll(epoll_, descriptor_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, &interest_); }
 
   std::int64_t read(std::span<const iovec> into) override {
     msghdr message{};
@@ -137,12 +142,14 @@ class TcpStream final : public ByteStream {
   }
 
   Descriptor descriptor_;
+  int epoll_;
   Interest interest_{&readable, &writable, &sink};
 };
 
 class TcpAcceptor final : public Acceptor {
  public:
   TcpAcceptor(Descriptor descriptor, int epoll) : descriptor_(std::move(descriptor)), epoll_(epoll) {}
+  ~TcpAcceptor() override { remove_from_epoll(epoll_, descriptor_.get()); }
 
   bool join() { return add_to_epoll(epoll_, descriptor_.get(), EPOLLIN, &interest_); }
 
@@ -154,8 +161,8 @@ class TcpAcceptor final : public Acceptor {
         readable = errno != EAGAIN;  // out of descriptors: look again later
         return nullptr;
       }
-      auto stream = std::make_unique<TcpStream>(std::move(accepted));
-      if (stream->join(epoll_)) return stream;
+      auto stream = std::make_unique<TcpStream>(std::move(accepted), epoll_);
+      if (stream->join()) return stream;
     }
   }
 
@@ -203,8 +210,8 @@ std::unique_ptr<ByteStream> PosixNetwork::connect(const Endpoint& to, int& error
   Address address = to_address(to);
   Descriptor descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (descriptor && (::connect(descriptor.get(), address.get(), address.bytes) == 0 || errno == EINPROGRESS)) {
-    auto stream = std::make_unique<TcpStream>(std::move(descriptor));
-    if (stream->join(epoll_.get())) return stream;
+    auto stream = std::make_unique<TcpStream>(std::move(descriptor), epoll_.get());
+    if (stream->join()) return stream;
   }
   error = errno;
   return nullptr;
@@ -238,6 +245,8 @@ void PosixNetwork::watch(int descriptor, ReadySink& sink) {
   event.data.ptr = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&sink) | kSinkTag);
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
 }
+
+void PosixNetwork::unwatch(int descriptor) { remove_from_epoll(epoll_.get(), descriptor); }
 
 void PosixNetwork::sleep(std::uint64_t timeout_ns) { wait_for(epoll_.get(), timeout_ns); }
 

@@ -38,8 +38,9 @@ class PosixNetwork final : public Network {
   std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) override;
   void poll() override;
 
-  /// Also wakes sleep() while `descriptor` is readable, and tells `sink` at each poll. Forgotten when it is closed.
+  /// Also wakes sleep() while `descriptor` is readable, and tells `sink` at each poll, until unwatch().
   void watch(int descriptor, ReadySink& sink);
+  void unwatch(int descriptor);
 
   /// Sleeps until the network has something, ring() was called, or `timeout_ns` has passed.
   void sleep(std::uint64_t timeout_ns);

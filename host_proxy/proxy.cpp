@@ -218,6 +218,12 @@ void Proxy::accept_agreed(Connection& connection, std::uint64_t now_ns) {
   slots_[*slot].connection = &connection;
   accept_queue_of_[*slot] = listener.slot();
   connection.step(now_ns);
+  if (connection.over()) {  // it could not be set up: nobody hears of it
+    connection.take_slot_back();
+    accept_queue_of_[*slot] = kNone;
+    slots_.release(*slot);
+    return;
+  }
   accept_queues_[listener.queue()].push(slots_.handle(*slot));
 }
 
@@ -287,7 +293,7 @@ void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
 }
 
 void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
-  if (segment == nullptr) return;
+  if (segment == nullptr || resources_.segments->keeps_memory()) return;
   retired_.push_back({std::move(segment), now_ns + kRetireNs});
   due(retired_.back().until_ns);
 }

@@ -89,7 +89,7 @@ std::shared_ptr<Segment> SegmentPool::take(Use use) {
   if (platform_->attaches_any_time()) {
     try {
       auto segment = std::make_shared<Segment>(platform_, use == Use::own ? sizes_.own : sizes_.shared);
-      if (use == Use::own) segment->close_descriptor();  // a connection costs one descriptor, not two
+      if (use == Use::own) settle(*segment);
       return segment;
     } catch (const Error& error) {
       log_error(error.what());
@@ -110,6 +110,10 @@ std::shared_ptr<Segment> SegmentPool::take(Use use) {
           }};
 }
 
+void SegmentPool::settle(Segment& segment) const {
+  if (!keeps_memory()) segment.close_descriptor();
+}
+
 std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_bytes) {
   if (!platform_->attaches_any_time()) {
     log_info("this device cannot map another process's rings while kernels run");
@@ -117,7 +121,9 @@ std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_byt
     return nullptr;
   }
   try {
-    return std::make_shared<Segment>(platform_, descriptor, ring_bytes);
+    auto segment = std::make_shared<Segment>(platform_, descriptor, ring_bytes);
+    settle(*segment);
+    return segment;
   } catch (const Error& error) {
     log_warn(error.what());
     return nullptr;

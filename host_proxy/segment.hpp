@@ -73,6 +73,12 @@ class SegmentPool {
   /// A segment, or nullptr when there is none to be had (logged). It goes back by itself.
   std::shared_ptr<Segment> take(Use use);
 
+  /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
+  void settle(Segment& segment) const;
+
+  /// Is memory made once and used again, so that it never stops being mapped.
+  bool keeps_memory() const { return !platform_->attaches_any_time(); }
+
   /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.
   std::shared_ptr<Segment> map(int descriptor, std::uint64_t ring_bytes);
 

@@ -90,13 +90,15 @@ int receive_descriptor(int connection) {
   const auto bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return -1;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (bytes != 1 || header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    errno = EPROTO;
-    return -1;
+  int descriptors[2] = {-1, -1};  // the padding of one has room for a second, which nobody honest sends
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(descriptors, CMSG_DATA(header), std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
   }
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
+  if (descriptors[1] >= 0) ::close(descriptors[1]);
+  if (bytes == 1 && descriptors[0] >= 0 && descriptors[1] < 0) return descriptors[0];
+  if (descriptors[0] >= 0) ::close(descriptors[0]);
+  errno = EPROTO;
+  return -1;
 }
 
 }  // namespace
@@ -107,7 +109,7 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
       listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name_, address);
-  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 64) != 0) {
+  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 4096) != 0) {
     throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
   }
   network_.watch(listener_.get(), *this);
@@ -115,6 +117,8 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
 
 SegmentOffers::~SegmentOffers() {
   for (const auto& [key, segment] : offers_) local_offers().remove(key);
+  for (const Visitor& visitor : visitors_) network_.unwatch(visitor.connection.get());
+  network_.unwatch(listener_.get());
 }
 
 Ticket SegmentOffers::offer(std::shared_ptr<Segment> segment) {
@@ -140,7 +144,11 @@ void SegmentOffers::serve() {
       visitors_.push_back({std::move(connection), kVisitorTurns});
     }
   }
-  std::erase_if(visitors_, [this](Visitor& visitor) { return serve(visitor) || --visitor.turns_left == 0; });
+  std::erase_if(visitors_, [this](Visitor& visitor) {
+    const bool leaves = serve(visitor) || --visitor.turns_left == 0;
+    if (leaves) network_.unwatch(visitor.connection.get());
+    return leaves;
+  });
 }
 
 bool SegmentOffers::serve(const Visitor& visitor) {
@@ -159,7 +167,7 @@ bool SegmentOffers::serve(const Visitor& visitor) {
 
 SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
                            std::uint64_t ring_bytes, ReadySink& sink)
-    : pool_(pool), ring_bytes_(ring_bytes) {
+    : network_(network), pool_(pool), ring_bytes_(ring_bytes) {
   segment_ = local_offers().find(ticket);
   if (segment_ != nullptr) {
     state_ = segment_->ring_bytes() == ring_bytes ? State::done : State::failed;
@@ -175,6 +183,10 @@ SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::
     return;
   }
   network.watch(connection_.get(), sink);
+}
+
+SegmentFetch::~SegmentFetch() {
+  if (connection_) network_.unwatch(connection_.get());
 }
 
 SegmentFetch::State SegmentFetch::advance() {

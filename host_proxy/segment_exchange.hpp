@@ -60,6 +60,9 @@ class SegmentFetch {
  public:
   SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
                std::uint64_t ring_bytes, ReadySink& sink);
+  ~SegmentFetch();
+  SegmentFetch(const SegmentFetch&) = delete;
+  SegmentFetch& operator=(const SegmentFetch&) = delete;
 
   enum class State { waiting, done, failed };
   State advance();
@@ -68,6 +71,7 @@ class SegmentFetch {
  private:
   State receive();
 
+  PosixNetwork& network_;
   SegmentPool& pool_;
   std::uint64_t ring_bytes_;
   Descriptor connection_;

@@ -47,10 +47,11 @@ bool TcpLink::transmit() {
     if (result < 0) {
       if (result == -EPIPE) {
         events_.on_peer_deaf();
-        writing_ended_ = true;  // what is left cannot be delivered
       } else {
-        fail(static_cast<int>(-result));
+        write_error_ = static_cast<int>(-result);  // what has arrived before is still to be read
+        stream_->readable = true;
       }
+      writing_ended_ = true;  // what is left cannot be delivered
       break;
     }
     tx_.release(static_cast<std::uint64_t>(result));
@@ -82,12 +83,16 @@ bool TcpLink::deliver() {
     rx_.commit(static_cast<std::uint64_t>(result));
     return true;
   }
-  if (result == 0) {
+  if (result == 0 && write_error_ == 0) {
     reading_ended_ = true;
     events_.on_ended(rx_.position());
     return true;
   }
-  if (result != -EAGAIN) fail(static_cast<int>(-result));
+  if (result == 0 || write_error_ != 0) {
+    fail(write_error_);
+  } else if (result != -EAGAIN) {
+    fail(static_cast<int>(-result));
+  }
   return false;
 }
 

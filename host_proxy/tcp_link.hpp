@@ -40,6 +40,7 @@ class TcpLink final : public Link {
   bool reading_ended_ = false;
   bool rx_full_ = false;
   bool failed_ = false;
+  int write_error_ = 0;
 };
 
 }  // namespace gpusock::proxy
