@@ -13,6 +13,7 @@
 #endif
 
 #include <cstdint>
+#include <type_traits>
 
 namespace gpusock {
 
@@ -53,6 +54,8 @@ GPUSOCK_FN T broadcast(const Group& group, const T& value) {
     for (int i = 0; i < kWords; ++i) copy.words[i] = group.shfl(copy.words[i], 0);
     return copy.value;
   } else {
+    static_assert(std::is_same_v<Group, cooperative_groups::thread_block>,
+                  "a group is a thread, a tile of at most 32 threads, a coalesced group, or the block");
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
     alignas(16) __shared__ unsigned char storage[16];
     static_assert(sizeof(T) <= sizeof storage);

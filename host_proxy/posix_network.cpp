@@ -221,11 +221,7 @@ void PosixNetwork::poll() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_.get(), events, 64, 0);
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.ptr == nullptr) {
-      std::uint64_t rings = 0;
-      [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);
-      continue;
-    }
+    if (events[i].data.ptr == nullptr) continue;  // the bell is the sleeper's to silence: others poll as well
     const auto tagged = reinterpret_cast<std::uintptr_t>(events[i].data.ptr);
     if ((tagged & kSinkTag) != 0) {
       reinterpret_cast<ReadySink*>(tagged & ~kSinkTag)->on_ready();
@@ -256,6 +252,8 @@ void PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
   pollfd entry{descriptor, POLLIN, 0};
   const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
   ppoll(&entry, 1, &timeout, nullptr);
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);
 }
 
 void PosixNetwork::ring() noexcept {

@@ -19,6 +19,8 @@
 ///   T6     caller: load abort       acquire  T5       as T5
 ///   T7     caller: exchange posting acquire  T8       Slot::requests, and that T1 of one caller precedes the next one's
 ///   T8     caller: store posting    release  T7       as T7
+///   T9     caller: add to, compare-and-swap or load life (device scope)  acq_rel, acquire  T9
+///                                            who uses and who ends a slot: the close is published behind the last use
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"
@@ -47,6 +49,13 @@ GPUSOCK_FN constexpr std::uint32_t generation_of(std::int32_t handle) {
   return static_cast<std::uint32_t>(handle) >> kSlotBits;
 }
 GPUSOCK_FN constexpr std::uint32_t next_generation(std::uint32_t generation) { return (generation + 1) & kGenerationMask; }
+
+/// Bits of Slot::life below the generation.
+inline constexpr int kSlotUserBits = 32;
+GPUSOCK_FN constexpr std::uint64_t users_of(std::uint64_t life) { return life & 0xffffffffu; }
+GPUSOCK_FN constexpr std::uint32_t generation_of_life(std::uint64_t life) {
+  return static_cast<std::uint32_t>(life >> kSlotUserBits) & kGenerationMask;
+}
 
 /// Bits of a requests word, below the generation; within one generation they are only ever added.
 enum RequestBits : std::uint64_t {
@@ -124,7 +133,9 @@ struct alignas(64) SocketSetup {
 
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
 struct alignas(64) Slot {
-  std::uint64_t generation = 0;  ///< device scope: odd while open; compare-and-swap decides who closes
+  /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket is
+  /// open; compare-and-swap decides who closes, and the last one out tells the proxy.
+  std::uint64_t life = 0;
   std::uint64_t posting = 0;     ///< device scope: the lock of `requests`
   std::uint64_t requests = 0;    ///< what was asked in this generation, by all callers
   ringbuf::ByteProducer<> tx;

@@ -61,11 +61,11 @@ class HandleConsumer {
   /// As try_take(), but only a handle that was pushed before `end` was the producer's position.
   GPUSOCK_FN std::int32_t try_take_before(std::uint64_t end) const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
-    std::uint64_t position = taken.load(kRelaxed);  // relaxed: Q3 confirms it
+    std::uint64_t position = taken.load(kAcquire);  // Q3: with it comes the `published` that its taker saw
     while (position < end && position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
       const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
                              .load(kRelaxed);  // relaxed: Q2 ordered it
-      if (taken.compare_exchange_weak(position, position + 1, kAcqRel, kRelaxed)) {  // Q3
+      if (taken.compare_exchange_weak(position, position + 1, kAcqRel, kAcquire)) {  // Q3
         return static_cast<std::int32_t>(entry);
       }
     }

@@ -58,42 +58,49 @@ template <class Group>
 GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
   const detail::Side& at = side();
-  table::Slot* slot = detail::find(at, socket);
-  if (slot == nullptr) return -EBADF;
+  table::Slot* slot = detail::slot_at(at, socket);
+  if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
   std::uint64_t done = 0;
+  std::int64_t error = 0;
   while (done < bytes || bytes == 0) {
-    detail::Grant grant;
-    if (group.thread_rank() == 0) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
+    detail::Grant grant{-EBADF};
+    if (entered) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
     grant = detail::broadcast(group, grant);
     if (grant.bytes > 0) {
       detail::copy_in(group, slot->tx.memory().spans(grant.position, grant.bytes), static_cast<const std::byte*>(data) + done);
     }
     group.sync();
-    if (grant.bytes < 0) return done == 0 || (flags & kWaitAll) != 0 ? grant.bytes : static_cast<std::int64_t>(done);
-    if (bytes == 0) return 0;
+    if (grant.bytes < 0) error = grant.bytes;
+    if (grant.bytes < 0 || bytes == 0) break;
     done += grant.bytes;
-    if (group.thread_rank() == 0) {
+    if (leads) {
       slot->tx.commit(grant.bytes);
       if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::announce(at, socket);
     }
   }
-  return static_cast<std::int64_t>(done);
+  if (entered) detail::leave(at, socket, *slot);
+  return error != 0 && (done == 0 || (flags & kWaitAll) != 0) ? error : static_cast<std::int64_t>(done);
 }
 
 template <class Group>
 GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
   const detail::Side& at = side();
-  table::Slot* slot = detail::find(at, socket);
-  if (slot == nullptr) return -EBADF;
+  table::Slot* slot = detail::slot_at(at, socket);
+  if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
   const bool all = (flags & kWaitAll) != 0;
   std::uint64_t done = 0;
+  std::int64_t error = 0;
   do {
     const std::uint64_t left = bytes - done;
-    detail::Grant grant;
-    if (group.thread_rank() == 0) {
+    detail::Grant grant{-EBADF};
+    if (entered) {
       const std::uint64_t half = slot->rx.memory().capacity / 2;
       const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : (left < half ? left : half);
       grant = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
@@ -103,15 +110,16 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
       detail::copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(grant.position, grant.bytes));
     }
     group.sync();
-    if (grant.bytes < 0) return grant.bytes;
-    if (grant.bytes == 0) break;
+    if (grant.bytes < 0) error = grant.bytes;
+    if (grant.bytes <= 0) break;
     done += grant.bytes;
-    if (group.thread_rank() == 0) {
+    if (leads) {
       slot->rx.release(grant.bytes);
       if (slot->link_needs_proxy != 0) detail::announce_credit(at);
     }
   } while (all && done < bytes);
-  return static_cast<std::int64_t>(done);
+  if (entered) detail::leave(at, socket, *slot);
+  return error != 0 ? error : static_cast<std::int64_t>(done);
 }
 
 template <class Group>

@@ -9,17 +9,21 @@ using table::Phase;
 using table::Slot;
 using table::Status;
 
-/// The open socket of this handle on this side, or nullptr (-EBADF).
-GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
-  if (socket < 0 || table::slot_of(socket) >= side.table.slots) return nullptr;
-  Slot& slot = side.slots[table::slot_of(socket)];
-  const auto generation = DeviceRef(slot.generation).load(ringbuf::kAcquire);
-  return (generation & 1) != 0 && generation == table::generation_of(socket) ? &slot : nullptr;
+/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if there is no such slot.
+GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
+  return socket < 0 || table::slot_of(socket) >= side.table.slots ? nullptr : &side.slots[table::slot_of(socket)];
 }
 
-/// Was the socket closed by another thread meanwhile.
+/// Was the socket closed, by whichever thread.
 GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
-  return DeviceRef(slot.generation).load(ringbuf::kRelaxed) != table::generation_of(socket);  // relaxed: only compared
+  const auto life = DeviceRef(slot.life).load(ringbuf::kAcquire);  // T9
+  return table::generation_of_life(life) != table::generation_of(socket);
+}
+
+/// The open socket of this handle on this side, or nullptr (-EBADF).
+GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
+  Slot* slot = slot_at(side, socket);
+  return slot != nullptr && (table::generation_of(socket) & 1) != 0 && !closed(*slot, socket) ? slot : nullptr;
 }
 
 /// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers
@@ -28,7 +32,7 @@ GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
 GPUSOCK_FN inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
   DeviceRef posting(slot.posting);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
-  const bool valid = DeviceRef(slot.generation).load(ringbuf::kRelaxed) == generation;  // relaxed: the lock orders it
+  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kAcquire)) == generation;  // T9
   if (valid) {
     slot.requests |= bits;
     SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
@@ -45,7 +49,11 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   slot.requests = table::make_request(generation, 0);
   slot.shut = 0;
   slot.link_needs_proxy = 0;
-  DeviceRef(slot.generation).store(generation, ringbuf::kRelease);
+  // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
+  DeviceRef life(slot.life);
+  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kAcquire));
+  const std::uint64_t step = (generation - before) & table::kGenerationMask;
+  life.fetch_add(step << table::kSlotUserBits, ringbuf::kAcqRel);  // T9
   return slot;
 }
 
@@ -57,15 +65,42 @@ GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
   slot.link_needs_proxy = setup.link_needs_proxy;
 }
 
+/// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
+GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket);
+
+/// Tells the proxy that a closed socket is not used any more.
+GPUSOCK_FN inline void post_close(const Side& side, Socket socket, Slot& slot) {
+  post_request(side, socket, slot, table::next_generation(table::generation_of(socket)), table::kRequestClose);
+}
+
+/// Counts a call out. The last one out of a closed socket says so: no commit or release comes behind the close.
+GPUSOCK_FN inline void leave(const Side& side, Socket socket, Slot& slot) {
+  const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
+  const bool last = table::users_of(before) == 1;
+  const std::uint32_t shut = table::next_generation(table::generation_of(socket));
+  if (last && table::generation_of_life(before) == shut) post_close(side, socket, slot);
+}
+
+GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket) {
+  Slot* slot = find(side, socket);
+  if (slot == nullptr) return nullptr;
+  const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kAcqRel);  // T9
+  if (table::generation_of_life(before) == table::generation_of(socket)) return slot;
+  leave(side, socket, *slot);
+  return nullptr;
+}
+
 GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
-  std::uint64_t open = table::generation_of(socket);
+  DeviceRef life(slot->life);
   const std::uint64_t shut = table::next_generation(table::generation_of(socket));
-  if (!DeviceRef(slot->generation).compare_exchange_strong(open, shut, ringbuf::kAcqRel, ringbuf::kRelaxed)) {
-    return -EBADF;  // another thread closed it first
-  }
-  post_request(side, socket, *slot, shut, table::kRequestClose);
+  std::uint64_t before = life.load(ringbuf::kAcquire);  // T9
+  do {
+    if (table::generation_of_life(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
+  } while (!life.compare_exchange_weak(before, shut << table::kSlotUserBits | table::users_of(before), ringbuf::kAcqRel,
+                                       ringbuf::kAcquire));
+  if (table::users_of(before) == 0) post_close(side, socket, *slot);
   return 0;
 }
 
@@ -118,6 +153,7 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
   for (;;) {
     if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
+    if (closed(*slot, listener)) return -EBADF;
     if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
@@ -132,7 +168,6 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
       return socket;
     }
     if (const int stop = wait.turn(); stop != 0) return stop;
-    if (closed(*slot, listener)) return -EBADF;
   }
 }
 
@@ -146,7 +181,7 @@ struct Grant {
 GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
-  for (;;) {
+  for (bool first = true;; first = false) {
     if (canceled(side)) return {-ECANCELED};
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};
@@ -157,18 +192,30 @@ GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slo
     const std::uint64_t free_bytes = slot.tx.writable(least);
     if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
     if (free_bytes >= least) return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
+    if (first && slot.link_needs_proxy != 0) announce(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
 }
 
-/// Do no more bytes come behind the `arrived` ones.
-GPUSOCK_FN inline bool stream_ended(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t arrived) {
-  if (status.phase == Phase::failed) return true;
-  if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0) return true;
-  if ((status.flags & table::kStatusEnded) == 0) return false;
+/// How much can be read, and whether nothing comes behind it.
+struct Arrived {
+  std::uint64_t bytes;
+  bool ended;
+};
+
+GPUSOCK_FN inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t least) {
+  std::uint64_t arrived = slot.rx.readable(least);
+  bool ended = status.phase == Phase::failed ||
+               (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
+  if (arrived == ringbuf::kRingCorrupt || (status.flags & table::kStatusEnded) == 0) return {arrived, ended};
   const auto final_position = SystemRef(side.table.sectors[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
-  return slot.rx.position() + arrived == final_position;  // relaxed: T4 ordered it
+  const std::uint64_t left = final_position - slot.rx.position();  // relaxed: T4 ordered it
+  const bool passed = static_cast<std::int64_t>(left) < 0;  // read before the end was known: see below
+  if (!passed && left > slot.rx.memory().capacity) return {ringbuf::kRingCorrupt, true};  // the peer's word: it cannot be
+  // A send that overlaps its own side's shutdown may commit behind the end: that is not part of the stream.
+  if (passed || arrived > left) arrived = passed ? 0 : left;
+  return {arrived, ended || passed || arrived == left};
 }
 
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
@@ -181,10 +228,9 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};
     if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
-    const std::uint64_t arrived = slot.rx.readable(least);
+    const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
     if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
-    const bool ended = stream_ended(side, socket, slot, status, arrived);
-    if (arrived >= least || (arrived > 0 && ended)) {
+    if (arrived >= least || (arrived > 0 && ended && status.phase != Phase::failed)) {
       return {static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
     }
     if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
