@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -73,6 +74,9 @@ class CudaStream final : public DeviceStream {
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int gpu) : gpu_(gpu) {
+    // A kernel that is loaded when it is first launched may wait for those that run, and one of them may wait for it. This
+    // has effect where no CUDA call was made before.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {

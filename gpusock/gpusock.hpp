@@ -45,7 +45,10 @@ struct Options {
 class Stream;
 
 /// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process.
-/// The destructor ends the context: waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed.
+/// The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed
+/// for up to 2 s (what is left then is reset). Streams and memory of the context go before it, and host threads must be out of
+/// their calls: cancel() ends those, then join the threads. On a GPU, freeing memory or a Stream may wait for running kernels:
+/// cancel() before, too, if they might wait for ever.
 class Context {
  public:
   /// Throws Error: which option is wrong, or what the machine refused and what to do about it.
