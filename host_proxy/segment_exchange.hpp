@@ -36,7 +36,6 @@ class SegmentOffers final : public ReadySink {
 
   /// Serves who has come; call after on_ready() or now and then. Does not wait.
   void serve();
-  bool has_visitors() const { return ready_ || !visitors_.empty(); }
 
   void on_ready() override { ready_ = true; }
 

@@ -60,6 +60,22 @@ class Overlap : public testing::TestWithParam<const char*> {
     return result;
   }
 
+  /// Calls `end` in the middle of a stream that `receiver` reads to its end; bytes sent and received.
+  template <class End>
+  std::pair<std::uint64_t, std::uint64_t> end_while_sending(int round, Socket sender, Socket receiver, End end) {
+    std::atomic<std::uint64_t> sent{0};
+    std::uint64_t received = 0;
+    std::thread sending = keep_sending(sender, sent);
+    std::thread ending([&] {
+      while (sent.load() < 50'000u + 1000u * static_cast<unsigned>(round)) std::this_thread::yield();
+      EXPECT_EQ(end(), 0);
+    });
+    EXPECT_EQ(receive_all(receiver, received), 0) << "round " << round;
+    sending.join();
+    ending.join();
+    return {sent.load(), received};
+  }
+
   Context context_{options()};
   Context other_{options()};
   Net net_ = context_.net();
@@ -71,16 +87,9 @@ class Overlap : public testing::TestWithParam<const char*> {
 TEST_P(Overlap, AShutdownDuringASendEndsTheStream) {
   for (int round = 0; round < kRounds; ++round) {
     const auto [sender, receiver] = connect();
-    std::atomic<std::uint64_t> sent{0};
-    std::uint64_t received = 0;
-    std::thread sending = keep_sending(sender, sent);
-    std::thread ending([&, socket = sender] {
-      while (sent.load() < 50'000u + 1000u * static_cast<unsigned>(round)) std::this_thread::yield();
-      EXPECT_EQ(other_net_.shutdown(this_thread(), socket, Shutdown::write), 0);
+    end_while_sending(round, sender, receiver, [&, socket = sender] {
+      return other_net_.shutdown(this_thread(), socket, Shutdown::write);
     });
-    EXPECT_EQ(receive_all(receiver, received), 0) << "round " << round;
-    sending.join();
-    ending.join();
     net_.close(this_thread(), receiver);
     other_net_.close(this_thread(), sender);
   }
@@ -89,17 +98,9 @@ TEST_P(Overlap, AShutdownDuringASendEndsTheStream) {
 TEST_P(Overlap, ACloseDuringASendLeavesTheNextConnectionAlone) {
   for (int round = 0; round < kRounds; ++round) {
     const auto [sender, receiver] = connect();
-    std::atomic<std::uint64_t> sent{0};
-    std::uint64_t received = 0;
-    std::thread sending = keep_sending(sender, sent);
-    std::thread ending([&, socket = sender] {
-      while (sent.load() < 50'000u + 1000u * static_cast<unsigned>(round)) std::this_thread::yield();
-      EXPECT_EQ(other_net_.close(this_thread(), socket), 0);
-    });
-    EXPECT_EQ(receive_all(receiver, received), 0) << "round " << round;
-    sending.join();
-    ending.join();
-    EXPECT_EQ(received, sent.load()) << "what send() took arrived, and no more";
+    const auto [sent, received] =
+        end_while_sending(round, sender, receiver, [&, socket = sender] { return other_net_.close(this_thread(), socket); });
+    EXPECT_EQ(received, sent) << "what send() took arrived, and no more";
     net_.close(this_thread(), receiver);
     const auto [next_sender, next_receiver] = connect();
     char byte = 'N';
