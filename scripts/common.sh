@@ -84,6 +84,16 @@ build() {
   cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
 }
 
+# The programs under the given folders, a line each: what a test wrote into its own folder `work` is none of them. Names are
+# pruned by themselves, as the path to this project may hold any of them.
+programs_in() {
+  local folder
+  for folder in "$@"; do
+    [ ! -d "$folder" ] || find "$folder" \( -name CMakeFiles -o -name work \) -prune -o -type f -executable \
+      -exec sh -c 'readelf -h "$1" >/dev/null 2>&1' _ {} \; -print
+  done
+}
+
 # The usual questions to gpusock-bench: what, link, bytes, between what.
 benchmarks() {
   printf '%s\n' 'lat tcp 64 threads' 'lat tcp 64 kernels' 'lat p2p 64 kernels' 'bw tcp 65536 kernels' 'bw p2p 65536 kernels'

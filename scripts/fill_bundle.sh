@@ -7,14 +7,6 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 . scripts/common.sh
 
 # Programs are linked to look for libraries in ../lib beside their folder (see GpusockBuild.cmake).
-programs_in() {
-  local folder
-  for folder in "$@"; do
-    [ ! -d "$folder" ] || find "$folder" -type f -executable ! -path '*/CMakeFiles/*' ! -path '*/work/*' \
-      -exec sh -c 'readelf -h "$1" >/dev/null 2>&1' _ {} \; -print
-  done
-}
-
 copy_program() {
   install -m 755 "$1" "$2/"
   strip "$2/$(basename "$1")"

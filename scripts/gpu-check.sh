@@ -64,7 +64,7 @@ check_everything() {
   fi
 }
 
-test_programs() { find "$tests" -type f -executable ! -name '*.py' ! -path '*/CMakeFiles/*' | sort; }
+test_programs() { programs_in "$tests" | sort; }
 
 find_sanitizer() {
   command -v compute-sanitizer || { [ -x /usr/local/cuda/bin/compute-sanitizer ] && echo /usr/local/cuda/bin/compute-sanitizer; }
