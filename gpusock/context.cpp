@@ -65,6 +65,12 @@ void Context::Impl::make_net() {
   hooks.self = this;
   hooks.announce = [](void* self, std::uint32_t slot) { impl_of(self).engine.announce(slot); };
   hooks.announce_credit = [](void* self) { impl_of(self).engine.announce_credit(); };
+  hooks.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
+    return impl_of(self).engine.transmit(slot, data, bytes);
+  };
+  hooks.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
+    return impl_of(self).engine.receive(slot, data, bytes);
+  };
   hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
     if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
     impl_of(self).device->relax(waited_ns);

@@ -41,6 +41,16 @@ class Connection final : public LinkEvents, public ReadySink {
   /// Does what can be done now; true if anything moved.
   bool step(std::uint64_t now_ns);
 
+  /// Hands bytes that follow all that was committed to the network, past the ring; how many it took.
+  std::uint64_t transmit(const void* data, std::uint64_t bytes) {
+    return phase_ == Phase::established && !closing_ ? link_->transmit_past_ring(data, bytes) : 0;
+  }
+
+  /// Takes bytes that follow all that was delivered from the network, past the ring; how many.
+  std::uint64_t receive(void* data, std::uint64_t bytes) {
+    return phase_ == Phase::established && !closing_ ? link_->deliver_past_ring(data, bytes) : 0;
+  }
+
   /// What the caller asked for: request bits of its slot.
   void request(std::uint64_t bits, std::uint64_t now_ns);
 

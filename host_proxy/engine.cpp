@@ -116,11 +116,40 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
     proxy_.hint(hinted_slot);
     proxy_.step(now);
   }
-  // This step may have taken the network's news and left work behind: the thread must be there when the callers leave.
+  wake_thread_behind_assistant();
+  return true;
+}
+
+/// An assistant's step may have taken the network's news and left work behind: the thread must be there when the callers leave.
+void Engine::wake_thread_behind_assistant() {
   if (asleep_.load(std::memory_order_relaxed) != kAwake && asleep_.exchange(kAwake, std::memory_order_relaxed) != kAwake) {
     network_.ring();
   }
-  return true;
+}
+
+/// Moves bytes between a caller's memory and the network, with a step behind it.
+template <class Move>
+std::uint64_t Engine::try_move(Move move) {
+  if (!options_.assist) return 0;  // with processors to spare the thread moves bytes while the caller goes on
+  std::uint64_t moved = 0;
+  {
+    const std::unique_lock lock(stepping_, std::try_to_lock);
+    if (!lock.owns_lock()) return 0;
+    const std::uint64_t now = now_ns();
+    assisted_at_ns_.store(now, std::memory_order_relaxed);
+    moved = move();
+    proxy_.step_beside_moves(now);
+  }
+  wake_thread_behind_assistant();
+  return moved;
+}
+
+std::uint64_t Engine::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
+  return try_move([&] { return proxy_.transmit(slot, data, bytes); });
+}
+
+std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
+  return try_move([&] { return proxy_.receive(slot, data, bytes); });
 }
 
 void Engine::announce(std::uint32_t slot) {

@@ -35,6 +35,13 @@ class Engine {
 
   /// A caller has committed bytes or posted a request on this slot.
   void announce(std::uint32_t slot);
+  /// Hands bytes that follow all that was committed on this slot to the network; how many it took, 0 where the link or the
+  /// moment does not allow that. For the one caller that sends on the slot, while it keeps the slot from being released.
+  std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
+
+  /// Takes bytes that follow all that was delivered on this slot from the network; as transmit().
+  std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
+
   /// A caller has given ring space back.
   void announce_credit();
   /// One turn, at this time, of a caller's wait that has lasted `waited_ns`.
@@ -56,6 +63,9 @@ class Engine {
   void run();
   void stop();
   bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
+  template <class Move>
+  std::uint64_t try_move(Move move);
+  void wake_thread_behind_assistant();
   void ring_if_asleep(Asleep least);
   void rest();
   void sleep_in_network();

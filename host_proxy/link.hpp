@@ -24,6 +24,14 @@ class Link {
   /// Moves what can be moved now; true if anything was. Does not wait.
   virtual bool pump() = 0;
 
+  /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot or
+  /// has committed bytes left.
+  virtual std::uint64_t transmit_past_ring(const void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
+
+  /// Delivers bytes that follow all that arrived, without the ring in between; how many, 0 where the link cannot or has
+  /// none, or the caller has not taken all that arrived.
+  virtual std::uint64_t deliver_past_ring(void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
+
   /// No more is committed: once all is transmitted the peer is told. Once.
   virtual void end_sending() = 0;
 

@@ -60,6 +60,26 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
   return moved;
 }
 
+std::uint64_t Proxy::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
+  Connection* connection = slots_[slot].connection;
+  if (connection == nullptr) return 0;
+  activate(*connection);
+  return connection->transmit(data, bytes);
+}
+
+std::uint64_t Proxy::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
+  Connection* connection = slots_[slot].connection;
+  if (connection == nullptr) return 0;
+  activate(*connection);
+  return connection->receive(data, bytes);
+}
+
+void Proxy::step_beside_moves(std::uint64_t now_ns) {
+  if (active_.size() <= 1 && ++moves_since_step_ < kPollInterval) return;
+  moves_since_step_ = 0;
+  step(now_ns);
+}
+
 void Proxy::scan(std::uint64_t now_ns, std::uint32_t pages) {
   for (std::uint32_t i = 0; i < pages; ++i) {
     scan_page(now_ns, next_page_);

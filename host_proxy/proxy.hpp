@@ -46,8 +46,17 @@ class Proxy final : public ConnectionHost {
   /// A caller has just committed or requested something on this slot: the next step looks at it.
   void hint(std::uint32_t slot) { hinted_slot_ = slot; }
 
+  /// Hands bytes that follow all that was committed on this slot to its network, past the ring; how many it took.
+  std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
+
+  /// Takes bytes that follow all that was delivered on this slot from its network, past the ring; how many.
+  std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
+
   /// Does what there is to do at this time; true if anything moved. Never waits.
   bool step(std::uint64_t now_ns, Thoroughness thoroughness = Thoroughness::hot);
+
+  /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing else.
+  void step_beside_moves(std::uint64_t now_ns);
 
   /// When step() is due even if nothing happens.
   std::uint64_t next_deadline_ns() const { return due_ns_; }
@@ -113,6 +122,7 @@ class Proxy final : public ConnectionHost {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;
   std::uint32_t next_page_ = 0;
+  std::uint64_t moves_since_step_ = 0;
   std::uint64_t due_ns_ = ~std::uint64_t{0};
   ProxyStats stats_;
 };

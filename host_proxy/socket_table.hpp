@@ -24,6 +24,7 @@
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"
+#include "host_proxy/store_choice.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -141,6 +142,7 @@ struct alignas(64) Slot {
   ringbuf::ByteProducer<> tx;
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;
+  StoreChoice stores;            ///< of the sending leader, where that is a CPU
   std::uint64_t shut = 0;        ///< device scope: bit 0 read, bit 1 write: shut down by this side
 };
 

@@ -41,24 +41,44 @@ bool TcpLink::transmit() {
     }
     if (ready == 0) return end_writing_if_all_is_sent() || moved;
     if (!stream_->writable) break;
+    const std::uint64_t wanted = std::min(ready, kTurnBytes);
     std::array<iovec, 2> vectors;
-    const auto result = stream_->write(to_vectors(tx_.spans(std::min(ready, kTurnBytes)), vectors));
-    if (result == -EAGAIN) break;
-    if (result < 0) {
-      if (result == -EPIPE) {
-        events_.on_peer_deaf();
-      } else {
-        write_error_ = static_cast<int>(-result);  // what has arrived before is still to be read
-        stream_->readable = true;
-      }
-      writing_ended_ = true;  // what is left cannot be delivered
-      break;
-    }
-    tx_.release(static_cast<std::uint64_t>(result));
+    const std::uint64_t written = write(to_vectors(tx_.spans(wanted), vectors));
+    if (written == 0) break;
+    tx_.release(written);
     moved = true;
-    if (static_cast<std::uint64_t>(result) < std::min(ready, kTurnBytes)) break;  // the network is full
+    if (written < wanted) break;  // the network is full
   }
   return moved;
+}
+
+/// Bytes written, 0 where none can be now or any more.
+std::uint64_t TcpLink::write(std::span<const iovec> from) {
+  const auto result = stream_->write(from);
+  if (result >= 0) return static_cast<std::uint64_t>(result);
+  if (result == -EAGAIN) return 0;
+  if (result == -EPIPE) {
+    events_.on_peer_deaf();
+  } else {
+    write_error_ = static_cast<int>(-result);  // what has arrived before is still to be read
+    stream_->readable = true;
+  }
+  writing_ended_ = true;  // what is left cannot be delivered
+  return 0;
+}
+
+std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
+  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable || tx_.readable() != 0) return 0;
+  std::uint64_t done = 0;
+  for (int writes = 0; writes < kWritesPerPump && done < bytes && !writing_ended_; ++writes) {
+    const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
+    const iovec vector{const_cast<std::byte*>(static_cast<const std::byte*>(data)) + done, wanted};
+    const std::uint64_t written = write({&vector, 1});
+    done += written;
+    if (written < wanted) break;
+  }
+  past_rings_.tx_bytes += done;
+  return done;
 }
 
 bool TcpLink::end_writing_if_all_is_sent() {
@@ -78,22 +98,32 @@ bool TcpLink::deliver() {
     return false;
   }
   std::array<iovec, 2> vectors;
-  const auto result = stream_->read(to_vectors(rx_.spans(std::min(room, kTurnBytes)), vectors));
-  if (result > 0) {
-    rx_.commit(static_cast<std::uint64_t>(result));
-    return true;
-  }
+  const std::uint64_t arrived = read(to_vectors(rx_.spans(std::min(room, kTurnBytes)), vectors));
+  if (arrived != 0) rx_.commit(arrived);
+  return arrived != 0 || reading_ended_;
+}
+
+/// Bytes read, 0 where there are none now or any more; what that means for the connection is told.
+std::uint64_t TcpLink::read(std::span<const iovec> into) {
+  const auto result = stream_->read(into);
+  if (result > 0) return static_cast<std::uint64_t>(result);
   if (result == 0 && write_error_ == 0) {
     reading_ended_ = true;
     events_.on_ended(rx_.position());
-    return true;
-  }
-  if (result == 0 || write_error_ != 0) {
+  } else if (result == 0 || write_error_ != 0) {
     fail(write_error_);
   } else if (result != -EAGAIN) {
     fail(static_cast<int>(-result));
   }
-  return false;
+  return 0;
+}
+
+std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
+  if (discard_ || reading_ended_ || failed_ || !stream_->readable || rx_.writable() != rx_.memory().capacity) return 0;
+  const iovec vector{data, std::min(bytes, kTurnBytes)};
+  const std::uint64_t arrived = read({&vector, 1});
+  past_rings_.rx_bytes += arrived;
+  return arrived;
 }
 
 bool TcpLink::drop_arriving() {
@@ -108,7 +138,9 @@ bool TcpLink::drop_arriving() {
 
 void TcpLink::end_sending() { end_wanted_ = true; }
 
-Link::Traffic TcpLink::traffic() const { return {tx_.position() - tx_start_, rx_.position() - rx_start_}; }
+Link::Traffic TcpLink::traffic() const {
+  return {tx_.position() - tx_start_ + past_rings_.tx_bytes, rx_.position() - rx_start_ + past_rings_.rx_bytes};
+}
 
 void TcpLink::fail(int error) {
   failed_ = true;

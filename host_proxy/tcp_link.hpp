@@ -14,6 +14,8 @@ class TcpLink final : public Link {
   TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events);
 
   bool pump() override;
+  std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;
+  std::uint64_t deliver_past_ring(void* data, std::uint64_t bytes) override;
   void end_sending() override;
   void end_receiving() override { discard_ = true; }
   void close() override {}
@@ -23,6 +25,8 @@ class TcpLink final : public Link {
 
  private:
   bool transmit();
+  std::uint64_t write(std::span<const iovec> from);
+  std::uint64_t read(std::span<const iovec> into);
   bool deliver();
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
@@ -34,6 +38,7 @@ class TcpLink final : public Link {
   LinkEvents& events_;
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
+  Traffic past_rings_;  // what was moved without them
   bool end_wanted_ = false;
   bool writing_ended_ = false;
   bool discard_ = false;

@@ -26,6 +26,7 @@ std::vector<std::unique_ptr<Contestant>> make_contestants(const BenchOptions& op
   } else {
     all.push_back(make_copy_in_rival(options.ring_bytes));
     all.push_back(make_copy_in_out_rival(options.ring_bytes));
+    all.push_back(make_ring_rival(options.ring_bytes));
   }
   return all;
 }

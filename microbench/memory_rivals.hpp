@@ -14,4 +14,7 @@ std::unique_ptr<Contestant> make_copy_in_rival(std::uint64_t ring_bytes);
 /// Bandwidth: as before, and out of it again: what a ring cannot do without, on one host thread.
 std::unique_ptr<Contestant> make_copy_in_out_rival(std::uint64_t ring_bytes);
 
+/// Bandwidth: as before, but in on one host thread and out on another: what two processors can exchange.
+std::unique_ptr<Contestant> make_ring_rival(std::uint64_t ring_bytes);
+
 }  // namespace bench

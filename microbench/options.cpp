@@ -11,7 +11,7 @@ namespace bench {
 namespace {
 
 constexpr std::uint64_t kMessageBytesMax = 64 << 20;
-constexpr double kDurationDefault_s = 0.2;
+constexpr double kDurationDefault_s = 0.05;
 constexpr std::uint64_t kIterationsMax = 100'000'000;
 
 constexpr const char* kFooter = R"(
@@ -49,7 +49,7 @@ void add_options(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(std::uint64_t{1}, kMessageBytesMax));
   app.add_option("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first")
       ->check(CLI::Range(std::uint64_t{1}, kIterationsMax));
-  app.add_option("--duration", options.duration_s, "seconds a round takes (default 0.2)")->check(CLI::Range(0.001, 600.0));
+  app.add_option("--duration", options.duration_s, "seconds a round takes (default 0.05)")->check(CLI::Range(0.001, 600.0));
   app.add_option("--repeat", options.repeat, "rounds of each contestant")->capture_default_str()->check(CLI::Range(1, 10'000));
   add_choice(app, "--between", options.between, kBetweens, "sockets in kernels, one block each (default), or in host threads");
   add_choice(app, "--group", options.group, kGroups, "who makes a call together (default thread)");

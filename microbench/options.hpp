@@ -22,7 +22,7 @@ struct BenchOptions {
   std::vector<std::uint64_t> sizes;       ///< bytes of a message
   std::uint64_t iterations = 0;           ///< messages per round; 0: as many as fit in the duration
   double duration_s = 0;                  ///< of a round; 0: as long as the iterations take
-  int repeat = 5;                         ///< rounds
+  int repeat = 15;                        ///< rounds
   std::uint64_t ring_bytes = 0;
   std::string json_file;                  ///< empty: none
   std::string commit;

@@ -20,6 +20,23 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
   if (to.second.bytes != 0) copy(group, to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
 }
 
+#if !GPUSOCK_ON_GPU
+/// Fills the ring of a peer on another processor, with the stores that have shown to be faster.
+template <class Group>
+void copy_to_peer(const Group& group, table::StoreChoice& stores, const ringbuf::RingSpans& to, const void* from) {
+  constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
+  if (group.thread_rank() != 0) return;
+  const bool large = ringbuf::kHasStreamingStores && to.first.bytes + to.second.bytes >= kBytesMin;
+  if (!large || !stores.streaming()) {
+    copy_in(this_thread(), to, from);
+  } else {
+    ringbuf::stream_copy(to.first.data, from, to.first.bytes);
+    ringbuf::stream_copy(to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
+  }
+  if (large && stores.window_is_full(to.first.bytes + to.second.bytes)) stores.end_window(clock_ns());
+}
+#endif
+
 template <class Group>
 GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans& from) {
   copy(group, to, from.first.data, from.first.bytes);
@@ -29,6 +46,34 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
 GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline;
 }
+
+#if !GPUSOCK_ON_GPU
+/// From this size on the copy into the ring costs more than the barriers around doing without it.
+inline constexpr std::uint64_t kDirectBytes = 16 << 10;
+
+/// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how much.
+/// `slot`: the leader's, nullptr if the socket is not open.
+template <class Group>
+std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, const void* data,
+                             std::uint64_t bytes) {
+  group.sync();  // the leader sends what all threads wrote
+  return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
+    if (slot == nullptr || slot->link_needs_proxy == 0 || check_sendable(side, socket, *slot) != 0) return 0;
+    return static_cast<std::int64_t>(side.hooks->transmit(side.hooks->self, table::slot_of(socket), data, bytes));
+  }));
+}
+
+/// Receives what the network has at once straight into the caller's memory, where a CPU can and the ring is empty; how much.
+template <class Group>
+std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, void* data,
+                                std::uint64_t bytes) {
+  group.sync();  // nobody still uses the memory
+  return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
+    if (slot == nullptr || slot->link_needs_proxy == 0 || !can_receive_past_ring(side, socket, *slot)) return 0;
+    return static_cast<std::int64_t>(side.hooks->receive(side.hooks->self, table::slot_of(socket), data, bytes));
+  }));
+}
+#endif
 
 }  // namespace detail
 
@@ -65,12 +110,24 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   const Deadline until = detail::with_flags(deadline, flags);
   std::uint64_t done = 0;
   std::int64_t error = 0;
+#if !GPUSOCK_ON_GPU
+  if (bytes >= detail::kDirectBytes && (flags & kMore) == 0) {
+    done = detail::send_past_ring(group, at, socket, entered ? slot : nullptr, data, bytes);
+  }
+#endif
   while (done < bytes || bytes == 0) {
     detail::Grant grant{-EBADF};
     if (entered) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
     grant = detail::broadcast(group, grant);
     if (grant.bytes > 0) {
-      detail::copy_in(group, slot->tx.memory().spans(grant.position, grant.bytes), static_cast<const std::byte*>(data) + done);
+      const ringbuf::RingSpans to = slot->tx.memory().spans(grant.position, grant.bytes);
+      const std::byte* from = static_cast<const std::byte*>(data) + done;
+#if !GPUSOCK_ON_GPU
+      if (slot->link_needs_proxy == 0) {
+        detail::copy_to_peer(group, slot->stores, to, from);
+      } else
+#endif
+        detail::copy_in(group, to, from);
     }
     group.sync();
     if (grant.bytes < 0) error = grant.bytes;
@@ -97,6 +154,15 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   const bool all = (flags & kWaitAll) != 0;
   std::uint64_t done = 0;
   std::int64_t error = 0;
+#if !GPUSOCK_ON_GPU
+  if (bytes >= detail::kDirectBytes && !all) {
+    done = detail::receive_past_ring(group, at, socket, entered ? slot : nullptr, data, bytes);
+    if (done != 0) {
+      if (entered) detail::leave(at, socket, *slot);
+      return static_cast<std::int64_t>(done);
+    }
+  }
+#endif
   do {
     const std::uint64_t left = bytes - done;
     detail::Grant grant{-EBADF};

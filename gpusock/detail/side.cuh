@@ -13,6 +13,12 @@ struct Hooks {
   void (*announce)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
   void (*announce_credit)(void* self);
+  /// Hands bytes that follow all that was committed on this slot to the network, without the ring in between; how many it
+  /// took, 0 where that is not possible now.
+  std::uint64_t (*transmit)(void* self, std::uint32_t slot, const void* data, std::uint64_t bytes);
+  /// Takes bytes that follow all that was delivered on this slot from the network, without the ring in between; how many, 0
+  /// where that is not possible now.
+  std::uint64_t (*receive)(void* self, std::uint32_t slot, void* data, std::uint64_t bytes);
   /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
 };

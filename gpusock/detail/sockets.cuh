@@ -2,6 +2,7 @@
 /// @file One thread's part of the socket calls: opening, waiting, publishing. Net wraps these for groups.
 
 #include "gpusock/detail/side.cuh"
+#include "ringbuf/streaming_copy.hpp"
 
 namespace gpusock::detail {
 
@@ -63,6 +64,7 @@ GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
   slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
   slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed, setup.rx.start);
   slot.link_needs_proxy = setup.link_needs_proxy;
+  slot.stores = {};
 }
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
@@ -177,18 +179,24 @@ struct Grant {
   std::uint64_t position = 0;
 };
 
+/// Why nothing can be sent on this socket, as a negated errno, or 0.
+GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot) {
+  if (canceled(side)) return -ECANCELED;
+  const Status status = load_status(side, table::slot_of(socket));
+  if (status.generation != table::generation_of(socket)) return -EBADF;
+  if (status.phase == Phase::failed) return -static_cast<int>(status.error);
+  if (status.phase != Phase::connected) return -ENOTCONN;
+  if ((status.flags & table::kStatusPeerDeaf) != 0) return -EPIPE;
+  if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return -EPIPE;
+  return 0;
+}
+
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
 GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (bool first = true;; first = false) {
-    if (canceled(side)) return {-ECANCELED};
-    const Status status = load_status(side, table::slot_of(socket));
-    if (status.generation != table::generation_of(socket)) return {-EBADF};
-    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
-    if (status.phase != Phase::connected) return {-ENOTCONN};
-    if ((status.flags & table::kStatusPeerDeaf) != 0) return {-EPIPE};
-    if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return {-EPIPE};
+    if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
     const std::uint64_t free_bytes = slot.tx.writable(least);
     if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
     if (free_bytes >= least) return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
@@ -238,6 +246,15 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
+}
+
+/// Is the socket in order and its rx ring empty, so that what the network has comes next.
+GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, Slot& slot) {
+  if (canceled(side)) return false;
+  const Status status = load_status(side, table::slot_of(socket));
+  return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&
+         (status.flags & table::kStatusEnded) == 0 &&
+         (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) == 0 && slot.rx.readable(1) == 0;
 }
 
 }  // namespace gpusock::detail

@@ -7,7 +7,8 @@ namespace gpusock::conformance {
 namespace {
 
 constexpr std::uint64_t kRing = 64 << 10;
-constexpr std::uint64_t kChunkMax = 20'000;
+/// More than the ring, and enough that a CPU moves bytes past it.
+constexpr std::uint64_t kChunkMax = 80'000;
 
 /// Sends `total` bytes of the test's stream in drifting chunks.
 struct SendStream {

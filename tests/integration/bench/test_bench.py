@@ -16,7 +16,7 @@ import unittest
 LIMIT_S = 240  # a run that takes longer hangs
 LATENCY = ("p50_ns", "p99_ns", "min_ns", "mean_ns")
 RIVALS = {("lat", "tcp"): ["raw TCP"], ("lat", "p2p"): ["raw lines"], ("bw", "tcp"): ["raw TCP"],
-          ("bw", "p2p"): ["memcpy in", "memcpy in+out"]}
+          ("bw", "p2p"): ["memcpy in", "memcpy in+out", "memcpy between"]}
 
 
 class Bench(unittest.TestCase):
@@ -122,7 +122,7 @@ class Bench(unittest.TestCase):
             self.assertIn("not a GPU's figures", table)
         rows = [line.split() for line in table.splitlines() if re.match(r" *\d+ ", line)]
         self.assertEqual([row[0] for row in rows], ["64", "65536"])
-        self.assertEqual({len(row) for row in rows}, {1 + 3 + 1})
+        self.assertEqual({len(row) for row in rows}, {1 + 4 + 1})
 
     def test_help_succeeds(self):
         for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"]):

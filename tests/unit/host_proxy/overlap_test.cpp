@@ -42,9 +42,11 @@ class Overlap : public testing::TestWithParam<const char*> {
   /// Sends 'S' until it fails.
   std::thread keep_sending(Socket socket, std::atomic<std::uint64_t>& sent) {
     return std::thread([this, socket, &sent] {
-      const std::vector<char> bytes(10'000, 'S');
+      const std::vector<char> bytes(50'000, 'S');
       std::int64_t result = 0;
-      while ((result = other_net_.send(this_thread(), socket, bytes.data(), bytes.size(), 0, patience())) > 0) {
+      // Some go through the ring, some past it.
+      for (std::size_t size = 10'000; (result = other_net_.send(this_thread(), socket, bytes.data(), size, 0, patience())) > 0;
+           size = size == bytes.size() ? 10'000 : bytes.size()) {
         sent.fetch_add(static_cast<std::uint64_t>(result));
       }
     });
