@@ -3,12 +3,11 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
-#include <CLI/CLI.hpp>
+#include "program/arguments.hpp"
+#include "program/stop_signals.hpp"
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <iostream>
 #include <string>
 
@@ -57,21 +56,8 @@ __global__ void serve(Net net, Socket listener, Report* report) {
   }
 }
 
-/// Waits for SIGINT or SIGTERM, or until the kernels have ended by themselves.
-void wait_for_end(const sigset_t& signals, const gpusock::Stream& kernels) {
-  const timespec turn{0, 100'000'000};
-  while (sigtimedwait(&signals, nullptr, &turn) < 0 && !kernels.idle()) {
-  }
-}
-
 int run(const std::string& where, unsigned blocks, unsigned threads) {
-  // Blocked before the context starts its threads, so that only wait_for_end() takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Report> report(context, 1);
   gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), Endpoint::parse(where), report.data());
@@ -82,7 +68,7 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
   gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(), report[0].listener,
                   report.data());
   std::cout << "listening on " << report[0].local.to_string() << std::endl;
-  wait_for_end(signals, stream);
+  gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
   if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "accepting on " + where);
@@ -92,23 +78,18 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Echoes what TCP clients send, from kernels, until SIGINT or SIGTERM.");
+  gpusock::program::Arguments arguments("Echoes what TCP clients send, from kernels, until SIGINT or SIGTERM.");
   std::string where;
   unsigned blocks = 8, threads = 32;
-  app.add_option("ENDPOINT", where, "host:port[,link=auto|p2p|tcp]; port 0 picks one; link=tcp serves any TCP client")
-      ->required();
-  app.add_option("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 256u));
-  app.add_option("--threads", threads, "threads in a block")->capture_default_str()->check(CLI::Range(1u, 1024u));
+  arguments.positional("ENDPOINT", where, "host:port[,link=auto|p2p|tcp]; port 0 picks one; link=tcp serves any TCP client");
+  arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1, 256);
+  arguments.number("--threads", threads, "threads in a block", 1, 1024);
+  if (const auto status = arguments.parse(argc, argv)) return *status;
   try {
-    app.parse(argc, argv);
     Endpoint::parse(where);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? EXIT_SUCCESS : 2;
   } catch (const gpusock::Error& error) {
     std::cerr << "echo_server: " << error.what() << '\n';
-    return error.code().value() == EINVAL ? 2 : EXIT_FAILURE;
+    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
   }
   try {
     return run(where, blocks, threads);

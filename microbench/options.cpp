@@ -1,14 +1,15 @@
 #include "options.hpp"
 
 #include "commit.hpp"
-
-#include <CLI/CLI.hpp>
+#include "program/arguments.hpp"
 
 #include <bit>
 #include <map>
 
 namespace bench {
 namespace {
+
+using gpusock::program::Arguments;
 
 constexpr std::uint64_t kMessageBytesMax = 64 << 20;
 constexpr double kDurationDefault_s = 0.05;
@@ -26,51 +27,52 @@ const std::map<std::string, Between> kBetweens{{"kernels", Between::kernels}, {"
 const std::map<std::string, GroupKind> kGroups{
     {"thread", GroupKind::thread}, {"warp", GroupKind::warp}, {"block", GroupKind::block}};
 
-std::string require_power_of_two(const std::string& text) {
-  std::uint64_t bytes = 0;
-  if (!CLI::detail::lexical_cast(text, bytes) || !std::has_single_bit(bytes)) return text + " is not a power of two";
-  return {};
+template <class Value>
+std::vector<std::string> words_of(const std::map<std::string, Value>& names) {
+  std::vector<std::string> words;
+  for (const auto& [word, value] : names) words.push_back(word);
+  return words;
 }
 
-/// An option whose values have names.
-template <class Value>
-CLI::Option* add_choice(CLI::App& app, const std::string& name, Value& value, const std::map<std::string, Value>& names,
-                        const std::string& description) {
-  return app.add_option_function<std::string>(name, [&](const std::string& text) { value = names.at(text); }, description)
-      ->check(CLI::IsMember(names));
-}
+/// What has a name on the command line.
+struct Words {
+  std::string link, between = "kernels", group = "thread";
+};
 
 /// The options of both questions.
-void add_options(CLI::App& app, BenchOptions& options) {
-  add_choice(app, "--link", options.link, kLinks, "what carries the bytes")->required();
-  app.add_option("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M")
-      ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{1}, kMessageBytesMax));
-  app.add_option("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first")
-      ->check(CLI::Range(std::uint64_t{1}, kIterationsMax));
-  app.add_option("--duration", options.duration_s, "seconds a round takes (default 0.05)")->check(CLI::Range(0.001, 600.0));
-  app.add_option("--repeat", options.repeat, "rounds of each contestant")->capture_default_str()->check(CLI::Range(1, 10'000));
-  add_choice(app, "--between", options.between, kBetweens, "sockets in kernels, one block each (default), or in host threads");
-  add_choice(app, "--group", options.group, kGroups, "who makes a call together (default thread)");
-  app.add_option("--block-threads", options.block_threads, "threads in the block of --group block")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 1024u));
-  app.add_option("--ring-bytes", options.ring_bytes,
-                 "capacity of a socket's rings, a power of two (default: the library's for the link)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::uint64_t{4} << 10, std::uint64_t{64} << 20))
-      ->check(require_power_of_two);
-  app.add_option("--json", options.json_file, "write all figures and the machine's facts to this file");
-  app.add_option("--commit", options.commit, "what the JSON names as the commit, instead of the one built from");
+void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
+  arguments.choice("--link", words.link, words_of(kLinks), "what carries the bytes").required();
+  arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
+  arguments
+      .number("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first", 1,
+              kIterationsMax)
+      .shown_default("");
+  arguments.number("--duration", options.duration_s, "seconds a round takes", 0.001, 600.0).shown_default("0.05");
+  arguments.number("--repeat", options.repeat, "rounds of each contestant", 1, 10'000);
+  arguments.choice("--between", words.between, words_of(kBetweens), "sockets in kernels, one block each, or in host threads");
+  arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together");
+  arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1, 1024);
+  arguments.bytes("--ring-bytes", options.ring_bytes,
+                  "capacity of a socket's rings, a power of two (default: the library's for the link)", 4 << 10, 64 << 20);
+  arguments.text("--json", options.json_file, "write all figures and the machine's facts to this file");
+  arguments.text("--commit", options.commit, "what the JSON names as the commit, instead of the one built from")
+      .shown_default("");
 }
 
-void complete(BenchOptions& options) {
+/// What is wrong with the options together, or nothing.
+std::string complete(BenchOptions& options, const Words& words) {
+  options.link = kLinks.at(words.link);
+  options.between = kBetweens.at(words.between);
+  options.group = kGroups.at(words.group);
   if (options.between == Between::threads && options.group != GroupKind::thread) {
-    throw CLI::ValidationError("--group", "host threads call alone: --between threads takes --group thread");
+    return "--group: host threads call alone: --between threads takes --group thread";
+  }
+  if (options.ring_bytes != 0 && !std::has_single_bit(options.ring_bytes)) {
+    return "--ring-bytes: " + std::to_string(options.ring_bytes) + " is not a power of two";
   }
   if (options.sizes.empty()) options.sizes = {options.question == Question::latency ? 64u : 65536u};
   if (options.iterations == 0 && options.duration_s == 0) options.duration_s = kDurationDefault_s;
+  return {};
 }
 
 }  // namespace
@@ -83,21 +85,19 @@ const char* to_string(GroupKind group) {
 
 CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
+  Words words;
   line.options.commit = GPUSOCK_BENCH_COMMIT;
-  CLI::App app("Latency and bandwidth between two gpusock contexts, each beside its raw rival in the same run.");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  CLI::App* latency = app.add_subcommand("lat", "round trips: a message there and back");
-  CLI::App* bandwidth = app.add_subcommand("bw", "one-way bandwidth: messages one after the other, then an acknowledgement");
-  for (CLI::App* question : {latency, bandwidth}) add_options(*question, line.options);
-  try {
-    app.parse(argc, argv);
-    line.options.question = bandwidth->parsed() ? Question::bandwidth : Question::latency;
-    complete(line.options);
-    line.run = true;
-  } catch (const CLI::ParseError& error) {
-    line.exit_status = app.exit(error) == 0 ? 0 : 2;
-  }
+  Arguments arguments("Latency and bandwidth between two gpusock contexts, each beside its raw rival in the same run.", kFooter);
+  Arguments& latency = arguments.command("lat", "round trips: a message there and back");
+  Arguments& bandwidth = arguments.command("bw", "one-way bandwidth: messages one after the other, then an acknowledgement");
+  for (Arguments* question : {&latency, &bandwidth}) add_options(*question, line.options, words);
+  arguments.check([&] {
+    line.options.question = bandwidth.given() ? Question::bandwidth : Question::latency;
+    return complete(line.options, words);
+  });
+  const auto status = arguments.parse(argc, argv);
+  line.run = !status;
+  line.exit_status = status.value_or(0);
   return line;
 }
 

@@ -3,7 +3,7 @@
 #include "node.hpp"
 #include "options.hpp"
 #include "runs.hpp"
-#include "signals.hpp"
+#include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
 
@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;
   prepare_cuda();
-  param_sync::block_stop_signals();
+  gpusock::program::block_stop_signals();
   try {
     return run(*config);
   } catch (const param_sync::Interrupted&) {

@@ -3,12 +3,17 @@
 #include "layout.hpp"
 
 #include "gpusock/gpusock.hpp"
+#include "program/arguments.hpp"
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+
+#include <charconv>
 
 namespace param_sync {
 namespace {
+
+using gpusock::program::Arguments;
+using gpusock::program::split;
 
 /// What is split after parsing, so that the last of two options counts as a whole.
 struct Texts {
@@ -17,61 +22,57 @@ struct Texts {
   std::string peers;
 };
 
-std::vector<std::string> split(const std::string& text) {
-  return text.empty() ? std::vector<std::string>{} : CLI::detail::split(text, ',');
+constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
+constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
+constexpr int kDescriptorMax = 1 << 20;
+constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any that is positive
+
+/// 0 where the text is no width.
+std::uint32_t width_from(const std::string& text) {
+  std::uint32_t width = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+  return error == std::errc{} && end == text.data() + text.size() && width <= kWidthMax ? width : 0;
 }
 
-void add_run_options(CLI::App& app, Config& config, Texts& texts) {
-  app.option_defaults()->take_last();  // so that a script's arguments can be overridden behind them
-  app.add_option("--nodes", config.nodes, "Number of nodes; alone: starts them all on this machine")
-      ->check(CLI::Range(1, kNodesMax))
-      ->capture_default_str();
-  app.add_option("--hidden", texts.hidden, "Widths of the hidden layers, with commas")->capture_default_str();
-  app.add_option("--epochs", config.epochs, "How often all training samples are visited")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--batch", config.batch, "Samples of a step on each node")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  app.add_option("--lr", config.learning_rate, "Learning rate")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--momentum", config.momentum, "Momentum of SGD")->check(CLI::Range(0.0, 1.0))->capture_default_str();
-  app.add_option("--seed", config.seed, "Decides initial weights and the order of the samples")->capture_default_str();
-  app.add_option("--limit", config.limit, "Use only the first training samples; 0: all")->capture_default_str();
-  app.add_option("--data", config.data, "Folder with MNIST's four files, plain or .gz")->capture_default_str();
+/// What is wrong with --hidden, or nothing.
+std::string width_problem(const std::string& text) {
+  const auto widths = split(text);
+  for (const std::string& width : widths) {
+    if (width_from(width) == 0) return fmt::format("'{}' is no width from 1 to {}", width, kWidthMax);
+  }
+  return widths.size() < kLayersMax ? "" : fmt::format("at most {} hidden layers", kLayersMax - 1);
 }
 
-void add_process_options(CLI::App& app, Config& config, Texts& texts) {
-  app.add_option("--link", texts.link, "What carries the bytes")
-      ->check(CLI::IsMember({"auto", "p2p", "tcp"}))
-      ->default_str("GPUSOCK_LINK, or auto");
-  app.add_option("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->capture_default_str();
-  app.add_option("--rank", config.rank, "Run only this node; needs --peers")->check(CLI::Range(0, kNodesMax - 1));
-  app.add_option("--peers", texts.peers, "HOST:PORT of all nodes by rank, this one's included, with commas");
-  app.add_flag("--in-process", config.in_process, "All nodes in this process (they share one GPU)");
-  app.add_flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
-  app.add_option("--json", config.json_file, "Write the results here");
-  app.add_option("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
-  app.add_option("--save-weights", config.weights_file, "Write the final weights here, as 32-bit floats");
-  app.add_option("--control-fd", config.control_fd)->group("");  // how a cluster talks to its nodes: not for people
+void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
+  arguments.number("--nodes", config.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax);
+  arguments.text("--hidden", texts.hidden, "Widths of the hidden layers, with commas").check(width_problem);
+  arguments.number("--epochs", config.epochs, "How often all training samples are visited", 1, 10000);
+  arguments.number("--batch", config.batch, "Samples of a step on each node", 1, 4096);
+  arguments.number("--lr", config.learning_rate, "Learning rate", kLearningRateMin, kLearningRateMax);
+  arguments.number("--momentum", config.momentum, "Momentum of SGD", 0.0F, 1.0F);
+  arguments.number("--seed", config.seed, "Decides initial weights and the order of the samples", 0, kAnySeed);
+  arguments.number("--limit", config.limit, "Use only the first training samples; 0: all", 0, kSamplesMax);
+  arguments.text("--data", config.data, "Folder with MNIST's four files, plain or .gz");
 }
 
-/// Throws CLI::ValidationError or gpusock::Error.
+void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
+  arguments.choice("--link", texts.link, {"auto", "p2p", "tcp"}, "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
+  arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
+  arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
+  arguments.text("--peers", texts.peers, "HOST:PORT of all nodes by rank, this one's included, with commas");
+  arguments.flag("--in-process", config.in_process, "All nodes in this process (they share one GPU)");
+  arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
+  arguments.text("--json", config.json_file, "Write the results here");
+  arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
+  arguments.text("--save-weights", config.weights_file, "Write the final weights here, as 32-bit floats");
+  arguments.number("--control-fd", config.control_fd, "How a cluster talks to its nodes", 0, kDescriptorMax).hidden();
+}
+
 void take_texts(const Texts& texts, Config& config) {
   config.link = texts.link.empty() ? gpusock::Endpoint::parse("127.0.0.1:0").link : gpusock::parse_link(texts.link);
   config.peers = split(texts.peers);
   config.hidden.clear();
-  for (const std::string& width : split(texts.hidden)) {
-    std::uint32_t value = 0;
-    if (!CLI::detail::lexical_cast(width, value) || value == 0 || value > kWidthMax) {
-      throw CLI::ValidationError("--hidden", fmt::format("'{}' is no width from 1 to {}", width, kWidthMax));
-    }
-    config.hidden.push_back(value);
-  }
-  if (config.hidden.size() >= kLayersMax) {
-    throw CLI::ValidationError("--hidden", fmt::format("at most {} hidden layers", kLayersMax - 1));
-  }
+  for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
 }
 
 /// What the options' own checks cannot see. Empty where all is well.
@@ -107,28 +108,22 @@ std::string misuse(const Config& config) {
 std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Config config;
   Texts texts;
-  CLI::App app(
+  Arguments arguments(
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
-      "param_sync");
-  app.footer("Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse.");
-  add_run_options(app, config, texts);
-  add_process_options(app, config, texts);
-  exit_status = 2;
-  try {
-    app.parse(argc, argv);
-    take_texts(texts, config);
-  } catch (const CLI::ParseError& error) {
-    exit_status = app.exit(error) == 0 ? 0 : 2;
-    return std::nullopt;
-  } catch (const gpusock::Error& error) {
-    fmt::print(stderr, "param_sync: {}\n", error.what());
-    return std::nullopt;
-  }
-  if (const std::string problem = misuse(config); !problem.empty()) {
-    fmt::print(stderr, "param_sync: {}\n", problem);
-    return std::nullopt;
-  }
-  exit_status = 0;
+      "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse.");
+  add_run_options(arguments, config, texts);
+  add_process_options(arguments, config, texts);
+  arguments.check([&]() -> std::string {
+    try {
+      take_texts(texts, config);
+      return misuse(config);
+    } catch (const gpusock::Error& error) {
+      return error.what();
+    }
+  });
+  const auto status = arguments.parse(argc, argv);
+  exit_status = status.value_or(0);
+  if (status) return std::nullopt;
   return config;
 }
 

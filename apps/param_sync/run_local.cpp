@@ -3,7 +3,7 @@
 #include "plan.hpp"
 #include "progress.hpp"
 #include "serial.hpp"
-#include "signals.hpp"
+#include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
 
@@ -156,7 +156,7 @@ std::string device_name() {
 int run_in_process(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   InProcessRun run(config, data);
-  StopWatcher watcher([&] { run.stoppables.stop_all(); });
+  gpusock::program::StopWatcher watcher([&] { run.stoppables.stop_all(); });
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < config.nodes; ++rank) threads.emplace_back([&run, rank] { run.run_node(rank); });
@@ -168,7 +168,7 @@ int run_in_process(const Config& config) {
 int run_serial(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   std::atomic<bool> stop{false};
-  StopWatcher watcher([&] { stop = true; });
+  gpusock::program::StopWatcher watcher([&] { stop = true; });
   ProgressLine line(config.nodes, config.batch);
   const SerialResult result = train_serially(
       config, data, [&](const Progress& now) { line.show(now); }, stop);

@@ -3,7 +3,7 @@
 #include "control.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
-#include "signals.hpp"
+#include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ int run_controlled(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   Node node(config, data);
   std::atomic<bool> stopped{false};
-  StopWatcher watcher([&] {
+  gpusock::program::StopWatcher watcher([&] {
     stopped = true;
     node.request_stop();
     control.interrupt();
@@ -55,7 +55,7 @@ int run_controlled(const Config& config) {
 int run_by_hand(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   Node node(config, data);
-  StopWatcher watcher([&] { node.request_stop(); });
+  gpusock::program::StopWatcher watcher([&] { node.request_stop(); });
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);

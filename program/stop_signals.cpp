@@ -1,10 +1,10 @@
-#include "signals.hpp"
+#include "program/stop_signals.hpp"
 
 #include <csignal>
 #include <ctime>
 #include <utility>
 
-namespace param_sync {
+namespace gpusock::program {
 namespace {
 
 sigset_t stop_signals() {
@@ -15,6 +15,8 @@ sigset_t stop_signals() {
   return set;
 }
 
+constexpr timespec kTurn{0, 100'000'000};  // how long an end that no signal tells may go unnoticed
+
 }  // namespace
 
 void block_stop_signals() {
@@ -22,16 +24,21 @@ void block_stop_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+void wait_for_stop(const std::function<bool()>& ended) {
+  const sigset_t set = stop_signals();
+  while (sigtimedwait(&set, nullptr, &kTurn) < 0 && !ended()) {
+  }
+}
+
 StopWatcher::StopWatcher(std::function<void()> on_stop)
     : thread_([call = std::move(on_stop)](std::stop_token stop) {
         const sigset_t set = stop_signals();
-        const timespec turn{0, 100'000'000};  // how long the watcher's own end may take
         while (!stop.stop_requested()) {
-          if (sigtimedwait(&set, nullptr, &turn) > 0) {
+          if (sigtimedwait(&set, nullptr, &kTurn) > 0) {
             call();
             return;
           }
         }
       }) {}
 
-}  // namespace param_sync
+}  // namespace gpusock::program

@@ -1,13 +1,16 @@
 #pragma once
-/// @file SIGINT and SIGTERM as calls on a thread of their own, where everything may be called.
+/// @file SIGINT and SIGTERM as what a program waits for, or as calls on a thread of their own, where everything may be called.
 
 #include <functional>
 #include <thread>
 
-namespace param_sync {
+namespace gpusock::program {
 
 /// Keeps SIGINT and SIGTERM from ending the process. Before any other thread is started: they inherit it.
 void block_stop_signals();
+
+/// Waits until SIGINT or SIGTERM comes, or `ended` (asked about ten times a second) is true.
+void wait_for_stop(const std::function<bool()>& ended);
 
 /// Calls `on_stop` once, on its own thread, when SIGINT or SIGTERM comes while it lives.
 class StopWatcher {
@@ -18,4 +21,4 @@ class StopWatcher {
   std::jthread thread_;
 };
 
-}  // namespace param_sync
+}  // namespace gpusock::program
