@@ -12,6 +12,9 @@
 
 namespace param_sync {
 
+/// Samples that are evaluated together.
+inline constexpr std::uint32_t kEvaluationRows = 500;
+
 /// Device buffers for a batch on its way through the model.
 class Activations {
  public:

@@ -22,7 +22,6 @@ constexpr unsigned kResidentThreads = 8;
 #else
 constexpr unsigned kResidentThreads = 128;
 #endif
-constexpr std::uint32_t kEvaluationRows = 500;
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
 // After a loss, before this node's own sockets close: the others see who was lost first before they lose this node too.
 constexpr auto kLinger = std::chrono::milliseconds(300);

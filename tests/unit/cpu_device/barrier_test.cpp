@@ -58,7 +58,7 @@ TEST(BlockBarrier, IsCompletedByThreadsThatEnd) {
   EXPECT_EQ(passed, 40);
 }
 
-__global__ void vote(int* out) {
+__global__ void vote_in_barrier(int* out) {
   const unsigned i = threadIdx.x;
   int* mine = out + i * 6;
   mine[0] = __syncthreads_count(i % 3 == 0);
@@ -71,7 +71,7 @@ __global__ void vote(int* out) {
 
 TEST(BlockBarrier, CountsAndVotes) {
   std::vector<int> out(600);
-  run({1, 100}, vote, out.data());
+  run({1, 100}, vote_in_barrier, out.data());
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(std::vector<int>(&out[i * 6], &out[i * 6] + 6), (std::vector<int>{34, 1, 0, 1, 0, 100}));
   }

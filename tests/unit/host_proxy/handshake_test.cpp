@@ -3,6 +3,8 @@
 
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/patience.hpp"
+
 #include <gtest/gtest.h>
 
 #include <netinet/in.h>
@@ -18,8 +20,6 @@ namespace gpusock {
 namespace {
 
 using namespace proxy;
-
-constexpr std::uint64_t kPatienceNs = 20'000'000'000;
 
 /// A TCP client that says what it likes.
 class Stranger {
@@ -72,7 +72,7 @@ class Handshaking : public testing::Test {
   }
 
   void SetUp() override {
-    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 128, Deadline::after_ns(kPatienceNs));
+    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 128, patience());
     ASSERT_GE(listener_, 0);
     ASSERT_EQ(net_.getsockname(listener_, where_), 0);
   }
@@ -82,20 +82,20 @@ class Handshaking : public testing::Test {
     Context honest(options("swordfish", kPatienceNs));
     std::thread visitor([&] {
       const Net net = honest.net();
-      const Socket socket = net.connect(this_thread(), where_, Deadline::after_ns(kPatienceNs));
+      const Socket socket = net.connect(this_thread(), where_, patience());
       char byte = 'x';
-      EXPECT_EQ(net.send(this_thread(), socket, &byte, 1, kWaitAll, Deadline::after_ns(kPatienceNs)), 1) << socket;
-      EXPECT_EQ(net.recv(this_thread(), socket, &byte, 1, kWaitAll, Deadline::after_ns(kPatienceNs)), 1) << socket;
+      EXPECT_EQ(net.send(this_thread(), socket, &byte, 1, kWaitAll, patience()), 1) << socket;
+      EXPECT_EQ(net.recv(this_thread(), socket, &byte, 1, kWaitAll, patience()), 1) << socket;
       EXPECT_EQ(byte, 'y');
       net.close(this_thread(), socket);
     });
-    const Socket peer = net_.accept(this_thread(), listener_, Deadline::after_ns(kPatienceNs));
+    const Socket peer = net_.accept(this_thread(), listener_, patience());
     EXPECT_GE(peer, 0);
     char byte = 0;
-    EXPECT_EQ(net_.recv(this_thread(), peer, &byte, 1, kWaitAll, Deadline::after_ns(kPatienceNs)), 1);
+    EXPECT_EQ(net_.recv(this_thread(), peer, &byte, 1, kWaitAll, patience()), 1);
     EXPECT_EQ(byte, 'x');
     byte = 'y';
-    EXPECT_EQ(net_.send(this_thread(), peer, &byte, 1, kWaitAll, Deadline::after_ns(kPatienceNs)), 1);
+    EXPECT_EQ(net_.send(this_thread(), peer, &byte, 1, kWaitAll, patience()), 1);
     visitor.join();
     net_.close(this_thread(), peer);
   }
@@ -168,7 +168,7 @@ TEST(HandshakeTimeout, ASilentPeerIsSentAwayInTime) {
   options.handshake_timeout_ns = 20'000'000;
   Context context(options);
   const Net net = context.net();
-  const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 1, Deadline::after_ns(kPatienceNs));
+  const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 1, patience());
   Endpoint where;
   ASSERT_EQ(net.getsockname(listener, where), 0);
   Stranger first(where), second(where);  // the backlog is 1: the second waits for the first to go

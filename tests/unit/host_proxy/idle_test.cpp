@@ -1,12 +1,12 @@
 // A context in which nothing happens costs next to nothing, and is there at once when something does.
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/patience.hpp"
+
 #include <gtest/gtest.h>
 
 namespace gpusock {
 namespace {
-
-Deadline patience() { return Deadline::after_ns(20'000'000'000); }
 
 class Idle : public testing::TestWithParam<bool> {
  protected:

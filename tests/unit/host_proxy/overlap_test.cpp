@@ -1,6 +1,8 @@
 // Calls on one socket that overlap: ending a stream, or closing, while another thread is in the middle of a send.
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/patience.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,8 +14,6 @@ namespace gpusock {
 namespace {
 
 constexpr int kRounds = 30;
-
-Deadline patience() { return Deadline::after_ns(20'000'000'000); }
 
 class Overlap : public testing::TestWithParam<const char*> {
  protected:

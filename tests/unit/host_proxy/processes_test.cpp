@@ -1,6 +1,8 @@
 // Peers in different processes of one host: rings are shared, and a process that is killed is noticed.
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/patience.hpp"
+
 #include <gtest/gtest.h>
 
 #include <signal.h>
@@ -16,9 +18,6 @@ extern char** environ;
 
 namespace gpusock {
 namespace {
-
-constexpr std::uint64_t kPatienceNs = 20'000'000'000;
-Deadline patience() { return Deadline::after_ns(kPatienceNs); }
 
 /// The other process: connects, says hello, echoes until the end.
 int be_peer(const char* where) {

@@ -79,10 +79,10 @@ std::uint64_t consume(ByteConsumer<> consumer, std::uint64_t words_max) {
 class RingStress : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(RingStress, EveryByteArrivesInOrder) {
-  constexpr std::uint64_t kCapacity = 64 << 10;
-  RingStorage storage(kCapacity, GetParam());
-  std::thread producer(produce, storage.producer(), kCapacity / 8 / 4);
-  const std::uint64_t wrong = consume(storage.consumer(), kCapacity / 8 / 4);
+  constexpr std::uint64_t kRingBytes = 64 << 10;
+  RingStorage storage(kRingBytes, GetParam());
+  std::thread producer(produce, storage.producer(), kRingBytes / 8 / 4);
+  const std::uint64_t wrong = consume(storage.consumer(), kRingBytes / 8 / 4);
   producer.join();
   EXPECT_EQ(wrong, 0u);
 }
