@@ -16,6 +16,8 @@ namespace gpusock::proxy {
 namespace {
 
 constexpr std::uint64_t kVisitorTurns = 100'000;
+/// Whoever is honest says its ticket as it comes: so many silent ones are borne, then the one that came first must go.
+constexpr std::size_t kVisitorsMax = 128;
 
 std::string key_of(const Ticket& ticket) { return {ticket.begin(), ticket.end()}; }
 
@@ -60,36 +62,39 @@ bool same_user(int connection) {
   return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && credentials.uid == geteuid();
 }
 
-bool send_descriptor(int connection, int descriptor) {
+/// A message of one byte with room for one descriptor beside it.
+struct DescriptorMessage {
+  DescriptorMessage() {
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+
   char byte = 1;
   iovec vector{&byte, 1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+};
+
+bool send_descriptor(int connection, int descriptor) {
+  DescriptorMessage out;
+  cmsghdr* header = CMSG_FIRSTHDR(&out.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return sendmsg(connection, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
 /// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
 int receive_descriptor(int connection) {
-  char byte = 0;
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const auto bytes = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  DescriptorMessage in;
+  const auto bytes = recvmsg(connection, &in.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return -1;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
   int descriptors[2] = {-1, -1};  // the padding of one has room for a second, which nobody honest sends
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     std::memcpy(descriptors, CMSG_DATA(header), std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
@@ -140,6 +145,10 @@ void SegmentOffers::serve() {
       Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!connection) break;
       if (!same_user(connection.get())) continue;
+      if (visitors_.size() >= kVisitorsMax) {
+        network_.unwatch(visitors_.front().connection.get());
+        visitors_.erase(visitors_.begin());
+      }
       network_.watch(connection.get(), *this);
       visitors_.push_back({std::move(connection), kVisitorTurns});
     }
