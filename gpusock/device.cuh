@@ -56,6 +56,12 @@ class Net {
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
 
+  /// Waits until one of `count` sockets has an event, as poll(2): writes every entry's `revents` and returns how many are not
+  /// zero; 0 once the deadline has passed (also Deadline::now()). The group's threads share the look: thread i takes the
+  /// entries i, i + size, ... The entries may be in shared, device or mapped memory. -EINVAL, -ECANCELED.
+  template <class Group>
+  GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count, Deadline deadline = Deadline::never()) const;
+
   /// Ends one direction or both; what was sent before still arrives. 0, -EBADF or -ENOTCONN.
   template <class Group>
   GPUSOCK_FN int shutdown(const Group& group, Socket socket, Shutdown how) const;
@@ -86,3 +92,4 @@ class Net {
 }  // namespace gpusock
 
 #include "gpusock/detail/net.inl"
+#include "gpusock/detail/poll.inl"

@@ -78,6 +78,36 @@ GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
   return value;
 }
 
+/// The sum of every thread's value, in every thread of the group. Also a barrier of the group, as broadcast() is.
+template <class Group>
+GPUSOCK_FN int sum(const Group& group, int value) {
+#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+  if constexpr (requires { group.shfl(0, 0); }) {
+    group.sync();
+    int total = 0;
+    for (unsigned rank = 0; rank < group.num_threads(); ++rank) total += group.shfl(value, rank);
+    return total;
+  } else {
+#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
+    __shared__ int total;
+    if (group.thread_rank() == 0) total = 0;
+    group.sync();
+    if (value != 0) atomicAdd(&total, value);
+    group.sync();
+    const int result = total;
+    group.sync();  // all have read it before the next call writes
+    return result;
+#else
+    return value;
+#endif
+  }
+#else
+  return value;
+#endif
+}
+
+GPUSOCK_FN inline int sum(const ThisThread&, int value) { return value; }
+
 /// Copies `bytes` bytes with all threads of the group. No barrier: the caller places it.
 template <class Group>
 GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {

@@ -22,6 +22,22 @@ enum Flags : int {
   kMore = 4,      ///< more follows at once: do not ring the proxy yet
 };
 
+/// Events of poll; they combine with |. Values as in poll(2).
+enum PollEvents : std::int16_t {
+  kPollIn = 0x01,    ///< recv has something to say: bytes, the end of the stream or an error; on a listener: accept has
+  kPollOut = 0x04,   ///< send would not wait: there is room, or it has an error to say
+  kPollErr = 0x08,   ///< the connection failed; looked for also where it is not asked for, as the next two
+  kPollHup = 0x10,   ///< nothing goes either way any more
+  kPollNval = 0x20,  ///< not an open socket of this side
+};
+
+/// One socket of a poll call.
+struct PollEntry {
+  Socket socket = -1;         ///< negative: not looked at
+  std::int16_t events = 0;    ///< what to wait for: PollEvents
+  std::int16_t revents = 0;   ///< what there is, written by poll
+};
+
 /// Which directions shutdown() ends.
 enum class Shutdown : int { read = 1, write = 2, both = 3 };
 

@@ -76,6 +76,15 @@ class ByteProducer {
     return memory_.capacity - (position_ - consumed);
   }
 
+  /// Bytes that could be written now, for anybody who is not in the middle of using this half: reads both words and changes
+  /// nothing. While the producer is at work, a moment's guess.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
+    typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
+    const std::uint64_t end = committed.load(kRelaxed);         // relaxed, as the next: nothing is written on its strength
+    const std::uint64_t used = end - consumed.load(kRelaxed);
+    return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
+  }
+
   /// Where the next `bytes` bytes go; `bytes` must not exceed what writable() allowed.
   GPUSOCK_FN RingSpans spans(std::uint64_t bytes) const { return memory_.spans(position_, bytes); }
 
@@ -114,6 +123,14 @@ class ByteConsumer {
     if (committed - position_ > memory_.capacity) return kRingCorrupt;
     committed_seen_ = committed;
     return committed - position_;
+  }
+
+  /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
+  [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
+    typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
+    const std::uint64_t end = committed.load(kAcquire);  // C1, pairs with P1
+    const std::uint64_t there = end - consumed.load(kRelaxed);  // relaxed: nothing is read behind it
+    return there > memory_.capacity ? kRingCorrupt : there;
   }
 
   /// Where the next `bytes` bytes are; `bytes` must not exceed what readable() allowed.

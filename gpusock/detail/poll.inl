@@ -1,0 +1,66 @@
+// Waiting for one of many sockets: the group's threads look at them, its leader waits.
+#pragma once
+
+namespace gpusock {
+namespace detail {
+
+/// What poll says of a socket in this state.
+GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& slot, const Status& status, int wanted) {
+  if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
+  if (status.phase != Phase::connected) return 0;
+  const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
+  const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (shut & static_cast<int>(Shutdown::read)) != 0;
+  const bool no_more_out = (status.flags & table::kStatusPeerDeaf) != 0 || (shut & static_cast<int>(Shutdown::write)) != 0;
+  int events = no_more_in && no_more_out ? kPollHup : 0;
+  if ((wanted & kPollIn) != 0 && (no_more_in || slot.rx.readable_at_a_glance() != 0)) events |= kPollIn;
+  if ((wanted & kPollOut) == 0) return events;
+  if (no_more_out || slot.tx.writable_at_a_glance() != 0) {
+    events |= kPollOut;
+  } else if (slot.link_needs_proxy != 0) {
+    announce(side, socket);  // what kMore held back
+  }
+  return events;
+}
+
+/// What poll says of this socket now.
+GPUSOCK_FN inline int events_of(const Side& side, Socket socket, int wanted) {
+  Slot* slot = enter(side, socket);  // its rings stay what they are while we look
+  if (slot == nullptr) return kPollNval;
+  const Status status = load_status(side, table::slot_of(socket));
+  int events = 0;
+  if (status.phase == Phase::listening) {
+    const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
+    if ((wanted & kPollIn) != 0 && !queue.empty()) events = kPollIn;
+  } else {
+    events = events_of_stream(side, socket, *slot, status, wanted);
+  }
+  leave(side, socket, *slot);
+  return events;
+}
+
+}  // namespace detail
+
+template <class Group>
+GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Deadline deadline) const {
+  if (count < 0 || (count > 0 && entries == nullptr)) return -EINVAL;
+  const detail::Side& at = side();
+  detail::Wait wait(at, deadline, true);
+  group.sync();  // the entries may be another thread's work
+  for (;;) {
+    int found = 0;
+    for (int i = static_cast<int>(group.thread_rank()); i < count; i += static_cast<int>(group.num_threads())) {
+      const int events = entries[i].socket < 0 ? 0 : detail::events_of(at, entries[i].socket, entries[i].events);
+      entries[i].revents = static_cast<std::int16_t>(events);
+      found += events != 0;
+    }
+    found = detail::sum(group, found);
+    const auto stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
+      if (detail::canceled(at)) return -ECANCELED;
+      return found != 0 ? 0 : wait.turn();
+    }));
+    if (stop == -ECANCELED) return stop;
+    if (stop != 0 || found != 0) return found;
+  }
+}
+
+}  // namespace gpusock
