@@ -185,7 +185,7 @@ void Engine::drain(std::uint64_t linger_ns) {
 }
 
 ProxyStats Engine::stats() {
-  const std::lock_guard lock(stepping_);
+  const auto lock = suspend();
   return proxy_.stats();
 }
 

@@ -52,6 +52,9 @@ class Engine {
   void drain(std::uint64_t linger_ns);
 
   ProxyStats stats();
+
+  /// Nobody makes a step while the result lives: for looking at the proxy, and for tests of stalls.
+  [[nodiscard]] std::unique_lock<std::mutex> suspend() { return std::unique_lock(stepping_); }
   std::uint64_t wakeups() const { return wakeups_.load(std::memory_order_relaxed); }
 
   /// A caller that has waited this long goes to sleep instead of assisting.

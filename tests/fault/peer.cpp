@@ -1,0 +1,88 @@
+#include "peer.hpp"
+
+#include "tests/support/patience.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <system_error>
+
+extern char** environ;
+
+namespace gpusock::fault {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::system_error(errno, std::generic_category(), what);
+}
+
+void wait_for_end_of_input() {
+  char byte;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+}
+
+}  // namespace
+
+int be_peer(const std::string& role, const std::string& endpoint) {
+  Context context;
+  const Net net = context.net();
+  if (role == "connect") {
+    const Socket socket = net.connect(this_thread(), Endpoint::parse(endpoint), patience());
+    if (socket < 0 || net.send(this_thread(), socket, "h", 1, kWaitAll, patience()) != 1) return 1;
+  } else {
+    const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
+    Endpoint local;
+    if (listener < 0 || net.getsockname(listener, local) != 0) return 1;
+    std::puts(local.to_string().c_str());
+    std::fflush(stdout);
+  }
+  wait_for_end_of_input();
+  return 0;
+}
+
+Peer::Peer(const std::string& role, const std::string& endpoint) {
+  int in[2], out[2];
+  require(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "pipe2");
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+  std::string self = "/proc/self/exe", flag = "--peer", of_role = role, at = endpoint;
+  char* const arguments[] = {self.data(), flag.data(), of_role.data(), at.data(), nullptr};
+  const int error = posix_spawn(&process_, self.c_str(), &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(in[0]);
+  close(out[1]);
+  to_peer_ = in[1];
+  from_peer_ = out[0];
+  if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
+}
+
+Peer::~Peer() {
+  kill_and_wait();
+  close(to_peer_);
+  close(from_peer_);
+}
+
+void Peer::signal(int number) const { ::kill(process_, number); }
+
+void Peer::kill_and_wait() {
+  if (process_ < 0) return;
+  signal(SIGKILL);
+  waitpid(process_, nullptr, 0);
+  process_ = -1;
+}
+
+std::string Peer::read_line() const {
+  std::string line;
+  char byte;
+  while (::read(from_peer_, &byte, 1) == 1 && byte != '\n') line += byte;
+  return line;
+}
+
+}  // namespace gpusock::fault

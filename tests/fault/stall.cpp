@@ -1,0 +1,9 @@
+#include "stall.hpp"
+
+#include "gpusock/detail/context_impl.hpp"
+
+namespace gpusock::fault {
+
+std::unique_lock<std::mutex> stall(Context& context) { return context.impl().engine.suspend(); }
+
+}  // namespace gpusock::fault
