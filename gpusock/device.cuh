@@ -14,6 +14,7 @@
 ///   -EAGAIN      it would have to wait, and kDontWait or Deadline::now() said not to
 ///   -ECONNRESET  the peer, or the way to it, is gone without an orderly end
 ///   -EPIPE       sending where this side or the peer has ended this direction
+///   -EBUSY       sending (receiving) while a reservation (a peek) of this socket is open
 ///   -EPROTO      the peer broke the protocol
 
 #include "gpusock/detail/sockets.cuh"
@@ -51,10 +52,39 @@ class Net {
 
   /// Receives up to `bytes` bytes, as recv(2): waits for at least one; 0 is the end of the stream. Bytes that arrived
   /// before an error are delivered before it. With kWaitAll it waits for all of them; if that fails nothing is consumed,
-  /// except where `bytes` exceeds the ring.
+  /// except where `bytes` exceeds the ring. With kPeek the bytes are not consumed (with kWaitAll as well: at most a ring full).
   template <class Group>
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
+
+  /// Waits for room and gives ring memory to write up to `bytes_max` bytes into; it may be shorter, as at the ring's end, but
+  /// not empty. commit or abort ends the reservation; until then sending on this socket, and another reservation, give -EBUSY.
+  /// An open reservation keeps its memory valid, also when the socket is closed meanwhile or fails: so does a socket's place
+  /// in the table stay taken until the reservation ends. Size: bytes, or errors as of send; -EINVAL for no bytes.
+  template <class Group>
+  GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline = Deadline::never()) const;
+
+  /// Sends the reservation's first `bytes` bytes, which all threads of the group have written, and ends it. 0; -EINVAL where
+  /// nothing is reserved, or less than `bytes` (the reservation then stays open); what send would give where the socket
+  /// cannot send any more: then nothing is sent.
+  template <class Group>
+  GPUSOCK_FN int commit(const Group& group, Socket socket, std::size_t bytes) const;
+
+  /// Ends the reservation without sending. 0; -EINVAL where nothing is reserved.
+  template <class Group>
+  GPUSOCK_FN int abort(const Group& group, Socket socket) const;
+
+  /// Waits for at least one byte and gives up to `bytes_max` arrived bytes where they lie in the ring; it may be fewer than
+  /// have arrived, at the ring's end. Size 0 is the end of the stream, and negative an error as of recv, -EINVAL for no bytes:
+  /// then nothing is open. Else release ends the peek; until then receiving, and another peek, give -EBUSY. An open peek
+  /// keeps its memory valid as a reservation does.
+  template <class Group>
+  GPUSOCK_FN Span peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline = Deadline::never()) const;
+
+  /// Ends the peek and consumes its first `bytes` bytes (0: none). 0; -EINVAL where nothing is peeked, or less than `bytes` (the
+  /// peek then stays open); -EBADF where the socket was closed meanwhile.
+  template <class Group>
+  GPUSOCK_FN int release(const Group& group, Socket socket, std::size_t bytes) const;
 
   /// Waits until one of `count` sockets has an event, as poll(2): writes every entry's `revents` and returns how many are not
   /// zero; 0 once the deadline has passed (also Deadline::now()). The group's threads share the look: thread i takes the
@@ -93,3 +123,4 @@ class Net {
 
 #include "gpusock/detail/net.inl"
 #include "gpusock/detail/poll.inl"
+#include "gpusock/detail/zero_copy.inl"

@@ -20,6 +20,13 @@ enum Flags : int {
   kDontWait = 1,  ///< what can be done at once, else -EAGAIN
   kWaitAll = 2,   ///< all bytes or an error (recv: a shorter count only where the stream ends)
   kMore = 4,      ///< more follows at once: do not ring the proxy yet
+  kPeek = 8,      ///< recv: the bytes stay where they are, for the next recv
+};
+
+/// A run of ring memory that a caller may use in place, from reserve or peek.
+struct Span {
+  void* data = nullptr;
+  std::int64_t size = 0;  ///< bytes, or a negated errno; peek: 0 is the end of the stream
 };
 
 /// Events of poll; they combine with |. Values as in poll(2).

@@ -143,6 +143,9 @@ struct alignas(64) Slot {
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;
   StoreChoice stores;            ///< of the sending leader, where that is a CPU
+  /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in `life`.
+  std::uint64_t tx_held = 0;
+  std::uint64_t rx_held = 0;
   std::uint64_t shut = 0;        ///< device scope: bit 0 read, bit 1 write: shut down by this side
 };
 

@@ -151,11 +151,11 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
-  const bool all = (flags & kWaitAll) != 0;
+  const bool all = (flags & kWaitAll) != 0, peeks = (flags & kPeek) != 0;
   std::uint64_t done = 0;
   std::int64_t error = 0;
 #if !GPUSOCK_ON_GPU
-  if (bytes >= detail::kDirectBytes && !all) {
+  if (bytes >= detail::kDirectBytes && !all && !peeks) {
     done = detail::receive_past_ring(group, at, socket, entered ? slot : nullptr, data, bytes);
     if (done != 0) {
       if (entered) detail::leave(at, socket, *slot);
@@ -168,7 +168,8 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
     detail::Grant grant{-EBADF};
     if (entered) {
       const std::uint64_t half = slot->rx.memory().capacity / 2;
-      const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : (left < half ? left : half);
+      const std::uint64_t part = peeks ? slot->rx.memory().capacity : (left < half ? left : half);
+      const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : part;
       grant = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
     }
     grant = detail::broadcast(group, grant);
@@ -179,11 +180,11 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
     if (grant.bytes < 0) error = grant.bytes;
     if (grant.bytes <= 0) break;
     done += grant.bytes;
-    if (leads) {
+    if (leads && !peeks) {
       slot->rx.release(grant.bytes);
       if (slot->link_needs_proxy != 0) detail::announce_credit(at);
     }
-  } while (all && done < bytes);
+  } while (all && !peeks && done < bytes);
   if (entered) detail::leave(at, socket, *slot);
   return error != 0 ? error : static_cast<std::int64_t>(done);
 }

@@ -182,6 +182,7 @@ struct Grant {
 /// Why nothing can be sent on this socket, as a negated errno, or 0.
 GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot) {
   if (canceled(side)) return -ECANCELED;
+  if (DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the sender's own
   const Status status = load_status(side, table::slot_of(socket));
   if (status.generation != table::generation_of(socket)) return -EBADF;
   if (status.phase == Phase::failed) return -static_cast<int>(status.error);
@@ -232,6 +233,7 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
+    if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
     // The status is loaded before the ring's word: what the end or the error was published behind is then seen too.
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};
@@ -250,7 +252,7 @@ GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slo
 
 /// Is the socket in order and its rx ring empty, so that what the network has comes next.
 GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, Slot& slot) {
-  if (canceled(side)) return false;
+  if (canceled(side) || DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: as above
   const Status status = load_status(side, table::slot_of(socket));
   return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&
          (status.flags & table::kStatusEnded) == 0 &&

@@ -1,0 +1,132 @@
+// Sending from and receiving into ring memory itself: reserve, commit, abort; peek, release.
+#pragma once
+
+namespace gpusock {
+namespace detail {
+
+/// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold().
+GPUSOCK_FN inline void begin_hold(std::uint64_t& held, Socket socket, std::int64_t size) {
+  DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | static_cast<std::uint64_t>(size),
+                        ringbuf::kRelaxed);  // relaxed: the holder's own word, and who passes it on orders it
+}
+
+/// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0.
+GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes) {
+  DeviceRef word(held);
+  std::uint64_t before = word.load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
+  do {
+    if (before >> 32 != static_cast<std::uint64_t>(socket)) return find(side, socket) == nullptr ? -EBADF : -EINVAL;
+    if (bytes > (before & 0xffffffffu)) return -EINVAL;
+  } while (!word.compare_exchange_weak(before, 0, ringbuf::kRelaxed, ringbuf::kRelaxed));
+  return 0;
+}
+
+/// What fits into one run from the grant's position on.
+GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant& grant) {
+  const ringbuf::RingSpan run = memory.spans(grant.position, static_cast<std::uint64_t>(grant.bytes)).first;
+  return {run.data, static_cast<std::int64_t>(run.bytes)};
+}
+
+GPUSOCK_FN inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
+  if (bytes_max == 0) return {nullptr, -EINVAL};
+  Slot* slot = enter(side, socket);
+  if (slot == nullptr) return {nullptr, -EBADF};
+  const Grant grant = wait_writable(side, socket, *slot, 1, bytes_max, deadline);
+  if (grant.bytes < 0) {
+    leave(side, socket, *slot);
+    return {nullptr, grant.bytes};
+  }
+  const Span span = first_run(slot->tx.memory(), grant);
+  begin_hold(slot->tx_held, socket, span.size);  // and still counted in
+  return span;
+}
+
+GPUSOCK_FN inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
+  Slot* slot = slot_at(side, socket);
+  if (slot == nullptr) return -EBADF;
+  if (const int error = end_hold(side, slot->tx_held, socket, bytes); error != 0) return error;
+  const int error = closed(*slot, socket) ? -EBADF : check_sendable(side, socket, *slot);
+  if (error == 0 && bytes != 0) {
+    slot->tx.commit(bytes);
+    if (slot->link_needs_proxy != 0) announce(side, socket);
+  }
+  leave(side, socket, *slot);
+  return error;
+}
+
+GPUSOCK_FN inline int abort_one(const Side& side, Socket socket) {
+  Slot* slot = slot_at(side, socket);
+  if (slot == nullptr) return -EBADF;
+  if (const int error = end_hold(side, slot->tx_held, socket, 0); error != 0) return error;
+  leave(side, socket, *slot);
+  return 0;
+}
+
+GPUSOCK_FN inline Span peek_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
+  if (bytes_max == 0) return {nullptr, -EINVAL};
+  Slot* slot = enter(side, socket);
+  if (slot == nullptr) return {nullptr, -EBADF};
+  const Grant grant = wait_readable(side, socket, *slot, 1, bytes_max, deadline);
+  if (grant.bytes <= 0) {
+    leave(side, socket, *slot);
+    return {nullptr, grant.bytes};
+  }
+  const Span span = first_run(slot->rx.memory(), grant);
+  begin_hold(slot->rx_held, socket, span.size);  // and still counted in
+  return span;
+}
+
+GPUSOCK_FN inline int release_one(const Side& side, Socket socket, std::uint64_t bytes) {
+  Slot* slot = slot_at(side, socket);
+  if (slot == nullptr) return -EBADF;
+  if (const int error = end_hold(side, slot->rx_held, socket, bytes); error != 0) return error;
+  const int error = closed(*slot, socket) ? -EBADF : 0;
+  if (error == 0 && bytes != 0) {
+    slot->rx.release(bytes);
+    if (slot->link_needs_proxy != 0) announce_credit(side);
+  }
+  leave(side, socket, *slot);
+  return error;
+}
+
+/// Runs `call` on the group's leader once all threads have come, and gives its span to all.
+template <class Group, class Call>
+GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
+  Span span;
+  if (group.thread_rank() == 0) span = call();
+  span = broadcast(group, span);
+  group.sync();
+  return span;
+}
+
+}  // namespace detail
+
+template <class Group>
+GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
+  return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline); });
+}
+
+template <class Group>
+GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes) const {
+  group.sync();  // all have written their part
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
+}
+
+template <class Group>
+GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
+  group.sync();  // nobody writes any more
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
+}
+
+template <class Group>
+GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
+  return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline); });
+}
+
+template <class Group>
+GPUSOCK_FN int Net::release(const Group& group, Socket socket, std::size_t bytes) const {
+  group.sync();  // all have read their part
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));
+}
+
+}  // namespace gpusock

@@ -1,0 +1,275 @@
+// What reserve, commit, abort, peek and release promise, and recv that only looks.
+#include "tests/conformance/party.cuh"
+
+namespace gpusock::conformance {
+namespace {
+
+constexpr std::uint64_t kRing = 4 << 10;
+
+Options zero_copy_options(std::uint32_t sockets_max = 16) {
+  Options options;
+  options.ring_bytes = kRing;
+  options.sockets_max = sockets_max;
+  options.connections_max = 8;
+  return options;
+}
+
+template <class Scope, LinkKind link>
+struct ZeroCopyCase {
+  using ScopeType = Scope;
+  static constexpr LinkKind kLink = link;
+};
+
+template <class Kind>
+class ZeroCopy : public testing::Test {
+ protected:
+  Party<typename Kind::ScopeType> party_{zero_copy_options()};
+  Party<HostScope> other_{zero_copy_options()};
+  Mapped<std::uint8_t> buffer_{party_.context, 2 * kRing};
+  Mapped<std::uint8_t> other_buffer_{other_.context, 2 * kRing};
+};
+
+using Cases = testing::Types<ZeroCopyCase<WarpScope, LinkKind::tcp>, ZeroCopyCase<BlockScope, LinkKind::p2p>,
+#if !defined(__CUDACC__)
+                             ZeroCopyCase<ThreadScope, LinkKind::p2p>, ZeroCopyCase<BlockScope, LinkKind::tcp>,
+                             ZeroCopyCase<HostScope, LinkKind::tcp>,
+#endif
+                             ZeroCopyCase<HostScope, LinkKind::p2p>>;
+struct CaseName {
+  template <class Kind>
+  static std::string GetName(int) {
+    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
+  }
+};
+TYPED_TEST_SUITE(ZeroCopy, Cases, CaseName);
+
+/// Sends the test's stream from reserved memory, committing sometimes less than was reserved, sometimes nothing.
+struct SendReserved {
+  std::uint64_t total;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Sizes sizes(12, 3000);
+    std::uint64_t sent = 0;
+    std::int64_t failed = 0;
+    for (int round = 0; sent < total && failed == 0; ++round) {
+      std::uint64_t wanted = sizes.next();
+      if (wanted > total - sent) wanted = total - sent;
+      const Span span = net.reserve(group, socket, wanted, patience());
+      if (span.size <= 0 || span.size > static_cast<std::int64_t>(wanted)) failed = span.size;
+      if (failed != 0) break;
+      auto* bytes = static_cast<std::uint8_t*>(span.data);
+      for (std::int64_t i = group.thread_rank(); i < span.size; i += group.num_threads()) bytes[i] = byte_at(sent + i);
+      const auto size = static_cast<std::uint64_t>(span.size);
+      if (round % 7 == 3) {
+        failed = net.abort(group, socket);
+      } else {
+        const std::uint64_t part = round % 3 == 0 ? (size + 1) / 2 : size;
+        failed = net.commit(group, socket, part);
+        sent += part;
+      }
+    }
+    note(group, report, 0, static_cast<std::int64_t>(sent));
+    note(group, report, 1, failed);
+  }
+};
+
+/// Receives all by peeking, releasing sometimes less than was peeked.
+struct ReceivePeeked {
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Sizes sizes(13, 3000);
+    std::uint64_t received = 0;
+    std::int64_t wrong = 0, last = 0;
+    for (int round = 0;; ++round) {
+      const Span span = net.peek(group, socket, sizes.next(), patience());
+      last = span.size;
+      if (last <= 0) break;
+      const auto* bytes = static_cast<const std::uint8_t*>(span.data);
+      if (group.thread_rank() == 0) {
+        for (std::int64_t i = 0; i < last; ++i) wrong += bytes[i] != byte_at(received + i);
+      }
+      const std::uint64_t part = round % 5 == 2 ? static_cast<std::uint64_t>(last) / 2 : static_cast<std::uint64_t>(last);
+      wrong += net.release(group, socket, part) != 0;
+      received += part;
+    }
+    note(group, report, 0, static_cast<std::int64_t>(received));
+    note(group, report, 1, wrong);
+    note(group, report, 2, last);
+    note(group, report, 3, net.release(group, socket, 0));
+  }
+};
+
+TYPED_TEST(ZeroCopy, EveryByteThatWasCommittedArrivesInOrder) {
+  constexpr std::uint64_t kTotal = 300'000;
+  converse(this->party_, this->other_, TypeParam::kLink, ReceivePeeked{}, SendReserved{kTotal});
+  EXPECT_EQ(this->other_.result(0), static_cast<std::int64_t>(kTotal)) << "sent; error " << this->other_.result(1);
+  EXPECT_EQ(this->party_.result(0), static_cast<std::int64_t>(kTotal)) << "received";
+  EXPECT_EQ(this->party_.result(1), 0) << "wrong bytes, or releases that failed";
+  EXPECT_EQ(this->party_.result(2), 0) << "the end of the stream is a span of no bytes";
+  EXPECT_EQ(this->party_.result(3), -EINVAL) << "and nothing to release";
+}
+
+TYPED_TEST(ZeroCopy, TheAcceptingSideReservesAsWell) {
+  constexpr std::uint64_t kTotal = 100'000;
+  converse(this->party_, this->other_, TypeParam::kLink, SendReserved{kTotal}, ReceivePeeked{});
+  EXPECT_EQ(this->party_.result(0), static_cast<std::int64_t>(kTotal)) << "sent; error " << this->party_.result(1);
+  EXPECT_EQ(this->other_.result(0), static_cast<std::int64_t>(kTotal));
+  EXPECT_EQ(this->other_.result(1), 0);
+}
+
+/// Everything one should not do with a reservation; what is sent in the end is "abc".
+struct MisuseReservations {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    bool none = net.commit(group, socket, 0) == -EINVAL && net.abort(group, socket) == -EINVAL;
+    none = none && net.reserve(group, socket, 0, Deadline::now()).size == -EINVAL;
+    none = none && net.commit(group, 12345678, 0) == -EBADF && net.reserve(group, -1, 1).size == -EBADF;
+    note(group, report, 0, none);
+    const Span span = net.reserve(group, socket, 100, patience());
+    note(group, report, 1, span.size);
+    note(group, report, 2, net.commit(group, socket, 101));
+    note(group, report, 3, net.send(group, socket, buffer, 1, 0, patience()));
+    note(group, report, 4, net.reserve(group, socket, 1, patience()).size);
+    if (group.thread_rank() == 0) {
+      for (int i = 0; i < 3; ++i) static_cast<char*>(span.data)[i] = static_cast<char>('a' + i);
+    }
+    note(group, report, 5, net.commit(group, socket, 3));
+    const Span late = net.reserve(group, socket, 100, patience());
+    net.shutdown(group, socket, Shutdown::write);
+    note(group, report, 1, span.size + (late.size == 100 ? 0 : 1000));
+    note(group, report, 4, report->result[4] + (net.commit(group, socket, 1) == -EPIPE ? 0 : 1000));
+  }
+};
+
+/// Looks at "abc" in every way, and misuses what it sees.
+struct LookThenTake {
+  std::uint8_t* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    note(group, report, 0, net.recv(group, socket, buffer, 3, kPeek | kWaitAll, patience()));
+    note(group, report, 1, net.recv(group, socket, buffer, 2 * kRing, kPeek | kWaitAll, patience()));
+    const Span span = net.peek(group, socket, 2, patience());
+    note(group, report, 2, span.size);
+    bool busy = net.recv(group, socket, buffer, 1, 0, patience()) == -EBUSY && net.peek(group, socket, 1).size == -EBUSY;
+    busy = busy && net.release(group, socket, 3) == -EINVAL && net.release(group, socket, 0) == 0;
+    busy = busy && net.release(group, socket, 0) == -EINVAL && net.peek(group, socket, 0).size == -EINVAL;
+    note(group, report, 3, busy);
+    net.peek(group, socket, 100, patience());
+    note(group, report, 4, net.release(group, socket, 1));
+    note(group, report, 5, net.recv(group, socket, buffer, 100, kWaitAll, patience()));
+    if (group.thread_rank() == 0) report->result[5] += 10 * (buffer[0] == 'b' && buffer[1] == 'c');
+  }
+};
+
+TYPED_TEST(ZeroCopy, MisuseIsToldAndChangesNothing) {
+  converse(this->party_, this->other_, TypeParam::kLink, MisuseReservations{this->buffer_.data()},
+           LookThenTake{this->other_buffer_.data()});
+  EXPECT_EQ(this->party_.result(0), 1) << "nothing reserved, nothing wanted, no such socket";
+  EXPECT_EQ(this->party_.result(1), 100);
+  EXPECT_EQ(this->party_.result(2), -EINVAL) << "more than was reserved";
+  EXPECT_EQ(this->party_.result(3), -EBUSY) << "send";
+  EXPECT_EQ(this->party_.result(4), -EBUSY) << "reserve again; committing after shutdown gives EPIPE";
+  EXPECT_EQ(this->party_.result(5), 0);
+}
+
+TYPED_TEST(ZeroCopy, LookingConsumesNothing) {
+  converse(this->party_, this->other_, TypeParam::kLink, LookThenTake{this->buffer_.data()},
+           MisuseReservations{this->other_buffer_.data()});
+  EXPECT_EQ(this->party_.result(0), 3) << "kPeek";
+  EXPECT_EQ(this->party_.result(1), 3) << "the stream ends before a ring full has come: all there is";
+  EXPECT_EQ(this->party_.result(2), 2) << "peek";
+  EXPECT_EQ(this->party_.result(3), 1) << "recv and peek while a peek is open; releasing too much, twice, and none";
+  EXPECT_EQ(this->party_.result(4), 0);
+  EXPECT_EQ(this->party_.result(5), 12) << "two bytes are left, the right ones";
+}
+
+/// A socket that is closed while memory of its rings is held.
+class HeldMemory : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam())), 4, patience());
+    ASSERT_EQ(net_.getsockname(listener_, where_), 0);
+    where_.link = parse_link(GetParam());
+  }
+
+  /// Connects as soon as a closed socket's slot is back.
+  Socket connect() {
+    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+    Socket socket = -EMFILE;
+    while (socket == -EMFILE && clock_ns() < until_ns) {
+      socket = other_net_.connect(this_thread(), where_, patience());
+      if (socket == -EMFILE) pause();
+    }
+    return socket;
+  }
+
+  Context context_{zero_copy_options()};
+  Context other_{zero_copy_options(1)};
+  Net net_ = context_.net();
+  Net other_net_ = other_.net();
+  Socket listener_ = -1;
+  Endpoint where_;
+};
+
+TEST_P(HeldMemory, StaysValidAfterCloseAndIsNeverSent) {
+  const Socket socket = connect();
+  const Socket far = net_.accept(this_thread(), listener_, patience());
+  ASSERT_EQ(net_.send(this_thread(), far, "hello", 5, kWaitAll, patience()), 5);
+  const Span out = other_net_.reserve(this_thread(), socket, kRing, patience());
+  const Span in = other_net_.peek(this_thread(), socket, 5, patience());
+  ASSERT_GT(out.size, 0);
+  ASSERT_GT(in.size, 0);
+  ASSERT_EQ(other_net_.close(this_thread(), socket), 0);
+  EXPECT_EQ(other_net_.send(this_thread(), socket, "x", 1), -EBADF);
+  EXPECT_EQ(other_net_.connect(this_thread(), where_, patience()), -EMFILE) << "the slot is nobody else's before all is given back";
+  std::memset(out.data, 'O', static_cast<std::size_t>(out.size));
+  EXPECT_EQ(std::memcmp(in.data, "hello", static_cast<std::size_t>(in.size)), 0);
+  EXPECT_EQ(other_net_.commit(this_thread(), socket, 1), -EBADF);
+  EXPECT_EQ(other_net_.commit(this_thread(), socket, 1), -EBADF) << "twice";
+  EXPECT_EQ(other_net_.release(this_thread(), socket, 1), -EBADF);
+  char byte = 0;
+  const auto end = net_.recv(this_thread(), far, &byte, 1, 0, patience());
+  EXPECT_TRUE(end == 0 || end == -ECONNRESET) << end << ": closing with unread input makes TCP reset";
+  const Socket next = connect();
+  ASSERT_GE(next, 0) << "the slot came back";
+  EXPECT_EQ(other_net_.commit(this_thread(), socket, 0), -EBADF) << "an old handle in a slot that is used again";
+}
+
+TEST_P(HeldMemory, AThreadMayCloseWhileAnotherWritesIntoItsReservation) {
+  for (int round = 0; round < 200; ++round) {
+    const Socket socket = connect();
+    ASSERT_GE(socket, 0);
+    const Socket far = net_.accept(this_thread(), listener_, patience());
+    std::thread writer([&] {
+      for (;;) {
+        const Span span = other_net_.reserve(this_thread(), socket, 1000, patience());
+        if (span.size <= 0) {
+          EXPECT_EQ(span.size, -EBADF);
+          return;
+        }
+        std::memset(span.data, 'W', static_cast<std::size_t>(span.size));
+        const int result = other_net_.commit(this_thread(), socket, static_cast<std::size_t>(span.size));
+        EXPECT_TRUE(result == 0 || result == -EBADF) << result;
+      }
+    });
+    char bytes[500];
+    std::int64_t wrong = 0, result = 0;
+    for (int reads = 0; (result = net_.recv(this_thread(), far, bytes, sizeof bytes, 0, patience())) > 0; ++reads) {
+      for (std::int64_t i = 0; i < result; ++i) wrong += bytes[i] != 'W';
+      if (reads == round % 10) {
+        EXPECT_EQ(other_net_.close(this_thread(), socket), 0);
+      }
+    }
+    writer.join();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(result, 0) << "an orderly end, round " << round;
+    net_.close(this_thread(), far);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, HeldMemory, testing::Values("tcp", "p2p"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+}  // namespace
+}  // namespace gpusock::conformance
