@@ -27,7 +27,9 @@ namespace gpusock {
 class Net {
  public:
   Net() = default;
+  /// @cond INTERNAL
   Net(const detail::Side& device, const detail::Side& host) : device_(device), host_(host) {}
+  /// @endcond
 
   /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
   /// accepted, 1 to 1024. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see

@@ -41,7 +41,6 @@ struct Options {
   static Options from_env();
 };
 
-/// An in-order queue of launches; launches on different streams run at the same time.
 class Stream;
 
 /// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process.
@@ -66,6 +65,7 @@ class Context {
   /// Ends all waiting: every call on this context's sockets returns -ECANCELED from now on. May be called from any thread.
   void cancel() noexcept;
 
+  /// What the context was made with.
   const Options& options() const;
 
   /// Counters since the context was made.
@@ -79,17 +79,21 @@ class Context {
     std::uint64_t p2p_tx_bytes = 0;        ///< bytes kernels stored into peers' rings; of closed connections, and of open ones
     std::uint64_t p2p_rx_bytes = 0;        ///< bytes kernels consumed from rings that peers stored into
   };
-  Stats stats() const;
+  Stats stats() const;  ///< the counters now
 
+  /// @cond INTERNAL
   struct Impl;
   Impl& impl() const { return *impl_; }
+  /// @endcond
 
  private:
   std::unique_ptr<Impl> impl_;
 };
 
+/// An in-order queue of launches; launches on different streams run at the same time.
 class Stream {
  public:
+  /// A stream of this context, which outlives it. Throws Error where the device refuses.
   explicit Stream(Context& context);
   ~Stream();  ///< waits for its launches
   Stream(const Stream&) = delete;
@@ -101,8 +105,10 @@ class Stream {
   /// Have all launches ended.
   bool idle() const;
 
+  /// @cond INTERNAL
   struct Impl;
   Impl& impl() const { return *impl_; }
+  /// @endcond
 
  private:
   std::unique_ptr<Impl> impl_;
@@ -110,8 +116,8 @@ class Stream {
 
 /// The shape of a launch; as in CUDA's <<<grid, block, shared_bytes, stream>>>.
 struct LaunchShape {
-  dim3 grid = 1;
-  dim3 block = 1;
+  dim3 grid = 1;                 ///< blocks
+  dim3 block = 1;                ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory per block, see dynamic_shared()
   Stream* stream = nullptr;      ///< nullptr: the context's own stream
 };
@@ -130,19 +136,21 @@ void free_mapped(Context& context, void* memory) noexcept;
 template <class T>
 class Mapped {
  public:
+  /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   Mapped(Context& context, std::size_t count)
       : context_(&context), data_(static_cast<T*>(detail::allocate_mapped(context, count * sizeof(T)))), count_(count) {}
   ~Mapped() {
     if (data_ != nullptr) detail::free_mapped(*context_, data_);
   }
+  /// Takes the other's memory.
   Mapped(Mapped&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) { other.data_ = nullptr; }
   Mapped& operator=(Mapped&&) = delete;
 
-  T* data() const { return data_; }
-  std::size_t size() const { return count_; }
-  T& operator[](std::size_t index) const { return data_[index]; }
-  T* begin() const { return data_; }
-  T* end() const { return data_ + count_; }
+  T* data() const { return data_; }           ///< an address for kernels and the host
+  std::size_t size() const { return count_; }  ///< elements
+  T& operator[](std::size_t index) const { return data_[index]; }  ///< unchecked, as a pointer's
+  T* begin() const { return data_; }           ///< the first element
+  T* end() const { return data_ + count_; }    ///< behind the last one
 
  private:
   Context* context_;
@@ -154,18 +162,20 @@ class Mapped {
 template <class T>
 class DeviceBuffer {
  public:
+  /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   DeviceBuffer(Context& context, std::size_t count)
       : context_(&context), data_(static_cast<T*>(detail::allocate_device(context, count * sizeof(T)))), count_(count) {}
   ~DeviceBuffer() {
     if (data_ != nullptr) detail::free_device(*context_, data_);
   }
+  /// Takes the other's memory.
   DeviceBuffer(DeviceBuffer&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) {
     other.data_ = nullptr;
   }
   DeviceBuffer& operator=(DeviceBuffer&&) = delete;
 
-  T* data() const { return data_; }  ///< an address for kernels
-  std::size_t size() const { return count_; }
+  T* data() const { return data_; }            ///< an address for kernels
+  std::size_t size() const { return count_; }  ///< elements
 
   /// Copies host memory in, from element `offset` on; waits until done. Throws Error (EINVAL) past the end.
   void copy_in(std::span<const T> from, std::size_t offset = 0) {

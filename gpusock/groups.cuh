@@ -17,14 +17,15 @@
 
 namespace gpusock {
 
-/// A group of one: the calling thread.
+/// A group of one: the calling thread. The members are those of every cooperative group.
 struct ThisThread {
-  GPUSOCK_FN unsigned thread_rank() const { return 0; }
-  GPUSOCK_FN unsigned size() const { return 1; }
-  GPUSOCK_FN unsigned num_threads() const { return 1; }
-  GPUSOCK_FN void sync() const {}
+  GPUSOCK_FN unsigned thread_rank() const { return 0; }  ///< this thread's number in the group
+  GPUSOCK_FN unsigned size() const { return 1; }         ///< as num_threads()
+  GPUSOCK_FN unsigned num_threads() const { return 1; }  ///< how many threads the group has
+  GPUSOCK_FN void sync() const {}                        ///< waits for all of them
 };
 
+/// The calling thread alone, in a kernel or on the host.
 GPUSOCK_FN inline ThisThread this_thread() { return {}; }
 
 #if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)

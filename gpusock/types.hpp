@@ -25,7 +25,7 @@ enum Flags : int {
 
 /// A run of ring memory that a caller may use in place, from reserve or peek.
 struct Span {
-  void* data = nullptr;
+  void* data = nullptr;   ///< where; nullptr with an error or the end
   std::int64_t size = 0;  ///< bytes, or a negated errno; peek: 0 is the end of the stream
 };
 
@@ -65,6 +65,7 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
 /// A point in time until which a call may wait; make it where it is used (see clock_ns()).
 class Deadline {
  public:
+  /// As long as it takes, or until the context ends.
   GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}); }
   /// Do not wait: the call returns -EAGAIN where it would have to.
   GPUSOCK_FN static constexpr Deadline now() { return Deadline(0); }
@@ -74,9 +75,9 @@ class Deadline {
     return Deadline(duration_ns < ~start_ns ? start_ns + duration_ns : ~std::uint64_t{0});
   }
 
-  GPUSOCK_FN constexpr std::uint64_t at_ns() const { return at_ns_; }
-  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }
-  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }
+  GPUSOCK_FN constexpr std::uint64_t at_ns() const { return at_ns_; }  ///< when, by clock_ns()
+  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }  ///< is it never()
+  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                    ///< is it now()
 
  private:
   GPUSOCK_FN constexpr explicit Deadline(std::uint64_t at_ns) : at_ns_(at_ns) {}

@@ -26,8 +26,8 @@ struct Endpoint {
   std::uint32_t scope_id = 0;     ///< IPv6 link-local interface index
   std::uint16_t port = 0;         ///< host byte order; 0 lets listen() pick one
   std::uint8_t family = 0;        ///< 4, 6, or 0 for none
-  LinkKind link = LinkKind::automatic;
-  std::uint64_t reserved = 0;
+  LinkKind link = LinkKind::automatic;  ///< what is to carry the bytes
+  std::uint64_t reserved = 0;           ///< zero
 
   /// Parses "host:port[,link=auto|p2p|tcp]". `host` is an IPv4 address, an IPv6 address in brackets, or a
   /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto.
@@ -37,6 +37,7 @@ struct Endpoint {
   /// "127.0.0.1:7000" or "[::1]:7000"; parse() takes it back.
   std::string to_string() const;
 
+  /// Is it an address of this host alone (127.0.0.0/8, ::1).
   bool is_loopback() const;
 };
 

@@ -11,6 +11,7 @@ namespace gpusock {
 /// `code()` holds the errno. The data path never throws; it returns negated errno values.
 class Error : public std::system_error {
  public:
+  /// An errno and what was tried, where, and what to do.
   Error(int errno_value, const std::string& what_happened)
       : std::system_error(errno_value, std::generic_category(), what_happened) {}
 };

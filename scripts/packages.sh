@@ -3,7 +3,8 @@
 build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   libspdlog-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
-test_packages=(dataset-fashion-mnist libgtest-dev netcat-openbsd python3)
+docs_packages=(doxygen)
+test_packages=("${docs_packages[@]}" dataset-fashion-mnist libgtest-dev netcat-openbsd python3)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 

@@ -12,7 +12,9 @@
 
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -25,6 +27,9 @@ enum class Fault { peer_killed, peer_stopped, proxy_stalled, context_ended, link
 constexpr const char* kCalls[] = {"connect", "accept", "send", "recv", "recv_all", "poll"};
 constexpr const char* kFaults[] = {"peer_killed", "peer_stopped", "proxy_stalled", "context_ended",
                                    "link_cut",    "ring_full",    "table_full"};
+
+void PrintTo(Call call, std::ostream* out) { *out << kCalls[static_cast<int>(call)]; }
+void PrintTo(Fault fault, std::ostream* out) { *out << kFaults[static_cast<int>(fault)]; }
 
 /// Deadline of a call that nothing ends before.
 constexpr std::uint64_t kDeadlineNs = 30'000'000;
@@ -123,7 +128,7 @@ __global__ void connect_often(Net net, Endpoint to, Socket* sockets, int count) 
   for (int i = 0; i < count; ++i) sockets[i] = net.connect(this_thread(), to, patience());
 }
 
-class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, const char*>> {
+class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::string>> {
  protected:
   static constexpr int kSockets = 4;
 
@@ -257,8 +262,8 @@ TEST_P(FaultMatrix, TheCallReturnsWhatIsDocumentedByItsDeadline) {
 }
 
 /// Every cell of the table that is not empty.
-std::vector<std::tuple<Call, Fault, const char*>> cells() {
-  std::vector<std::tuple<Call, Fault, const char*>> all;
+std::vector<std::tuple<Call, Fault, std::string>> cells() {
+  std::vector<std::tuple<Call, Fault, std::string>> all;
   for (int call = 0; call < static_cast<int>(std::size(kCalls)); ++call) {
     for (int fault = 0; fault < static_cast<int>(std::size(kFaults)); ++fault) {
       for (const char* link : {"tcp", "p2p"}) {

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Promises of docs/guide.md: its programs, as they are printed there, build against the installed package and do what it says.
+
+usage: test_guide.py SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
+
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import unittest
+
+LIMIT_S = 120
+
+
+def call(*command, **options):
+    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=LIMIT_S, check=False, **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}\nexited with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def serving(program):
+    """A server of the guide until the end of the block: then Enter is pressed, and it must end in order."""
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield server.stdout.readline().split()[-1]
+            server.communicate("\n", timeout=LIMIT_S)
+        finally:
+            server.kill()
+    if server.returncode != 0:
+        raise AssertionError(f"{program} exited with {server.returncode}")
+
+
+def visit(address):
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=LIMIT_S)
+
+
+def read(client, size):
+    got = b""
+    while len(got) < size:
+        more = client.recv(size - len(got))
+        if not more:
+            break
+        got += more
+    return got
+
+
+class Guide(unittest.TestCase):
+    source = build = work = None
+    programs = {}
+
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(cls.work, ignore_errors=True)
+        call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
+        environment = dict(os.environ, PKG_CONFIG_PATH=str(next((cls.work / "prefix").rglob("pkgconfig"))))
+        flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
+        text = (cls.source / "docs" / "guide.md").read_text()
+        for name, code in re.findall(r"```cpp (\w+)\.cu\n(.*?)```", text, re.DOTALL):
+            file = cls.work / f"{name}.cu"
+            file.write_text(code)
+            cls.programs[name] = cls.work / name
+            call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
+
+    def test_all_programs_of_the_guide_were_found(self):
+        self.assertEqual(sorted(self.programs), ["client", "room", "server"])
+
+    def test_the_server_answers_plain_tcp_in_capitals(self):
+        with serving(self.programs["server"]) as address, visit(address) as client:
+            client.sendall(b"hello, kernel\n")
+            self.assertEqual(read(client, 14), b"HELLO, KERNEL\n")
+
+    def test_the_client_talks_to_the_server(self):
+        with serving(self.programs["server"]) as address:
+            self.assertEqual(call(self.programs["client"], f"{address},link=tcp", "so it is"), "SO IT IS\n")
+
+    def test_the_client_says_what_is_wrong(self):
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            port = gone.getsockname()[1]
+        refused = subprocess.run([self.programs["client"], f"127.0.0.1:{port},link=tcp", "x"], stderr=subprocess.PIPE, text=True,
+                                 timeout=LIMIT_S, check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("Connection refused", refused.stderr)
+
+    def test_what_one_says_in_the_room_goes_to_all(self):
+        with serving(self.programs["room"]) as address:
+            with contextlib.ExitStack() as stack:
+                guests = []
+                for number in range(5):
+                    guests.append(stack.enter_context(visit(address)))
+                    guests[-1].sendall(b"hi %d\n" % number)  # heard by all that are seated, the guest included
+                    for guest in guests:
+                        self.assertEqual(read(guest, 5), b"hi %d\n" % number)
+                guests[2].close()
+                guests[4].sendall(b"bye..\n")
+                for number in (0, 1, 3, 4):
+                    self.assertEqual(read(guests[number], 6), b"bye..\n")
+
+
+def main():
+    if len(sys.argv) != 4:
+        print(__doc__, file=sys.stderr)
+        return 2
+    Guide.source, Guide.build, Guide.work = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
