@@ -32,7 +32,7 @@ class Net {
   /// @endcond
 
   /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
-  /// accepted, 1 to 1024. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
+  /// accepted, 1 to 512. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
   /// docs/semantics.md), -EMFILE (all sockets of the context are open), -EINVAL.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16, Deadline deadline = Deadline::never()) const;
@@ -108,6 +108,17 @@ class Net {
   /// The peer's address and port, and the link. One thread. 0, -EBADF or -ENOTCONN.
   GPUSOCK_FN int getpeername(Socket socket, Endpoint& peer) const;
 
+  /// Sets a socket option. 0; -EINVAL for a value it cannot have, or an option that is read only; -ENOPROTOOPT, -EBADF.
+  template <class Group>
+  GPUSOCK_FN int setsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t value) const;
+
+  /// Reads a socket option into every thread's `value`. 0; -ENOTCONN for the buffers of a listener; -ENOPROTOOPT, -EBADF.
+  template <class Group>
+  GPUSOCK_FN int getsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t& value) const;
+
+  /// How a connected socket stands; while it is in use, a moment's glance. One thread, any one. 0, -EBADF or -ENOTCONN.
+  GPUSOCK_FN int stats(Socket socket, SocketStats& stats) const;
+
  private:
   GPUSOCK_FN const detail::Side& side() const {
 #if GPUSOCK_ON_GPU
@@ -125,4 +136,5 @@ class Net {
 
 #include "gpusock/detail/net.inl"
 #include "gpusock/detail/poll.inl"
+#include "gpusock/detail/socket_options.inl"
 #include "gpusock/detail/zero_copy.inl"

@@ -45,6 +45,30 @@ struct PollEntry {
   std::int16_t revents = 0;   ///< what there is, written by poll
 };
 
+/// What setsockopt and getsockopt know. Accepted sockets have their listener's values.
+enum class SocketOption : int {
+  no_delay,        ///< TCP_NODELAY: 1 (the start), small pieces go out at once; 0: TCP may wait for more
+  keep_alive,      ///< SO_KEEPALIVE: 1, a peer that is gone is noticed although nothing is sent; 0 (the start)
+  linger,          ///< SO_LINGER: seconds that closing lets what was sent be delivered, then the connection is reset; 0: closing
+                   ///< resets at once; -1 (the start): 30 s. close never waits for it
+  error,           ///< SO_ERROR, read only: the errno that the connection failed with, or 0; stays
+  send_buffer,     ///< bytes of the tx ring, read only: chosen by the endpoint's ring=
+  receive_buffer,  ///< bytes of the rx ring, read only
+};
+
+/// How a connected socket stands.
+struct SocketStats {
+  std::uint64_t bytes_sent = 0;      ///< taken from the caller
+  std::uint64_t bytes_received = 0;  ///< given to the caller
+  std::uint64_t bytes_unsent = 0;    ///< of those sent: still in the ring; on tcp not with the operating system yet, on p2p not
+                                     ///< received by the peer yet
+  std::uint64_t bytes_unread = 0;    ///< arrived and not received yet
+  std::uint64_t send_buffer = 0;     ///< bytes of the tx ring
+  std::uint64_t receive_buffer = 0;  ///< bytes of the rx ring
+  LinkKind link = LinkKind::automatic;   ///< what carries the bytes
+  SocketType type = SocketType::stream;  ///< bytes or records
+};
+
 /// Which directions shutdown() ends.
 enum class Shutdown : int { read = 1, write = 2, both = 3 };
 

@@ -18,16 +18,17 @@ constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
 Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
                        std::uint64_t deadline_ns)
-    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), wanted_(to.link), peer_(to),
+    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), asked_(to), peer_(to),
       stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
   stream_->sink = this;
 }
 
-Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, LinkKind link,
-                       std::uint64_t deadline_ns)
-    : host_(host), listener_(&listener), phase_(Phase::connecting), wanted_(link), peer_(stream->peer()),
+Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
+                       const table::SocketOptions& options, std::uint64_t deadline_ns)
+    : host_(host), listener_(&listener), phase_(Phase::connecting), asked_(asked), peer_(stream->peer()),
       stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(deadline_ns) {
   stream_->sink = this;
+  set_options(options);
 }
 
 /// What was sent and is not delivered must not look like an orderly end.
@@ -54,7 +55,7 @@ void Connection::step_connecting() {
     return;
   }
   local_ = stream_->local();
-  if (wanted_ == LinkKind::tcp) {
+  if (asked_.link == LinkKind::tcp) {
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;
   } else {
@@ -63,8 +64,8 @@ void Connection::step_connecting() {
 }
 
 void Connection::start_handshake() {
-  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), wanted_, *this)
-                                    : make_acceptor_handshake(*stream_, host_.links(), wanted_);
+  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), asked_, *this)
+                                    : make_acceptor_handshake(*stream_, host_.links(), asked_);
   phase_ = Phase::shaking;
 }
 
@@ -78,6 +79,7 @@ void Connection::step_handshake() {
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->link();
     segment_ = handshake_->segment();
+    if (asked_.type == SocketType::seqpacket) asked_.ring_bytes = handshake_->record_ring_bytes();
     handshake_.reset();
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;
@@ -91,7 +93,9 @@ void Connection::give_slot(std::uint32_t slot) {
 
 void Connection::establish() {
   Slots& slots = host_.slots();
-  if (segment_ == nullptr) segment_ = host_.links().segments->take(SegmentPool::Use::own);
+  SegmentPool& pool = *host_.links().segments;
+  constexpr auto kOwn = SegmentPool::Use::own;
+  if (segment_ == nullptr) segment_ = pool.take(kOwn, pool.ring_bytes(kOwn, asked_.ring_bytes));
   if (segment_ == nullptr) {
     fail_opening(ENOBUFS);
     return;
@@ -102,7 +106,11 @@ void Connection::establish() {
   setup.local = local_;
   setup.peer = peer_;
   setup.local.link = setup.peer.link = p2p ? LinkKind::p2p : LinkKind::tcp;
+  setup.local.type = setup.peer.type = asked_.type;
+  setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
   setup.link_needs_proxy = p2p ? 0 : 1;
+  setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
+  setup.options = options_.pack();
   const ringbuf::RingMemory tx = segment_->ring(side), rx = segment_->ring(1 - side);
   if (p2p) {
     setup.tx = {tx, segment_->committed(side), segment_->consumed(side), 0};
@@ -135,17 +143,37 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     const bool close = (bits & table::kRequestClose) != 0;
     if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
     if ((bits & table::kRequestShutdownRead) != 0 || close) link_->end_receiving();
-    if (close && !closing_) {
-      closing_ = true;
-      link_->close();
-      deadline_ns_ = now_ns + kLingerNs;
-      host_.due(deadline_ns_);
-    }
+    if (close && !closing_) this->close(now_ns);
   } else if ((bits & table::kRequestClose) != 0) {
     closing_ = true;
     phase_ = Phase::over;  // given up before it was open
   }
   host_.activate(*this);
+}
+
+/// The caller has closed an established connection: what was sent may still be delivered, for as long as the caller lets it.
+void Connection::close(std::uint64_t now_ns) {
+  closing_ = true;
+  if (options_.linger_s == 0) {
+    stream_hint_->reset_on_close();
+    phase_ = Phase::over;
+    return;
+  }
+  link_->close();
+  deadline_ns_ = now_ns + linger_ns();
+  host_.due(deadline_ns_);
+}
+
+std::uint64_t Connection::linger_ns() const {
+  return options_.linger_s < 0 ? kLingerNs : static_cast<std::uint64_t>(options_.linger_s) * 1'000'000'000u;
+}
+
+void Connection::set_options(const table::SocketOptions& options) {
+  const table::SocketOptions before = options_;
+  options_ = options;
+  if (stream_hint_ == nullptr) return;
+  if (options.no_delay != before.no_delay) stream_hint_->set_no_delay(options.no_delay);
+  if (options.keep_alive != before.keep_alive) stream_hint_->set_keep_alive(options.keep_alive);
 }
 
 void Connection::orphan(bool accepted) {
@@ -160,7 +188,7 @@ void Connection::expire() {
   deadline_ns_ = kNever;
   if (phase_ == Phase::established) {
     log_info("reset the connection to " + peer_.to_string() + ": it did not take what was sent within " +
-             std::to_string(kLingerNs / 1'000'000'000) + " s of closing");
+             std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
     log_info(peer_.to_string() + " did not agree on a link in time");

@@ -32,8 +32,8 @@ class Connection final : public LinkEvents, public ReadySink {
   Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
              std::uint64_t deadline_ns);
   /// An incoming one, which gets a slot when it is established.
-  Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, LinkKind link,
-             std::uint64_t deadline_ns);
+  Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
+             const table::SocketOptions& options, std::uint64_t deadline_ns);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -53,6 +53,9 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// What the caller asked for: request bits of its slot.
   void request(std::uint64_t bits, std::uint64_t now_ns);
+
+  /// What the caller chose.
+  void set_options(const table::SocketOptions& options);
 
   /// When step() must be called even if nothing happens; ~0 for never.
   std::uint64_t deadline_ns() const { return deadline_ns_; }
@@ -96,6 +99,8 @@ class Connection final : public LinkEvents, public ReadySink {
   void start_handshake();
   void step_handshake();
   void establish();
+  void close(std::uint64_t now_ns);
+  std::uint64_t linger_ns() const;
   void expire();
   void fail_opening(int error);
   void publish();
@@ -110,7 +115,8 @@ class Connection final : public LinkEvents, public ReadySink {
   bool has_slot_ = false;
   std::uint32_t slot_ = 0;
   Phase phase_;
-  LinkKind wanted_;
+  Endpoint asked_;  // what the caller connects to, or the listener was opened with
+  table::SocketOptions options_;
   Endpoint local_;
   Endpoint peer_;
   std::unique_ptr<ByteStream> stream_;     // until a link takes it

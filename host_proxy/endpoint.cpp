@@ -6,6 +6,8 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +19,7 @@ namespace {
 constexpr std::string_view kLinkNames[] = {"auto", "p2p", "tcp"};
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
-  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why + " (expected host:port[,link=auto|p2p|tcp])");
+  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why + " (expected host:port[,link=auto|p2p|tcp][,ring=64K][,type=stream|seqpacket])");
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view digits) {
@@ -72,6 +74,38 @@ LinkKind default_link() {
   return name == nullptr || *name == '\0' ? LinkKind::automatic : parse_link(name);
 }
 
+/// "64K", "1M" or bytes.
+std::uint32_t parse_ring(std::string_view text, std::string_view value) {
+  std::uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), bytes);
+  const std::string_view unit(end, static_cast<std::size_t>(value.data() + value.size() - end));
+  const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : -1;
+  const bool fits = error == std::errc{} && shift >= 0 && bytes <= kRingBytesMax;
+  if (!fits || !std::has_single_bit(bytes) || bytes << shift < kRingBytesMin || bytes << shift > kRingBytesMax) {
+    reject(text, "'" + std::string(value) + "' is not a ring's size: a power of two from 4K to 64M");
+  }
+  return static_cast<std::uint32_t>(bytes << shift);
+}
+
+SocketType parse_type(std::string_view text, std::string_view value) {
+  if (value == "stream") return SocketType::stream;
+  if (value != "seqpacket") reject(text, "unknown type '" + std::string(value) + "'");
+  return SocketType::seqpacket;
+}
+
+void parse_option(std::string_view text, std::string_view option, Endpoint& endpoint) {
+  const auto value = option.substr(std::min(option.size(), option.find('=') + 1));
+  if (option.starts_with("link=")) {
+    endpoint.link = parse_link(value);
+  } else if (option.starts_with("ring=")) {
+    endpoint.ring_bytes = parse_ring(text, value);
+  } else if (option.starts_with("type=")) {
+    endpoint.type = parse_type(text, value);
+  } else {
+    reject(text, "unknown option '" + std::string(option) + "'");
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(LinkKind link) { return kLinkNames[static_cast<int>(link)]; }
@@ -85,13 +119,15 @@ LinkKind parse_link(std::string_view name) {
 
 Endpoint Endpoint::parse(std::string_view text) {
   Endpoint endpoint;
+  endpoint.link = default_link();
   const auto comma = text.find(',');
-  if (comma == std::string_view::npos) {
-    endpoint.link = default_link();
-  } else {
-    const auto option = text.substr(comma + 1);
-    if (!option.starts_with("link=")) reject(text, "unknown option '" + std::string(option) + "'");
-    endpoint.link = parse_link(option.substr(5));
+  for (auto rest = comma; rest != std::string_view::npos;) {
+    const auto next = text.find(',', rest + 1);
+    parse_option(text, text.substr(rest + 1, next - rest - 1), endpoint);
+    rest = next;
+  }
+  if (endpoint.type == SocketType::seqpacket && endpoint.link == LinkKind::tcp) {
+    reject(text, "plain TCP has no records; type=seqpacket needs link=auto or p2p");
   }
   const auto [host, port] = split_host(text, text.substr(0, comma));
   if (host.empty()) reject(text, "the host is missing; 0.0.0.0 and [::] mean every address");

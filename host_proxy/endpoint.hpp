@@ -14,23 +14,35 @@ enum class LinkKind : std::uint8_t {
   tcp,        ///< the kernel's TCP with raw bytes: any TCP program can be the peer
 };
 
+/// What a connection carries.
+enum class SocketType : std::uint8_t {
+  stream,     ///< bytes in order (SOCK_STREAM)
+  seqpacket,  ///< records in order, each received as it was sent (SOCK_SEQPACKET); between gpusock peers only
+};
+
+inline constexpr std::uint64_t kRingBytesMin = 4 << 10;   ///< the smallest ring, bytes; all are powers of two
+inline constexpr std::uint64_t kRingBytesMax = 64 << 20;  ///< the largest ring, bytes
+
 /// The link's name as Endpoint::parse takes it: "auto", "p2p", "tcp".
 std::string_view to_string(LinkKind link);
 
 /// The link of that name; throws Error (EINVAL) that lists the names.
 LinkKind parse_link(std::string_view name);
 
-/// An IPv4 or IPv6 address with a port and a link. Trivially copyable; 32 bytes.
+/// An IPv4 or IPv6 address with a port, and how connections there are carried. Trivially copyable; 32 bytes.
 struct Endpoint {
   std::uint8_t address[16] = {};  ///< network byte order; the first 4 bytes for IPv4
   std::uint32_t scope_id = 0;     ///< IPv6 link-local interface index
   std::uint16_t port = 0;         ///< host byte order; 0 lets listen() pick one
   std::uint8_t family = 0;        ///< 4, 6, or 0 for none
   LinkKind link = LinkKind::automatic;  ///< what is to carry the bytes
-  std::uint64_t reserved = 0;           ///< zero
+  std::uint32_t ring_bytes = 0;   ///< capacity of each of a connection's rings; 0: the context's (Options::ring_bytes)
+  SocketType type = SocketType::stream;  ///< what a connection carries
+  std::uint8_t reserved[3] = {};  ///< zero
 
-  /// Parses "host:port[,link=auto|p2p|tcp]". `host` is an IPv4 address, an IPv6 address in brackets, or a
-  /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto.
+  /// Parses "host:port[,link=auto|p2p|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
+  /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
+  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
   /// Throws Error (EINVAL for syntax, ENOENT for an unknown name) with a message that says what is wrong.
   static Endpoint parse(std::string_view text);
 

@@ -6,6 +6,8 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -37,7 +39,7 @@ bool Handshake::fill(void* message, std::size_t bytes) {
     const auto result = stream_.read({&vector, 1});
     if (result == -EAGAIN) return false;
     if (result <= 0) {
-      fail(result == 0 ? EPROTO : static_cast<int>(-result));
+      fail(result == 0 ? ECONNRESET : static_cast<int>(-result));  // nobody leaves in the middle of a handshake
       return false;
     }
     inbox_.append(buffer, static_cast<std::size_t>(result));
@@ -71,7 +73,7 @@ constexpr const char* kAcceptor = "gpusock acceptor";
 
 /// A peer's errno as the caller may get it: only those that a peer has reason to give.
 int peers_reason(int error) {
-  for (const int known : {EACCES, EPROTONOSUPPORT, ENOBUFS, EHOSTUNREACH}) {
+  for (const int known : {EACCES, EPROTONOSUPPORT, EPROTOTYPE, ENOBUFS, EHOSTUNREACH}) {
     if (error == known) return error;
   }
   return EPROTO;
@@ -87,9 +89,11 @@ std::uint16_t allowed_links(LinkKind wanted, bool has_p2p) {
 
 class ConnectorHandshake final : public Handshake {
  public:
-  ConnectorHandshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted, ReadySink& sink)
-      : Handshake(stream, resources, wanted), sink_(sink) {
-    hello_.links = allowed_links(wanted, resources.host != nullptr);
+  ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink)
+      : Handshake(stream, resources, asked), sink_(sink) {
+    hello_.links = allowed_links(asked.link, resources.host != nullptr);
+    hello_.type = has_records() ? 1 : 0;
+    hello_.record_ring_bytes = has_records() ? own_record_ring_bytes() : 0;
     hello_.nonce = random_bytes<32>();
     note(hello_);
     send(hello_);
@@ -114,10 +118,11 @@ class ConnectorHandshake final : public Handshake {
       fail(peers_reason(reply->error));
     } else if (!equal(prove(kAcceptor), reply->proof)) {
       refuse(EACCES);
-    } else if ((reply->links & ~hello_.links) != 0) {
+    } else if ((reply->links & ~hello_.links) != 0 || (has_records() && !can_make(reply->record_ring_bytes))) {
       refuse(EPROTO);
     } else {
       offered_ = reply->links;
+      record_ring_bytes_ = reply->record_ring_bytes;
       if ((offered_ & kLinkP2p) != 0) {
         fetch_ = std::make_unique<SegmentFetch>(*resources_.host, *resources_.segments,
                                                 std::string(reply->shared_name.begin(), reply->shared_name.end()),
@@ -168,6 +173,10 @@ class ConnectorHandshake final : public Handshake {
     fail(error);
   }
 
+  bool can_make(std::uint32_t ring_bytes) const {
+    return std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= hello_.record_ring_bytes;
+  }
+
   ReadySink& sink_;
   Hello hello_;
   Step step_ = Step::reply;
@@ -177,7 +186,7 @@ class ConnectorHandshake final : public Handshake {
 
 class AcceptorHandshake final : public Handshake {
  public:
-  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted) : Handshake(stream, resources, wanted) {}
+  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked) : Handshake(stream, resources, asked) {}
   ~AcceptorHandshake() override { withdraw(); }
 
   State advance() override {
@@ -194,9 +203,14 @@ class AcceptorHandshake final : public Handshake {
     note(*hello);
     Reply reply;
     reply.nonce = random_bytes<32>();
-    reply.links = hello->links & allowed_links(wanted_, resources_.offers != nullptr);
+    reply.links = hello->links & allowed_links(asked_.link, resources_.offers != nullptr);
+    if ((hello->type != 0) != has_records()) {
+      reply.links = 0;
+      reply.error = EPROTOTYPE;
+    }
     if ((reply.links & kLinkP2p) != 0) offer_memory(reply);
-    if (reply.links == 0) reply.error = EPROTONOSUPPORT;
+    if (reply.links == 0 && reply.error == 0) reply.error = EPROTONOSUPPORT;
+    if (has_records()) agree_on_rings(*hello, reply);
     offered_ = reply.links;
     note_unproven(reply);
     reply.proof = prove(kAcceptor);
@@ -205,8 +219,18 @@ class AcceptorHandshake final : public Handshake {
     replied_ = true;
   }
 
+  /// A record lies in one piece in both sides' rings, so these have the same size.
+  void agree_on_rings(const Hello& hello, Reply& reply) {
+    const std::uint32_t theirs = hello.record_ring_bytes;
+    record_ring_bytes_ = std::min(own_record_ring_bytes(), theirs);
+    reply.record_ring_bytes = record_ring_bytes_;
+    if (reply.error == 0 && (!std::has_single_bit(theirs) || theirs < kRingBytesMin)) reply.error = EPROTO;
+  }
+
   void offer_memory(Reply& reply) {
-    segment_ = resources_.segments->take(SegmentPool::Use::shared);
+    SegmentPool& pool = *resources_.segments;
+    constexpr auto kShared = SegmentPool::Use::shared;
+    segment_ = pool.take(kShared, pool.ring_bytes(kShared, asked_.ring_bytes));
     if (segment_ == nullptr) {
       reply.links &= static_cast<std::uint16_t>(~kLinkP2p);
       return;
@@ -256,13 +280,14 @@ class AcceptorHandshake final : public Handshake {
 
 }  // namespace
 
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted,
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
                                                     ReadySink& sink) {
-  return std::make_unique<ConnectorHandshake>(stream, resources, wanted, sink);
+  return std::make_unique<ConnectorHandshake>(stream, resources, asked, sink);
 }
 
-std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted) {
-  return std::make_unique<AcceptorHandshake>(stream, resources, wanted);
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
+                                                   const Endpoint& asked) {
+  return std::make_unique<AcceptorHandshake>(stream, resources, asked);
 }
 
 }  // namespace gpusock::proxy

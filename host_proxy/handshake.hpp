@@ -31,10 +31,17 @@ class Handshake {
   int error() const { return error_; }                    ///< failed: an errno
   LinkBits link() const { return link_; }                 ///< done: what was agreed on
   std::shared_ptr<Segment> segment() { return segment_; }  ///< done with p2p: the shared memory
+  std::uint32_t record_ring_bytes() const { return record_ring_bytes_; }  ///< done, for records: of both sides' rings on tcp
 
  protected:
-  Handshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted)
-      : stream_(stream), resources_(resources), wanted_(wanted) {}
+  Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked)
+      : stream_(stream), resources_(resources), asked_(asked) {}
+
+  bool has_records() const { return asked_.type == SocketType::seqpacket; }
+  /// The rings that this side would make for records on tcp.
+  std::uint32_t own_record_ring_bytes() const {
+    return static_cast<std::uint32_t>(resources_.segments->ring_bytes(SegmentPool::Use::own, asked_.ring_bytes));
+  }
 
   State fail(int error);
   /// Queues a message and sends what can be sent.
@@ -63,7 +70,8 @@ class Handshake {
 
   ByteStream& stream_;
   const LinkResources& resources_;
-  LinkKind wanted_;
+  Endpoint asked_;
+  std::uint32_t record_ring_bytes_ = 0;
   LinkBits link_ = kLinkTcp;
   std::shared_ptr<Segment> segment_;
   State state_ = State::waiting;
@@ -77,10 +85,11 @@ class Handshake {
   std::string inbox_;
 };
 
-/// The side that connected.
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted,
+/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted.
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
                                                     ReadySink& sink);
-/// The side that accepted.
-std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources, LinkKind wanted);
+/// The side that accepted; `asked` is what its caller listens at.
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
+                                                   const Endpoint& asked);
 
 }  // namespace gpusock::proxy

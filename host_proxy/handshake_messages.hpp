@@ -29,7 +29,8 @@ enum LinkBits : std::uint16_t { kLinkTcp = 1, kLinkP2p = 2 };
 struct Hello {
   std::array<char, 8> magic = kMagic;
   std::uint16_t links = 0;
-  std::uint16_t reserved[3] = {};
+  std::uint16_t type = 0;               ///< 0: a stream, 1: records
+  std::uint32_t record_ring_bytes = 0;  ///< records on tcp: the largest rings that this side makes for them
   Nonce nonce{};
 };
 
@@ -37,8 +38,8 @@ struct Reply {
   std::array<char, 8> magic = kMagic;
   std::uint16_t links = 0;   ///< offered, of those in Hello
   std::uint16_t error = 0;   ///< an errno: why there will be no connection
-  std::uint32_t reserved = 0;
-  std::uint64_t ring_bytes = 0;
+  std::uint32_t record_ring_bytes = 0;  ///< records on tcp: both sides' rings, at most Hello's
+  std::uint64_t ring_bytes = 0;         ///< p2p: the shared rings
   std::array<char, 32> shared_name{};  ///< p2p: the abstract Unix socket
   std::array<std::uint8_t, 16> ticket{};
   Nonce nonce{};

@@ -12,7 +12,7 @@ namespace gpusock::proxy {
 class Listener final : public ReadySink {
  public:
   Listener(std::uint32_t slot, std::unique_ptr<Acceptor> acceptor, const table::OpenRequest& request, std::uint32_t queue)
-      : slot_(slot), acceptor_(std::move(acceptor)), link_(request.endpoint.link), backlog_(request.backlog), queue_(queue) {
+      : slot_(slot), acceptor_(std::move(acceptor)), asked_(request.endpoint), backlog_(request.backlog), queue_(queue) {
     acceptor_->sink = this;
   }
 
@@ -24,7 +24,10 @@ class Listener final : public ReadySink {
 
   std::uint32_t slot() const { return slot_; }
   std::uint32_t queue() const { return queue_; }
-  LinkKind link() const { return link_; }
+  const Endpoint& asked() const { return asked_; }  ///< what its caller opened it with
+  /// What its connections have from it.
+  const table::SocketOptions& options() const { return options_; }
+  void set_options(const table::SocketOptions& options) { options_ = options; }
   Endpoint local() const { return acceptor_->local(); }
 
   /// Connections that came in and were neither accepted nor given up yet.
@@ -36,7 +39,8 @@ class Listener final : public ReadySink {
  private:
   std::uint32_t slot_;
   std::unique_ptr<Acceptor> acceptor_;
-  LinkKind link_;
+  Endpoint asked_;
+  table::SocketOptions options_;
   std::int32_t backlog_;
   std::uint32_t queue_;
   std::int32_t pending_ = 0;

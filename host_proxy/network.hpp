@@ -31,6 +31,8 @@ class ByteStream {
   virtual int connected() = 0;                                   ///< 0, -EINPROGRESS, or why it failed
   virtual void end_writing() = 0;
   virtual void reset_on_close() = 0;                             ///< closing then resets instead of ending in order
+  virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on from the start
+  virtual void set_keep_alive(bool on) = 0;  ///< a peer that is gone is noticed although nothing is sent
   virtual Endpoint local() const = 0;
   virtual Endpoint peer() const = 0;
 

@@ -123,6 +123,9 @@ class TcpStream final : public ByteStream {
 
   void end_writing() override { ::shutdown(descriptor_.get(), SHUT_WR); }
 
+  void set_no_delay(bool on) override { set(IPPROTO_TCP, TCP_NODELAY, on); }
+  void set_keep_alive(bool on) override { set(SOL_SOCKET, SO_KEEPALIVE, on); }
+
   void reset_on_close() override {
     const linger abort{1, 0};
     setsockopt(descriptor_.get(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
@@ -132,6 +135,11 @@ class TcpStream final : public ByteStream {
   Endpoint peer() const override { return name_of(descriptor_.get(), getpeername); }
 
  private:
+  void set(int level, int option, bool on) {
+    const int value = on ? 1 : 0;
+    setsockopt(descriptor_.get(), level, option, &value, sizeof value);
+  }
+
   static std::int64_t finish(ssize_t result, bool& ready) {
     if (result >= 0) return result;
     if (errno == EAGAIN || errno == EINTR) {

@@ -31,7 +31,7 @@ Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, con
       accept_queue_of_(table.slots(), kNone) {
   const table::TableView& view = slots_.view();
   for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
-    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kBacklogMax, table::kBacklogMax,
+    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries, table::kAcceptQueueEntries,
                              view.accept_published + queue};
     const bool device = table.has_device_side() && queue >= table::kListenersMax / 2;
     free_queues_[device ? 1 : 0].push_back(queue);
@@ -126,12 +126,12 @@ void Proxy::set_resting(Connection& connection, bool resting) {
 
 void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns) {
   ProxySlot& state = slots_[slot];
-  if (word >> table::kRequestBits != state.generation) {
+  if (table::generation_of_request(word) != state.generation) {
     requests_.note(slot, word);
     return;  // of a generation that is over
   }
   const std::uint64_t before = requests_.seen(slot);
-  const std::uint64_t seen = before >> table::kRequestBits == state.generation ? before : 0;
+  const std::uint64_t seen = table::generation_of_request(before) == state.generation ? before : 0;
   const std::uint64_t fresh = word & ~seen & ((1u << table::kRequestBits) - 1);
   requests_.note(slot, word);
   if (slot >= table_.accepted()) {
@@ -142,6 +142,7 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   } else if ((fresh & table::kRequestOpen) != 0 && (word & table::kRequestClose) == 0) {
     open(slot, now_ns);
   }
+  if (word >> table::kChangeShift != seen >> table::kChangeShift) set_options(slot);
   if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
   if (state.connection != nullptr) {
     state.connection->request(fresh, now_ns);
@@ -149,6 +150,12 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
     if (state.listener != nullptr) close_listener(*state.listener, now_ns);
     slots_.release(slot);
   }
+}
+
+void Proxy::set_options(std::uint32_t slot) {
+  const auto options = table::SocketOptions::unpack(Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed: T2
+  if (Connection* connection = slots_[slot].connection) connection->set_options(options);
+  if (Listener* listener = slots_[slot].listener) listener->set_options(options);
 }
 
 void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
@@ -192,6 +199,8 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   setup = {};
   setup.local = listeners_.back()->local();
   setup.local.link = at.link;
+  setup.local.type = at.type;
+  setup.local.ring_bytes = at.ring_bytes;
   setup.accept_queue = queue;
   setup.accept_start = accept_queues_[queue].position();
   slots_.publish(slot, table::Phase::listening);
@@ -221,7 +230,7 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   bool moved = false;
   for (const auto& listener : listeners_) {
     while (auto stream = listener->try_accept()) {
-      add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->link(),
+      add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
                                        now_ns + options_.handshake_timeout_ns));
       listener->add_pending();
       moved = true;

@@ -84,6 +84,7 @@ class Proxy final : public ConnectionHost {
   void note_rings(std::uint32_t slot);
   void set_resting(Connection& connection, bool resting);
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
+  void set_options(std::uint32_t slot);
   void open(std::uint32_t slot, std::uint64_t now_ns);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
   void close_listener(Listener& listener, std::uint64_t now_ns);

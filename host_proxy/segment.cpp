@@ -32,12 +32,13 @@ int make_memory_file(std::size_t bytes) {
 }  // namespace
 
 Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes)
-    : platform_(std::move(platform)), descriptor_(make_memory_file(total_bytes(ring_bytes))), ring_bytes_(ring_bytes) {
+    : platform_(std::move(platform)), descriptor_(make_memory_file(total_bytes(ring_bytes))), ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes) {
   map();
 }
 
 Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes)
-    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes) {
+    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes), room_bytes_(ring_bytes) {
   struct stat facts {};
   const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
   const int seals = fcntl(descriptor, F_GET_SEALS);
@@ -50,7 +51,7 @@ Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64
 }
 
 void Segment::map() {
-  const std::size_t bytes = total_bytes(ring_bytes_);
+  const std::size_t bytes = total_bytes(room_bytes_);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (memory == MAP_FAILED) {
     const int error = errno;
@@ -68,8 +69,8 @@ void Segment::map() {
 }
 
 Segment::~Segment() {
-  platform_->detach(base_, total_bytes(ring_bytes_));
-  munmap(base_, total_bytes(ring_bytes_));
+  platform_->detach(base_, total_bytes(room_bytes_));
+  munmap(base_, total_bytes(room_bytes_));
   close_descriptor();
 }
 
@@ -78,23 +79,31 @@ void Segment::close_descriptor() {
   descriptor_ = -1;
 }
 
-void Segment::clear() { std::memset(base_, 0, kHeaderBytes); }
+void Segment::clear() {
+  std::memset(base_, 0, kHeaderBytes);
+  ring_bytes_ = room_bytes_;
+}
 
 SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once)
     : platform_(std::move(platform)), sizes_(sizes), shelf_(std::make_shared<Shelf>()) {
   for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, sizes.shared));
 }
 
-std::shared_ptr<Segment> SegmentPool::take(Use use) {
+std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes) {
   if (platform_->attaches_any_time()) {
     try {
-      auto segment = std::make_shared<Segment>(platform_, use == Use::own ? sizes_.own : sizes_.shared);
+      auto segment = std::make_shared<Segment>(platform_, ring_bytes);
       if (use == Use::own) settle(*segment);
       return segment;
     } catch (const Error& error) {
       log_error(error.what());
       return nullptr;
     }
+  }
+  if (ring_bytes > sizes_.shared) {
+    log_error("no rings of " + std::to_string(ring_bytes) + " bytes: this device's ring memory was set up for " +
+              std::to_string(sizes_.shared) + "; raise Options::ring_bytes");
+    return nullptr;
   }
   const std::lock_guard lock(shelf_->mutex);
   if (shelf_->free.empty()) {
@@ -103,6 +112,7 @@ std::shared_ptr<Segment> SegmentPool::take(Use use) {
   }
   Segment* segment = shelf_->free.back().release();
   shelf_->free.pop_back();
+  segment->limit(ring_bytes);
   return {segment, [shelf = shelf_](Segment* used) {
             used->clear();
             const std::lock_guard shelf_lock(shelf->mutex);

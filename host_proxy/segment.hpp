@@ -12,9 +12,8 @@
 
 namespace gpusock::proxy {
 
-/// What a ring's capacity may be.
-inline constexpr std::uint64_t kRingBytesMin = 4 << 10;
-inline constexpr std::uint64_t kRingBytesMax = 64 << 20;
+using gpusock::kRingBytesMax;
+using gpusock::kRingBytesMin;
 
 /// How large rings are made.
 struct RingSizes {
@@ -40,9 +39,12 @@ class Segment {
 
   int descriptor() const { return descriptor_; }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
-  ringbuf::RingMemory ring(int which) const { return {base_ + kHeaderBytes + which * ring_bytes_, ring_bytes_}; }
+  ringbuf::RingMemory ring(int which) const { return {base_ + kHeaderBytes + which * room_bytes_, ring_bytes_}; }
   std::uint64_t* committed(int which) const { return word(2 * which); }
   std::uint64_t* consumed(int which) const { return word(2 * which + 1); }
+
+  /// Uses only so much of each ring's room, until clear().
+  void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
 
   /// Gives the descriptor up once nobody else is to map the memory; the mapping stays.
   void close_descriptor();
@@ -59,6 +61,7 @@ class Segment {
   std::shared_ptr<Platform> platform_;  // a peer's context may hold the segment longest
   int descriptor_;
   std::uint64_t ring_bytes_;
+  std::uint64_t room_bytes_;  // for each ring: its capacity unless limited
   std::byte* base_ = nullptr;
 };
 
@@ -70,8 +73,13 @@ class SegmentPool {
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor
 
-  /// A segment, or nullptr when there is none to be had (logged). It goes back by itself.
-  std::shared_ptr<Segment> take(Use use);
+  /// The capacity of rings for this use; `wanted` bytes where that is not 0.
+  std::uint64_t ring_bytes(Use use, std::uint64_t wanted) const {
+    return wanted != 0 ? wanted : use == Use::own ? sizes_.own : sizes_.shared;
+  }
+
+  /// A segment with rings of this capacity, or nullptr when there is none to be had (logged). It goes back by itself.
+  std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes);
 
   /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
   void settle(Segment& segment) const;

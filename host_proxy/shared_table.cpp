@@ -42,10 +42,11 @@ SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t socke
     common_.tx_committed = layout.array<std::uint64_t>(slots_);
     common_.rx_consumed = layout.array<std::uint64_t>(slots_);
     common_.requests = layout.array<std::uint64_t>(slots_);
+    common_.options = layout.array<std::uint64_t>(slots_);
     common_.open_requests = layout.array<table::OpenRequest>(slots_);
     common_.sectors = layout.array<table::Sector>(slots_);
     common_.setups = layout.array<table::SocketSetup>(slots_);
-    common_.accept_entries = layout.array<std::uint64_t>(std::size_t{table::kListenersMax} * table::kBacklogMax);
+    common_.accept_entries = layout.array<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
     common_.accept_published = layout.array<std::uint64_t>(table::kListenersMax);
     for (FreeQueue& queue : free_) {
       queue.entries = layout.array<std::uint64_t>(free_capacity_);

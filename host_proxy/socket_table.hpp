@@ -11,7 +11,8 @@
 ///
 /// Ordering table (scope: system; T7 and T8: device)
 ///   label  operation                order    partner  data protected
-///   T1     caller: store requests   release  T2       the OpenRequest; counters committed before a shutdown or close
+///   T1     caller: store requests   release  T2       the OpenRequest; the options word; counters committed before a
+///                                                     shutdown or close
 ///   T2     proxy: load requests     acquire  T1       as T1
 ///   T3     proxy: store status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status      acquire  T3       as T3
@@ -58,7 +59,8 @@ GPUSOCK_FN constexpr std::uint32_t generation_of_life(std::uint64_t life) {
   return static_cast<std::uint32_t>(life >> kSlotUserBits) & kGenerationMask;
 }
 
-/// Bits of a requests word, below the generation; within one generation they are only ever added.
+/// A requests word is (changes of the options << kChangeShift | generation << kRequestBits | bits). Within one generation bits
+/// are only ever added, and changes counted.
 enum RequestBits : std::uint64_t {
   kRequestOpen = 1,            ///< serve the OpenRequest; on an accepted socket: it was taken from the queue
   kRequestShutdownRead = 2,
@@ -66,10 +68,29 @@ enum RequestBits : std::uint64_t {
   kRequestClose = 8,
 };
 inline constexpr int kRequestBits = 8;
+inline constexpr int kChangeShift = 32;
+
+GPUSOCK_FN constexpr std::uint32_t generation_of_request(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> kRequestBits) & kGenerationMask;
+}
 
 GPUSOCK_FN constexpr std::uint64_t make_request(std::uint32_t generation, std::uint64_t bits) {
   return std::uint64_t{generation} << kRequestBits | bits;
 }
+
+/// What a caller may choose of an open socket, as one word of the board; published by Board::requests.
+struct SocketOptions {
+  bool no_delay = true;
+  bool keep_alive = false;
+  std::int32_t linger_s = -1;  ///< seconds that a closed connection may go on delivering; 0: reset at once; -1: the default
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const {
+    return std::uint64_t{static_cast<std::uint32_t>(linger_s)} << 32 | std::uint64_t{keep_alive} << 1 | std::uint64_t{no_delay};
+  }
+  GPUSOCK_FN static constexpr SocketOptions unpack(std::uint64_t word) {
+    return {(word & 1) != 0, (word & 2) != 0, static_cast<std::int32_t>(word >> 32)};
+  }
+};
 
 enum class OpenKind : std::uint32_t { listen, connect };
 
@@ -128,6 +149,8 @@ struct alignas(64) SocketSetup {
   Endpoint local;
   Endpoint peer;
   std::uint64_t link_needs_proxy = 0;           ///< 1 where the proxy moves the bytes, so that a commit concerns it
+  std::uint64_t records = 0;                    ///< 1 where the rings carry records (SocketType::seqpacket)
+  std::uint64_t options = 0;                    ///< SocketOptions that an accepted socket has from its listener
   std::uint64_t accept_queue = 0;               ///< of a listening socket: which of TableView::accept_queues
   std::uint64_t accept_start = 0;               ///< entries before this are leftovers of an earlier listener
 };
@@ -139,6 +162,7 @@ struct alignas(64) Slot {
   std::uint64_t life = 0;
   std::uint64_t posting = 0;     ///< device scope: the lock of `requests`
   std::uint64_t requests = 0;    ///< what was asked in this generation, by all callers
+  std::uint64_t options = 0;     ///< device scope: SocketOptions, as last set
   ringbuf::ByteProducer<> tx;
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;
@@ -146,6 +170,9 @@ struct alignas(64) Slot {
   /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in `life`.
   std::uint64_t tx_held = 0;
   std::uint64_t rx_held = 0;
+  /// Device scope: bytes moved past the rings, each written by the one group that sends or receives.
+  std::uint64_t tx_past_ring = 0;
+  std::uint64_t rx_past_ring = 0;
   std::uint64_t shut = 0;        ///< device scope: bit 0 read, bit 1 write: shut down by this side
 };
 
@@ -155,6 +182,7 @@ struct TableView {
   std::uint64_t* tx_committed = nullptr;
   std::uint64_t* rx_consumed = nullptr;
   std::uint64_t* requests = nullptr;
+  std::uint64_t* options = nullptr;   ///< SocketOptions, published by `requests`
   OpenRequest* open_requests = nullptr;
   Sector* sectors = nullptr;
   SocketSetup* setups = nullptr;
@@ -165,13 +193,15 @@ struct TableView {
   std::uint64_t* free_entries = nullptr;
   std::uint64_t* free_published = nullptr;
   std::uint64_t free_capacity = 0;
-  std::uint64_t* accept_entries = nullptr;    ///< kListenersMax queues of kBacklogMax
+  std::uint64_t* accept_entries = nullptr;    ///< kListenersMax queues of kAcceptQueueEntries
   std::uint64_t* accept_published = nullptr;  ///< one word per queue
 };
 
 /// How many sockets of a context may listen at the same time.
 inline constexpr std::uint32_t kListenersMax = 64;
 /// How many connections of one listener may wait to be accepted.
-inline constexpr std::uint32_t kBacklogMax = 1024;
+inline constexpr int kBacklogMax = 512;
+/// Entries of an accept queue: room for a listener's, and for what an earlier one may have left.
+inline constexpr std::uint32_t kAcceptQueueEntries = 2 * kBacklogMax;
 
 }  // namespace gpusock::table

@@ -4,7 +4,8 @@
 /// The ring is `capacity` bytes (a power of two) and two words, each with a single writer:
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
-/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity.
+/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity, counted
+/// from the ring's origin.
 /// The producer and the consumer are separate halves, so that each lives in its own processor's memory, and the two words
 /// and the bytes may lie in three different memories. Each half is plain data: copyable, and valid in shared memory.
 ///
@@ -46,10 +47,13 @@ struct RingSpans {
 struct RingMemory {
   std::byte* data = nullptr;
   std::uint64_t capacity = 0;  ///< a power of two
+  std::uint64_t origin = 0;    ///< a position whose index is 0
+
+  GPUSOCK_FN std::uint64_t index_of(std::uint64_t position) const { return (position - origin) & (capacity - 1); }
 
   /// The at most two spans of `bytes` bytes from `position` on; `bytes` <= capacity.
   GPUSOCK_FN RingSpans spans(std::uint64_t position, std::uint64_t bytes) const {
-    const std::uint64_t index = position & (capacity - 1);
+    const std::uint64_t index = index_of(position);
     const std::uint64_t to_end = capacity - index;
     if (bytes <= to_end) return {{data + index, bytes}, {}};
     return {{data + index, to_end}, {data, bytes - to_end}};

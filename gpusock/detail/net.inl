@@ -43,6 +43,14 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
   if (from.second.bytes != 0) copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
 
+/// Is this something to open a socket with.
+GPUSOCK_FN inline bool can_open(const Endpoint& at) {
+  const std::uint64_t ring = at.ring_bytes;
+  const bool ring_ok = ring == 0 || (ring >= kRingBytesMin && ring <= kRingBytesMax && (ring & (ring - 1)) == 0);
+  const bool type_ok = at.type == SocketType::stream || (at.type == SocketType::seqpacket && at.link != LinkKind::tcp);
+  return at.family != 0 && ring_ok && type_ok;
+}
+
 GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline;
 }
@@ -59,7 +67,9 @@ std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket
   group.sync();  // the leader sends what all threads wrote
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0 || check_sendable(side, socket, *slot) != 0) return 0;
-    return static_cast<std::int64_t>(side.hooks->transmit(side.hooks->self, table::slot_of(socket), data, bytes));
+    const std::uint64_t moved = side.hooks->transmit(side.hooks->self, table::slot_of(socket), data, bytes);
+    if (moved != 0) DeviceRef(slot->tx_past_ring).fetch_add(moved, ringbuf::kRelaxed);  // relaxed: a counter for people
+    return static_cast<std::int64_t>(moved);
   }));
 }
 
@@ -70,7 +80,9 @@ std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket soc
   group.sync();  // nobody still uses the memory
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0 || !can_receive_past_ring(side, socket, *slot)) return 0;
-    return static_cast<std::int64_t>(side.hooks->receive(side.hooks->self, table::slot_of(socket), data, bytes));
+    const std::uint64_t moved = side.hooks->receive(side.hooks->self, table::slot_of(socket), data, bytes);
+    if (moved != 0) DeviceRef(slot->rx_past_ring).fetch_add(moved, ringbuf::kRelaxed);  // relaxed: a counter for people
+    return static_cast<std::int64_t>(moved);
   }));
 }
 #endif
@@ -80,7 +92,7 @@ std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket soc
 template <class Group>
 GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlog, Deadline deadline) const {
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
-    if (backlog < 1 || backlog > 1024 || at.family == 0) return -EINVAL;
+    if (backlog < 1 || backlog > table::kBacklogMax || !detail::can_open(at)) return -EINVAL;
     return detail::open(side(), {at, table::OpenKind::listen, backlog}, table::Phase::listening, deadline);
   }));
 }
@@ -94,7 +106,7 @@ GPUSOCK_FN Socket Net::accept(const Group& group, Socket listener, Deadline dead
 template <class Group>
 GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline deadline) const {
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
-    if (to.family == 0 || to.port == 0) return -EINVAL;
+    if (to.port == 0 || !detail::can_open(to)) return -EINVAL;
     return detail::open(side(), {to, table::OpenKind::connect, 0}, table::Phase::connected, deadline);
   }));
 }
@@ -205,7 +217,11 @@ GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) co
 template <class Group>
 GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
   group.sync();  // nobody of the group is still in an earlier call
-  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one(side(), socket); }));
+  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
+    const bool valid = detail::find(side(), socket) != nullptr;
+    const bool listens = valid && detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
+    return listens ? detail::close_listener(side(), socket) : detail::close_one(side(), socket);
+  }));
 }
 
 GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {

@@ -35,7 +35,7 @@ struct Side {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
   }
   GPUSOCK_FN ringbuf::HandleConsumer<> accept_queue(std::uint64_t which) const {
-    return {table.accept_entries + which * table::kBacklogMax, table::kBacklogMax, table.accept_published + which,
+    return {table.accept_entries + which * table::kAcceptQueueEntries, table::kAcceptQueueEntries, table.accept_published + which,
             accept_taken + which};
   }
 };

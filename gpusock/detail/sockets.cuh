@@ -48,6 +48,8 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   Slot& slot = side.slots[table::slot_of(socket)];
   slot.requests = table::make_request(generation, 0);
+  slot.options = table::SocketOptions().pack();
+  slot.tx_past_ring = slot.rx_past_ring = 0;
   slot.shut = 0;
   slot.link_needs_proxy = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
@@ -64,6 +66,7 @@ GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
   slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
   slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed, setup.rx.start);
   slot.link_needs_proxy = setup.link_needs_proxy;
+  slot.options = setup.options;
   slot.stores = {};
 }
 
@@ -104,6 +107,22 @@ GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
                                        ringbuf::kAcquire));
   if (table::users_of(before) == 0) post_close(side, socket, *slot);
   return 0;
+}
+
+/// Closes a listener and the connections that nobody has accepted.
+GPUSOCK_FN inline int close_listener(const Side& side, Socket listener) {
+  Slot* slot = enter(side, listener);  // so that the proxy hears of the close behind theirs
+  if (slot == nullptr) return -EBADF;
+  const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
+  const int result = close_one(side, listener);
+  while (result == 0) {
+    const Socket socket = queue.try_take();
+    if (socket < 0) break;
+    claim(side, socket);
+    close_one(side, socket);
+  }
+  leave(side, listener, *slot);
+  return result;
 }
 
 /// Closes the connections that an earlier listener left in a queue: they were never taken, so nobody else will.

@@ -26,6 +26,19 @@ TEST(EndpointTest, ParsesAddressesNamesAndLinks) {
   EXPECT_TRUE(Endpoint::parse("localhost:1").is_loopback());
 }
 
+TEST(EndpointTest, ParsesRingsAndTypesInAnyOrder) {
+  const Endpoint plain = Endpoint::parse("127.0.0.1:1,link=p2p");
+  EXPECT_EQ(plain.ring_bytes, 0u);
+  EXPECT_EQ(plain.type, SocketType::stream);
+  const Endpoint all = Endpoint::parse("127.0.0.1:1,ring=64K,type=seqpacket,link=p2p");
+  EXPECT_EQ(all.ring_bytes, 64u << 10);
+  EXPECT_EQ(all.type, SocketType::seqpacket);
+  EXPECT_EQ(all.link, LinkKind::p2p);
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1,ring=4K").ring_bytes, 4096u);
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1,ring=8192").ring_bytes, 8192u);
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:1,ring=64M,type=stream").ring_bytes, 64u << 20);
+}
+
 TEST(EndpointTest, WhatItPrintsItParses) {
   for (const char* text : {"127.0.0.1:0", "[::1]:80", "255.255.255.255:1"}) {
     EXPECT_EQ(Endpoint::parse(text).to_string(), text);
@@ -46,7 +59,11 @@ TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
       {"127.0.0.1:65536", "not a port"}, {"127.0.0.1:-1", "not a port"},        {"127.0.0.1:7 ", "not a port"},
       {"::1:80", "brackets"},            {"[::1]", "'['"},                      {"[::1:80", "'['"},
       {":80", "host is missing"},        {"127.0.0.1:1,link=rfc", "unknown link"}, {"127.0.0.1:1,speed=1", "unknown option"},
-      {"127.0.0.1:1,link=fabric", "this version has"},
+      {"127.0.0.1:1,link=fabric", "this version has"}, {"127.0.0.1:1,", "unknown option"},
+      {"127.0.0.1:1,ring=", "power of two"},           {"127.0.0.1:1,ring=2K", "power of two"},
+      {"127.0.0.1:1,ring=128M", "power of two"},       {"127.0.0.1:1,ring=5000", "power of two"},
+      {"127.0.0.1:1,ring=64k", "power of two"},        {"127.0.0.1:1,ring=-4K", "power of two"},
+      {"127.0.0.1:1,type=datagram", "unknown type"},   {"127.0.0.1:1,link=tcp,type=seqpacket", "no records"},
   };
   for (const auto& [text, why] : cases) {
     try {

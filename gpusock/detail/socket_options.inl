@@ -1,0 +1,132 @@
+// Socket options, and how a socket stands.
+#pragma once
+
+namespace gpusock {
+namespace detail {
+
+/// Puts a value into the options; false if it cannot have it.
+GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option, std::int64_t value) {
+  if (option == SocketOption::linger) {
+    options.linger_s = static_cast<std::int32_t>(value);
+    return value >= -1 && value <= 0x7fffffff;
+  }
+  (option == SocketOption::no_delay ? options.no_delay : options.keep_alive) = value != 0;
+  return value == 0 || value == 1;
+}
+
+/// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
+GPUSOCK_FN inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option, std::int64_t value) {
+  DeviceRef posting(slot.posting), options(slot.options);
+  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  const bool open = !closed(slot, socket);
+  auto chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
+  const bool valid = change(chosen, option, value);
+  if (open && valid) {
+    options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: for the next under the lock, and for getsockopt by itself
+    SystemRef(side.table.options[table::slot_of(socket)]).store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1 publishes it
+    slot.requests += std::uint64_t{1} << table::kChangeShift;
+    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
+  }
+  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  if (!open) return -EBADF;
+  if (valid) announce(side, socket);
+  return valid ? 0 : -EINVAL;
+}
+
+GPUSOCK_FN inline int set_option(const Side& side, Socket socket, SocketOption option, std::int64_t value) {
+  Slot* slot = find(side, socket);
+  if (slot == nullptr) return -EBADF;
+  switch (option) {
+    case SocketOption::no_delay:
+    case SocketOption::keep_alive:
+    case SocketOption::linger: return post_option(side, socket, *slot, option, value);
+    case SocketOption::error:
+    case SocketOption::send_buffer:
+    case SocketOption::receive_buffer: return -EINVAL;
+  }
+  return -ENOPROTOOPT;
+}
+
+/// The value or a negated errno, apart: an option's value may be negative.
+struct OptionValue {
+  std::int64_t error = 0;
+  std::int64_t value = 0;
+};
+
+GPUSOCK_FN inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
+  Slot* slot = enter(side, socket);  // its rings stay what they are while we look
+  if (slot == nullptr) return {-EBADF};
+  const Status status = load_status(side, table::slot_of(socket));
+  const auto chosen = table::SocketOptions::unpack(DeviceRef(slot->options).load(ringbuf::kRelaxed));  // relaxed: by itself
+  const bool listens = status.phase == Phase::listening;
+  OptionValue result;
+  switch (option) {
+    case SocketOption::no_delay: result.value = chosen.no_delay ? 1 : 0; break;
+    case SocketOption::keep_alive: result.value = chosen.keep_alive ? 1 : 0; break;
+    case SocketOption::linger: result.value = chosen.linger_s; break;
+    case SocketOption::error: result.value = status.phase == Phase::failed ? status.error : 0; break;
+    case SocketOption::send_buffer:
+      result = {listens ? -ENOTCONN : 0, static_cast<std::int64_t>(slot->tx.memory().capacity)};
+      break;
+    case SocketOption::receive_buffer:
+      result = {listens ? -ENOTCONN : 0, static_cast<std::int64_t>(slot->rx.memory().capacity)};
+      break;
+    default: result.error = -ENOPROTOOPT;
+  }
+  leave(side, socket, *slot);
+  return result;
+}
+
+/// What one ring's words say: bytes that passed it, and bytes in it.
+struct RingFacts {
+  std::uint64_t committed = 0;
+  std::uint64_t consumed = 0;
+  std::uint64_t between = 0;
+};
+
+GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
+  const std::uint64_t consumed = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: a glance for people
+  const std::uint64_t committed = SystemRef(*ring.committed).load(ringbuf::kRelaxed);  // relaxed: as above
+  const std::uint64_t between = committed - consumed;
+  return {committed - ring.start, consumed - ring.start, between < ring.memory.capacity ? between : ring.memory.capacity};
+}
+
+}  // namespace detail
+
+template <class Group>
+GPUSOCK_FN int Net::setsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t value) const {
+  return static_cast<int>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::set_option(side(), socket, option, value); }));
+}
+
+template <class Group>
+GPUSOCK_FN int Net::getsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t& value) const {
+  detail::OptionValue result;
+  if (group.thread_rank() == 0) result = detail::get_option(side(), socket, option);
+  result = detail::broadcast(group, result);
+  group.sync();
+  if (result.error == 0) value = result.value;
+  return static_cast<int>(result.error);
+}
+
+GPUSOCK_FN inline int Net::stats(Socket socket, SocketStats& stats) const {
+  table::Slot* slot = detail::enter(side(), socket);  // its rings stay what they are while we look
+  if (slot == nullptr) return -EBADF;
+  const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
+  if (!listens) {
+    const table::SocketSetup& setup = side().table.setups[table::slot_of(socket)];
+    const detail::RingFacts tx = detail::facts_of(setup.tx), rx = detail::facts_of(setup.rx);
+    stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);    // relaxed: a glance
+    stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);  // relaxed: a glance
+    stats.bytes_unsent = tx.between;
+    stats.bytes_unread = rx.between;
+    stats.send_buffer = setup.tx.memory.capacity;
+    stats.receive_buffer = setup.rx.memory.capacity;
+    stats.link = setup.local.link;
+    stats.type = setup.local.type;
+  }
+  detail::leave(side(), socket, *slot);
+  return listens ? -ENOTCONN : 0;
+}
+
+}  // namespace gpusock
