@@ -43,7 +43,7 @@ Context::Impl::Impl(const Options& chosen)
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max),
       offers(network),
-      resources{&segments, &offers, &network, options.secret},
+      resources{&segments, options.p2p ? &offers : nullptr, options.p2p ? &network : nullptr, options.secret},
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),

@@ -48,6 +48,8 @@ class Net {
 
   /// Sends `bytes` bytes, as send(2): waits until all are in the tx ring, and returns how many are; fewer only where the
   /// deadline, kDontWait or an error came in between. With kWaitAll that is the error instead of the count.
+  /// Records (type=seqpacket): all of it is one record, or an error; -EMSGSIZE where it is longer than half the ring less 8
+  /// bytes. Any number of groups may send on such a socket at the same time.
   template <class Group>
   GPUSOCK_FN std::int64_t send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
@@ -55,6 +57,8 @@ class Net {
   /// Receives up to `bytes` bytes, as recv(2): waits for at least one; 0 is the end of the stream. Bytes that arrived
   /// before an error are delivered before it. With kWaitAll it waits for all of them; if that fails nothing is consumed,
   /// except where `bytes` exceeds the ring. With kPeek the bytes are not consumed (with kWaitAll as well: at most a ring full).
+  /// Records: waits for one and returns its length, also where that is more than `bytes`: then the rest is lost. So with kPeek
+  /// and no bytes it says how long the next one is.
   template <class Group>
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
@@ -63,6 +67,8 @@ class Net {
   /// not empty. commit or abort ends the reservation; until then sending on this socket, and another reservation, give -EBUSY.
   /// An open reservation keeps its memory valid, also when the socket is closed meanwhile or fails: so does a socket's place
   /// in the table stay taken until the reservation ends. Size: bytes, or errors as of send; -EINVAL for no bytes.
+  /// Records: all of `bytes_max` (or -EMSGSIZE), and others may go on sending; what they send arrives behind this one, so not
+  /// before it ends.
   template <class Group>
   GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline = Deadline::never()) const;
 
@@ -79,7 +85,8 @@ class Net {
   /// Waits for at least one byte and gives up to `bytes_max` arrived bytes where they lie in the ring; it may be fewer than
   /// have arrived, at the ring's end. Size 0 is the end of the stream, and negative an error as of recv, -EINVAL for no bytes:
   /// then nothing is open. Else release ends the peek; until then receiving, and another peek, give -EBUSY. An open peek
-  /// keeps its memory valid as a reservation does.
+  /// keeps its memory valid as a reservation does. Records: one whole record; -EMSGSIZE, and nothing is open, where it is longer
+  /// than `bytes_max`. Releasing any byte of it consumes it.
   template <class Group>
   GPUSOCK_FN Span peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline = Deadline::never()) const;
 
@@ -133,6 +140,8 @@ class Net {
 };
 
 }  // namespace gpusock
+
+#include "gpusock/detail/records.inl"
 
 #include "gpusock/detail/net.inl"
 #include "gpusock/detail/poll.inl"

@@ -34,6 +34,7 @@ struct Options {
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
   std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
                                              ///< made; on the CPU device it is made on demand
+  bool p2p = true;                           ///< may connections to peers on this host share memory; off, they use tcp
   std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default where the
                                              ///< machine has at most 4 processors
 

@@ -56,7 +56,7 @@ enum class SocketOption : int {
   receive_buffer,  ///< bytes of the rx ring, read only
 };
 
-/// How a connected socket stands.
+/// How a connected socket stands. Records count with their headers and what fills the ring's end.
 struct SocketStats {
   std::uint64_t bytes_sent = 0;      ///< taken from the caller
   std::uint64_t bytes_received = 0;  ///< given to the caller

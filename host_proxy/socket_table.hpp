@@ -9,7 +9,7 @@
 ///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 /// Every shared word is a naturally aligned 64-bit integer with one writer.
 ///
-/// Ordering table (scope: system; T7 and T8: device)
+/// Ordering table (scope: system; T7, T8, T10 and T11: device)
 ///   label  operation                order    partner  data protected
 ///   T1     caller: store requests   release  T2       the OpenRequest; the options word; counters committed before a
 ///                                                     shutdown or close
@@ -22,6 +22,9 @@
 ///   T8     caller: store posting    release  T7       as T7
 ///   T9     caller: add to, compare-and-swap or load life (device scope)  acq_rel, acquire  T9
 ///                                            who uses and who ends a slot: the close is published behind the last use
+///   T10    sender: exchange lock    acquire  T11      RecordSender and Slot::tx; through it the one commit covers the bytes
+///                                                     of all senders whose records it publishes
+///   T11    sender: store lock       release  T10      as T10; the record's bytes
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"
@@ -36,10 +39,12 @@
 
 namespace gpusock::table {
 
-/// A handle is (generation << kSlotBits | slot); a generation is odd while its socket is open and even once it is closed.
+/// A handle is (kRecordBit? | generation << kSlotBits | slot); a generation is odd while its socket is open and even once it is
+/// closed. The highest bit tells all threads of a group alike that the socket carries records.
 inline constexpr std::uint32_t kSlotBits = 14;
 inline constexpr std::uint32_t kSlotsMax = 1u << kSlotBits;
-inline constexpr std::uint32_t kGenerationMask = (1u << (31 - kSlotBits)) - 1;
+inline constexpr std::uint32_t kGenerationMask = (1u << (30 - kSlotBits)) - 1;
+inline constexpr std::int32_t kRecordBit = 1 << 30;
 
 GPUSOCK_FN constexpr std::int32_t make_handle(std::uint32_t slot, std::uint32_t generation) {
   return static_cast<std::int32_t>((generation & kGenerationMask) << kSlotBits | slot);
@@ -48,8 +53,9 @@ GPUSOCK_FN constexpr std::uint32_t slot_of(std::int32_t handle) {
   return static_cast<std::uint32_t>(handle) & (kSlotsMax - 1);
 }
 GPUSOCK_FN constexpr std::uint32_t generation_of(std::int32_t handle) {
-  return static_cast<std::uint32_t>(handle) >> kSlotBits;
+  return (static_cast<std::uint32_t>(handle) >> kSlotBits) & kGenerationMask;
 }
+GPUSOCK_FN constexpr bool carries_records(std::int32_t handle) { return handle >= 0 && (handle & kRecordBit) != 0; }
 GPUSOCK_FN constexpr std::uint32_t next_generation(std::uint32_t generation) { return (generation + 1) & kGenerationMask; }
 
 /// Bits of Slot::life below the generation.
@@ -155,6 +161,22 @@ struct alignas(64) SocketSetup {
   std::uint64_t accept_start = 0;               ///< entries before this are leftovers of an earlier listener
 };
 
+/// How several senders of one socket share its tx ring: space is claimed in order, filled at the same time, and committed in
+/// the order of the claims, by whoever completes the next one. All of it under the lock, which is held for a few accesses.
+struct RecordSender {
+  static constexpr std::uint32_t kClaimsMax = 32;  ///< records that may be in the making
+
+  std::uint64_t lock = 0;          ///< device scope
+  std::uint64_t claimed = 0;       ///< the position behind the last claim
+  std::uint32_t first = 0;         ///< the oldest claim that is not committed, counted from the socket's first
+  std::uint32_t next = 0;          ///< the next claim
+  std::uint32_t done = 0;          ///< a bit for each claim, modulo kClaimsMax: it is completed
+  std::uint32_t reserved = 0;      ///< the open reservation's claim
+  std::uint64_t reserved_at = 0;   ///< its record's position
+  std::uint64_t peeked_span = 0;   ///< the receiver's: what the open peek's record takes in the ring
+  std::uint64_t ends[kClaimsMax] = {};
+};
+
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
 struct alignas(64) Slot {
   /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket is
@@ -173,6 +195,8 @@ struct alignas(64) Slot {
   /// Device scope: bytes moved past the rings, each written by the one group that sends or receives.
   std::uint64_t tx_past_ring = 0;
   std::uint64_t rx_past_ring = 0;
+  RecordSender records;          ///< used where the rings carry records
+  std::uint64_t has_records = 0; ///< does the handle have kRecordBit
   std::uint64_t shut = 0;        ///< device scope: bit 0 read, bit 1 write: shut down by this side
 };
 

@@ -117,6 +117,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   const detail::Side& at = side();
   table::Slot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (table::carries_records(socket)) return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
@@ -160,6 +161,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   const detail::Side& at = side();
   table::Slot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (table::carries_records(socket)) return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);

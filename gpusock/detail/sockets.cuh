@@ -2,6 +2,7 @@
 /// @file One thread's part of the socket calls: opening, waiting, publishing. Net wraps these for groups.
 
 #include "gpusock/detail/side.cuh"
+#include "ringbuf/record.hpp"
 #include "ringbuf/streaming_copy.hpp"
 
 namespace gpusock::detail {
@@ -52,6 +53,7 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   slot.tx_past_ring = slot.rx_past_ring = 0;
   slot.shut = 0;
   slot.link_needs_proxy = 0;
+  slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
   DeviceRef life(slot.life);
   const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kAcquire));
@@ -60,14 +62,19 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   return slot;
 }
 
-/// Reads how a connected socket's rings are reached. The status must have been loaded (T4) before.
-GPUSOCK_FN inline void adopt(const Side& side, Socket socket, Slot& slot) {
+/// Reads how a connected socket's rings are reached; its handle as the caller has it. The status must have been loaded (T4)
+/// before.
+GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
   slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
   slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed, setup.rx.start);
   slot.link_needs_proxy = setup.link_needs_proxy;
   slot.options = setup.options;
   slot.stores = {};
+  slot.has_records = setup.records;
+  slot.records.claimed = setup.tx.start;
+  slot.records.first = slot.records.next = slot.records.done = 0;
+  return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
@@ -90,7 +97,8 @@ GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return nullptr;
   const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kAcqRel);  // T9
-  if (table::generation_of_life(before) == table::generation_of(socket)) return slot;
+  const bool same_type = (slot->has_records != 0) == table::carries_records(socket);
+  if (table::generation_of_life(before) == table::generation_of(socket) && same_type) return slot;
   leave(side, socket, *slot);
   return nullptr;
 }
@@ -159,11 +167,8 @@ GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& reques
       return stop;
     }
   }
-  if (wanted == Phase::connected) {
-    adopt(side, socket, slot);
-  } else {
-    discard_leftovers(side, socket);
-  }
+  if (wanted == Phase::connected) return adopt(side, socket, slot);
+  discard_leftovers(side, socket);
   return socket;
 }
 
@@ -184,9 +189,9 @@ GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline 
         return -EBADF;
       }
       load_status(side, table::slot_of(socket));  // T4: the queue's entry was published behind the setup
-      adopt(side, socket, accepted);
+      const Socket handle = adopt(side, socket, accepted);
       post_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
-      return socket;
+      return handle;
     }
     if (const int stop = wait.turn(); stop != 0) return stop;
   }
@@ -198,10 +203,9 @@ struct Grant {
   std::uint64_t position = 0;
 };
 
-/// Why nothing can be sent on this socket, as a negated errno, or 0.
-GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot) {
+/// Why nothing can be committed on this socket, as a negated errno, or 0.
+GPUSOCK_FN inline int check_committable(const Side& side, Socket socket, Slot& slot) {
   if (canceled(side)) return -ECANCELED;
-  if (DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the sender's own
   const Status status = load_status(side, table::slot_of(socket));
   if (status.generation != table::generation_of(socket)) return -EBADF;
   if (status.phase == Phase::failed) return -static_cast<int>(status.error);
@@ -209,6 +213,13 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot
   if ((status.flags & table::kStatusPeerDeaf) != 0) return -EPIPE;
   if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return -EPIPE;
   return 0;
+}
+
+/// Why nothing can be sent on this stream, as a negated errno, or 0.
+GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot) {
+  if (canceled(side)) return -ECANCELED;
+  if (DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the sender's own
+  return check_committable(side, socket, slot);
 }
 
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.

@@ -27,10 +27,55 @@ GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant&
   return {run.data, static_cast<std::int64_t>(run.bytes)};
 }
 
+/// A reservation that is being made: no handle has this in its upper half.
+inline constexpr std::uint64_t kHoldPending = 1;
+
+/// Reserves a record in a socket that the caller has entered.
+GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
+  DeviceRef held(slot.tx_held);
+  std::uint64_t none = 0;
+  if (!held.compare_exchange_strong(none, kHoldPending, ringbuf::kAcquire, ringbuf::kRelaxed)) return {nullptr, -EBUSY};
+  const Claim claim = claim_record(side, socket, slot, bytes, deadline);
+  if (claim.error != 0) {
+    held.store(0, ringbuf::kRelease);
+    return {nullptr, claim.error};
+  }
+  slot.records.reserved = claim.ticket;
+  slot.records.reserved_at = claim.position;
+  begin_hold(slot.tx_held, socket, static_cast<std::int64_t>(bytes));
+  return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data, static_cast<std::int64_t>(bytes)};
+}
+
+/// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
+GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Claim& claim) {
+  if (table::carries_records(socket)) {
+    const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
+    claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & 0xffffffffu)};
+  }
+  return end_hold(side, slot.tx_held, socket, bytes);
+}
+
+/// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out.
+GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, const Claim& claim) {
+  if (table::carries_records(socket)) {  // also what is not sent must be completed: others wait behind it
+    const bool sends = bytes != 0;
+    complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
+  } else if (bytes != 0) {
+    slot.tx.commit(bytes);
+    if (slot.link_needs_proxy != 0) announce(side, socket);
+  }
+  leave(side, socket, slot);
+}
+
 GPUSOCK_FN inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
   Slot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
+  if (table::carries_records(socket)) {
+    const Span record = reserve_record(side, socket, *slot, bytes_max, deadline);
+    if (record.size < 0) leave(side, socket, *slot);
+    return record;
+  }
   const Grant grant = wait_writable(side, socket, *slot, 1, bytes_max, deadline);
   if (grant.bytes < 0) {
     leave(side, socket, *slot);
@@ -44,28 +89,42 @@ GPUSOCK_FN inline Span reserve_one(const Side& side, Socket socket, std::uint64_
 GPUSOCK_FN inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
   Slot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
-  if (const int error = end_hold(side, slot->tx_held, socket, bytes); error != 0) return error;
-  const int error = closed(*slot, socket) ? -EBADF : check_sendable(side, socket, *slot);
-  if (error == 0 && bytes != 0) {
-    slot->tx.commit(bytes);
-    if (slot->link_needs_proxy != 0) announce(side, socket);
-  }
-  leave(side, socket, *slot);
+  Claim claim;
+  if (const int error = end_reservation(side, socket, *slot, bytes, claim); error != 0) return error;
+  const int error = closed(*slot, socket) ? -EBADF : check_committable(side, socket, *slot);
+  send_reserved(side, socket, *slot, error == 0 ? bytes : 0, claim);
   return error;
 }
 
 GPUSOCK_FN inline int abort_one(const Side& side, Socket socket) {
   Slot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
-  if (const int error = end_hold(side, slot->tx_held, socket, 0); error != 0) return error;
-  leave(side, socket, *slot);
+  Claim claim;
+  if (const int error = end_reservation(side, socket, *slot, 0, claim); error != 0) return error;
+  send_reserved(side, socket, *slot, 0, claim);
   return 0;
+}
+
+/// Shows a record in a socket that the caller has entered.
+GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes_max, Deadline deadline) {
+  const Arrival arrival = wait_record(side, socket, slot, deadline);
+  if (arrival.bytes <= 0) return {nullptr, arrival.bytes};
+  const auto bytes = static_cast<std::uint64_t>(arrival.bytes);
+  if (bytes > bytes_max) return {nullptr, -EMSGSIZE};
+  slot.records.peeked_span = arrival.span;
+  begin_hold(slot.rx_held, socket, arrival.bytes);
+  return {slot.rx.memory().spans(arrival.position, bytes).first.data, arrival.bytes};
 }
 
 GPUSOCK_FN inline Span peek_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
   Slot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
+  if (table::carries_records(socket)) {
+    const Span record = peek_record(side, socket, *slot, bytes_max, deadline);
+    if (record.size <= 0) leave(side, socket, *slot);
+    return record;
+  }
   const Grant grant = wait_readable(side, socket, *slot, 1, bytes_max, deadline);
   if (grant.bytes <= 0) {
     leave(side, socket, *slot);
@@ -82,7 +141,7 @@ GPUSOCK_FN inline int release_one(const Side& side, Socket socket, std::uint64_t
   if (const int error = end_hold(side, slot->rx_held, socket, bytes); error != 0) return error;
   const int error = closed(*slot, socket) ? -EBADF : 0;
   if (error == 0 && bytes != 0) {
-    slot->rx.release(bytes);
+    slot->rx.release(table::carries_records(socket) ? slot->records.peeked_span : bytes);
     if (slot->link_needs_proxy != 0) announce_credit(side);
   }
   leave(side, socket, *slot);

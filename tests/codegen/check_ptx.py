@@ -26,6 +26,7 @@ PROMISED = {
     # host_proxy/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
     "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.acquire.gpu", "st.release.sys", "st.release.gpu"],
                        ["ld", "st"]),
+    "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),
     "table_T4": (["ld.acquire.sys"], ["st"]),
     "table_T6": (["ld.acquire.sys"], ["st"]),
     "slot_close": (["ld.acquire.gpu", "ld.acquire.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu",

@@ -4,7 +4,7 @@
 #include "ringbuf/byte_ring.hpp"
 #include "ringbuf/handle_queue.hpp"
 
-#include "gpusock/detail/sockets.cuh"
+#include "gpusock/device.cuh"
 
 using namespace gpusock;
 using Word = std::uint64_t;
@@ -35,4 +35,9 @@ extern "C" __global__ void table_T6(detail::Side side, int* result) {
 
 extern "C" __global__ void slot_close(detail::Side side, Socket socket, int* result) {
   *result = detail::close_one(side, socket);
+}
+
+extern "C" __global__ void records_T10_T11(detail::Side side, table::RecordSender* records) {
+  detail::lock_records(side, *records);
+  detail::unlock_records(*records);
 }

@@ -1,0 +1,190 @@
+// Records (SOCK_SEQPACKET) in the byte rings: see ringbuf/record.hpp for how they lie there.
+#pragma once
+
+namespace gpusock {
+namespace detail {
+
+GPUSOCK_FN inline void lock_records(const Side& side, table::RecordSender& records) {
+  DeviceRef lock(records.lock);
+  while (lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T10, pairs with T11
+}
+
+GPUSOCK_FN inline void unlock_records(table::RecordSender& records) {
+  DeviceRef(records.lock).store(0, ringbuf::kRelease);  // T11, pairs with T10
+}
+
+/// Space in the tx ring that is one sender's until it completes it; or a negated errno.
+struct Claim {
+  int error = 0;
+  std::uint32_t ticket = 0;
+  std::uint64_t position = 0;  ///< of the header
+  std::uint64_t span = 0;
+};
+
+/// Claims space for a record if there is some now; -EAGAIN if not.
+GPUSOCK_FN inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
+  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
+  table::RecordSender& records = slot.records;
+  const ringbuf::RingMemory& memory = slot.tx.memory();
+  Claim claim{-EAGAIN};
+  lock_records(side, records);
+  const std::uint64_t to_end = memory.capacity - memory.index_of(records.claimed);
+  const std::uint64_t filler = to_end < span ? to_end : 0;
+  const std::uint64_t ahead = records.claimed - slot.tx.position();  // claimed and not committed
+  const std::uint64_t free_bytes = slot.tx.writable(ahead + filler + span);
+  if (free_bytes == ringbuf::kRingCorrupt) {
+    claim.error = -EPROTO;
+  } else if (free_bytes >= ahead + filler + span && records.next - records.first < kClaims) {
+    const ringbuf::RecordHeader header{ringbuf::RecordHeader::kFiller, static_cast<std::uint32_t>(filler)};
+    if (filler != 0) *ringbuf::header_at(memory, records.claimed) = header.pack();
+    claim = {0, records.next++, records.claimed + filler, span};
+    records.claimed += filler + span;
+    records.ends[claim.ticket % kClaims] = records.claimed;
+  }
+  unlock_records(records);
+  return claim;
+}
+
+/// Waits for space for a record of `bytes` bytes.
+GPUSOCK_FN inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
+  if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
+  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  for (bool first = true;; first = false) {
+    if (const int error = check_committable(side, socket, slot); error != 0) return {error};
+    const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes));
+    if (claim.error != -EAGAIN) return claim;
+    if (first && slot.link_needs_proxy != 0) announce(side, socket);  // what kMore held back
+    if (const int stop = wait.turn(); stop != 0) return {stop};
+    if (closed(slot, socket)) return {-EBADF};
+  }
+}
+
+/// Ends a claim as a record of `bytes` bytes, which have been written, or as a filler. Commits it and those behind it that were
+/// completed before, unless one before it is not complete: then its sender will.
+GPUSOCK_FN inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes, int flags) {
+  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
+  table::RecordSender& records = slot.records;
+  *ringbuf::header_at(slot.tx.memory(), claim.position) =
+      ringbuf::RecordHeader{bytes, static_cast<std::uint32_t>(claim.span)}.pack();
+  lock_records(side, records);
+  records.done |= 1u << claim.ticket % kClaims;
+  std::uint64_t end = slot.tx.position();
+  for (; records.first != records.next && (records.done >> records.first % kClaims & 1) != 0; ++records.first) {
+    end = records.ends[records.first % kClaims];
+    records.done &= ~(1u << records.first % kClaims);
+  }
+  const std::uint64_t committed = end - slot.tx.position();
+  if (committed != 0) slot.tx.commit(committed);
+  unlock_records(records);
+  if (committed != 0 && slot.link_needs_proxy != 0 && (flags & kMore) == 0) announce(side, socket);
+}
+
+template <class Group>
+GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket socket, Slot& slot, const void* data,
+                                    std::uint64_t bytes, int flags, Deadline deadline) {
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && enter(side, socket) != nullptr;
+  const Deadline until = (flags & kDontWait) != 0 ? Deadline::now() : deadline;
+  Claim claim{-EBADF};
+  if (entered) claim = bytes == 0 ? Claim{check_committable(side, socket, slot)} : claim_record(side, socket, slot, bytes, until);
+  const Grant grant = broadcast(group, Grant{claim.error, claim.position + ringbuf::kRecordHeaderBytes});
+  if (grant.bytes == 0 && bytes != 0) copy(group, slot.tx.memory().spans(grant.position, bytes).first.data, data, bytes);
+  group.sync();
+  if (entered) {
+    if (claim.error == 0 && bytes != 0) complete(side, socket, slot, claim, static_cast<std::uint32_t>(bytes), flags);
+    leave(side, socket, slot);
+  }
+  return grant.bytes != 0 ? grant.bytes : static_cast<std::int64_t>(bytes);
+}
+
+/// A record that has arrived: its length, where its bytes are, and what it takes in the ring; the end (span 0), or a negated errno.
+struct Arrival {
+  std::int64_t bytes = 0;
+  std::uint64_t position = 0;
+  std::uint64_t span = 0;
+};
+
+/// The header at the next position, of a peer that may be writing it again: read once. At least a header has arrived.
+GPUSOCK_FN inline ringbuf::RecordHeader load_header(const ringbuf::RingMemory& memory, std::uint64_t position) {
+  return ringbuf::RecordHeader::unpack(
+      SystemRef(*ringbuf::header_at(memory, position)).load(ringbuf::kRelaxed));  // relaxed: C1 ordered it
+}
+
+/// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes fillers.
+GPUSOCK_FN inline Arrival next_record(const Side& side, Slot& slot, std::uint64_t& arrived) {
+  const ringbuf::RingMemory& memory = slot.rx.memory();
+  while (arrived >= ringbuf::kRecordHeaderBytes) {
+    const std::uint64_t position = slot.rx.position();
+    const ringbuf::RecordHeader header = load_header(memory, position);
+    if (!header.fits(memory.capacity - memory.index_of(position))) return {-EPROTO};
+    if (header.span > arrived) break;
+    if (!header.is_filler()) return {header.bytes, position + ringbuf::kRecordHeaderBytes, header.span};
+    slot.rx.release(header.span);
+    if (slot.link_needs_proxy != 0) announce_credit(side);
+    arrived -= header.span;
+  }
+  return {-EAGAIN};
+}
+
+/// Waits until a record has arrived, or the stream of them has ended.
+GPUSOCK_FN inline Arrival wait_record(const Side& side, Socket socket, Slot& slot, Deadline deadline) {
+  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  for (;;) {
+    if (canceled(side)) return {-ECANCELED};
+    if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
+    const Status status = load_status(side, table::slot_of(socket));  // before the ring's word, as in wait_readable()
+    if (status.generation != table::generation_of(socket)) return {-EBADF};
+    const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
+    if (there == ringbuf::kRingCorrupt) return {-EPROTO};
+    std::uint64_t arrived = there;
+    const Arrival arrival = next_record(side, slot, arrived);
+    if (arrival.bytes != -EAGAIN) return arrival;
+    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};  // the end, in a record's middle?
+    if (const int stop = wait.turn(); stop != 0) return {stop};
+    if (closed(slot, socket)) return {-EBADF};
+  }
+}
+
+template <class Group>
+GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket socket, Slot& slot, void* data,
+                                    std::uint64_t bytes, int flags, Deadline deadline) {
+  const bool leads = group.thread_rank() == 0;
+  const bool entered = leads && enter(side, socket) != nullptr;
+  const Deadline until = (flags & kDontWait) != 0 ? Deadline::now() : deadline;
+  Arrival arrival{-EBADF};
+  if (entered) arrival = wait_record(side, socket, slot, until);
+  const Grant grant = broadcast(group, Grant{arrival.bytes, arrival.position});
+  if (grant.bytes > 0) {
+    const auto length = static_cast<std::uint64_t>(grant.bytes);
+    const std::uint64_t part = bytes < length ? bytes : length;
+    copy(group, data, slot.rx.memory().spans(grant.position, part).first.data, part);
+  }
+  group.sync();
+  if (entered) {
+    if (arrival.span != 0 && (flags & kPeek) == 0) {
+      slot.rx.release(arrival.span);
+      if (slot.link_needs_proxy != 0) announce_credit(side);
+    }
+    leave(side, socket, slot);
+  }
+  return grant.bytes;
+}
+
+/// Has a record arrived, or something that recv has to complain of: for poll, by the words alone.
+GPUSOCK_FN inline bool record_waits(const table::RingSetup& ring) {
+  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);         // relaxed: nothing is read behind it
+  const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);       // C1, pairs with P1
+  if (end - position > ring.memory.capacity) return true;
+  while (end - position >= ringbuf::kRecordHeaderBytes) {
+    const ringbuf::RecordHeader header = load_header(ring.memory, position);
+    if (!header.fits(ring.memory.capacity - ring.memory.index_of(position))) return true;
+    if (header.span > end - position) return false;
+    if (!header.is_filler()) return true;
+    position += header.span;
+  }
+  return false;
+}
+
+}  // namespace detail
+}  // namespace gpusock

@@ -1,0 +1,52 @@
+#pragma once
+/// @file How records lie in a byte ring: each in one piece, behind a header.
+///
+/// A record is a header of one 64-bit word and its bytes, and takes a multiple of 8 bytes of the ring, its span. It does not
+/// pass the ring's end: a filler, a header without a record, takes what is left there. Both ends of a connection have rings
+/// of the same capacity, so that what is in one piece at the sender is so at the receiver.
+///
+///   bit 0..31    bytes of the record; kFiller: there is none
+///   bit 32..63   span: bytes from this header to the next
+///
+/// Headers come from a peer that is not trusted: fits() says whether one can be.
+
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/byte_ring.hpp"
+
+#include <cstdint>
+
+namespace gpusock::ringbuf {
+
+inline constexpr std::uint64_t kRecordHeaderBytes = 8;
+
+struct RecordHeader {
+  static constexpr std::uint32_t kFiller = ~std::uint32_t{0};
+
+  std::uint32_t bytes = 0;
+  std::uint32_t span = 0;
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const { return std::uint64_t{span} << 32 | bytes; }
+  GPUSOCK_FN static constexpr RecordHeader unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
+  }
+  GPUSOCK_FN constexpr bool is_filler() const { return bytes == kFiller; }
+
+  /// Can this header be where `to_end` bytes are left before the ring's end.
+  GPUSOCK_FN constexpr bool fits(std::uint64_t to_end) const {
+    const bool content_ok = is_filler() || (bytes != 0 && bytes <= span - kRecordHeaderBytes);  // an empty record would be an end
+    return span >= kRecordHeaderBytes && span % 8 == 0 && span <= to_end && content_ok;
+  }
+};
+
+/// What a record of so many bytes takes in the ring.
+GPUSOCK_FN constexpr std::uint64_t record_span(std::uint64_t bytes) { return (kRecordHeaderBytes + bytes + 7) / 8 * 8; }
+
+/// The longest record of a ring: with a filler before it as long as itself, it must fit.
+GPUSOCK_FN constexpr std::uint64_t record_bytes_max(std::uint64_t capacity) { return capacity / 2 - kRecordHeaderBytes; }
+
+/// The header's word at this position, which is a multiple of 8 from the ring's origin.
+GPUSOCK_FN inline std::uint64_t* header_at(const RingMemory& memory, std::uint64_t position) {
+  return reinterpret_cast<std::uint64_t*>(memory.data + memory.index_of(position));
+}
+
+}  // namespace gpusock::ringbuf
