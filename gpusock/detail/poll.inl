@@ -4,8 +4,9 @@
 namespace gpusock {
 namespace detail {
 
-/// What poll says of a socket in this state.
-GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& slot, const Status& status, int wanted) {
+/// What poll says of a socket in this state; may announce what kMore held back.
+GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& slot, const Status& status, int wanted,
+                                         bool announces) {
   if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
   if (status.phase != Phase::connected) return 0;
   const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
@@ -20,14 +21,14 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
   if ((wanted & kPollOut) == 0) return events;
   if (no_more_out || slot.tx.writable_at_a_glance() >= (records ? slot.tx.memory().capacity / 4 : 1)) {
     events |= kPollOut;
-  } else if (slot.link_needs_proxy != 0) {
-    announce(side, socket);  // what kMore held back
+  } else if (announces && slot.link_needs_proxy != 0) {
+    announce(side, socket);
   }
   return events;
 }
 
 /// What poll says of this socket now.
-GPUSOCK_FN inline int events_of(const Side& side, Socket socket, int wanted) {
+GPUSOCK_FN inline int events_of(const Side& side, Socket socket, int wanted, bool announces) {
   Slot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return kPollNval;
   const Status status = load_status(side, table::slot_of(socket));
@@ -36,7 +37,7 @@ GPUSOCK_FN inline int events_of(const Side& side, Socket socket, int wanted) {
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
     if ((wanted & kPollIn) != 0 && !queue.empty()) events = kPollIn;
   } else {
-    events = events_of_stream(side, socket, *slot, status, wanted);
+    events = events_of_stream(side, socket, *slot, status, wanted, announces);
   }
   leave(side, socket, *slot);
   return events;
@@ -50,10 +51,10 @@ GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Dead
   const detail::Side& at = side();
   detail::Wait wait(at, deadline, true);
   group.sync();  // the entries may be another thread's work
-  for (;;) {
+  for (bool first = true;; first = false) {
     int found = 0;
     for (int i = static_cast<int>(group.thread_rank()); i < count; i += static_cast<int>(group.num_threads())) {
-      const int events = entries[i].socket < 0 ? 0 : detail::events_of(at, entries[i].socket, entries[i].events);
+      const int events = entries[i].socket < 0 ? 0 : detail::events_of(at, entries[i].socket, entries[i].events, first);
       entries[i].revents = static_cast<std::int16_t>(events);
       found += events != 0;
     }

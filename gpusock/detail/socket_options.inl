@@ -19,7 +19,8 @@ GPUSOCK_FN inline int post_option(const Side& side, Socket socket, Slot& slot, S
   DeviceRef posting(slot.posting), options(slot.options);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   const bool open = !closed(slot, socket);
-  auto chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
+  table::SocketOptions chosen;
+  if (open) chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
   const bool valid = change(chosen, option, value);
   if (open && valid) {
     options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: for the next under the lock, and for getsockopt by itself

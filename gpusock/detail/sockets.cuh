@@ -97,8 +97,8 @@ GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return nullptr;
   const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kAcqRel);  // T9
-  const bool same_type = (slot->has_records != 0) == table::carries_records(socket);
-  if (table::generation_of_life(before) == table::generation_of(socket) && same_type) return slot;
+  const bool open = table::generation_of_life(before) == table::generation_of(socket);
+  if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
   leave(side, socket, *slot);
   return nullptr;
 }

@@ -48,8 +48,8 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slo
 
 /// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
 GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Claim& claim) {
-  if (table::carries_records(socket)) {
-    const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
+  const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
+  if (table::carries_records(socket) && held >> 32 == static_cast<std::uint64_t>(socket)) {
     claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & 0xffffffffu)};
   }
   return end_hold(side, slot.tx_held, socket, bytes);
