@@ -134,6 +134,8 @@ Context::Stats Context::stats() const {
   return stats;
 }
 
+std::vector<SocketInfo> Context::sockets() const { return impl_->engine.sockets(); }
+
 Stream::Impl::Impl(Context& owner) : context(owner), native(owner.impl().device->make_stream()) {
   context.impl().add(native.get());
 }

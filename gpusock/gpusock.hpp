@@ -4,6 +4,7 @@
 #include "gpusock/device.cuh"
 #include "host_proxy/endpoint.hpp"
 #include "host_proxy/error.hpp"
+#include "host_proxy/socket_info.hpp"
 
 #if defined(GPUSOCK_DEVICE_CPU)
 #include "cpu_device/cuda.hpp"
@@ -20,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace gpusock {
 
@@ -81,6 +83,10 @@ class Context {
     std::uint64_t p2p_rx_bytes = 0;        ///< bytes kernels consumed from rings that peers stored into
   };
   Stats stats() const;  ///< the counters now
+
+  /// Every socket that is open, or being opened or closed, as it stands now; connections that come in are among them before
+  /// they are accepted. Any thread. Waits for the proxy's step; for people, not for the data path.
+  std::vector<SocketInfo> sockets() const;
 
   /// @cond INTERNAL
   struct Impl;

@@ -74,6 +74,8 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint32_t slot() const { return slot_; }
   Listener* listener() const { return listener_; }
   LinkBits link_kind() const { return link_kind_; }
+  const Endpoint& local() const { return local_; }
+  const Endpoint& peer() const { return peer_; }
   const Link* link() const { return link_.get(); }
   /// Lets the next step read without the network having said that there is something.
   void guess_readable() {

@@ -189,4 +189,9 @@ ProxyStats Engine::stats() {
   return proxy_.stats();
 }
 
+std::vector<SocketInfo> Engine::sockets() {
+  const std::lock_guard lock(stepping_);
+  return proxy_.sockets(now_ns());
+}
+
 }  // namespace gpusock::proxy

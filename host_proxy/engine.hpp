@@ -52,6 +52,7 @@ class Engine {
   void drain(std::uint64_t linger_ns);
 
   ProxyStats stats();
+  std::vector<SocketInfo> sockets();
 
   /// Nobody makes a step while the result lives: for looking at the proxy, and for tests of stalls.
   [[nodiscard]] std::unique_lock<std::mutex> suspend() { return std::unique_lock(stepping_); }

@@ -33,6 +33,8 @@ class Listener final : public ReadySink {
   /// Connections that came in and were neither accepted nor given up yet.
   void add_pending() { ++pending_; }
   void remove_pending() { --pending_; }
+  std::uint32_t pending() const { return static_cast<std::uint32_t>(pending_); }
+  std::uint32_t backlog() const { return static_cast<std::uint32_t>(backlog_); }
 
   void on_ready() override {}  // every poll is followed by a look at all listeners
 

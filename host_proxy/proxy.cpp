@@ -160,6 +160,7 @@ void Proxy::set_options(std::uint32_t slot) {
 
 void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   const table::OpenRequest request = slots_.view().open_requests[slot];
+  slots_[slot].opened_ns = now_ns;
   if (request.kind == table::OpenKind::listen) {
     open_listener(slot, request);
     return;
@@ -245,6 +246,7 @@ void Proxy::accept_agreed(Connection& connection, std::uint64_t now_ns) {
   Listener& listener = *connection.listener();
   connection.give_slot(*slot);
   slots_[*slot].connection = &connection;
+  slots_[*slot].opened_ns = now_ns;
   accept_queue_of_[*slot] = listener.slot();
   connection.step(now_ns);
   if (connection.over()) {  // it could not be set up: nobody hears of it

@@ -6,6 +6,7 @@
 #include "host_proxy/listener.hpp"
 #include "host_proxy/network.hpp"
 #include "host_proxy/slots.hpp"
+#include "host_proxy/socket_info.hpp"
 
 #include <algorithm>
 #include <array>
@@ -70,6 +71,9 @@ class Proxy final : public ConnectionHost {
 
   ProxyStats stats() const;
 
+  /// Every socket that is open or being opened or closed, as it stands now.
+  std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
+
   Slots& slots() override { return slots_; }
   const LinkResources& links() override { return resources_; }
   void activate(Connection& connection) override;
@@ -97,6 +101,8 @@ class Proxy final : public ConnectionHost {
   void destroy(Connection& connection, std::uint64_t now_ns);
   void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns);
   void add_traffic(ProxyStats& stats, const Connection& connection) const;
+  void describe(const Connection& connection, SocketInfo& info) const;
+  SocketInfo describe_slot(std::uint32_t slot, std::uint64_t now_ns) const;
 
   Network& network_;
   LinkResources& resources_;

@@ -17,6 +17,7 @@ struct ProxySlot {
   std::uint32_t generation = 1;  ///< of the handle that is granted or open
   Connection* connection = nullptr;
   Listener* listener = nullptr;
+  std::uint64_t opened_ns = 0;  ///< when it was last opened or accepted, for people
 };
 
 class Slots {
@@ -25,6 +26,7 @@ class Slots {
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(slots_.size()); }
   ProxySlot& operator[](std::uint32_t slot) { return slots_[slot]; }
+  const ProxySlot& operator[](std::uint32_t slot) const { return slots_[slot]; }
   const table::TableView& view() const { return view_; }
   std::int32_t handle(std::uint32_t slot) const { return table::make_handle(slot, slots_[slot].generation); }
 
