@@ -9,14 +9,14 @@ if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS param_sync RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS param_sync gpusock-top RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 if(TARGET gpusock-bench) # not in sanitized builds
   install(TARGETS gpusock-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
-        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl")
+        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN tools EXCLUDE)
 # Of the proxy, only what the public headers are made of.
 install(FILES host_proxy/endpoint.hpp host_proxy/error.hpp host_proxy/socket_info.hpp host_proxy/socket_table.hpp
               host_proxy/store_choice.hpp

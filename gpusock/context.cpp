@@ -47,8 +47,10 @@ Context::Impl::Impl(const Options& chosen)
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),
+      observer(options.observe, table.slots()),
       engine(proxy, network,
-             {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake()}),
+             {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake(),
+              &observer}),
       own_stream(device->make_stream()) {
   add(own_stream.get());
   make_net();

@@ -40,7 +40,10 @@ struct Options {
   std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default where the
                                              ///< machine has at most 4 processors
 
-  /// The defaults, overridden by GPUSOCK_GPU and GPUSOCK_SECRET. Throws Error (EINVAL) on a value that cannot be.
+  /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
+  std::string observe = "/dev/shm";
+
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_OBSERVE. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();
 };
 

@@ -21,6 +21,13 @@ int parse_gpu(std::string_view text) {
   return value;
 }
 
+/// "off", or the folder of the page that gpusock-top reads.
+std::string parse_folder(std::string_view text) {
+  if (text == "off") return {};
+  if (!text.starts_with('/')) reject("GPUSOCK_OBSERVE='" + std::string(text) + "' must be an absolute path, or off");
+  return std::string(text);
+}
+
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
@@ -32,6 +39,7 @@ Options Options::from_env() {
   Options options;
   if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
+  if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
   return options;
 }
 

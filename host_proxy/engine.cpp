@@ -54,16 +54,29 @@ void Engine::run() {
   idle_since_ns_ = now_ns();
   while (!stopping_.load(std::memory_order_acquire)) {
     bool moved = false;
+    std::uint64_t now = 0;
     {
       const std::lock_guard lock(stepping_);
-      moved = proxy_.step(now_ns(), Proxy::Thoroughness::full);
+      now = now_ns();
+      moved = proxy_.step(now, Proxy::Thoroughness::full);
     }
+    if (options_.observer != nullptr) show(now);
     if (moved) {
       idle_since_ns_ = now_ns();
     } else {
       rest();
     }
   }
+}
+
+/// Refreshes what observers read, while there are any.
+void Engine::show(std::uint64_t now) {
+  if (!options_.observer->due(now)) return;
+  {
+    const auto lock = suspend();
+    options_.observer->collect(proxy_, now, wakeups());
+  }
+  options_.observer->publish();
 }
 
 /// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.
@@ -100,10 +113,14 @@ void Engine::sleep_in_network() {
 
 std::uint64_t Engine::nap_ns(std::uint64_t now) {
   const std::uint64_t due = proxy_.next_deadline_ns();
-  const std::uint64_t until_due = due > now ? due - now : 0;
+  std::uint64_t until_due = due > now ? due - now : 0;
   std::uint64_t nap = kSleepNs;
   if (!options_.callers_can_wake) {  // the longer nothing has happened, the more seldom
     nap = std::clamp((now - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
+  }
+  if (options_.observer != nullptr) {
+    const std::uint64_t shown = options_.observer->next_due_ns();
+    until_due = std::min(until_due, shown > now ? shown - now : 0);
   }
   return std::min(nap, until_due);
 }
@@ -190,7 +207,7 @@ ProxyStats Engine::stats() {
 }
 
 std::vector<SocketInfo> Engine::sockets() {
-  const std::lock_guard lock(stepping_);
+  const auto lock = suspend();
   return proxy_.sockets(now_ns());
 }
 

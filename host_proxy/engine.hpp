@@ -11,6 +11,7 @@
 ///   E2     caller: commit, fence, load asleep            seq_cst  E1
 /// so that either the scan sees the commit or the caller sees the sleeper and rings.
 
+#include "host_proxy/observer.hpp"
 #include "host_proxy/posix_network.hpp"
 #include "host_proxy/proxy.hpp"
 
@@ -24,6 +25,7 @@ namespace gpusock::proxy {
 struct EngineOptions {
   bool assist = true;            ///< may callers run steps
   bool callers_can_wake = true;  ///< false: the device cannot ring, so the thread looks by itself
+  Observer* observer = nullptr;  ///< what the thread keeps refreshed for gpusock-top; outlives the engine
 };
 
 class Engine {
@@ -65,6 +67,7 @@ class Engine {
   enum Asleep : int { kAwake = 0, kWantsCommits = 1, kWantsCredit = 2 };
 
   void run();
+  void show(std::uint64_t now_ns);
   void stop();
   bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
   template <class Move>

@@ -48,6 +48,7 @@ struct Context::Impl {
   std::atomic<std::uint64_t> host_api_calls{0};
   std::mutex streams_mutex;
   std::set<detail::DeviceStream*> streams;
+  proxy::Observer observer;
   proxy::Engine engine;
   std::unique_ptr<detail::DeviceStream> own_stream;
 

@@ -42,6 +42,13 @@ TEST(OptionsTest, ReadsTheEnvironment) {
     EXPECT_THROW(Options::from_env(), Error) << bad;
   }
   unsetenv("GPUSOCK_GPU");
+  setenv("GPUSOCK_OBSERVE", "/some/folder", 1);
+  EXPECT_EQ(Options::from_env().observe, "/some/folder");
+  setenv("GPUSOCK_OBSERVE", "off", 1);
+  EXPECT_EQ(Options::from_env().observe, "");
+  setenv("GPUSOCK_OBSERVE", "some/folder", 1);
+  EXPECT_THROW(Options::from_env(), Error);
+  unsetenv("GPUSOCK_OBSERVE");
   unsetenv("GPUSOCK_SECRET");
   EXPECT_EQ(Options::from_env().gpu, 0);
 }

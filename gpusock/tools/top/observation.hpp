@@ -1,0 +1,56 @@
+#pragma once
+/// @file Observes all contexts of a folder of pages: finds new ones, drops ended ones, computes rates.
+
+#include "gpusock/tools/top/page_reader.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpusock::top {
+
+/// CLOCK_MONOTONIC.
+std::uint64_t monotonic_ns();
+
+/// What one look found.
+struct Look {
+  std::vector<ContextView> contexts;  ///< by process and number
+  int rubbish = 0;                    ///< files with a page's name that are none, or of another version's layout
+  int removed = 0;                    ///< pages of processes that died, removed by this look
+};
+
+class Observation {
+ public:
+  /// Observes the pages in this folder; of one process where `pid` is given.
+  Observation(std::string folder, std::optional<std::uint32_t> pid) : folder_(std::move(folder)), pid_(pid) {}
+
+  /// Asks all contexts for news until `for_ns` from now, and shows the newest that each has. A context is stalled when it
+  /// has owed an answer for `patience_ns`. Throws Error where the folder cannot be read.
+  Look look(std::uint64_t for_ns, std::uint64_t patience_ns);
+
+  /// Looks until every context has answered after `since_ns`, or those that have not are stalled. `nap` waits a moment;
+  /// false from it ends the looking.
+  Look look_for_answers(std::uint64_t since_ns, std::uint64_t patience_ns, const std::function<bool()>& nap);
+
+ private:
+  struct Observed {
+    PageReader page;
+    std::uint64_t asked_ns;  ///< first
+    std::optional<ContextView> newest;  ///< with rates against the one before
+  };
+
+  void find_pages(Look& look);
+  bool update(Observed& observed, std::uint64_t now_ns, std::uint64_t patience_ns) const;
+
+  std::string folder_;
+  std::optional<std::uint32_t> pid_;
+  std::map<std::string, Observed> pages_;
+};
+
+/// Fills in the rates of `now` against an earlier view of the same context.
+void add_rates(ContextView& now, const ContextView& before);
+
+}  // namespace gpusock::top

@@ -1,0 +1,67 @@
+#pragma once
+/// @file Reads a context's page (host_proxy/observer_page.hpp), trusting nothing that is in it.
+
+#include "host_proxy/observer_page.hpp"
+#include "host_proxy/posix_network.hpp"
+#include "host_proxy/socket_info.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpusock::top {
+
+struct SocketView {
+  SocketInfo info;
+  std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken
+  std::uint64_t rx_stalled_ns = 0;
+  std::optional<double> tx_bytes_per_s;  ///< known once the context was seen twice
+  std::optional<double> rx_bytes_per_s;
+};
+
+/// One context as its page shows it.
+struct ContextView {
+  std::uint32_t pid = 0;
+  std::uint64_t number = 0;
+  std::uint32_t user = 0;             ///< who owns the page
+  std::string program;                ///< printable characters only
+  std::uint64_t started_unix_ns = 0;
+  page::Snapshot snapshot;            ///< taken_ns 0: it has not answered any observer yet
+  std::vector<SocketView> sockets;
+  std::optional<double> steps_per_s;
+  std::optional<double> wakeups_per_s;
+  std::uint64_t silent_ns = 0;        ///< how long it has owed an answer
+  bool stalled = false;               ///< for too long: the process is stopped, or its proxy's thread does not get to run
+};
+
+/// An open page.
+class PageReader {
+ public:
+  enum class Kind { page, left_over, rubbish };
+
+  /// Opens the page; `kind` says what it is. Only a `page` may be used.
+  explicit PageReader(const std::string& path);
+
+  Kind kind() const { return kind_; }
+  /// Asks the context to refresh its page for this long from now on; at most 29 s.
+  void ask(std::uint64_t now_ns, std::uint64_t for_ns) const;
+  /// Has its context ended meanwhile.
+  bool ended() const { return page::is_left_over(file_.get()); }
+  /// The last snapshot that is whole; nothing where the page is not what it should be.
+  std::optional<ContextView> read(std::uint64_t now_ns) const;
+
+ private:
+  Kind classify(const std::string& path);
+  bool read_snapshot(ContextView& view, std::uint64_t sequence, std::uint64_t now_ns) const;
+
+  proxy::Descriptor file_;
+  page::Identity identity_;
+  std::uint32_t user_ = 0;
+  Kind kind_;
+};
+
+/// A record as a socket; nothing where it cannot be one.
+std::optional<SocketView> to_socket(const page::Record& record);
+
+}  // namespace gpusock::top
