@@ -9,7 +9,7 @@ if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS param_sync gpusock-top RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS param_sync gpusock-doctor gpusock-top RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 if(TARGET gpusock-bench) # not in sanitized builds
   install(TARGETS gpusock-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()

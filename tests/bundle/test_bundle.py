@@ -62,7 +62,7 @@ class Bundle(unittest.TestCase):
                     self.assertTrue(path.is_relative_to(self.bundle.resolve()), f"{program.name}: {name} is {path}")
 
     def test_programs_run_with_an_empty_environment(self):
-        for name in ("param_sync", "echo_server", "gpusock-bench"):
+        for name in ("param_sync", "echo_server", "gpusock-bench", "gpusock-doctor", "gpusock-top"):
             done = call("/usr/bin/env", "-i", self.bundle / "bin" / name, "--help", cwd="/")
             self.assertEqual(done.returncode, 0, done.stdout)
 

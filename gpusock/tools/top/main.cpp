@@ -1,8 +1,7 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
 #include "gpusock/tools/top/table.hpp"
-#include "host_proxy/error.hpp"
-
-#include <CLI/CLI.hpp>
+#include "program/arguments.hpp"
+#include "program/stop_signals.hpp"
 
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -22,13 +21,14 @@ using gpusock::top::Observation;
 
 constexpr double kSecondNs = 1e9;
 constexpr std::uint64_t kNapNs = 20'000'000;
+constexpr unsigned kPidMax = 1u << 22;  // the operating system's own bound
 
 struct TopOptions {
   bool once = false;
   bool json = false;
   double interval_s = 1;
   double wait_s = 2;
-  std::optional<std::uint32_t> pid;
+  unsigned pid = 0;  // all
   std::string folder = "/dev/shm";
 };
 
@@ -94,42 +94,37 @@ void run_live(Observation& observation, const TopOptions& options) {
   }
 }
 
-void add_options(CLI::App& app, TopOptions& options) {
+/// The status to exit with at once, or nothing.
+std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   if (const char* folder = std::getenv("GPUSOCK_OBSERVE"); folder != nullptr && *folder == '/') options.folder = folder;
-  app.add_flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
-  app.add_flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
-  app.add_option("--interval", options.interval_s, "seconds between tables")->capture_default_str()->check(CLI::Range(0.1, 10.0));
-  app.add_option("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled")
-      ->capture_default_str()
-      ->check(CLI::Range(1.5, 600.0));
-  app.add_option("--pid", options.pid, "only this process's contexts");
-  app.add_option("--folder", options.folder, "where contexts keep their pages (GPUSOCK_OBSERVE)")->capture_default_str();
-  app.footer("\nExit status: 0 shown (also where there are no contexts), 1 failed, 2 misuse. SIGINT and SIGTERM end it.");
+  gpusock::program::Arguments arguments(
+      "Live table of the gpusock contexts and sockets of this machine.",
+      "\nExit status: 0 shown (also where there are no contexts), 1 failed, 2 misuse. SIGINT and SIGTERM end it.");
+  arguments.flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
+  arguments.flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
+  arguments.number("--interval", options.interval_s, "seconds between tables", 0.1, 10.0);
+  arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5, 600.0);
+  arguments.number("--pid", options.pid, "only this process's contexts", 1u, kPidMax).shown_default("");
+  arguments.text("--folder", options.folder, "where contexts keep their pages (GPUSOCK_OBSERVE)");
+  return arguments.parse(argc, argv);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Live table of the gpusock contexts and sockets of this machine.");
   TopOptions options;
-  add_options(app, options);
+  if (const auto status = parse(argc, argv, options)) return *status;
+  gpusock::program::block_stop_signals();
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? EXIT_SUCCESS : 2;
-  }
-  const sigset_t signals = end_signals();
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
-  try {
-    Observation observation(options.folder, options.pid);
+    Observation observation(options.folder, options.pid == 0 ? std::nullopt : std::optional(options.pid));
     if (options.once) {
       run_once(observation, options);
     } else {
       run_live(observation, options);
     }
-    return std::cout.flush() ? EXIT_SUCCESS : EXIT_FAILURE;
+    return std::cout.flush() ? gpusock::program::kSuccess : gpusock::program::kFailure;
   } catch (const std::exception& error) {
     std::cerr << "gpusock-top: " << error.what() << '\n';
-    return EXIT_FAILURE;
+    return gpusock::program::kFailure;
   }
 }

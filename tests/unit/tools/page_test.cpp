@@ -140,7 +140,8 @@ TEST(Page, BytesThatNobodyTakesAreStalledOnBothSides) {
   Observation observation(folder.path(), std::nullopt);
   std::uint64_t tx_stalled_ns = 0, rx_stalled_ns = 0;
   for (const Deadline until = patience(); tx_stalled_ns == 0 && clock_ns() < until.at_ns();) {
-    for (const SocketView& socket : look_for_news(observation).contexts.at(0).sockets) {
+    const Look look = look_for_news(observation);
+    for (const SocketView& socket : look.contexts.at(0).sockets) {
       tx_stalled_ns = std::max(tx_stalled_ns, socket.tx_stalled_ns);
       rx_stalled_ns = std::max(rx_stalled_ns, socket.rx_stalled_ns);
     }

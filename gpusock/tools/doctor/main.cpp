@@ -1,0 +1,22 @@
+// gpusock-doctor: what this machine has, which link each peer gets, and what to mend. See docs/tools.md.
+#include "gpusock/tools/doctor/probes.hpp"
+#include "program/arguments.hpp"
+
+#include <iostream>
+
+int main(int argc, char** argv) {
+  gpusock::program::Arguments arguments(
+      "Says what this machine has, which link each kind of peer gets and why not a better one, and what mends it.",
+      "\nExit status: 0 all is well, 1 there is something to mend, 2 misuse.");
+  bool json = false;
+  arguments.flag("--json", json, "JSON instead of a page");
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  try {
+    const auto report = gpusock::doctor::examine(gpusock::doctor::Sources::of_this_machine());
+    std::cout << (json ? make_json(report) : make_page(report)) << std::flush;
+    return report.well() && std::cout ? gpusock::program::kSuccess : gpusock::program::kFailure;
+  } catch (const std::exception& error) {
+    std::cerr << "gpusock-doctor: " << error.what() << '\n';
+    return gpusock::program::kFailure;
+  }
+}

@@ -1,0 +1,35 @@
+#include "gpusock/tools/doctor/probes.hpp"
+
+#include "host_proxy/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace gpusock::doctor {
+namespace {
+
+constexpr std::string_view kLogLevels[] = {"trace", "debug", "info", "warn", "error", "off"};
+
+}  // namespace
+
+void probe_environment(const Sources& sources, Report& report) {
+  report.facts.has_secret = sources.environment("GPUSOCK_SECRET").has_value();
+  if (const auto link = sources.environment("GPUSOCK_LINK")) {
+    try {
+      report.facts.default_link = parse_link(*link);
+    } catch (const Error&) {
+      report.facts.default_link = std::nullopt;
+      report.add("environment", Level::mend,
+                 fmt::format("GPUSOCK_LINK='{}' is no link: endpoints that name none are refused", *link), "unset GPUSOCK_LINK");
+    }
+  }
+  const auto level = sources.environment("GPUSOCK_LOG");
+  if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {
+    report.add("environment", Level::note, fmt::format("GPUSOCK_LOG='{}' is no level: warnings are logged", *level),
+               "export GPUSOCK_LOG=info");
+  }
+}
+
+}  // namespace gpusock::doctor

@@ -1,0 +1,130 @@
+#include "gpusock/tools/doctor/probes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace gpusock::doctor {
+namespace {
+
+constexpr int kCudaVersionMin = 12040;
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+/// NVIDIA display controllers on the bus, driver or not.
+int count_on_bus(const Sources& sources) {
+  int count = 0;
+  for (const std::string& device : sources.names("sys/bus/pci/devices")) {
+    const std::string folder = "sys/bus/pci/devices/" + device;
+    if (sources.line(folder + "/vendor") == "0x10de" && sources.line(folder + "/class").starts_with("0x03")) ++count;
+  }
+  return count;
+}
+
+/// "550.54.15" of the line in which the kernel's module says what it is; "" where there is no module.
+std::string module_version(const Sources& sources) {
+  const std::string line = sources.line("proc/driver/nvidia/version");
+  std::size_t at = 0;
+  while ((at = line.find_first_of("0123456789", at)) != std::string::npos) {
+    const std::size_t end = std::min(line.find_first_not_of("0123456789.", at), line.size());
+    const std::string word = line.substr(at, end - at);
+    const bool whole = (at == 0 || line[at - 1] == ' ') && (end == line.size() || line[end] == ' ');
+    if (whole && word.find('.') != std::string::npos) return word;
+    at = end;
+  }
+  return {};
+}
+
+void report_no_gpu(const Sources& sources, const Cuda& cuda, Report& report) {
+  const int on_bus = count_on_bus(sources);
+  const bool module = sources.exists("proc/driver/nvidia/version");
+  if (on_bus > 0 && !module) {
+    report.add("gpu", Level::mend, fmt::format("{} NVIDIA GPU(s) on the bus, but the driver is not loaded", on_bus),
+               "apt-get install nvidia-driver (Debian, non-free), or ubuntu-drivers install (Ubuntu); then reboot");
+  } else if (module && !cuda.library) {
+    report.add("gpu", Level::mend, "the driver is loaded, but libcuda.so.1 is not found here",
+               "apt-get install libcuda1; in a container: run it with --gpus all");
+  } else if (module) {
+    report.add("gpu", Level::mend,
+               cuda.error.empty() ? "the driver shows no GPU to this process"
+                                  : fmt::format("the CUDA driver does not start: {}", cuda.error),
+               "nvidia-smi says more; after an update of the driver: reboot; in a container: run it with --gpus all");
+  } else if (sources.built_for == "cuda") {
+    report.add("gpu", Level::mend, "there is no NVIDIA GPU, and this build's programs need one",
+               "./run build host makes programs for the CPU device");
+  } else {
+    report.add("gpu", Level::fine, "there is no NVIDIA GPU: kernels run on the CPU device");
+  }
+}
+
+void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Report& report) {
+  report.add("gpu", Level::fine,
+             fmt::format("GPU {}: {}, sm_{}{}, {}{}; dmabuf {}, GPUDirect RDMA {}", number, gpu.name, gpu.capability_major,
+                         gpu.capability_minor, gpu.pci, gpu.host_atomics ? ", native atomics on host memory" : "",
+                         gpu.dmabuf ? "yes" : "no", gpu.gpudirect_rdma ? "yes" : "no"));
+  if (sources.built_for != "cuda") return;
+  if (gpu.capability_major < 8) {
+    report.add("gpu", Level::mend, fmt::format("GPU {} is older than sm_80, which programs are built for", number),
+               fmt::format("cmake --preset cuda -DGPUSOCK_CUDA_ARCHITECTURES={}{}", gpu.capability_major, gpu.capability_minor));
+  }
+  if (!gpu.same_address) {
+    report.add("gpu", Level::mend, fmt::format("GPU {} cannot use host addresses of pinned memory, which rings need", number),
+               "export GPUSOCK_GPU=NUMBER of another GPU, or ./run build host");
+  }
+}
+
+/// How an RDMA NIC could reach the GPU's memory.
+void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
+  const bool peermem = sources.exists("sys/module/nvidia_peermem") || sources.exists("sys/module/nv_peer_mem");
+  const bool dmabuf = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.dmabuf; });
+  const bool nic = !sources.names("sys/class/infiniband").empty();
+  if (nic && !peermem && !dmabuf) {
+    report.add("peermem", Level::note, "RDMA NICs cannot reach the GPU's memory; no link needs that yet",
+               "modprobe nvidia-peermem");
+  } else {
+    report.add("peermem", Level::fine,
+               fmt::format("nvidia-peermem is {}loaded; no link uses it or dmabuf yet", peermem ? "" : "not "));
+  }
+}
+
+void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
+  const auto chosen = sources.environment("GPUSOCK_GPU");
+  if (!chosen) return;
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(chosen->data(), chosen->data() + chosen->size(), number);
+  if (error != std::errc{} || end != chosen->data() + chosen->size()) {
+    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen), "export GPUSOCK_GPU=0");
+  } else if (sources.built_for == "cuda" && gpus > 0 && number >= gpus) {
+    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", number, gpus - 1),
+               "export GPUSOCK_GPU=0");
+  }
+}
+
+}  // namespace
+
+void probe_gpu(const Sources& sources, Report& report) {
+  const Cuda cuda = sources.cuda();
+  report.facts.gpu_build = sources.built_for == "cuda";
+  report.facts.gpus = static_cast<int>(cuda.gpus.size());
+  report.facts.gpu_usable = !cuda.gpus.empty();
+  check_choice(sources, cuda.gpus.size(), report);
+  if (cuda.gpus.empty()) {
+    report_no_gpu(sources, cuda, report);
+    return;
+  }
+  for (std::size_t i = 0; i < cuda.gpus.size(); ++i) report_gpu(sources, cuda.gpus[i], i, report);
+  const std::string module = module_version(sources);
+  const std::string driver = fmt::format("driver {}for CUDA {}", module.empty() ? "" : module + " ", version_text(cuda.version));
+  if (cuda.version < kCudaVersionMin) {
+    report.add("driver", Level::mend, driver + ": programs need CUDA 12.4", "install a driver of 550 or newer");
+  } else {
+    report.add("driver", Level::fine, driver);
+  }
+  if (sources.built_for != "cuda") {
+    report.add("gpu", Level::mend, "this build is for the CPU device: its kernels do not run on the GPU", "./run build cuda");
+  }
+  report_registration(sources, cuda.gpus, report);
+}
+
+}  // namespace gpusock::doctor

@@ -1,0 +1,88 @@
+#include "gpusock/tools/doctor/probes.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+namespace gpusock::doctor {
+namespace {
+
+constexpr long kUpFlag = 1;  // IFF_UP
+
+long number_in(const std::string& text, int base = 10) {
+  const bool prefixed = base == 16 && text.starts_with("0x");
+  long value = 0;
+  std::from_chars(text.data() + (prefixed ? 2 : 0), text.data() + text.size(), value, base);
+  return value;
+}
+
+bool is_up(const Sources& sources, const std::string& name) {
+  const std::string state = sources.line("sys/class/net/" + name + "/operstate");
+  const bool enabled = (number_in(sources.line("sys/class/net/" + name + "/flags"), 16) & kUpFlag) != 0;
+  return enabled && (state == "up" || state == "unknown");  // drivers without carrier detection say unknown
+}
+
+std::string describe(const Sources& sources, const std::string& name) {
+  const long speed = number_in(sources.line("sys/class/net/" + name + "/speed"));
+  const std::string mtu = sources.line("sys/class/net/" + name + "/mtu");
+  return fmt::format("{} ({}MTU {})", name, speed > 0 ? fmt::format("{} Mbit/s, ", speed) : "", mtu.empty() ? "unknown" : mtu);
+}
+
+std::string describe_nic(const Sources& sources, const std::string& name) {
+  const std::string port = "sys/class/infiniband/" + name + "/ports/1";
+  const std::string state = sources.line(port + "/state");  // "4: ACTIVE"
+  return fmt::format("{} ({}, {}, {})", name, sources.line(port + "/link_layer"), sources.line(port + "/rate"),
+                     state.substr(std::min(state.size(), state.find(": ") + 2)));
+}
+
+/// The names at the line starts of `fi_info -l`: "tcp:", "    version: 117.0", …
+std::vector<std::string> parse_providers(const std::string& text) {
+  std::vector<std::string> names;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const std::size_t end = std::min(text.find('\n', start), text.size());
+    const std::string line = text.substr(start, end - start);
+    if (line.size() > 1 && line.back() == ':' && line[0] != ' ') names.push_back(line.substr(0, line.size() - 1));
+    start = end + 1;
+  }
+  return names;
+}
+
+}  // namespace
+
+void probe_network(const Sources& sources, Report& report) {
+  std::vector<std::string> up;
+  for (const std::string& name : sources.names("sys/class/net")) {
+    if (!is_up(sources, name)) continue;
+    if (name == "lo") {
+      report.facts.loopback_up = true;
+    } else {
+      up.push_back(describe(sources, name));
+    }
+  }
+  report.facts.other_interface_up = !up.empty();
+  if (!report.facts.loopback_up) {
+    report.add("network", Level::mend, "the loopback interface is down: nothing reaches 127.0.0.1", "ip link set lo up");
+  }
+  if (up.empty()) {
+    report.add("network", Level::note, "no interface but the loopback is up: no other host can be reached", "ip link");
+  } else {
+    report.add("network", Level::fine, fmt::format("up: {}", fmt::join(up, ", ")));
+  }
+}
+
+void probe_rdma(const Sources& sources, Report& report) {
+  std::vector<std::string> nics;
+  for (const std::string& name : sources.names("sys/class/infiniband")) nics.push_back(describe_nic(sources, name));
+  report.facts.rdma_nics = static_cast<int>(nics.size());
+  const bool verbs = sources.library("libibverbs.so.1"), fabric = sources.library("libfabric.so.1");
+  const auto providers = fabric ? parse_providers(sources.list_providers()) : std::vector<std::string>();
+  report.add("rdma", Level::fine, nics.empty() ? "no RDMA NICs" : fmt::format("{}", fmt::join(nics, ", ")));
+  report.add("libraries", Level::fine,
+             fmt::format("libibverbs {}, libfabric {}{}; no link uses them yet", verbs ? "found" : "not installed",
+                         fabric ? "found" : "not installed",
+                         providers.empty() ? "" : fmt::format(" with {}", fmt::join(providers, " "))));
+}
+
+}  // namespace gpusock::doctor

@@ -1,0 +1,23 @@
+#pragma once
+/// @file The questions that gpusock-doctor asks; each adds its findings, and facts that the choice of links rests on.
+
+#include "gpusock/tools/doctor/report.hpp"
+#include "gpusock/tools/doctor/sources.hpp"
+
+namespace gpusock::doctor {
+
+void probe_processors(const Sources& sources, Report& report);   ///< how many, and which caches they share
+void probe_gpu(const Sources& sources, Report& report);          ///< GPUs, driver, dmabuf, peermem
+void probe_memory(const Sources& sources, Report& report);       ///< memory files, locked memory, place for pages
+void probe_descriptors(const Sources& sources, Report& report);  ///< how many sockets a process may have
+void probe_network(const Sources& sources, Report& report);      ///< interfaces
+void probe_rdma(const Sources& sources, Report& report);         ///< RDMA NICs, libibverbs, libfabric
+void probe_environment(const Sources& sources, Report& report);  ///< GPUSOCK_…
+
+/// Which link each kind of peer gets, from the facts. After the probes.
+void choose_links(Report& report);
+
+/// All of it.
+Report examine(const Sources& sources);
+
+}  // namespace gpusock::doctor

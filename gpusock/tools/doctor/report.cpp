@@ -1,0 +1,41 @@
+#include "gpusock/tools/doctor/report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace gpusock::doctor {
+
+std::string_view to_string(Level level) {
+  static constexpr std::string_view kNames[] = {"fine", "note", "mend"};
+  return kNames[static_cast<int>(level)];
+}
+
+bool Report::well() const {
+  return std::none_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.level == Level::mend; });
+}
+
+std::string make_page(const Report& report) {
+  std::string page = fmt::format("gpusock-doctor {}: programs of this build run kernels on {}\n\nWHAT IS HERE\n", GPUSOCK_VERSION,
+                                 report.facts.gpu_build ? "GPUs" : "the CPU device");
+  for (const Finding& finding : report.findings) {
+    page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::mend ? "MEND" : to_string(finding.level), finding.topic,
+                        finding.says);
+    if (!finding.command.empty()) page += fmt::format("{:<20}> {}\n", "", finding.command);
+  }
+  page += "\nWHICH LINK A PEER GETS\n";
+  for (const LinkChoice& choice : report.links) {
+    page += fmt::format("  {:<13} {}\n", choice.peer,
+                        choice.rings.empty() ? choice.link : fmt::format("{:<5} rings in {}", choice.link, choice.rings));
+    std::istringstream why(choice.why);
+    for (std::string line; std::getline(why, line);) page += fmt::format("{:<22}{}\n", "", line);
+    if (!choice.command.empty()) page += fmt::format("{:<22}> {}\n", "", choice.command);
+  }
+  const auto count = std::count_if(report.findings.begin(), report.findings.end(),
+                                   [](const Finding& finding) { return finding.level == Level::mend; });
+  page += report.well() ? "\nAll is well.\n" : fmt::format("\n{} thing(s) to mend.\n", count);
+  return page;
+}
+
+}  // namespace gpusock::doctor

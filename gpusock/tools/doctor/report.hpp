@@ -1,0 +1,66 @@
+#pragma once
+/// @file What gpusock-doctor found out.
+
+#include "host_proxy/endpoint.hpp"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpusock::doctor {
+
+enum class Level {
+  fine,
+  note,  ///< worth knowing; nothing that works today suffers
+  mend,  ///< something that could work does not
+};
+
+std::string_view to_string(Level level);  ///< "fine", "note", "mend"
+
+struct Finding {
+  std::string topic;    ///< "gpu", "processors", …: one word
+  Level level = Level::fine;
+  std::string says;
+  std::string command;  ///< what mends it, or gets more; may be empty unless the level is mend
+};
+
+/// What one kind of peer gets.
+struct LinkChoice {
+  std::string peer;      ///< "same process", "same host", "other host"
+  std::string link;      ///< "p2p", "tcp" or "none"
+  std::string rings;     ///< where they lie, and how large they are
+  std::string why;       ///< not the better one; empty where this is the best there is
+  std::string command;   ///< what gets the better one; empty where nothing does
+};
+
+/// What the choice of links rests on.
+struct Facts {
+  bool gpu_build = false;                     ///< do programs of this build run their kernels on a GPU
+  bool gpu_usable = false;
+  int gpus = 0;
+  int rdma_nics = 0;
+  bool memory_files = false;                  ///< can rings be made
+  bool loopback_up = false;
+  bool other_interface_up = false;
+  bool has_secret = false;
+  std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
+};
+
+struct Report {
+  std::vector<Finding> findings;
+  std::vector<LinkChoice> links;
+  Facts facts;
+
+  void add(std::string topic, Level level, std::string says, std::string command = {}) {
+    findings.push_back({std::move(topic), level, std::move(says), std::move(command)});
+  }
+  /// Is there nothing to mend.
+  bool well() const;
+};
+
+/// One page for people, and the same as JSON.
+std::string make_page(const Report& report);
+std::string make_json(const Report& report);
+
+}  // namespace gpusock::doctor

@@ -1,0 +1,69 @@
+#pragma once
+/// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not an error.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpusock::doctor {
+
+/// A GPU as the CUDA driver describes it.
+struct Gpu {
+  std::string name;
+  std::string pci;                        ///< "0000:17:00.0"
+  int capability_major = 0;
+  int capability_minor = 0;
+  bool host_atomics = false;              ///< atomics on host memory are the bus's own
+  bool same_address = false;              ///< uses host addresses of pinned memory, which rings need
+  bool dmabuf = false;
+  bool gpudirect_rdma = false;
+};
+
+struct Cuda {
+  bool library = false;                   ///< is there a libcuda
+  std::string error;                      ///< why it does not work; empty: it does
+  int version = 0;                        ///< as cuDriverGetVersion: 12040 is 12.4
+  std::vector<Gpu> gpus;
+};
+
+struct Space {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+struct Sources {
+  std::filesystem::path root = "/";                                                ///< /sys, /proc and /dev lie in it
+  std::string built_for = "cpu";                                                   ///< "cpu" or "cuda"
+  std::function<Cuda()> cuda;
+  std::function<bool(const char* name)> library;                                   ///< can it be loaded
+  std::function<std::string()> list_providers;                                     ///< what `fi_info -l` prints
+  std::function<std::optional<Space>(const std::string& folder)> space;            ///< nothing: it cannot be written to
+  std::function<bool()> make_memory_file;                                          ///< memfd_create, with seals
+  std::function<std::optional<std::string>(const char* name)> environment;
+
+  /// The machine that this runs on.
+  static Sources of_this_machine();
+
+  /// The first line of a file below root; "" where there is none.
+  std::string line(const std::string& path) const;
+  /// Up to 1 MiB of a file below root.
+  std::string text(const std::string& path) const;
+  /// The names in a folder below root, sorted.
+  std::vector<std::string> names(const std::string& path) const;
+  bool exists(const std::string& path) const;
+};
+
+/// What libcuda says, loaded at run time (cuda_driver.cpp).
+Cuda ask_cuda_driver();
+
+/// The processors of a list like "0-3,8"; empty where it is none.
+std::vector<int> parse_processors(std::string_view list);
+
+/// The value of "Name:   value" in a text of such lines; "" where there is none.
+std::string value_of(const std::string& text, std::string_view name);
+
+}  // namespace gpusock::doctor

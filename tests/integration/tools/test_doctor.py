@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Promises of gpusock-doctor on whatever machine this is: it ends, and page, JSON and exit status say the same.
+
+usage: test_doctor.py GPUSOCK_DOCTOR
+
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+LIMIT_S = 60
+
+
+class Doctor(unittest.TestCase):
+    program = ""
+
+    def call(self, *arguments, **environment):
+        return subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              env=dict(os.environ, **environment))
+
+    def test_page_json_and_exit_status_agree(self):
+        page, done = self.call(), self.call("--json")
+        report = json.loads(done.stdout)
+        self.assertEqual(report["well"], all(finding["level"] != "mend" for finding in report["findings"]))
+        self.assertEqual(done.returncode, 0 if report["well"] else 1)
+        self.assertEqual(page.returncode, done.returncode)
+        self.assertEqual("All is well." in page.stdout, report["well"])
+        for finding in report["findings"]:
+            self.assertIn(finding["says"], page.stdout)
+
+    def test_every_kind_of_peer_gets_an_answer(self):
+        links = json.loads(self.call("--json").stdout)["links"]
+        self.assertEqual([choice["peer"] for choice in links], ["same process", "same host", "other host"])
+        for choice in links:
+            self.assertIn(choice["link"], ("p2p", "tcp", "none"))
+
+    def test_something_to_mend_is_exit_status_1_with_its_command(self):
+        done = self.call("--json", GPUSOCK_LINK="carrier-pigeon")
+        self.assertEqual(done.returncode, 1)
+        mend = [finding for finding in json.loads(done.stdout)["findings"] if finding["level"] == "mend"]
+        self.assertIn("unset GPUSOCK_LINK", [finding["command"] for finding in mend])
+
+    def test_help_succeeds_and_misuse_exits_2(self):
+        self.assertEqual(self.call("--help").returncode, 0)
+        for arguments in (["--cure"], ["extra"]):
+            done = self.call(*arguments)
+            self.assertEqual(done.returncode, 2)
+            self.assertNotEqual(done.stderr, "")
+
+
+def main():
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if len(sys.argv) == 2 else 2
+    Doctor.program = os.path.abspath(sys.argv[1])
+    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

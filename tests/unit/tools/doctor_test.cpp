@@ -1,0 +1,359 @@
+// gpusock-doctor on machines that are made of files: what each lacks is found, and what mends it is said.
+#include "folder.hpp"
+
+#include "gpusock/tools/doctor/probes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+namespace gpusock::doctor {
+namespace {
+
+using test::Folder;
+
+constexpr const char* kModuleVersion =
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: gcc 12.2\n";
+
+Gpu good_gpu() { return {"NVIDIA H100", "0000:17:00.0", 9, 0, false, true, true, true}; }
+
+/// A machine at which all is well: two processors, no GPU, a network. Tests take something away or add something.
+struct Machine {
+  Machine() {
+    write("sys/devices/system/cpu/online", "0-1\n");
+    write("proc/self/status", "Name:\tx\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n");
+    write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Imaginary 9000\n");
+    for (int i = 0; i < 2; ++i) {
+      const std::string cpu = "sys/devices/system/cpu/cpu" + std::to_string(i) + "/cache/";
+      write_cache(cpu + "index0/", "1", "Data", "32K", std::to_string(i));
+      write_cache(cpu + "index1/", "1", "Instruction", "64K", std::to_string(i));
+      write_cache(cpu + "index2/", "3", "Unified", "8192K", "0-1");
+    }
+    write_limits("1048576", "unlimited");
+    write_interface("lo", "0x9", "unknown");
+    write_interface("eth0", "0x1003", "up");
+    write("sys/class/net/eth0/speed", "10000\n");
+    sources.root = folder.path();
+    sources.cuda = [this] { return cuda; };
+    sources.library = [this](const char* name) { return libraries.contains(name); };
+    sources.list_providers = [this] { return providers; };
+    sources.space = [this](const std::string&) { return space; };
+    sources.make_memory_file = [this] { return memory_files; };
+    sources.environment = [this](const char* name) {
+      const auto found = environment.find(name);
+      return found == environment.end() ? std::nullopt : std::optional(found->second);
+    };
+  }
+  void write(const std::string& name, const std::string& text) const { folder.write(name, text); }
+  void write_cache(const std::string& at, const char* level, const char* type, const char* size,
+                   const std::string& shared) const {
+    write(at + "level", level + std::string("\n"));
+    write(at + "type", type + std::string("\n"));
+    write(at + "size", size + std::string("\n"));
+    write(at + "shared_cpu_list", shared + "\n");
+  }
+  void write_limits(const std::string& files, const std::string& locked) const {
+    write("proc/self/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"
+                              "Max open files            " + files + "  1048576  files     \n"
+                              "Max locked memory         " + locked + "  unlimited  bytes     \n");
+  }
+  void write_interface(const std::string& name, const char* flags, const char* state) const {
+    write("sys/class/net/" + name + "/flags", flags + std::string("\n"));
+    write("sys/class/net/" + name + "/operstate", state + std::string("\n"));
+    write("sys/class/net/" + name + "/mtu", "1500\n");
+  }
+  void add_gpu_on_bus() const {
+    write("sys/bus/pci/devices/0000:17:00.0/vendor", "0x10de\n");
+    write("sys/bus/pci/devices/0000:17:00.0/class", "0x030200\n");
+  }
+  void add_gpu() {
+    add_gpu_on_bus();
+    write("proc/driver/nvidia/version", kModuleVersion);
+    cuda = {true, "", 12040, {good_gpu()}};
+  }
+  void add_nic() const {
+    write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    write("sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
+    write("sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n");
+  }
+  Report examine() const { return doctor::examine(sources); }
+
+  Folder folder;
+  Sources sources;
+  Cuda cuda;
+  std::map<std::string, int> libraries;
+  std::string providers;
+  std::optional<Space> space = Space{1u << 30, 2u << 30};
+  bool memory_files = true;
+  std::map<std::string, std::string> environment;
+};
+
+/// All that is to be mended, as "topic: says > command" lines.
+std::string to_mend(const Report& report) {
+  std::string all;
+  for (const Finding& finding : report.findings) {
+    if (finding.level == Level::mend) all += finding.topic + ": " + finding.says + " > " + finding.command + "\n";
+  }
+  return all;
+}
+
+Finding find(const Report& report, const std::string& topic) {
+  const auto found = std::find_if(report.findings.begin(), report.findings.end(),
+                                  [&](const Finding& finding) { return finding.topic == topic; });
+  return found == report.findings.end() ? Finding{} : *found;
+}
+
+const LinkChoice& link(const Report& report, const std::string& peer) {
+  return *std::find_if(report.links.begin(), report.links.end(), [&](const LinkChoice& choice) { return choice.peer == peer; });
+}
+
+/// One thing to mend, that says this and names this command.
+void expect_mend(const Report& report, const std::string& says, const std::string& command) {
+  const std::string all = to_mend(report);
+  EXPECT_FALSE(report.well());
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 1) << all;
+  EXPECT_NE(all.find(says), std::string::npos) << all;
+  EXPECT_NE(all.find(command), std::string::npos) << all;
+}
+
+TEST(Doctor, ALaptopWithoutAGpuIsWell) {
+  const Report report = Machine().examine();
+  EXPECT_TRUE(report.well()) << to_mend(report);
+  EXPECT_EQ(link(report, "same process").link, "p2p");
+  EXPECT_EQ(link(report, "same host").link, "p2p");
+  EXPECT_EQ(link(report, "other host").link, "tcp");
+  EXPECT_NE(link(report, "other host").why.find("not built"), std::string::npos);
+  EXPECT_NE(link(report, "other host").command.find("GPUSOCK_SECRET"), std::string::npos);
+  EXPECT_NE(make_page(report).find("All is well."), std::string::npos);
+}
+
+TEST(Doctor, AnEmptyMachineIsExaminedToo) {
+  Machine machine;
+  machine.sources.root = "/nonexistent";
+  machine.memory_files = false;
+  machine.space.reset();
+  const Report report = machine.examine();
+  EXPECT_FALSE(report.well());
+  EXPECT_EQ(report.links.size(), 3u);
+  EXPECT_FALSE(make_page(report).empty());
+}
+
+TEST(Doctor, ProcessorsAreThoseThatThisProcessMayUse) {
+  Machine machine;
+  EXPECT_EQ(find(machine.examine(), "processors").says,
+            "2 of 2 processors, Imaginary 9000; callers that wait run the proxy's step themselves");
+  EXPECT_EQ(find(machine.examine(), "caches").says, "L1 32K each, L3 8192K shared by 0-1");
+  machine.write("proc/self/status", "Cpus_allowed_list:\t1\n");
+  EXPECT_EQ(find(machine.examine(), "processors").says.substr(0, 19), "1 of 2 processors, ");
+  machine.write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  EXPECT_NE(make_page(machine.examine()).find("time of 0.5 of them"), std::string::npos);
+  machine.write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(make_page(machine.examine()).find("control group"), std::string::npos);
+}
+
+TEST(Doctor, ListsOfProcessorsAreParsedAndNonsenseIsNone) {
+  EXPECT_EQ(parse_processors("0-2,7"), (std::vector<int>{0, 1, 2, 7}));
+  EXPECT_EQ(parse_processors("5"), (std::vector<int>{5}));
+  for (const char* bad : {"", "x", "3-", "5-2", "-1", "0-99999999", "1;2", "99999999999999999999"}) {
+    EXPECT_TRUE(parse_processors(bad).empty()) << bad;
+  }
+}
+
+TEST(Doctor, AGpuWithoutADriverIsFoundOnTheBus) {
+  Machine machine;
+  machine.add_gpu_on_bus();
+  expect_mend(machine.examine(), "driver is not loaded", "nvidia-driver");
+}
+
+TEST(Doctor, ADriverWithoutItsLibraryIsFound) {
+  Machine machine;
+  machine.add_gpu();
+  machine.cuda = {};
+  expect_mend(machine.examine(), "libcuda.so.1", "--gpus all");
+}
+
+TEST(Doctor, ADriverThatDoesNotStartIsFoundWithItsError) {
+  Machine machine;
+  machine.add_gpu();
+  machine.cuda = {true, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", 12040, {}};
+  expect_mend(machine.examine(), "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "nvidia-smi");
+  machine.cuda.error.clear();
+  expect_mend(machine.examine(), "shows no GPU", "nvidia-smi");
+}
+
+TEST(Doctor, AnOldDriverIsFoundWithItsVersion) {
+  Machine machine;
+  machine.add_gpu();
+  machine.sources.built_for = "cuda";
+  EXPECT_EQ(find(machine.examine(), "driver").says, "driver 550.54.15 for CUDA 12.4");
+  EXPECT_TRUE(machine.examine().well()) << to_mend(machine.examine());
+  machine.cuda.version = 12020;
+  expect_mend(machine.examine(), "driver 550.54.15 for CUDA 12.2: programs need CUDA 12.4", "550");
+}
+
+TEST(Doctor, ABuildThatDoesNotFitTheMachineIsFound) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  const Report without = machine.examine();
+  expect_mend(without, "there is no NVIDIA GPU", "./run build host");
+  for (const LinkChoice& choice : without.links) EXPECT_EQ(choice.link, "none");
+  machine.sources.built_for = "cpu";
+  machine.add_gpu();
+  expect_mend(machine.examine(), "build is for the CPU device", "./run build cuda");
+}
+
+TEST(Doctor, AGpuThatProgramsCannotUseIsFound) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  machine.cuda.gpus[0].capability_major = 7;
+  machine.cuda.gpus[0].capability_minor = 5;
+  expect_mend(machine.examine(), "older than sm_80", "GPUSOCK_CUDA_ARCHITECTURES=75");
+  machine.cuda.gpus[0] = good_gpu();
+  machine.cuda.gpus[0].same_address = false;
+  expect_mend(machine.examine(), "host addresses", "GPUSOCK_GPU");
+}
+
+TEST(Doctor, ProcessesOnAGpuUseTcpAndItSaysWhy) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  const Report report = machine.examine();
+  EXPECT_EQ(link(report, "same process").link, "p2p");
+  EXPECT_EQ(link(report, "same host").link, "tcp");
+  EXPECT_NE(link(report, "same host").why.find("not p2p"), std::string::npos);
+  EXPECT_FALSE(link(report, "same host").command.empty());
+  for (const LinkChoice& choice : report.links) EXPECT_EQ(choice.rings, "pinned host memory, 1 MiB each");
+}
+
+TEST(Doctor, RdmaIsSeenAndSaidToBeUnused) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  machine.add_nic();
+  machine.libraries = {{"libfabric.so.1", 1}, {"libibverbs.so.1", 1}};
+  machine.providers = "tcp:\n    version: 117.0\nverbs;ofi_rxm:\n    version: 117.0\n\n";
+  Report report = machine.examine();
+  EXPECT_EQ(find(report, "rdma").says, "mlx5_0 (InfiniBand, 400 Gb/sec (4X NDR), ACTIVE)");
+  EXPECT_EQ(find(report, "libraries").says, "libibverbs found, libfabric found with tcp verbs;ofi_rxm; no link uses them yet");
+  EXPECT_NE(link(report, "other host").why.find("not by the RDMA NICs"), std::string::npos);
+  EXPECT_EQ(link(report, "other host").link, "tcp");
+  EXPECT_EQ(find(report, "peermem").level, Level::fine) << "dmabuf would do";
+  machine.cuda.gpus[0].dmabuf = false;
+  report = machine.examine();
+  EXPECT_EQ(find(report, "peermem").level, Level::note);
+  EXPECT_EQ(find(report, "peermem").command, "modprobe nvidia-peermem");
+  EXPECT_TRUE(report.well()) << "nothing that works today suffers";
+  machine.write("sys/module/nvidia_peermem/version", "1\n");
+  EXPECT_EQ(find(machine.examine(), "peermem").says, "nvidia-peermem is loaded; no link uses it or dmabuf yet");
+}
+
+TEST(Doctor, WithoutMemoryFilesThereAreNoLinks) {
+  Machine machine;
+  machine.memory_files = false;
+  const Report report = machine.examine();
+  expect_mend(report, "memfd_create", "seccomp");
+  for (const LinkChoice& choice : report.links) EXPECT_EQ(choice.link, "none");
+}
+
+TEST(Doctor, LimitsAreComparedWithWhatAContextNeeds) {
+  Machine machine;
+  EXPECT_EQ(find(machine.examine(), "nofile").level, Level::fine);
+  machine.write_limits("1024", "65536");
+  Report report = machine.examine();
+  EXPECT_TRUE(report.well());
+  EXPECT_EQ(find(report, "nofile").level, Level::note);
+  EXPECT_EQ(find(report, "nofile").command, "ulimit -n 65536");
+  EXPECT_EQ(find(report, "memlock").level, Level::note);
+  EXPECT_EQ(find(report, "memlock").says.substr(0, 21), "64 KiB may be locked:");
+  machine.write_limits("64", "unlimited");
+  expect_mend(machine.examine(), "64 descriptors", "ulimit -n");
+  EXPECT_EQ(find(machine.examine(), "memlock").level, Level::fine);
+}
+
+TEST(Doctor, APlaceForPagesIsNeeded) {
+  Machine machine;
+  machine.space.reset();
+  expect_mend(machine.examine(), "/dev/shm is missing or not writable", "mount -t tmpfs");
+  machine.space = Space{4096, 1 << 20};
+  expect_mend(machine.examine(), "/dev/shm is full", "df -h /dev/shm");
+  machine.space.reset();
+  machine.environment["GPUSOCK_OBSERVE"] = "/somewhere";
+  expect_mend(machine.examine(), "/somewhere", "mkdir -p /somewhere");
+  machine.environment["GPUSOCK_OBSERVE"] = "somewhere";
+  expect_mend(machine.examine(), "absolute path", "unset GPUSOCK_OBSERVE");
+  machine.environment["GPUSOCK_OBSERVE"] = "off";
+  EXPECT_TRUE(machine.examine().well());
+}
+
+TEST(Doctor, ALoopbackThatIsDownIsFound) {
+  Machine machine;
+  machine.write_interface("lo", "0x8", "down");
+  const Report report = machine.examine();
+  expect_mend(report, "loopback", "ip link set lo up");
+  EXPECT_EQ(link(report, "same host").link, "none");
+  EXPECT_EQ(link(report, "other host").link, "tcp");
+}
+
+TEST(Doctor, WithoutANetworkNoOtherHostIsReached) {
+  Machine machine;
+  machine.write_interface("eth0", "0x1002", "down");
+  const Report report = machine.examine();
+  EXPECT_TRUE(report.well());
+  EXPECT_EQ(link(report, "other host").link, "none");
+  EXPECT_EQ(link(report, "same host").link, "p2p");
+}
+
+TEST(Doctor, TheEnvironmentsChoiceOfLinkIsSaid) {
+  Machine machine;
+  machine.environment["GPUSOCK_LINK"] = "tcp";
+  Report report = machine.examine();
+  EXPECT_EQ(link(report, "same host").link, "tcp");
+  EXPECT_EQ(link(report, "same host").rings, "host memory, 256 KiB each");
+  EXPECT_EQ(link(report, "same host").command, "unset GPUSOCK_LINK");
+  machine.environment["GPUSOCK_LINK"] = "p2p";
+  EXPECT_EQ(link(machine.examine(), "same host").link, "p2p");
+  EXPECT_EQ(link(machine.examine(), "other host").link, "none");
+  machine.environment["GPUSOCK_LINK"] = "carrier-pigeon";
+  expect_mend(machine.examine(), "carrier-pigeon", "unset GPUSOCK_LINK");
+  EXPECT_EQ(link(machine.examine(), "same host").link, "none");
+}
+
+TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
+  Machine machine;
+  machine.environment = {{"GPUSOCK_SECRET", "swordfish"}, {"GPUSOCK_LOG", "loud"}};
+  Report report = machine.examine();
+  EXPECT_TRUE(link(report, "other host").command.empty());
+  EXPECT_EQ(make_page(report).find("swordfish"), std::string::npos) << "a secret is not shown";
+  EXPECT_EQ(make_json(report).find("swordfish"), std::string::npos);
+  EXPECT_NE(make_page(report).find("GPUSOCK_LOG='loud'"), std::string::npos);
+  machine.environment = {{"GPUSOCK_GPU", "first"}};
+  expect_mend(machine.examine(), "'first'", "GPUSOCK_GPU=0");
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  machine.environment = {{"GPUSOCK_GPU", "1"}};
+  expect_mend(machine.examine(), "GPUs here are 0 to 0", "GPUSOCK_GPU=0");
+}
+
+TEST(Doctor, EverythingToMendNamesACommand) {
+  Machine machine;
+  machine.memory_files = false;
+  machine.space.reset();
+  machine.write_limits("10", "10");
+  machine.write_interface("lo", "0x8", "down");
+  machine.add_gpu_on_bus();
+  machine.environment = {{"GPUSOCK_LINK", "x"}, {"GPUSOCK_GPU", "x"}};
+  const Report report = machine.examine();
+  int count = 0;
+  for (const Finding& finding : report.findings) {
+    if (finding.level != Level::mend) continue;
+    ++count;
+    EXPECT_FALSE(finding.command.empty()) << finding.says;
+  }
+  EXPECT_EQ(count, 7);
+  EXPECT_NE(make_page(report).find("7 thing(s) to mend."), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpusock::doctor
