@@ -23,6 +23,10 @@
 
 namespace gpusock {
 
+namespace detail {
+struct Insides;
+}
+
 /// The socket calls; passed to kernels by value. From Context::net().
 class Net {
  public:
@@ -127,6 +131,7 @@ class Net {
   GPUSOCK_FN int stats(Socket socket, SocketStats& stats) const;
 
  private:
+  friend struct detail::Insides;
   GPUSOCK_FN const detail::Side& side() const {
 #if GPUSOCK_ON_GPU
     return device_;
@@ -138,6 +143,13 @@ class Net {
   detail::Side device_;
   detail::Side host_;
 };
+
+namespace detail {
+/// For other interfaces to the same sockets (compat/).
+struct Insides {
+  GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }
+};
+}  // namespace detail
 
 }  // namespace gpusock
 

@@ -1,0 +1,85 @@
+#pragma once
+/// @file What GPUnet kernels use beside sockets: parts for one thread, numbers, time and text.
+
+#include "gpusock/device.cuh"
+
+#include <cassert>
+#include <cstdio>
+
+/// A byte, as GPUnet's calls take it.
+using uchar = unsigned char;
+
+/// Is this the block's first thread.
+#define FIRST_THREAD_IN_BLOCK() (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0)
+/// Is this the grid's first block.
+#define FIRST_BLOCK() (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
+
+/// BEGIN_SINGLE_THREAD_PART { ... } END_SINGLE_THREAD_PART; runs the braces in the block's first thread, between two barriers.
+#define BEGIN_SINGLE_THREAD_PART \
+  __syncthreads();               \
+  for (bool gpunet_mine = FIRST_THREAD_IN_BLOCK(); gpunet_mine; gpunet_mine = false)
+/// Ends what BEGIN_SINGLE_THREAD_PART began.
+#define END_SINGLE_THREAD_PART __syncthreads()
+/// The same with the braces in the macros: BEGIN_SINGLE_THREAD ... END_SINGLE_THREAD.
+#define BEGIN_SINGLE_THREAD BEGIN_SINGLE_THREAD_PART {
+/// Ends what BEGIN_SINGLE_THREAD began.
+#define END_SINGLE_THREAD \
+  }                       \
+  END_SINGLE_THREAD_PART;
+/// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread; a barrier in each block.
+#define BEGIN_UNIQUE_THREAD_PART \
+  __syncthreads();               \
+  for (bool gpunet_mine = FIRST_THREAD_IN_BLOCK() && FIRST_BLOCK(); gpunet_mine; gpunet_mine = false)
+/// Ends what BEGIN_UNIQUE_THREAD_PART began.
+#define END_UNIQUE_THREAD_PART __syncthreads()
+
+/// The thread's number in its block.
+#define TID (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))
+/// The block's number in its grid.
+#define TBID (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z))
+
+#ifndef GPU_ASSERT
+/// What must hold in a kernel: assert().
+#define GPU_ASSERT(condition) assert(condition)
+#endif
+
+/// A point in time.
+struct gtimeval {
+  long int tv_sec;   ///< seconds
+  long int tv_usec;  ///< microseconds, 0 to 999999
+};
+
+/// Block: the time, in the first thread's `tv`. For differences: on the CPU device it starts at no particular moment.
+__device__ inline void ggettimeofday(gtimeval* tv) {
+  BEGIN_SINGLE_THREAD_PART {
+    const auto now_us = gpusock::clock_ns() / 1000;
+    tv->tv_sec = static_cast<long>(now_us / 1'000'000);
+    tv->tv_usec = static_cast<long>(now_us % 1'000'000);
+  }
+  END_SINGLE_THREAD_PART;
+}
+
+/// `difference` = later - earlier.
+__device__ inline void gtimersub(const gtimeval* later, const gtimeval* earlier, gtimeval* difference) {
+  const long us = (later->tv_sec - earlier->tv_sec) * 1'000'000 + (later->tv_usec - earlier->tv_usec);
+  difference->tv_sec = us / 1'000'000 - (us % 1'000'000 < 0);
+  difference->tv_usec = us % 1'000'000 + (us % 1'000'000 < 0) * 1'000'000;
+}
+
+/// One thread: prints with four integers.
+__device__ inline void gprintf4_single(const char* format, int first, int second, int third, int fourth) {
+  printf(format, first, second, third, fourth);
+}
+
+/// One thread: prints `length` characters at most, up to a zero byte.
+__device__ inline void gputs_single(const char* text, int length) {
+  for (int i = 0; i < length && text[i] != 0; ++i) printf("%c", text[i]);
+}
+
+/// Block: the first thread prints.
+__device__ inline void gputs(const char* text, int length) {
+  BEGIN_SINGLE_THREAD_PART {
+    gputs_single(text, length);
+  }
+  END_SINGLE_THREAD_PART;
+}

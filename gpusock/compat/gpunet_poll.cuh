@@ -1,0 +1,66 @@
+#pragma once
+/// @file GPUnet's gpoll: its entries also say how many bytes there are.
+
+#include "gpusock/compat/gpunet_state.cuh"
+
+#include <poll.h>
+
+#include <cstddef>
+
+/// One socket of a gpoll call.
+struct gpollfd {
+  int fd;           ///< the socket; negative: POLLNVAL, and not waited for
+  short events;     ///< what to wait for: POLLIN, POLLOUT
+  short revents;    ///< what there is, written by gpoll
+  unsigned rbytes;  ///< bytes that grecv has at once
+  unsigned wbytes;  ///< bytes that gsend takes at once
+};
+
+namespace gpusock::compat {
+
+/// Looks at one entry; does it end the wait.
+__device__ inline bool look_at(const detail::Side& side, gpollfd& entry) {
+  entry.rbytes = entry.wbytes = 0;
+  if (entry.fd < 0) {  // as in GPUnet: told, but nothing to wake for
+    entry.revents = POLLNVAL;
+    return false;
+  }
+  entry.revents = static_cast<short>(detail::events_of(side, entry.fd, entry.events));
+  SocketStats stats;
+  if (gpunet_net().stats(entry.fd, stats) == 0) {
+    entry.rbytes = static_cast<unsigned>(stats.bytes_unread);
+    entry.wbytes = static_cast<unsigned>(stats.send_buffer - stats.bytes_unsent);
+  }
+  return entry.revents != 0;
+}
+
+}  // namespace gpusock::compat
+
+/// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`: how long, in
+/// ticks of clock64() (nanoseconds on the CPU device); 0 or less: for ever. 1, or 0 once the time is over,
+/// or -ECANCELED, -EINVAL, -ENODEV.
+__device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
+  using namespace gpusock;
+  if (!compat::gpunet().ready) return -ENODEV;
+  if (entries == nullptr && count != 0) return -EINVAL;
+  constexpr std::int64_t kLookAgain = 2;
+  const auto block = this_block();
+  const detail::Side& side = detail::Insides::side(gpunet_net());
+  detail::Wait wait(side, Deadline::never(), true);
+  const long long start = clock64();
+  block.sync();  // the entries may be another thread's work
+  for (;;) {
+    int found = 0;
+    for (std::size_t i = block.thread_rank(); i < count; i += block.num_threads())
+      found += compat::look_at(side, entries[i]);
+    found = detail::sum(block, found);
+    const std::int64_t result = detail::by_leader(block, [&]() -> std::int64_t {
+      if (detail::canceled(side)) return -ECANCELED;
+      if (found != 0) return 1;
+      if (clocks > 0 && clock64() - start > clocks) return 0;
+      wait.turn();
+      return kLookAgain;
+    });
+    if (result != kLookAgain) return static_cast<int>(result);
+  }
+}

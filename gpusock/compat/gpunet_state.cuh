@@ -1,0 +1,126 @@
+#pragma once
+/// @file How GPUnet's calls, which name no context, find theirs: set by the host before the kernels run.
+
+#include "gpusock/device.cuh"
+#include "gpusock/gpusock.hpp"
+
+#if !defined(__CUDACC__) && !defined(GPUSOCK_DEVICE_CPU)
+#error "This header is for kernels: have nvcc compile the file (name it .cu)."
+#endif
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+namespace gpusock::compat {
+
+/// What the calls need to know of the host.
+struct Gpunet {
+  Net net;
+  LinkKind link;
+  bool ready;
+};
+static_assert(std::is_trivially_copyable_v<Gpunet>);
+
+/// Raw memory: a variable in a GPU's memory cannot run a constructor.
+struct GpunetMemory {
+  alignas(alignof(Gpunet)) unsigned char bytes[sizeof(Gpunet)];
+};
+
+#if defined(__CUDACC__) && !defined(__CUDACC_RDC__)
+/// How such a variable is declared. nvcc allows an inline variable in device memory only where it links device code
+/// (-rdc=true); without, each source file's kernels are a program of their own, and so is its variable.
+#define GPUSOCK_GPUNET_VARIABLE static
+#else
+/// One variable for the whole program.
+#define GPUSOCK_GPUNET_VARIABLE inline
+#endif
+
+GPUSOCK_GPUNET_VARIABLE __device__ GpunetMemory gpunet_memory;
+
+/// What is remembered of each socket, by slot: handle << 8 | Notes, so that a late call on an old handle finds nothing of the
+/// slot's next socket.
+GPUSOCK_GPUNET_VARIABLE __device__ std::uint64_t gpunet_notes[table::kSlotsMax];
+
+#undef GPUSOCK_GPUNET_VARIABLE
+
+enum Notes : std::uint64_t {
+  kNoteNonBlocking = 1,
+  kNoteEndSeen = 2,  ///< grecv has returned 0
+  kNoteValid = 128,  ///< so that an empty word belongs to no socket
+};
+
+__device__ inline const Gpunet& gpunet() {
+  return *reinterpret_cast<const Gpunet*>(gpunet_memory.bytes);
+}
+
+/// One thread: does this note stand at the socket.
+__device__ inline bool has_note(int socket, Notes note) {
+  if (socket < 0) return false;
+  const std::uint64_t word =
+      detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);  // by itself
+  return word >> 8 == static_cast<std::uint64_t>(socket) && (word & note) != 0;
+}
+
+/// One thread: adds the note, or takes it away.
+__device__ inline void set_note(int socket, Notes note, bool on) {
+  if (socket < 0) return;
+  detail::DeviceRef word(gpunet_notes[table::slot_of(socket)]);
+  const std::uint64_t mine = static_cast<std::uint64_t>(socket) << 8 | kNoteValid;
+  std::uint64_t before = word.load(ringbuf::kAcquire);
+  std::uint64_t after;
+  do {
+    const std::uint64_t kept = before >> 8 == static_cast<std::uint64_t>(socket) ? before : mine;
+    after = on ? kept | note : kept & ~static_cast<std::uint64_t>(note);
+  } while (!word.compare_exchange_weak(before, after, ringbuf::kAcqRel, ringbuf::kAcquire));
+}
+
+/// The group's leader: a socket that was just opened has no notes, whoever had its handle before (another context, perhaps).
+template <class Group>
+__device__ Socket without_notes(const Group& group, Socket socket) {
+  if (socket >= 0 && group.thread_rank() == 0) {
+    detail::DeviceRef(gpunet_notes[table::slot_of(socket)])
+        .store(0, ringbuf::kRelaxed);  // relaxed: passed on with the handle
+  }
+  return socket;
+}
+
+[[maybe_unused]] static void store_gpunet(const Context& context, const Gpunet& state) {
+#if defined(__CUDACC__)
+  cudaError_t status = cudaSetDevice(context.options().gpu);
+  if (status == cudaSuccess) status = cudaMemcpyToSymbol(gpunet_memory, &state, sizeof state);
+  if (status != cudaSuccess) {
+    throw Error(EIO, std::string("gpunet_init: setting the context for kernels: ") + cudaGetErrorString(status));
+  }
+#else
+  (void)context;
+  std::memcpy(gpunet_memory.bytes, &state, sizeof state);
+#endif
+}
+
+}  // namespace gpusock::compat
+
+/// Makes the GPUnet calls of kernels use this context's sockets; in place of GPUnet's GPUNETGlobals and its host loop.
+/// Call it before launching, and gpunet_exit() before the context ends. It holds for the whole program on the CPU device and with
+/// nvcc -rdc=true; else for the kernels of the source file that calls it. `link` carries the connections, as a sockaddr_in names
+/// none: tcp for plain TCP peers. Throws gpusock::Error.
+[[maybe_unused]] static void gpunet_init(gpusock::Context& context, gpusock::LinkKind link) {
+  gpusock::compat::store_gpunet(context, {context.net(), link, true});
+}
+
+/// The same with the link of GPUSOCK_LINK, else auto.
+[[maybe_unused]] static void gpunet_init(gpusock::Context& context) {
+  gpunet_init(context, gpusock::Endpoint::parse("127.0.0.1:0").link);
+}
+
+/// No context from here on: GPUnet calls that open sockets return -ENODEV.
+[[maybe_unused]] static void gpunet_exit(gpusock::Context& context) {
+  gpusock::compat::store_gpunet(context, {{}, gpusock::LinkKind::automatic, false});
+}
+
+/// The socket calls of the context, for a kernel that is ported call by call: both kinds work on the same sockets.
+__device__ inline const gpusock::Net& gpunet_net() {
+  return gpusock::compat::gpunet().net;
+}
