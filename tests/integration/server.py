@@ -1,0 +1,77 @@
+"""What tests of example servers share: the server as a process, what its environment says, and the tests' main program."""
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+SCALE = float(os.environ.get("GPUSOCK_TEST_SCALE", "1"))
+SEED = int(os.environ.get("GPUSOCK_TEST_SEED", random.SystemRandom().randrange(2**32)))
+LIMIT_S = 240  # a server or client that takes longer hangs
+
+
+class Server:
+    """A server that prints `listening on HOST:PORT` once clients can connect; it ends with this object's `with`."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.said = None
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise RuntimeError(f"the server said {line!r} and exited with {self.process.wait(LIMIT_S)}")
+        self.where = line.split()[-1]
+        host, port = self.where.rsplit(":", 1)
+        self.address = (host.strip("[]"), int(port))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+        self.process.stdout.close()
+
+    def stop(self, which=signal.SIGTERM):
+        """Its exit status; what it said last is then in `said`."""
+        self.process.send_signal(which)
+        self.said, _ = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode
+
+    def connect(self):
+        client = socket.create_connection(self.address, timeout=LIMIT_S)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client
+
+
+def reset(client):
+    """Closes with a TCP reset."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def receive_all(client, size):
+    """All bytes, or fewer where the stream ends."""
+    data = bytearray()
+    while len(data) < size and (more := client.recv(min(1 << 18, size - len(data)))):
+        data += more
+    return bytes(data)
+
+
+def run(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options)
+
+
+def main(documentation, take_program):
+    """Runs the calling module's tests for the program that the command line names."""
+    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
+        print(documentation)
+        return 0 if len(sys.argv) == 2 else 2
+    take_program(os.path.abspath(sys.argv[1]))
+    if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
+        print("skipped: no GPU here")
+        return 77
+    print(f"replay with GPUSOCK_TEST_SEED={SEED}")
+    return 0 if unittest.main(module="__main__", argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
