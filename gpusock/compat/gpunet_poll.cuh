@@ -25,7 +25,7 @@ __device__ inline bool look_at(const detail::Side& side, gpollfd& entry) {
     entry.revents = POLLNVAL;
     return false;
   }
-  entry.revents = static_cast<short>(detail::events_of(side, entry.fd, entry.events));
+  entry.revents = static_cast<short>(detail::events_of(side, entry.fd, entry.events, false));
   SocketStats stats;
   if (gpunet_net().stats(entry.fd, stats) == 0) {
     entry.rbytes = static_cast<unsigned>(stats.bytes_unread);
