@@ -238,7 +238,14 @@ TEST_P(SocketFigures, OptionsReachTheOperatingSystem) {
 }
 
 TEST_P(SocketFigures, RingsAreAsLargeAsTheEndpointSays) {
-  const std::pair<const char*, std::int64_t> sizes[] = {{"4K", 4 << 10}, {"8192", 8192}, {"128K", 128 << 10}, {"64M", 64 << 20}};
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"4K", 4 << 10},
+      {"8192", 8192},
+      {"128K", 128 << 10},
+#if !defined(GPUSOCK_DEVICE_CUDA)  // there no ring is larger than those the context was made with
+      {"64M", 64 << 20},
+#endif
+  };
   for (const auto& [text, bytes] : sizes) {
     open(std::string(",ring=") + text, ",ring=16K");
     std::vector<std::int64_t> have;
