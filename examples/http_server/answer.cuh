@@ -1,0 +1,82 @@
+#pragma once
+/// @file Answers: a head and a body, both somewhere in memory, and how much of them is sent.
+
+#include "examples/http_server/request.cuh"
+
+namespace http {
+
+inline constexpr std::size_t kAnswerHeadBytes = 256;
+inline constexpr std::size_t kAnswerBodyBytes = 4 << 10;  // the longest body that the server writes itself
+
+/// What follows when an answer is sent.
+enum class After : std::uint8_t { next_request, rest_of_body, close };
+
+struct Answer {
+  char head[kAnswerHeadBytes];
+  char own_body[kAnswerBodyBytes];
+  std::size_t head_bytes;
+  Text body;  ///< own_body, or the request's own bytes
+  std::size_t sent;
+  After after;
+};
+
+GPUSOCK_FN inline Text reason_of(int status) {
+  switch (status) {
+    case 200: return text("OK");
+    case 404: return text("Not Found");
+    case 405: return text("Method Not Allowed");
+    case 408: return text("Request Timeout");
+    case 413: return text("Content Too Large");
+    case 414: return text("URI Too Long");
+    case 417: return text("Expectation Failed");
+    case 431: return text("Request Header Fields Too Large");
+    case 501: return text("Not Implemented");
+    case 505: return text("HTTP Version Not Supported");
+    default: return text("Bad Request");
+  }
+}
+
+/// What of a request its answer's head depends on.
+struct AnswerShape {
+  int status;
+  bool keep_alive;
+  bool to_http_1_0;
+  bool to_head;      ///< the body is described, not sent
+  Text allow;        ///< with 405: the methods that there are
+  Text media_type;
+};
+
+/// Writes the head for `body`; the answer is then ready to be sent.
+GPUSOCK_FN inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
+  Writer head(answer.head, sizeof answer.head);
+  head << "HTTP/1.1 " << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
+       << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << static_cast<std::uint64_t>(body.bytes) << "\r\n";
+  if (shape.allow.bytes != 0) head << "Allow: " << shape.allow << "\r\n";
+  if (!shape.keep_alive) head << "Connection: close\r\n";
+  if (shape.keep_alive && shape.to_http_1_0) head << "Connection: keep-alive\r\n";
+  head << "\r\n";
+  answer.head_bytes = head.bytes();
+  answer.body = shape.to_head ? text("") : body;
+  answer.sent = 0;
+  answer.after = shape.keep_alive ? After::next_request : After::close;
+}
+
+/// The interim answer that asks for the body.
+GPUSOCK_FN inline void write_continue(Answer& answer) {
+  Writer head(answer.head, sizeof answer.head);
+  head << "HTTP/1.1 100 Continue\r\n\r\n";
+  answer.head_bytes = head.bytes();
+  answer.body = text("");
+  answer.sent = 0;
+  answer.after = After::rest_of_body;
+}
+
+/// The answer that refuses a request, with a line that says so.
+GPUSOCK_FN inline void write_refusal(Answer& answer, AnswerShape shape) {
+  Writer body(answer.own_body, sizeof answer.own_body);
+  body << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status) << "\n";
+  shape.media_type = text("text/plain");
+  write_head(answer, shape, {answer.own_body, body.bytes()});
+}
+
+}  // namespace http

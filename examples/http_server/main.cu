@@ -1,0 +1,117 @@
+// A web server in kernels, until SIGINT or SIGTERM: HTTP/1.1, requests of one kind executed side by side in cohorts.
+//   http_server 127.0.0.1:8000        then, elsewhere: curl http://127.0.0.1:8000/
+#include "examples/http_server/server.cuh"
+
+#include <gpusock/gpusock.hpp>
+#include <gpusock/launch.hpp>
+
+#include "program/arguments.hpp"
+#include "program/stop_signals.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+namespace {
+
+using gpusock::Endpoint;
+
+constexpr int kBacklog = 512;
+
+struct Settings {
+  std::string where;
+  unsigned blocks = 2, threads = 32, connections = 128, cohort = 16, delay_us = 100, timeout_ms = 10'000;
+  std::uint64_t body_bytes_max = 1 << 20;
+};
+
+/// Web clients are plain TCP clients, whatever the endpoint says of links or does not.
+std::string plain_tcp(const std::string& where) { return where.find(',') == std::string::npos ? where + ",link=tcp" : where; }
+
+gpusock::Options options_for(const Settings& settings) {
+  gpusock::Options options = gpusock::Options::from_env();
+  // A connection that is closed keeps its place until the last byte of its answer is delivered: room for some of those.
+  options.connections_max = settings.connections + settings.connections / 4 + 16;
+  options.sockets_max = std::max(options.sockets_max, options.connections_max);
+  options.ring_bytes = 64 << 10;
+  return options;
+}
+
+void print_served(const http::Counters& counters) {
+  std::cout << "served " << counters.connections << " connections; refused " << counters.refused << " requests, "
+            << counters.expired << " clients took too long\n";
+  for (int i = 0; i < http::kKinds; ++i) {
+    const http::KindCounters& of = counters.kinds[i];
+    if (of.cohorts == 0) continue;
+    const http::Text name = http::name_of(static_cast<http::Kind>(i));
+    std::cout << std::string(name.data, name.bytes) << ": " << of.requests << " requests in " << of.cohorts << " cohorts of "
+              << static_cast<double>(of.requests) / static_cast<double>(of.cohorts) << " on average, the largest of "
+              << of.largest << '\n';
+  }
+}
+
+int run(const Settings& settings) {
+  gpusock::program::block_stop_signals();  // before the context starts its threads
+  const std::string where = plain_tcp(settings.where);
+  gpusock::Context context(options_for(settings));
+  gpusock::Mapped<http::Report> report(context, 1);
+  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), Endpoint::parse(where), kBacklog,
+                  report.data());
+  context.synchronize();
+  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
+
+  const http::Limits limits{settings.timeout_ms * std::uint64_t{1'000'000}, settings.body_bytes_max};
+  const unsigned of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
+  const std::size_t all = std::size_t{of_block} * settings.blocks;
+  gpusock::DeviceBuffer<http::Connection> connections(context, all);
+  gpusock::DeviceBuffer<char> input(context, all * http::input_bytes(limits));
+  gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
+  gpusock::DeviceBuffer<http::Counters> counters(context, 1);
+  const http::Server server{context.net(), report[0].listener, limits, {settings.cohort, settings.delay_us * std::uint64_t{1000}},
+                            of_block, connections.data(), input.data(), entries.data(), counters.data(), report.data()};
+
+  gpusock::Stream stream(context);
+  gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve, server);
+  std::cout << "listening on " << report[0].local.to_string() << std::endl;
+  gpusock::program::wait_for_stop([&] { return stream.idle(); });
+  context.cancel();
+  context.synchronize();
+  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "serving on " + where);
+  http::Counters counted;
+  counters.copy_out({&counted, 1});
+  print_served(counted);
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gpusock::program::Arguments arguments("Serves HTTP/1.1 from kernels until SIGINT or SIGTERM, then prints what it has served.",
+                                        "Paths: / (a page), /time, /primes?n=N (N up to 1000000), /stats, and POST to /echo.");
+  Settings settings;
+  arguments.positional("ENDPOINT", settings.where, "host:port; port 0 picks one");
+  arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
+  arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
+  arguments.number("--connections", settings.connections, "connections served at the same time; more wait", 1, 2048);
+  arguments.number("--cohort", settings.cohort, "requests of one kind that are executed side by side; 1: each alone", 1,
+                   http::kCohortMax);
+  arguments.number("--delay-us", settings.delay_us, "microseconds that a request waits for its cohort to fill", 0, 60'000'000);
+  arguments.number("--timeout-ms", settings.timeout_ms,
+                   "milliseconds for a client to send a whole request, to take a whole answer, and in between", 1, 3'600'000);
+  arguments.bytes("--body-max", settings.body_bytes_max, "the largest body of a request", 1, 256 << 20);
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  try {
+    if (Endpoint::parse(plain_tcp(settings.where)).link != gpusock::LinkKind::tcp) {
+      throw gpusock::Error(EINVAL, settings.where + ": web clients speak plain TCP: leave out link=, or say link=tcp");
+    }
+  } catch (const gpusock::Error& error) {
+    std::cerr << "http_server: " << error.what() << '\n';
+    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
+  }
+  try {
+    return run(settings);
+  } catch (const std::exception& error) {
+    std::cerr << "http_server: " << error.what() << '\n';
+    return EXIT_FAILURE;
+  }
+}

@@ -1,0 +1,192 @@
+#pragma once
+/// @file The head of a request, as in RFC 9112: read strictly, since what two programs read differently can be used to smuggle
+/// one request inside another. Pure functions for kernels and host threads alike.
+
+#include "examples/http_server/text.cuh"
+
+namespace http {
+
+/// A longer head is refused (431), and a longer first line (414).
+inline constexpr std::size_t kHeadBytesMax = 8 << 10;
+
+/// What a step of reading found: more bytes are needed, this part is complete, or the status of the answer that refuses it.
+enum Reading : int { kMoreNeeded = 0, kComplete = 200 };
+
+enum class Method : std::uint8_t { get, head, post, other };
+enum class BodyKind : std::uint8_t { none, counted, chunked };
+
+struct Request {
+  Method method;
+  BodyKind body;
+  bool http_1_0;
+  bool keep_alive;
+  bool expects_continue;  ///< the client waits for "100 Continue" before it sends the body
+  std::uint64_t content_length;
+  Text path;   ///< of the target, as it was sent
+  Text query;  ///< what follows its first '?'
+};
+
+/// Finds where a head ends, while it arrives in whatever pieces: no byte is looked at twice.
+class HeadScan {
+ public:
+  /// `head`: what is there of it by now. Complete: bytes() is its size, with the empty line.
+  GPUSOCK_FN int look(Text head) {
+    for (; looked_ < head.bytes; ++looked_) {
+      if (looked_ == kHeadBytesMax) return lines_ == 0 ? 414 : 431;
+      if (head[looked_] != '\n') continue;
+      if (looked_ == line_ || head[looked_ - 1] != '\r') return 400;
+      const bool empty = looked_ - line_ == 1;
+      line_ = looked_ + 1;
+      if (!empty) {
+        ++lines_;
+      } else if (lines_ != 0) {
+        ++looked_;
+        return kComplete;
+      }  // else: empty lines before a request are ignored
+    }
+    return kMoreNeeded;
+  }
+
+  GPUSOCK_FN std::size_t bytes() const { return looked_; }
+
+ private:
+  std::size_t looked_ = 0;
+  std::size_t line_ = 0;   // where the current line starts
+  std::size_t lines_ = 0;  // that are complete and not empty
+};
+
+namespace detail {
+
+GPUSOCK_FN inline bool is_token(Text text) {
+  for (std::size_t i = 0; i < text.bytes; ++i) {
+    const char c = lower(text[i]);
+    constexpr char kMarks[] = "!#$%&'*+-.^_`|~";
+    if ((c < 'a' || c > 'z') && (c < '0' || c > '9') && find(http::text(kMarks), c) == sizeof kMarks - 1) return false;
+  }
+  return text.bytes != 0;
+}
+
+/// No control characters but the tab.
+GPUSOCK_FN inline bool is_field_value(Text text) {
+  for (std::size_t i = 0; i < text.bytes; ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if ((c < 0x20 && c != '\t') || c == 0x7f) return false;
+  }
+  return true;
+}
+
+/// Cuts the next line, which is there, from the front of `rest`.
+GPUSOCK_FN inline Text take_line(Text& rest) {
+  const std::size_t end = find(rest, '\n');
+  const Text line = rest.until(end - 1);
+  rest = rest.from(end + 1);
+  return line;
+}
+
+GPUSOCK_FN inline int parse_method(Text name, Method& method) {
+  if (!is_token(name)) return 400;
+  method = Method::other;
+  if (same(name, text("GET"))) method = Method::get;
+  if (same(name, text("HEAD"))) method = Method::head;
+  if (same(name, text("POST"))) method = Method::post;
+  if (method != Method::other) return kComplete;
+  const bool known = same(name, text("PUT")) || same(name, text("DELETE")) || same(name, text("OPTIONS")) ||
+                     same(name, text("PATCH")) || same(name, text("TRACE")) || same(name, text("CONNECT"));
+  return known ? kComplete : 501;
+}
+
+GPUSOCK_FN inline int parse_target(Text target, Request& request) {
+  for (std::size_t i = 0; i < target.bytes; ++i) {
+    if (target[i] <= ' ' || target[i] > '~') return 400;  // also what is not ASCII
+  }
+  if (target.bytes == 0) return 400;
+  const Text scheme = text("http://");
+  if (target.bytes >= scheme.bytes && same_in_any_case(target.until(scheme.bytes), scheme)) {  // as to a proxy
+    target = target.from(scheme.bytes);
+    target = target.from(find(target, '/'));
+    if (target.bytes == 0) target = text("/");
+  }
+  const std::size_t path = find(target, '?');
+  request.path = target.until(path);
+  request.query = path == target.bytes ? text("") : target.from(path + 1);
+  return kComplete;
+}
+
+GPUSOCK_FN inline int parse_request_line(Text line, Request& request) {
+  const std::size_t first = find(line, ' ');
+  if (first == line.bytes) return 400;
+  const Text rest = line.from(first + 1);
+  const std::size_t second = find(rest, ' ');
+  if (second == rest.bytes) return 400;
+  const Text version = rest.from(second + 1);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (version.bytes != 8 || !starts_with(version, text("HTTP/"))) return 400;
+  if (!digit(version[5]) || version[6] != '.' || !digit(version[7])) return 400;
+  if (version[5] != '1') return 505;
+  request.http_1_0 = version[7] == '0';
+  request.keep_alive = !request.http_1_0;
+  if (const int status = parse_target(rest.until(second), request); status != kComplete) return status;
+  return parse_method(line.until(first), request.method);
+}
+
+/// How often the fields came that may come once.
+struct FieldCounts {
+  int host = 0, length = 0, encoding = 0;
+};
+
+GPUSOCK_FN inline void parse_connection(Text value, bool& keep, bool& close) {
+  while (value.bytes != 0) {
+    const std::size_t comma = find(value, ',');
+    const Text option = trimmed(value.until(comma));
+    keep = keep || same_in_any_case(option, text("keep-alive"));
+    close = close || same_in_any_case(option, text("close"));
+    value = comma == value.bytes ? value.from(comma) : value.from(comma + 1);
+  }
+}
+
+GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& counts, bool& keep, bool& close) {
+  const std::size_t colon = find(line, ':');
+  if (colon == line.bytes || !is_token(line.until(colon))) return 400;  // also a line that continues the one before
+  const Text name = line.until(colon), value = trimmed(line.from(colon + 1));
+  if (!is_field_value(value)) return 400;
+  if (same_in_any_case(name, text("host"))) {
+    ++counts.host;
+  } else if (same_in_any_case(name, text("content-length"))) {
+    ++counts.length;
+    if (!read_number(value, request.content_length)) return 400;
+    request.body = BodyKind::counted;
+  } else if (same_in_any_case(name, text("transfer-encoding"))) {
+    ++counts.encoding;
+    if (!same_in_any_case(value, text("chunked"))) return 501;
+    request.body = BodyKind::chunked;
+  } else if (same_in_any_case(name, text("connection"))) {
+    parse_connection(value, keep, close);
+  } else if (same_in_any_case(name, text("expect"))) {
+    if (!same_in_any_case(value, text("100-continue"))) return 417;
+    request.expects_continue = !request.http_1_0;
+  }
+  return kComplete;
+}
+
+}  // namespace detail
+
+/// Reads a head that HeadScan has found complete. The request's texts are parts of it. kComplete, or the refusal's status.
+GPUSOCK_FN inline int parse_head(Text head, Request& request) {
+  request = {};
+  Text line = detail::take_line(head);
+  while (line.bytes == 0) line = detail::take_line(head);
+  // A method that we do not have is refused only if everything else is right.
+  const int first = detail::parse_request_line(line, request);
+  if (first != kComplete && first != 501) return first;
+  detail::FieldCounts counts;
+  bool keep = false, close = false;
+  for (line = detail::take_line(head); line.bytes != 0; line = detail::take_line(head)) {
+    if (const int status = detail::parse_field(line, request, counts, keep, close); status != kComplete) return status;
+  }
+  if (counts.host > 1 || (counts.host == 0 && !request.http_1_0)) return 400;
+  if (counts.length + counts.encoding > 1 || (counts.encoding != 0 && request.http_1_0)) return 400;  // smuggling starts here
+  request.keep_alive = !close && (request.keep_alive || keep);
+  return first;
+}
+
+}  // namespace http

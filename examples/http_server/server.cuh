@@ -1,0 +1,161 @@
+#pragma once
+/// @file The kernel: each block serves its own connections, each thread some of them, and executes their requests in cohorts.
+
+#include "examples/http_server/cohort.cuh"
+
+#include <gpusock/device.cuh>
+
+namespace http {
+
+/// What the kernels tell the host.
+struct Report {
+  gpusock::Socket listener;  ///< or why there is none
+  gpusock::Endpoint local;
+  std::int32_t failed;  ///< 0, or why serving ended
+};
+
+/// What the kernel works with. Memory is per block, block after block.
+struct Server {
+  gpusock::Net net;
+  gpusock::Socket listener;
+  Limits limits;
+  CohortRule rule;
+  unsigned connections_of_block;
+  Connection* connections;      ///< zeroed
+  char* input;                  ///< input_bytes() of each connection
+  gpusock::PollEntry* entries;  ///< of each block: the listener's, then one for each connection
+  Counters* counters;
+  Report* report;
+};
+
+/// One block's share.
+struct BlockShare {
+  const Server& server;
+  Connection* connections;
+  char* input;
+  gpusock::PollEntry* entries;
+  unsigned count;
+};
+
+/// Which event of each connection the block waits for, and until when; in shared memory, `free` counts connections to be had.
+template <class Block>
+__device__ void plan_wait(const Block& block, const BlockShare& share, unsigned long long& until_ns, unsigned& free) {
+  if (block.thread_rank() == 0) {
+    until_ns = ~0ull;
+    free = 0;
+  }
+  block.sync();
+  unsigned long long mine_ns = ~0ull;
+  unsigned mine_free = 0;
+  for (unsigned i = block.thread_rank(); i < share.count; i += block.size()) {
+    const Connection& connection = share.connections[i];
+    const auto events = connection.events();
+    share.entries[1 + i] = {events == 0 ? -1 : connection.socket(), events, 0};
+    const unsigned long long until = connection.has_input() ? 0 : connection.deadline_ns();
+    mine_ns = until < mine_ns ? until : mine_ns;
+    mine_free += connection.stage() == Stage::free;
+  }
+  if (mine_ns != ~0ull) atomicMin(&until_ns, mine_ns);
+  if (mine_free != 0) atomicAdd(&free, mine_free);
+  block.sync();
+}
+
+/// Serves the connections of this thread that have news, and takes new ones. Not collective.
+__device__ inline void serve_own(const BlockShare& share, unsigned rank, unsigned size) {
+  const Server& server = share.server;
+  bool may_accept = share.entries[0].revents != 0;
+  for (unsigned i = rank; i < share.count; i += size) {
+    Connection& connection = share.connections[i];
+    if (connection.stage() == Stage::free) {
+      if (!may_accept) continue;
+      const auto socket = server.net.accept(gpusock::this_thread(), server.listener, gpusock::Deadline::now());
+      may_accept = socket >= 0;
+      if (socket < 0) continue;  // another block has taken it, or poll tells what is wrong
+      count(server.counters->connections);
+      connection.open(socket, share.input + i * input_bytes(server.limits), server.limits);
+      connection.serve(server.net, server.limits, *server.counters);
+    } else if (share.entries[1 + i].revents != 0 || connection.has_input()) {
+      connection.serve(server.net, server.limits, *server.counters);
+    } else if (connection.deadline_ns() <= gpusock::clock_ns()) {
+      connection.expire(server.net, server.limits, *server.counters);
+    }
+  }
+}
+
+/// Until when to wait for others to join those that wait already; 0: not at all.
+__device__ inline unsigned long long cohorts_due_ns(const Waiting& waiting, const CohortRule& rule) {
+  unsigned long long due_ns = ~0ull;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    if (waiting.ready[kind] == 0) continue;
+    const bool now = waiting.ready[kind] >= rule.size || waiting.may_join == 0;
+    const unsigned long long then = now ? 0 : waiting.oldest_ns[kind] + rule.delay_ns;
+    due_ns = then < due_ns ? then : due_ns;
+  }
+  return due_ns;
+}
+
+/// Executes every cohort whose time has come, and takes its requests off those that wait. All threads of the block call.
+template <class Block>
+__device__ void execute_due(const Block& block, const BlockShare& share, Waiting& waiting, unsigned long long now_ns) {
+  __shared__ Cohort cohort;
+  const Server& server = share.server;
+  const bool nobody_joins = waiting.may_join == 0;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    unsigned left = waiting.ready[kind];
+    const bool all = left != 0 && (nobody_joins || waiting.oldest_ns[kind] + server.rule.delay_ns <= now_ns);
+    while (left >= server.rule.size || (all && left != 0)) {
+      gather(block, cohort, static_cast<Kind>(kind), server.rule.size, share.connections, share.count);
+      execute(block, server.net, cohort, share.connections, server.limits, *server.counters);
+      left -= cohort.size;
+      if (block.thread_rank() == 0) {
+        waiting.ready[kind] = left;
+        waiting.may_join = 1;  // those that were answered
+      }
+      block.sync();  // all have read the size before the next cohort is gathered
+    }
+  }
+}
+
+__device__ inline gpusock::Deadline deadline_at(unsigned long long at_ns) {
+  if (at_ns == ~0ull) return gpusock::Deadline::never();
+  const auto now_ns = gpusock::clock_ns();
+  return at_ns <= now_ns ? gpusock::Deadline::now() : gpusock::Deadline::after_ns(at_ns - now_ns);
+}
+
+__global__ void serve(Server server) {
+  const auto block = gpusock::this_block();
+  __shared__ Waiting waiting;
+  __shared__ unsigned long long until_ns, now_ns;
+  __shared__ unsigned free;
+  const std::size_t first = std::size_t{blockIdx.x} * server.connections_of_block;
+  const BlockShare share{server, server.connections + first, server.input + first * input_bytes(server.limits),
+                         server.entries + first + blockIdx.x, server.connections_of_block};
+  look_at_waiting(block, waiting, share.connections, share.count);
+  for (;;) {
+    plan_wait(block, share, until_ns, free);
+    if (block.thread_rank() == 0) {
+      share.entries[0] = {free == 0 ? -1 : server.listener, gpusock::kPollIn, 0};
+      const auto due_ns = cohorts_due_ns(waiting, server.rule);
+      until_ns = due_ns < until_ns ? due_ns : until_ns;
+    }
+    block.sync();
+    const int events = server.net.poll(block, share.entries, static_cast<int>(share.count) + 1, deadline_at(until_ns));
+    const bool over = events < 0 || (share.entries[0].revents & (gpusock::kPollErr | gpusock::kPollNval)) != 0;
+    if (over) {
+      if (block.thread_rank() == 0 && events != -ECANCELED) server.report->failed = events < 0 ? events : -EBADF;
+      return;
+    }
+    serve_own(share, block.thread_rank(), block.size());
+    look_at_waiting(block, waiting, share.connections, share.count);
+    if (block.thread_rank() == 0) now_ns = gpusock::clock_ns();
+    block.sync();
+    execute_due(block, share, waiting, now_ns);
+  }
+}
+
+__global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, int backlog, Report* report) {
+  report->listener = net.listen(gpusock::this_thread(), at, backlog);
+  if (report->listener >= 0) net.getsockname(report->listener, report->local);
+}
+
+}  // namespace http
