@@ -4,7 +4,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
   libspdlog-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
-test_packages=("${docs_packages[@]}" curl dataset-fashion-mnist libgtest-dev netcat-openbsd python3 wrk)
+test_packages=("${docs_packages[@]}" curl dataset-fashion-mnist libgtest-dev netcat-openbsd python3 redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
