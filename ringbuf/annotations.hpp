@@ -1,11 +1,15 @@
 #pragma once
 /// @file The one macro that lets a header compile for the host, the CPU device and GPUs.
-/// GPUSOCK_FN marks a function that both a host thread and a kernel may call.
+/// GPUSOCK_FN marks a function that both a host thread and a kernel may call. GPUSOCK_FN_APART marks one that is called and not
+/// copied into each of its callers: a call costs nothing beside an access across the bus, and a kernel that makes ten socket
+/// calls would else hold ten copies of all of them (and take a compiler a minute).
 
 #if defined(__CUDACC__)
 #define GPUSOCK_FN __host__ __device__
+#define GPUSOCK_FN_APART __host__ __device__ __noinline__
 #else
 #define GPUSOCK_FN
+#define GPUSOCK_FN_APART [[gnu::noinline]]
 #endif
 
 /// GPUSOCK_ON_GPU is 1 while code for a GPU is being compiled, and 0 for the host and the CPU device.

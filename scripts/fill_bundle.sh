@@ -29,6 +29,7 @@ while read -r program; do copy_program "$program" "$to/tests"; done < <(programs
 copy_libraries
 install -m 644 /usr/share/datasets/fashion-mnist/*.gz "$to/data/fashion-mnist/"
 install -m 644 apps/param_sync/plot.gp "$to/data/"
+install -m 644 -D tests/integration/server.py "$to/tests/integration/server.py"
 install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
 install -m 755 run "$to/run"
 install -m 644 scripts/*.sh "$to/scripts/"

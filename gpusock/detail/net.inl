@@ -31,7 +31,9 @@ void copy_to_peer(const Group& group, table::StoreChoice& stores, const ringbuf:
     copy_in(this_thread(), to, from);
   } else {
     ringbuf::stream_copy(to.first.data, from, to.first.bytes);
-    ringbuf::stream_copy(to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
+    if (to.second.bytes != 0) {
+      ringbuf::stream_copy(to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
+    }
   }
   if (large && stores.window_is_full(to.first.bytes + to.second.bytes)) stores.end_window(clock_ns());
 }

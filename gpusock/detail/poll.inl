@@ -28,7 +28,7 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
 }
 
 /// What poll says of this socket now.
-GPUSOCK_FN inline int events_of(const Side& side, Socket socket, int wanted, bool announces) {
+GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool announces) {
   Slot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return kPollNval;
   const Status status = load_status(side, table::slot_of(socket));

@@ -22,7 +22,7 @@ struct Claim {
 };
 
 /// Claims space for a record if there is some now; -EAGAIN if not.
-GPUSOCK_FN inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
+GPUSOCK_FN_APART inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   const ringbuf::RingMemory& memory = slot.tx.memory();
@@ -46,7 +46,7 @@ GPUSOCK_FN inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t sp
 }
 
 /// Waits for space for a record of `bytes` bytes.
-GPUSOCK_FN inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
+GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (bool first = true;; first = false) {
@@ -61,7 +61,7 @@ GPUSOCK_FN inline Claim claim_record(const Side& side, Socket socket, Slot& slot
 
 /// Ends a claim as a record of `bytes` bytes, which have been written, or as a filler. Commits it and those behind it that were
 /// completed before, unless one before it is not complete: then its sender will.
-GPUSOCK_FN inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes, int flags) {
+GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes, int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   *ringbuf::header_at(slot.tx.memory(), claim.position) =
@@ -111,7 +111,7 @@ GPUSOCK_FN inline ringbuf::RecordHeader load_header(const ringbuf::RingMemory& m
 }
 
 /// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes fillers.
-GPUSOCK_FN inline Arrival next_record(const Side& side, Slot& slot, std::uint64_t& arrived) {
+GPUSOCK_FN_APART inline Arrival next_record(const Side& side, Slot& slot, std::uint64_t& arrived) {
   const ringbuf::RingMemory& memory = slot.rx.memory();
   while (arrived >= ringbuf::kRecordHeaderBytes) {
     const std::uint64_t position = slot.rx.position();
@@ -127,7 +127,7 @@ GPUSOCK_FN inline Arrival next_record(const Side& side, Slot& slot, std::uint64_
 }
 
 /// Waits until a record has arrived, or the stream of them has ended.
-GPUSOCK_FN inline Arrival wait_record(const Side& side, Socket socket, Slot& slot, Deadline deadline) {
+GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slot& slot, Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
@@ -172,7 +172,7 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
 }
 
 /// Has a record arrived, or something that recv has to complain of: for poll, by the words alone.
-GPUSOCK_FN inline bool record_waits(const table::RingSetup& ring) {
+GPUSOCK_FN_APART inline bool record_waits(const table::RingSetup& ring) {
   std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);         // relaxed: nothing is read behind it
   const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);       // C1, pairs with P1
   if (end - position > ring.memory.capacity) return true;

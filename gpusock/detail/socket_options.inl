@@ -15,7 +15,7 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 }
 
 /// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
-GPUSOCK_FN inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option, std::int64_t value) {
+GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option, std::int64_t value) {
   DeviceRef posting(slot.posting), options(slot.options);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   const bool open = !closed(slot, socket);
@@ -34,7 +34,7 @@ GPUSOCK_FN inline int post_option(const Side& side, Socket socket, Slot& slot, S
   return valid ? 0 : -EINVAL;
 }
 
-GPUSOCK_FN inline int set_option(const Side& side, Socket socket, SocketOption option, std::int64_t value) {
+GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOption option, std::int64_t value) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
   switch (option) {
@@ -54,7 +54,7 @@ struct OptionValue {
   std::int64_t value = 0;
 };
 
-GPUSOCK_FN inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
+GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
   Slot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return {-EBADF};
   const Status status = load_status(side, table::slot_of(socket));

@@ -31,7 +31,7 @@ GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
 /// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers
 /// may ask something of one socket at the same time, and after the last request, to close, the slot may be another's at
 /// once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three accesses.
-GPUSOCK_FN inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
+GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
   DeviceRef posting(slot.posting);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kAcquire)) == generation;  // T9
@@ -77,23 +77,21 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
-/// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
-GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket);
-
 /// Tells the proxy that a closed socket is not used any more.
 GPUSOCK_FN inline void post_close(const Side& side, Socket socket, Slot& slot) {
   post_request(side, socket, slot, table::next_generation(table::generation_of(socket)), table::kRequestClose);
 }
 
 /// Counts a call out. The last one out of a closed socket says so: no commit or release comes behind the close.
-GPUSOCK_FN inline void leave(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) {
   const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
   const bool last = table::users_of(before) == 1;
   const std::uint32_t shut = table::next_generation(table::generation_of(socket));
   if (last && table::generation_of_life(before) == shut) post_close(side, socket, slot);
 }
 
-GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket) {
+/// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
+GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return nullptr;
   const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kAcqRel);  // T9
@@ -103,7 +101,7 @@ GPUSOCK_FN inline Slot* enter(const Side& side, Socket socket) {
   return nullptr;
 }
 
-GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
+GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
   DeviceRef life(slot->life);
@@ -118,7 +116,7 @@ GPUSOCK_FN inline int close_one(const Side& side, Socket socket) {
 }
 
 /// Closes a listener and the connections that nobody has accepted.
-GPUSOCK_FN inline int close_listener(const Side& side, Socket listener) {
+GPUSOCK_FN_APART inline int close_listener(const Side& side, Socket listener) {
   Slot* slot = enter(side, listener);  // so that the proxy hears of the close behind theirs
   if (slot == nullptr) return -EBADF;
   const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
@@ -134,7 +132,7 @@ GPUSOCK_FN inline int close_listener(const Side& side, Socket listener) {
 }
 
 /// Closes the connections that an earlier listener left in a queue: they were never taken, so nobody else will.
-GPUSOCK_FN inline void discard_leftovers(const Side& side, Socket listener) {
+GPUSOCK_FN_APART inline void discard_leftovers(const Side& side, Socket listener) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(listener)];
   const auto queue = side.accept_queue(setup.accept_queue);
   for (;;) {
@@ -146,7 +144,7 @@ GPUSOCK_FN inline void discard_leftovers(const Side& side, Socket listener) {
 }
 
 /// Opens a socket and waits until the proxy has done so.
-GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
+GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
   if (canceled(side)) return -ECANCELED;
   Wait wait(side, deadline, true);
   const Socket socket = side.free_sockets().try_take();
@@ -172,7 +170,7 @@ GPUSOCK_FN inline Socket open(const Side& side, const table::OpenRequest& reques
   return socket;
 }
 
-GPUSOCK_FN inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
+GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
   Slot* slot = find(side, listener);
   if (slot == nullptr) return -EBADF;
   Wait wait(side, deadline, true);
@@ -204,7 +202,7 @@ struct Grant {
 };
 
 /// Why nothing can be committed on this socket, as a negated errno, or 0.
-GPUSOCK_FN inline int check_committable(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, Slot& slot) {
   if (canceled(side)) return -ECANCELED;
   const Status status = load_status(side, table::slot_of(socket));
   if (status.generation != table::generation_of(socket)) return -EBADF;
@@ -223,7 +221,7 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot
 }
 
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
-GPUSOCK_FN inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
+GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (bool first = true;; first = false) {
@@ -243,7 +241,7 @@ struct Arrived {
   bool ended;
 };
 
-GPUSOCK_FN inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t least) {
+GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t least) {
   std::uint64_t arrived = slot.rx.readable(least);
   bool ended = status.phase == Phase::failed ||
                (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
@@ -258,7 +256,7 @@ GPUSOCK_FN inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot
 }
 
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
-GPUSOCK_FN inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
+GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
                                       Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {

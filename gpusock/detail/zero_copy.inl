@@ -67,7 +67,7 @@ GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, Slot& slot
   leave(side, socket, slot);
 }
 
-GPUSOCK_FN inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
+GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
   Slot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
@@ -86,7 +86,7 @@ GPUSOCK_FN inline Span reserve_one(const Side& side, Socket socket, std::uint64_
   return span;
 }
 
-GPUSOCK_FN inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
+GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
   Slot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
@@ -96,7 +96,7 @@ GPUSOCK_FN inline int commit_one(const Side& side, Socket socket, std::uint64_t 
   return error;
 }
 
-GPUSOCK_FN inline int abort_one(const Side& side, Socket socket) {
+GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
   Slot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
@@ -116,7 +116,7 @@ GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, 
   return {slot.rx.memory().spans(arrival.position, bytes).first.data, arrival.bytes};
 }
 
-GPUSOCK_FN inline Span peek_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
+GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
   Slot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
@@ -135,7 +135,7 @@ GPUSOCK_FN inline Span peek_one(const Side& side, Socket socket, std::uint64_t b
   return span;
 }
 
-GPUSOCK_FN inline int release_one(const Side& side, Socket socket, std::uint64_t bytes) {
+GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::uint64_t bytes) {
   Slot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   if (const int error = end_hold(side, slot->rx_held, socket, bytes); error != 0) return error;

@@ -15,12 +15,6 @@
 namespace gpusock::conformance {
 namespace {
 
-/// How much is done, of what is done where time is no matter: GPUSOCK_TEST_SCALE, 0 to 1.
-int scaled(int count, int least) {
-  const char* scale = std::getenv("GPUSOCK_TEST_SCALE");
-  return std::max(least, static_cast<int>(count * (scale == nullptr ? 1.0 : std::atof(scale))));
-}
-
 // A GPU's ring memory is set up with its context, so no ring is larger than the context's.
 #if defined(GPUSOCK_DEVICE_CUDA)
 constexpr std::uint64_t kRing = 1 << 20;

@@ -4,9 +4,13 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/patience.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -16,10 +20,11 @@
 
 namespace gpusock::conformance {
 
-/// No wait of a test is unbounded.
-inline constexpr std::uint64_t kPatienceNs = 20'000'000'000;
-
-GPUSOCK_FN inline Deadline patience() { return Deadline::after_ns(kPatienceNs); }
+/// How much is done, of what is done where time is no matter: GPUSOCK_TEST_SCALE, 0 to 1.
+inline int scaled(int count, int least) {
+  const char* scale = std::getenv("GPUSOCK_TEST_SCALE");
+  return std::max(least, static_cast<int>(count * (scale == nullptr ? 1.0 : std::atof(scale))));
+}
 
 struct ThreadScope {
   static constexpr int kThreads = 1;

@@ -21,10 +21,10 @@
 namespace gpusock::fault {
 namespace {
 
-enum class Call { connect, accept, send, recv, recv_all, poll };
+enum class Call { connect, accept, send, reserve, recv, recv_all, peek, poll };
 enum class Fault { peer_killed, peer_stopped, proxy_stalled, context_ended, link_cut, ring_full, table_full };
 
-constexpr const char* kCalls[] = {"connect", "accept", "send", "recv", "recv_all", "poll"};
+constexpr const char* kCalls[] = {"connect", "accept", "send", "reserve", "recv", "recv_all", "peek", "poll"};
 constexpr const char* kFaults[] = {"peer_killed", "peer_stopped", "proxy_stalled", "context_ended",
                                    "link_cut",    "ring_full",    "table_full"};
 
@@ -61,7 +61,7 @@ Answers expected(Call call, Fault fault, bool p2p) {
       if (call == Call::poll) return {1};
       if (p2p) return {-ECONNRESET};
       // The operating system ends a dead process's stream; what is sent into it is refused.
-      if (call == Call::send) return {-ECONNRESET, -EPIPE};
+      if (call == Call::send || call == Call::reserve) return {-ECONNRESET, -EPIPE};
       return {0, -ECONNRESET};
     case Fault::link_cut: return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
     case Fault::peer_stopped:
@@ -100,6 +100,8 @@ __global__ void ask(Net net, Question question, Answer* answer) {
     case Call::send:
       answer->result = net.send(self, question.socket, question.data, kTooManyBytes, kWaitAll, question.deadline);
       break;
+    case Call::reserve: answer->result = net.reserve(self, question.socket, 100, question.deadline).size; break;
+    case Call::peek: answer->result = net.peek(self, question.socket, 100, question.deadline).size; break;
     case Call::recv: answer->result = net.recv(self, question.socket, question.data, 100, 0, question.deadline); break;
     case Call::recv_all: answer->result = net.recv(self, question.socket, question.data, 100, kWaitAll, question.deadline); break;
     case Call::poll: answer->result = net.poll(self, &entry, 1, question.deadline); break;
@@ -161,7 +163,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
       listen_here();
       if (call() != Call::accept) meet_peer();
     }
-    if (fault() == Fault::ring_full) fill();
+    if (fault() == Fault::ring_full || call() == Call::reserve) fill();  // there is always room to reserve in another ring
     if (fault() == Fault::table_full) fill_table();
   }
 

@@ -16,12 +16,14 @@ LIMIT_S = 240  # a server or client that takes longer hangs
 class Server:
     """A server that prints `listening on HOST:PORT` once clients can connect; it ends with this object's `with`."""
 
-    def __init__(self, *command):
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.said = None
+    def __init__(self, *command, stderr=None):
+        """`stderr`: subprocess.PIPE where a test looks at it (in `errors`, once it has stopped)."""
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        self.said = self.errors = None
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
-            raise RuntimeError(f"the server said {line!r} and exited with {self.process.wait(LIMIT_S)}")
+            _, errors = self.process.communicate(timeout=LIMIT_S)
+            raise RuntimeError(f"the server said {line!r}, {errors!r} and exited with {self.process.returncode}")
         self.where = line.split()[-1]
         host, port = self.where.rsplit(":", 1)
         self.address = (host.strip("[]"), int(port))
@@ -37,7 +39,7 @@ class Server:
     def stop(self, which=signal.SIGTERM):
         """Its exit status; what it said last is then in `said`."""
         self.process.send_signal(which)
-        self.said, _ = self.process.communicate(timeout=LIMIT_S)
+        self.said, self.errors = self.process.communicate(timeout=LIMIT_S)
         return self.process.returncode
 
     def connect(self):

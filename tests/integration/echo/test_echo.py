@@ -8,6 +8,7 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 """
 import hashlib
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -18,40 +19,17 @@ import sys
 import threading
 import unittest
 
-SCALE = float(os.environ.get("GPUSOCK_TEST_SCALE", "1"))
-SEED = int(os.environ.get("GPUSOCK_TEST_SEED", random.SystemRandom().randrange(2**32)))
-LIMIT_S = 240  # a server or client that takes longer hangs
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from server import LIMIT_S, SCALE, SEED, Server as AnyServer, main  # noqa: E402
 
 
-class Server:
+class Server(AnyServer):
     """The echo server as a process, listening at a port of its own choice."""
 
     program = ""
 
     def __init__(self, *options, endpoint="127.0.0.1:0,link=tcp"):
-        self.process = subprocess.Popen([self.program, endpoint, *options], stdout=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the server said {line!r} and exited with {self.process.wait(LIMIT_S)}")
-        host, port = line.split()[-1].rsplit(":", 1)
-        self.address = (host.strip("[]"), int(port))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.stop(signal.SIGTERM)
-        self.process.stdout.close()
-
-    def stop(self, which):
-        self.process.send_signal(which)
-        return self.process.wait(LIMIT_S)
-
-    def connect(self):
-        client = socket.create_connection(self.address, timeout=LIMIT_S)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return client
+        super().__init__(self.program, endpoint, *options)
 
 
 def random_chunks(rng, total_bytes):
@@ -179,17 +157,9 @@ class EchoServer(unittest.TestCase):
             self.assertNotEqual(done.stderr, "")
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if len(sys.argv) == 2 else 2
-    Server.program = os.path.abspath(sys.argv[1])
-    if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
-        print("skipped: no GPU here")
-        return 77
-    print(f"replay with GPUSOCK_TEST_SEED={SEED}")
-    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+def take_program(program):
+    Server.program = program
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, take_program))

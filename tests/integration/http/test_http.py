@@ -7,7 +7,7 @@ Environment: GPUSOCK_TEST_SCALE (0 to 1) scales how much is sent; GPUSOCK_TEST_S
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
 import json
-import os
+import pathlib
 import random
 import re
 import shutil
@@ -19,47 +19,28 @@ import sys
 import tempfile
 import unittest
 
-SCALE = float(os.environ.get("GPUSOCK_TEST_SCALE", "1"))
-SEED = int(os.environ.get("GPUSOCK_TEST_SEED", random.SystemRandom().randrange(2**32)))
-LIMIT_S = 120  # a server or client that takes longer hangs
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from server import LIMIT_S, SCALE, SEED, Server as AnyServer, main  # noqa: E402
+
 MB = 1_000_000
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-class Server:
+class Server(AnyServer):
     """The web server as a process, listening at a port of its own choice."""
 
     program = ""
 
     def __init__(self, *options, endpoint="127.0.0.1:0"):
-        self.process = subprocess.Popen([self.program, endpoint, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True)
-        line = self.process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the server said {line!r}, {self.process.stderr.read()!r}, exit {self.process.wait(LIMIT_S)}")
-        self.where = line.split()[-1]
-        host, port = self.where.rsplit(":", 1)
-        self.address = (host.strip("[]"), int(port))
+        super().__init__(self.program, endpoint, *options, stderr=subprocess.PIPE)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop(signal.SIGTERM)
-
-    def stop(self, which):
+    def stop(self, which=signal.SIGTERM):
         """Ends it; (status, what it printed since, its errors)."""
-        if self.process.poll() is None:
-            self.process.send_signal(which)
-        output, errors = ("", "") if self.process.stdout.closed else self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, output, errors
+        return super().stop(which), self.said, self.errors
 
     def url(self, path="/"):
         return f"http://{self.where}{path}"
-
-    def connect(self):
-        return socket.create_connection(self.address, timeout=LIMIT_S)
 
 
 class Answers:
@@ -355,8 +336,10 @@ class SlowClients(WithServer):
 
 class Cohorts(unittest.TestCase):
     def test_similar_requests_are_executed_together_and_answered_each(self):
-        # A cohort waits for a minute, unless it is full or every connection has asked: so each turn is one cohort.
-        with Server("--blocks", "1", "--connections", "16", "--cohort", "16", "--delay-us", "60000000") as server:
+        # A cohort waits for long, unless it is full or every connection has asked: so each turn is one cohort, but for the
+        # first one, which may begin before all clients are accepted; it then waits once, and no client is cut off meanwhile.
+        with Server("--blocks", "1", "--connections", "16", "--cohort", "16", "--delay-us", "8000000", "--timeout-ms",
+                    "120000") as server:
             clients = [server.connect() for _ in range(16)]
             for path in ("/", "/primes?n=100", "/primes?n=40000"):  # after the first turn all are accepted
                 for client in clients:
@@ -427,17 +410,9 @@ class Program(unittest.TestCase):
             self.assertNotEqual(done.stderr, "")
 
 
-def main():
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if len(sys.argv) == 2 else 2
-    Server.program = os.path.abspath(sys.argv[1])
-    if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
-        print("skipped: no GPU here")
-        return 77
-    print(f"replay with GPUSOCK_TEST_SEED={SEED}")
-    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+def take_program(program):
+    Server.program = program
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, take_program))
