@@ -6,9 +6,15 @@
 
 #if defined(__CUDACC__)
 #define GPUSOCK_FN __host__ __device__
-#define GPUSOCK_FN_APART __host__ __device__ __noinline__
 #else
 #define GPUSOCK_FN
+#endif
+
+#if defined(GPUSOCK_ALL_INLINE)  // for tests that read the instructions of one call in one piece
+#define GPUSOCK_FN_APART GPUSOCK_FN
+#elif defined(__CUDACC__)
+#define GPUSOCK_FN_APART __host__ __device__ __noinline__
+#else
 #define GPUSOCK_FN_APART [[gnu::noinline]]
 #endif
 
