@@ -51,6 +51,9 @@ class Connection final : public LinkEvents, public ReadySink {
     return phase_ == Phase::established && !closing_ ? link_->deliver_past_ring(data, bytes) : 0;
   }
 
+  /// Closing resets it: nobody has looked at it, which must not look like an orderly end.
+  void abandon() { options_.linger_s = 0; }
+
   /// What the caller asked for: request bits of its slot.
   void request(std::uint64_t bits, std::uint64_t now_ns);
 

@@ -144,6 +144,8 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   }
   if (word >> table::kChangeShift != seen >> table::kChangeShift) set_options(slot);
   if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
+  const bool never_accepted = slot >= table_.accepted() && (word & table::kRequestOpen) == 0;
+  if (never_accepted && state.connection != nullptr) state.connection->abandon();
   if (state.connection != nullptr) {
     state.connection->request(fresh, now_ns);
   } else if ((fresh & table::kRequestClose) != 0) {

@@ -115,6 +115,14 @@ TEST_P(Overlap, ACloseDuringASendLeavesTheNextConnectionAlone) {
   }
 }
 
+TEST_P(Overlap, WhoIsNotAcceptedWhenTheListenerClosesIsReset) {
+  const Socket visitor = other_net_.connect(this_thread(), where_, patience());
+  ASSERT_GE(visitor, 0);
+  EXPECT_EQ(net_.close(this_thread(), listener_), 0);
+  char byte = 0;
+  EXPECT_EQ(other_net_.recv(this_thread(), visitor, &byte, 1, 0, patience()), -ECONNRESET);
+}
+
 INSTANTIATE_TEST_SUITE_P(Links, Overlap, testing::Values("tcp", "p2p"),
                          [](const auto& kind) { return std::string(kind.param); });
 
