@@ -1,0 +1,61 @@
+#pragma once
+/// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the handshake: how
+/// each of them ends. That connection's breaking is also how a killed peer is noticed.
+
+#include "host_proxy/link.hpp"
+#include "host_proxy/network.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace gpusock::proxy {
+
+class ControlChannel {
+ public:
+  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone.
+  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events);
+
+  /// Each is said once at most; pump() sends it.
+  void say_ended(std::uint64_t final_position);
+  void say_deaf();
+  void say_closed();
+
+  /// Moves what can be moved now; true if anything was. Does not wait.
+  bool pump();
+
+  /// Has all that was said been handed to the network.
+  bool all_said() const { return outbox_bytes_ == 0; }
+  bool ended() const { return ended_; }              ///< this side has said so
+  bool peer_closed() const { return peer_closed_; }  ///< the peer has: nothing comes behind it
+  bool failed() const { return failed_; }
+
+ private:
+  /// What travels. 16 bytes, little-endian.
+  struct Notice {
+    std::uint64_t kind;
+    std::uint64_t position;
+  };
+  enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3 };
+
+  void post(Kind kind, std::uint64_t position);
+  bool flush();
+  bool read_notices();
+  void take(const Notice& notice);
+  void fail(int error);
+
+  std::unique_ptr<ByteStream> stream_;
+  LinkEvents& events_;
+  std::array<std::byte, 4 * sizeof(Notice)> outbox_;  // each kind is posted once at most
+  std::size_t outbox_bytes_ = 0;
+  std::array<std::byte, sizeof(Notice)> inbox_;
+  std::size_t inbox_bytes_ = 0;
+  bool ended_ = false;
+  bool deaf_ = false;
+  bool peer_ended_ = false;
+  bool peer_closed_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace gpusock::proxy
