@@ -1,5 +1,6 @@
 #include "gpusock/detail/context_impl.hpp"
 #include "gpusock/detail/options.hpp"
+#include "host_proxy/p2p_setup.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -29,6 +30,22 @@ proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platf
   return {kTcpRingBytes, kP2pRingBytes};
 }
 
+using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
+
+/// What this context has besides tcp, best first.
+Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
+  Makers makers;
+  if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
+  return makers;
+}
+
+proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std::uint64_t own_ring_bytes, const std::string& secret) {
+  proxy::LinkResources resources{{}, &tcp, own_ring_bytes, secret};
+  for (const auto& maker : better) resources.makers.push_back(maker.get());
+  resources.makers.push_back(&tcp);
+  return resources;
+}
+
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
@@ -42,8 +59,9 @@ Context::Impl::Impl(const Options& chosen)
       platform(device->platform()),
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max),
-      offers(network),
-      resources{&segments, options.p2p ? &offers : nullptr, options.p2p ? &network : nullptr, options.secret},
+      tcp(segments),
+      better_links(make_links(options, network, segments)),
+      resources(list_links(better_links, tcp, ring_sizes(options, *platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),
@@ -129,10 +147,14 @@ Context::Stats Context::stats() const {
   stats.proxy_steps = proxy.steps;
   stats.proxy_wakeups = impl_->engine.wakeups();
   stats.connections = proxy.connections;
-  stats.tcp_tx_bytes = proxy.tcp_tx_bytes;
-  stats.tcp_rx_bytes = proxy.tcp_rx_bytes;
-  stats.p2p_tx_bytes = proxy.p2p_tx_bytes;
-  stats.p2p_rx_bytes = proxy.p2p_rx_bytes;
+  stats.tcp_tx_bytes = proxy.of(LinkKind::tcp).tx_bytes;
+  stats.tcp_rx_bytes = proxy.of(LinkKind::tcp).rx_bytes;
+  stats.p2p_tx_bytes = proxy.of(LinkKind::p2p).tx_bytes;
+  stats.p2p_rx_bytes = proxy.of(LinkKind::p2p).rx_bytes;
+  stats.fabric_tx_bytes = proxy.of(LinkKind::fabric).tx_bytes;
+  stats.fabric_rx_bytes = proxy.of(LinkKind::fabric).rx_bytes;
+  stats.verbs_tx_bytes = proxy.of(LinkKind::verbs).tx_bytes;
+  stats.verbs_rx_bytes = proxy.of(LinkKind::verbs).rx_bytes;
   return stats;
 }
 

@@ -84,6 +84,10 @@ class Context {
     std::uint64_t tcp_rx_bytes = 0;        ///< bytes the proxy received on the tcp link
     std::uint64_t p2p_tx_bytes = 0;        ///< bytes kernels stored into peers' rings; of closed connections, and of open ones
     std::uint64_t p2p_rx_bytes = 0;        ///< bytes kernels consumed from rings that peers stored into
+    std::uint64_t fabric_tx_bytes = 0;     ///< bytes written into peers' rings on the fabric link
+    std::uint64_t fabric_rx_bytes = 0;     ///< bytes that peers wrote into rings here on the fabric link
+    std::uint64_t verbs_tx_bytes = 0;      ///< bytes written into peers' rings on the verbs link
+    std::uint64_t verbs_rx_bytes = 0;      ///< bytes that peers wrote into rings here on the verbs link
   };
   Stats stats() const;  ///< the counters now
 

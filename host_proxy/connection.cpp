@@ -1,8 +1,8 @@
 #include "host_proxy/connection.hpp"
 
 #include "host_proxy/log.hpp"
-#include "host_proxy/p2p_link.hpp"
-#include "host_proxy/tcp_link.hpp"
+#include "host_proxy/segment.hpp"
+#include "host_proxy/tcp_setup.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -74,12 +74,14 @@ void Connection::step_handshake() {
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
     log_info("handshake with " + peer_.to_string() + " failed: " + strerror(error) +
-             (error == EPROTO ? " (the peer does not speak gpusock; for plain TCP use link=tcp on this side)" : ""));
+             (error == EPROTO ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)" : "") +
+             (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")"));
     fail_opening(error);
   } else if (state == Handshake::State::done) {
-    link_kind_ = handshake_->link();
-    segment_ = handshake_->segment();
-    if (asked_.type == SocketType::seqpacket) asked_.ring_bytes = handshake_->record_ring_bytes();
+    link_kind_ = handshake_->kind();
+    link_reason_ = handshake_->reasons();
+    if (!link_reason_.empty()) log_info(peer_.to_string() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_);
+    setup_ = handshake_->take_setup();
     handshake_.reset();
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;
@@ -93,39 +95,30 @@ void Connection::give_slot(std::uint32_t slot) {
 
 void Connection::establish() {
   Slots& slots = host_.slots();
-  SegmentPool& pool = *host_.links().segments;
-  constexpr auto kOwn = SegmentPool::Use::own;
-  if (segment_ == nullptr) segment_ = pool.take(kOwn, pool.ring_bytes(kOwn, asked_.ring_bytes));
-  if (segment_ == nullptr) {
-    fail_opening(ENOBUFS);
-    return;
+  if (setup_ == nullptr) {
+    const bool acceptor = listener_ != nullptr;
+    setup_ = host_.links().tcp->make({.acceptor = acceptor, .ring_bytes = asked_.ring_bytes, .local = local_, .peer = peer_});
+    if (setup_->advance() != LinkSetup::State::ready) {
+      fail_opening(setup_->failure().error);
+      return;
+    }
   }
-  const bool p2p = link_kind_ == kLinkP2p;
-  const int side = listener_ != nullptr || !p2p ? 0 : 1;  // the acceptor made the memory
+  segment_ = setup_->memory();
   table::SocketSetup& setup = slots.view().setups[slot_];
   setup.local = local_;
   setup.peer = peer_;
-  setup.local.link = setup.peer.link = p2p ? LinkKind::p2p : LinkKind::tcp;
+  setup.local.link = setup.peer.link = link_kind_;
   setup.local.type = setup.peer.type = asked_.type;
   setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
-  setup.link_needs_proxy = p2p ? 0 : 1;
   setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
   setup.options = options_.pack();
-  const ringbuf::RingMemory tx = segment_->ring(side), rx = segment_->ring(1 - side);
-  if (p2p) {
-    setup.tx = {tx, segment_->committed(side), segment_->consumed(side), 0};
-    setup.rx = {rx, segment_->committed(1 - side), segment_->consumed(1 - side), 0};
-    link_ = std::make_unique<P2pLink>(std::move(stream_), segment_, side, *this);
-  } else {
-    setup.tx = slots.tx_setup(slot_, tx);
-    setup.rx = slots.rx_setup(slot_, rx);
-    link_ = std::make_unique<TcpLink>(std::move(stream_), slots.tx_consumer(slot_, tx), slots.rx_producer(slot_, rx), *this);
-  }
+  link_ = setup_->establish(slots, slot_, std::move(stream_), *this);
+  setup_.reset();
   phase_ = Phase::established;
   deadline_ns_ = kNever;
-  host_.count_established(link_kind_);
+  host_.count_established();
   publish();
-  log_debug("connected " + local_.to_string() + " to " + peer_.to_string() + " by " + std::string(to_string(setup.local.link)));
+  log_debug("connected " + local_.to_string() + " to " + peer_.to_string() + " by " + std::string(to_string(link_kind_)));
 }
 
 bool Connection::step_link() {
@@ -199,6 +192,7 @@ void Connection::expire() {
 void Connection::fail_opening(int error) {
   error_ = error;
   handshake_.reset();
+  setup_.reset();
   stream_hint_ = nullptr;
   stream_.reset();
   deadline_ns_ = kNever;

@@ -20,7 +20,7 @@ class ConnectionHost {
   virtual const LinkResources& links() = 0;
   virtual void activate(Connection& connection) = 0;  ///< it may have something to do
   virtual void due(std::uint64_t deadline_ns) = 0;    ///< a connection must be stepped by then
-  virtual void count_established(LinkBits link) = 0;
+  virtual void count_established() = 0;
 
  protected:
   ~ConnectionHost() = default;
@@ -76,7 +76,9 @@ class Connection final : public LinkEvents, public ReadySink {
   bool has_slot() const { return has_slot_; }
   std::uint32_t slot() const { return slot_; }
   Listener* listener() const { return listener_; }
-  LinkBits link_kind() const { return link_kind_; }
+  LinkKind link_kind() const { return link_kind_; }
+  /// Why it is none of the better links; empty where it is the best.
+  const std::string& link_reason() const { return link_reason_; }
   const Endpoint& local() const { return local_; }
   const Endpoint& peer() const { return peer_; }
   const Link* link() const { return link_.get(); }
@@ -87,6 +89,7 @@ class Connection final : public LinkEvents, public ReadySink {
   /// Would reading now be a guess: the network has said nothing since it last had nothing.
   bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
   bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
+  bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }
   std::shared_ptr<Segment> take_segment() { return std::move(segment_); }
 
   void on_ready() override { host_.activate(*this); }
@@ -127,9 +130,11 @@ class Connection final : public LinkEvents, public ReadySink {
   std::unique_ptr<ByteStream> stream_;     // until a link takes it
   ByteStream* stream_hint_ = nullptr;      // the same, also when a link has it
   std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<LinkSetup> setup_;       // agreed on, and to be established
   std::unique_ptr<Link> link_;
   std::shared_ptr<Segment> segment_;
-  LinkBits link_kind_ = kLinkTcp;
+  LinkKind link_kind_ = LinkKind::tcp;
+  std::string link_reason_;
   std::uint64_t deadline_ns_;
   bool closing_ = false;
   int error_ = 0;

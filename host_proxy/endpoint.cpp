@@ -16,7 +16,7 @@
 namespace gpusock {
 namespace {
 
-constexpr std::string_view kLinkNames[] = {"auto", "p2p", "tcp"};
+constexpr std::string_view kLinkNames[kLinkKinds] = {"auto", "p2p", "tcp", "fabric", "verbs"};
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
   throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why + " (expected host:port[,link=auto|p2p|tcp][,ring=64K][,type=stream|seqpacket])");
@@ -111,10 +111,10 @@ void parse_option(std::string_view text, std::string_view option, Endpoint& endp
 std::string_view to_string(LinkKind link) { return kLinkNames[static_cast<int>(link)]; }
 
 LinkKind parse_link(std::string_view name) {
-  for (const LinkKind link : {LinkKind::automatic, LinkKind::p2p, LinkKind::tcp}) {
-    if (name == to_string(link)) return link;
+  for (int kind = 0; kind < kLinkKinds; ++kind) {
+    if (name == kLinkNames[kind]) return static_cast<LinkKind>(kind);
   }
-  throw Error(EINVAL, "unknown link '" + std::string(name) + "': this version has auto, p2p and tcp");
+  throw Error(EINVAL, "unknown link '" + std::string(name) + "': there are auto, p2p, verbs, fabric and tcp");
 }
 
 Endpoint Endpoint::parse(std::string_view text) {
@@ -127,7 +127,7 @@ Endpoint Endpoint::parse(std::string_view text) {
     rest = next;
   }
   if (endpoint.type == SocketType::seqpacket && endpoint.link == LinkKind::tcp) {
-    reject(text, "plain TCP has no records; type=seqpacket needs link=auto or p2p");
+    reject(text, "plain TCP has no records; type=seqpacket needs link=auto, p2p, verbs or fabric");
   }
   const auto [host, port] = split_host(text, text.substr(0, comma));
   if (host.empty()) reject(text, "the host is missing; 0.0.0.0 and [::] mean every address");

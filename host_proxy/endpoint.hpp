@@ -12,7 +12,10 @@ enum class LinkKind : std::uint8_t {
   automatic,  ///< the best link that both peers have, agreed on by a handshake
   p2p,        ///< shared memory between processes (or contexts) of one host
   tcp,        ///< the kernel's TCP with raw bytes: any TCP program can be the peer
+  fabric,     ///< libfabric: one-sided writes into the peer's ring
+  verbs,      ///< RDMA queue pairs: the network card writes into the peer's ring
 };
+inline constexpr int kLinkKinds = 5;  ///< how many there are, `automatic` among them
 
 /// What a connection carries.
 enum class SocketType : std::uint8_t {
@@ -23,7 +26,7 @@ enum class SocketType : std::uint8_t {
 inline constexpr std::uint64_t kRingBytesMin = 4 << 10;   ///< the smallest ring, bytes; all are powers of two
 inline constexpr std::uint64_t kRingBytesMax = 64 << 20;  ///< the largest ring, bytes
 
-/// The link's name as Endpoint::parse takes it: "auto", "p2p", "tcp".
+/// The link's name as Endpoint::parse takes it: "auto", "p2p", "verbs", "fabric", "tcp".
 std::string_view to_string(LinkKind link);
 
 /// The link of that name; throws Error (EINVAL) that lists the names.
@@ -40,7 +43,7 @@ struct Endpoint {
   SocketType type = SocketType::stream;  ///< what a connection carries
   std::uint8_t reserved[3] = {};  ///< zero
 
-  /// Parses "host:port[,link=auto|p2p|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
+  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
   /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
   /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
   /// Throws Error (EINVAL for syntax, ENOENT for an unknown name) with a message that says what is wrong.

@@ -115,7 +115,7 @@ std::uint64_t Engine::nap_ns(std::uint64_t now) {
   const std::uint64_t due = proxy_.next_deadline_ns();
   std::uint64_t until_due = due > now ? due - now : 0;
   std::uint64_t nap = kSleepNs;
-  if (!options_.callers_can_wake) {  // the longer nothing has happened, the more seldom
+  if (!options_.callers_can_wake || proxy_.wants_polling()) {  // the longer nothing has happened, the more seldom
     nap = std::clamp((now - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
   }
   if (options_.observer != nullptr) {

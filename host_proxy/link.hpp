@@ -47,6 +47,9 @@ class Link {
   /// Can pump() move nothing until the peer or the caller acts: then the link need not be pumped before that.
   virtual bool waits_for_credit() const = 0;
 
+  /// Does it wait for words that the peer's network card writes, of which nobody tells: then it must be pumped again and again.
+  virtual bool watches_memory() const { return false; }
+
   /// Bytes sent and received since the link was made.
   struct Traffic {
     std::uint64_t tx_bytes = 0;

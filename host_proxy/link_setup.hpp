@@ -28,9 +28,13 @@ inline constexpr std::size_t kLinkMessageBytesMax = 512;
 struct LinkRequest {
   bool acceptor = false;         ///< is this the side that listened
   SocketType type = SocketType::stream;
-  std::uint64_t ring_bytes = 0;  ///< capacity of each ring; 0: as the kind likes it. Records: both sides' rings have this one
+  std::uint64_t ring_bytes = 0;  ///< capacity of each ring; 0: as the kind likes it
+  std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its own
   Endpoint local;                ///< of the connection on which the two agree: tells which network leads to the peer
   Endpoint peer;
+
+  /// What rings of a kind where each side makes its own are to have; 0: as the kind likes it.
+  std::uint64_t own_ring_bytes() const { return type == SocketType::seqpacket ? record_ring_bytes : ring_bytes; }
 };
 
 /// One connection's link in the making. Each side has one; the destructor gives back what it holds.
@@ -77,8 +81,11 @@ class LinkMaker {
   /// The connector's half, for what it was offered. `sink` is told when advance() may get further. Never nullptr.
   virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) = 0;
 
-  /// Takes the news that all its links share (completion queues); true if there were any. Does not wait.
+  /// Takes the news that its links share (completion queues), at each step; true if there were any. Does not wait.
   virtual bool poll() { return false; }
+
+  /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
+  virtual void tend() {}
 
   /// Must poll() be called even though no descriptor will say so: then the proxy's thread naps instead of sleeping.
   virtual bool wants_polling() const { return false; }

@@ -50,6 +50,7 @@ page::Record to_record(const SocketInfo& info) {
   record.age_ns = info.age_ns;
   record.local = info.local;
   record.peer = info.peer;
+  info.link_reason.copy(record.link_reason, sizeof record.link_reason);
   return record;
 }
 
@@ -114,8 +115,12 @@ void Observer::collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t w
     note_progress(records_.back(), now_ns);
   }
   forget_closed(now_ns);
-  snapshot_ = {now_ns, stats.steps, wakeups, stats.connections, stats.tcp_tx_bytes, stats.tcp_rx_bytes, stats.p2p_tx_bytes,
-               stats.p2p_rx_bytes, static_cast<std::uint32_t>(sockets.size()), static_cast<std::uint32_t>(records_.size())};
+  snapshot_ = {now_ns, stats.steps, wakeups, stats.connections, {}, {}, static_cast<std::uint32_t>(sockets.size()),
+               static_cast<std::uint32_t>(records_.size())};
+  for (int kind = 0; kind < kLinkKinds; ++kind) {
+    snapshot_.tx_bytes[kind] = stats.traffic[static_cast<std::size_t>(kind)].tx_bytes;
+    snapshot_.rx_bytes[kind] = stats.traffic[static_cast<std::size_t>(kind)].rx_bytes;
+  }
 }
 
 std::uint64_t Observer::Progress::stalled_ns(std::uint64_t taken_now, std::uint64_t fill, std::uint64_t now_ns) {

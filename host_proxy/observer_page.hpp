@@ -23,7 +23,7 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 1;                          // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 2;                          // counts up with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
 inline constexpr std::uint64_t kSequenceOffset = 512;
 inline constexpr std::uint64_t kSnapshotsOffset = 1024;
@@ -51,10 +51,8 @@ struct Snapshot {
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t connections = 0;
-  std::uint64_t tcp_tx_bytes = 0;
-  std::uint64_t tcp_rx_bytes = 0;
-  std::uint64_t p2p_tx_bytes = 0;
-  std::uint64_t p2p_rx_bytes = 0;
+  std::uint64_t tx_bytes[kLinkKinds] = {};  ///< by LinkKind
+  std::uint64_t rx_bytes[kLinkKinds] = {};
   std::uint32_t sockets = 0;  ///< how many there were
   std::uint32_t records = 0;  ///< how many follow: fewer where the file's place is full
 };
@@ -82,6 +80,7 @@ struct Record {
   std::uint64_t rx_stalled_ns = 0;
   Endpoint local;
   Endpoint peer;
+  char link_reason[160] = {};  ///< cut, zero-padded
 };
 static_assert(std::is_trivially_copyable_v<Identity> && std::is_trivially_copyable_v<Snapshot> &&
               std::is_trivially_copyable_v<Record>);

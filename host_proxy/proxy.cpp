@@ -1,6 +1,7 @@
 #include "host_proxy/proxy.hpp"
 
 #include "host_proxy/log.hpp"
+#include "host_proxy/segment.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -48,16 +49,23 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
     scan_rings(hinted_slot_);
     hinted_slot_ = kNone;
   }
-  bool moved = step_active(now_ns);
+  bool moved = poll_links();
+  moved |= step_active(now_ns);
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
-    if (resources_.offers != nullptr) resources_.offers->serve();
+    for (LinkMaker* maker : resources_.makers) maker->tend();
     moved |= step_listeners(now_ns);
     expire(now_ns);
   }
   if (full) moved |= step_active(now_ns);  // what the scan and the network have just found
   return moved;
+}
+
+bool Proxy::poll_links() {
+  bool news = false;
+  for (LinkMaker* maker : resources_.makers) news |= maker->poll();
+  return news;
 }
 
 std::uint64_t Proxy::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
@@ -186,6 +194,12 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
     slots_.publish(slot, table::Phase::failed, EACCES);
     return;
   }
+  if (!resources_.has(at.link)) {
+    log_error("refused to listen at " + at.to_string() + ": this context has no link " + std::string(gpusock::to_string(at.link)) +
+              "; gpusock-doctor says why");
+    slots_.publish(slot, table::Phase::failed, EPROTONOSUPPORT);
+    return;
+  }
   auto& queues = free_queues_[static_cast<int>(slots_.opener(slot))];
   int error = EMFILE;
   auto acceptor = queues.empty() ? nullptr : network_.listen(at, request.backlog, error);
@@ -269,7 +283,8 @@ bool Proxy::step_active(std::uint64_t now_ns) {
     const bool progressed = step_one(connection, now_ns);
     moved |= progressed;
     connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
-    const bool rest = connection.idle_steps > kIdleSteps || (!progressed && !guess && connection.nothing_to_read());
+    const bool rest = !connection.watches_memory() &&
+                      (connection.idle_steps > kIdleSteps || (!progressed && !guess && connection.nothing_to_read()));
     if (connection.over() || (rest && !connection.wants_slot())) {
       active_[i] = active_.back();
       active_.pop_back();
@@ -326,7 +341,7 @@ void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
 }
 
 void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
-  if (segment == nullptr || resources_.segments->keeps_memory()) return;
+  if (segment == nullptr || segment->is_kept()) return;
   retired_.push_back({std::move(segment), now_ns + kRetireNs});
   due(retired_.back().until_ns);
 }
@@ -334,6 +349,11 @@ void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
 bool Proxy::waits_for_credit() const {
   return std::any_of(connections_.begin(), connections_.end(),
                      [](const auto& connection) { return connection->waits_for_credit(); });
+}
+
+bool Proxy::wants_polling() const {
+  return std::any_of(resources_.makers.begin(), resources_.makers.end(), [](const LinkMaker* maker) { return maker->wants_polling(); }) ||
+         std::any_of(active_.begin(), active_.end(), [](const Connection* connection) { return connection->watches_memory(); });
 }
 
 void Proxy::close_all(std::uint64_t now_ns) {
@@ -349,14 +369,12 @@ void Proxy::activate(Connection& connection) {
   active_.push_back(&connection);
 }
 
-void Proxy::count_established(LinkBits) { ++stats_.connections; }
-
 void Proxy::add_traffic(ProxyStats& stats, const Connection& connection) const {
   if (connection.link() == nullptr) return;
   const Link::Traffic traffic = connection.link()->traffic();
-  const bool p2p = connection.link_kind() == kLinkP2p;
-  (p2p ? stats.p2p_tx_bytes : stats.tcp_tx_bytes) += traffic.tx_bytes;
-  (p2p ? stats.p2p_rx_bytes : stats.tcp_rx_bytes) += traffic.rx_bytes;
+  Link::Traffic& all = stats.traffic[static_cast<std::size_t>(connection.link_kind())];
+  all.tx_bytes += traffic.tx_bytes;
+  all.rx_bytes += traffic.rx_bytes;
 }
 
 ProxyStats Proxy::stats() const {

@@ -26,10 +26,9 @@ struct ProxyOptions {
 struct ProxyStats {
   std::uint64_t steps = 0;
   std::uint64_t connections = 0;
-  std::uint64_t tcp_tx_bytes = 0;
-  std::uint64_t tcp_rx_bytes = 0;
-  std::uint64_t p2p_tx_bytes = 0;
-  std::uint64_t p2p_rx_bytes = 0;
+  std::array<Link::Traffic, kLinkKinds> traffic{};  ///< by LinkKind
+
+  const Link::Traffic& of(LinkKind kind) const { return traffic[static_cast<std::size_t>(kind)]; }
 };
 
 /// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
@@ -63,6 +62,8 @@ class Proxy final : public ConnectionHost {
   std::uint64_t next_deadline_ns() const { return due_ns_; }
   /// Is there a socket whose reading waits for its caller to give ring space back.
   bool waits_for_credit() const;
+  /// Is there something to look at again soon of which nobody will tell.
+  bool wants_polling() const;
   /// Are there sockets in use, or being opened or closed.
   bool has_connections() const { return !connections_.empty(); }
 
@@ -78,9 +79,10 @@ class Proxy final : public ConnectionHost {
   const LinkResources& links() override { return resources_; }
   void activate(Connection& connection) override;
   void due(std::uint64_t deadline_ns) override { due_ns_ = std::min(due_ns_, deadline_ns); }
-  void count_established(LinkBits link) override;
+  void count_established() override { ++stats_.connections; }
 
  private:
+  bool poll_links();
   void scan(std::uint64_t now_ns, std::uint32_t pages);
   void scan_page(std::uint64_t now_ns, std::uint32_t page);
   void scan_requests(std::uint64_t now_ns, std::uint32_t slot);

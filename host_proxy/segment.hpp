@@ -38,6 +38,8 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
 
   int descriptor() const { return descriptor_; }
+  /// Does it stay mapped, to be used again.
+  bool is_kept() const { return !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
   ringbuf::RingMemory ring(int which) const { return {base_ + kHeaderBytes + which * room_bytes_, ring_bytes_}; }
   std::uint64_t* committed(int which) const { return word(2 * which); }

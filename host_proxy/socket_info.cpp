@@ -38,7 +38,8 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.local = connection.local();
   info.peer = connection.peer();
   if (connection.link() == nullptr) return;
-  info.link = connection.link_kind() == kLinkP2p ? LinkKind::p2p : LinkKind::tcp;
+  info.link = connection.link_kind();
+  info.link_reason = connection.link_reason();
   const table::SocketSetup& setup = slots_.view().setups[connection.slot()];
   info.ring_bytes = setup.tx.memory.capacity;
   info.tx_ring_fill = fill_of(setup.tx);

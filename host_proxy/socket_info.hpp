@@ -4,6 +4,7 @@
 #include "host_proxy/endpoint.hpp"
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace gpusock {
@@ -29,6 +30,7 @@ struct SocketInfo {
   bool peer_ended = false;                ///< the peer sends no more
   bool peer_deaf = false;                 ///< the peer reads no more
   LinkKind link = LinkKind::automatic;    ///< automatic: not agreed on yet; a listener's: what it offers
+  std::string link_reason;                ///< why it is none of the better links; empty where it is the best, or was named
   Endpoint local;                         ///< family 0 while it is not known
   Endpoint peer;                          ///< family 0: a listener
   std::uint64_t tx_bytes = 0;             ///< handed to the network (tcp), or stored into the peer's ring (p2p)

@@ -3,7 +3,8 @@
 
 #include "gpusock/detail/device.hpp"
 #include "host_proxy/engine.hpp"
-#include "host_proxy/segment_exchange.hpp"
+#include "host_proxy/segment.hpp"
+#include "host_proxy/tcp_setup.hpp"
 
 #include <atomic>
 #include <memory>
@@ -34,7 +35,8 @@ struct Context::Impl {
   proxy::SharedTable table;
   proxy::PosixNetwork network;
   proxy::SegmentPool segments;
-  proxy::SegmentOffers offers;
+  proxy::TcpMaker tcp;
+  std::vector<std::unique_ptr<proxy::LinkMaker>> better_links;  // best first
   proxy::LinkResources resources;
   proxy::Proxy proxy;
 

@@ -19,6 +19,7 @@ ordered_json socket_json(const SocketView& socket) {
           {"state", to_string(info.state)},
           {"error", info.error},
           {"link", to_string(info.link)},
+          {"link_reason", info.link_reason},
           {"local", address_json(info.local)},
           {"peer", address_json(info.peer)},
           {"peer_ended", info.peer_ended},
@@ -41,7 +42,7 @@ ordered_json context_json(const ContextView& context) {
   const page::Snapshot& snapshot = context.snapshot;
   ordered_json sockets = ordered_json::array();
   for (const SocketView& socket : context.sockets) sockets.push_back(socket_json(socket));
-  return {{"pid", context.pid},
+  ordered_json json = {{"pid", context.pid},
           {"context", context.number},
           {"program", context.program},
           {"user", context.user},
@@ -53,12 +54,14 @@ ordered_json context_json(const ContextView& context) {
           {"proxy_steps_per_s", or_null(context.steps_per_s)},
           {"proxy_wakeups_per_s", or_null(context.wakeups_per_s)},
           {"connections", snapshot.connections},
-          {"tcp_tx_bytes", snapshot.tcp_tx_bytes},
-          {"tcp_rx_bytes", snapshot.tcp_rx_bytes},
-          {"p2p_tx_bytes", snapshot.p2p_tx_bytes},
-          {"p2p_rx_bytes", snapshot.p2p_rx_bytes},
-          {"sockets_total", snapshot.sockets},
-          {"sockets", std::move(sockets)}};
+          {"sockets_total", snapshot.sockets}};
+  for (int kind = 1; kind < kLinkKinds; ++kind) {
+    const std::string link(to_string(static_cast<LinkKind>(kind)));
+    json[link + "_tx_bytes"] = snapshot.tx_bytes[kind];
+    json[link + "_rx_bytes"] = snapshot.rx_bytes[kind];
+  }
+  json["sockets"] = std::move(sockets);
+  return json;
 }
 
 }  // namespace

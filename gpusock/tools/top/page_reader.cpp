@@ -98,7 +98,7 @@ bool PageReader::read_snapshot(ContextView& view, std::uint64_t sequence, std::u
 
 std::optional<SocketView> to_socket(const page::Record& record) {
   if (record.state > static_cast<std::uint8_t>(SocketState::failed)) return std::nullopt;
-  if (record.link > static_cast<std::uint8_t>(LinkKind::tcp)) return std::nullopt;
+  if (record.link >= kLinkKinds) return std::nullopt;
   SocketView view;
   SocketInfo& info = view.info;
   info.handle = std::max(record.handle, -1);
@@ -107,6 +107,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   info.peer_ended = (record.flags & page::kPeerEnded) != 0;
   info.peer_deaf = (record.flags & page::kPeerDeaf) != 0;
   info.link = static_cast<LinkKind>(record.link);
+  info.link_reason = printable(record.link_reason, sizeof record.link_reason);
   info.local = to_endpoint(record.local);
   info.peer = to_endpoint(record.peer);
   info.tx_bytes = record.tx_bytes;

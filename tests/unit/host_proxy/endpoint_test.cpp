@@ -59,7 +59,7 @@ TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
       {"127.0.0.1:65536", "not a port"}, {"127.0.0.1:-1", "not a port"},        {"127.0.0.1:7 ", "not a port"},
       {"::1:80", "brackets"},            {"[::1]", "'['"},                      {"[::1:80", "'['"},
       {":80", "host is missing"},        {"127.0.0.1:1,link=rfc", "unknown link"}, {"127.0.0.1:1,speed=1", "unknown option"},
-      {"127.0.0.1:1,link=fabric", "this version has"}, {"127.0.0.1:1,", "unknown option"},
+      {"127.0.0.1:1,link=roce", "there are auto"}, {"127.0.0.1:1,", "unknown option"},
       {"127.0.0.1:1,ring=", "power of two"},           {"127.0.0.1:1,ring=2K", "power of two"},
       {"127.0.0.1:1,ring=128M", "power of two"},       {"127.0.0.1:1,ring=5000", "power of two"},
       {"127.0.0.1:1,ring=64k", "power of two"},        {"127.0.0.1:1,ring=-4K", "power of two"},

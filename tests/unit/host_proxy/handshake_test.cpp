@@ -21,6 +21,8 @@ namespace {
 
 using namespace proxy;
 
+constexpr std::uint16_t kTcp = link_bit(LinkKind::tcp);
+
 /// A TCP client that says what it likes.
 class Stranger {
  public:
@@ -127,12 +129,14 @@ TEST_F(Handshaking, RandomBytesAreSentAway) {
 
 TEST_F(Handshaking, AStrangerWhoDoesNotKnowTheSecretIsTold) {
   Stranger stranger(where_);
-  stranger.say(Hello{.links = kLinkTcp});
+  stranger.say(Hello{.links = kTcp});
   const auto reply = stranger.hear<Reply>();
   EXPECT_EQ(reply.error, 0);
-  EXPECT_EQ(reply.links, kLinkTcp);
-  stranger.say(Confirm{.link = kLinkTcp});
-  EXPECT_EQ(stranger.hear<Ready>().error, EACCES);
+  EXPECT_EQ(reply.links, kTcp);
+  stranger.say(Confirm{});
+  const auto turn = stranger.hear<Turn>();
+  EXPECT_EQ(turn.kind, Turn::kNone);
+  EXPECT_EQ(turn.error, EACCES);
   EXPECT_TRUE(stranger.sent_away());
   expect_honest_peers_are_served();
 }
@@ -146,16 +150,16 @@ TEST_F(Handshaking, APeerWithoutACommonLinkIsTold) {
 
 TEST_F(Handshaking, AMessageInPiecesIsStillAMessage) {
   Stranger stranger(where_);
-  const Hello hello{.links = kLinkTcp};
+  const Hello hello{.links = kTcp};
   const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
   for (const char byte : bytes) stranger.say_bytes(std::string(1, byte));
-  EXPECT_EQ(stranger.hear<Reply>().links, kLinkTcp);
+  EXPECT_EQ(stranger.hear<Reply>().links, kTcp);
 }
 
 TEST_F(Handshaking, ThoseWhoLeaveInTheMiddleLeaveNothingBehind) {
   for (int i = 0; i < 100; ++i) {  // more than there are sockets
     Stranger stranger(where_);
-    const Hello hello{.links = kLinkTcp | kLinkP2p};
+    const Hello hello{.links = static_cast<std::uint16_t>(kTcp | link_bit(LinkKind::p2p))};
     const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
     stranger.say_bytes(bytes.substr(0, static_cast<std::size_t>(i) % (bytes.size() + 1)));
   }

@@ -357,7 +357,7 @@ TEST(Page, RecordsThatCannotBeSocketsAreDroppedAndTheRestIsBounded) {
   record.state = 6;
   EXPECT_FALSE(to_socket(record).has_value());
   record.state = 5;
-  record.link = 3;
+  record.link = kLinkKinds;
   EXPECT_FALSE(to_socket(record).has_value());
   record.link = 2;
   record.handle = -77;

@@ -1,0 +1,27 @@
+#pragma once
+/// @file Agreeing on the p2p link: the acceptor makes the shared memory, and the connector maps it.
+
+#include "host_proxy/link_setup.hpp"
+#include "host_proxy/segment_exchange.hpp"
+
+#include <memory>
+
+namespace gpusock::proxy {
+
+class P2pMaker final : public LinkMaker {
+ public:
+  /// Both outlive it. Throws Error where there are no Unix sockets to be had.
+  P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
+
+  LinkKind kind() const override { return LinkKind::p2p; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
+  void tend() override { offers_.serve(); }
+
+ private:
+  PosixNetwork& network_;
+  SegmentPool& segments_;
+  SegmentOffers offers_;
+};
+
+}  // namespace gpusock::proxy

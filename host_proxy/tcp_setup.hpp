@@ -1,0 +1,27 @@
+#pragma once
+/// @file Agreeing on the tcp link: there is nothing to agree on.
+
+#include "host_proxy/link_setup.hpp"
+#include "host_proxy/segment.hpp"
+
+#include <memory>
+
+namespace gpusock::proxy {
+
+class TcpMaker final : public LinkMaker {
+ public:
+  /// `segments` outlives it.
+  explicit TcpMaker(SegmentPool& segments) : segments_(segments) {}
+
+  LinkKind kind() const override { return LinkKind::tcp; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override { return make(request); }
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override { return make(request); }
+
+  /// Either half, also of a connection without a handshake.
+  std::unique_ptr<LinkSetup> make(const LinkRequest& request);
+
+ private:
+  SegmentPool& segments_;
+};
+
+}  // namespace gpusock::proxy
