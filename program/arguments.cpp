@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <list>
 
 namespace gpusock::program {
@@ -15,10 +17,37 @@ Argument add_number(CLI::App& app, const std::string& name, Value& value, const 
   return Argument(app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(min, max)));
 }
 
+/// As it would be given on the command line: 4K, 1M.
+std::string in_units(std::uint64_t bytes) {
+  const char* const units[] = {"", "K", "M", "G", "T"};
+  std::size_t unit = 0;
+  for (; bytes != 0 && bytes % 1024 == 0 && unit + 1 < std::size(units); ++unit) bytes /= 1024;
+  return std::to_string(bytes) + units[unit];
+}
+
 template <class Value>
-Argument add_bytes(CLI::App& app, const std::string& name, Value& value, const std::string& help, std::uint64_t min,
-                   std::uint64_t max) {
-  return Argument(app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(CLI::Range(min, max)));
+CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, const std::string& help, std::uint64_t min,
+                       std::uint64_t max) {
+  return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(CLI::Range(min, max));
+}
+
+/// What was given and nobody takes, as a message; nothing where there is no such thing. CLI11 would complain first of what is
+/// missing, and then often because of a name that is spelt wrong.
+std::string stray_arguments(const CLI::App& app) {
+  const std::vector<std::string> stray = app.remaining(true);
+  if (stray.empty()) return {};
+  // What follows an unknown option may be its value, or another positional: that the option is wrong is certain.
+  const auto option = std::find_if(stray.begin(), stray.end(), [](const std::string& text) { return text.starts_with("-"); });
+  if (option != stray.end()) return "there is no option " + *option;
+  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+  if (!commands.empty() && app.get_subcommands().empty()) {
+    std::string names;
+    for (const CLI::App* command : commands) names += (names.empty() ? "" : ", ") + command->get_name();
+    return "there is no command " + stray.front() + "; there are: " + names;
+  }
+  std::string all;
+  for (const std::string& text : stray) all += " " + text;
+  return (stray.size() == 1 ? "one argument too many:" : "too many arguments:") + all;
 }
 
 }  // namespace
@@ -100,14 +129,19 @@ Argument Arguments::number(const std::string& name, double& value, const std::st
 
 Argument Arguments::bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min,
                           std::uint64_t max) {
-  return add_bytes(*impl_->app, name, value, help, min, max);
+  CLI::Option& option = add_bytes(*impl_->app, name, value, help, min, max);
+  if (value != 0) option.default_str(in_units(value));
+  return Argument(&option);
 }
 
 Argument Arguments::bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help, std::uint64_t min,
                           std::uint64_t max) {
-  auto argument = add_bytes(*impl_->app, name, values, help, min, max);
-  impl_->app->get_option(name)->multi_option_policy(CLI::MultiOptionPolicy::Throw)->delimiter(',');
-  return argument;
+  CLI::Option& option = add_bytes(*impl_->app, name, values, help, min, max);
+  option.multi_option_policy(CLI::MultiOptionPolicy::Throw)->delimiter(',');
+  std::string start;
+  for (const std::uint64_t value : values) start += (start.empty() ? "" : ",") + in_units(value);
+  if (!start.empty()) option.default_str(start);
+  return Argument(&option);
 }
 
 Argument Arguments::choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
@@ -140,6 +174,11 @@ std::optional<int> Arguments::parse(int argc, char** argv) {
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.c_str());
     return kMisuse;
   } catch (const CLI::ParseError& error) {
+    const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
+    const bool counted = kind == CLI::ExitCodes::RequiredError || kind == CLI::ExitCodes::ExtrasError;
+    if (const std::string stray = counted ? stray_arguments(*impl_->app) : ""; !stray.empty()) {
+      return impl_->app->exit(CLI::ParseError(stray, kMisuse));
+    }
     return impl_->app->exit(error) == 0 ? kSuccess : kMisuse;
   }
 }

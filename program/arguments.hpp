@@ -52,7 +52,7 @@ class Arguments {
   Argument number(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min, std::uint64_t max);
   Argument number(const std::string& name, float& value, const std::string& help, float min, float max);
   Argument number(const std::string& name, double& value, const std::string& help, double min, double max);
-  /// Bytes: 64, 4K, 1M (powers of 1024).
+  /// Bytes: 64, 4K, 1M (powers of 1024). A default of 0 is not shown.
   Argument bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min, std::uint64_t max);
   /// Several of these, with commas.
   Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help, std::uint64_t min,

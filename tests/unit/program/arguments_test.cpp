@@ -1,0 +1,113 @@
+// What a command line's mistakes are called, and what --help says.
+#include "program/arguments.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gpusock::program {
+namespace {
+
+struct Parsed {
+  std::optional<int> status;
+  std::string out, error;
+};
+
+Parsed parse(Arguments& arguments, std::vector<std::string> words) {
+  words.insert(words.begin(), "a_program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Parsed parsed;
+  parsed.status = arguments.parse(static_cast<int>(words.size()), argv.data());
+  parsed.out = testing::internal::GetCapturedStdout();
+  parsed.error = testing::internal::GetCapturedStderr();
+  return parsed;
+}
+
+/// A server's arguments.
+struct Server {
+  std::string where;
+  unsigned blocks = 8;
+  std::uint64_t body_bytes = 1 << 20, ring_bytes = 0;
+  std::vector<std::uint64_t> sizes{100, 4 << 10};
+  Arguments arguments{"Serves."};
+
+  Server() {
+    arguments.positional("ENDPOINT", where, "where");
+    arguments.number("--blocks", blocks, "blocks", 1, 256);
+    arguments.bytes("--body-max", body_bytes, "body", 1, 1 << 30);
+    arguments.bytes("--ring", ring_bytes, "ring", 1, 1 << 30);
+    arguments.bytes("--sizes", sizes, "sizes", 1, 1 << 30);
+  }
+};
+
+/// What is said of these words, up to the hint at --help.
+std::string complaint(const std::vector<std::string>& words) {
+  Server server;
+  const Parsed parsed = parse(server.arguments, words);
+  EXPECT_EQ(parsed.status, kMisuse);
+  return parsed.error.substr(0, parsed.error.find('\n'));
+}
+
+TEST(Arguments, AreTaken) {
+  Server server;
+  EXPECT_EQ(parse(server.arguments, {"--body-max", "2K", "here:1", "--sizes", "1,2M", "--blocks=3"}).status, std::nullopt);
+  EXPECT_EQ(server.where, "here:1");
+  EXPECT_EQ(server.blocks, 3u);
+  EXPECT_EQ(server.body_bytes, 2048u);
+  EXPECT_EQ(server.sizes, (std::vector<std::uint64_t>{1, 2 << 20}));
+}
+
+TEST(Arguments, AnUnknownOptionIsNamedBeforeWhatIsMissing) {
+  EXPECT_EQ(complaint({"--bloks"}), "there is no option --bloks");
+  EXPECT_EQ(complaint({"--bloks", "3", "here:1"}), "there is no option --bloks") << "whose value took the endpoint's place";
+  EXPECT_EQ(complaint({"here:1", "-x"}), "there is no option -x");
+  EXPECT_EQ(complaint({}), "ENDPOINT is required");
+  EXPECT_EQ(complaint({"--blocks", "3"}), "ENDPOINT is required");
+}
+
+TEST(Arguments, WhatIsTooMuchIsNamedInItsOrder) {
+  EXPECT_EQ(complaint({"here:1", "a", "b", "c"}), "too many arguments: a b c");
+  EXPECT_EQ(complaint({"here:1", "a"}), "one argument too many: a");
+}
+
+TEST(Arguments, AWrongValueIsNamedWithItsRange) {
+  EXPECT_EQ(complaint({"here:1", "--blocks", "0"}), "--blocks: Value 0 not in range 1 to 256");
+  EXPECT_EQ(complaint({"here:1", "--body-max", "2G"}), "--body-max: Value 2147483648 not in range 1 to 1073741824");
+  EXPECT_EQ(complaint({"here:1", "--sizes", "1,0"}), "--sizes: Value 0 not in range 1 to 1073741824");
+}
+
+TEST(Arguments, HelpShowsDefaultsAsTheyWouldBeGiven) {
+  Server server;
+  const Parsed parsed = parse(server.arguments, {"--help"});
+  EXPECT_EQ(parsed.status, kSuccess);
+  const auto shows = [&](const std::string& text) { return parsed.out.find(text) != std::string::npos; };
+  EXPECT_TRUE(shows("[1 - 256]=8")) << parsed.out;
+  EXPECT_TRUE(shows("[1 - 1073741824]=1M\n")) << parsed.out;
+  EXPECT_TRUE(shows("=100,4K")) << parsed.out;
+  EXPECT_FALSE(shows("=0")) << "what the library chooses has no default to show\n" << parsed.out;
+}
+
+TEST(Commands, OneThatThereIsNotIsNamedWithThoseThatThereAre) {
+  const auto complaint_about = [](const std::vector<std::string>& words) {
+    Arguments arguments("Has commands.");
+    std::string file;
+    arguments.command("send", "Sends.").positional("FILE", file, "what");
+    arguments.command("receive", "Receives.");
+    const Parsed parsed = parse(arguments, words);
+    EXPECT_EQ(parsed.status, kMisuse);
+    return parsed.error.substr(0, parsed.error.find('\n'));
+  };
+  EXPECT_EQ(complaint_about({"sent", "x"}), "there is no command sent; there are: send, receive");
+  EXPECT_EQ(complaint_about({"--quick"}), "there is no option --quick");
+  EXPECT_EQ(complaint_about({"send", "--quick"}), "there is no option --quick");
+  EXPECT_EQ(complaint_about({"send", "x", "y"}), "one argument too many: y");
+  EXPECT_EQ(complaint_about({"send"}), "FILE is required");
+}
+
+}  // namespace
+}  // namespace gpusock::program
