@@ -28,9 +28,9 @@ class ChunkDecoder {
 
  private:
   enum class Part : std::uint8_t {
-    first_digit, digits, extension, size_end,  // the line with the chunk's size
+    first_digit, digits, blanks, extension, size_end,  // the line with the chunk's size
     data, data_return, data_end,
-    trailer, trailer_line, trailer_end,  // lines behind the last chunk
+    trailer, trailer_name, trailer_value, trailer_end,  // lines behind the last chunk
     end
   };
 
@@ -61,6 +61,20 @@ class ChunkDecoder {
     return body_ + left_ > body_bytes_max ? 413 : next(Part::digits);  // long before it could overflow
   }
 
+  /// Behind the size: blanks are allowed only in front of an extension.
+  GPUSOCK_FN int after_size(char c) {
+    if (c == ';') return next(Part::extension);
+    if (c != ' ' && c != '\t') return 400;
+    return ++overhead_ > kHeadBytesMax ? 431 : next(Part::blanks);
+  }
+
+  /// What an extension or a trailer says is nobody's business, as long as it can be in a line.
+  GPUSOCK_FN int rest_of_line(char c, Part here, Part at_return) {
+    if (c == '\r') return next(at_return);
+    if (!is_field_char(c)) return 400;
+    return ++overhead_ > kHeadBytesMax ? 431 : next(here);
+  }
+
   GPUSOCK_FN int step(char c, std::size_t body_bytes_max) {
     switch (part_) {
       case Part::first_digit:
@@ -69,19 +83,19 @@ class ChunkDecoder {
       case Part::digits:
         if (hex_digit(c) >= 0) return ++overhead_ > kHeadBytesMax ? 431 : take_digit(hex_digit(c), body_bytes_max);
         if (c == '\r') return next(Part::size_end);
-        return c == ';' || c == ' ' || c == '\t' ? next(Part::extension) : 400;
-      case Part::extension:
-        if (c == '\n') return 400;
-        return ++overhead_ > kHeadBytesMax ? 431 : next(c == '\r' ? Part::size_end : Part::extension);
+        return after_size(c);
+      case Part::blanks: return after_size(c);
+      case Part::extension: return rest_of_line(c, Part::extension, Part::size_end);
       case Part::size_end:
         body_ += left_;
         return c != '\n' ? 400 : next(left_ == 0 ? Part::trailer : Part::data);
       case Part::data_return: return c != '\r' ? 400 : next(Part::data_end);
       case Part::data_end: return c != '\n' ? 400 : next(Part::first_digit);
-      case Part::trailer: return c == '\r' ? next(Part::end) : c == '\n' ? 400 : next(Part::trailer_line);
-      case Part::trailer_line:
-        if (c == '\n') return 400;
-        return ++overhead_ > kHeadBytesMax ? 431 : next(c == '\r' ? Part::trailer_end : Part::trailer_line);
+      case Part::trailer: return c == '\r' ? next(Part::end) : is_token_char(c) ? next(Part::trailer_name) : 400;
+      case Part::trailer_name:
+        if (c == ':') return next(Part::trailer_value);
+        return !is_token_char(c) ? 400 : ++overhead_ > kHeadBytesMax ? 431 : kMoreNeeded;
+      case Part::trailer_value: return rest_of_line(c, Part::trailer_value, Part::trailer_end);
       case Part::trailer_end: return c != '\n' ? 400 : next(Part::trailer);
       case Part::end: return c != '\n' ? 400 : kComplete;
       case Part::data: break;  // decode() copies it

@@ -55,22 +55,57 @@ class HeadScan {
   std::size_t lines_ = 0;  // that are complete and not empty
 };
 
+/// May be in the name of a method or a field.
+GPUSOCK_FN inline bool is_token_char(char c) {
+  constexpr char kMarks[] = "!#$%&'*+-.^_`|~";
+  const char small = lower(c);
+  return (small >= 'a' && small <= 'z') || (c >= '0' && c <= '9') || find(text(kMarks), c) != sizeof kMarks - 1;
+}
+
+/// May be in the value of a field: no control characters but the tab.
+GPUSOCK_FN inline bool is_field_char(char c) {
+  const auto code = static_cast<unsigned char>(c);
+  return (code >= 0x20 || c == '\t') && code != 0x7f;
+}
+
 namespace detail {
 
 GPUSOCK_FN inline bool is_token(Text text) {
   for (std::size_t i = 0; i < text.bytes; ++i) {
-    const char c = lower(text[i]);
-    constexpr char kMarks[] = "!#$%&'*+-.^_`|~";
-    if ((c < 'a' || c > 'z') && (c < '0' || c > '9') && find(http::text(kMarks), c) == sizeof kMarks - 1) return false;
+    if (!is_token_char(text[i])) return false;
   }
   return text.bytes != 0;
 }
 
-/// No control characters but the tab.
 GPUSOCK_FN inline bool is_field_value(Text text) {
   for (std::size_t i = 0; i < text.bytes; ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if ((c < 0x20 && c != '\t') || c == 0x7f) return false;
+    if (!is_field_char(text[i])) return false;
+  }
+  return true;
+}
+
+/// The host, with its brackets where it is an IPv6 address, at the start of `text`; how many characters, all of `text` and one
+/// where it is malformed.
+GPUSOCK_FN inline std::size_t host_bytes(Text text) {
+  constexpr char kOfAddresses[] = "0123456789abcdefABCDEF:.", kOfNames[] = "-._~!$&'()*+,;=%";
+  const bool brackets = text.bytes != 0 && text[0] == '[';
+  std::size_t i = brackets ? 1 : 0;
+  for (; i < text.bytes && text[i] != (brackets ? ']' : ':'); ++i) {
+    const char small = lower(text[i]);
+    const bool plain = (small >= 'a' && small <= 'z') || (small >= '0' && small <= '9');
+    const bool fits = brackets ? find(http::text(kOfAddresses), text[i]) != sizeof kOfAddresses - 1
+                               : plain || find(http::text(kOfNames), text[i]) != sizeof kOfNames - 1;
+    if (!fits) return text.bytes + 1;
+  }
+  return brackets ? i + 1 : i;
+}
+
+/// A host, and maybe a port behind it.
+GPUSOCK_FN inline bool is_host_and_port(Text text) {
+  const std::size_t host = host_bytes(text);
+  if (host > text.bytes || (host < text.bytes && (host == 0 || text[host] != ':'))) return false;
+  for (std::size_t i = host + 1; i < text.bytes; ++i) {
+    if (text[i] < '0' || text[i] > '9') return false;
   }
   return true;
 }
@@ -95,19 +130,24 @@ GPUSOCK_FN inline int parse_method(Text name, Method& method) {
   return known ? kComplete : 501;
 }
 
+/// A path, all of a URL (as proxies get it), or "*"; what of it is a path and a query.
 GPUSOCK_FN inline int parse_target(Text target, Request& request) {
   for (std::size_t i = 0; i < target.bytes; ++i) {
-    if (target[i] <= ' ' || target[i] > '~') return 400;  // also what is not ASCII
+    if (target[i] <= ' ' || target[i] > '~' || target[i] == '#') return 400;  // also what is not ASCII
   }
-  if (target.bytes == 0) return 400;
   const Text scheme = text("http://");
-  if (target.bytes >= scheme.bytes && same_in_any_case(target.until(scheme.bytes), scheme)) {  // as to a proxy
+  if (target.bytes >= scheme.bytes && same_in_any_case(target.until(scheme.bytes), scheme)) {
     target = target.from(scheme.bytes);
-    target = target.from(find(target, '/'));
-    if (target.bytes == 0) target = text("/");
+    std::size_t host = 0;
+    while (host < target.bytes && target[host] != '/' && target[host] != '?') ++host;
+    if (host == 0 || !is_host_and_port(target.until(host))) return 400;
+    target = target.from(host);
+    request.path = text("/");
+  } else if (!starts_with(target, text("/")) && !same(target, text("*"))) {
+    return 400;
   }
   const std::size_t path = find(target, '?');
-  request.path = target.until(path);
+  if (path != 0) request.path = target.until(path);
   request.query = path == target.bytes ? text("") : target.from(path + 1);
   return kComplete;
 }
@@ -151,6 +191,7 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& coun
   if (!is_field_value(value)) return 400;
   if (same_in_any_case(name, text("host"))) {
     ++counts.host;
+    if (!is_host_and_port(value)) return 400;
   } else if (same_in_any_case(name, text("content-length"))) {
     ++counts.length;
     if (!read_number(value, request.content_length)) return 400;

@@ -46,6 +46,31 @@ TEST(HttpHead, TakesTheTargetThatIsSentToProxies) {
   EXPECT_EQ(string_of(request.path), "/time");
   ASSERT_EQ(read_head(without, request), kComplete);
   EXPECT_EQ(string_of(request.path), "/");
+  const std::string query_alone = "GET http://a?x=/time HTTP/1.1\r\nHost: a\r\n\r\n";
+  ASSERT_EQ(read_head(query_alone, request), kComplete);
+  EXPECT_EQ(string_of(request.path), "/");
+  EXPECT_EQ(string_of(request.query), "x=/time");
+}
+
+TEST(HttpHead, RefusesTargetsThatAreNoPathAndNoUrl) {
+  for (const char* target : {"time", "?n=1", "a:80", "https://a/", "http://", "http:///time", "http://a b/", "http://a:x/",
+                             "http://u@a/", "http://[::1/", "/time#x", "**"}) {
+    EXPECT_EQ(status_of("GET " + std::string(target) + " HTTP/1.1\r\nHost: a\r\n\r\n"), 400) << target;
+  }
+  EXPECT_EQ(status_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), kComplete);
+}
+
+TEST(HttpHead, RefusesHostsThatCannotBe) {
+  const auto status_with = [](const std::string& host) {
+    return status_of("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+  };
+  for (const char* good : {"", "a", "a-b.example:80", "127.0.0.1:", "[::1]", "[fe80::1]:8080", "%41!$&'()*+,;=~_"}) {
+    EXPECT_EQ(status_with(good), kComplete) << good;
+  }
+  for (const char* bad : {"a b", "a/../b", "u@a", "a:b", "a:80:80", ":80", "[::1", "[::1]80", "[x]", "a, b", "\xff", "a#",
+                          "a?"}) {
+    EXPECT_EQ(status_with(bad), 400) << bad;
+  }
 }
 
 TEST(HttpHead, IsCompleteAtItsLastByteHoweverItArrives) {
@@ -145,14 +170,17 @@ Decoded decode(std::string bytes, std::size_t piece, std::size_t body_bytes_max 
 }
 
 TEST(HttpChunks, AreJoinedHoweverTheyArrive) {
-  const std::string body = "5\r\nhello\r\n1;a=b\r\n,\r\n00D \r\n twelve byte\r\r\n0\r\nTrailer: x\r\n\r\n";
+  const std::string body =
+      "5\r\nhello\r\n1 \t;a=b;c=\"\xff;\"\r\n,\r\n00D\r\n twelve byte\r\r\n0\r\nTrailer: x\r\nEmpty:\r\n\r\n";
   const Decoded expected{kComplete, "hello, twelve byte\r", body.size()};
   for (std::size_t piece = 1; piece <= body.size() + 3; ++piece) EXPECT_EQ(decode(body + "GET", piece), expected) << piece;
 }
 
 TEST(HttpChunks, AreRefusedWhereMalformed) {
   for (const char* body : {"g\r\n", "\r\n", ";\r\n", "1x\r\n", "1\n", "1\r1", "1\r\nab\r\n", "1\r\na\n", "1\r\na\rb", "-1\r\n",
-                           "0\r\n\n", "0\r\nT: x\n", "0\r\n\rx"}) {
+                           "0\r\n\n", "0\r\nT: x\n", "0\r\n\rx",
+                           "5 garbage\r\n", "5 \r\n", "5 \t5\r\n", "5 ;\n", "5;\x01\r\n", "5;a\x7f\r\n", "0\r\nno colon\r\n",
+                           "0\r\n: x\r\n", "0\r\nT : x\r\n", "0\r\n T: x\r\n", "0\r\nT: \x01\r\n"}) {
     EXPECT_EQ(decode(body, 1).status, 400) << body;
     EXPECT_EQ(decode(body, 100).status, 400) << body;
   }
@@ -167,7 +195,9 @@ TEST(HttpChunks, StayWithinTheLimits) {
   EXPECT_EQ(decode("fffffffffffffffffffffff\r\n", 7).status, 413);
   EXPECT_EQ(decode("1;" + std::string(kHeadBytesMax + 1, 'x'), 7).status, 431);
   EXPECT_EQ(decode(std::string(kHeadBytesMax + 3, '0'), 7).status, 431);
+  EXPECT_EQ(decode("1" + std::string(kHeadBytesMax + 1, ' '), 7).status, 431);
   EXPECT_EQ(decode("0\r\n" + std::string(kHeadBytesMax + 3, 'x'), 7).status, 431);
+  EXPECT_EQ(decode("0\r\nT:" + std::string(kHeadBytesMax + 3, 'x'), 7).status, 431);
 }
 
 TEST(HttpRoutes, LeadToTheKindOrTheRefusal) {
@@ -191,7 +221,7 @@ TEST(HttpRoutes, LeadToTheKindOrTheRefusal) {
   for (const char* bad : {"GET /echo", "HEAD /echo", "POST /", "PUT /time", "OPTIONS /stats", "POST /primes?n=x"}) {
     EXPECT_EQ(routed(bad).status, 405) << bad;
   }
-  for (const char* bad : {"GET /echo/", "GET //", "OPTIONS *", "PUT /nowhere", "GET ?n=1"}) {
+  for (const char* bad : {"GET /echo/", "GET //", "OPTIONS *", "PUT /nowhere"}) {
     EXPECT_EQ(routed(bad).status, 404) << bad;
   }
 }
