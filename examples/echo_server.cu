@@ -3,6 +3,7 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
+#include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
 #include "program/stop_signals.hpp"
 
@@ -60,7 +61,8 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Report> report(context, 1);
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), Endpoint::parse(where), report.data());
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), examples::stream_endpoint(where),
+                  report.data());
   context.synchronize();
   if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
 
@@ -86,7 +88,7 @@ int main(int argc, char** argv) {
   arguments.number("--threads", threads, "threads in a block", 1, 1024);
   if (const auto status = arguments.parse(argc, argv)) return *status;
   try {
-    Endpoint::parse(where);
+    examples::stream_endpoint(where);
   } catch (const gpusock::Error& error) {
     std::cerr << "echo_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;

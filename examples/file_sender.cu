@@ -8,6 +8,7 @@
 #include <gpusock/gpusock.hpp>
 
 #include "examples/crc32.cuh"
+#include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
 #include "program/stop_signals.hpp"
 
@@ -131,7 +132,7 @@ class Receiver {
  public:
   explicit Receiver(const Settings& settings)
       : settings_(settings), buffers_(context_, settings.blocks * kBufferBytes), totals_(context_, settings.blocks) {
-    gpusock::launch(context_, {.grid = 1, .block = 1}, open_listener, context_.net(), Endpoint::parse(settings.where),
+    gpusock::launch(context_, {.grid = 1, .block = 1}, open_listener, context_.net(), examples::stream_endpoint(settings.where),
                     report_.data());
     context_.synchronize();
     if (report_[0].listener < 0) throw gpusock::Error(-report_[0].listener, "listening on " + settings.where);
@@ -199,6 +200,8 @@ class Sender {
                                Deadline::after_ns(settings_.patience_ns()));
     if (got < 0) fail(static_cast<int>(-got), ", waiting for the answer");
     if (got != sizeof answer) fail(ECONNRESET, ": the receiver ended the connection before it answered");
+    constexpr std::int32_t kErrnoMax = 4095;
+    if (answer.error < 0 || answer.error > kErrnoMax || answer.bytes > bytes_) fail(EPROTO, ": what answered is no file_sender");
     if (answer.error != 0) fail(answer.error, ": the receiver did not get all of it");
     if (answer.bytes != bytes_ || answer.crc != crc) fail(EBADMSG, ": it arrived damaged");
   }
@@ -260,7 +263,7 @@ int receive_files(const Settings& settings) {
 
 /// What is wrong with how an endpoint is written, or nothing.
 std::string problem_of_endpoint(const std::string& text) try {
-  Endpoint::parse(text);
+  examples::stream_endpoint(text);
   return {};
 } catch (const gpusock::Error& error) {
   return error.code().value() == EINVAL ? error.what() : "";
@@ -295,7 +298,7 @@ int main(int argc, char** argv) {
   try {
     if (receive.given()) return receive_files(settings);
     if (send.given()) {
-      send_file(Endpoint::parse(settings.where), settings);
+      send_file(examples::stream_endpoint(settings.where), settings);
     } else {
       settings.where = "127.0.0.1:0,link=" + link;
       Receiver receiver(settings);

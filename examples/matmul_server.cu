@@ -11,6 +11,7 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
+#include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
 #include "program/stop_signals.hpp"
 
@@ -186,13 +187,16 @@ __global__ void serve(Net net, Service service, Report* report, Totals* totals) 
   }
 }
 
+/// Of three matrices for each block.
+std::uint64_t elements_of(unsigned blocks, unsigned size_max) { return std::uint64_t{3} * blocks * size_max * size_max; }
+
 int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned patience_s) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Report> report(context, 1);
   gpusock::Mapped<Totals> totals(context, blocks);
-  gpusock::DeviceBuffer<float> matrices(context, std::size_t{3} * blocks * size_max * size_max);
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), Endpoint::parse(where),
+  gpusock::DeviceBuffer<float> matrices(context, elements_of(blocks, size_max));
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), examples::stream_endpoint(where),
                   report.data());
   context.synchronize();
   if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
@@ -228,9 +232,12 @@ int main(int argc, char** argv) {
                    256);
   arguments.number("--size-max", size_max, "the most rows or columns of a matrix", 1, 4096);
   arguments.number("--patience", patience_s, "seconds without any progress after which a client is given up", 1, 3600);
+  arguments.check([&] {
+    return gpusock::program::problem_of_memory(sizeof(float) * elements_of(blocks, size_max), "--blocks x --size-max^2");
+  });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   try {
-    Endpoint::parse(where);
+    examples::stream_endpoint(where);
   } catch (const gpusock::Error& error) {
     std::cerr << "matmul_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;

@@ -183,6 +183,13 @@ std::optional<int> Arguments::parse(int argc, char** argv) {
   }
 }
 
+std::string problem_of_memory(std::uint64_t bytes, const std::string& product) {
+  constexpr std::uint64_t kMiB = 1 << 20, kMax = 4096 * kMiB;
+  if (bytes <= kMax) return {};
+  return product + ": together they take " + std::to_string(bytes / kMiB) + " MiB of memory, more than the " +
+         std::to_string(kMax / kMiB) + " MiB that there are for them: make one of them smaller";
+}
+
 std::vector<std::string> split(const std::string& text) {
   return text.empty() ? std::vector<std::string>{} : CLI::detail::split(text, ',');
 }

@@ -77,6 +77,10 @@ class Arguments {
   std::unique_ptr<Impl> impl_;
 };
 
+/// What is wrong with options that together take so much memory, or nothing: who slipped gets an answer, instead of a process
+/// that the system kills. `product` names the options.
+std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
+
 /// The parts of a text between commas; none of an empty text.
 std::vector<std::string> split(const std::string& text);
 

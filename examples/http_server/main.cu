@@ -5,6 +5,7 @@
 #include <gpusock/gpusock.hpp>
 #include <gpusock/launch.hpp>
 
+#include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
 #include "program/stop_signals.hpp"
 
@@ -25,8 +26,14 @@ struct Settings {
   std::uint64_t body_bytes_max = 1 << 20;
 };
 
-/// Web clients are plain TCP clients, whatever the endpoint says of links or does not.
-std::string plain_tcp(const std::string& where) { return where.find(',') == std::string::npos ? where + ",link=tcp" : where; }
+/// Web clients speak plain TCP.
+Endpoint endpoint_of(const Settings& settings) { return examples::plain_tcp_endpoint(settings.where, "web clients speak"); }
+
+/// The memory of as many connections, or of one more where blocks have the same number of them each.
+std::uint64_t input_bytes_of(const Settings& settings) {
+  const std::uint64_t of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
+  return of_block * settings.blocks * http::input_bytes({0, settings.body_bytes_max});
+}
 
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
@@ -52,19 +59,18 @@ void print_served(const http::Counters& counters) {
 
 int run(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
-  const std::string where = plain_tcp(settings.where);
   gpusock::Context context(options_for(settings));
   gpusock::Mapped<http::Report> report(context, 1);
-  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), Endpoint::parse(where), kBacklog,
+  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), endpoint_of(settings), kBacklog,
                   report.data());
   context.synchronize();
-  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
+  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + settings.where);
 
   const http::Limits limits{settings.timeout_ms * std::uint64_t{1'000'000}, settings.body_bytes_max};
   const unsigned of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
   const std::size_t all = std::size_t{of_block} * settings.blocks;
   gpusock::DeviceBuffer<http::Connection> connections(context, all);
-  gpusock::DeviceBuffer<char> input(context, all * http::input_bytes(limits));
+  gpusock::DeviceBuffer<char> input(context, input_bytes_of(settings));
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
   const http::Server server{context.net(), report[0].listener, limits, {settings.cohort, settings.delay_us * std::uint64_t{1000}},
@@ -76,7 +82,7 @@ int run(const Settings& settings) {
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
-  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "serving on " + where);
+  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "serving on " + settings.where);
   http::Counters counted;
   counters.copy_out({&counted, 1});
   print_served(counted);
@@ -99,11 +105,10 @@ int main(int argc, char** argv) {
   arguments.number("--timeout-ms", settings.timeout_ms,
                    "milliseconds for a client to send a whole request, to take a whole answer, and in between", 1, 3'600'000);
   arguments.bytes("--body-max", settings.body_bytes_max, "the largest body of a request", 1, 256 << 20);
+  arguments.check([&] { return gpusock::program::problem_of_memory(input_bytes_of(settings), "--connections x --body-max"); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   try {
-    if (Endpoint::parse(plain_tcp(settings.where)).link != gpusock::LinkKind::tcp) {
-      throw gpusock::Error(EINVAL, settings.where + ": web clients speak plain TCP: leave out link=, or say link=tcp");
-    }
+    endpoint_of(settings);
   } catch (const gpusock::Error& error) {
     std::cerr << "http_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;

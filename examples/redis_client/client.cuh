@@ -33,13 +33,15 @@ struct Buffers {
   char* in;
   std::size_t in_bytes;
   Value* values;
+  std::size_t values_max;
 };
 
 /// How far the replies to one pipeline are read; in the block's shared memory, written by its leader.
 struct Progress {
-  std::size_t there;      // bytes
-  std::size_t parsed;     // of them
-  std::uint64_t missing;  // elements
+  std::size_t there;             // bytes
+  std::size_t parsed;            // of them
+  std::uint64_t replies_left;    // of which nothing is read
+  std::uint64_t elements_left;   // of the array that is being read
   std::uint64_t values;
   Failure failure;
 };
@@ -50,32 +52,35 @@ __device__ inline void keep_message(Outcome& outcome, const Parsed& parsed) {
   outcome.message[bytes] = '\0';
 }
 
-/// Is this what the command's replies are made of.
-__device__ inline bool expected(const Parsed& parsed, Command command, const Plan& plan) {
+/// Is this what the command's replies are made of; `in_array`: an array's element.
+__device__ inline bool expected(const Parsed& parsed, Command command, bool in_array, const Plan& plan) {
   if (command == Command::set) {
     return parsed.element == Element::simple && parsed.text_bytes == 2 && parsed.text[0] == 'O' && parsed.text[1] == 'K';
   }
   if (command == Command::del) return parsed.element == Element::integer && parsed.number == 1;
-  if (command == Command::mget && parsed.element == Element::array) return parsed.number == plan.keys_of_mget;
+  if (command == Command::mget && !in_array) return parsed.element == Element::array && parsed.number == plan.keys_of_mget;
   return parsed.element == Element::bulk && parsed.text_bytes == plan.value_bytes;
 }
 
-/// The leader's part: takes complete elements from what has come.
+/// The leader's part: takes complete elements from what has come. There is room for as many values as the commands ask for:
+/// only replies of just that shape are taken.
 __device__ inline void parse_more(Progress& progress, const Buffers& buffers, Command command, const Plan& plan,
                                   Outcome& outcome) {
-  while (progress.missing != 0) {
+  while (progress.replies_left + progress.elements_left != 0) {
+    const bool in_array = progress.elements_left != 0;
     const Parsed parsed = parse_element(buffers.in + progress.parsed, progress.there - progress.parsed);
-    if (parsed.element == Element::incomplete) return;
+    const bool too_long = parsed.element == Element::incomplete && parsed.number > static_cast<std::int64_t>(plan.value_bytes);
+    if (parsed.element == Element::incomplete && !too_long) return;
     if (parsed.element == Element::error) keep_message(outcome, parsed);
-    if (!expected(parsed, command, plan)) {
+    if (too_long || !expected(parsed, command, in_array, plan)) {
       progress.failure = parsed.element == Element::error    ? Failure::server_error
                          : parsed.element == Element::broken ? Failure::protocol
                                                              : Failure::wrong_answer;
       return;
     }
     progress.parsed += parsed.bytes;
-    --progress.missing;
-    if (parsed.element == Element::array) progress.missing += static_cast<std::uint64_t>(parsed.number);
+    --(in_array ? progress.elements_left : progress.replies_left);
+    if (parsed.element == Element::array) progress.elements_left = static_cast<std::uint64_t>(parsed.number);
     if (parsed.element == Element::bulk) buffers.values[progress.values++] = {parsed.text, parsed.text_bytes};
   }
   if (progress.parsed != progress.there) progress.failure = Failure::protocol;  // more replies than commands
@@ -88,7 +93,7 @@ __device__ Failure receive_replies(const Block& block, const gpusock::Net& net, 
   __shared__ Progress progress;
   const auto deadline = gpusock::Deadline::after_ns(plan.timeout_ns);
   block.sync();
-  if (block.thread_rank() == 0) progress = {0, 0, commands, 0, Failure::none};
+  if (block.thread_rank() == 0) progress = {0, 0, commands, 0, 0, Failure::none};
   block.sync();
   for (;;) {
     const std::size_t there = progress.there;
@@ -104,7 +109,7 @@ __device__ Failure receive_replies(const Block& block, const gpusock::Net& net, 
     }
     block.sync();
     if (progress.failure != Failure::none) return progress.failure;
-    if (progress.missing == 0) return Failure::none;
+    if (progress.replies_left + progress.elements_left == 0) return Failure::none;
   }
 }
 
@@ -161,15 +166,14 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
 }
 
 /// Sets, gets and deletes the block's keys.
-__global__ void talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers of_blocks, std::size_t values_of_block,
-                     Outcome* outcomes) {
+__global__ void talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers of_blocks, Outcome* outcomes) {
   const auto block = gpusock::this_block();
   Outcome& outcome = outcomes[blockIdx.x];
   const std::uint64_t begin = plan.keys * blockIdx.x / gridDim.x, end = plan.keys * (blockIdx.x + 1) / gridDim.x;
   Buffers buffers = of_blocks;
   buffers.out += blockIdx.x * buffers.out_bytes;
   buffers.in += blockIdx.x * buffers.in_bytes;
-  buffers.values += blockIdx.x * values_of_block;
+  buffers.values += blockIdx.x * buffers.values_max;
 
   const auto socket = net.connect(block, to, gpusock::Deadline::after_ns(plan.timeout_ns));
   if (socket < 0) {

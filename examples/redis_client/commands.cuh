@@ -9,8 +9,9 @@ namespace redis {
 enum class Command : int { set, get, mget, del };
 inline constexpr int kCommands = 4;
 
-/// Keys are "gpusock:" and eight digits.
-inline constexpr std::size_t kKeyBytes = 16;
+/// Keys are "gpusock:" and ten digits, so that all have one size.
+inline constexpr unsigned kKeyDigits = 10;
+inline constexpr std::uint64_t kKeysMax = 10'000'000'000;
 
 struct Plan {
   std::uint64_t keys;         ///< of all blocks together
@@ -65,8 +66,8 @@ GPUSOCK_FN inline std::size_t write_command(char* to, Command command, const Pla
   if (command == Command::mget) words.add("\r\n$4\r\nMGET\r\n");
   if (command == Command::del) words.add("\r\n$3\r\nDEL\r\n");
   for (unsigned i = 0; i < keys; ++i) {
-    words.add("$16\r\ngpusock:");
-    words.add_number(begin + (first - begin + i) % (end - begin), 8);
+    words.add("$18\r\ngpusock:");
+    words.add_number(begin + (first - begin + i) % (end - begin), kKeyDigits);
     words.add("\r\n");
   }
   if (command == Command::set) {

@@ -5,6 +5,7 @@
 #include <gpusock/gpusock.hpp>
 #include <gpusock/launch.hpp>
 
+#include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
 
 #include <algorithm>
@@ -27,7 +28,44 @@ struct Settings {
   unsigned blocks = 1, threads = 64, pipeline = 64, mget = 16, timeout_ms = 10'000;
 };
 
-std::string plain_tcp(const std::string& where) { return where.find(',') == std::string::npos ? where + ",link=tcp" : where; }
+Endpoint endpoint_of(const Settings& settings) {
+  const Endpoint to = examples::plain_tcp_endpoint(settings.where, "Redis speaks");
+  if (to.port == 0) throw gpusock::Error(EINVAL, "endpoint '" + settings.where + "': the server's port, not 0");
+  return to;
+}
+
+redis::Plan plan_of(const Settings& settings) {
+  return {settings.keys, settings.value_bytes, settings.pipeline, settings.mget, settings.timeout_ms * std::uint64_t{1'000'000}};
+}
+
+/// What a block's buffers take.
+struct BlockBytes {
+  std::size_t out, in, values;
+};
+
+BlockBytes bytes_of_block(const Settings& settings) {
+  const redis::Plan plan = plan_of(settings);
+  std::size_t command = 0;
+  for (int i = 0; i < redis::kCommands; ++i) {
+    command = std::max(command, redis::write_command(nullptr, static_cast<redis::Command>(i), plan, 0, 0, settings.keys));
+  }
+  const std::size_t values = std::size_t{settings.pipeline} * settings.mget;
+  return {command * settings.pipeline, values * (settings.value_bytes + kReplyOverhead) + redis::kLineBytesMax, values};
+}
+
+/// What is wrong with the settings together, or nothing.
+std::string problem_of(const Settings& settings) {
+  if (settings.keys < settings.blocks) return "--keys: at least one for each block";
+  const BlockBytes block = bytes_of_block(settings);
+  return gpusock::program::problem_of_memory(settings.blocks * (block.out + block.in + block.values * sizeof(redis::Value)),
+                                             "--value-bytes x --pipeline x --mget x --blocks");
+}
+
+/// The server's words, without what would be an instruction to a terminal.
+std::string printable(std::string text) {
+  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return text;
+}
 
 std::string reason(const redis::Outcome& outcome) {
   const std::string name = kNames[static_cast<int>(outcome.during)];
@@ -37,7 +75,7 @@ std::string reason(const redis::Outcome& outcome) {
     case redis::Failure::connecting: return "connecting: " + text + " (is redis-server running there?)";
     case redis::Failure::sending: return "sending " + name + ": " + text;
     case redis::Failure::receiving: return "receiving the answers to " + name + ": " + text;
-    case redis::Failure::server_error: return "the server answered " + name + " with: " + outcome.message;
+    case redis::Failure::server_error: return "the server answered " + name + " with: " + printable(outcome.message);
     case redis::Failure::protocol: return "what came back for " + name + " is not RESP: is this a Redis server?";
     case redis::Failure::wrong_answer: return "a wrong answer to " + name + ": does something else write to the keys gpusock:*?";
     case redis::Failure::none: break;
@@ -60,22 +98,14 @@ void print_rates(const gpusock::Mapped<redis::Outcome>& outcomes, unsigned pipel
 
 int run(const Settings& settings) {
   gpusock::Context context(gpusock::Options::from_env());
-  const redis::Plan plan{settings.keys, settings.value_bytes, settings.pipeline, settings.mget,
-                         settings.timeout_ms * std::uint64_t{1'000'000}};
-  std::size_t command_bytes = 0;
-  for (int i = 0; i < redis::kCommands; ++i) {
-    command_bytes = std::max(command_bytes,
-                             redis::write_command(nullptr, static_cast<redis::Command>(i), plan, 0, 0, settings.keys));
-  }
-  const std::size_t values = std::size_t{settings.pipeline} * settings.mget;
-  const std::size_t in_bytes = values * (settings.value_bytes + kReplyOverhead) + redis::kLineBytesMax;
-  gpusock::DeviceBuffer<char> out(context, command_bytes * settings.pipeline * settings.blocks);
-  gpusock::DeviceBuffer<char> in(context, in_bytes * settings.blocks);
-  gpusock::DeviceBuffer<redis::Value> places(context, values * settings.blocks);
+  const BlockBytes block = bytes_of_block(settings);
+  gpusock::DeviceBuffer<char> out(context, block.out * settings.blocks);
+  gpusock::DeviceBuffer<char> in(context, block.in * settings.blocks);
+  gpusock::DeviceBuffer<redis::Value> places(context, block.values * settings.blocks);
   gpusock::Mapped<redis::Outcome> outcomes(context, settings.blocks);
-  const redis::Buffers buffers{out.data(), command_bytes * settings.pipeline, in.data(), in_bytes, places.data()};
+  const redis::Buffers buffers{out.data(), block.out, in.data(), block.in, places.data(), block.values};
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads}, redis::talk, context.net(),
-                  Endpoint::parse(plain_tcp(settings.where)), plan, buffers, values, outcomes.data());
+                  endpoint_of(settings), plan_of(settings), buffers, outcomes.data());
   context.synchronize();
   for (const redis::Outcome& outcome : outcomes) {
     if (outcome.failure != redis::Failure::none) throw std::runtime_error(settings.where + ": " + reason(outcome));
@@ -90,24 +120,20 @@ int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
       "Sets, gets (one by one, then several at once) and deletes keys of a Redis server from a kernel, checks every answer, and\n"
       "prints commands per second.",
-      "The keys are gpusock:00000000 and so on; they are gone at the end, unless something failed.");
+      "The keys are gpusock:0000000000 and so on; they are gone at the end, unless something failed.");
   Settings settings;
   arguments.positional("ENDPOINT", settings.where, "host:port of the server");
-  arguments.number("--keys", settings.keys, "keys", 1, 100'000'000);
+  arguments.number("--keys", settings.keys, "keys", 1, redis::kKeysMax);
   arguments.bytes("--value-bytes", settings.value_bytes, "size of each value", 1, 64 << 10);
   arguments.number("--pipeline", settings.pipeline, "commands sent before their answers are read", 1, 4096);
   arguments.number("--mget", settings.mget, "keys of an MGET", 1, 64);
   arguments.number("--blocks", settings.blocks, "blocks, each with a connection and keys of its own", 1, 64);
   arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
   arguments.number("--timeout-ms", settings.timeout_ms, "milliseconds to wait for the server", 1, 3'600'000);
-  arguments.check([&] { return std::string(settings.keys < settings.blocks ? "--keys: at least one for each block" : ""); });
+  arguments.check([&] { return problem_of(settings); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   try {
-    const Endpoint to = Endpoint::parse(plain_tcp(settings.where));
-    if (to.link != gpusock::LinkKind::tcp) {
-      throw gpusock::Error(EINVAL, settings.where + ": Redis speaks plain TCP: leave out link=");
-    }
-    if (to.port == 0) throw gpusock::Error(EINVAL, settings.where + ": the server's port, not 0");
+    endpoint_of(settings);
   } catch (const gpusock::Error& error) {
     std::cerr << "redis_client: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;

@@ -21,7 +21,7 @@ struct Parsed {
   std::size_t bytes;     ///< of the element, with its line ends
   const char* text;      ///< of simple, error and bulk
   std::size_t text_bytes;
-  std::int64_t number;   ///< of integer and array
+  std::int64_t number;   ///< of integer and array; of an incomplete bulk its size, if that is known
 };
 
 inline constexpr std::size_t kLineBytesMax = 4096;
@@ -69,7 +69,7 @@ GPUSOCK_FN inline Parsed parse_element(const char* data, std::size_t bytes) {
     parsed.text = data + line;
     parsed.text_bytes = static_cast<std::size_t>(parsed.number);
     parsed.bytes = line + parsed.text_bytes + 2;
-    if (parsed.bytes > bytes) return {Element::incomplete, 0, nullptr, 0, 0};
+    if (parsed.bytes > bytes) return {Element::incomplete, 0, nullptr, 0, parsed.number};
     const bool ended = parsed.text[parsed.text_bytes] == '\r' && parsed.text[parsed.text_bytes + 1] == '\n';
     parsed.element = ended ? Element::bulk : Element::broken;
   }

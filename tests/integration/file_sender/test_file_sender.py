@@ -171,20 +171,27 @@ class FileSender(unittest.TestCase):
 
     def test_a_peer_that_is_no_receiver_is_a_failure(self):
         path = self.make_file(10)
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            where = f"127.0.0.1:{listener.getsockname()[1]},link=tcp"
+        for answer, message in ((b"", "ended the connection before it answered"),
+                                (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answered is no file_sender"),
+                                (struct.pack("<QIi", 10, 0, -5), "what answered is no file_sender"),
+                                (struct.pack("<QIi", 11, 0, EPIPE), "what answered is no file_sender"),
+                                (struct.pack("<QIi", 3, 0, EPIPE), "the receiver did not get all of it"),
+                                (struct.pack("<QIi", 10, 1 + zlib.crc32(path.read_bytes()) & 0xFFFFFFFF, 0), "damaged")):
+            with self.subTest(answer=answer), socket.create_server(("127.0.0.1", 0)) as listener:
+                where = f"127.0.0.1:{listener.getsockname()[1]},link=tcp"
 
-            def end_at_once():
-                client, _ = listener.accept()
-                receive_all(client, 26)
-                client.close()
+                def answer_and_end(listener=listener, answer=answer):
+                    client, _ = listener.accept()
+                    receive_all(client, 26)
+                    client.sendall(answer)
+                    client.close()
 
-            thread = threading.Thread(target=end_at_once)
-            thread.start()
-            done = self.send(where, path)
-            thread.join(LIMIT_S)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("ended the connection before it answered", done.stderr)
+                thread = threading.Thread(target=answer_and_end)
+                thread.start()
+                done = self.send(where, path)
+                thread.join(LIMIT_S)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(message, done.stderr)
 
     def test_ends_cleanly_on_sigint_and_sigterm_idle_or_with_a_sender(self):
         for which in (signal.SIGINT, signal.SIGTERM):
@@ -198,7 +205,8 @@ class FileSender(unittest.TestCase):
         for arguments in (("--help",), ("receive", "--help"), ("send", "--help"), ("local", "--help")):
             self.assertEqual(run(self.program, *arguments).returncode, 0, arguments)
         for arguments in ((), ("nonsense",), ("receive",), ("receive", "nonsense"), ("send", "127.0.0.1:7000"),
-                          ("receive", "127.0.0.1:0", "--blocks", "0"), ("local", "--link", "carrier-pigeon", "file")):
+                          ("receive", "127.0.0.1:0", "--blocks", "0"), ("receive", "127.0.0.1:0,type=seqpacket"),
+                          ("local", "--link", "carrier-pigeon", "file")):
             done = run(self.program, *arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotEqual(done.stderr, "")

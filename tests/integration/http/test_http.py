@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from server import LIMIT_S, SCALE, SEED, Server as AnyServer, main  # noqa: E402
@@ -219,7 +220,8 @@ class RawSockets(WithServer):
             (b"nonsense\r\n\r\n", 400), (b"GET / HTTP/1.1\r\n\r\n", 400), (b"GET / HTTP/1.1\nHost: a\n\n", 400),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n", 400),  # a browser that tries TLS
             (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-            (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400), (CHUNKED + b"x\r\n", 400),
+            (b"GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400), (CHUNKED + b"x\r\n", 400), (CHUNKED + b"5 garbage\r\n", 400),
+            (CHUNKED + b"0\r\nno trailer\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
             (b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1048577\r\n\r\n", 413), (CHUNKED + b"100001\r\n", 413),
             (b"GET /" + b"x" * 9000, 414), (b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n", 417),
             (b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"x" * 9000, 431), (b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n", 501),
@@ -401,9 +403,24 @@ class Program(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn(server.where, done.stderr)
 
+    def test_errors_quote_the_endpoint_as_it_was_typed(self):
+        done = self.run_program("127.0.0.1:1x")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("endpoint '127.0.0.1:1x': ", done.stderr)
+
+    def test_more_memory_than_can_be_meant_is_refused_by_the_names_of_the_options(self):
+        done = self.run_program("127.0.0.1:0", "--connections", "2048", "--body-max", "256M")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--connections x --body-max: together they take 5243", done.stderr)
+
+    def test_is_plain_tcp_whatever_the_environment_says_of_links(self):
+        with unittest.mock.patch.dict("os.environ", GPUSOCK_LINK="p2p"), Server() as server:
+            self.assertEqual(ask(server, GET)[0], 200)
+
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(self.run_program("--help").returncode, 0)
-        for arguments in ((), ("nonsense",), ("127.0.0.1:0,link=p2p",), ("127.0.0.1:0", "--cohort", "0"),
+        for arguments in ((), ("nonsense",), ("127.0.0.1:0,link=p2p",), ("127.0.0.1:0,type=seqpacket",),
+                          ("127.0.0.1:0", "--cohort", "0"),
                           ("127.0.0.1:0", "--blocks", "0")):
             done = self.run_program(*arguments)
             self.assertEqual(done.returncode, 2, arguments)

@@ -170,7 +170,8 @@ class MatmulServer(unittest.TestCase):
 
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(run(self.program, "--help").returncode, 0)
-        for arguments in ((), ("nonsense",), ("127.0.0.1:0,link=carrier-pigeon",), ("127.0.0.1:0", "--size-max", "0")):
+        for arguments in ((), ("nonsense",), ("127.0.0.1:0,link=carrier-pigeon",), ("127.0.0.1:0", "--size-max", "0"),
+                          ("127.0.0.1:0,type=seqpacket",), ("127.0.0.1:0", "--size-max", "4096", "--blocks", "256")):
             done = run(self.program, *arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotEqual(done.stderr, "")

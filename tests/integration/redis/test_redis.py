@@ -62,21 +62,24 @@ class Redis:
 
 
 class FakeServer:
-    """Answers whatever comes on one connection with these bytes, and ends its stream."""
+    """Answers what comes on one connection with the first of these answers, what comes then with the next one, and so on; then
+    it ends its stream, if `ends`. What is asked must be short."""
 
-    def __init__(self, answer):
+    def __init__(self, *answers, ends=True):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        self.thread = threading.Thread(target=self.serve, args=(answer,))
+        self.thread = threading.Thread(target=self.serve, args=(answers, ends))
         self.thread.start()
 
-    def serve(self, answer):
+    def serve(self, answers, ends):
         client, _ = self.listener.accept()
         with client:
             try:
-                client.recv(1 << 16)
-                client.sendall(answer)
-                client.shutdown(socket.SHUT_WR)
+                for answer in answers:
+                    client.recv(1 << 16)
+                    client.sendall(answer)
+                if ends:
+                    client.shutdown(socket.SHUT_WR)
                 while client.recv(1 << 16):
                     pass
             except ConnectionError:
@@ -143,6 +146,55 @@ class RedisClient(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertRegex(done.stderr, message)
 
+    def test_takes_no_answer_of_another_shape_than_asked_for(self):
+        value = b"$1\r\n%c\r\n" % (ord("a"))
+        nested = b"*8\r\n" * 8 + 57 * value  # as many elements as arrays of 8 in arrays of 8 have; far more than 8 values
+        for answer in (value, nested, b"*8\r\n*8\r\n", b"*9\r\n", b"*-1\r\n", b"*8\r\n$-1\r\n", b"*8\r\n:1\r\n"):
+            with self.subTest(answer=answer), FakeServer(b"+OK\r\n", value, answer) as server:
+                done = run(f"127.0.0.1:{server.port}", "--keys", "1", "--value-bytes", "1", "--pipeline", "1", "--mget", "8")
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn("wrong answer to MGET", done.stderr)
+
+    def test_does_not_wait_for_an_answer_that_says_it_is_too_long(self):
+        with FakeServer(b"+OK\r\n", b"$1000000000\r\nabc", ends=False) as server:
+            done = run(f"127.0.0.1:{server.port}", "--keys", "1", "--timeout-ms", "3600000")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("wrong answer to GET", done.stderr)
+
+    def test_prints_no_control_characters_of_the_servers(self):
+        with FakeServer(b"-ERR \x1b[31mred\x07\nand more\r\n") as server:
+            done = run(f"127.0.0.1:{server.port}", "--keys", "1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the server answered SET with: ERR ?[31mred??and more", done.stderr)
+
+    def test_commands_are_well_formed_however_many_keys_there_are(self):
+        keys = 10_000_000_000  # the most; each of two blocks starts with keys of its own
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            listener.settimeout(LIMIT_S)
+            where = f"127.0.0.1:{listener.getsockname()[1]}"
+            with subprocess.Popen([program, where, "--keys", str(keys), "--blocks", "2", "--value-bytes", "1", "--pipeline", "2"],
+                                  stderr=subprocess.DEVNULL) as client:
+                asked = {self.commands_on(listener, 2) for _ in range(2)}
+                self.assertEqual(client.wait(LIMIT_S), 1)
+        expected = {tuple(f"gpusock:{first + index:010}" for index in range(2)) for first in (0, keys // 2)}
+        self.assertEqual(asked, expected)
+
+    @staticmethod
+    def commands_on(listener, count):
+        """The keys of so many SET commands on a connection, which then ends; each length is what it says."""
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as file:
+            keys = []
+            for _ in range(count):
+                assert file.readline() == b"*3\r\n"
+                words = []
+                for _ in range(3):
+                    size = int(file.readline().removeprefix(b"$"))
+                    words.append(file.read(size + 2).removesuffix(b"\r\n").decode())
+                assert words[0] == "SET" and len(words[2]) == 1, words
+                keys.append(words[1])
+            return tuple(keys)
+
     def test_says_that_nobody_listens(self):
         with socket.socket() as unused:  # bound, and nobody else's, but not listening
             unused.bind(("127.0.0.1", 0))
@@ -159,10 +211,16 @@ class RedisClient(unittest.TestCase):
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(run("--help").returncode, 0)
         for arguments in ((), ("nonsense",), ("127.0.0.1:0",), ("127.0.0.1:1,link=p2p",),
-                          ("127.0.0.1:1", "--keys", "1", "--blocks", "2")):
+                          ("127.0.0.1:1", "--keys", "1", "--blocks", "2"), ("127.0.0.1:1,type=seqpacket",)):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertNotEqual(done.stderr, "")
+            self.assertNotIn("link=tcp'", done.stderr)  # which nobody has typed
+
+    def test_more_memory_than_can_be_meant_is_refused_by_the_names_of_the_options(self):
+        done = run("127.0.0.1:1", "--pipeline", "4096", "--value-bytes", "64K", "--mget", "64")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--value-bytes x --pipeline x --mget x --blocks: together they take 16", done.stderr)
 
 
 def main():

@@ -1,0 +1,27 @@
+#pragma once
+/// @file Endpoints as the examples take them.
+
+#include <gpusock/gpusock.hpp>
+
+#include <cerrno>
+#include <string>
+
+namespace examples {
+
+/// The endpoint of a program that sends and receives bytes, not records. Throws Error (EINVAL) for one of records.
+inline gpusock::Endpoint stream_endpoint(const std::string& text) {
+  const gpusock::Endpoint at = gpusock::Endpoint::parse(text);
+  if (at.type == gpusock::SocketType::stream) return at;
+  throw gpusock::Error(EINVAL, "endpoint '" + text + "': this program's peers send streams: leave out type=seqpacket");
+}
+
+/// The endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws Error (EINVAL)
+/// where the text itself names another link; `peers` is who speaks plain TCP.
+inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::string& peers) {
+  gpusock::Endpoint at = stream_endpoint(text);
+  if (text.find(",link=") == std::string::npos) at.link = gpusock::LinkKind::tcp;
+  if (at.link == gpusock::LinkKind::tcp) return at;
+  throw gpusock::Error(EINVAL, "endpoint '" + text + "': " + peers + " plain TCP: leave out link=, or say link=tcp");
+}
+
+}  // namespace examples
