@@ -229,17 +229,21 @@ GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
 }
 
 GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
-  if (detail::find(side(), socket) == nullptr) return -EBADF;
+  table::Slot* slot = detail::enter(side(), socket);  // the setup stays this connection's while we look
+  if (slot == nullptr) return -EBADF;
   detail::load_status(side(), table::slot_of(socket));  // T4: orders the setup
   local = side().table.setups[table::slot_of(socket)].local;
+  detail::leave(side(), socket, *slot);
   return 0;
 }
 
 GPUSOCK_FN inline int Net::getpeername(Socket socket, Endpoint& peer) const {
-  if (detail::find(side(), socket) == nullptr) return -EBADF;
-  if (detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
-  peer = side().table.setups[table::slot_of(socket)].peer;
-  return 0;
+  table::Slot* slot = detail::enter(side(), socket);  // as above
+  if (slot == nullptr) return -EBADF;
+  const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
+  if (!listens) peer = side().table.setups[table::slot_of(socket)].peer;
+  detail::leave(side(), socket, *slot);
+  return listens ? -ENOTCONN : 0;
 }
 
 }  // namespace gpusock

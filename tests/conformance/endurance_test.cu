@@ -10,6 +10,8 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <thread>
+#include <tuple>
 #include <vector>
 
 namespace gpusock::conformance {
@@ -139,6 +141,40 @@ TEST_P(Endurance, ThousandsOfConnectionsLeaveNothingBehind) {
   settle(descriptors_before, maps_before + 64);
   EXPECT_LE(descriptors, descriptors_before);
   EXPECT_LE(maps, maps_before + 64) << "after " << rounds << " connections";
+}
+
+TEST_P(Endurance, AnAddressIsTheSocketsOwnAlsoWhileItIsClosedAndItsSlotIsAnothers) {
+  open(4);
+  std::atomic<std::uint64_t> asked_for = 0;  // the handle and its port, both of one connection; 0: the end
+  std::atomic<std::uint64_t> answered = 0;   // the last that was asked about
+  int strangers = 0;
+  const auto pack = [](Socket socket, std::uint16_t port) { return static_cast<std::uint64_t>(socket) << 16 | port; };
+  const auto [first, its_peer] = connect_pair();
+  Endpoint at;
+  ASSERT_EQ(net_.getsockname(first, at), 0);
+  asked_for = pack(first, at.port);
+  std::thread asker([&] {
+    for (std::uint64_t about = 0; (about = asked_for) != 0; answered = about) {
+      const auto socket = static_cast<Socket>(about >> 16);
+      Endpoint local, peer;
+      const int has_local = net_.getsockname(socket, local), has_peer = net_.getpeername(socket, peer);
+      strangers += has_local == 0 ? local.port != (about & 0xffff) : has_local != -EBADF;
+      strangers += has_peer == 0 ? peer.port != where_.port : has_peer != -EBADF;
+    }
+  });
+  Socket near = first, far = its_peer;
+  for (int round = 0; round < scaled(300, 50) && near >= 0 && far >= 0; ++round) {
+    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+    while (answered != asked_for && clock_ns() < until_ns) pause();
+    EXPECT_EQ(net_.close(this_thread(), near), 0);  // while it is asked about
+    EXPECT_EQ(net_.close(this_thread(), far), 0);
+    std::tie(near, far) = connect_pair();
+    EXPECT_EQ(net_.getsockname(near, at), 0) << "round " << round;
+    asked_for = pack(near, at.port);
+  }
+  asked_for = 0;
+  asker.join();
+  EXPECT_EQ(strangers, 0);
 }
 
 TEST_P(Endurance, BothSidesMayCloseAtTheSameTime) {

@@ -4,7 +4,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <memory>
 #include <vector>
@@ -167,6 +169,63 @@ TYPED_TEST(SocketOptions, WithoutLingeringClosingResetsAndThePeerLearnsWhy) {
   EXPECT_EQ(this->party_.result(2), ECONNRESET);
   EXPECT_EQ(this->party_.result(3), -ECONNRESET);
   EXPECT_EQ(this->party_.result(4), ECONNRESET) << "it stays";
+}
+
+/// A TCP peer that is none of ours, and never reads.
+class DeafPeer {
+ public:
+  DeafPeer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof at;
+    const int buffer = 4096;
+    ::setsockopt(listener_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+    ::bind(listener_, reinterpret_cast<sockaddr*>(&at), bytes);
+    ::listen(listener_, 1);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &bytes);
+    where_ = Endpoint::parse("127.0.0.1:" + std::to_string(ntohs(at.sin_port)) + ",link=tcp,ring=64K");
+  }
+  ~DeafPeer() {
+    ::close(socket_);
+    ::close(listener_);
+  }
+  DeafPeer(const DeafPeer&) = delete;
+  DeafPeer& operator=(const DeafPeer&) = delete;
+
+  const Endpoint& where() const { return where_; }
+  void accept() { socket_ = ::accept(listener_, nullptr, nullptr); }
+  /// Waits until the connection fails; with which errno, 0 if it does not in time.
+  int wait_for_error(int timeout_ms) {
+    pollfd entry{socket_, 0, 0};  // what has come makes no event
+    ::poll(&entry, 1, timeout_ms);
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &bytes);
+    return error;
+  }
+
+ private:
+  int listener_, socket_ = -1;
+  Endpoint where_;
+};
+
+TEST(Linger, APeerThatDoesNotReadIsResetWhenTheTimeIsOver) {
+  constexpr int kWithoutLinger_ms = 20'000;  // much less than the 30 s that closing lingers unless told otherwise
+  Context context(options_options());
+  const Net net = context.net();
+  DeafPeer peer;
+  const Socket socket = net.connect(this_thread(), peer.where(), patience());
+  ASSERT_GE(socket, 0);
+  peer.accept();
+  const std::vector<char> much(1 << 20);
+  while (net.send(this_thread(), socket, much.data(), much.size(), 0, Deadline::after_ns(50'000'000)) > 0) {
+  }  // until the ring is full behind the operating system's buffers
+  ASSERT_EQ(net.setsockopt(this_thread(), socket, SocketOption::linger, 1), 0);
+  const std::uint64_t start_ns = clock_ns();
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  EXPECT_EQ(peer.wait_for_error(kWithoutLinger_ms), ECONNRESET);
+  EXPECT_GE(clock_ns() - start_ns, 900'000'000u) << "it had a second to read";
 }
 
 /// Two connected sockets of this process's host threads.
