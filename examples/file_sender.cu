@@ -15,6 +15,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -248,6 +249,7 @@ void send_file(const Endpoint& to, const Settings& settings) {
   std::printf("%s: %llu bytes, crc32 %08x, %.3f s, %.1f MB/s\n", settings.file.c_str(),
               static_cast<unsigned long long>(bytes), crc, took.count(),
               static_cast<double>(bytes) / 1e6 / took.count());
+  if (std::fflush(stdout) != 0) throw gpusock::Error(errno, "the file was sent; printing so");
 }
 
 int receive_files(const Settings& settings) {

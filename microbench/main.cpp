@@ -2,6 +2,7 @@
 #include "options.hpp"
 #include "report.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -22,7 +23,8 @@ void run(const bench::BenchOptions& options) {
   std::ofstream json = open_json(options.json_file);
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
   const auto result = bench::run_contest(options);
-  std::cout << bench::make_table(options, machine, result);
+  std::cout << bench::make_table(options, machine, result) << std::flush;
+  if (!std::cout) throw gpusock::Error(EIO, "writing the table");
   if (!json.is_open()) return;
   json << bench::make_json(options, machine, result);
   json.close();

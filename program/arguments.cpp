@@ -3,18 +3,33 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iterator>
 #include <list>
+#include <type_traits>
 
 namespace gpusock::program {
 namespace {
 
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
 
+/// Neither too small nor too large is what is not a number at all: CLI::Range lets it pass.
+CLI::Validator is_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        double value = 0;
+        const bool nan = CLI::detail::lexical_cast(text, value) && std::isnan(value);
+        return nan ? "Value " + text + " is not a number" : std::string();
+      },
+      "");
+}
+
 template <class Value>
 Argument add_number(CLI::App& app, const std::string& name, Value& value, const std::string& help, Value min, Value max) {
-  return Argument(app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(min, max)));
+  CLI::Option* option = app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(min, max));
+  if constexpr (std::is_floating_point_v<Value>) option->check(is_number());
+  return Argument(option);
 }
 
 /// As it would be given on the command line: 4K, 1M.

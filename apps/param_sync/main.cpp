@@ -7,8 +7,11 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace {
 
@@ -19,7 +22,17 @@ void prepare_cuda() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
+/// Before anything is trained: a file that cannot be written should cost nobody a long run.
+void check_writable(const param_sync::Config& config) {
+  for (const std::string& file : {config.json_file, config.series_file, config.weights_file}) {
+    if (file.empty()) continue;
+    errno = 0;
+    if (!std::ofstream(file, std::ios::app)) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
+  }
+}
+
 int run(const param_sync::Config& config) {
+  check_writable(config);
   if (config.serial) return run_serial(config);
   if (config.in_process) return run_in_process(config);
   if (config.rank >= 0) return run_rank(config);

@@ -133,7 +133,8 @@ class Bench(unittest.TestCase):
     def test_misuse_exits_2_and_says_why(self):
         for arguments in ([], ["speed"], ["lat"], ["lat", "--link", "carrier-pigeon"], ["lat", "--link", "tcp", "--size", "0"],
                           ["bw", "--link", "tcp", "--size", "64,many"], ["bw", "--link", "tcp", "--iterations", "0"],
-                          ["bw", "--link", "tcp", "--duration", "-1"], ["lat", "--link", "tcp", "--repeat", "0"],
+                          ["bw", "--link", "tcp", "--duration", "-1"], ["lat", "--link", "tcp", "--duration", "nan"],
+                          ["lat", "--link", "tcp", "--repeat", "0"],
                           ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--group", "crowd"],
                           ["lat", "--link", "tcp", "--between", "threads", "--group", "block"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
@@ -146,6 +147,13 @@ class Bench(unittest.TestCase):
         done = self.run_bench("lat", "--link", "p2p", "--iterations", "1", "--json", "/nonexistent/figures.json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("/nonexistent/figures.json", done.stderr)
+
+    def test_a_table_that_nobody_can_read_is_a_failure(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([self.program, "lat", "--link", "p2p", "--iterations", "1", "--repeat", "1"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("writing the table", done.stderr)
 
 
 def main():

@@ -201,6 +201,13 @@ class FileSender(unittest.TestCase):
                 client.sendall(MAGIC + struct.pack("<Q", 1_000_000))
                 self.assertEqual(server.stop(which), 0)
 
+    def test_a_result_that_cannot_be_printed_is_a_failure(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([self.program, "local", *FEW_THREADS, str(self.make_file(10))], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the file was sent; printing so: No space left on device", done.stderr)
+
     def test_help_succeeds_and_misuse_exits_2(self):
         for arguments in (("--help",), ("receive", "--help"), ("send", "--help"), ("local", "--help")):
             self.assertEqual(run(self.program, *arguments).returncode, 0, arguments)

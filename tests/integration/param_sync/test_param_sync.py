@@ -218,6 +218,12 @@ class Misuse(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("--peers", out)
 
+    def test_a_file_that_cannot_be_written_is_a_failure_before_anything_is_trained(self):
+        for option in ("--json", "--series", "--save-weights"):
+            status, out, err = run("--serial", "--epochs", 10_000, option, "/nonexistent/file")
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn("cannot write /nonexistent/file: No such file or directory", err)
+
     @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
     def test_missing_data_is_a_failure_that_says_what_to_do(self):
         for mode in ("--serial", "--in-process", "--nodes=2"):

@@ -32,6 +32,7 @@ Parsed parse(Arguments& arguments, std::vector<std::string> words) {
 struct Server {
   std::string where;
   unsigned blocks = 8;
+  double seconds = 0.5;
   std::uint64_t body_bytes = 1 << 20, ring_bytes = 0;
   std::vector<std::uint64_t> sizes{100, 4 << 10};
   Arguments arguments{"Serves."};
@@ -39,6 +40,7 @@ struct Server {
   Server() {
     arguments.positional("ENDPOINT", where, "where");
     arguments.number("--blocks", blocks, "blocks", 1, 256);
+    arguments.number("--seconds", seconds, "seconds", 0.1, 10.0);
     arguments.bytes("--body-max", body_bytes, "body", 1, 1 << 30);
     arguments.bytes("--ring", ring_bytes, "ring", 1, 1 << 30);
     arguments.bytes("--sizes", sizes, "sizes", 1, 1 << 30);
@@ -55,9 +57,12 @@ std::string complaint(const std::vector<std::string>& words) {
 
 TEST(Arguments, AreTaken) {
   Server server;
-  EXPECT_EQ(parse(server.arguments, {"--body-max", "2K", "here:1", "--sizes", "1,2M", "--blocks=3"}).status, std::nullopt);
+  const Parsed parsed =
+      parse(server.arguments, {"--body-max", "2K", "here:1", "--sizes", "1,2M", "--blocks=3", "--seconds", "0.25"});
+  EXPECT_EQ(parsed.status, std::nullopt) << parsed.error;
   EXPECT_EQ(server.where, "here:1");
   EXPECT_EQ(server.blocks, 3u);
+  EXPECT_EQ(server.seconds, 0.25);
   EXPECT_EQ(server.body_bytes, 2048u);
   EXPECT_EQ(server.sizes, (std::vector<std::uint64_t>{1, 2 << 20}));
 }
@@ -78,6 +83,10 @@ TEST(Arguments, WhatIsTooMuchIsNamedInItsOrder) {
 TEST(Arguments, AWrongValueIsNamedWithItsRange) {
   EXPECT_EQ(complaint({"here:1", "--blocks", "0"}), "--blocks: Value 0 not in range 1 to 256");
   EXPECT_EQ(complaint({"here:1", "--body-max", "2G"}), "--body-max: Value 2147483648 not in range 1 to 1073741824");
+  for (const char* nothing : {"nan", "NaN", "-nan"}) {
+    EXPECT_EQ(complaint({"here:1", "--seconds", nothing}), "--seconds: Value " + std::string(nothing) + " is not a number");
+  }
+  EXPECT_EQ(complaint({"here:1", "--seconds", "inf"}).substr(0, 31), "--seconds: Value inf not in ran");
   EXPECT_EQ(complaint({"here:1", "--sizes", "1,0"}), "--sizes: Value 0 not in range 1 to 1073741824");
 }
 
@@ -89,7 +98,12 @@ TEST(Arguments, HelpShowsDefaultsAsTheyWouldBeGiven) {
   EXPECT_TRUE(shows("[1 - 256]=8")) << parsed.out;
   EXPECT_TRUE(shows("[1 - 1073741824]=1M\n")) << parsed.out;
   EXPECT_TRUE(shows("=100,4K")) << parsed.out;
-  EXPECT_FALSE(shows("=0")) << "what the library chooses has no default to show\n" << parsed.out;
+  EXPECT_TRUE(shows("[1 - 1073741824]\n")) << "what the library chooses has no default to show\n" << parsed.out;
+}
+
+TEST(Memory, TooMuchIsRefusedByTheNamesOfTheOptions) {
+  EXPECT_EQ(problem_of_memory(std::uint64_t{4} << 30, "--a x --b"), "");
+  EXPECT_EQ(problem_of_memory((std::uint64_t{4} << 30) + 1, "--a x --b").find("--a x --b: together they take 4096 MiB"), 0u);
 }
 
 TEST(Commands, OneThatThereIsNotIsNamedWithThoseThatThereAre) {
