@@ -20,7 +20,7 @@ struct Answer {
   After after;
 };
 
-GPUSOCK_FN inline Text reason_of(int status) {
+GPUSOCK_FN_APART inline Text reason_of(int status) {
   switch (status) {
     case 200: return text("OK");
     case 404: return text("Not Found");
@@ -47,7 +47,7 @@ struct AnswerShape {
 };
 
 /// Writes the head for `body`; the answer is then ready to be sent.
-GPUSOCK_FN inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
+GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
   Writer head(answer.head, sizeof answer.head);
   head << "HTTP/1.1 " << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
        << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << static_cast<std::uint64_t>(body.bytes) << "\r\n";

@@ -112,12 +112,12 @@ class Connection {
   }
 
  private:
-  __device__ void drop(const gpusock::Net& net) {
+  GPUSOCK_FN_APART void drop(const gpusock::Net& net) {
     net.close(gpusock::this_thread(), socket_);
     stage_ = Stage::free;
   }
 
-  __device__ void await_request(const Limits& limits) {
+  GPUSOCK_FN void await_request(const Limits& limits) {
     stage_ = Stage::head;
     unread_ = end_ != begin_;
     scan_ = HeadScan();
@@ -192,7 +192,7 @@ class Connection {
   }
 
   /// How much to receive: of a counted body no byte too many, and never more than there is room for.
-  __device__ std::size_t receive_bytes_max(const Limits& limits) const {
+  GPUSOCK_FN std::size_t receive_bytes_max(const Limits& limits) const {
     if (stage_ == Stage::head) return kReceiveBytes;
     if (request_.body == BodyKind::counted) return begin_ + head_bytes_ + request_.content_length - end_;
     const std::size_t room = input_bytes(limits) - end_;
@@ -200,7 +200,7 @@ class Connection {
   }
 
   /// Takes what has arrived; false: nothing has, or the connection is over.
-  __device__ bool receive(const gpusock::Net& net, const Limits& limits) {
+  GPUSOCK_FN_APART bool receive(const gpusock::Net& net, const Limits& limits) {
     const auto got = net.recv(gpusock::this_thread(), socket_, input_ + end_, receive_bytes_max(limits), gpusock::kDontWait);
     if (got == -EAGAIN) return false;
     if (got <= 0) {  // the client has ended or is gone: nobody waits for the answer to half a request
@@ -228,7 +228,7 @@ class Connection {
   }
 
   /// Sends what the socket takes of one part; true: all of it is gone.
-  __device__ bool send_part(const gpusock::Net& net, Text part, std::size_t before, int flags) {
+  GPUSOCK_FN bool send_part(const gpusock::Net& net, Text part, std::size_t before, int flags) {
     const std::size_t done = answer_.sent - before;
     if (done == part.bytes) return true;
     const auto sent = net.send(gpusock::this_thread(), socket_, part.data + done, part.bytes - done, gpusock::kDontWait | flags);
@@ -237,7 +237,7 @@ class Connection {
     return sent > 0 && answer_.sent - before == part.bytes;
   }
 
-  __device__ void send(const gpusock::Net& net, const Limits& limits) {
+  GPUSOCK_FN_APART void send(const gpusock::Net& net, const Limits& limits) {
     const bool in_head = answer_.sent < answer_.head_bytes;
     const int flags = answer_.body.bytes != 0 ? gpusock::kMore : 0;
     if (in_head && !send_part(net, {answer_.head, answer_.head_bytes}, 0, flags)) return;
@@ -255,7 +255,7 @@ class Connection {
   }
 
   /// What follows in the buffer is the next request's beginning; it goes to the front before it would run out of room.
-  __device__ void next_request(const Limits& limits) {
+  GPUSOCK_FN void next_request(const Limits& limits) {
     begin_ = request_end_;
     if (begin_ == end_) {
       begin_ = end_ = 0;
@@ -268,7 +268,7 @@ class Connection {
   }
 
   /// Throws away what the client still sends, until his end.
-  __device__ void drain(const gpusock::Net& net) {
+  GPUSOCK_FN_APART void drain(const gpusock::Net& net) {
     for (int turns = 0; turns < kTurnsMax; ++turns) {
       const auto got = net.recv(gpusock::this_thread(), socket_, input_, 4 * kHeadBytesMax, gpusock::kDontWait);
       if (got == -EAGAIN) return;

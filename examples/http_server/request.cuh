@@ -212,7 +212,7 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& coun
 }  // namespace detail
 
 /// Reads a head that HeadScan has found complete. The request's texts are parts of it. kComplete, or the refusal's status.
-GPUSOCK_FN inline int parse_head(Text head, Request& request) {
+GPUSOCK_FN_APART inline int parse_head(Text head, Request& request) {
   request = {};
   Text line = detail::take_line(head);
   while (line.bytes == 0) line = detail::take_line(head);

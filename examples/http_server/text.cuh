@@ -20,7 +20,7 @@ GPUSOCK_FN constexpr Text text(const char (&literal)[kBytes]) {
   return {literal, kBytes - 1};
 }
 
-GPUSOCK_FN inline bool same(Text a, Text b) {
+GPUSOCK_FN_APART inline bool same(Text a, Text b) {
   if (a.bytes != b.bytes) return false;
   for (std::size_t i = 0; i < a.bytes; ++i) {
     if (a[i] != b[i]) return false;
@@ -30,7 +30,7 @@ GPUSOCK_FN inline bool same(Text a, Text b) {
 
 GPUSOCK_FN inline char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
-GPUSOCK_FN inline bool same_in_any_case(Text a, Text b) {
+GPUSOCK_FN_APART inline bool same_in_any_case(Text a, Text b) {
   if (a.bytes != b.bytes) return false;
   for (std::size_t i = 0; i < a.bytes; ++i) {
     if (lower(a[i]) != lower(b[i])) return false;
@@ -41,14 +41,14 @@ GPUSOCK_FN inline bool same_in_any_case(Text a, Text b) {
 GPUSOCK_FN inline bool starts_with(Text a, Text start) { return a.bytes >= start.bytes && same(a.until(start.bytes), start); }
 
 /// Where `c` is first; the text's size if it is nowhere.
-GPUSOCK_FN inline std::size_t find(Text in, char c) {
+GPUSOCK_FN_APART inline std::size_t find(Text in, char c) {
   std::size_t i = 0;
   while (i < in.bytes && in[i] != c) ++i;
   return i;
 }
 
 /// Without the blanks and tabs at both ends.
-GPUSOCK_FN inline Text trimmed(Text from) {
+GPUSOCK_FN_APART inline Text trimmed(Text from) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };
   while (from.bytes != 0 && blank(from[0])) from = from.from(1);
   while (from.bytes != 0 && blank(from[from.bytes - 1])) --from.bytes;
@@ -56,7 +56,7 @@ GPUSOCK_FN inline Text trimmed(Text from) {
 }
 
 /// A number in decimal digits and nothing else; what does not fit is the largest there is. False: it is none.
-GPUSOCK_FN inline bool read_number(Text from, std::uint64_t& number) {
+GPUSOCK_FN_APART inline bool read_number(Text from, std::uint64_t& number) {
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
   number = 0;
   for (std::size_t i = 0; i < from.bytes; ++i) {
@@ -72,7 +72,7 @@ class Writer {
  public:
   GPUSOCK_FN Writer(char* to, std::size_t room) : to_(to), room_(room) {}
 
-  GPUSOCK_FN Writer& operator<<(Text text) {
+  GPUSOCK_FN_APART Writer& operator<<(Text text) {
     for (std::size_t i = 0; i < text.bytes && bytes_ < room_; ++i) to_[bytes_++] = text[i];
     return *this;
   }
@@ -82,7 +82,7 @@ class Writer {
     return *this << text(literal);
   }
 
-  GPUSOCK_FN Writer& operator<<(std::uint64_t number) {
+  GPUSOCK_FN_APART Writer& operator<<(std::uint64_t number) {
     char digits[20];
     std::size_t first = sizeof digits;
     do {
