@@ -9,10 +9,11 @@ if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-install(TARGETS param_sync gpusock-doctor gpusock-top RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-if(TARGET gpusock-bench) # not in sanitized builds
-  install(TARGETS gpusock-bench RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
+foreach(program param_sync gpusock-doctor gpusock-top gpusock-bench)
+  if(TARGET ${program}) # sanitized builds have only those that a sanitizer has something to say about
+    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  endif()
+endforeach()
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
