@@ -14,7 +14,7 @@
 #include <tuple>
 #include <vector>
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::endurance {
 namespace {
 
 // A GPU's ring memory is set up with its context, so no ring is larger than the context's.
@@ -336,4 +336,4 @@ INSTANTIATE_TEST_SUITE_P(Links, Endurance, testing::Values("tcp", "p2p"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::endurance

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::failures {
 namespace {
 
 Options small_options() {
@@ -18,8 +18,6 @@ Options small_options() {
   options.connections_max = 16;
   return options;
 }
-
-Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link))); }
 
 template <class Scope>
 class Failure : public testing::Test {
@@ -431,4 +429,4 @@ TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
 }
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::failures

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::socket_options {
 namespace {
 
 Options options_options() {
@@ -20,8 +20,6 @@ Options options_options() {
   options.connections_max = 8;
   return options;
 }
-
-Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link))); }
 
 template <class Scope, LinkKind link>
 struct OptionsCase {
@@ -360,4 +358,4 @@ INSTANTIATE_TEST_SUITE_P(Links, SocketFigures, testing::Values("tcp", "p2p"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::socket_options

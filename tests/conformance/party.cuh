@@ -26,6 +26,9 @@ inline int scaled(int count, int least) {
   return std::max(least, static_cast<int>(count * (scale == nullptr ? 1.0 : std::atof(scale))));
 }
 
+/// Where a test listens: on any port, so that tests can run beside each other.
+inline Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link))); }
+
 struct ThreadScope {
   static constexpr int kThreads = 1;
   static constexpr bool kKernel = true;
@@ -192,8 +195,7 @@ struct Visit {
 /// Runs one inner body on each end of a connection, and waits for both.
 template <class Server, class Client, class ServerInner, class ClientInner>
 void converse(Server& server, Client& client, LinkKind link, ServerInner serve, ClientInner visit) {
-  Endpoint at = Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link)));
-  server.start(Serve<ServerInner>{at, &server.report(), serve});
+  server.start(Serve<ServerInner>{loopback(link), &server.report(), serve});
   ASSERT_TRUE(server.report().listening.wait());
   ASSERT_GE(server.result(7), 0) << "listen";
   client.start(Visit<ClientInner>{server.report().where, &client.report(), visit});

@@ -1,7 +1,7 @@
 // What poll promises: which events, when, and that it always comes back.
 #include "tests/conformance/party.cuh"
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::polling {
 namespace {
 
 constexpr int kMany = 1100;
@@ -14,8 +14,6 @@ Options poll_options() {
   options.connections_max = 8;
   return options;
 }
-
-Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link))); }
 
 template <class Scope, LinkKind link>
 struct PollCase {
@@ -299,4 +297,4 @@ TEST(PollMemory, EntriesMayBeInSharedMemory) {
 }
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::polling

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::records {
 namespace {
 
 constexpr std::uint64_t kRing = 8 << 10;
@@ -403,4 +403,4 @@ INSTANTIATE_TEST_SUITE_P(Links, RecordPair, testing::Values(true, false),
                          [](const auto& kind) { return kind.param ? "p2p" : "tcp"; });
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::records

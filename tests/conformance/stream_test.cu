@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::streams {
 namespace {
 
 constexpr std::uint64_t kRing = 64 << 10;
@@ -302,4 +302,4 @@ TYPED_TEST(StreamPromise, WaitAllTakesAllOrNothing) {
 }
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::streams

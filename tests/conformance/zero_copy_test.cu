@@ -1,7 +1,7 @@
 // What reserve, commit, abort, peek and release promise, and recv that only looks.
 #include "tests/conformance/party.cuh"
 
-namespace gpusock::conformance {
+namespace gpusock::conformance::zero_copy {
 namespace {
 
 constexpr std::uint64_t kRing = 4 << 10;
@@ -272,4 +272,4 @@ INSTANTIATE_TEST_SUITE_P(Links, HeldMemory, testing::Values("tcp", "p2p"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 }  // namespace
-}  // namespace gpusock::conformance
+}  // namespace gpusock::conformance::zero_copy
