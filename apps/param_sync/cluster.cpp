@@ -16,11 +16,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 namespace param_sync {
 namespace {
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
+constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
 
 using SteadyClock = std::chrono::steady_clock;
 
@@ -47,6 +49,7 @@ class Cluster {
       take_signals();
       for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
       reap();
+      if (failed_) release();
       if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
     }
     return !failed_ && !interrupted_;
@@ -89,6 +92,10 @@ class Cluster {
       const auto message = node.control.try_receive(node.channel_ended);
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
+      if (message->contains("lost")) lose(node);
+      if (message->contains("failure") && !interrupted_) {
+        fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
+      }
       if (message->contains("report")) node.report = node_report_from(message->at("report"));
       if (message->contains("progress")) show(message->at("progress"));
       if (message->contains("listening")) introduce();
@@ -100,6 +107,21 @@ class Cluster {
                 now.at("pushed_per_step")});
   }
 
+  void lose(NodeProcess& node) {
+    node.lost_a_node = true;
+    fail();
+  }
+
+  /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to anyone.
+  void release() {
+    const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(),
+                                     [](const NodeProcess& node) { return node.exited || node.lost_a_node; });
+    if (!all_saw && SteadyClock::now() < give_up_at_ - kEndAfterFailure + kSeenAfterFailure) return;
+    for (NodeProcess& node : nodes_) {
+      if (!node.exited && std::exchange(node.lost_a_node, false)) tell(node, {{"seen", true}});
+    }
+  }
+
   /// Once all nodes listen, tells each where.
   void introduce() {
     nlohmann::json peers = nlohmann::json::array();
@@ -107,11 +129,13 @@ class Cluster {
       if (node.listening.empty()) return;
       peers.push_back(node.listening);
     }
-    for (NodeProcess& node : nodes_) {
-      try {
-        node.control.send({{"peers", peers}});
-      } catch (const gpusock::Error&) {  // it has ended: reap() tells
-      }
+    for (NodeProcess& node : nodes_) tell(node, {{"peers", peers}});
+  }
+
+  static void tell(NodeProcess& node, const nlohmann::json& message) {
+    try {
+      node.control.send(message);
+    } catch (const gpusock::Error&) {  // it has ended: reap() tells
     }
   }
 

@@ -12,6 +12,7 @@
 #include <bit>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 namespace param_sync {
 namespace {
@@ -23,7 +24,7 @@ constexpr unsigned kResidentThreads = 8;
 constexpr unsigned kResidentThreads = 128;
 #endif
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
-// After a loss, before this node's own sockets close: the others see who was lost first before they lose this node too.
+// After a loss, before this node's own sockets close, where nobody says that the others have seen who was lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
 constexpr auto kSetupTurn = std::chrono::milliseconds(1);
@@ -37,7 +38,7 @@ double seconds_since(SteadyClock::time_point start) {
 }  // namespace
 
 struct Node::Impl {
-  Impl(const Config& run, const Dataset& dataset);
+  Impl(const Config& run, const Dataset& dataset, Linger until_seen);
   ~Impl();
 
   NodeState state();
@@ -53,6 +54,7 @@ struct Node::Impl {
 
   Config config;
   const Dataset& data;
+  Linger linger;
   Plan plan;
   int peer_count;
 
@@ -75,9 +77,10 @@ struct Node::Impl {
   gpusock::Mapped<Score> score;
 };
 
-Node::Impl::Impl(const Config& run, const Dataset& dataset)
+Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
     : config(run),
       data(dataset),
+      linger(until_seen ? std::move(until_seen) : [] { std::this_thread::sleep_for(kLinger); }),
       plan(Plan::make(run, dataset)),
       peer_count(run.nodes - 1),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
@@ -140,10 +143,10 @@ void Node::Impl::check() {
     const Failure record = memory.failure[0];
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const std::string peer = known ? addresses[record.rank].to_string() : "";
-    if (!stopping) std::this_thread::sleep_for(kLinger);
+    if (!stopping) linger();
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
-    throw NodeFailure(describe(record, config.rank, peer));
+    if (!stopping) throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();
 }
@@ -224,7 +227,8 @@ void Node::Impl::finish(NodeReport& report) {
   report.p2p_tx_bytes = stats.p2p_tx_bytes;
 }
 
-Node::Node(const Config& config, const Dataset& data) : impl_(std::make_unique<Impl>(config, data)) {}
+Node::Node(const Config& config, const Dataset& data, Linger linger)
+    : impl_(std::make_unique<Impl>(config, data, std::move(linger))) {}
 Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {

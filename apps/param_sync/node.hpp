@@ -33,10 +33,14 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
+/// Returns once the other nodes have seen who was lost first, or no longer can.
+using Linger = std::function<void()>;
+
 class Node {
  public:
-  /// `config.rank` says which. Throws gpusock::Error where device or settings do not allow it.
-  Node(const Config& config, const Dataset& data);
+  /// `config.rank` says which. `linger` is called when another node was lost, before this node's own sockets close; without one,
+  /// they close a moment later. Throws gpusock::Error where device or settings do not allow it.
+  Node(const Config& config, const Dataset& data, Linger linger = {});
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

@@ -18,6 +18,7 @@ struct NodeProcess {
   ControlChannel control;
   std::string listening;             ///< where, once it has told
   std::optional<NodeReport> report;  ///< once it has ended well
+  bool lost_a_node = false;  ///< and waits until the others have seen that too
   bool channel_ended = false;
   bool exited = false;  ///< and has been waited for
 

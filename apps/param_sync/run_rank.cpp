@@ -27,12 +27,12 @@ nlohmann::json to_json(const Progress& now) {
 }
 
 /// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
-int run_controlled(const Config& config) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
-  ControlChannel control(config.control_fd);
+int train_controlled(const Config& config, ControlChannel& control, std::atomic<bool>& stopped) {
   const Dataset data = load_dataset(config.data, config.limit);
-  Node node(config, data);
-  std::atomic<bool> stopped{false};
+  Node node(config, data, [&] {
+    control.send({{"lost", true}});
+    control.receive();  // the cluster answers once all nodes have told the same
+  });
   gpusock::program::StopWatcher watcher([&] {
     stopped = true;
     node.request_stop();
@@ -50,6 +50,24 @@ int run_controlled(const Config& config) {
   if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, node.weights());
   control.send({{"report", to_json(report)}});
   return 0;
+}
+
+/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for.
+int run_controlled(const Config& config) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
+  ControlChannel control(config.control_fd);
+  std::atomic<bool> stopped{false};
+  try {
+    try {
+      return train_controlled(config, control, stopped);
+    } catch (const NodeFailure& failure) {
+      control.send({{"failure", failure.what()}});
+      return 1;
+    }
+  } catch (const gpusock::Error&) {
+    if (stopped) throw Interrupted();  // which has closed the channel
+    throw;
+  }
 }
 
 int run_by_hand(const Config& config) {

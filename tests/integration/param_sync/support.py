@@ -102,5 +102,5 @@ def node_processes(cluster):
 def is_running(pid):
     try:
         return " Z " not in f" {pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1]} "
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before, or while, it was read
         return False

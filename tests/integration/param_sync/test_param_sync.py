@@ -1,4 +1,5 @@
 """What param_sync promises to its users. Run by ctest, one suite at a time."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -83,14 +84,13 @@ class Modes(unittest.TestCase):
         self.assertLess(report["host_api_calls_per_step"], 20, "the host only launches")
 
 
-@needs_processes
-class Failures(unittest.TestCase):
-    """A run that cannot end well ends soon, says why, and leaves nothing behind."""
+class Runs(unittest.TestCase):
+    """What the suites share that end runs before their time."""
 
     def tearDown(self):
         for process in getattr(self, "processes", []):
             process.kill()
-            process.communicate()
+            process.communicate(timeout=support.PATIENCE_S)
 
     def start(self, *arguments):
         process = start(*arguments)
@@ -102,10 +102,21 @@ class Failures(unittest.TestCase):
         self.processes.remove(process)
         return process.returncode, out, err
 
+    def wait_for_the_end_of(self, pids):
+        deadline = time.monotonic() + support.PATIENCE_S
+        for pid in pids:
+            while support.is_running(pid):
+                self.assertLess(time.monotonic(), deadline, "a node that was to end runs on")
+
     def training_cluster(self, *arguments):
         cluster = self.start(*ENDLESS, "--nodes", 4, *arguments)
         support.wait_for_line(cluster, r"step \d+/")
         return cluster, support.node_processes(cluster)
+
+
+@needs_processes
+class Promptness(Runs):
+    """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
         for link in ("p2p", "tcp"):
@@ -120,6 +131,11 @@ class Failures(unittest.TestCase):
             for rank in (0, 1, 3):
                 self.assertIn(f"rank {rank}: lost rank 2: ", err, link)
             self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+
+@needs_processes
+class Failures(Runs):
+    """A run that cannot end well ends, says why, and leaves nothing behind."""
 
     def test_a_node_that_hangs_is_given_up(self):
         cluster, nodes = self.training_cluster("--timeout", 1)
@@ -137,13 +153,23 @@ class Failures(unittest.TestCase):
             self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
             self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
 
+    def test_a_node_that_sees_the_others_end_first_is_interrupted_all_the_same(self):
+        cluster, nodes = self.training_cluster("--link", "tcp")
+        os.kill(nodes[2], signal.SIGSTOP)
+        try:
+            cluster.send_signal(signal.SIGTERM)
+            self.wait_for_the_end_of(nodes[rank] for rank in (0, 1, 3))
+        finally:  # nobody could wait for its end otherwise
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nodes[2], signal.SIGCONT)
+        status, _, err = self.end(cluster)
+        self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+
     def test_killing_the_cluster_ends_its_nodes(self):
         cluster, nodes = self.training_cluster()
         cluster.kill()
         self.end(cluster)
-        deadline = time.monotonic() + support.PATIENCE_S
-        while any(support.is_running(pid) for pid in nodes.values()):
-            self.assertLess(time.monotonic(), deadline, "nodes outlive their cluster")
+        self.wait_for_the_end_of(nodes.values())
 
     def test_a_node_that_waits_for_its_peers_can_be_interrupted(self):
         addresses = support.own_addresses(2)
