@@ -36,6 +36,8 @@ run_tests() {
     # Tests that run kernels need a GPU; reading PTX does not.
     cuda) have_gpu || options+=(-L no-gpu) ;;
   esac
+  # ThreadSanitizer holds every process for a second at its end, in case a thread that is left still races: a moment will do.
+  export TSAN_OPTIONS=${TSAN_OPTIONS:-atexit_sleep_ms=50}
   # Tests whose result could depend on what runs beside them say so themselves (RUN_SERIAL). Many wait more than they work:
   # three at a time keep two processors busy.
   (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout 300 -j3 "${options[@]}")

@@ -25,7 +25,7 @@ class Doctor(unittest.TestCase):
         page, done = self.call(), self.call("--json")
         report = json.loads(done.stdout)
         self.assertEqual(report["well"], all(finding["level"] != "mend" for finding in report["findings"]))
-        self.assertEqual(done.returncode, 0 if report["well"] else 1)
+        self.assertEqual(done.returncode, 0 if report["well"] else 1, done.stderr)
         self.assertEqual(page.returncode, done.returncode)
         self.assertEqual("All is well." in page.stdout, report["well"])
         for finding in report["findings"]:
