@@ -47,7 +47,7 @@ check_everything() {
   local program name link size between sanitizer
   "$doctor" >"$out/doctor.txt" 2>&1 || true  # what there is to mend is no failure of what is checked here
   while read -r program; do
-    step "$(basename "$program")" 300 "$program" "--gtest_output=xml:$out/$(basename "$program").xml"
+    step "$(basename "$program")" 600 "$program" "--gtest_output=xml:$out/$(basename "$program").xml"
   done < <(test_programs)
   if command -v python3 >/dev/null; then
     step echo 300 python3 tests/integration/echo/test_echo.py "$echo_server"
@@ -61,7 +61,7 @@ check_everything() {
   if sanitizer=$(find_sanitizer); then
     while read -r program; do
       name=$(basename "$program")
-      step "memcheck-$name" 600 "$sanitizer" --tool memcheck --error-exitcode 1 "$program"
+      step "memcheck-$name" 1800 "$sanitizer" --tool memcheck --error-exitcode 1 "$program"
     done < <(test_programs)
   fi
 }
