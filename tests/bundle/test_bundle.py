@@ -8,11 +8,12 @@ Exit status: 0 kept, 1 broken, 2 misuse.
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import unittest
 
-LIMIT_S = 120
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from commands import attempt
+
 MEBIBYTE = 1 << 20
 # What a bundle leaves to the machine: glibc.
 GLIBC = {"ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "libresolv.so.2",
@@ -20,15 +21,10 @@ GLIBC = {"ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2", "librt.
 TRAINING = ["--serial", "--nodes", "2", "--epochs", "1", "--limit", "1280"]
 
 
-def call(*command, **options):
-    return subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=LIMIT_S, check=False, **options)
-
-
 def libraries(program):
     """The libraries that the loader finds for a program, with nothing in the environment: name to path (or None)."""
     found = {}
-    for line in call("/usr/bin/ldd", program, env={}).stdout.splitlines():
+    for line in attempt("/usr/bin/ldd", program, env={}).stdout.splitlines():
         parts = line.split()
         if "=>" in parts:
             found[parts[0]] = None if parts[2] == "not" else pathlib.Path(parts[2]).resolve()
@@ -45,7 +41,7 @@ class Bundle(unittest.TestCase):
         shutil.rmtree(cls.work, ignore_errors=True)
         cls.work.mkdir(parents=True)
         cls.bundle = cls.work / "bundle"
-        filled = call(cls.source / "scripts" / "fill_bundle.sh", cls.bundle, cls.build, cls.preset)
+        filled = attempt(cls.source / "scripts" / "fill_bundle.sh", cls.bundle, cls.build, cls.preset)
         if filled.returncode != 0:
             raise AssertionError(filled.stdout)
 
@@ -63,7 +59,7 @@ class Bundle(unittest.TestCase):
 
     def test_programs_run_with_an_empty_environment(self):
         for name in ("param_sync", "echo_server", "gpusock-bench", "gpusock-doctor", "gpusock-top"):
-            done = call("/usr/bin/env", "-i", self.bundle / "bin" / name, "--help", cwd="/")
+            done = attempt("/usr/bin/env", "-i", self.bundle / "bin" / name, "--help", cwd="/")
             self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_param_sync_trains_in_a_root_that_holds_nothing_but_glibc(self):
@@ -80,16 +76,16 @@ class Bundle(unittest.TestCase):
         enter = ["chroot"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "chroot"]
         # The loader asks /proc where a program lies; this root has none, so it is told.
         environment = {"PATH": os.environ["PATH"], "LD_ORIGIN_PATH": "/bundle/bin"}
-        if call(*enter, root, "/bundle/bin/param_sync", "--help", env=environment).returncode in (1, 125):
+        if attempt(*enter, root, "/bundle/bin/param_sync", "--help", env=environment).returncode in (1, 125):
             self.skipTest("this system lets us enter no other root")
-        done = call(*enter, root, "/bundle/bin/param_sync", *TRAINING, "--data", "/bundle/data/fashion-mnist", env=environment)
+        done = attempt(*enter, root, "/bundle/bin/param_sync", *TRAINING, "--data", "/bundle/data/fashion-mnist", env=environment)
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("test accuracy", done.stdout)
 
     def test_gpu_check_in_the_bundle_says_where_there_is_no_gpu(self):
         if shutil.which("nvidia-smi"):
             self.skipTest("there may be a GPU here")
-        done = call(self.bundle / "run", "gpu-check", cwd="/")
+        done = attempt(self.bundle / "run", "gpu-check", cwd="/")
         self.assertEqual(done.returncode, 77, done.stdout)
         self.assertIn("no NVIDIA GPU", done.stdout)
 

@@ -15,16 +15,8 @@ import subprocess
 import sys
 import unittest
 
-LIMIT_S = 120
-
-
-def call(*command, **options):
-    done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=LIMIT_S, check=False, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))}\nexited with {done.returncode}:\n{done.stdout}")
-    return done.stdout
-
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from commands import LIMIT_S, call
 
 @contextlib.contextmanager
 def serving(program):
