@@ -1,6 +1,8 @@
 #include "dataset.hpp"
 
-#include "scratch_folder.hpp"
+#include "idx_bytes.hpp"
+
+#include "tests/support/folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,10 +16,10 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::idx_bytes;
-using testing::ScratchFolder;
+using gpusock::test::Folder;
 
 /// Five training and two test images of 2 x 1 pixels.
-void write_dataset(const ScratchFolder& folder) {
+void write_dataset(const Folder& folder) {
   folder.write("train-images-idx3-ubyte", idx_bytes({5, 2, 1}, {0, 1, 10, 11, 20, 21, 30, 31, 40, 41}));
   folder.write("train-labels-idx1-ubyte", idx_bytes({5}, {0, 1, 2, 1, 0}));
   folder.write("t10k-images-idx3-ubyte", idx_bytes({2, 2, 1}, {5, 6, 7, 8}));
@@ -25,7 +27,7 @@ void write_dataset(const ScratchFolder& folder) {
 }
 
 TEST(Dataset, LoadsTheFourFiles) {
-  ScratchFolder folder;
+  Folder folder;
   write_dataset(folder);
   const Dataset data = load_dataset(folder.path(), 0);
   EXPECT_EQ(data.train.count(), 5u);
@@ -35,7 +37,7 @@ TEST(Dataset, LoadsTheFourFiles) {
 }
 
 TEST(Dataset, KeepsTheFirstSamplesOfALimit) {
-  ScratchFolder folder;
+  Folder folder;
   write_dataset(folder);
   const Dataset data = load_dataset(folder.path(), 3);
   EXPECT_EQ(data.train.labels, (std::vector<std::uint8_t>{0, 1, 2}));
@@ -45,7 +47,7 @@ TEST(Dataset, KeepsTheFirstSamplesOfALimit) {
 }
 
 TEST(Dataset, SaysWhichFileIsMissing) {
-  ScratchFolder folder;
+  Folder folder;
   write_dataset(folder);
   std::filesystem::remove(folder.path() / "t10k-labels-idx1-ubyte");
   EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }),
@@ -53,14 +55,14 @@ TEST(Dataset, SaysWhichFileIsMissing) {
 }
 
 TEST(Dataset, RefusesImagesWithoutLabels) {
-  ScratchFolder folder;
+  Folder folder;
   write_dataset(folder);
   folder.write("train-labels-idx1-ubyte", idx_bytes({4}, {0, 1, 2, 1}));
   EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }), AllOf(HasSubstr("5 images"), HasSubstr("4 labels")));
 }
 
 TEST(Dataset, RefusesTestImagesOfAnotherSize) {
-  ScratchFolder folder;
+  Folder folder;
   write_dataset(folder);
   folder.write("t10k-images-idx3-ubyte", idx_bytes({2, 1, 1}, {5, 6}));
   EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }), HasSubstr("have 2 pixels, test images 1"));

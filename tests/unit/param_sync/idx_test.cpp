@@ -1,6 +1,8 @@
 #include "idx.hpp"
 
-#include "scratch_folder.hpp"
+#include "idx_bytes.hpp"
+
+#include "tests/support/folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +15,9 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::idx_bytes;
-using testing::ScratchFolder;
+using gpusock::test::Folder;
 
-std::filesystem::path write_gzip(const ScratchFolder& folder, const std::string& name,
+std::filesystem::path write_gzip(const Folder& folder, const std::string& name,
                                  const std::vector<std::uint8_t>& bytes) {
   const auto file = folder.path() / name;
   const gzFile out = gzopen(file.c_str(), "wb");
@@ -27,7 +29,7 @@ std::filesystem::path write_gzip(const ScratchFolder& folder, const std::string&
 const std::vector<std::uint8_t> kTwelve{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 
 TEST(Idx, ReadsPlainFiles) {
-  ScratchFolder folder;
+  Folder folder;
   const IdxArray array = read_idx(folder.write("images", idx_bytes({3, 2, 2}, kTwelve)), 3);
   EXPECT_EQ(array.shape, (std::vector<std::uint32_t>{3, 2, 2}));
   EXPECT_EQ(array.bytes, kTwelve);
@@ -36,7 +38,7 @@ TEST(Idx, ReadsPlainFiles) {
 }
 
 TEST(Idx, ReadsCompressedFiles) {
-  ScratchFolder folder;
+  Folder folder;
   EXPECT_EQ(read_idx(write_gzip(folder, "labels.gz", idx_bytes({12}, kTwelve)), 1).bytes, kTwelve);
 }
 
@@ -46,63 +48,63 @@ TEST(Idx, NamesAFileThatIsNotThere) {
 }
 
 TEST(Idx, RefusesAnEmptyFile) {
-  ScratchFolder folder;
-  EXPECT_THAT(error_of([&] { read_idx(folder.write("empty", {}), 1); }),
+  Folder folder;
+  EXPECT_THAT(error_of([&] { read_idx(folder.write("empty", ""), 1); }),
               AllOf(HasSubstr("empty"), HasSubstr("header")));
 }
 
 TEST(Idx, RefusesAHeaderThatEndsEarly) {
-  ScratchFolder folder;
+  Folder folder;
   auto bytes = idx_bytes({3, 2, 2}, {});
   bytes.resize(bytes.size() - 1);
   EXPECT_THAT(error_of([&] { read_idx(folder.write("f", bytes), 3); }), HasSubstr("after 15 of 16 bytes"));
 }
 
 TEST(Idx, RefusesOtherMagicNumbers) {
-  ScratchFolder folder;
+  Folder folder;
   auto bytes = idx_bytes({12}, kTwelve);
   bytes[0] = 'P';
   EXPECT_THAT(error_of([&] { read_idx(folder.write("f", bytes), 1); }), HasSubstr("not an IDX file"));
 }
 
 TEST(Idx, RefusesElementsThatAreNotBytes) {
-  ScratchFolder folder;
+  Folder folder;
   auto bytes = idx_bytes({12}, kTwelve);
   bytes[2] = 0x0d;  // float
   EXPECT_THAT(error_of([&] { read_idx(folder.write("f", bytes), 1); }), HasSubstr("type 13, expected 8"));
 }
 
 TEST(Idx, RefusesLabelsWhereImagesAreExpected) {
-  ScratchFolder folder;
+  Folder folder;
   const auto file = folder.write("f", idx_bytes({12}, kTwelve));
   EXPECT_THAT(error_of([&] { read_idx(file, 3); }), HasSubstr("has 1 dimensions, expected 3 (images)"));
 }
 
 TEST(Idx, RefusesADimensionOfZero) {
-  ScratchFolder folder;
+  Folder folder;
   EXPECT_THAT(error_of([&] { read_idx(folder.write("f", idx_bytes({0}, {})), 1); }), HasSubstr("dimension 0 is zero"));
 }
 
 TEST(Idx, RefusesSizesWhoseProductOverflows) {
-  ScratchFolder folder;
+  Folder folder;
   const auto file = folder.write("f", idx_bytes({0x80000000u, 0x80000000u, 4}, {}));
   EXPECT_THAT(error_of([&] { read_idx(file, 3); }), HasSubstr("more than 1 GiB"));
 }
 
 TEST(Idx, RefusesTruncatedData) {
-  ScratchFolder folder;
+  Folder folder;
   const auto file = folder.write("f", idx_bytes({13}, kTwelve));
   EXPECT_THAT(error_of([&] { read_idx(file, 1); }), HasSubstr("ends after 12 of the 13 bytes it claims"));
 }
 
 TEST(Idx, RefusesOneByteTooMany) {
-  ScratchFolder folder;
+  Folder folder;
   const auto file = folder.write("f", idx_bytes({11}, kTwelve));
   EXPECT_THAT(error_of([&] { read_idx(file, 1); }), HasSubstr("longer than the 11 bytes"));
 }
 
 TEST(Idx, RefusesTruncatedCompression) {
-  ScratchFolder folder;
+  Folder folder;
   std::vector<std::uint8_t> noise(100'000);
   for (std::size_t i = 0; i < noise.size(); ++i) noise[i] = static_cast<std::uint8_t>(i * i * 2654435761u >> 13);
   const auto file = write_gzip(folder, "f.gz", idx_bytes({100'000}, noise));
@@ -111,7 +113,7 @@ TEST(Idx, RefusesTruncatedCompression) {
 }
 
 TEST(Idx, RefusesDamagedCompression) {
-  ScratchFolder folder;
+  Folder folder;
   const auto file = write_gzip(folder, "f.gz", idx_bytes({12}, kTwelve));
   std::fstream damage(file, std::ios::in | std::ios::out | std::ios::binary);
   damage.seekp(-8, std::ios::end);  // the check sum

@@ -1,6 +1,6 @@
 #include "layout.hpp"
 
-#include "scratch_folder.hpp"
+#include "idx_bytes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,8 @@
 #include "report.hpp"
 
-#include "scratch_folder.hpp"
+#include "idx_bytes.hpp"
+
+#include "tests/support/folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +72,7 @@ TEST(Report, NoticesWeightsThatDiffer) {
 }
 
 TEST(Report, WritesAccuracyWhereAnEpochEnds) {
-  testing::ScratchFolder folder;
+  gpusock::test::Folder folder;
   RunReport run = run_report();
   run.config.series_file = folder.path() / "series.tsv";
   run.write_files();

@@ -1,5 +1,5 @@
 // gpusock-doctor on machines that are made of files: what each lacks is found, and what mends it is said.
-#include "folder.hpp"
+#include "tests/support/folder.hpp"
 
 #include "gpusock/tools/doctor/probes.hpp"
 

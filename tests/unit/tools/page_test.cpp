@@ -1,5 +1,5 @@
 // A context's page: what it says is true, what is not a page is left alone, and rubbish in it harms nobody.
-#include "folder.hpp"
+#include "tests/support/folder.hpp"
 
 #include "gpusock/tools/top/observation.hpp"
 #include "gpusock/tools/top/table.hpp"

@@ -1,12 +1,13 @@
 #pragma once
 /// @file An empty folder for one test.
 
-#include <gtest/gtest.h>
-
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace gpusock::test {
 
@@ -28,10 +29,15 @@ class Folder {
   const std::filesystem::path& path() const { return path_; }
   std::string operator/(const std::string& name) const { return (path_ / name).string(); }
 
-  /// A file in it, with the folders that it lies in.
-  void write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << text;
+  /// A file in it, with the folders that it lies in; its path.
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << text;
+    return file;
+  }
+  std::filesystem::path write(const std::string& name, const std::vector<std::uint8_t>& bytes) const {
+    return write(name, std::string(bytes.begin(), bytes.end()));
   }
 
  private:
