@@ -4,7 +4,8 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
   libspdlog-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
-test_packages=("${docs_packages[@]}" curl dataset-fashion-mnist libgtest-dev netcat-openbsd python3 redis-server wrk)
+cluster_packages=(iproute2 util-linux)
+test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" curl dataset-fashion-mnist libgtest-dev libpmix-dev netcat-openbsd openmpi-bin python3 redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 

@@ -1,9 +1,12 @@
 #pragma once
 /// @file What a run is: the settings that the command line gives, and the nodes are made from.
 
+#include "launch.hpp"
+
 #include "host_proxy/endpoint.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +31,7 @@ struct Config {
   std::vector<std::string> peers;  ///< HOST:PORT of each rank, this one's included
   bool in_process = false;         ///< all nodes as threads and contexts of this process
   bool serial = false;             ///< all nodes' work one after the other, without sockets
+  std::optional<Launch> launch;    ///< where neither --nodes nor a way to run was chosen, and a launcher says who this is
   int control_fd = -1;             ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;

@@ -36,6 +36,7 @@ int run(const param_sync::Config& config) {
   if (config.serial) return run_serial(config);
   if (config.in_process) return run_in_process(config);
   if (config.rank >= 0) return run_rank(config);
+  if (config.launch) return run_launched(config);
   return run_cluster(config, std::filesystem::read_symlink("/proc/self/exe").string());
 }
 

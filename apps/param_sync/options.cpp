@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include "layout.hpp"
+#include "pmix_introduction.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
 
 namespace param_sync {
 namespace {
@@ -20,6 +22,7 @@ struct Texts {
   std::string link;
   std::string hidden = "128,64";
   std::string peers;
+  int nodes = 0;  // 0: not given
 };
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
@@ -44,7 +47,8 @@ std::string width_problem(const std::string& text) {
 }
 
 void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
-  arguments.number("--nodes", config.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax);
+  arguments.number("--nodes", texts.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax)
+      .shown_default(std::to_string(config.nodes) + ", or a launcher's");
   arguments.text("--hidden", texts.hidden, "Widths of the hidden layers, with commas").check(width_problem);
   arguments.number("--epochs", config.epochs, "How often all training samples are visited", 1, 10000);
   arguments.number("--batch", config.batch, "Samples of a step on each node", 1, 4096);
@@ -71,8 +75,15 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
 void take_texts(const Texts& texts, Config& config) {
   config.link = texts.link.empty() ? gpusock::Endpoint::parse("127.0.0.1:0").link : gpusock::parse_link(texts.link);
   config.peers = split(texts.peers);
+  if (texts.nodes != 0) config.nodes = texts.nodes;
   config.hidden.clear();
   for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
+}
+
+/// What a launcher says, where the options leave it to say anything.
+void read_environment(const Texts& texts, Config& config) {
+  const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process || config.serial;
+  if (!chosen) config.launch = read_launch([](const char* name) { return std::getenv(name); }, pmix_is_there());
 }
 
 /// What the options' own checks cannot see. Empty where all is well.
@@ -110,12 +121,15 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Texts texts;
   Arguments arguments(
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
+      "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see docs/many_hosts.md. --nodes, --rank "
+      "and --peers mean more than what a launcher says.\n"
       "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse.");
   add_run_options(arguments, config, texts);
   add_process_options(arguments, config, texts);
   arguments.check([&]() -> std::string {
     try {
       take_texts(texts, config);
+      read_environment(texts, config);
       return misuse(config);
     } catch (const gpusock::Error& error) {
       return error.what();

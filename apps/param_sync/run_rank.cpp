@@ -1,6 +1,7 @@
 #include "runs.hpp"
 
 #include "control.hpp"
+#include "introduction.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
 #include "program/stop_signals.hpp"
@@ -70,15 +71,7 @@ int run_controlled(const Config& config) {
   }
 }
 
-int run_by_hand(const Config& config) {
-  const Dataset data = load_dataset(config.data, config.limit);
-  Node node(config, data);
-  gpusock::program::StopWatcher watcher([&] { node.request_stop(); });
-  std::vector<gpusock::Endpoint> peers;
-  for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
-  const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
-  fmt::print("listening on {}\n", at.to_string());
-  std::fflush(stdout);
+int train_by_hand(const Config& config, Node& node, const std::vector<gpusock::Endpoint>& peers, const Dataset& data) {
   node.connect(peers);
   ProgressLine line(config.nodes, config.batch);
   const NodeReport report = node.train([&](const Progress& now) { line.show(now); });
@@ -89,10 +82,46 @@ int run_by_hand(const Config& config) {
   return 0;
 }
 
+int run_by_hand(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  Node node(config, data);
+  gpusock::program::StopWatcher watcher([&] { node.request_stop(); });
+  std::vector<gpusock::Endpoint> peers;
+  for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
+  const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
+  fmt::print("listening on {}\n", at.to_string());
+  std::fflush(stdout);
+  return train_by_hand(config, node, peers, data);
+}
+
+/// A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
+int train_launched(const Config& config, Node& node, const std::vector<gpusock::Endpoint>& peers, const Dataset& data) {
+  if (config.rank == 0) return train_by_hand(config, node, peers, data);
+  node.connect(peers);
+  const NodeReport report = node.train([](const Progress&) {});
+  fmt::print("weights {:016x}\n", report.weights_hash);
+  return 0;
+}
+
 }  // namespace
 
 int run_rank(const Config& config) {
   return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config);
+}
+
+int run_launched(Config config) {
+  const auto introduction = introduce(*config.launch, config);
+  const Dataset data = load_dataset(config.data, config.limit);
+  Node node(config, data);
+  gpusock::program::StopWatcher watcher([&] {
+    node.request_stop();
+    introduction->interrupt();
+  });
+  gpusock::Endpoint at = introduction->where_to_listen();
+  at.link = config.link;
+  auto peers = introduction->meet(node.listen(at));
+  for (gpusock::Endpoint& peer : peers) peer.link = config.link;
+  return train_launched(config, node, peers, data);
 }
 
 }  // namespace param_sync

@@ -11,6 +11,9 @@ namespace param_sync {
 /// One node of several processes: addresses by --peers, or through --control-fd.
 int run_rank(const Config& config);
 
+/// One node of those that a launcher has started.
+int run_launched(Config config);
+
 /// All nodes as threads and contexts of this process.
 int run_in_process(const Config& config);
 

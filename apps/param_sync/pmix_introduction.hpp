@@ -1,0 +1,14 @@
+#pragma once
+/// @file Nodes that a launcher with PMIx has started (mpirun, srun --mpi=pmix): rank, size and addresses come from it.
+
+#include "introduction.hpp"
+
+namespace param_sync {
+
+/// Can PMIx be asked here: this program was built for it, and libpmix is there.
+bool pmix_is_there();
+
+/// Sets `config`'s rank and number of nodes. The job's end is announced to PMIx when the result goes. Throws gpusock::Error.
+std::unique_ptr<Introduction> introduce_by_pmix(Config& config);
+
+}  // namespace param_sync

@@ -1,0 +1,170 @@
+"""What param_sync promises to those who start its nodes with a launcher. Run by ctest."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import support
+from support import SMALL
+
+WITH_PMIX = os.environ["PARAM_SYNC_PMIX"] == "1"
+LAUNCHERS = ("GPUSOCK_", "OMPI_", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_")
+
+
+def without_launcher(**variables):
+    """The environment without what a launcher may have set, and with these variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    return {**kept, **{name: str(value) for name, value in variables.items()}}
+
+
+class Launchers(unittest.TestCase):
+    reference = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.reference = support.results(*SMALL, "--nodes", 3, "--serial")["weights_hash"]
+
+    def start(self, *arguments, **variables):
+        process = support.start(*SMALL, *arguments, env=without_launcher(**variables))
+        self.addCleanup(lambda: process.poll() is not None or (process.kill(), process.communicate()))
+        return process
+
+    def end(self, process):
+        out, err = process.communicate(timeout=support.PATIENCE_S)
+        return process.returncode, out, err
+
+    def train(self, nodes):
+        """All must end with the reference's weights; only rank 0 tells more than those."""
+        ends = [self.end(node) for node in nodes]
+        for rank, (status, out, err) in enumerate(ends):
+            self.assertEqual(status, 0, f"rank {rank}: {out}{err}")
+            self.assertIn(f"weights {self.reference}", out)
+            self.assertEqual("test accuracy" in out, rank == 0, out)
+
+    def refused(self, words, *arguments, **variables):
+        status, _, err = self.end(self.start(*arguments, **variables))
+        self.assertEqual(status, 2, err)
+        self.assertIn(words, err)
+
+    def torch(self, rank, address, size=3, arguments=(), **more):
+        host, port = address.split(":")
+        return self.start(*arguments, RANK=rank, WORLD_SIZE=size, MASTER_ADDR=host, MASTER_PORT=port, **more)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "Open MPI is not installed")
+    @unittest.skipUnless(WITH_PMIX, "built without PMIx")
+    def test_mpirun_starts_nodes_that_meet_by_pmix(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = pathlib.Path(folder) / "out.json"
+            status, out, err = self.end(subprocess.Popen(
+                ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", support.PROGRAM, *SMALL, "--json", results],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=without_launcher(TMPDIR=folder)))
+            self.assertEqual(status, 0, f"{out}{err}")
+            self.assertEqual(out.count(f"weights {self.reference}"), 3, out)
+            self.assertTrue(results.exists())
+
+    def test_pmix_without_its_launcher_is_a_failure_that_says_so(self):
+        status, out, err = self.end(self.start(PMIX_RANK=0, PMIX_NAMESPACE="gone", OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2))
+        self.assertNotEqual(status, 0, out)
+        self.assertIn("no way to its launcher" if WITH_PMIX else "nothing where the others are", err)
+        self.assertIn("--nodes", err)
+
+    def test_torchruns_variables(self):
+        address, = support.own_addresses(1)
+        nodes = {rank: self.torch(rank, address) for rank in (2, 1, 0)}
+        self.train([nodes[rank] for rank in range(3)])
+
+    def test_a_port_that_torchrun_keeps_for_itself(self):
+        address, = support.own_addresses(1)
+        host, port = address.split(":")
+        with socket.create_server((host, int(port))):
+            self.train([self.torch(rank, address, TORCHELASTIC_USE_AGENT_STORE="True") for rank in range(3)])
+
+    def test_sruns_variables(self):
+        while True:  # a job whose port is free
+            job = random.randrange(1, 10000)
+            try:
+                socket.create_server(("127.0.0.1", 20000 + job)).close()
+                break
+            except OSError:
+                pass
+        self.train([self.start(SLURM_PROCID=rank, SLURM_NTASKS=3, SLURM_JOB_NODELIST="node[07]", SLURM_JOB_ID=job) for rank in range(3)])
+
+    def test_our_variables_with_a_list(self):
+        peers = ",".join(support.own_addresses(3))
+        self.train([self.start(GPUSOCK_RANK=rank, GPUSOCK_SIZE=3, GPUSOCK_PEERS=peers) for rank in range(3)])
+
+    def test_our_variables_with_a_place_to_meet_and_a_secret(self):
+        address, = support.own_addresses(1)
+        self.train([self.start(GPUSOCK_RANK=rank, GPUSOCK_SIZE=3, GPUSOCK_RENDEZVOUS=address, GPUSOCK_SECRET="all know") for rank in range(3)])
+
+    def test_options_mean_more_than_the_environment(self):
+        status, out, err = self.end(self.start("--nodes", 3, "--serial", GPUSOCK_RANK=5, RANK="nonsense"))
+        self.assertEqual(status, 0, err)
+        self.assertIn(self.reference, out)
+
+    def test_variables_that_cannot_be_are_misuse(self):
+        self.refused("GPUSOCK_RANK is set, but not GPUSOCK_SIZE", GPUSOCK_RANK=0)
+        self.refused("contradicts", GPUSOCK_RANK=3, GPUSOCK_SIZE=3, GPUSOCK_PEERS="a:1,b:1,c:1")
+
+    def test_a_node_that_never_comes_is_named(self):
+        address, = support.own_addresses(1)
+        status, _, err = self.end(self.torch(0, address, arguments=("--timeout", 0.5)))
+        self.assertEqual(status, 1)
+        self.assertIn(f"not all nodes came to {address}: no word from rank 1, 2", err)
+        status, _, err = self.end(self.torch(1, address, arguments=("--timeout", 0.5)))
+        self.assertEqual(status, 1)
+        self.assertIn(f"rank 1 cannot reach rank 0 at {address}", err)
+
+    def test_nodes_that_disagree_are_refused(self):
+        for others in ({"size": 2}, {"size": 3}):  # the run has another size; rank 1 comes twice
+            address, = support.own_addresses(1)
+            nodes = [self.torch(0, address), self.torch(1, address), self.torch(1, address, **others)]
+            ends = [self.end(node) for node in nodes]
+            self.assertNotIn(0, [status for status, _, _ in ends])
+            self.assertIn(f"a node came that says it is rank 1 of {others['size']}", ends[0][2])
+
+    def test_a_stranger_does_not_count(self):
+        address, = support.own_addresses(1)
+        host, port = address.split(":")
+        nodes = [self.torch(rank, address) for rank in (0, 1)]
+        while True:
+            try:
+                stranger = socket.create_connection((host, int(port)))
+                break
+            except ConnectionRefusedError:
+                self.assertIsNone(nodes[0].poll())
+        with stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n".ljust(200))
+            self.train([*nodes, self.torch(2, address)])
+
+    def test_other_hosts_need_a_secret(self):
+        status, _, err = self.end(self.torch(1, "192.0.2.1:7000"))
+        self.assertEqual(status, 1)
+        self.assertIn("GPUSOCK_SECRET", err)
+
+    def test_a_node_that_waits_for_the_others_can_be_interrupted(self):
+        address, = support.own_addresses(1)
+        host, port = address.split(":")
+        node = self.torch(0, address)
+        while True:
+            try:
+                socket.create_connection((host, int(port))).close()
+                break
+            except ConnectionRefusedError:
+                self.assertIsNone(node.poll())
+        node.send_signal(signal.SIGTERM)
+        status, _, err = self.end(node)
+        self.assertEqual((status, err), (1, "param_sync: interrupted\n"))
+
+
+if __name__ == "__main__":
+    try:
+        unittest.main(verbosity=2)
+    finally:
+        support.DATA.remove()
