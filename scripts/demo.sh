@@ -1,8 +1,11 @@
-# ./run demo: four nodes on this machine train a model, every gradient pushed from the kernel that computed it.
-. scripts/packages.sh
+# ./run demo: four nodes on this machine train a model, every gradient pushed from the kernel that computed it. With --hosts N
+# each node is on a host of its own: a network namespace of this machine (see ./run cluster --help).
+. scripts/hosts.sh
 
 main() {
-  local preset program plot options=() results=out/demo
+  local preset program plot options=() results=out/demo hosts=''
+  take_hosts "$@"
+  set -- "${left[@]}"
   if in_bundle; then
     program=bin/param_sync plot=data/plot.gp
     preset=$(cat BUNDLE.preset)
@@ -13,16 +16,63 @@ main() {
     say "building for $([ "$preset" = cuda ] && echo 'the GPU' || echo 'the CPU device (no GPU with nvcc here)')"
     build "$preset" param_sync
   fi
-  # One GPU serves all nodes as contexts of one process; without one, each node is a process of its own.
-  [ "$preset" != cuda ] || options=(--in-process)
   read_data_options
   mkdir -p "$results"
+  if [ -n "$hosts" ]; then
+    run_across_hosts "$@"
+    return
+  fi
+  # One GPU serves all nodes as contexts of one process; without one, each node is a process of its own.
+  [ "$preset" != cuda ] || options=(--in-process)
   given --nodes "$@" || options+=(--nodes 4)
+  choose_options "$@"
+  "$program" "${data_options[@]}" "${options[@]}" "$@"
+  show_results
+}
+
+# Sets hosts to what --hosts says, and left to the other arguments.
+take_hosts() {
+  left=()
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --hosts) [ $# -ge 2 ] || misuse "--hosts takes a number"; hosts=$2; shift 2 ;;
+      --hosts=*) hosts=${1#*=}; shift ;;
+      *) left+=("$1"); shift ;;
+    esac
+  done
+  [ -z "$hosts" ] || check_hosts "$hosts"
+}
+
+# Adds what the user has left open to options.
+choose_options() {
   given --epochs "$@" || options+=(--epochs 2)
   given --json "$@" || options+=(--json "$results/param_sync.json")
   given --series "$@" || options+=(--series "$results/param_sync.tsv")
   rm -f "$results"/param_sync.*
-  "$program" "${data_options[@]}" "${options[@]}" "$@"
+}
+
+run_across_hosts() {
+  local option printed printer status=0 weights output=$results/output.txt invoked_from=$root
+  for option in --nodes --rank --peers --serial --in-process; do
+    ! given "$option" "$@" || misuse "demo --hosts N starts a node on each host: it does not go with $option"
+  done
+  [ "$preset" != cuda ] || say "all hosts share this machine's GPU: their kernels may wait for their turns"
+  choose_options "$@"
+  require_hosts
+  say "$hosts hosts: network namespaces of this machine"
+  exec {printed}> >(exec tee -i "$output")
+  printer=$!
+  run_on_hosts "$hosts" '' '' "$program" "${data_options[@]}" "${options[@]}" "$@" >&"$printed" || status=$?
+  exec {printed}>&-
+  wait "$printer"
+  [ $status -eq 0 ] || exit $status
+  weights=$(sed -n 's/^\[[0-9]*\] weights \([0-9a-f]*\).*/\1/p' "$output")
+  [ "$(wc -l <<<"$weights")" -eq "$hosts" ] && [ "$(sort -u <<<"$weights" | wc -l)" -eq 1 ] || fail "the hosts' weights differ"
+  say "the same weights on all $hosts hosts: ${weights%%$'\n'*}"
+  show_results
+}
+
+show_results() {
   [ -f "$results/param_sync.json" ] || return 0
   say "results: $results/param_sync.json"
   draw "$plot" "$results"
