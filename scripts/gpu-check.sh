@@ -1,6 +1,7 @@
 # ./run gpu-check: everything that only a GPU can answer, with the machine's facts, in one folder. A step that fails or
 # runs past its time does not keep the others from running.
 . scripts/packages.sh
+. scripts/steps.sh
 
 main() {
   local out=gpu-check
@@ -70,20 +71,6 @@ test_programs() { programs_in "$tests" | sort; }
 
 find_sanitizer() {
   command -v compute-sanitizer || { [ -x /usr/local/cuda/bin/compute-sanitizer ] && echo /usr/local/cuda/bin/compute-sanitizer; }
-}
-
-# step NAME SECONDS COMMAND...: one line in results.txt, the output in logs/NAME.log.
-step() {
-  local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
-  shift 2
-  timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null || status=$?
-  case $status in
-    0) verdict=PASS ;;
-    77) verdict=SKIP ;;
-    124 | 137) verdict=FAIL-time ;;
-    *) verdict=FAIL-$status ;;
-  esac
-  printf '%-10s %5d s  %s\n' "$verdict" $((SECONDS - start)) "$name" | tee -a "$out/results.txt"
 }
 
 machine_facts() {

@@ -4,6 +4,6 @@
 main() {
   [ $# -eq 0 ] || misuse "install-deps takes no arguments"
   needs_sources install-deps
-  require_packages "${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}"
+  require_packages "${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${rdma_packages[@]}"
   say "all packages are installed"
 }

@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
 cluster_packages=(iproute2 util-linux)
+rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
 test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" curl dataset-fashion-mnist libgtest-dev libpmix-dev netcat-openbsd openmpi-bin python3 redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
@@ -22,13 +23,25 @@ require_packages() {
   install_packages "${missing[@]}"
 }
 
-install_packages() {
+# Sets apt: how this user calls apt-get.
+find_apt() {
   local become=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || fail "you are not root and there is no sudo; as root: apt-get install $*"
+    command -v sudo >/dev/null || fail "you are not root and there is no sudo; as root: apt-get $*"
     become=(sudo)
   fi
-  local apt=("${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  apt=("${become[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+}
+
+update_packages() {
+  local apt
+  find_apt update
+  "${apt[@]}" update || fail "apt-get update failed"
+}
+
+install_packages() {
+  local apt
+  find_apt install "$@"
   "${apt[@]}" update || fail "apt-get update failed; the packages still missing: $*"
   "${apt[@]}" install -y --no-install-recommends "$@" >/dev/null ||
     fail "apt-get could not install: $* (on Ubuntu some are in universe: sudo add-apt-repository universe)"

@@ -1,0 +1,139 @@
+# What ./run rdma-test runs in the virtual machine: inside_rdma_guest.sh OUT. Exit status 0 when no step failed.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+. scripts/common.sh
+. scripts/steps.sh
+
+out=$1
+build=build/host
+param_sync=$build/apps/param_sync/param_sync
+bench=$build/microbench/gpusock-bench
+read -r -a devices <<<"$RDMA_VM_DEVICES"
+read -r -a addresses <<<"$RDMA_VM_ADDRS"
+gid_index=1  # RoCE v2 over IPv4
+
+main() {
+  : >"$out/results.txt"
+  machine_facts >"$out/machine.txt" 2>&1
+  in_step devices 30 check_devices
+  in_step ib_write_lat 60 perftest ib_write_lat -s 8 -n 1000
+  in_step ib_write_bw 60 perftest ib_write_bw -s 65536 -n 1000
+  run_labelled_tests
+  for link in tcp fabric verbs; do
+    if ! offers "$param_sync" "$link"; then
+      verdict SKIP 0 "param_sync-$link" "this build has no link $link"
+    else
+      in_step "param_sync-$link" 300 train_across "$link"
+    fi
+  done
+  for link in tcp fabric verbs; do
+    if ! offers "$bench" "$link" lat; then
+      verdict SKIP 0 "bench-$link" "gpusock-bench has no link $link in this build"
+    else
+      in_step "bench-lat-$link" 120 measure lat "$link" 8
+      in_step "bench-bw-$link" 120 measure bw "$link" 65536
+    fi
+  done
+  ! grep -q '^FAIL' "$out/results.txt"
+}
+
+# A step that is a function of this script.
+in_step() {
+  local name=$1 limit_s=$2
+  shift 2
+  step "$name" "$limit_s" bash scripts/inside_rdma_guest.sh "$out" "$@"
+}
+
+# Does the program know this link, by its --help.
+offers() {
+  local program=$1 link=$2
+  shift 2
+  [ -x "$program" ] && "$program" "$@" --help | grep -A2 -e '--link' | grep -qw "$link"
+}
+
+machine_facts() {
+  uname -srvm
+  grep -m1 'model name' /proc/cpuinfo
+  nproc
+  rdma link
+  ibv_devinfo
+}
+
+check_devices() {
+  ibv_devices
+  local device
+  for device in "${devices[@]}"; do ibv_devinfo -d "$device" | grep -q PORT_ACTIVE; done
+  echo "figure: ${#devices[@]} devices, $(uname -r)"
+}
+
+# perftest PROGRAM OPTIONS...: between the first two devices.
+perftest() {
+  local program=$1 port=18515 server line
+  shift
+  "$program" -d "${devices[0]}" -x $gid_index -F -p $port "$@" &
+  server=$!
+  until listens $port; do kill -0 $server; done
+  "$program" -d "${devices[1]}" -x $gid_index -F -p $port "$@" "${addresses[0]}" | tee "$out/logs/.client"
+  wait $server
+  line=$(grep -E '^ *[0-9]+ +[0-9]+ +[0-9.]' "$out/logs/.client" | tail -n 1)
+  rm -f "$out/logs/.client"
+  case $program in
+    *_lat) awk '{ print "figure: " $1 " bytes: typically " $5 " us, 99 % " $8 " us" }' <<<"$line" ;;
+    *_bw) awk '{ print "figure: " $1 " bytes: " $4 " MB/s" }' <<<"$line" ;;
+  esac
+}
+
+listens() { grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") 0+:0000 0A " /proc/net/tcp /proc/net/tcp6; }
+
+# Each test with the label is a line of the table.
+run_labelled_tests() {
+  local log=$out/logs/tests.log status=0
+  if ctest --test-dir $build -N -L '^rdma$' | grep -q 'Total Tests: 0'; then
+    verdict SKIP 0 tests "no test of this build has the label rdma"
+    return
+  fi
+  # Emulated processors: heavy tests do a share of their work.
+  GPUSOCK_TEST_SCALE=${GPUSOCK_TEST_SCALE:-0.05} FI_UNIVERSE_SIZE=16 \
+    ctest --test-dir $build -L '^rdma$' --output-on-failure --timeout 300 >"$log" 2>&1 || status=$?
+  test_verdicts <"$log"
+  [ $status -eq 0 ] || grep -q '^FAIL' "$out/results.txt" || verdict FAIL 0 "ctest ended with status $status"
+}
+
+# From what ctest prints, one line for each test, as "3/7 Test #12: name .....***Failed  1.25 sec".
+test_verdicts() {
+  local word seconds name
+  sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: (.*) \.\.\.+ *(.*) ([0-9]+)\.[0-9]+ sec.*/\2|\3|\1/p' |
+    while IFS='|' read -r word seconds name; do
+      case $word in *Passed*) word=PASS ;; *Skipped*) word=SKIP ;; *Timeout*) word=FAIL-time ;; *) word=FAIL ;; esac
+      verdict $word "$seconds" "$name"
+    done
+}
+
+# Two nodes, one at each device, end with the weights of a run without sockets.
+train_across() {
+  local link=$1 peers rank nodes=() small=(--epochs 1 --limit 1280 --hidden 32) wanted
+  export FI_UNIVERSE_SIZE=16 GPUSOCK_SECRET=soft-roce
+  [ "$link" != fabric ] || export GPUSOCK_FABRIC_PROVIDER='verbs;ofi_rxm'
+  peers="${addresses[0]}:7000,${addresses[1]}:7000"
+  wanted=$("$param_sync" --serial --nodes 2 "${small[@]}" | grep -o '^weights [0-9a-f]*')
+  for rank in 0 1; do
+    "$param_sync" --nodes 2 --rank $rank --peers "$peers" --link "$link" "${small[@]}" >"$out/logs/.rank$rank" 2>&1 &
+    nodes+=($!)
+  done
+  for rank in 0 1; do
+    wait "${nodes[rank]}" || { cat "$out/logs/.rank$rank"; return 1; }
+    cat "$out/logs/.rank$rank"
+    grep -q "^$wanted" "$out/logs/.rank$rank" || { echo "rank $rank does not end with $wanted"; return 1; }
+    rm -f "$out/logs/.rank$rank"
+  done
+  echo "figure: $wanted, as without sockets"
+}
+
+measure() {
+  local what=$1 link=$2 bytes=$3
+  [ "$link" != fabric ] || export FI_UNIVERSE_SIZE=16 GPUSOCK_FABRIC_PROVIDER='verbs;ofi_rxm'
+  "$bench" "$what" --link "$link" --size "$bytes" --between threads --json "$out/$what-$link.json"
+}
+
+shift
+if [ $# -gt 0 ]; then "$@"; else main; fi

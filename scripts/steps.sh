@@ -1,0 +1,21 @@
+# Steps with a limit and a verdict each, of which none keeps the next from running; sourced. They write into the folder $out.
+
+# step NAME SECONDS COMMAND...: one line in results.txt, the output in logs/NAME.log. What the output says behind "figure: " is in
+# that line, too.
+step() {
+  local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
+  shift 2
+  timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null || status=$?
+  case $status in
+    0) verdict=PASS ;;
+    77) verdict=SKIP ;;
+    124 | 137) verdict=FAIL-time ;;
+    *) verdict=FAIL-$status ;;
+  esac
+  verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n 's/^figure: //p' "$out/logs/$name.log" | tail -n 1)"
+}
+
+# verdict WORD SECONDS NAME [FIGURE]
+verdict() {
+  printf '%-10s %5d s  %s%s\n' "$1" "$2" "$3" "${4:+  ($4)}" | tee -a "$out/results.txt"
+}
