@@ -256,6 +256,18 @@ class Demo(unittest.TestCase):
         self.assertRegex(across, r"p2p 0\.00 MB, tcp (?!0\.00)", "hosts share no memory")
         self.assertTrue((self.bundle / "out" / "demo" / "param_sync.json").exists())
 
+    def test_what_srun_and_torchrun_set_works_across_hosts(self):
+        small = "--epochs 1 --limit 1280 --hidden 32 --data data/fashion-mnist"
+        status, alone = self.call("bin/param_sync", "--serial", "--nodes", "3", *small.split())
+        self.assertEqual(status, 0, alone)
+        weights = re.search(r"^weights [0-9a-f]{16}", alone, re.MULTILINE)[0]
+        for variables in ("SLURM_PROCID={rank} SLURM_NTASKS=3 SLURM_JOB_NODELIST=host[0-2] SLURM_JOB_ID=7",
+                          "RANK={rank} WORLD_SIZE=3 MASTER_ADDR=host0 MASTER_PORT=29500"):
+            node = f"unset GPUSOCK_RANK GPUSOCK_SIZE GPUSOCK_PEERS; {variables} exec bin/param_sync {small}"
+            status, printed = self.call("./run", "cluster", "3", "--", "sh", "-c", node)
+            self.assertEqual(status, 0, printed)
+            self.assertEqual(printed.count(weights), 3, printed)
+
     def test_a_node_that_fails_fails_the_demo(self):
         status, printed = self.call("./run", "demo", "--hosts", "2", "--data", "/nonexistent")
         self.assertEqual(status, 1, printed)
