@@ -8,7 +8,7 @@ require_hosts() {
   in_bundle || require_packages "${cluster_packages[@]}"
   local tool
   for tool in ip tc unshare nsenter setsid; do
-    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || fail "there is no program \"$tool\": install iproute2 and util-linux"
+    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || fail "there is no \"$tool\": install iproute2 and util-linux"
   done
 }
 

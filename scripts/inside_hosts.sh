@@ -41,7 +41,8 @@ make_network() {
     echo "$(address $rank) host$rank" >>"$state/hosts"
     : >"$state/net$rank"
     unshare "--net=$state/net$rank" true
-    ip link add "port$rank" type veth peer name eth0 netns "$state/net$rank" || nothing_to_run_on "this kernel makes no veth pairs"
+    ip link add "port$rank" type veth peer name eth0 netns "$state/net$rank" ||
+      nothing_to_run_on "this kernel makes no veth pairs"
     ip link set "port$rank" master switch up
     on_host $rank ip link set lo up
     on_host $rank ip link set eth0 up
@@ -54,9 +55,7 @@ unshaped=()
 shape_network() {
   local size=$1 rate=$2 delay=$3 rank
   for ((rank = 0; rank < size; rank++)); do
-    if [ -n "$delay" ] && on_host $rank tc qdisc add dev eth0 root netem limit 100000 delay "$delay" ${rate:+rate "$rate"} 2>/dev/null; then
-      :
-    else
+    if [ -z "$delay" ] || ! delay_packets on_host $rank; then
       [ -z "$delay" ] || unshaped=("no netem: packets are not delayed")
       [ -z "$rate" ] || limit_rate "$rate" on_host $rank tc qdisc add dev eth0 || break
     fi
@@ -65,6 +64,9 @@ shape_network() {
   for rank in "${unshaped[@]}"; do say "the kernel has $rank"; done
 }
 
+# delay_packets WHERE...: and limits their rate, where there is one.
+delay_packets() { "$@" tc qdisc add dev eth0 root netem limit 100000 delay "$delay" ${rate:+rate "$rate"} 2>/dev/null; }
+
 # limit_rate RATE TC...: a token bucket that holds what passes in 10 ms.
 limit_rate() {
   local rate=$1 number=${1%%[a-z]*} unit=1
@@ -72,7 +74,9 @@ limit_rate() {
   case "$rate" in *gbit) unit=1000000000 ;; *mbit) unit=1000000 ;; *kbit) unit=1000 ;; esac
   local burst=$((number * unit / 8 / 100))
   [ $burst -ge 16000 ] || burst=16000
-  "$@" root tbf rate "$rate" burst $burst latency 50ms 2>/dev/null || { unshaped+=("no tbf: bandwidth is not limited"); return 1; }
+  "$@" root tbf rate "$rate" burst $burst latency 50ms 2>/dev/null && return 0
+  unshaped+=("no tbf: bandwidth is not limited")
+  return 1
 }
 
 # --- the processes -------------------------------------------------------------------------------------------------------
@@ -122,7 +126,7 @@ serve_hosts() {
         unset "processes[$rank]"
         left=$((left - 1))
         [ "$value" -ne 0 ] || continue
-        [ $status -ne 0 ] || status=$value
+        [ "$status" -ne 0 ] || status=$value
         [ -n "$stopping" ] || say "rank $rank ended with status $value$(signal_name "$value"); ending the others"
         stop_hosts
         ;;

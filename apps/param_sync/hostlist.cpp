@@ -33,7 +33,8 @@ std::vector<std::string_view> split_outside_brackets(std::string_view text) {
 std::size_t number_from(std::string_view text, std::string_view list) {
   std::size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) refuse_list(list, "\"" + std::string(text) + "\" is no number");
+  if (error != std::errc{} || end != text.data() + text.size())
+    refuse_list(list, "\"" + std::string(text) + "\" is no number");
   return number;
 }
 
@@ -66,7 +67,8 @@ std::vector<std::string> expand_entry(std::string_view entry, std::string_view l
     if (open == std::string_view::npos) break;
     const std::size_t close = entry.find(']', open);
     const auto numbers = expand_ranges(entry.substr(open + 1, close - open - 1), list);
-    if (numbers.size() * names.size() > kHostsMax) refuse_list(list, "it names more than " + std::to_string(kHostsMax) + " hosts");
+    if (numbers.size() * names.size() > kHostsMax)
+      refuse_list(list, "it names more than " + std::to_string(kHostsMax) + " hosts");
     std::vector<std::string> longer;
     for (const std::string& name : names) {
       for (const std::string& number : numbers) longer.push_back(name + number);

@@ -64,8 +64,8 @@ std::optional<Launch> identity(const Environment& variable, const Names& names) 
     refuse_environment(fmt::format("{}={}: this program runs on 1 to {} nodes", names.size, launch.size, kNodesMax));
   }
   if (launch.rank >= launch.size) {
-    refuse_environment(fmt::format("{}={} contradicts {}={}: ranks are 0 to {}", names.rank, launch.rank, names.size, launch.size,
-                       launch.size - 1));
+    refuse_environment(fmt::format("{}={} contradicts {}={}: ranks are 0 to {}", names.rank, launch.rank, names.size,
+                                   launch.size, launch.size - 1));
   }
   return launch;
 }
@@ -79,8 +79,9 @@ std::optional<Launch> identity(const Environment& variable) {
     if (!first) {
       first = launch;
     } else if (first->rank != launch->rank || first->size != launch->size) {
-      refuse_environment(fmt::format("{} says rank {} of {}, but {} says rank {} of {}: unset the wrong ones", first->source, first->rank,
-                         first->size, launch->source, launch->rank, launch->size));
+      refuse_environment(fmt::format("{} says rank {} of {}, but {} says rank {} of {}: unset the wrong ones",
+                                     first->source, first->rank, first->size, launch->source, launch->rank,
+                                     launch->size));
     }
   }
   return first ? first : identity(variable, kSlurm);
@@ -89,8 +90,9 @@ std::optional<Launch> identity(const Environment& variable) {
 void take_peers(const std::string& list, Launch& launch) {
   launch.peers = gpusock::program::split(list);
   if (launch.peers.size() == static_cast<std::size_t>(launch.size)) return;
-  refuse_environment(fmt::format("GPUSOCK_PEERS lists {} addresses, but there are {} nodes: list HOST:PORT of every rank", launch.peers.size(),
-                     launch.size));
+  refuse_environment(
+      fmt::format("GPUSOCK_PEERS lists {} addresses, but there are {} nodes: list HOST:PORT of every rank",
+                  launch.peers.size(), launch.size));
 }
 
 /// torchrun's agents keep MASTER_PORT for a store of their own, and say so: then the next port is ours.
@@ -113,11 +115,13 @@ std::string slurm_rendezvous(const Environment& variable) {
     if (text(variable, list).empty()) continue;
     const auto hosts = expand_hosts(text(variable, list));
     if (!text(variable, count).empty() && number(variable, count, 1 << 20) != static_cast<int>(hosts.size())) {
-      refuse_environment(fmt::format("{} names {} hosts, which contradicts {}={}", list, hosts.size(), count, text(variable, count)));
+      refuse_environment(
+          fmt::format("{} names {} hosts, which contradicts {}={}", list, hosts.size(), count, text(variable, count)));
     }
     int port = 0;
     for (const char* id : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
-      if (!text(variable, id).empty()) port = (port * 16 + number(variable, id, 0x7FFFFFFF) % kSlurmPorts) % kSlurmPorts;
+      if (!text(variable, id).empty())
+        port = (port * 16 + number(variable, id, 0x7FFFFFFF) % kSlurmPorts) % kSlurmPorts;
     }
     return fmt::format("{}:{}", hosts.size() == 1 ? "127.0.0.1" : hosts.front(), kSlurmPortMin + port);
   }
@@ -130,7 +134,8 @@ std::optional<Launch> read_launch(const Environment& variable, bool with_pmix) {
   const std::string peers = text(variable, "GPUSOCK_PEERS"), rendezvous = text(variable, "GPUSOCK_RENDEZVOUS");
   const std::string master = text(variable, "MASTER_ADDR");
   const bool has_pmix = with_pmix && !text(variable, "PMIX_RANK").empty() && !text(variable, "PMIX_NAMESPACE").empty();
-  if (!peers.empty() && !rendezvous.empty()) refuse_environment("GPUSOCK_PEERS and GPUSOCK_RENDEZVOUS are both set: unset one");
+  if (!peers.empty() && !rendezvous.empty())
+    refuse_environment("GPUSOCK_PEERS and GPUSOCK_RENDEZVOUS are both set: unset one");
 
   auto launch = identity(variable);
   const bool ours = launch && launch->source == kOurs.rank;
@@ -143,7 +148,7 @@ std::optional<Launch> read_launch(const Environment& variable, bool with_pmix) {
   if (!launch) {
     if (peers.empty() && rendezvous.empty()) return std::nullopt;
     refuse_environment(fmt::format("{} is set, but nothing says which rank this is: set GPUSOCK_RANK and GPUSOCK_SIZE",
-                       peers.empty() ? "GPUSOCK_RENDEZVOUS" : "GPUSOCK_PEERS"));
+                                   peers.empty() ? "GPUSOCK_RENDEZVOUS" : "GPUSOCK_PEERS"));
   }
   if (!peers.empty()) {
     take_peers(peers, *launch);
@@ -160,9 +165,10 @@ std::optional<Launch> read_launch(const Environment& variable, bool with_pmix) {
     launch->peers.clear();
     launch->rendezvous.clear();
   } else if (launch->peers.empty() && launch->rendezvous.empty()) {
-    refuse_environment(fmt::format("{} says that this is one of {} nodes, but nothing where the others are: set GPUSOCK_RENDEZVOUS=HOST:PORT, "
-                       "where rank 0 is to wait for them, or GPUSOCK_PEERS=HOST:PORT,... of all ranks",
-                       launch->source, launch->size));
+    refuse_environment(fmt::format(
+        "{} says that this is one of {} nodes, but nothing where the others are: set GPUSOCK_RENDEZVOUS=HOST:PORT, "
+        "where rank 0 is to wait for them, or GPUSOCK_PEERS=HOST:PORT,... of all ranks",
+        launch->source, launch->size));
   }
   return launch;
 }

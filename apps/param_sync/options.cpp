@@ -121,8 +121,8 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Texts texts;
   Arguments arguments(
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
-      "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see docs/many_hosts.md. --nodes, --rank "
-      "and --peers mean more than what a launcher says.\n"
+      "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see docs/many_hosts.md. "
+      "--nodes, --rank and --peers mean more than what a launcher says.\n"
       "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse.");
   add_run_options(arguments, config, texts);
   add_process_options(arguments, config, texts);

@@ -71,7 +71,8 @@ struct Value {
 class Session {
  public:
   Session() {
-    check(GPUSOCK_PMIX(PMIx_Init)(&self_, nullptr, 0), "this process was started with PMIX_RANK, but there is no way to its launcher");
+    check(GPUSOCK_PMIX(PMIx_Init)(&self_, nullptr, 0),
+          "this process was started with PMIX_RANK, but there is no way to its launcher");
   }
   ~Session() { GPUSOCK_PMIX(PMIx_Finalize)(nullptr, 0); }
   Session(const Session&) = delete;
@@ -99,7 +100,8 @@ class Session {
   std::string published_by(int rank) const {
     Value got;
     const pmix_proc_t process = of_rank(static_cast<pmix_rank_t>(rank));
-    check(GPUSOCK_PMIX(PMIx_Get)(&process, kKey, nullptr, 0, &got.value), fmt::format("rank {} has published no address", rank));
+    check(GPUSOCK_PMIX(PMIx_Get)(&process, kKey, nullptr, 0, &got.value),
+          fmt::format("rank {} has published no address", rank));
     return got.value->type == PMIX_STRING && got.value->data.string != nullptr ? got.value->data.string : "";
   }
 
@@ -122,7 +124,7 @@ class Session {
   }
 
   pmix_proc_t self_;
-  pmix_proc_t all_;      // these two are PMIx's until the meeting ends
+  pmix_proc_t all_;  // these two are PMIx's until the meeting ends
   pmix_info_t collect_;
 };
 
@@ -148,7 +150,8 @@ class PmixIntroduction : public Introduction {
   explicit PmixIntroduction(Config& config) : timeout_s_(config.timeout_s) {
     config.rank = session_.rank();
     config.nodes = size_ = session_.job_number(PMIX_JOB_SIZE);
-    if (size_ > kNodesMax) throw gpusock::Error(EINVAL, fmt::format("{} processes: this program runs on 1 to {} nodes", size_, kNodesMax));
+    if (size_ > kNodesMax)
+      throw gpusock::Error(EINVAL, fmt::format("{} processes: this program runs on 1 to {} nodes", size_, kNodesMax));
     one_host_ = session_.job_number(PMIX_LOCAL_SIZE) == size_;
   }
 
@@ -157,8 +160,9 @@ class PmixIntroduction : public Introduction {
     address_ = at;
     if (one_host_) return at;
     if (gpusock::Options::from_env().secret.empty()) {
-      throw gpusock::Error(EACCES, "nodes on several hosts need a secret: set GPUSOCK_SECRET to the same text for all of them "
-                                   "(mpirun -x GPUSOCK_SECRET)");
+      throw gpusock::Error(EACCES,
+                           "nodes on several hosts need a secret: set GPUSOCK_SECRET to the same text for all of them "
+                           "(mpirun -x GPUSOCK_SECRET)");
     }
     address_ = local_address();
     at = {};

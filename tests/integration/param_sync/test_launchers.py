@@ -65,13 +65,15 @@ class Launchers(unittest.TestCase):
             status, out, err = self.end(subprocess.Popen(
                 ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", support.PROGRAM, *SMALL, "--json", results],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env=without_launcher(TMPDIR=folder, LSAN_OPTIONS=f"suppressions={forgiven}:print_suppressions=0")))
+                env=without_launcher(TMPDIR=folder,
+                                     LSAN_OPTIONS=f"suppressions={forgiven}:print_suppressions=0")))
             self.assertEqual(status, 0, f"{out}{err}")
             self.assertEqual(out.count(f"weights {self.reference}"), 3, out)
             self.assertTrue(results.exists())
 
     def test_pmix_without_its_launcher_is_a_failure_that_says_so(self):
-        status, out, err = self.end(self.start(PMIX_RANK=0, PMIX_NAMESPACE="gone", OMPI_COMM_WORLD_RANK=0, OMPI_COMM_WORLD_SIZE=2))
+        gone = {"PMIX_RANK": 0, "PMIX_NAMESPACE": "gone", "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_SIZE": 2}
+        status, out, err = self.end(self.start(**gone))
         self.assertNotEqual(status, 0, out)
         self.assertIn("no way to its launcher" if WITH_PMIX else "nothing where the others are", err)
         self.assertIn("--nodes", err)
@@ -95,7 +97,8 @@ class Launchers(unittest.TestCase):
                 break
             except OSError:
                 pass
-        self.train([self.start(SLURM_PROCID=rank, SLURM_NTASKS=3, SLURM_JOB_NODELIST="node[07]", SLURM_JOB_ID=job) for rank in range(3)])
+        step = {"SLURM_NTASKS": 3, "SLURM_JOB_NODELIST": "node[07]", "SLURM_JOB_ID": job}
+        self.train([self.start(SLURM_PROCID=rank, **step) for rank in range(3)])
 
     def test_our_variables_with_a_list(self):
         peers = ",".join(support.own_addresses(3))
@@ -103,7 +106,8 @@ class Launchers(unittest.TestCase):
 
     def test_our_variables_with_a_place_to_meet_and_a_secret(self):
         address, = support.own_addresses(1)
-        self.train([self.start(GPUSOCK_RANK=rank, GPUSOCK_SIZE=3, GPUSOCK_RENDEZVOUS=address, GPUSOCK_SECRET="all know") for rank in range(3)])
+        run = {"GPUSOCK_SIZE": 3, "GPUSOCK_RENDEZVOUS": address, "GPUSOCK_SECRET": "all know"}
+        self.train([self.start(GPUSOCK_RANK=rank, **run) for rank in range(3)])
 
     def test_options_mean_more_than_the_environment(self):
         status, out, err = self.end(self.start("--nodes", 3, "--serial", GPUSOCK_RANK=5, RANK="nonsense"))

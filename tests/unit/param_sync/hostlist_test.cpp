@@ -28,8 +28,9 @@ TEST(HostList, EntriesMixAndBracketsMayHaveSuffixes) {
 }
 
 TEST(HostList, WhatCannotBeIsRefused) {
-  for (const char* list : {"", "a,,b", "a,", "n[1-2", "n1-2]", "n[[1]]", "n[]", "n[a]", "n[3-1]", "n[1-]", "n[-1]", "n[1,]", "n[0-65536]",
-                           "n[0-999]m[0-999]", "n[0-18446744073709551615]", "n[99999999999999999999]"}) {
+  for (const char* list :
+       {"", "a,,b", "a,", "n[1-2", "n1-2]", "n[[1]]", "n[]", "n[a]", "n[3-1]", "n[1-]", "n[-1]", "n[1,]", "n[0-65536]",
+        "n[0-999]m[0-999]", "n[0-18446744073709551615]", "n[99999999999999999999]"}) {
     EXPECT_THROW(expand_hosts(list), gpusock::Error) << list;
   }
   EXPECT_EQ(expand_hosts("n[0-65535]").size(), param_sync::kHostsMax);

@@ -28,7 +28,8 @@ void expect_refused(const Variables& variables, const std::string& words, bool w
     ADD_FAILURE() << "taken, instead of: " << words;
   } catch (const gpusock::Error& error) {
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("--nodes"), std::string::npos) << "says how to do without: " << error.what();
+    EXPECT_NE(std::string(error.what()).find("--nodes"), std::string::npos)
+        << "says how to do without: " << error.what();
   }
 }
 
@@ -40,7 +41,8 @@ Variables with(Variables variables, const Variables& more) {
 const Variables kOurs{{"GPUSOCK_RANK", "1"}, {"GPUSOCK_SIZE", "2"}};
 const Variables kMpi{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "3"}};
 const Variables kTorch{{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29500"}};
-const Variables kSlurm{{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NODELIST", "n[07-08]"}, {"SLURM_JOB_ID", "21"}};
+const Variables kSlurm{
+    {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_NODELIST", "n[07-08]"}, {"SLURM_JOB_ID", "21"}};
 
 TEST(Launch, WithoutALauncherThereIsNone) {
   EXPECT_FALSE(launch({}));
@@ -80,7 +82,8 @@ TEST(Launch, SlurmsTasksMeetOnTheFirstHostOfTheStep) {
 }
 
 TEST(Launch, SlurmsStepsHavePortsOfTheirOwn) {
-  EXPECT_NE(launch(with(kSlurm, {{"SLURM_STEP_ID", "0"}}))->rendezvous, launch(with(kSlurm, {{"SLURM_STEP_ID", "1"}}))->rendezvous);
+  EXPECT_NE(launch(with(kSlurm, {{"SLURM_STEP_ID", "0"}}))->rendezvous,
+            launch(with(kSlurm, {{"SLURM_STEP_ID", "1"}}))->rendezvous);
 }
 
 TEST(Launch, SlurmsTasksOnOneHostMeetOnLoopback) {
@@ -102,7 +105,8 @@ TEST(Launch, PmixIsAskedWhereItIsThere) {
   EXPECT_TRUE(launch(pmix, true)->pmix);
   EXPECT_FALSE(launch(pmix, false));
   EXPECT_FALSE(launch({{"PMIX_RANK", "0"}}, true));
-  expect_refused(with(kMpi, pmix), "OMPI_COMM_WORLD_RANK says that this is one of 3 nodes, but nothing where the others are");
+  expect_refused(with(kMpi, pmix),
+                 "OMPI_COMM_WORLD_RANK says that this is one of 3 nodes, but nothing where the others are");
 }
 
 TEST(Launch, ANamedPlaceGoesBeforePmix) {
@@ -134,11 +138,13 @@ TEST(Launch, HalfSetVariablesAreNamed) {
 }
 
 TEST(Launch, ContradictionsAreNamed) {
-  expect_refused({{"GPUSOCK_RANK", "2"}, {"GPUSOCK_SIZE", "2"}}, "GPUSOCK_RANK=2 contradicts GPUSOCK_SIZE=2: ranks are 0 to 1");
+  expect_refused({{"GPUSOCK_RANK", "2"}, {"GPUSOCK_SIZE", "2"}},
+                 "GPUSOCK_RANK=2 contradicts GPUSOCK_SIZE=2: ranks are 0 to 1");
   expect_refused(with(kOurs, {{"GPUSOCK_PEERS", "a:1,b:1,c:1"}}), "lists 3 addresses, but there are 2 nodes");
   expect_refused(with(kOurs, {{"GPUSOCK_PEERS", "a:1,b:1"}, {"GPUSOCK_RENDEZVOUS", "a:1"}}), "both set");
   expect_refused(with(kMpi, kTorch), "OMPI_COMM_WORLD_RANK says rank 2 of 3, but RANK says rank 1 of 4");
-  expect_refused(with(kSlurm, {{"SLURM_JOB_NUM_NODES", "3"}}), "SLURM_JOB_NODELIST names 2 hosts, which contradicts SLURM_JOB_NUM_NODES=3");
+  expect_refused(with(kSlurm, {{"SLURM_JOB_NUM_NODES", "3"}}),
+                 "SLURM_JOB_NODELIST names 2 hosts, which contradicts SLURM_JOB_NUM_NODES=3");
 }
 
 TEST(Launch, NumbersThatAreNoneAreNamed) {
