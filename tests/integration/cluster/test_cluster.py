@@ -216,8 +216,8 @@ class Endings(unittest.TestCase):
         self.assertIn("GPUSOCK_PEERS", out)
 
 
-class Demo(unittest.TestCase):
-    """./run demo --hosts: the same training, across hosts."""
+class Training(unittest.TestCase):
+    """./run demo --hosts, and launchers' nodes on several hosts: the same training, across hosts."""
 
     @classmethod
     def setUpClass(cls):
@@ -267,6 +267,35 @@ class Demo(unittest.TestCase):
             status, printed = self.call("./run", "cluster", "3", "--", "sh", "-c", node)
             self.assertEqual(status, 0, printed)
             self.assertEqual(printed.count(weights), 3, printed)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "Open MPI is not installed")
+    @unittest.skipUnless(os.environ.get("PARAM_SYNC_PMIX") == "1", "built without PMIx")
+    def test_mpirun_starts_nodes_on_several_hosts(self):
+        """Rank 0's mpirun enters the other hosts instead of calling ssh; then PMIx alone tells the nodes of each other."""
+        (self.bundle / "enter").write_text(f"""#!/bin/sh
+host=$1; shift
+exec nsenter --target "$(cat {self.bundle}/$host)" --net --uts --mount sh -c "$*"
+""")
+        (self.bundle / "host").write_text("""#!/bin/sh
+echo $$ >new.$(hostname) && mv new.$(hostname) $(hostname)
+if [ $GPUSOCK_RANK != 0 ]; then until [ -e done ]; do sleep 0.02; done; exit 0; fi
+until [ -e host1 ] && [ -e host2 ]; do sleep 0.02; done
+unset GPUSOCK_RANK GPUSOCK_SIZE GPUSOCK_PEERS
+mpirun --allow-run-as-root --host host0,host1,host2 --mca plm_rsh_agent $PWD/enter -x GPUSOCK_SECRET -n 3 "$@"
+status=$?
+touch done
+exit $status
+""")
+        for script in ("enter", "host"):
+            (self.bundle / script).chmod(0o755)
+        small = ["--epochs", "1", "--limit", "1280", "--hidden", "32", "--data", self.bundle / "data" / "fashion-mnist"]
+        status, alone = self.call("bin/param_sync", "--serial", "--nodes", "3", *small)
+        self.assertEqual(status, 0, alone)
+        weights = re.search(r"^weights [0-9a-f]{16}", alone, re.MULTILINE)[0]
+        status, printed = self.call("./run", "cluster", "3", "--", "./host", self.bundle / "bin" / "param_sync", *small)
+        self.assertEqual(status, 0, printed)
+        self.assertEqual(printed.count(weights), 3, printed)
+        self.assertRegex(printed, r"p2p 0\.00 MB, tcp (?!0\.00)", "hosts share no memory")
 
     def test_a_node_that_fails_fails_the_demo(self):
         status, printed = self.call("./run", "demo", "--hosts", "2", "--data", "/nonexistent")
