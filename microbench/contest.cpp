@@ -19,7 +19,7 @@ constexpr std::uint64_t kLimitNs = 120'000'000'000;
 std::vector<std::unique_ptr<Contestant>> make_contestants(const BenchOptions& options) {
   std::vector<std::unique_ptr<Contestant>> all;
   all.push_back(options.between == Between::kernels ? make_kernel_pair(options) : make_thread_pair(options));
-  if (options.link == gpusock::LinkKind::tcp) {
+  if (options.link != gpusock::LinkKind::p2p) {
     all.push_back(make_tcp_rival());
   } else if (options.question == Question::latency) {
     all.push_back(make_line_rival());

@@ -14,12 +14,10 @@ gpusock::Options context_options(const BenchOptions& options) {
 }  // namespace
 
 ContextPair::ContextPair(const BenchOptions& options)
-    : acceptor(context_options(options)), connector(context_options(options)), link_(options.link) {}
-
-gpusock::Endpoint ContextPair::listen_at() const {
-  auto at = gpusock::Endpoint::parse("127.0.0.1:0");
-  at.link = link_;
-  return at;
+    : acceptor(context_options(options)),
+      connector(context_options(options)),
+      at_(gpusock::Endpoint::parse(options.host + ":0")) {
+  at_.link = options.link;
 }
 
 gpusock::Context::Stats ContextPair::work() const {

@@ -20,7 +20,7 @@ class ContextPair {
   explicit ContextPair(const BenchOptions& options);
 
   /// Where the acceptor listens: a port of its own choice.
-  gpusock::Endpoint listen_at() const;
+  const gpusock::Endpoint& listen_at() const { return at_; }
 
   /// Adds the proxies' work since `before` to the round.
   gpusock::Context::Stats work() const;
@@ -30,7 +30,7 @@ class ContextPair {
   gpusock::Context connector;
 
  private:
-  gpusock::LinkKind link_;
+  gpusock::Endpoint at_;
 };
 
 /// Throws where listening failed.

@@ -22,7 +22,18 @@ JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is
   gpusock-bench lat --link tcp --size 64 --between threads
   gpusock-bench bw --link p2p --size 4K,64K,1M --json p2p.json)";
 
-const std::map<std::string, gpusock::LinkKind> kLinks{{"p2p", gpusock::LinkKind::p2p}, {"tcp", gpusock::LinkKind::tcp}};
+/// The links that gpusock knows. Not auto: what is measured is to be known.
+std::map<std::string, gpusock::LinkKind> known_links() {
+  std::map<std::string, gpusock::LinkKind> links;
+  for (const char* name : {"p2p", "verbs", "fabric", "tcp"}) {
+    try {
+      links[name] = gpusock::parse_link(name);
+    } catch (const gpusock::Error&) {  // not in this version
+    }
+  }
+  return links;
+}
+const std::map<std::string, gpusock::LinkKind> kLinks = known_links();
 const std::map<std::string, Between> kBetweens{{"kernels", Between::kernels}, {"threads", Between::threads}};
 const std::map<std::string, GroupKind> kGroups{
     {"thread", GroupKind::thread}, {"warp", GroupKind::warp}, {"block", GroupKind::block}};
@@ -39,9 +50,21 @@ struct Words {
   std::string link, between = "kernels", group = "thread";
 };
 
+/// What is wrong with a host to listen at, or nothing.
+std::string host_problem(const std::string& host) {
+  try {
+    gpusock::Endpoint::parse(host + ":0");
+    return {};
+  } catch (const gpusock::Error& error) {
+    return error.what();
+  }
+}
+
 /// The options of both questions.
 void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.choice("--link", words.link, words_of(kLinks), "what carries the bytes").required();
+  arguments.text("--at", options.host, "this machine's address between the two; beyond loopback with GPUSOCK_SECRET")
+      .check(host_problem);
   arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
   arguments
       .number("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first", 1,

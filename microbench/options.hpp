@@ -16,6 +16,7 @@ enum class GroupKind : std::uint32_t { thread, warp, block };
 struct BenchOptions {
   Question question = Question::latency;
   gpusock::LinkKind link = gpusock::LinkKind::tcp;
+  std::string host = "127.0.0.1";         ///< where the one side listens and the other connects to
   Between between = Between::kernels;
   GroupKind group = GroupKind::thread;
   unsigned block_threads = 128;           ///< of --group block

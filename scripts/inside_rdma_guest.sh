@@ -132,7 +132,13 @@ train_across() {
 measure() {
   local what=$1 link=$2 bytes=$3
   [ "$link" != fabric ] || export FI_UNIVERSE_SIZE=16 GPUSOCK_FABRIC_PROVIDER='verbs;ofi_rxm'
-  "$bench" "$what" --link "$link" --size "$bytes" --between threads --json "$out/$what-$link.json"
+  GPUSOCK_SECRET=soft-roce "$bench" "$what" --link "$link" --size "$bytes" --between threads --repeat 5 --at "${addresses[0]}" \
+    --json "$out/$what-$link.json" | tee "$out/logs/.bench"
+  case $what in  # perftest's latency is half a round trip
+    lat) awk '/^ *[0-9]/ { print "figure: " $1 " bytes: round trip " $2 " us, 99 % " $3 " us; raw TCP " $4 " us" }' ;;
+    bw) awk '/^ *[0-9]/ { print "figure: " $1 " bytes: " 1000 * $2 " MB/s; raw TCP " 1000 * $3 " MB/s" }' ;;
+  esac <"$out/logs/.bench"
+  rm -f "$out/logs/.bench"
 }
 
 shift

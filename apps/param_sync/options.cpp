@@ -46,6 +46,19 @@ std::string width_problem(const std::string& text) {
   return widths.size() < kLayersMax ? "" : fmt::format("at most {} hidden layers", kLayersMax - 1);
 }
 
+/// The links that gpusock knows.
+std::vector<std::string> link_names() {
+  std::vector<std::string> names;
+  for (const char* name : {"auto", "p2p", "verbs", "fabric", "tcp"}) {
+    try {
+      gpusock::parse_link(name);
+      names.push_back(name);
+    } catch (const gpusock::Error&) {  // not in this version
+    }
+  }
+  return names;
+}
+
 void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--nodes", texts.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax)
       .shown_default(std::to_string(config.nodes) + ", or a launcher's");
@@ -60,7 +73,7 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
 }
 
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
-  arguments.choice("--link", texts.link, {"auto", "p2p", "tcp"}, "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
+  arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers, "HOST:PORT of all nodes by rank, this one's included, with commas");

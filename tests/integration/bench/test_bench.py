@@ -70,6 +70,14 @@ class Bench(unittest.TestCase):
                     self.expect_report(report, question, link, [64, 4096], repeat=2, messages=20)
                     self.assertEqual(report["options"]["between"], between)
 
+    def test_the_two_sides_meet_at_the_address_that_was_named(self):
+        report, _ = self.measure("lat", "--link", "p2p", "--between", "threads", "--iterations", "10", "--repeat", "1",
+                                 "--at", "127.0.0.2")
+        self.expect_report(report, "lat", "p2p", [64], 1, 10)
+        done = self.run_bench("lat", "--link", "p2p", "--iterations", "10", "--at", "192.0.2.1")  # nobody's
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("192.0.2.1", done.stderr)
+
     def test_every_group_makes_the_calls(self):
         for group, threads in (("thread", 1), ("warp", 32), ("block", 96)):
             for question in ("lat", "bw"):
@@ -135,7 +143,8 @@ class Bench(unittest.TestCase):
                           ["bw", "--link", "tcp", "--size", "64,many"], ["bw", "--link", "tcp", "--iterations", "0"],
                           ["bw", "--link", "tcp", "--duration", "-1"], ["lat", "--link", "tcp", "--duration", "nan"],
                           ["lat", "--link", "tcp", "--repeat", "0"],
-                          ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--group", "crowd"],
+                          ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--at", "no:where"],
+                          ["lat", "--link", "tcp", "--group", "crowd"],
                           ["lat", "--link", "tcp", "--between", "threads", "--group", "block"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
             with self.subTest(arguments=arguments):
