@@ -3,13 +3,14 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace gpusock::proxy {
 
 static_assert(std::endian::native == std::endian::little, "control messages are written as they lie in memory");
 
-ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events)
-    : stream_(std::move(stream)), events_(events) {}
+ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices)
+    : stream_(std::move(stream)), events_(events), notices_(notices) {}
 
 void ControlChannel::say_ended(std::uint64_t final_position) {
   if (!ended_) post(kEnded, final_position);
@@ -30,23 +31,22 @@ bool ControlChannel::pump() {
   return sent || received;
 }
 
-void ControlChannel::post(Kind kind, std::uint64_t position) {
+void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
   const Notice notice{kind, position};
-  std::memcpy(outbox_.data() + outbox_bytes_, &notice, sizeof notice);
-  outbox_bytes_ += sizeof notice;
+  const auto bytes = std::as_bytes(std::span(&notice, 1));
+  outbox_.insert(outbox_.end(), bytes.begin(), bytes.end());
 }
 
 bool ControlChannel::flush() {
-  if (outbox_bytes_ == 0) return false;
-  const iovec vector{outbox_.data(), outbox_bytes_};
+  if (outbox_.empty()) return false;
+  const iovec vector{outbox_.data(), outbox_.size()};
   const auto result = stream_->write({&vector, 1});
   if (result > 0) {
-    outbox_bytes_ -= static_cast<std::size_t>(result);
-    std::memmove(outbox_.data(), outbox_.data() + result, outbox_bytes_);
+    outbox_.erase(outbox_.begin(), outbox_.begin() + result);
     return true;
   }
   if (result < 0 && result != -EAGAIN) {
-    outbox_bytes_ = 0;
+    outbox_.clear();
     if (!peer_closed_) fail(ECONNRESET);
   }
   return false;
@@ -82,7 +82,7 @@ void ControlChannel::take(const Notice& notice) {
   } else if (notice.kind == kClosed && peer_ended_) {
     peer_closed_ = true;
     events_.on_peer_deaf();
-  } else {
+  } else if (notices_ == nullptr || !notices_->on_notice(notice.kind, notice.position)) {
     fail(EPROTO);
   }
 }

@@ -9,24 +9,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace gpusock::proxy {
 
+/// What a kind of link says besides.
+class ControlNotices {
+ public:
+  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO.
+  virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
+
+ protected:
+  ~ControlNotices() = default;
+};
+
 class ControlChannel {
  public:
-  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone.
-  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events);
+  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone;
+  /// `notices`, if any, what the kind of link says besides.
+  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices = nullptr);
 
   /// Each is said once at most; pump() sends it.
   void say_ended(std::uint64_t final_position);
   void say_deaf();
   void say_closed();
+  /// A notice of the kind of link's own; kinds from 16 on. As many as there is reason for, before say_closed().
+  void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
 
   /// Moves what can be moved now; true if anything was. Does not wait.
   bool pump();
 
   /// Has all that was said been handed to the network.
-  bool all_said() const { return outbox_bytes_ == 0; }
+  bool all_said() const { return outbox_.empty(); }
   bool ended() const { return ended_; }              ///< this side has said so
   bool peer_closed() const { return peer_closed_; }  ///< the peer has: nothing comes behind it
   bool failed() const { return failed_; }
@@ -39,7 +53,7 @@ class ControlChannel {
   };
   enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3 };
 
-  void post(Kind kind, std::uint64_t position);
+  void post(std::uint64_t kind, std::uint64_t position);
   bool flush();
   bool read_notices();
   void take(const Notice& notice);
@@ -47,8 +61,8 @@ class ControlChannel {
 
   std::unique_ptr<ByteStream> stream_;
   LinkEvents& events_;
-  std::array<std::byte, 4 * sizeof(Notice)> outbox_;  // each kind is posted once at most
-  std::size_t outbox_bytes_ = 0;
+  ControlNotices* notices_;
+  std::vector<std::byte> outbox_;
   std::array<std::byte, sizeof(Notice)> inbox_;
   std::size_t inbox_bytes_ = 0;
   bool ended_ = false;
