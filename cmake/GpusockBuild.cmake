@@ -1,6 +1,8 @@
 # Options and the functions that every folder uses.
 set(GPUSOCK_WITH_CUDA auto CACHE STRING "Build programs for CUDA GPUs: auto (if nvcc is found), on, off")
 set_property(CACHE GPUSOCK_WITH_CUDA PROPERTY STRINGS auto on off)
+set(GPUSOCK_WITH_FABRIC auto CACHE STRING "The fabric link, on libfabric: auto (if its headers are found), on, off")
+set_property(CACHE GPUSOCK_WITH_FABRIC PROPERTY STRINGS auto on off)
 set(GPUSOCK_SANITIZE "" CACHE STRING "Sanitizers for everything built, as in -fsanitize= (address,undefined or thread)")
 set(GPUSOCK_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
 
@@ -31,6 +33,31 @@ if(NOT GPUSOCK_WITH_CUDA STREQUAL "off")
   elseif(GPUSOCK_WITH_CUDA STREQUAL "on")
     message(FATAL_ERROR "GPUSOCK_WITH_CUDA=on, but no nvcc was found. Install the CUDA Toolkit 12.4 or newer, set CUDACXX to its nvcc, "
                         "or configure with GPUSOCK_WITH_CUDA=off to build for the CPU device.")
+  endif()
+endif()
+
+# libfabric is loaded when it is first used (see host_proxy/fabric/libfabric_port.hpp): what is taken from it here are its headers, and
+# which versions of its functions go with them.
+set(GPUSOCK_FABRIC OFF)
+if(NOT GPUSOCK_WITH_FABRIC STREQUAL "off")
+  find_path(GPUSOCK_FABRIC_INCLUDE rdma/fi_rma.h DOC "Folder that holds rdma/fi_rma.h (Debian: libfabric-dev)")
+  find_library(GPUSOCK_FABRIC_LIBRARY fabric DOC "libfabric.so, of those headers")
+  if(GPUSOCK_FABRIC_INCLUDE AND GPUSOCK_FABRIC_LIBRARY)
+    set(GPUSOCK_FABRIC ON)
+    execute_process(COMMAND ${CMAKE_NM} -D --defined-only --with-symbol-versions ${GPUSOCK_FABRIC_LIBRARY}
+                    OUTPUT_VARIABLE gpusock_fabric_symbols COMMAND_ERROR_IS_FATAL ANY)
+    set(GPUSOCK_FABRIC_DEFINITIONS "")
+    foreach(function getinfo freeinfo dupinfo fabric strerror)
+      if(NOT gpusock_fabric_symbols MATCHES " fi_${function}@@([A-Z0-9_.]+)")
+        message(FATAL_ERROR "${GPUSOCK_FABRIC_LIBRARY} has no fi_${function}: it is no libfabric. Set GPUSOCK_FABRIC_LIBRARY to the one of "
+                            "${GPUSOCK_FABRIC_INCLUDE}/rdma, or configure with GPUSOCK_WITH_FABRIC=off.")
+      endif()
+      string(TOUPPER ${function} gpusock_fabric_name)
+      list(APPEND GPUSOCK_FABRIC_DEFINITIONS "GPUSOCK_FI_${gpusock_fabric_name}=\"${CMAKE_MATCH_1}\"")
+    endforeach()
+  elseif(GPUSOCK_WITH_FABRIC STREQUAL "on")
+    message(FATAL_ERROR "GPUSOCK_WITH_FABRIC=on, but libfabric's headers were not found. Install libfabric-dev, set "
+                        "GPUSOCK_FABRIC_INCLUDE and GPUSOCK_FABRIC_LIBRARY, or configure with GPUSOCK_WITH_FABRIC=off.")
   endif()
 endif()
 
@@ -96,5 +123,12 @@ function(gpusock_print_summary)
     message(STATUS "gpusock: programs are built for the CPU device (no nvcc found)")
   else()
     message(STATUS "gpusock: programs are built for the CPU device (GPUSOCK_WITH_CUDA=${GPUSOCK_WITH_CUDA})")
+  endif()
+  if(GPUSOCK_FABRIC)
+    message(STATUS "gpusock: the fabric link is built in (${GPUSOCK_FABRIC_LIBRARY}, loaded when it is first used)")
+  elseif(GPUSOCK_WITH_FABRIC STREQUAL "auto")
+    message(STATUS "gpusock: no fabric link (no libfabric found; Debian: libfabric-dev)")
+  else()
+    message(STATUS "gpusock: no fabric link (GPUSOCK_WITH_FABRIC=off)")
   endif()
 endfunction()

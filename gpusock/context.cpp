@@ -1,6 +1,9 @@
 #include "gpusock/detail/context_impl.hpp"
 #include "gpusock/detail/options.hpp"
 #include "host_proxy/p2p_setup.hpp"
+#if defined(GPUSOCK_HAS_FABRIC)
+#include "host_proxy/fabric/maker.hpp"
+#endif
 
 #include <algorithm>
 #include <thread>
@@ -36,6 +39,9 @@ using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
   Makers makers;
   if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
+#if defined(GPUSOCK_HAS_FABRIC)
+  makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider));
+#endif
   return makers;
 }
 

@@ -43,7 +43,10 @@ struct Options {
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_OBSERVE. Throws Error (EINVAL) on a value that cannot be.
+  /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both peers have.
+  std::string fabric_provider;
+
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();
 };
 

@@ -50,6 +50,7 @@ class AcceptorHandshake final : public Handshake {
     if (has_records()) agree_on_rings(*hello, reply);
     if (reply.error != 0) reply.links = 0;
     left_ = reply.links;
+    request_.only = std::has_single_bit(reply.links);
     send_proven(reply, kAcceptor);
     if (reply.error != 0) fail(reply.error);
     step_ = Step::confirm;

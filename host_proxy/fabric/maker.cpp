@@ -1,0 +1,286 @@
+#include "host_proxy/fabric/maker.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/fabric/fabric_link.hpp"
+#include "host_proxy/log.hpp"
+#include "host_proxy/random.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+
+namespace gpusock::proxy::fabric {
+namespace {
+
+struct Decoration {
+  std::mutex mutex;
+  PortDecorator decorator;
+};
+Decoration& decoration() {
+  static auto* only = new Decoration;
+  return *only;
+}
+
+std::string to_text(const ProviderName& name) { return {name.data(), strnlen(name.data(), name.size())}; }
+
+ProviderName to_name(const std::string& text) {
+  ProviderName name{};
+  std::copy_n(text.begin(), std::min(text.size(), name.size()), name.begin());
+  return name;
+}
+
+/// Equal for processes that see the same shared memory and process numbers: same boot, /dev/shm, process namespace and user.
+Identity host_identity() {
+  std::string text;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
+  struct stat shared {}, processes {};
+  stat("/dev/shm", &shared);
+  stat("/proc/self/ns/pid", &processes);
+  for (const std::uint64_t part : {std::uint64_t{shared.st_dev}, std::uint64_t{shared.st_ino}, std::uint64_t{processes.st_ino},
+                                   std::uint64_t{geteuid()}}) {
+    text += ' ' + std::to_string(part);
+  }
+  Identity identity;
+  for (std::size_t half = 0; half < 2; ++half) {
+    std::uint64_t hash = 0xcbf29ce484222325u + half;  // FNV-1a: nobody gains by a collision
+    for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+    std::memcpy(identity.data() + 8 * half, &hash, sizeof hash);
+  }
+  return identity;
+}
+
+class FabricSetup : public LinkSetup {
+ public:
+  FabricSetup(FabricMaker& maker, const LinkRequest& request) : maker_(maker), request_(request) {}
+
+  State advance() override { return failure_.error != 0 ? State::failed : State::ready; }
+  Failure failure() const override { return failure_; }
+  const std::shared_ptr<Segment>& memory() const override { return segment_; }
+
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+    const ringbuf::RingMemory tx = segment_->ring(1), rx = segment_->ring(0);
+    table::SocketSetup& setup = slots.view().setups[slot];
+    setup.link_needs_proxy = 1;
+    setup.tx = slots.tx_setup(slot, tx);
+    setup.rx = slots.rx_setup(slot, rx);
+    channel_->set_sink(stream->sink);
+    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), slots.tx_consumer(slot, tx),
+                                        slots.rx_producer(slot, rx), events);
+  }
+
+ protected:
+  /// Does a part of the set-up; false, and why is known, where it fails.
+  template <class Part>
+  bool attempt(Part part) {
+    try {
+      part();
+      return true;
+    } catch (const Error& error) {
+      failure_ = {error.code().value(), error.what()};
+      return false;
+    }
+  }
+
+  void use(const std::shared_ptr<FabricPeer>& peer) {
+    channel_ = maker_.make_channel(peer, request_);
+    segment_ = channel_->segment();
+  }
+
+  FabricMaker& maker_;
+  LinkRequest request_;
+  Failure failure_;
+  std::unique_ptr<FabricChannel> channel_;
+  std::shared_ptr<Segment> segment_;
+};
+
+class FabricOffer final : public FabricSetup {
+ public:
+  FabricOffer(FabricMaker& maker, const LinkRequest& request) : FabricSetup(maker, request) {
+    attempt([&] {
+      const bool software = request.only || maker.names_provider();  // better than nothing else, but not than tcp
+      if (!software && !FabricProviders::may_have_hardware()) throw Error(ENODEV, "no network card here that is better used by libfabric than by tcp");
+      std::vector<std::string> names = maker.providers().names_for(request.local);
+      if (!software) std::erase_if(names, [](const auto& name) { return !FabricProviders::is_hardware(name); });
+      if (names.empty()) throw Error(ENODEV, maker.providers().problem(request.local));
+      offer_.context = maker.context();
+      offer_.host = host_identity();
+      offer_.providers = static_cast<std::uint32_t>(std::min(names.size(), kProvidersMax));
+      std::transform(names.begin(), names.begin() + offer_.providers, offer_.names.begin(), to_name);
+    });
+  }
+
+  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&offer_, 1)); }
+
+  bool take_answer(std::span<const std::byte> bytes) override {
+    Answer answer;
+    if (bytes.size() != sizeof answer) {
+      failure_ = {EPROTO, "what was answered is no fabric's memory"};
+      return false;
+    }
+    std::memcpy(&answer, bytes.data(), sizeof answer);
+    const auto end = offer_.names.begin() + offer_.providers;
+    if (std::find(offer_.names.begin(), end, answer.provider) == end) {
+      failure_ = {EPROTO, "the peer answered with a provider that was not offered"};
+      return false;
+    }
+    return attempt([&] {
+      use(maker_.peer_of_connector(to_text(answer.provider), request_, answer.pair));
+      if (!channel_->take_grant(answer.grant)) throw Error(EPROTO, "the peer's endpoint or memory cannot be what it says");
+    });
+  }
+
+ private:
+  Offer offer_;
+};
+
+class FabricAnswer final : public FabricSetup {
+ public:
+  FabricAnswer(FabricMaker& maker, const LinkRequest& request, std::span<const std::byte> bytes) : FabricSetup(maker, request) {
+    attempt([&] {
+      Offer offer;
+      if (bytes.size() != sizeof offer) throw Error(EPROTO, "what was offered is no fabric");
+      std::memcpy(&offer, bytes.data(), sizeof offer);
+      if (offer.version != kFabricVersion || offer.providers > kProvidersMax) throw Error(EPROTO, "what was offered is another version's fabric");
+      const std::string provider = choose(offer);
+      const auto peer = maker.peer_of_acceptor(provider, request, offer.context);
+      use(peer);
+      answer_ = {to_name(provider), peer->pair(), channel_->grant()};
+    });
+  }
+
+  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&answer_, 1)); }
+
+ private:
+  /// The best, in the acceptor's order, that this side has as well.
+  std::string choose(const Offer& offer) {
+    const std::vector<std::string> own = maker_.providers().names_for(request_.local);
+    if (own.empty()) throw Error(ENODEV, maker_.providers().problem(request_.local));
+    std::string theirs;
+    for (std::uint32_t i = 0; i < offer.providers; ++i) {
+      const std::string name = to_text(offer.names[i]);
+      const bool reaches = !FabricProviders::is_local(name) || offer.host == host_identity();
+      if (reaches && std::find(own.begin(), own.end(), name) != own.end()) return name;
+      theirs += (i == 0 ? "" : ", ") + name;
+    }
+    throw Error(EPROTONOSUPPORT, "no provider of libfabric in common: the peer has " + theirs);
+  }
+
+  Answer answer_;
+};
+
+std::string key_of(const char* role, const std::string& provider, const Identity& identity) {
+  return role + provider + ' ' + to_hex(identity);
+}
+
+}  // namespace
+
+void decorate_ports(PortDecorator decorator) {
+  const std::lock_guard lock(decoration().mutex);
+  decoration().decorator = std::move(decorator);
+}
+
+/// An endpoint whose descriptor ends the proxy's sleep for as long as it lives.
+class FabricMaker::Watched final : public FabricPeer {
+ public:
+  Watched(FabricMaker& maker, std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
+      : FabricPeer(std::move(port), pair, std::move(name)), network_(maker.network_), descriptor_(this->port().descriptor()) {
+    if (descriptor_ >= 0) network_.watch(descriptor_, maker);
+  }
+  ~Watched() {
+    if (descriptor_ >= 0) network_.unwatch(descriptor_);
+  }
+
+ private:
+  PosixNetwork& network_;
+  int descriptor_;
+};
+
+FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider)
+    : network_(network), segments_(segments), wanted_(std::move(provider)), context_(random_bytes<16>()) {
+  const std::lock_guard lock(decoration().mutex);
+  decorator_ = decoration().decorator;
+}
+
+FabricMaker::~FabricMaker() = default;
+
+const FabricProviders& FabricMaker::providers() {
+  if (providers_ == nullptr) providers_ = std::make_unique<FabricProviders>(wanted_);
+  return *providers_;
+}
+
+std::unique_ptr<LinkSetup> FabricMaker::offer(const LinkRequest& request) { return std::make_unique<FabricOffer>(*this, request); }
+
+std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) {
+  return std::make_unique<FabricAnswer>(*this, request, offer);
+}
+
+bool FabricMaker::poll() {
+  if (polled_.empty()) return false;
+  bool any = false, sleeps = true, gone = false;
+  for (const auto& entry : polled_) {
+    const auto peer = entry.lock();
+    gone |= peer == nullptr;
+    if (peer == nullptr) continue;
+    any |= peer->poll();
+    sleeps = peer->may_sleep() && sleeps;
+  }
+  if (gone) {
+    std::erase_if(polled_, [](const auto& entry) { return entry.expired(); });
+    std::erase_if(peers_, [](const auto& entry) { return entry.second.expired(); });
+    std::erase_if(domains_, [](const auto& entry) { return entry.second.expired(); });
+  }
+  wants_polling_ = !sleeps;
+  return any;
+}
+
+std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {
+  const auto found = peers_.find(key);
+  auto peer = found == peers_.end() ? nullptr : found->second.lock();
+  return peer != nullptr && peer->exhausted() ? nullptr : peer;
+}
+
+// A connector knows an acceptor's context by what it is called and by the address it was reached at: nobody else is there. It calls
+// itself something that only the two of them know. So neither can be taken for another.
+std::shared_ptr<FabricPeer> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
+                                                          const Identity& acceptor) {
+  const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.to_string();
+  if (auto peer = find(key)) return peer;
+  return make_peer(key, provider, request, random_bytes<16>());
+}
+
+std::shared_ptr<FabricPeer> FabricMaker::peer_of_connector(const std::string& provider, const LinkRequest& request,
+                                                           const Identity& pair) {
+  const std::string key = key_of("from ", provider, pair);
+  if (auto peer = find(key)) return peer;
+  return make_peer(key, provider, request, pair);
+}
+
+std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
+                                                   const Identity& pair) {
+  Endpoint local = request.local;
+  local.port = 0;
+  std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.to_string()];
+  auto domain = kept.lock();
+  if (domain == nullptr) kept = domain = providers().open(provider, local);
+  auto port = domain->open_port();
+  if (decorator_) port = decorator_(std::move(port));
+  auto peer = std::make_shared<Watched>(*this, std::move(port), pair, provider);
+  peers_[key] = peer;
+  polled_.push_back(peer);
+  log_debug("opened an endpoint of " + provider + " for " + request.peer.to_string());
+  return peer;
+}
+
+std::unique_ptr<FabricChannel> FabricMaker::make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request) {
+  constexpr auto kOwn = SegmentPool::Use::own;
+  auto segment = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()));
+  if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+  return std::make_unique<FabricChannel>(std::move(peer), std::move(segment));
+}
+
+}  // namespace gpusock::proxy::fabric

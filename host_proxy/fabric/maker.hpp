@@ -1,0 +1,67 @@
+#pragma once
+/// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each other's memory.
+
+#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/fabric/peer.hpp"
+#include "host_proxy/link_setup.hpp"
+#include "host_proxy/posix_network.hpp"
+#include "host_proxy/segment.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+/// Puts something between a context and its endpoints, for tests.
+using PortDecorator = std::function<std::unique_ptr<FabricPort>(std::unique_ptr<FabricPort>)>;
+
+/// Decorates the endpoints of all contexts that are made behind this; an empty one ends it. For tests; any thread.
+void decorate_ports(PortDecorator decorator);
+
+class FabricMaker final : public LinkMaker, private ReadySink {
+ public:
+  /// Both outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is loaded
+  /// when a connection first needs it.
+  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider);
+  ~FabricMaker();
+
+  LinkKind kind() const override { return LinkKind::fabric; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
+  bool poll() override;
+  bool wants_polling() const override { return wants_polling_; }
+
+  // For its setups. All throw Error.
+  const FabricProviders& providers();
+  bool names_provider() const { return !wanted_.empty(); }
+  const Identity& context() const { return context_; }
+  /// The endpoint for an acceptor's context at this address, for a connector: made where there is none.
+  std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request, const Identity& acceptor);
+  /// The endpoint for the connector that calls itself this, for an acceptor.
+  std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request, const Identity& pair);
+  std::unique_ptr<FabricChannel> make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request);
+
+ private:
+  class Watched;
+
+  void on_ready() override {}  // poll() looks at every endpoint anyway: the descriptor is to end a sleep
+  std::shared_ptr<FabricPeer> find(const std::string& key);
+  std::shared_ptr<FabricPeer> make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
+                                        const Identity& pair);
+
+  PosixNetwork& network_;
+  SegmentPool& segments_;
+  std::string wanted_;
+  Identity context_;
+  PortDecorator decorator_;
+  std::unique_ptr<FabricProviders> providers_;
+  std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
+  std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
+  std::vector<std::weak_ptr<FabricPeer>> polled_;
+  bool wants_polling_ = false;
+};
+
+}  // namespace gpusock::proxy::fabric

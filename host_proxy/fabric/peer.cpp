@@ -1,0 +1,121 @@
+#include "host_proxy/fabric/peer.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gpusock::proxy::fabric {
+
+FabricPeer::FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
+    : port_(std::move(port)), pair_(pair), name_(std::move(name)) {}
+
+/// The endpoint closes before what it may be reading and writing is unmapped.
+FabricPeer::~FabricPeer() {
+  port_->close();
+  left_.clear();
+}
+
+int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& peer) {
+  for (const Address& known : addresses_) {
+    if (std::equal(known.bytes.begin(), known.bytes.end(), address.begin(), address.end())) {
+      peer = known.peer;
+      return 0;
+    }
+  }
+  if (addresses_.size() == kAddressesMax) return -ENOBUFS;
+  const int result = port_->add_peer(address, peer);
+  if (result == 0) addresses_.push_back({{address.begin(), address.end()}, peer});
+  return result;
+}
+
+std::uint32_t FabricPeer::add(FabricChannel& channel) {
+  if (exhausted()) throw Error(ENOBUFS, "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
+  std::uint32_t index = next_index_;
+  if (free_.empty()) {
+    ++next_index_;
+    channels_.push_back(nullptr);
+  } else {
+    index = free_.back();
+    free_.pop_back();
+  }
+  channels_[index] = &channel;
+  return index;
+}
+
+void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
+  std::erase(refused_, channels_[index]);
+  channels_[index] = nullptr;
+  if (settled && writes == 0) {
+    free_.insert(free_.begin(), index);  // the one that has rested longest is used next
+    return;
+  }
+  left_.push_back({index, writes, std::move(memory)});
+  forget_left();
+}
+
+void FabricPeer::forget_left() {
+  while (left_.size() > kLeftMax && left_.front().writes == 0) left_.pop_front();
+}
+
+int FabricPeer::write(const Write& write, FabricChannel& channel) {
+  const int result = port_->write(write);
+  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end()) refused_.push_back(&channel);
+  return result;
+}
+
+bool FabricPeer::poll() {
+  completions_.clear();
+  const bool any = port_->read(completions_);
+  for (const Completion& completion : completions_) take(completion);
+  if (!refused_.empty()) {  // a fabric that is still connecting says -EAGAIN, and does not say when it is not
+    const auto refused = std::move(refused_);
+    refused_.clear();
+    for (FabricChannel* channel : refused) channel->retry();
+  }
+  return any;
+}
+
+bool FabricPeer::may_sleep() {
+  if (!refused_.empty()) return false;
+  constexpr int kTurns = 8;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (port_->descriptor() < 0) return false;
+    if (port_->may_sleep()) return true;
+    poll();
+  }
+  return false;
+}
+
+/// This write's memory may be used again, whether it went well or not.
+void FabricPeer::note_written(std::uint64_t token) {
+  if (FabricChannel* channel = channel_of(token >> 8)) {
+    channel->on_written(static_cast<std::uint32_t>(token & 0xff));
+    return;
+  }
+  for (Left& left : left_) {
+    if (left.index == token >> 8) --left.writes;
+  }
+  forget_left();
+}
+
+void FabricPeer::take(const Completion& completion) {
+  if (completion.kind == Completion::Kind::arrived) {
+    const auto data = CompletionData::unpack(completion.data);
+    if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else of one that was left
+    return;
+  }
+  FabricChannel* channel = completion.token == Completion::kNoToken ? nullptr : channel_of(completion.token >> 8);
+  if (completion.token != Completion::kNoToken) {
+    note_written(completion.token);
+    if (completion.kind == Completion::Kind::failed && channel != nullptr) channel->fail(ECONNRESET, completion.reason);
+    return;
+  }
+  log_warn("a fabric endpoint (" + name_ + ") failed: " + completion.reason);
+  for (FabricChannel* each : channels_) {
+    if (each != nullptr) each->fail(ECONNRESET, completion.reason);
+  }
+}
+
+}  // namespace gpusock::proxy::fabric

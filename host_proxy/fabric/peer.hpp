@@ -1,0 +1,81 @@
+#pragma once
+/// @file One endpoint of this context, used for one other context alone, with all the connections between the two.
+///
+/// An endpoint per peer, and not one per context: whoever can write here has its completion data believed to be about one of
+/// the connections of this endpoint. So a peer that lies reaches its own connections only.
+
+#include "host_proxy/fabric/channel.hpp"
+#include "host_proxy/fabric/port.hpp"
+#include "host_proxy/network.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+class FabricPeer {
+ public:
+  FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name);
+  ~FabricPeer();
+  FabricPeer(const FabricPeer&) = delete;
+  FabricPeer& operator=(const FabricPeer&) = delete;
+
+  FabricPort& port() { return *port_; }
+  const Identity& pair() const { return pair_; }   ///< what both sides call each other
+  const std::string& name() const { return name_; }  ///< of the provider, for people
+
+  /// The peer's endpoint as write() names it. The peer may have made a new one. 0, or a negated errno.
+  int find_address(std::span<const std::byte> address, std::uint64_t& peer);
+
+  /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
+  std::uint32_t add(FabricChannel& channel);
+  /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its memory
+  /// stays registered until its `writes` from here are complete and kLeftMax others have been left like that: many fabrics
+  /// answer a late write to unknown memory by breaking all that goes between the two endpoints.
+  void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
+  /// Can there be no more connections: then others need another endpoint.
+  bool exhausted() const { return free_.empty() && next_index_ == kConnectionsMax; }
+
+  int write(const Write& write, FabricChannel& channel);
+
+  /// Takes what has completed; true if anything has.
+  bool poll();
+  /// May the thread sleep until the port's descriptor says something; reads on if not.
+  bool may_sleep();
+
+ private:
+  static constexpr std::size_t kAddressesMax = 64;
+  static constexpr std::size_t kLeftMax = 16;
+
+  /// A connection that was reset: what was going on then may be going on still.
+  struct Left {
+    std::uint32_t index;
+    int writes;
+    FabricMemory memory;
+  };
+
+  void take(const Completion& completion);
+  void note_written(std::uint64_t token);
+  void forget_left();
+  FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
+
+  std::deque<Left> left_;
+  std::unique_ptr<FabricPort> port_;
+  Identity pair_;
+  std::string name_;
+  std::vector<FabricChannel*> channels_;  // by index
+  std::vector<std::uint32_t> free_;
+  std::uint32_t next_index_ = 0;
+  std::vector<FabricChannel*> refused_;  // to be told that they may try again
+  std::vector<Completion> completions_;
+  struct Address {
+    std::vector<std::byte> bytes;
+    std::uint64_t peer;
+  };
+  std::vector<Address> addresses_;
+};
+
+}  // namespace gpusock::proxy::fabric

@@ -1,0 +1,88 @@
+#pragma once
+/// @file One endpoint of a fabric, as the fabric link sees it: one-sided writes with completion data, and their completions.
+/// Production hands in libfabric's; tests put something disorderly in between.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+/// Memory that the fabric knows; the destructor makes it forget: nobody reaches it through the fabric behind that.
+class Registration {
+ public:
+  virtual ~Registration() = default;
+  virtual std::uint64_t address() const = 0;  ///< of the first byte, as a peer has to name it
+  virtual std::uint64_t key() const = 0;
+  virtual void* descriptor() const = 0;       ///< as the sender of the memory has to name it
+};
+
+/// Where memory to be registered lies.
+struct MemoryPlace {
+  bool cuda = false;  ///< a GPU's, else the host's
+  int device = 0;     ///< which GPU
+};
+
+enum class Access { local_source, remote_target };
+
+struct Write {
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+  const Registration* source = nullptr;  ///< that `from` lies in; nullptr where the port asks for none
+  std::uint64_t peer = 0;                ///< as add_peer() gave it
+  std::uint64_t address = 0;             ///< as the peer's Registration gave it, or behind that
+  std::uint64_t key = 0;
+  std::uint32_t data = 0;                ///< completion data: handed to the peer once the bytes are there
+  std::uint64_t token = 0;               ///< comes back in the completion
+  bool delivered = false;                ///< complete only once the bytes are there, where the fabric can tell
+};
+
+struct Completion {
+  enum class Kind {
+    written,  ///< `token`'s memory may be used again
+    arrived,  ///< a peer wrote, and gave `data`
+    failed,   ///< `token`'s write, or the whole endpoint where it is kNoToken: `error` and `reason` say why
+  };
+  static constexpr std::uint64_t kNoToken = ~std::uint64_t{0};
+
+  Kind kind = Kind::written;
+  std::uint64_t token = kNoToken;
+  std::uint64_t data = 0;  ///< only its low 32 bits are the peer's: fabrics differ in how many they carry
+  int error = 0;           ///< an errno
+  std::string reason;      ///< the fabric's words
+};
+
+class FabricPort {
+ public:
+  virtual ~FabricPort() = default;
+
+  /// Ends all that is going on: behind it the fabric touches no memory of this endpoint's writes. Once, before registrations
+  /// that were left in use go.
+  virtual void close() = 0;
+
+  /// What a peer must know to write here.
+  virtual std::span<const std::byte> address() const = 0;
+  /// Makes a peer known by its address. 0, or a negated errno.
+  virtual int add_peer(std::span<const std::byte> address, std::uint64_t& peer) = 0;
+
+  /// Must memory that is written from be registered.
+  virtual bool registers_sources() const = 0;
+  /// nullptr where it cannot be: errno in `error`.
+  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
+                                                        int& error) = 0;
+
+  /// Starts a write. 0, -EAGAIN (not now), or a negated errno.
+  virtual int write(const Write& write) = 0;
+
+  /// Appends what has completed; true if there was anything. Does not wait. Also gives the fabric time to work.
+  virtual bool read(std::vector<Completion>& into) = 0;
+
+  /// Becomes readable when read() has something, if may_sleep() has just said so; -1 where there is no such descriptor.
+  virtual int descriptor() const { return -1; }
+  virtual bool may_sleep() { return false; }
+};
+
+}  // namespace gpusock::proxy::fabric
