@@ -54,7 +54,7 @@ class Endurance : public testing::TestWithParam<const char*> {
     listen("");
   }
   void listen(const std::string& options) {
-    const auto at = Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam()) + options);
+    const auto at = Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam())) + options);
     listener_ = net_.listen(this_thread(), at, 64, patience());
     ASSERT_GE(listener_, 0);
     ASSERT_EQ(net_.getsockname(listener_, where_), 0);
@@ -202,7 +202,7 @@ TEST_P(Endurance, AStreamFitsThroughEveryRing) {
   for (const char* ring : kRings) {
     net_.close(this_thread(), listener_);
     listen(",ring=" + std::string(ring));
-    Endpoint with_ring = Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam()) + ",ring=" + ring);
+    Endpoint with_ring = Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam())) + ",ring=" + ring);
     with_ring.port = where_.port;
     where_ = with_ring;
     const auto [near, far] = connect_pair();
@@ -267,7 +267,7 @@ TEST_P(Endurance, AStormOfVisitorsIsServedByManyBlocks) {
   Mapped<Socket> listener(server, 1);
   Mapped<Endpoint> where(server, 1);
   Mapped<std::int64_t> served(server, kBlocks);
-  const auto at = Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam()));
+  const auto at = Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam())));
   launch(server, {.grid = 1, .block = 1}, listen_for_others, server.net(), at, listener.data(), where.data());
   server.synchronize();
   ASSERT_GE(listener[0], 0);

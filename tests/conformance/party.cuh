@@ -26,8 +26,20 @@ inline int scaled(int count, int least) {
   return std::max(least, static_cast<int>(count * (scale == nullptr ? 1.0 : std::atof(scale))));
 }
 
+/// GPUSOCK_TEST_LINK names a link that takes the place of p2p: so the same tests hold for it.
+inline std::string name_of(LinkKind link) {
+  const char* instead = std::getenv("GPUSOCK_TEST_LINK");
+  return instead != nullptr && link == LinkKind::p2p ? instead : std::string(to_string(link));
+}
+
+/// GPUSOCK_FABRIC_PROVIDER holds for tests whose options are not from the environment.
+inline Options with_provider(Options options) {
+  options.fabric_provider = Options::from_env().fabric_provider;
+  return options;
+}
+
 /// Where a test listens: on any port, so that tests can run beside each other.
-inline Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link))); }
+inline Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + name_of(link)); }
 
 struct ThreadScope {
   static constexpr int kThreads = 1;
@@ -105,7 +117,7 @@ struct Report {
 template <class Scope>
 class Party {
  public:
-  explicit Party(const Options& options = Options()) : context(options), report_(context, 1), stream_(context) {}
+  explicit Party(const Options& options = Options()) : context(with_provider(options)), report_(context, 1), stream_(context) {}
   ~Party() {
     if (thread_.joinable()) {
       context.cancel();

@@ -188,9 +188,9 @@ TYPED_TEST(ZeroCopy, LookingConsumesNothing) {
 class HeldMemory : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam())), 4, patience());
+    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam()))), 4, patience());
     ASSERT_EQ(net_.getsockname(listener_, where_), 0);
-    where_.link = parse_link(GetParam());
+    where_.link = parse_link(name_of(parse_link(GetParam())));
   }
 
   /// Connects as soon as a closed socket's slot is back.
