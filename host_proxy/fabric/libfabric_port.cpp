@@ -340,6 +340,7 @@ struct FabricProviders::Impl {
 
   void ask(std::uint64_t operation_flags) {
     const Info hints = make_hints(operation_flags);
+    if (!wanted.empty()) hints->fabric_attr->prov_name = strdup(wanted.c_str());  // freed with the hints
     fi_info* list = nullptr;
     const int result = library()->getinfo(kApi, nullptr, nullptr, 0, hints.get(), &list);
     if (result != 0) {
@@ -367,7 +368,7 @@ FabricProviders::FabricProviders(std::string wanted) : impl_(std::make_unique<Im
     return;
   }
   impl_->ask(FI_DELIVERY_COMPLETE);
-  impl_->ask(0);
+  if (impl_->wanted.empty() || impl_->found.empty()) impl_->ask(0);
 }
 
 FabricProviders::~FabricProviders() = default;

@@ -93,11 +93,12 @@ TEST_P(Processes, BytesGoBothWaysAndTheEndIsInOrder) {
   }
   Endpoint name;
   ASSERT_EQ(net_.getpeername(peer.socket, name), 0);
-  const bool p2p = std::string(GetParam()) != "tcp";
-  EXPECT_EQ(name.link, p2p ? LinkKind::p2p : LinkKind::tcp) << "processes of one host share memory unless told otherwise";
+  const std::string link = GetParam();
+  EXPECT_EQ(to_string(name.link), link == "auto" ? "p2p" : link) << "processes of one host share memory unless told otherwise";
   const Context::Stats stats = context_.stats();
-  EXPECT_EQ(p2p ? stats.p2p_tx_bytes : stats.tcp_tx_bytes, 20 * sent.size());
-  EXPECT_EQ(p2p ? stats.tcp_tx_bytes : stats.p2p_tx_bytes, 0u);
+  EXPECT_EQ(stats.p2p_tx_bytes, name.link == LinkKind::p2p ? 20 * sent.size() : 0);
+  EXPECT_EQ(stats.tcp_tx_bytes, name.link == LinkKind::tcp ? 20 * sent.size() : 0);
+  EXPECT_EQ(stats.fabric_tx_bytes, name.link == LinkKind::fabric ? 20 * sent.size() : 0);
   EXPECT_EQ(net_.close(this_thread(), peer.socket), 0);
   const int status = peer.wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the peer saw the end of the stream; status " << status;
@@ -128,6 +129,10 @@ TEST_P(Processes, AStoppedPeerCostsTheDeadline) {
 
 INSTANTIATE_TEST_SUITE_P(Links, Processes, testing::Values("tcp", "p2p", "auto"),
                          [](const auto& kind) { return std::string(kind.param); });
+#if defined(GPUSOCK_HAS_FABRIC)
+// GPUSOCK_FABRIC_PROVIDER decides which one; so it is named there, and the test runs for each.
+INSTANTIATE_TEST_SUITE_P(Fabric, Processes, testing::Values("fabric"), [](const auto& kind) { return std::string(kind.param); });
+#endif
 
 }  // namespace
 }  // namespace gpusock
