@@ -21,6 +21,13 @@
 #include <filesystem>
 
 namespace gpusock::proxy::fabric {
+
+/// What libfabric said of a provider.
+struct InfoDeleter {
+  void operator()(fi_info* info) const { library()->freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoDeleter>;
+
 namespace {
 
 /// The interface that the code is written to; newer libraries keep it.
@@ -29,11 +36,6 @@ constexpr std::uint32_t kApi = FI_MAJOR_VERSION >= 2 ? FI_VERSION(2, 0) : FI_VER
 /// Best first. What is not listed is taken only by name: it is slower than tcp, or made for something else.
 constexpr std::array kPreference = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "shm", "tcp", "tcp;ofi_rxm"};
 constexpr std::size_t kHardware = 5;  // of them, use a network card's own transport
-
-struct InfoDeleter {
-  void operator()(fi_info* info) const { library()->freeinfo(info); }
-};
-using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
 struct FidDeleter {
   template <class Fid>

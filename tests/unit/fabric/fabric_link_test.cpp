@@ -1,0 +1,359 @@
+// The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
+#include "host_proxy/fabric/fabric_link.hpp"
+#include "host_proxy/fabric/peer.hpp"
+#include "tests/unit/fabric/memory_fabric.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+namespace {
+
+/// One end of a byte stream inside the test.
+class Pipe final : public ByteStream {
+ public:
+  explicit Pipe(std::shared_ptr<std::deque<std::byte>> in, std::shared_ptr<std::deque<std::byte>> out) : in_(std::move(in)), out_(std::move(out)) {}
+  std::int64_t read(std::span<const iovec> into) override {
+    if (in_->empty()) return -EAGAIN;
+    const std::size_t count = std::min(in_->size(), into[0].iov_len);
+    std::copy_n(in_->begin(), count, static_cast<std::byte*>(into[0].iov_base));
+    in_->erase(in_->begin(), in_->begin() + static_cast<std::ptrdiff_t>(count));
+    return static_cast<std::int64_t>(count);
+  }
+  std::int64_t write(std::span<const iovec> from) override {
+    const auto* bytes = static_cast<const std::byte*>(from[0].iov_base);
+    out_->insert(out_->end(), bytes, bytes + from[0].iov_len);
+    return static_cast<std::int64_t>(from[0].iov_len);
+  }
+  int connected() override { return 0; }
+  void end_writing() override {}
+  void reset_on_close() override {}
+  void set_no_delay(bool) override {}
+  void set_keep_alive(bool) override {}
+  Endpoint local() const override { return {}; }
+  Endpoint peer() const override { return {}; }
+
+ private:
+  std::shared_ptr<std::deque<std::byte>> in_, out_;
+};
+
+std::byte byte_at(std::uint64_t salt, std::uint64_t offset) { return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15u + salt) >> 53); }
+
+/// One end of a connection: the link, and a caller that sends and receives.
+class End final : public LinkEvents {
+ public:
+  End(std::shared_ptr<FabricPeer> peer, std::uint64_t ring_bytes)
+      : segment(std::make_shared<Segment>(std::make_shared<HostPlatform>(), ring_bytes)),
+        channel(std::make_unique<FabricChannel>(std::move(peer), segment)) {}
+
+  void establish(bool says_grant, std::unique_ptr<ByteStream> stream, std::uint64_t salt) {
+    ringbuf::RingMemory tx = segment->ring(1), rx = segment->ring(0);
+    tx.origin = rx.origin = kStart;
+    for (auto& word : words) word = kStart;
+    link = std::make_unique<FabricLink>(std::move(channel), says_grant, std::move(stream),
+                                        ringbuf::ByteConsumer<>(tx, &words[0], &words[1], kStart),
+                                        ringbuf::ByteProducer<>(rx, &words[2], &words[3], kStart), *this);
+    sender = {tx, &words[0], &words[1], kStart};
+    receiver = {rx, &words[2], &words[3], kStart};
+    salt_ = salt;
+  }
+
+  void send_up_to(std::uint64_t bytes) {
+    bytes = std::min(bytes, sender.writable());
+    const auto spans = sender.spans(bytes);
+    for (const auto& span : {spans.first, spans.second}) {
+      for (std::uint64_t i = 0; i < span.bytes; ++i) span.data[i] = byte_at(salt_, sent++);
+    }
+    sender.commit(bytes);
+  }
+
+  void receive_up_to(std::uint64_t bytes, std::uint64_t peers_salt) {
+    bytes = std::min(bytes, receiver.readable());
+    const auto spans = receiver.spans(bytes);
+    for (const auto& span : {spans.first, spans.second}) {
+      for (std::uint64_t i = 0; i < span.bytes; ++i) wrong += span.data[i] != byte_at(peers_salt, received++);
+    }
+    receiver.release(bytes);
+  }
+
+  void end() {
+    link->end_sending();
+    link->end_receiving();
+    link->close();
+    closed = true;
+  }
+
+  void on_ended(std::uint64_t final_position) override { ended_at = final_position - kStart; }
+  void on_peer_deaf() override { deaf = true; }
+  void on_failed(int failure) override { error = failure; }
+
+  static constexpr std::uint64_t kStart = ~std::uint64_t{0} - 5000;  // positions wrap on the way
+  static constexpr std::uint64_t kNotYet = ~std::uint64_t{0};
+  std::shared_ptr<Segment> segment;
+  std::unique_ptr<FabricChannel> channel;
+  std::unique_ptr<FabricLink> link;
+  std::uint64_t words[4];
+  ringbuf::ByteProducer<> sender;
+  ringbuf::ByteConsumer<> receiver;
+  std::uint64_t sent = 0, received = 0, wrong = 0, ended_at = kNotYet;
+  bool deaf = false, closed = false, shut = false;
+  int error = 0;
+
+ private:
+  std::uint64_t salt_ = 0;
+};
+
+/// A connection between two endpoints that others use as well. `a` connected, `b` accepted.
+struct Pair {
+  Pair(std::shared_ptr<FabricPeer> a_peer, std::shared_ptr<FabricPeer> b_peer, std::uint64_t a_ring, std::uint64_t b_ring)
+      : a(std::move(a_peer), a_ring), b(std::move(b_peer), b_ring) {
+    const Grant grant = a.channel->grant();
+    index_at_a = grant.index;
+    const Grant back = b.channel->grant();
+    index_at_b = back.index;
+    key_at_b = back.memory_key;
+    EXPECT_TRUE(b.channel->take_grant(grant));
+    a.establish(false, std::make_unique<Pipe>(to_a, to_b), 1);
+    b.establish(true, std::make_unique<Pipe>(to_b, to_a), 2);
+  }
+  bool finished() const { return a.link->finished() && b.link->finished(); }
+
+  std::shared_ptr<std::deque<std::byte>> to_a = std::make_shared<std::deque<std::byte>>(), to_b = std::make_shared<std::deque<std::byte>>();
+  End a, b;
+  std::uint32_t index_at_a, index_at_b;
+  std::uint64_t key_at_b;
+};
+
+class FabricLinkTest : public testing::Test {
+ protected:
+  explicit FabricLinkTest(std::uint64_t seed = 1) : fabric_(seed) {}
+
+  std::shared_ptr<FabricPeer> make_peer(MemoryPort*& port) {
+    auto made = std::make_unique<MemoryPort>(fabric_);
+    port = made.get();
+    return std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
+  }
+  std::unique_ptr<Pair> connect(std::uint64_t a_ring = 4096, std::uint64_t b_ring = 4096) {
+    return std::make_unique<Pair>(a_peer_, b_peer_, a_ring, b_ring);
+  }
+  void turn(std::initializer_list<Pair*> pairs) {
+    for (std::uint64_t i = fabric_.below(4); i > 0; --i) fabric_.step();
+    a_peer_->poll();
+    b_peer_->poll();
+    for (Pair* pair : pairs) {
+      pair->a.link->pump();
+      pair->b.link->pump();
+    }
+  }
+  /// Sends both ways until so many bytes have gone each way; false if that does not happen.
+  bool converse(Pair& pair, std::uint64_t bytes) {
+    for (int i = 0; i < 200'000 && (pair.a.received < bytes || pair.b.received < bytes) && pair.a.error == 0 && pair.b.error == 0; ++i) {
+      for (End* end : {&pair.a, &pair.b}) {
+        if (end->sent < bytes) end->send_up_to(std::min(bytes - end->sent, 1 + fabric_.below(3000)));
+        end->receive_up_to(1 + fabric_.below(3000), end == &pair.a ? 2 : 1);
+      }
+      turn({&pair});
+    }
+    return pair.a.received == bytes && pair.b.received == bytes && pair.a.wrong == 0 && pair.b.wrong == 0;
+  }
+  bool close(Pair& pair) {
+    pair.a.end();
+    pair.b.end();
+    for (int i = 0; i < 10'000 && !pair.finished(); ++i) turn({&pair});
+    return pair.finished();
+  }
+
+  MemoryFabric fabric_;
+  MemoryPort *a_port_ = nullptr, *b_port_ = nullptr;
+  std::shared_ptr<FabricPeer> a_peer_ = make_peer(a_port_), b_peer_ = make_peer(b_port_);
+};
+
+class AnyOrder : public FabricLinkTest, public testing::WithParamInterface<int> {
+ protected:
+  AnyOrder() : FabricLinkTest(static_cast<std::uint64_t>(GetParam())) {}
+};
+
+TEST_P(AnyOrder, EveryByteArrivesOnceAndEveryConnectionEnds) {
+  SCOPED_TRACE("seed " + std::to_string(GetParam()) + ": --gtest_filter=*AnyOrder*/" + std::to_string(GetParam() - 1));
+  std::vector<std::unique_ptr<Pair>> pairs;
+  const std::uint64_t rings[] = {4096, 8192, 131072};
+  for (int i = 0; i < 4; ++i) pairs.push_back(connect(rings[fabric_.below(3)], rings[fabric_.below(3)]));
+  int ended = 0;
+  for (int i = 0; i < 200'000 && ended < 12; ++i) {
+    auto& pair = pairs[fabric_.below(pairs.size())];
+    for (End* end : {&pair->a, &pair->b}) {
+      constexpr std::uint64_t kBytes = 100'000;
+      End& other = end == &pair->a ? pair->b : pair->a;
+      if (!end->shut && end->sent < kBytes) end->send_up_to(1 + fabric_.below(fabric_.below(8) == 0 ? 100'000 : 2000));
+      if (fabric_.below(3) != 0) end->receive_up_to(1 + fabric_.below(8000), end == &pair->a ? 2 : 1);
+      if (!end->shut && end->sent >= kBytes) {
+        end->shut = true;
+        end->link->end_sending();
+      }
+      if (!end->closed && end->shut && end->ended_at != End::kNotYet && end->received == end->ended_at) {
+        EXPECT_EQ(end->received, other.sent);
+        end->end();
+      }
+    }
+    turn({pair.get()});
+    ASSERT_EQ(pair->a.error, 0);
+    ASSERT_EQ(pair->b.error, 0);
+    if (!pair->finished()) continue;
+    ASSERT_EQ(pair->a.wrong + pair->b.wrong, 0u);
+    ++ended;
+    pair = nullptr;  // its index is free before the next one asks
+    pair = connect(rings[fabric_.below(3)], rings[fabric_.below(3)]);
+    EXPECT_LT(pair->index_at_a, 4u) << "indices are used again";
+  }
+  EXPECT_EQ(ended, 12);
+  pairs.clear();
+  a_peer_ = b_peer_ = nullptr;
+  EXPECT_TRUE(fabric_.regions.empty()) << "nothing stays registered";
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyOrder, testing::Range(1, 21));
+
+TEST_F(FabricLinkTest, AReaderThatLeavesEndsTheSenderWhoseBytesAreDropped) {
+  const auto pair = connect();
+  pair->a.send_up_to(4096);
+  for (int i = 0; i < 50; ++i) turn({pair.get()});
+  pair->a.send_up_to(4096);
+  pair->b.end();
+  for (int i = 0; i < 1000 && !pair->a.deaf; ++i) turn({pair.get()});
+  EXPECT_TRUE(pair->a.deaf);
+  pair->a.end();
+  for (int i = 0; i < 1000 && !pair->finished(); ++i) turn({pair.get()});
+  EXPECT_TRUE(pair->finished());
+  EXPECT_EQ(pair->a.error, 0);
+  EXPECT_EQ(pair->b.error, 0);
+}
+
+TEST_F(FabricLinkTest, AConnectionThatBreaksLeavesItsMemoryUntilLateWritesCannotHurtAndItsIndexUnused) {
+  auto kept = connect();
+  auto broken = connect();
+  const std::uint32_t index = broken->index_at_a;
+  broken->b.send_up_to(3000);
+  for (int i = 0; i < 200 && fabric_.pending.empty(); ++i) turn({broken.get()});
+  ASSERT_FALSE(fabric_.pending.empty());
+  broken = nullptr;
+  auto next = connect();
+  EXPECT_NE(next->index_at_a, index);
+  EXPECT_TRUE(converse(*kept, 20'000));
+  EXPECT_TRUE(converse(*next, 20'000)) << next->a.error << " " << next->b.error;
+}
+
+// --- peers that lie. `a` does, to `b`; another connection of the same pair goes on.
+
+struct Lie {
+  const char* name;
+  void (*tell)(FabricLinkTest& test, MemoryFabric& fabric, MemoryPort& b_port, Pair& pair);
+};
+
+void notice(Pair& pair, std::uint64_t kind, std::uint64_t value) {
+  const std::uint64_t words[] = {kind, value};
+  const auto bytes = std::as_bytes(std::span(words));
+  pair.to_b->insert(pair.to_b->end(), bytes.begin(), bytes.end());
+}
+
+void credit(MemoryFabric& fabric, MemoryPort& b_port, Pair& pair, Credit credit) {
+  std::memcpy(fabric.regions.at(pair.key_at_b).memory.data(), &credit, sizeof credit);
+  b_port.tell_arrived(CompletionData{pair.index_at_b, 0, 0}.pack());
+}
+
+const Lie kLies[] = {
+    {"ASequenceThatIsNotDue", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 15, 1}.pack()); }},
+    {"AChunkTwice",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       for (int i = 0; i < 2; ++i) port.tell_arrived(CompletionData{pair.index_at_b, 3, 1}.pack());
+     }},
+    {"MoreThanTheRingHolds", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 0, 4097}.pack()); }},
+    {"MoreThanAChunkHolds", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 0, 65535}.pack()); }},
+    {"MoreThanWasGranted",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       port.tell_arrived(CompletionData{pair.index_at_b, 0, 4096}.pack());
+       port.tell_arrived(CompletionData{pair.index_at_b, 1, 1}.pack());
+     }},
+    {"CreditForBytesThatWereNotSent", [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) { credit(fabric, port, pair, {1, 0}); }},
+    {"CreditForChunksThatWereNotSent", [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) { credit(fabric, port, pair, {0, 1}); }},
+    {"AnEndBeforeWhatWasSent",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       port.tell_arrived(CompletionData{pair.index_at_b, 0, 100}.pack());
+       pair.b.error = 0;
+       notice(pair, 1, 50);
+     }},
+    {"LessThanItSaidItSent", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 1, 50); notice(pair, 17, 0); }},
+    {"MoreChunksThanItMaySend", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 17, 16); }},
+    {"QuietBeforeThisSideHasStopped", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 18, 0); }},
+    {"DrainedBeforeThisSideIsQuiet", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 19, 0); }},
+    {"AGrantTwice", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 16, 0); }},
+    {"ANoticeThatThereIsNot", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 99, 0); }},
+    {"ClosedInTheMiddle", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 1, 0); notice(pair, 3, 0); }},
+};
+
+class Liar : public FabricLinkTest, public testing::WithParamInterface<Lie> {};
+
+TEST_P(Liar, LosesItsOwnConnectionAndNoOther) {
+  const auto honest = connect(), lying = connect();
+  ASSERT_TRUE(converse(*honest, 5000));
+  GetParam().tell(*this, fabric_, *b_port_, *lying);
+  for (int i = 0; i < 100 && lying->b.error == 0; ++i) {
+    turn({honest.get()});
+    lying->b.link->pump();
+  }
+  EXPECT_EQ(lying->b.error, EPROTO);
+  EXPECT_TRUE(converse(*honest, 50'000)) << honest->a.error << " " << honest->b.error;
+  EXPECT_TRUE(close(*honest));
+}
+INSTANTIATE_TEST_SUITE_P(Lies, Liar, testing::ValuesIn(kLies), [](const auto& lie) { return std::string(lie.param.name); });
+
+TEST_F(FabricLinkTest, WhatIsAboutNoConnectionHurtsNone) {
+  const auto pair = connect();
+  for (const std::uint32_t index : {1u, 77u, kConnectionsMax - 1}) {
+    b_port_->tell_arrived(CompletionData{index, 0, 10}.pack());
+    b_port_->tell_arrived(CompletionData{index, 0, 0}.pack());
+  }
+  EXPECT_TRUE(converse(*pair, 50'000));
+  EXPECT_TRUE(close(*pair));
+}
+
+TEST_F(FabricLinkTest, AnErrorOfAWriteEndsItsConnectionAndAnErrorOfTheEndpointAll) {
+  const auto first = connect(), second = connect(), third = connect();
+  b_port_->completions.push_back({Completion::Kind::failed, std::uint64_t{first->index_at_b} << 8, 0, EIO, "the cable"});
+  for (int i = 0; i < 100 && first->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
+  EXPECT_EQ(first->b.error, ECONNRESET);
+  EXPECT_EQ(second->b.error, 0);
+  b_port_->completions.push_back({Completion::Kind::failed, Completion::kNoToken, 0, EIO, "the card"});
+  for (int i = 0; i < 100 && third->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
+  EXPECT_EQ(second->b.error, ECONNRESET);
+  EXPECT_EQ(third->b.error, ECONNRESET);
+}
+
+TEST(FabricGrant, IsCheckedFieldByField) {
+  MemoryFabric fabric(1);
+  const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
+  const auto segment = std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096);
+  FabricChannel channel(peer, segment);
+  const Grant good = channel.grant();
+  const auto refused = [&](auto change) {
+    Grant grant = good;
+    change(grant);
+    return !channel.take_grant(grant);
+  };
+  EXPECT_TRUE(refused([](Grant& grant) { grant.index = kConnectionsMax; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.ring_bytes = 0; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.ring_bytes = 4097; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.ring_bytes = std::uint64_t{1} << 63; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 0; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 257; }));
+  EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 3; })) << "no address of this fabric";
+  EXPECT_TRUE(channel.take_grant(good));
+  EXPECT_FALSE(channel.take_grant(good)) << "once";
+}
+
+}  // namespace
+}  // namespace gpusock::proxy::fabric

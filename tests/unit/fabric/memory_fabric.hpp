@@ -1,0 +1,129 @@
+#pragma once
+// A fabric inside the test: writes happen in any order, and each of its choices is a seed's.
+#include "host_proxy/fabric/port.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+class MemoryPort;
+
+struct MemoryFabric {
+  explicit MemoryFabric(std::uint64_t seed) : random(seed) {}
+
+  struct Region {
+    std::span<std::byte> memory;
+    bool writable = false;
+  };
+  struct Pending {
+    MemoryPort* from;
+    Write write;
+  };
+
+  std::uint64_t below(std::uint64_t limit) { return random() % limit; }
+  void step();
+
+  std::mt19937_64 random;
+  std::map<std::uint64_t, MemoryPort*> ports;   // by id
+  std::map<std::uint64_t, Region> regions;      // by key
+  std::vector<Pending> pending;
+  std::uint64_t next_id = 1;
+};
+
+class MemoryPort final : public FabricPort {
+ public:
+  explicit MemoryPort(MemoryFabric& fabric) : fabric_(fabric), id_(fabric.next_id++) {
+    std::memcpy(address_.data(), &id_, sizeof id_);
+    fabric_.ports[id_] = this;
+  }
+  ~MemoryPort() override { fabric_.ports.erase(id_); }
+
+  void close() override {
+    std::erase_if(fabric_.pending, [this](const auto& entry) { return entry.from == this; });
+  }
+  std::span<const std::byte> address() const override { return address_; }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    if (address.size() != sizeof peer) return -EINVAL;
+    std::memcpy(&peer, address.data(), sizeof peer);
+    return 0;
+  }
+  bool registers_sources() const override { return true; }
+
+  class Registered final : public Registration {
+   public:
+    Registered(MemoryFabric& fabric, std::span<std::byte> memory, bool writable) : fabric_(fabric), memory_(memory), key_(fabric.next_id++) {
+      fabric_.regions[key_] = {memory, writable};
+    }
+    ~Registered() override { fabric_.regions.erase(key_); }
+    std::uint64_t address() const override { return 0; }
+    std::uint64_t key() const override { return key_; }
+    void* descriptor() const override { return memory_.data(); }
+    bool holds(const void* from, std::size_t bytes) const {
+      const auto* first = static_cast<const std::byte*>(from);
+      return first >= memory_.data() && first + bytes <= memory_.data() + memory_.size();
+    }
+
+   private:
+    MemoryFabric& fabric_;
+    std::span<std::byte> memory_;
+    std::uint64_t key_;
+  };
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&, int&) override {
+    return std::make_unique<Registered>(fabric_, memory, access == Access::remote_target);
+  }
+
+  int write(const Write& write) override {
+    const auto* source = dynamic_cast<const Registered*>(write.source);
+    if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;  // FI_MR_LOCAL, taken at its word
+    if (fabric_.below(4) == 0) return -EAGAIN;
+    fabric_.pending.push_back({this, write});
+    return 0;
+  }
+  bool read(std::vector<Completion>& into) override {
+    const bool any = !completions.empty();
+    std::shuffle(completions.begin(), completions.end(), fabric_.random);
+    const std::size_t now = fabric_.below(completions.size() + 1);
+    into.insert(into.end(), completions.begin(), completions.begin() + static_cast<std::ptrdiff_t>(now));
+    completions.erase(completions.begin(), completions.begin() + static_cast<std::ptrdiff_t>(now));
+    return any;
+  }
+
+  std::uint64_t id() const { return id_; }
+  void tell_arrived(std::uint64_t data) {
+    completions.push_back({Completion::Kind::arrived, Completion::kNoToken, data | fabric_.random() << 32, 0, {}});
+  }
+
+  std::vector<Completion> completions;
+
+ private:
+  MemoryFabric& fabric_;
+  std::uint64_t id_;
+  std::array<std::byte, sizeof(std::uint64_t)> address_{};
+};
+
+/// Does one of the writes that are going on.
+inline void MemoryFabric::step() {
+  if (pending.empty()) return;
+  const std::size_t index = below(pending.size());
+  const Pending taken = pending[index];
+  pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(index));
+  const Write& write = taken.write;
+  const auto region = regions.find(write.key);
+  const auto port = ports.find(write.peer);
+  if (region == regions.end() || port == ports.end() || !region->second.writable ||
+      write.address + write.bytes > region->second.memory.size()) {
+    taken.from->completions.push_back({Completion::Kind::failed, write.token, 0, EACCES, "no such memory"});
+    return;
+  }
+  std::memcpy(region->second.memory.data() + write.address, write.from, write.bytes);
+  port->second->tell_arrived(write.data);
+  taken.from->completions.push_back({Completion::Kind::written, write.token, 0, 0, {}});
+}
+
+}  // namespace gpusock::proxy::fabric
