@@ -38,6 +38,7 @@ run_tests() {
   esac
   # ThreadSanitizer holds every process for a second at its end, in case a thread that is left still races: a moment will do.
   export TSAN_OPTIONS=${TSAN_OPTIONS:-atexit_sleep_ms=50}
+  export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/tests/support/lsan.supp:print_suppressions=0}
   # Tests whose result could depend on what runs beside them say so themselves (RUN_SERIAL). Many wait more than they work:
   # three at a time keep two processors busy.
   (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout 300 -j3 "${options[@]}")
