@@ -3,6 +3,8 @@ set(GPUSOCK_WITH_CUDA auto CACHE STRING "Build programs for CUDA GPUs: auto (if 
 set_property(CACHE GPUSOCK_WITH_CUDA PROPERTY STRINGS auto on off)
 set(GPUSOCK_WITH_FABRIC auto CACHE STRING "The fabric link, on libfabric: auto (if its headers are found), on, off")
 set_property(CACHE GPUSOCK_WITH_FABRIC PROPERTY STRINGS auto on off)
+set(GPUSOCK_WITH_VERBS auto CACHE STRING "Build the verbs link (RDMA, libibverbs): auto (if it is found), on, off")
+set_property(CACHE GPUSOCK_WITH_VERBS PROPERTY STRINGS auto on off)
 set(GPUSOCK_SANITIZE "" CACHE STRING "Sanitizers for everything built, as in -fsanitize= (address,undefined or thread)")
 set(GPUSOCK_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES")
 
@@ -70,6 +72,22 @@ else()
             DOC "Folder that holds cuda/atomic" REQUIRED)
 endif()
 
+# RDMA: libibverbs and librdmacm of rdma-core.
+set(GPUSOCK_VERBS OFF)
+if(NOT GPUSOCK_WITH_VERBS STREQUAL "off")
+  include(CheckIncludeFileCXX)
+  find_library(GPUSOCK_IBVERBS_LIBRARY ibverbs)
+  find_library(GPUSOCK_RDMACM_LIBRARY rdmacm)
+  check_include_file_cxx(rdma/rdma_cma.h GPUSOCK_RDMACM_HEADER)
+  mark_as_advanced(GPUSOCK_IBVERBS_LIBRARY GPUSOCK_RDMACM_LIBRARY)
+  if(GPUSOCK_IBVERBS_LIBRARY AND GPUSOCK_RDMACM_LIBRARY AND GPUSOCK_RDMACM_HEADER)
+    set(GPUSOCK_VERBS ON)
+  elseif(GPUSOCK_WITH_VERBS STREQUAL "on")
+    message(FATAL_ERROR "GPUSOCK_WITH_VERBS=on, but libibverbs and librdmacm were not found. Install libibverbs-dev and librdmacm-dev, "
+                        "or configure with GPUSOCK_WITH_VERBS=off to build without the verbs link.")
+  endif()
+endif()
+
 # Programs look for libraries in ../lib beside their own folder first: this is what makes the folder of `./run bundle` run
 # anywhere. RPATH, not RUNPATH, since it must hold for the libraries' libraries too.
 set(CMAKE_BUILD_RPATH "\$ORIGIN/../lib")
@@ -117,6 +135,13 @@ function(gpusock_device_sources)
 endfunction()
 
 function(gpusock_print_summary)
+  if(GPUSOCK_VERBS)
+    message(STATUS "gpusock: with the verbs link (${GPUSOCK_IBVERBS_LIBRARY})")
+  elseif(GPUSOCK_WITH_VERBS STREQUAL "auto")
+    message(STATUS "gpusock: without the verbs link (no libibverbs and librdmacm found)")
+  else()
+    message(STATUS "gpusock: without the verbs link (GPUSOCK_WITH_VERBS=${GPUSOCK_WITH_VERBS})")
+  endif()
   if(GPUSOCK_CUDA)
     message(STATUS "gpusock: programs are built for CUDA GPUs (${CMAKE_CUDA_COMPILER_VERSION}; ${CMAKE_CUDA_ARCHITECTURES})")
   elseif(GPUSOCK_WITH_CUDA STREQUAL "auto")

@@ -8,6 +8,9 @@ set(gpusock_libraries gpusock_ringbuf cpu_device gpusock_host_proxy gpusock_cpu)
 if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
+if(GPUSOCK_VERBS)
+  list(APPEND gpusock_libraries gpusock_rdma)
+endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 foreach(program param_sync gpusock-doctor gpusock-top gpusock-bench)
   if(TARGET ${program}) # sanitized builds have only those that a sanitizer has something to say about
@@ -31,5 +34,9 @@ install(FILES "${PROJECT_BINARY_DIR}/gpusockConfig.cmake" "${PROJECT_BINARY_DIR}
         DESTINATION "${gpusock_package_dir}")
 
 file(RELATIVE_PATH gpusock_pc_to_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix") # so that it may be moved
+set(gpusock_pc_verbs "")
+if(GPUSOCK_VERBS)
+  set(gpusock_pc_verbs "-lgpusock_rdma -lrdmacm -libverbs")
+endif()
 configure_file(cmake/gpusock.pc.in "${PROJECT_BINARY_DIR}/gpusock.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/gpusock.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

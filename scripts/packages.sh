@@ -1,7 +1,7 @@
 # The Debian and Ubuntu packages that each command needs; sourced by the commands.
 
 build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev
-  libspdlog-dev libfabric-dev libssl-dev zlib1g-dev libcu++-dev)
+  libspdlog-dev libfabric-dev libibverbs-dev librdmacm-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
 cluster_packages=(iproute2 util-linux)

@@ -1,0 +1,42 @@
+#pragma once
+/// @file One port of an RDMA device, opened: what queue pairs and registrations are made on.
+
+#include "rdma/completion_queues.hpp"
+#include "rdma/port.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+namespace gpusock::rdma {
+
+class Card {
+ public:
+  /// Opens the port at this place. Throws std::system_error that says why it cannot be used.
+  Card(const Place& place, const sockaddr& local);
+  ~Card();
+  Card(const Card&) = delete;
+  Card& operator=(const Card&) = delete;
+
+  const Port& port() const { return port_; }
+  ibv_context* context() const { return context_.get(); }
+  ibv_pd* domain() const { return domain_.get(); }
+  CompletionQueues& completions() { return *completions_; }
+  std::uint32_t send_requests_max() const { return send_requests_max_; }
+
+ private:
+  struct Closer {
+    void operator()(ibv_context* context) const { ibv_close_device(context); }
+    void operator()(ibv_pd* domain) const { ibv_dealloc_pd(domain); }
+  };
+
+  std::unique_ptr<ibv_context, Closer> context_;
+  Port port_;
+  std::unique_ptr<ibv_pd, Closer> domain_;
+  std::optional<CompletionQueues> completions_;
+  std::uint32_t send_requests_max_ = 0;
+};
+
+}  // namespace gpusock::rdma

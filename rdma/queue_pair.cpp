@@ -1,0 +1,164 @@
+#include "rdma/queue_pair.hpp"
+
+#include "rdma/error.hpp"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::rdma {
+namespace {
+
+/// What is asked for; a card with less room gives up less. The words that follow the bytes must fit.
+constexpr std::uint32_t kInlineWanted[] = {220, 64, 16};
+
+/// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight seconds is
+/// gone (cards may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK Timeout"). Lost packets that others follow are asked
+/// for at once.
+constexpr std::uint8_t kTimeout = 16;
+constexpr std::uint8_t kRetries = 7;
+/// Writes need no receive request, so a correct peer never says that it is not ready; one that does is given up on.
+constexpr std::uint8_t kNotReadyRetries = 3;
+constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms
+
+std::uint32_t random_psn() {
+  std::uint32_t value = 0;
+  if (getrandom(&value, sizeof value, 0) != sizeof value) value = 1;  // of no secret's importance: it keeps old packets out
+  return value & 0xffffff;
+}
+
+void modify(ibv_qp* pair, ibv_qp_attr& attributes, int mask, const char* to) {
+  const int error = ibv_modify_qp(pair, &attributes, mask);
+  if (error != 0) fail(error, std::string("bringing a queue pair into the state ") + to);
+}
+
+}  // namespace
+
+QueuePair::QueuePair(std::shared_ptr<Card> card)
+    : card_(std::move(card)), depth_(std::min(kDepth, card_->send_requests_max())), places_(card_->completions().take(depth_, *this)),
+      psn_(random_psn()) {
+  try {
+    pair_ = make(depth_);
+    initialize();
+  } catch (...) {
+    if (pair_ != nullptr) ibv_destroy_qp(pair_);
+    card_->completions().give_back(places_);
+    throw;
+  }
+}
+
+QueuePair::~QueuePair() {
+  ibv_destroy_qp(pair_);
+  card_->completions().give_back(places_);
+}
+
+ibv_qp* QueuePair::make(std::uint32_t depth) {
+  int error = EINVAL;
+  for (const std::uint32_t bytes : kInlineWanted) {
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = card_->completions().queue(places_);
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap = {.max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = bytes};
+    if (ibv_qp* pair = ibv_create_qp(card_->domain(), &wanted)) {
+      inline_bytes_ = std::max(bytes, std::min(wanted.cap.max_inline_data, kInlineWanted[0]));
+      return pair;
+    }
+    error = errno;
+    if (error == ENOMEM) break;
+  }
+  fail(error, "making a queue pair on RDMA device " + card_->port().device);
+}
+
+void QueuePair::initialize() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.pkey_index = card_->port().pkey_index;
+  attributes.port_num = card_->port().number;
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  modify(pair_, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+}
+
+QueuePairAddress QueuePair::address() const {
+  const Port& port = card_->port();
+  return {pair_->qp_num, psn_, port.gid, port.lid, port.mtu, port.ethernet};
+}
+
+void QueuePair::connect(const QueuePairAddress& peer) {
+  const Port& port = card_->port();
+  if (peer.ethernet != port.ethernet) fail(EPROTONOSUPPORT, "one side has RoCE and the other InfiniBand");
+  ibv_qp_attr ready{};
+  ready.qp_state = IBV_QPS_RTR;
+  ready.path_mtu = std::min(port.mtu, peer.mtu);
+  ready.dest_qp_num = peer.number;
+  ready.rq_psn = peer.psn;
+  ready.min_rnr_timer = kNotReadyTimer;
+  ready.ah_attr.port_num = port.number;
+  ready.ah_attr.dlid = peer.lid;
+  if (port.ethernet || peer.gid.global.subnet_prefix != port.gid.global.subnet_prefix) {
+    ready.ah_attr.is_global = 1;
+    ready.ah_attr.grh = {.dgid = peer.gid, .flow_label = 0, .sgid_index = port.gid_index, .hop_limit = 64, .traffic_class = 0};
+  }
+  modify(pair_, ready,
+         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+         "RTR (ready to receive)");
+  ibv_qp_attr sending{};
+  sending.qp_state = IBV_QPS_RTS;
+  sending.timeout = kTimeout;
+  sending.retry_cnt = kRetries;
+  sending.rnr_retry = kNotReadyRetries;
+  sending.sq_psn = psn_;
+  modify(pair_, sending,
+         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+         "RTS (ready to send)");
+}
+
+int QueuePair::post(std::span<const Write> writes, bool notify) {
+  if (failed()) return -ECONNRESET;
+  if (writes.empty() || writes.size() > kBatchMax) return -EINVAL;
+  if (writes.size() > room()) return -EAGAIN;
+  std::array<ibv_send_wr, kBatchMax> requests{};
+  std::array<ibv_sge, kBatchMax> pieces{};
+  for (std::size_t i = 0; i < writes.size(); ++i) {
+    const Write& write = writes[i];
+    const bool last = i + 1 == writes.size();
+    pieces[i] = {reinterpret_cast<std::uint64_t>(write.data), write.bytes, write.local_key};
+    ibv_send_wr& request = requests[i];
+    const bool announced = (last && notify) || ++unannounced_ >= depth_ / 4;
+    if (announced) unannounced_ = 0;
+    request.wr_id = make_request_id(places_.sink, posted_ + static_cast<std::uint32_t>(i) + 1);
+    request.next = last ? nullptr : &requests[i + 1];
+    request.sg_list = &pieces[i];
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = (announced ? unsigned{IBV_SEND_SIGNALED} : 0u) | (write.copied ? unsigned{IBV_SEND_INLINE} : 0u);
+    request.wr.rdma = {write.remote_address, write.remote_key};
+  }
+  ibv_send_wr* bad = nullptr;
+  if (const int error = ibv_post_send(pair_, requests.data(), &bad); error != 0) {
+    post_error_ = error;  // it has counted what it has room for, so this is no matter of room
+    return -error;
+  }
+  posted_ += static_cast<std::uint32_t>(writes.size());
+  return 0;
+}
+
+void QueuePair::on_completion(std::uint32_t request, ibv_wc_status status) {
+  if (status == IBV_WC_SUCCESS) {
+    if (request - completed_ <= outstanding()) completed_ = request;
+  } else if (status_ == IBV_WC_SUCCESS) {
+    status_ = status;  // the first says what happened; the others are flushed behind it
+  }
+}
+
+void QueuePair::on_completions_taken() {
+  if (events_ != nullptr) events_->on_progress();
+}
+
+std::string QueuePair::failure() const {
+  return status_ != IBV_WC_SUCCESS ? ibv_wc_status_str(status_) : std::strerror(post_error_);
+}
+
+}  // namespace gpusock::rdma

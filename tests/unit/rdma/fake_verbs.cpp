@@ -1,0 +1,369 @@
+#include "tests/unit/rdma/fake_verbs.hpp"
+
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+namespace gpusock::fake {
+namespace {
+
+struct Queue {
+  ibv_cq cq{};
+  std::deque<ibv_wc> completions;
+};
+struct Request {
+  std::uint64_t id;
+  std::vector<std::byte> copied;
+  const std::byte* data;
+  std::uint32_t bytes, local_key, key;
+  std::uint64_t address;
+  bool signaled;
+};
+struct Pair {
+  ibv_qp qp{};
+  Queue* queue = nullptr;
+  std::uint32_t peer = 0, depth = 0, inline_bytes = 0;
+  std::deque<std::uint64_t> places;  // of the send queue, that no completion has freed
+  ibv_qp_state state = IBV_QPS_RESET;
+  std::deque<Request> requests;
+};
+struct Region {
+  ibv_mr mr{};
+  std::uint64_t first = 0, bytes = 0;
+  unsigned access = 0;
+};
+
+struct World {
+  Card card;
+  ibv_device device{};
+  ibv_device* list[2] = {&device, nullptr};
+  ibv_context context{};
+  std::map<std::uint32_t, std::unique_ptr<Pair>> pairs;
+  std::map<std::uint32_t, std::unique_ptr<Region>> regions;
+  std::map<ibv_cq*, std::unique_ptr<Queue>> queues;
+  std::uint32_t next = 17;
+};
+World& world() {
+  static World the_world;
+  return the_world;
+}
+
+void push(Pair& pair, std::uint64_t id, ibv_wc_status status) {
+  ibv_wc completion{};
+  completion.wr_id = id;
+  completion.status = status;
+  completion.qp_num = pair.qp.qp_num;
+  pair.queue->completions.push_back(completion);
+  Card& facts = world().card;
+  facts.completions_max = std::max(facts.completions_max, static_cast<std::uint32_t>(pair.queue->completions.size()));
+  if (pair.queue->completions.size() > static_cast<std::size_t>(pair.queue->cq.cqe)) facts.overflowed = true;
+}
+
+void flush(Pair& pair, ibv_wc_status first) {
+  pair.state = IBV_QPS_ERR;
+  for (const Request& request : pair.requests) push(pair, request.id, std::exchange(first, IBV_WC_WR_FLUSH_ERR));
+  pair.requests.clear();
+}
+
+Region* region_of(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) {
+  const auto found = world().regions.find(key);
+  if (found == world().regions.end()) return nullptr;
+  Region& region = *found->second;
+  const bool inside = address >= region.first && bytes <= region.bytes && address - region.first <= region.bytes - bytes;
+  return inside && (region.access & access) == access ? &region : nullptr;
+}
+
+bool execute_one(Pair& pair) {
+  if (pair.requests.empty()) return false;
+  Request request = std::move(pair.requests.front());
+  const bool local_ok = !request.copied.empty() ||
+                        region_of(request.local_key, reinterpret_cast<std::uint64_t>(request.data), request.bytes, 0) != nullptr;
+  const auto peer = world().pairs.find(pair.peer);
+  if (!local_ok) {
+    flush(pair, IBV_WC_LOC_PROT_ERR);
+  } else if (peer == world().pairs.end() || peer->second->state == IBV_QPS_ERR || peer->second->peer != pair.qp.qp_num) {
+    flush(pair, IBV_WC_RETRY_EXC_ERR);
+  } else if (region_of(request.key, request.address, request.bytes, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
+    flush(pair, IBV_WC_REM_ACCESS_ERR);
+    flush(*peer->second, IBV_WC_WR_FLUSH_ERR);
+  } else {
+    pair.requests.pop_front();
+    std::memcpy(reinterpret_cast<void*>(request.address), request.copied.empty() ? request.data : request.copied.data(), request.bytes);
+    ++world().card.writes;
+    if (request.signaled) push(pair, request.id, IBV_WC_SUCCESS);
+  }
+  return true;
+}
+
+Pair& pair_of(ibv_qp* qp) { return *world().pairs.at(qp->qp_num); }
+
+int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad) {
+  Pair& pair = pair_of(qp);
+  for (; request != nullptr; request = request->next) {
+    const auto* data = reinterpret_cast<const std::byte*>(request->sg_list->addr);
+    const std::uint32_t bytes = request->sg_list->length;
+    const bool copied = (request->send_flags & IBV_SEND_INLINE) != 0;
+    *bad = request;
+    if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;
+    if (copied && bytes > pair.inline_bytes) return ENOMEM;
+    pair.places.push_back(request->wr_id);
+    if (pair.places.size() > pair.depth) world().card.overflowed = true;
+    world().card.outstanding_max = std::max(world().card.outstanding_max, static_cast<std::uint32_t>(pair.places.size()));
+    pair.requests.push_back({request->wr_id, copied ? std::vector<std::byte>(data, data + bytes) : std::vector<std::byte>(), data, bytes,
+                             request->sg_list->lkey, request->wr.rdma.rkey, request->wr.rdma.remote_addr,
+                             (request->send_flags & IBV_SEND_SIGNALED) != 0});
+  }
+  if (pair.state == IBV_QPS_ERR) flush(pair, IBV_WC_WR_FLUSH_ERR);
+  if (!world().card.holds_work) work();
+  return 0;
+}
+
+int poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
+  auto& waiting = world().queues.at(cq)->completions;
+  int count = 0;
+  for (; count < most && !waiting.empty(); ++count) {
+    completions[count] = waiting.front();
+    waiting.pop_front();
+    const auto pair = world().pairs.find(completions[count].qp_num);
+    if (pair == world().pairs.end()) continue;
+    auto& places = pair->second->places;  // it frees those up to its own
+    places.erase(places.begin(), std::next(std::find(places.begin(), places.end(), completions[count].wr_id)));
+  }
+  return count;
+}
+
+ibv_mr* add_region(ibv_pd* domain, void* address, std::uint64_t first, std::size_t bytes, unsigned access) {
+  World& all = world();
+  auto region = std::make_unique<Region>();
+  region->mr.context = &all.context;
+  region->mr.pd = domain;
+  region->mr.addr = address;
+  region->mr.length = bytes;
+  region->mr.lkey = region->mr.rkey = all.next;
+  region->first = first;
+  region->bytes = bytes;
+  region->access = access;
+  ibv_mr* result = &region->mr;
+  all.regions.emplace(all.next, std::move(region));
+  all.next += 7;
+  all.card.regions = all.regions.size();
+  return result;
+}
+
+ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, unsigned access) {
+  Card& facts = world().card;
+  facts.calls.push_back("reg_mr " + std::to_string(bytes) + " " + std::to_string(access));
+  if (facts.registering_fails != 0) {
+    errno = facts.registering_fails;
+    return nullptr;
+  }
+  return add_region(domain, address, reinterpret_cast<std::uint64_t>(address), bytes, access);
+}
+
+}  // namespace
+
+Card& card() { return world().card; }
+
+void reset() {
+  world().card = Card();
+  ibv_gid_entry entry{};
+  entry.port_num = 1;
+  entry.gid_index = 1;
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
+  entry.gid.raw[10] = entry.gid.raw[11] = 0xff;
+  inet_pton(AF_INET, "10.77.0.1", entry.gid.raw + 12);
+  world().card.gids = {entry};
+}
+
+std::size_t work(std::size_t writes_max) {
+  std::size_t done = 0;
+  for (bool any = true; any && done < writes_max;) {
+    any = false;
+    for (auto& [number, pair] : world().pairs) {
+      if (done < writes_max && execute_one(*pair)) {
+        any = true;
+        ++done;
+      }
+    }
+  }
+  return done;
+}
+
+void break_pair(std::uint32_t number, ibv_wc_status status) { flush(*world().pairs.at(number), status); }
+
+std::vector<std::uint32_t> pair_numbers() {
+  std::vector<std::uint32_t> numbers;
+  for (const auto& [number, pair] : world().pairs) numbers.push_back(number);
+  return numbers;
+}
+
+}  // namespace gpusock::fake
+
+using gpusock::fake::world;
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* count) {
+  *count = world().card.devices;
+  world().list[0] = world().card.devices == 0 ? nullptr : &world().device;
+  return world().list;
+}
+void ibv_free_device_list(ibv_device**) {}
+const char* ibv_get_device_name(ibv_device*) { return "fake0"; }
+ibv_context* ibv_open_device(ibv_device* device) {
+  ibv_context& context = world().context;
+  context.device = device;
+  context.ops.post_send = gpusock::fake::post_send;
+  context.ops.poll_cq = gpusock::fake::poll_cq;
+  return &context;
+}
+int ibv_close_device(ibv_context*) { return 0; }
+
+int ibv_query_device(ibv_context*, ibv_device_attr* facts) {
+  *facts = {};
+  facts->phys_port_cnt = 1;
+  facts->max_cqe = static_cast<int>(world().card.cqe_max);
+  facts->max_qp_wr = 16384;
+  return 0;
+}
+int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compatible) {
+  auto* facts = reinterpret_cast<ibv_port_attr*>(compatible);
+  std::memset(facts, 0, offsetof(ibv_port_attr, port_cap_flags2));
+  facts->state = world().card.state;
+  facts->active_mtu = world().card.mtu;
+  facts->link_layer = static_cast<std::uint8_t>(world().card.link_layer);
+  facts->gid_tbl_len = static_cast<int>(world().card.gids.size());
+  facts->pkey_tbl_len = static_cast<std::uint16_t>(world().card.pkeys.size());
+  facts->lid = 9;
+  return 0;
+}
+int ibv_query_pkey(ibv_context*, std::uint8_t, int index, __be16* pkey) {
+  *pkey = htons(world().card.pkeys.at(static_cast<std::size_t>(index)));
+  return 0;
+}
+int ibv_query_gid(ibv_context*, std::uint8_t, int, ibv_gid* gid) {
+  *gid = world().card.gids.at(0).gid;
+  return 0;
+}
+ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t most, std::uint32_t, std::size_t) {
+  const std::size_t count = std::min(most, world().card.gids.size());
+  std::copy_n(world().card.gids.begin(), count, entries);
+  return static_cast<ssize_t>(count);
+}
+
+ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  auto* domain = new ibv_pd{};
+  domain->context = context;
+  return domain;
+}
+int ibv_dealloc_pd(ibv_pd* domain) {
+  delete domain;
+  return 0;
+}
+
+ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
+  return gpusock::fake::reg_mr(domain, address, bytes, static_cast<unsigned>(access));
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t, unsigned access) {
+  return gpusock::fake::reg_mr(domain, address, bytes, access);
+}
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int descriptor, int access) {
+  auto& facts = world().card;
+  facts.calls.push_back("reg_dmabuf_mr offset " + std::to_string(offset) + " bytes " + std::to_string(bytes) + " iova " +
+                        std::to_string(iova) + " access " + std::to_string(access) + (descriptor >= 0 ? "" : " no descriptor"));
+  if (facts.dmabuf_fails != 0) {
+    errno = facts.dmabuf_fails;
+    return nullptr;
+  }
+  return gpusock::fake::add_region(domain, nullptr, iova, bytes, static_cast<unsigned>(access));
+}
+int ibv_dereg_mr(ibv_mr* region) {
+  world().card.calls.push_back("dereg_mr");
+  world().regions.erase(region->lkey);
+  world().card.regions = world().regions.size();
+  return 0;
+}
+
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+  auto queue = std::make_unique<gpusock::fake::Queue>();
+  queue->cq.context = context;
+  queue->cq.cqe = entries;
+  ibv_cq* result = &queue->cq;
+  world().queues.emplace(result, std::move(queue));
+  world().card.queues = world().queues.size();
+  return result;
+}
+int ibv_destroy_cq(ibv_cq* cq) {
+  world().queues.erase(cq);
+  world().card.queues = world().queues.size();
+  return 0;
+}
+
+ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  auto& facts = world().card;
+  if (facts.making_pairs_fails != 0 || wanted->cap.max_inline_data > facts.inline_max) {
+    errno = facts.making_pairs_fails != 0 ? facts.making_pairs_fails : EINVAL;
+    return nullptr;
+  }
+  auto pair = std::make_unique<gpusock::fake::Pair>();
+  pair->qp.context = domain->context;
+  pair->qp.pd = domain;
+  pair->qp.qp_num = world().next++;
+  pair->queue = world().queues.at(wanted->send_cq).get();
+  pair->depth = wanted->cap.max_send_wr;
+  pair->inline_bytes = wanted->cap.max_inline_data;
+  ibv_qp* result = &pair->qp;
+  world().pairs.emplace(result->qp_num, std::move(pair));
+  facts.pairs = world().pairs.size();
+  return result;
+}
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  auto& pair = gpusock::fake::pair_of(qp);
+  if ((mask & IBV_QP_STATE) != 0) pair.state = attributes->qp_state;
+  if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes->dest_qp_num;
+  if ((mask & IBV_QP_PATH_MTU) != 0) world().card.calls.push_back("path_mtu " + std::to_string(attributes->path_mtu));
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) world().card.calls.push_back("pkey_index " + std::to_string(attributes->pkey_index));
+  return 0;
+}
+int ibv_destroy_qp(ibv_qp* qp) {
+  world().card.calls.push_back("destroy_qp");
+  world().pairs.erase(qp->qp_num);
+  world().card.pairs = world().pairs.size();
+  return 0;
+}
+const char* ibv_wc_status_str(ibv_wc_status status) { return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "failed"; }
+
+int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
+  if (world().card.devices == 0) {
+    errno = ENODEV;
+    return -1;
+  }
+  *id = new rdma_cm_id{};
+  return 0;
+}
+int rdma_destroy_id(rdma_cm_id* id) {
+  delete id;
+  return 0;
+}
+int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  char text[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  if (world().card.address != text) {
+    errno = ENODEV;
+    return -1;
+  }
+  id->verbs = ibv_open_device(&world().device);
+  id->port_num = 1;
+  return 0;
+}
+}
