@@ -4,6 +4,9 @@
 #if defined(GPUSOCK_HAS_FABRIC)
 #include "host_proxy/fabric/maker.hpp"
 #endif
+#if GPUSOCK_HAS_VERBS
+#include "host_proxy/verbs/maker.hpp"
+#endif
 
 #include <algorithm>
 #include <thread>
@@ -39,6 +42,9 @@ using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
   Makers makers;
   if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
+#if GPUSOCK_HAS_VERBS
+  if (proxy::verbs::VerbsMaker::has_devices()) makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments));
+#endif
 #if defined(GPUSOCK_HAS_FABRIC)
   makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider));
 #endif

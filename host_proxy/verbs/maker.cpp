@@ -1,0 +1,150 @@
+#include "host_proxy/verbs/maker.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/verbs/link.hpp"
+
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+namespace gpusock::proxy::verbs {
+namespace {
+
+sockaddr_storage to_sockaddr(const Endpoint& at) {
+  sockaddr_storage storage{};
+  if (at.family == 4) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(storage);
+    ipv4.sin_family = AF_INET;
+    std::memcpy(&ipv4.sin_addr, at.address, sizeof ipv4.sin_addr);
+  } else {
+    auto& ipv6 = reinterpret_cast<sockaddr_in6&>(storage);
+    ipv6.sin6_family = AF_INET6;
+    ipv6.sin6_scope_id = at.scope_id;
+    std::memcpy(&ipv6.sin6_addr, at.address, sizeof ipv6.sin6_addr);
+  }
+  return storage;
+}
+
+class VerbsSetup final : public LinkSetup {
+ public:
+  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, std::shared_ptr<Activity> activity, const LinkRequest& request)
+      : activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
+    attempt([&] { prepare(maker, segments, request); });
+  }
+
+  /// Goes on to answer this offer.
+  void take_offer(std::span<const std::byte> offer) {
+    if (failure_.error == 0) connect(offer);
+  }
+
+  State advance() override { return failure_.error == 0 ? State::ready : State::failed; }
+  Failure failure() const override { return failure_; }
+  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&message_, 1)); }
+  bool take_answer(std::span<const std::byte> answer) override { return connect(answer); }
+  const std::shared_ptr<Segment>& memory() const override { return parts_.segment; }
+
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+    const ringbuf::RingMemory tx = parts_.segment->ring(1), rx = parts_.segment->ring(0);
+    table::SocketSetup& setup = slots.view().setups[slot];
+    setup.link_needs_proxy = 1;
+    setup.tx = slots.tx_setup(slot, tx);
+    setup.rx = slots.rx_setup(slot, rx);
+    setup.rx.committed = Words(*parts_.segment).arrived;
+    ringbuf::SystemAtomics::Ref<std::uint64_t>(*setup.rx.committed)
+        .store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3 publishes it, and the peer writes it only once it was greeted
+    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), slots.tx_consumer(slot, tx), setup.rx.consumed,
+                                       setup.rx.start, events);
+  }
+
+ private:
+  template <class Do>
+  bool attempt(Do what) {
+    try {
+      what();
+      return true;
+    } catch (const std::system_error& error) {
+      failure_ = {error.code().value(), error.what()};
+      return false;
+    }
+  }
+
+  void prepare(VerbsMaker& maker, SegmentPool& segments, const LinkRequest& request) {
+    const std::shared_ptr<rdma::Card> card = maker.card_at(request.local);
+    const std::uint64_t ring_bytes = segments.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
+    parts_.segment = segments.take(SegmentPool::Use::own, ring_bytes);
+    if (parts_.segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+    Segment& segment = *parts_.segment;
+    const ringbuf::RingMemory rx = segment.ring(0), tx = segment.ring(1);
+    parts_.words = rdma::register_host(card->domain(), Words(segment).arrived, kWordsBytes, rdma::Access::written_by_peers);
+    parts_.rx = rdma::register_host(card->domain(), rx.data, rx.capacity, rdma::Access::written_by_peers);
+    parts_.tx = rdma::register_host(card->domain(), tx.data, tx.capacity, rdma::Access::read_by_card);
+    parts_.pair = std::make_unique<rdma::QueuePair>(card);
+    message_ = make_message(parts_.pair->address(),
+                            {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity, reinterpret_cast<std::uint64_t>(Words(segment).arrived),
+                             parts_.rx.remote_key(), parts_.words.remote_key()});
+  }
+
+  bool connect(std::span<const std::byte> said) {
+    std::string reason;
+    const auto peer = parse_message(said, records_ ? parts_.segment->ring_bytes() : 0, reason);
+    if (!peer) {
+      failure_ = {EPROTO, reason};
+      return false;
+    }
+    parts_.peer = peer->memory;
+    return attempt([&] { parts_.pair->connect(peer->pair); });
+  }
+
+  std::shared_ptr<Activity> activity_;
+  bool records_;
+  Parts parts_;
+  Message message_;
+  Failure failure_;
+};
+
+}  // namespace
+
+VerbsMaker::VerbsMaker(SegmentPool& segments) : segments_(segments), activity_(std::make_shared<Activity>()) {}
+
+VerbsMaker::~VerbsMaker() = default;
+
+std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request) {
+  return std::make_unique<VerbsSetup>(*this, segments_, activity_, request);
+}
+
+std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) {
+  auto setup = std::make_unique<VerbsSetup>(*this, segments_, activity_, request);
+  setup->take_offer(offer);
+  return setup;
+}
+
+bool VerbsMaker::poll() {
+  bool any = false;
+  for (const auto& [address, card] : cards_) any |= card->completions().poll();
+  return any;
+}
+
+bool VerbsMaker::wants_polling() const { return activity_->busy != 0; }
+
+std::shared_ptr<rdma::Card> VerbsMaker::card_at(const Endpoint& local) {
+  Endpoint address = local;
+  address.port = 0;
+  const std::string key = address.to_string();
+  if (const auto found = cards_.find(key); found != cards_.end()) return found->second;
+  const sockaddr_storage storage = to_sockaddr(local);
+  const auto& at = reinterpret_cast<const sockaddr&>(storage);
+  std::string reason;
+  const std::optional<rdma::Place> place = rdma::find_place(at, reason);
+  if (!place) throw Error(EADDRNOTAVAIL, reason);
+  return cards_.emplace(key, std::make_shared<rdma::Card>(*place, at)).first->second;
+}
+
+bool VerbsMaker::has_devices(const std::string& sys) {
+  std::error_code error;
+  return !std::filesystem::is_empty(sys + "/class/infiniband_verbs", error) && !error;
+}
+
+}  // namespace gpusock::proxy::verbs

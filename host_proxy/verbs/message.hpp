@@ -1,0 +1,57 @@
+#pragma once
+/// @file What the two ends of a verbs link tell each other in the handshake: the same both ways.
+
+#include "rdma/queue_pair.hpp"
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace gpusock::proxy::verbs {
+
+static_assert(std::endian::native == std::endian::little, "messages are written as they lie in memory");
+
+/// 64 bytes, little-endian, no padding.
+struct Message {
+  static constexpr std::uint32_t kVersion = 1;
+
+  std::uint32_t version = kVersion;
+  std::uint32_t pair_number = 0;    ///< 24 bits
+  std::uint32_t psn = 0;            ///< 24 bits
+  std::uint16_t lid = 0;            ///< InfiniBand
+  std::uint8_t mtu = 0;             ///< ibv_mtu: 1 to 5
+  std::uint8_t ethernet = 0;        ///< 1: RoCE v2, 0: InfiniBand
+  std::array<std::uint8_t, 16> gid{};
+  std::uint64_t ring_address = 0;   ///< of the ring that the receiver of this writes into
+  std::uint64_t ring_bytes = 0;     ///< a power of two
+  std::uint64_t words_address = 0;  ///< of the words that it writes: see words.hpp
+  std::uint32_t ring_key = 0;
+  std::uint32_t words_key = 0;
+};
+static_assert(sizeof(Message) == 64 && offsetof(Message, gid) == 16 && offsetof(Message, ring_address) == 32 &&
+              offsetof(Message, words_key) == 60);
+
+/// The peer's memory that this side may write.
+struct PeerMemory {
+  std::uint64_t ring_address = 0;
+  std::uint64_t ring_bytes = 0;
+  std::uint64_t words_address = 0;
+  std::uint32_t ring_key = 0;
+  std::uint32_t words_key = 0;
+};
+
+struct Peer {
+  rdma::QueuePairAddress pair;
+  PeerMemory memory;
+};
+
+Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memory);
+
+/// What a peer says, if it can be; else `reason` says what cannot. `ring_bytes`: what its ring must have, 0 for any.
+std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_t ring_bytes, std::string& reason);
+
+}  // namespace gpusock::proxy::verbs

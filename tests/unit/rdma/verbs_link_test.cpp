@@ -1,0 +1,406 @@
+// The verbs link between two makers, on a card in memory: bytes arrive whatever the sizes of the rings, nothing is
+// overwritten early, a peer that lies loses its own connection, and closing leaves no keys behind.
+#include "host_proxy/shared_table.hpp"
+#include "host_proxy/slots.hpp"
+#include "host_proxy/verbs/maker.hpp"
+#include "host_proxy/verbs/message.hpp"
+#include "host_proxy/verbs/words.hpp"
+#include "tests/unit/rdma/fake_verbs.hpp"
+#include "tests/unit/rdma/stream_pair.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+
+namespace gpusock::proxy::verbs {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+struct NoSink final : ReadySink {
+  void on_ready() override { ++news; }
+  int news = 0;
+};
+
+struct Heard final : LinkEvents {
+  void on_ended(std::uint64_t position) override { final_position = position; }
+  void on_peer_deaf() override { deaf = true; }
+  void on_failed(int error) override { failed = error; }
+  std::optional<std::uint64_t> final_position;
+  bool deaf = false;
+  int failed = 0;
+};
+
+/// One side: what a context and its callers would do, on slot 0.
+struct Side {
+  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0)
+      : platform(std::make_shared<HostPlatform>()), table(platform, 1, false), segments(platform, {ring_bytes, ring_bytes}, 0) {
+    const table::TableView view = table.view(SideKind::host);
+    *view.tx_committed = start + 1000;  // an earlier connection's
+    *view.rx_consumed = start;
+    slots.emplace(table);
+    maker.emplace(segments);
+  }
+
+  void establish(std::unique_ptr<LinkSetup>& setup, std::unique_ptr<ByteStream> made) {
+    segment = setup->memory();
+    stream = made.get();
+    stream->sink = &sink;
+    link = setup->establish(*slots, 0, std::move(made), heard);
+    setup.reset();
+    const table::SocketSetup& words = slots->view().setups[0];
+    tx = ringbuf::ByteProducer<>(words.tx.memory, words.tx.committed, words.tx.consumed, words.tx.start);
+    rx = ringbuf::ByteConsumer<>(words.rx.memory, words.rx.committed, words.rx.consumed, words.rx.start);
+  }
+
+  /// Sends bytes of the test's stream as far as the ring has room.
+  std::uint64_t send(std::uint64_t most) {
+    const std::uint64_t bytes = std::min(most, tx.writable());
+    const ringbuf::RingSpans to = tx.spans(bytes);
+    for (std::uint64_t i = 0; i < bytes; ++i) (i < to.first.bytes ? to.first.data[i] : to.second.data[i - to.first.bytes]) = next(sent++);
+    tx.commit(bytes);
+    return bytes;
+  }
+  /// Receives and checks them.
+  std::uint64_t receive(std::uint64_t most) {
+    const std::uint64_t bytes = std::min(most, rx.readable());
+    const ringbuf::RingSpans from = rx.spans(bytes);
+    for (std::uint64_t i = 0; i < bytes; ++i) {
+      const std::byte got = i < from.first.bytes ? from.first.data[i] : from.second.data[i - from.first.bytes];
+      if (got != next(received++)) ++wrong;
+    }
+    rx.release(bytes);
+    return bytes;
+  }
+  static std::byte next(std::uint64_t at) { return static_cast<std::byte>((at * 0x9E3779B97F4A7C15u) >> 56); }
+
+  bool step() {
+    bool moved = maker->poll();
+    if (link != nullptr) moved |= link->pump();
+    return moved;
+  }
+
+  std::shared_ptr<Platform> platform;
+  SharedTable table;
+  SegmentPool segments;
+  std::optional<Slots> slots;
+  std::optional<VerbsMaker> maker;
+  NoSink sink;
+  Heard heard;
+  std::shared_ptr<Segment> segment;
+  ByteStream* stream = nullptr;
+  std::unique_ptr<Link> link;
+  ringbuf::ByteProducer<> tx;
+  ringbuf::ByteConsumer<> rx;
+  std::uint64_t sent = 0, received = 0, wrong = 0;
+};
+
+class VerbsLinkTest : public testing::Test {
+ protected:
+  VerbsLinkTest() { fake::reset(); }
+  ~VerbsLinkTest() override {
+    EXPECT_FALSE(fake::card().overflowed);
+    a_.reset();
+    b_.reset();
+    EXPECT_EQ(fake::card().regions, 0u) << "keys are left";
+    EXPECT_EQ(fake::card().pairs, 0u);
+  }
+
+  static LinkRequest request(bool acceptor) {
+    LinkRequest made;
+    made.acceptor = acceptor;
+    made.local = Endpoint::parse("10.77.0.1:7");
+    made.peer = made.local;
+    return made;
+  }
+
+  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0) {
+    a_.emplace(a_bytes, start);
+    b_.emplace(b_bytes, start);
+    auto offer = a_->maker->offer(request(true));
+    ASSERT_EQ(offer->advance(), LinkSetup::State::ready) << offer->failure().reason;
+    auto answer = b_->maker->answer(request(false), offer->message(), b_->sink);
+    ASSERT_EQ(answer->advance(), LinkSetup::State::ready) << answer->failure().reason;
+    ASSERT_TRUE(offer->take_answer(answer->message())) << offer->failure().reason;
+    auto [mine, theirs] = fake::make_streams();
+    a_->establish(offer, std::move(mine));
+    b_->establish(answer, std::move(theirs));
+  }
+
+  void step_both(int times = 40) {
+    for (int i = 0; i < times; ++i) {
+      a_->step();
+      b_->step();
+    }
+  }
+  Words words(Side& side) { return Words(*side.segment); }
+
+  std::optional<Side> a_, b_;
+};
+
+TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizes) {
+  for (const auto& [a_bytes, b_bytes] : {std::pair<std::uint64_t, std::uint64_t>{4096, 65536}, {65536, 4096}, {8192, 8192}}) {
+    connect(a_bytes, b_bytes, ~std::uint64_t{0} - 5000);  // positions pass 2^64
+    std::uint64_t size = 1;
+    constexpr std::uint64_t kTotal = 1 << 20;
+    for (int turns = 0; a_->received < kTotal || b_->received < kTotal; ++turns) {
+      ASSERT_LT(turns, 100'000) << "stuck at " << a_->received << " and " << b_->received;
+      size = size * 31 % 7919 + 1;
+      a_->send(std::min(size, kTotal - a_->sent));
+      b_->send(std::min(size * 3, kTotal - b_->sent));
+      a_->step();
+      b_->step();
+      a_->receive(size * 2);
+      b_->receive(size);
+    }
+    EXPECT_EQ(a_->wrong + b_->wrong, 0u);
+    EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+  }
+}
+
+TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
+  connect(4096, 65536);
+  step_both(2);
+  fake::card().holds_work = true;
+  EXPECT_EQ(a_->send(4096), 4096u);
+  step_both(4);
+  EXPECT_EQ(a_->tx.writable(), 0u);
+  EXPECT_TRUE(a_->maker->wants_polling());
+  EXPECT_EQ(b_->rx.readable(), 0u);
+  const int news = a_->sink.news;
+  fake::work();
+  EXPECT_EQ(b_->rx.readable(), 4096u) << "without any processor's work there";
+  EXPECT_TRUE(a_->maker->poll());
+  EXPECT_EQ(a_->tx.writable(), 4096u);
+  EXPECT_GT(a_->sink.news, news);
+  EXPECT_FALSE(a_->maker->wants_polling());
+}
+
+TEST_F(VerbsLinkTest, TheBytesAreThereBeforeThePosition) {
+  connect(65536, 4096);
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(3000);
+  b_->receive(0);
+  a_->step();
+  while (fake::work(1) == 1) b_->receive(4096);  // after each single write
+  EXPECT_EQ(b_->received, 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
+}
+
+TEST_F(VerbsLinkTest, NoMoreIsWrittenThanThePeerHasRoomFor) {
+  connect(65536, 4096);
+  step_both(2);
+  a_->send(10'000);
+  step_both();
+  EXPECT_EQ(b_->rx.readable(), 4096u);
+  EXPECT_TRUE(a_->link->watches_memory()) << "credit wakes nobody";
+  b_->receive(1);
+  step_both();
+  EXPECT_EQ(b_->rx.readable(), 4096u) << "a sender that waits gets credit for one byte";
+}
+
+TEST_F(VerbsLinkTest, CreditForLittleIsGivenOnceNothingElseHappens) {
+  connect(65536, 65536);
+  a_->send(100);
+  step_both(3);
+  b_->receive(100);
+  b_->step();
+  EXPECT_EQ(*words(*a_).credit, 0u);
+  EXPECT_TRUE(b_->link->watches_memory());
+  step_both();
+  EXPECT_EQ(*words(*a_).credit, 100u);
+  EXPECT_FALSE(b_->link->watches_memory());
+}
+
+TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
+  connect(65536, 65536, 77);
+  a_->send(5000);
+  a_->link->end_sending();
+  step_both(3);
+  ASSERT_TRUE(b_->heard.final_position);
+  EXPECT_EQ(*b_->heard.final_position, 77u + 5000u);
+  EXPECT_EQ(b_->receive(5000), 5000u);
+  b_->send(10);
+  b_->link->end_sending();
+  b_->link->end_receiving();
+  b_->link->close();
+  step_both(3);
+  EXPECT_TRUE(b_->link->finished());
+  EXPECT_TRUE(a_->heard.deaf);
+  b_->link.reset();
+  a_->step();
+  EXPECT_EQ(a_->receive(10), 10u);
+  EXPECT_EQ(a_->heard.failed, 0);
+  EXPECT_EQ(a_->wrong + b_->wrong, 0u);
+}
+
+TEST_F(VerbsLinkTest, TheEndWaitsUntilAllHasBeenAcknowledged) {
+  connect(65536, 65536);
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(10);
+  a_->link->end_sending();
+  step_both();
+  EXPECT_FALSE(a_->link->finished());
+  EXPECT_FALSE(b_->heard.final_position);
+  fake::work();
+  step_both();
+  EXPECT_TRUE(a_->link->finished());
+  EXPECT_EQ(b_->heard.final_position, 10u);
+}
+
+TEST_F(VerbsLinkTest, WhatAClosedPeersPairLeavesBehindIsNoFailure) {
+  connect(65536, 65536);
+  step_both(2);
+  b_->link->end_sending();
+  b_->link->end_receiving();
+  b_->link->close();
+  b_->step();
+  b_->link.reset();
+  fake::card().holds_work = true;
+  a_->send(100);
+  a_->link->pump();
+  fake::work();  // nobody there
+  a_->link->end_sending();
+  step_both(4);
+  EXPECT_EQ(a_->heard.failed, 0);
+  EXPECT_TRUE(a_->link->finished());
+  EXPECT_EQ(a_->tx.writable(), 65536u);
+}
+
+TEST_F(VerbsLinkTest, ABrokenPairResetsTheConnection) {
+  connect(65536, 65536);
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(100);
+  a_->step();
+  fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
+  step_both(2);
+  EXPECT_EQ(a_->heard.failed, ECONNRESET);
+  EXPECT_FALSE(a_->maker->wants_polling());
+}
+
+TEST_F(VerbsLinkTest, ThePeersEndOfTheStreamBreakingResetsTheConnection) {
+  connect(65536, 65536);
+  step_both(2);
+  b_->link.reset();
+  a_->step();
+  EXPECT_EQ(a_->heard.failed, ECONNRESET);
+}
+
+TEST_F(VerbsLinkTest, ALyingPositionEndsThatConnection) {
+  connect(65536, 4096);
+  step_both(2);
+  *words(*b_).arrived += 4097;
+  step_both(1);
+  EXPECT_EQ(b_->heard.failed, EPROTO);
+}
+
+TEST_F(VerbsLinkTest, APositionThatGoesBackEndsThatConnection) {
+  connect(65536, 4096);
+  a_->send(100);
+  step_both(2);
+  b_->receive(100);
+  *words(*b_).arrived -= 1;
+  step_both(1);
+  EXPECT_EQ(b_->heard.failed, EPROTO);
+}
+
+TEST_F(VerbsLinkTest, LyingCreditEndsThatConnection) {
+  connect(65536, 65536);
+  a_->send(100);
+  step_both(2);
+  *words(*a_).credit = 101;
+  a_->step();
+  EXPECT_EQ(a_->heard.failed, EPROTO);
+}
+
+TEST_F(VerbsLinkTest, CreditThatGoesBackEndsThatConnection) {
+  connect(65536, 65536);
+  a_->send(100);
+  step_both(2);
+  b_->receive(100);
+  step_both();
+  *words(*a_).credit = 99;
+  a_->step();
+  EXPECT_EQ(a_->heard.failed, EPROTO);
+}
+
+TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
+  connect(65536, 4096);
+  Message message;
+  auto offer = a_->maker->offer(request(true));
+  ASSERT_EQ(offer->message().size(), sizeof message);
+  std::memcpy(&message, offer->message().data(), sizeof message);
+  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
+  const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+  const auto& calls = fake::card().calls;
+  ASSERT_GE(calls.size(), 4u);
+  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written), calls.end());
+  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + written), calls.end());
+  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})), calls.end());
+}
+
+TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
+  a_.emplace(65536);
+  fake::card().registering_fails = ENOMEM;
+  auto offer = a_->maker->offer(request(true));
+  EXPECT_EQ(offer->advance(), LinkSetup::State::failed);
+  EXPECT_EQ(offer->failure().error, ENOMEM);
+  EXPECT_NE(offer->failure().reason.find("ulimit -l"), std::string::npos) << offer->failure().reason;
+  LinkRequest elsewhere = request(true);
+  elsewhere.local = Endpoint::parse("10.77.0.2:7");
+  offer = a_->maker->offer(elsewhere);
+  EXPECT_EQ(offer->failure().error, EADDRNOTAVAIL);
+}
+
+/// What a lying peer may say, and whether it is taken.
+TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
+  b_.emplace(65536);
+  a_.emplace(65536);
+  const auto offer = a_->maker->offer(request(true));
+  Message good;
+  std::memcpy(&good, offer->message().data(), sizeof good);
+  const auto refused = [&](auto change, std::size_t bytes = sizeof(Message)) {
+    Message bad = good;
+    change(bad);
+    const auto view = std::as_bytes(std::span(&bad, 1));
+    auto answer = b_->maker->answer(request(false), view.first(bytes), b_->sink);
+    return answer->advance() == LinkSetup::State::failed && answer->failure().error == EPROTO && !answer->failure().reason.empty();
+  };
+  EXPECT_FALSE(refused([](Message&) {}));
+  EXPECT_TRUE(refused([](Message&) {}, sizeof(Message) - 1));
+  EXPECT_TRUE(refused([](Message&) {}, 0));
+  EXPECT_TRUE(refused([](Message& m) { m.version = 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.pair_number = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.pair_number = 1 << 24; }));
+  EXPECT_TRUE(refused([](Message& m) { m.psn = 1 << 24; }));
+  EXPECT_TRUE(refused([](Message& m) { m.mtu = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.mtu = 6; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ethernet = 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.gid = {}; }));
+  EXPECT_TRUE(refused([](Message& m) { m.gid[0] = 0xff; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = 65537; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = kRingBytesMax * 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.ring_address = ~std::uint64_t{0} - 65534; }));
+  EXPECT_TRUE(refused([](Message& m) { m.words_address += 4; }));
+  EXPECT_TRUE(refused([](Message& m) { m.words_address = ~std::uint64_t{0} - 7; }));
+}
+
+TEST_F(VerbsLinkTest, RecordsNeedRingsOfTheSameSize) {
+  a_.emplace(65536);
+  b_.emplace(65536);
+  const auto offer = a_->maker->offer(request(true));
+  LinkRequest records = request(false);
+  records.type = SocketType::seqpacket;
+  records.record_ring_bytes = 4096;
+  EXPECT_EQ(b_->maker->answer(records, offer->message(), b_->sink)->advance(), LinkSetup::State::failed);
+  records.record_ring_bytes = 65536;
+  EXPECT_EQ(b_->maker->answer(records, offer->message(), b_->sink)->advance(), LinkSetup::State::ready);
+}
+
+}  // namespace
+}  // namespace gpusock::proxy::verbs
