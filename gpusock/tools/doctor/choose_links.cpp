@@ -3,44 +3,72 @@
 namespace gpusock::doctor {
 namespace {
 
-constexpr const char* kNotBuilt = "fabric and verbs links are not built in this version";
-
-std::string rings_of(const Facts& facts, bool p2p) {
+std::string rings_of(const Facts& facts, LinkKind link) {
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
-  return p2p ? "host memory that both map, 2 MiB each" : "host memory, 256 KiB each";
+  return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
+         : link == LinkKind::verbs ? "host memory that the NICs write, 256 KiB each"
+                                   : "host memory, 256 KiB each";
+}
+
+/// Why no connection can be on the verbs link; empty where it can.
+std::string verbs_problem(const Facts& facts) {
+  if (!facts.verbs_built) return "this build has no verbs link (it needs libibverbs-dev and librdmacm-dev)";
+  if (facts.rdma_nics == 0) return "there is no RDMA NIC";
+  if (facts.rdma_nics_active == 0) return "no port of an RDMA NIC is up";
+  if (facts.locked_bytes_max && *facts.locked_bytes_max < kVerbsLockedBytes) {
+    return "only " + std::to_string(*facts.locked_bytes_max >> 10) + " KiB of memory may be locked, and a connection's rings need " +
+           std::to_string(kVerbsLockedBytes >> 10);
+  }
+  return {};
+}
+
+std::string fabric_problem(const Facts& facts) {
+  if (!facts.fabric_built) return "this build has no fabric link (it needs libfabric-dev)";
+  return facts.libfabric ? "" : "libfabric is not installed (Debian: libfabric1)";
+}
+
+/// Why a link that is named does not reach peers that would get `best`; empty where it does.
+std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
+  if (named == LinkKind::verbs) return verbs_problem(facts);
+  if (named == LinkKind::fabric) return fabric_problem(facts);
+  return named == LinkKind::p2p && best != LinkKind::p2p ? "memory is not shared with these peers" : "";
 }
 
 /// What GPUSOCK_LINK takes away from peers that have `best`; false where nothing.
-bool chosen_otherwise(const Facts& facts, const char* best, LinkChoice& choice) {
+bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
+  choice.command = "unset GPUSOCK_LINK";
   if (!facts.default_link) {
     choice.link = "none";
     choice.why = "GPUSOCK_LINK names no link, so endpoints have to";
-  } else if (*facts.default_link == LinkKind::tcp && std::string(best) == "p2p") {
-    choice.link = "tcp";
-    choice.rings = rings_of(facts, false);
-    choice.why = "not p2p: GPUSOCK_LINK=tcp";
-  } else if (*facts.default_link == LinkKind::p2p && std::string(best) == "tcp") {
-    choice.link = "none";
-    choice.why = "GPUSOCK_LINK=p2p does not reach these peers";
-  } else {
+  } else if (*facts.default_link == LinkKind::automatic || *facts.default_link == best) {
+    choice.command.clear();
     return false;
+  } else if (const std::string problem = problem_of(facts, *facts.default_link, best); !problem.empty()) {
+    choice.link = "none";
+    choice.why = "GPUSOCK_LINK=" + std::string(to_string(*facts.default_link)) + " does not reach these peers: " + problem;
+  } else {
+    choice.link = to_string(*facts.default_link);
+    choice.rings = rings_of(facts, *facts.default_link);
+    choice.why = "not " + std::string(to_string(best)) + ": GPUSOCK_LINK=" + choice.link;
   }
-  choice.command = "unset GPUSOCK_LINK";
   return true;
 }
 
 LinkChoice none(const char* peer, const char* why, const char* command) { return {peer, "none", "", why, command}; }
 
 LinkChoice same_process(const Facts& facts) {
-  LinkChoice choice{"same process", "p2p", rings_of(facts, true), "", ""};
-  if (chosen_otherwise(facts, "p2p", choice)) return choice;
+  LinkChoice choice{"same process", "p2p", rings_of(facts, LinkKind::p2p), "", ""};
+  if (chosen_otherwise(facts, LinkKind::p2p, choice)) return choice;
   if (facts.gpu_build) choice.why = "rings in device memory are not built in this version";
   return choice;
 }
 
+/// What peers get that share no memory.
+LinkKind best_by_network(const Facts& facts) { return verbs_problem(facts).empty() ? LinkKind::verbs : LinkKind::tcp; }
+
 LinkChoice same_host(const Facts& facts) {
-  const char* best = facts.gpu_build ? "tcp" : "p2p";
-  LinkChoice choice{"same host", best, rings_of(facts, !facts.gpu_build), "", ""};
+  const LinkKind best = facts.gpu_build ? best_by_network(facts) : LinkKind::p2p;
+  LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), "", ""};
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (facts.gpu_build) {
     choice.why = "not p2p: other processes' rings cannot be mapped while kernels run on a GPU";
@@ -54,13 +82,17 @@ LinkChoice same_host(const Facts& facts) {
 
 LinkChoice other_host(const Facts& facts) {
   if (!facts.other_interface_up) return none("other host", "no interface but the loopback is up", "ip link set NAME up");
-  LinkChoice choice{"other host", "tcp", rings_of(facts, false), "", ""};
-  if (chosen_otherwise(facts, "tcp", choice)) return choice;
-  choice.why = facts.rdma_nics > 0 ? "not by the RDMA NICs: " : "no better one: ";
-  choice.why += kNotBuilt;
+  const LinkKind best = best_by_network(facts);
+  LinkChoice choice{"other host", std::string(to_string(best)), rings_of(facts, best), "", ""};
+  if (chosen_otherwise(facts, best, choice)) return choice;
+  if (best != LinkKind::verbs) {
+    choice.why = (facts.rdma_nics > 0 ? "not verbs: " : "no better one: ") + verbs_problem(facts);
+    if (facts.rdma_nics_active > 0 && facts.verbs_built) choice.command = "ulimit -l unlimited";
+    if (fabric_problem(facts).empty()) choice.why += ";\nlink=fabric takes the provider that libfabric has for this network";
+  }
   if (!facts.has_secret) {
-    choice.why += ";\nlistening beyond loopback needs a secret, except with link=tcp";
-    choice.command = "export GPUSOCK_SECRET=TEXT (the same on all hosts)";
+    choice.why += (choice.why.empty() ? "" : ";\n") + std::string("listening beyond loopback needs a secret, except with link=tcp");
+    if (choice.command.empty()) choice.command = "export GPUSOCK_SECRET=TEXT (the same on all hosts)";
   }
   return choice;
 }

@@ -42,18 +42,31 @@ std::optional<Limit> read_limit(const Sources& sources, const std::string& name)
   return std::nullopt;
 }
 
+/// May this process lock as much as it likes, whatever its limit: as root may.
+bool locks_without_limit(const Sources& sources) {
+  constexpr int kCapIpcLock = 14;
+  const std::string capabilities = value_of(sources.text("proc/self/status"), "CapEff");
+  std::uint64_t bits = 0;
+  const auto [end, error] = std::from_chars(capabilities.data(), capabilities.data() + capabilities.size(), bits, 16);
+  return error == std::errc{} && (bits >> kCapIpcLock & 1) != 0;
+}
+
 void probe_locked_memory(const Sources& sources, Report& report) {
   const auto limit = read_limit(sources, "Max locked memory");
   if (!limit) return;
-  if (limit->soft == ~std::uint64_t{0}) {
+  if (limit->soft == ~std::uint64_t{0} || locks_without_limit(sources)) {
     report.add("memlock", Level::fine, "memory may be locked without limit");
-  } else {
-    report.add("memlock", Level::note,
-               fmt::format("{} may be locked: {}", size_text(limit->soft),
-                           report.facts.gpu_build ? "where that counts for the GPU's driver, pinning rings may fail"
-                                                  : "enough for today's links; verbs would register its rings"),
-               "ulimit -l unlimited (for good: 'memlock unlimited' in /etc/security/limits.conf)");
+    return;
   }
+  report.facts.locked_bytes_max = limit->soft;
+  const std::uint64_t connections = limit->soft / kVerbsLockedBytes;
+  report.add("memlock", Level::note,
+             fmt::format("{} may be locked: {}; {}", size_text(limit->soft),
+                         connections == 0 ? "too little for a connection on the verbs link"
+                                          : fmt::format("enough for {} connections on the verbs link", connections),
+                         report.facts.gpu_build ? "where that counts for the GPU's driver, pinning rings may fail"
+                                                : "the other links lock none"),
+             "ulimit -l unlimited (for good: 'memlock unlimited' in /etc/security/limits.conf)");
 }
 
 void probe_pages(const Sources& sources, Report& report) {

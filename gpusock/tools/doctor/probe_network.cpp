@@ -74,15 +74,22 @@ void probe_network(const Sources& sources, Report& report) {
 
 void probe_rdma(const Sources& sources, Report& report) {
   std::vector<std::string> nics;
-  for (const std::string& name : sources.names("sys/class/infiniband")) nics.push_back(describe_nic(sources, name));
+  for (const std::string& name : sources.names("sys/class/infiniband")) {
+    nics.push_back(describe_nic(sources, name));
+    if (nics.back().find("ACTIVE") != std::string::npos) ++report.facts.rdma_nics_active;
+  }
   report.facts.rdma_nics = static_cast<int>(nics.size());
   const bool verbs = sources.library("libibverbs.so.1"), fabric = sources.library("libfabric.so.1");
   const auto providers = fabric ? parse_providers(sources.list_providers()) : std::vector<std::string>();
   report.add("rdma", Level::fine, nics.empty() ? "no RDMA NICs" : fmt::format("{}", fmt::join(nics, ", ")));
+  report.facts.libfabric = fabric;
+  report.facts.verbs_built = sources.verbs_built;
+  report.facts.fabric_built = sources.fabric_built;
   report.add("libraries", Level::fine,
-             fmt::format("libibverbs {}, libfabric {}{}; no link uses them yet", verbs ? "found" : "not installed",
-                         fabric ? "found" : "not installed",
-                         providers.empty() ? "" : fmt::format(" with {}", fmt::join(providers, " "))));
+             fmt::format("libibverbs {}{}; libfabric {}{}{}", verbs ? "found" : "not installed",
+                         sources.verbs_built ? "" : ", and this build has no link for it", fabric ? "found" : "not installed",
+                         providers.empty() ? "" : fmt::format(" with {}", fmt::join(providers, " ")),
+                         sources.fabric_built ? "" : ", and this build has no link for it"));
 }
 
 }  // namespace gpusock::doctor

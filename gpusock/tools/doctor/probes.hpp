@@ -11,6 +11,9 @@ void probe_gpu(const Sources& sources, Report& report);          ///< GPUs, driv
 void probe_memory(const Sources& sources, Report& report);       ///< memory files, locked memory, place for pages
 void probe_descriptors(const Sources& sources, Report& report);  ///< how many sockets a process may have
 void probe_network(const Sources& sources, Report& report);      ///< interfaces
+/// What a connection on the verbs link locks by default: two rings, their words, and its share of the NIC's queues.
+inline constexpr std::uint64_t kVerbsLockedBytes = 640 << 10;
+
 void probe_rdma(const Sources& sources, Report& report);         ///< RDMA NICs, libibverbs, libfabric
 void probe_environment(const Sources& sources, Report& report);  ///< GPUSOCK_…
 

@@ -28,7 +28,7 @@ struct Finding {
 /// What one kind of peer gets.
 struct LinkChoice {
   std::string peer;      ///< "same process", "same host", "other host"
-  std::string link;      ///< "p2p", "tcp" or "none"
+  std::string link;      ///< "p2p", "verbs", "fabric", "tcp" or "none"
   std::string rings;     ///< where they lie, and how large they are
   std::string why;       ///< not the better one; empty where this is the best there is
   std::string command;   ///< what gets the better one; empty where nothing does
@@ -40,6 +40,11 @@ struct Facts {
   bool gpu_usable = false;
   int gpus = 0;
   int rdma_nics = 0;
+  int rdma_nics_active = 0;                   ///< with a port that is up
+  bool verbs_built = false;                   ///< has this build the verbs link
+  bool fabric_built = false;
+  bool libfabric = false;                     ///< can it be loaded
+  std::optional<std::uint64_t> locked_bytes_max;  ///< memory that this process may lock; nothing: without limit
   bool memory_files = false;                  ///< can rings be made
   bool loopback_up = false;
   bool other_interface_up = false;

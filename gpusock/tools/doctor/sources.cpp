@@ -57,6 +57,12 @@ std::optional<std::string> environment_of(const char* name) {
 Sources Sources::of_this_machine() {
   Sources sources;
   sources.built_for = GPUSOCK_BUILT_FOR;
+#if defined(GPUSOCK_HAS_VERBS)
+  sources.verbs_built = true;
+#endif
+#if defined(GPUSOCK_HAS_FABRIC)
+  sources.fabric_built = true;
+#endif
   sources.cuda = ask_cuda_driver;
   sources.library = load_library;
   sources.list_providers = run_fi_info;

@@ -38,6 +38,8 @@ struct Space {
 struct Sources {
   std::filesystem::path root = "/";                                                ///< /sys, /proc and /dev lie in it
   std::string built_for = "cpu";                                                   ///< "cpu" or "cuda"
+  bool verbs_built = false;                                                        ///< has this build the link
+  bool fabric_built = false;
   std::function<Cuda()> cuda;
   std::function<bool(const char* name)> library;                                   ///< can it be loaded
   std::function<std::string()> list_providers;                                     ///< what `fi_info -l` prints

@@ -123,7 +123,7 @@ TEST(Doctor, ALaptopWithoutAGpuIsWell) {
   EXPECT_EQ(link(report, "same process").link, "p2p");
   EXPECT_EQ(link(report, "same host").link, "p2p");
   EXPECT_EQ(link(report, "other host").link, "tcp");
-  EXPECT_NE(link(report, "other host").why.find("not built"), std::string::npos);
+  EXPECT_NE(link(report, "other host").why.find("has no verbs link"), std::string::npos);
   EXPECT_NE(link(report, "other host").command.find("GPUSOCK_SECRET"), std::string::npos);
   EXPECT_NE(make_page(report).find("All is well."), std::string::npos);
 }
@@ -227,7 +227,41 @@ TEST(Doctor, ProcessesOnAGpuUseTcpAndItSaysWhy) {
   for (const LinkChoice& choice : report.links) EXPECT_EQ(choice.rings, "pinned host memory, 1 MiB each");
 }
 
-TEST(Doctor, RdmaIsSeenAndSaidToBeUnused) {
+/// With and without an RDMA NIC, and where too little memory may be locked for it.
+TEST(Doctor, AnRdmaNicIsUsedWhereItsMemoryMayBeLocked) {
+  Machine machine;
+  machine.sources.verbs_built = machine.sources.fabric_built = true;
+  machine.libraries = {{"libfabric.so.1", 1}, {"libibverbs.so.1", 1}};
+  machine.write_limits("65536", "unlimited");
+  Report report = machine.examine();
+  EXPECT_EQ(link(report, "other host").link, "tcp");
+  EXPECT_NE(link(report, "other host").why.find("there is no RDMA NIC"), std::string::npos);
+  machine.add_nic();
+  report = machine.examine();
+  EXPECT_EQ(link(report, "other host").link, "verbs");
+  EXPECT_EQ(link(report, "other host").rings, "host memory that the NICs write, 256 KiB each");
+  EXPECT_EQ(link(report, "same host").link, "p2p");
+  machine.write_limits("65536", "65536");
+  report = machine.examine();
+  EXPECT_EQ(link(report, "other host").link, "tcp");
+  EXPECT_NE(link(report, "other host").why.find("only 64 KiB of memory may be locked"), std::string::npos);
+  EXPECT_EQ(link(report, "other host").command, "ulimit -l unlimited");
+  machine.write("proc/self/status", "CapEff:\t000001ffffffffff\n");
+  EXPECT_EQ(link(machine.examine(), "other host").link, "verbs") << "whoever has CAP_IPC_LOCK is not limited";
+}
+
+TEST(Doctor, ALinkThatIsNamedIsTakenWhereItCanBe) {
+  Machine machine;
+  machine.environment["GPUSOCK_LINK"] = "fabric";
+  EXPECT_EQ(link(machine.examine(), "other host").link, "none");
+  machine.sources.fabric_built = true;
+  machine.libraries = {{"libfabric.so.1", 1}};
+  EXPECT_EQ(link(machine.examine(), "same host").link, "fabric");
+  machine.environment["GPUSOCK_LINK"] = "verbs";
+  EXPECT_NE(link(machine.examine(), "same process").why.find("GPUSOCK_LINK=verbs does not reach"), std::string::npos);
+}
+
+TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
   Machine machine;
   machine.sources.built_for = "cuda";
   machine.add_gpu();
@@ -236,8 +270,9 @@ TEST(Doctor, RdmaIsSeenAndSaidToBeUnused) {
   machine.providers = "tcp:\n    version: 117.0\nverbs;ofi_rxm:\n    version: 117.0\n\n";
   Report report = machine.examine();
   EXPECT_EQ(find(report, "rdma").says, "mlx5_0 (InfiniBand, 400 Gb/sec (4X NDR), ACTIVE)");
-  EXPECT_EQ(find(report, "libraries").says, "libibverbs found, libfabric found with tcp verbs;ofi_rxm; no link uses them yet");
-  EXPECT_NE(link(report, "other host").why.find("not by the RDMA NICs"), std::string::npos);
+  EXPECT_EQ(find(report, "libraries").says, "libibverbs found, and this build has no link for it; libfabric found with tcp verbs;ofi_rxm, and this build has no "
+            "link for it");
+  EXPECT_NE(link(report, "other host").why.find("not verbs: this build"), std::string::npos);
   EXPECT_EQ(link(report, "other host").link, "tcp");
   EXPECT_EQ(find(report, "peermem").level, Level::fine) << "dmabuf would do";
   machine.cuda.gpus[0].dmabuf = false;
