@@ -83,7 +83,8 @@ int main(int argc, char** argv) {
   gpusock::program::Arguments arguments("Echoes what TCP clients send, from kernels, until SIGINT or SIGTERM.");
   std::string where;
   unsigned blocks = 8, threads = 32;
-  arguments.positional("ENDPOINT", where, "host:port[,link=auto|p2p|tcp]; port 0 picks one; link=tcp serves any TCP client");
+  arguments.positional("ENDPOINT", where,
+                       "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
   arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1, 256);
   arguments.number("--threads", threads, "threads in a block", 1, 1024);
   if (const auto status = arguments.parse(argc, argv)) return *status;

@@ -280,7 +280,7 @@ int main(int argc, char** argv) {
   auto& receive = arguments.command("receive", "Receives files in kernels, several at once, until SIGINT or SIGTERM.");
   auto& send = arguments.command("send", "Sends one file to a receiver.");
   auto& local = arguments.command("local", "Sends one file to a kernel of the same program.");
-  const char* endpoint_help = "host:port[,link=auto|p2p|tcp]";
+  const char* endpoint_help = "host:port[,link=auto|p2p|verbs|fabric|tcp]";
   receive.positional("ENDPOINT", settings.where, std::string(endpoint_help) + "; port 0 picks one")
       .check(problem_of_endpoint);
   send.positional("ENDPOINT", settings.where, endpoint_help).check(problem_of_endpoint);

@@ -227,7 +227,7 @@ int main(int argc, char** argv) {
   std::string where;
   unsigned blocks = 8, size_max = 256, patience_s = 30;
   arguments.positional("ENDPOINT", where,
-                       "host:port[,link=auto|p2p|tcp]; port 0 picks one; link=tcp serves any TCP client");
+                       "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
   arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1,
                    256);
   arguments.number("--size-max", size_max, "the most rows or columns of a matrix", 1, 4096);

@@ -19,7 +19,8 @@ namespace {
 constexpr std::string_view kLinkNames[kLinkKinds] = {"auto", "p2p", "tcp", "fabric", "verbs"};
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
-  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why + " (expected host:port[,link=auto|p2p|tcp][,ring=64K][,type=stream|seqpacket])");
+  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why +
+                          " (expected host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket])");
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view digits) {
