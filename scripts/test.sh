@@ -29,11 +29,11 @@ main() {
 }
 
 run_tests() {
-  local preset=$1 options=() scale=${GPUSOCK_TEST_SCALE:-1}
+  local preset=$1 options=(-LE '^rdma$') scale=${GPUSOCK_TEST_SCALE:-1}
   case "$preset" in
     # Sanitizers cost 5 to 20 times the time: the heavy tests do a share of their work, with every check still made.
     asan | tsan) scale=${GPUSOCK_TEST_SCALE:-0.05} ;;
-    # Tests that run kernels need a GPU; reading PTX does not.
+    # Tests that run kernels need a GPU; reading PTX does not. Those labelled rdma need RDMA devices: ./run rdma-test has some.
     cuda) have_gpu || options+=(-L no-gpu) ;;
   esac
   # ThreadSanitizer holds every process for a second at its end, in case a thread that is left still races: a moment will do.
