@@ -8,6 +8,7 @@
 #include "push.cuh"
 #include "step.cuh"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -216,9 +217,27 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
   return now;
 }
 
+namespace {
+
+/// What kernels sent last may be in a ring for another moment: links count it once it is on its way.
+void await_sent(const gpusock::Context& context) {
+  const auto until = SteadyClock::now() + std::chrono::seconds(5);
+  const auto has_unsent = [](const gpusock::SocketInfo& socket) {
+    return socket.link != gpusock::LinkKind::p2p && socket.tx_ring_fill != 0;
+  };
+  for (;;) {
+    const auto sockets = context.sockets();
+    if (std::none_of(sockets.begin(), sockets.end(), has_unsent) || SteadyClock::now() > until) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+}  // namespace
+
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report);
+  await_sent(context);
   report.losses.assign(losses.begin(), losses.end());
   const auto stats = context.stats();
   report.proxy_steps = stats.proxy_steps;
