@@ -244,6 +244,8 @@ void Node::Impl::finish(NodeReport& report) {
   report.proxy_wakeups = stats.proxy_wakeups;
   report.tcp_tx_bytes = stats.tcp_tx_bytes;
   report.p2p_tx_bytes = stats.p2p_tx_bytes;
+  report.verbs_tx_bytes = stats.verbs_tx_bytes;
+  report.fabric_tx_bytes = stats.fabric_tx_bytes;
 }
 
 Node::Node(const Config& config, const Dataset& data, Linger linger)

@@ -105,9 +105,12 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
                       total(nodes, &NodeReport::proxy_steps), total(nodes, &NodeReport::proxy_wakeups));
-  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB\n",
-                      megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
+  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB", megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
                       megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
+  const std::uint64_t verbs = total(nodes, &NodeReport::verbs_tx_bytes), fabric = total(nodes, &NodeReport::fabric_tx_bytes);
+  if (verbs != 0) text += fmt::format(", verbs {:.2f} MB", megabytes(verbs));
+  if (fabric != 0) text += fmt::format(", fabric {:.2f} MB", megabytes(fabric));
+  text += "\n";
   return text + fmt::format("weights {:016x}{}\n", first.weights_hash,
                             nodes.size() == 1 ? ""
                             : same_weights()  ? "  (the same on all nodes)"
@@ -133,6 +136,8 @@ nlohmann::json to_json(const NodeReport& report) {
           {"proxy_wakeups", report.proxy_wakeups},
           {"tcp_tx_bytes", report.tcp_tx_bytes},
           {"p2p_tx_bytes", report.p2p_tx_bytes},
+          {"verbs_tx_bytes", report.verbs_tx_bytes},
+          {"fabric_tx_bytes", report.fabric_tx_bytes},
           {"weights_hash", fmt::format("{:016x}", report.weights_hash)},
           {"losses", report.losses},
           {"accuracies", report.accuracies},
@@ -155,6 +160,8 @@ NodeReport node_report_from(const nlohmann::json& json) {
   json.at("proxy_wakeups").get_to(report.proxy_wakeups);
   json.at("tcp_tx_bytes").get_to(report.tcp_tx_bytes);
   json.at("p2p_tx_bytes").get_to(report.p2p_tx_bytes);
+  json.at("verbs_tx_bytes").get_to(report.verbs_tx_bytes);
+  json.at("fabric_tx_bytes").get_to(report.fabric_tx_bytes);
   json.at("losses").get_to(report.losses);
   json.at("accuracies").get_to(report.accuracies);
   json.at("test_loss").get_to(report.test_loss);
@@ -204,6 +211,8 @@ nlohmann::json RunReport::json() const {
           {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
           {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)},
           {"p2p_tx_bytes", total(nodes, &NodeReport::p2p_tx_bytes)},
+          {"verbs_tx_bytes", total(nodes, &NodeReport::verbs_tx_bytes)},
+          {"fabric_tx_bytes", total(nodes, &NodeReport::fabric_tx_bytes)},
           {"weights_hash", fmt::format("{:016x}", first.weights_hash)},
           {"same_weights", same_weights()},
           {"node_reports", node_reports}};

@@ -32,6 +32,8 @@ struct NodeReport {
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t tcp_tx_bytes = 0;
   std::uint64_t p2p_tx_bytes = 0;
+  std::uint64_t verbs_tx_bytes = 0;
+  std::uint64_t fabric_tx_bytes = 0;
   std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
   std::vector<float> losses;       ///< mean over this node's samples, for each step
   std::vector<double> accuracies;  ///< of the test set after each epoch, 0 to 1; rank 0's only

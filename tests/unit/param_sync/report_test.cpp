@@ -25,6 +25,7 @@ NodeReport node_report(int rank) {
   report.waited_ns = 250;
   report.host_api_calls = 40;
   report.p2p_tx_bytes = 500;
+  report.fabric_tx_bytes = 2'000'000;
   report.weights_hash = 0xfedcba9876543210u;
   report.losses = {4, 3, 2, static_cast<float>(rank)};
   if (rank == 0) report.accuracies = {0.5, 0.75};
@@ -59,6 +60,7 @@ TEST(Report, AddsUpTheNodes) {
   EXPECT_EQ(json.at("layers").at(0).at("pushed_bytes"), 200);
   EXPECT_EQ(json.at("layers").at(1).at("pulled_bytes"), 4);
   EXPECT_EQ(json.at("p2p_tx_bytes"), 1000);
+  EXPECT_EQ(json.at("fabric_tx_bytes"), 4'000'000);
   EXPECT_DOUBLE_EQ(json.at("host_api_calls_per_step"), 10);
   EXPECT_DOUBLE_EQ(json.at("accuracy"), 0.75);
 }
