@@ -39,7 +39,7 @@ int be_peer(const char* where) {
 /// A peer process, connected to this one.
 class Peer {
  public:
-  Peer(const Net& net, const std::string& link) : net_(net) {
+  Peer(const Net& net, const std::string& link) {
     const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + link), 1, patience());
     Endpoint where;
     EXPECT_EQ(net.getsockname(listener, where), 0);
@@ -71,7 +71,6 @@ class Peer {
   Socket socket = -1;
 
  private:
-  const Net& net_;
   pid_t process_ = -1;
 };
 
