@@ -36,6 +36,16 @@ proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platf
   return {kTcpRingBytes, kP2pRingBytes};
 }
 
+/// Where the bytes of kernels' rings lie. Host memory by itself: docs/decisions/010-ring-placement.md.
+RingPlacement placement_of(const Options& options) {
+  return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
+}
+
+std::unique_ptr<proxy::StagingPool> make_staging(const Options& options, const std::shared_ptr<proxy::Platform>& platform) {
+  if (placement_of(options) == RingPlacement::host) return nullptr;
+  return std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), proxy::StagingPool::Sizes{});
+}
+
 using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 
 /// What this context has besides tcp, best first.
@@ -70,8 +80,10 @@ Context::Impl::Impl(const Options& chosen)
       device(detail::make_device(options)),
       platform(device->platform()),
       table(platform, options.sockets_max, device->has_own_side()),
-      segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max),
-      tcp(segments),
+      segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
+               placement_of(options)),
+      staging(make_staging(options, platform)),
+      tcp(segments, staging.get()),
       better_links(make_links(options, network, segments)),
       resources(list_links(better_links, tcp, ring_sizes(options, *platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),

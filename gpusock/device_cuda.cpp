@@ -1,5 +1,6 @@
-// CUDA GPUs: shared memory is pinned host memory at one address for both sides.
+// CUDA GPUs: shared memory is pinned host memory at one address for both sides; rings may be in the GPU's own.
 #include "gpusock/detail/context_impl.hpp"
+#include "host_proxy/staging_pool.hpp"
 
 #include <cuda_runtime_api.h>
 #include <sched.h>
@@ -7,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 namespace gpusock::detail {
@@ -19,6 +21,87 @@ std::string describe(cudaError_t error) {
 void check(cudaError_t error, int errno_value, const std::string& what) {
   if (error != cudaSuccess) throw Error(errno_value, what + ": " + describe(error));
 }
+
+/// Copies by the GPU's copy engines, on streams of their own, which no kernel uses: one for each direction, as engines are.
+class CudaCopier final : public proxy::Copier {
+ public:
+  explicit CudaCopier(int gpu) : gpu_(gpu) {
+    cudaSetDevice(gpu_);
+    for (cudaStream_t* stream : {&out_, &in_}) {
+      check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), ENOMEM, "cudaStreamCreate for copies of rings");
+    }
+    for (Slot& slot : copies_) {
+      check(cudaEventCreateWithFlags(&slot.ended, cudaEventDisableTiming), ENOMEM, "cudaEventCreate for copies of rings");
+    }
+  }
+  ~CudaCopier() override {
+    cudaSetDevice(gpu_);
+    for (cudaStream_t stream : {out_, in_}) {
+      cudaStreamSynchronize(stream);
+      cudaStreamDestroy(stream);
+    }
+    for (Slot& slot : copies_) cudaEventDestroy(slot.ended);
+  }
+
+  /// The kernel's release of `committed`, at system scope, precedes the proxy's acquire of it, and that this call: the bytes are
+  /// in device memory before the engine is told to read them.
+  Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override {
+    return start(out_, [&](cudaStream_t stream) {
+      const cudaError_t error = copy(to, from.first.data, from.first.bytes, cudaMemcpyDeviceToHost, stream);
+      if (error != cudaSuccess) return error;
+      return copy(to + from.first.bytes, from.second.data, from.second.bytes, cudaMemcpyDeviceToHost, stream);
+    });
+  }
+  /// The event that follows the copy says that the bytes are in device memory; the proxy then releases `arrived`, at system
+  /// scope, and the kernel acquires it before it reads them.
+  Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
+    return start(in_, [&](cudaStream_t stream) {
+      const cudaError_t error = copy(to.first.data, from, to.first.bytes, cudaMemcpyHostToDevice, stream);
+      if (error != cudaSuccess) return error;
+      return copy(to.second.data, from + to.first.bytes, to.second.bytes, cudaMemcpyHostToDevice, stream);
+    });
+  }
+
+  State query(Copy which) override {
+    if (which == kNotStarted) return State::failed;
+    Slot& slot = copies_[which];
+    const cudaError_t error = cudaEventQuery(slot.ended);
+    if (error == cudaErrorNotReady) return State::busy;
+    slot.used = false;
+    return error == cudaSuccess ? State::done : State::failed;
+  }
+
+ private:
+  struct Slot {
+    cudaEvent_t ended = nullptr;
+    bool used = false;
+  };
+  static constexpr Copy kNotStarted = ~Copy{0};
+
+  static cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    return bytes == 0 ? cudaSuccess : cudaMemcpyAsync(to, from, bytes, kind, stream);
+  }
+
+  template <class Start>
+  Copy start(cudaStream_t stream, Start start_copies) {
+    cudaSetDevice(gpu_);
+    for (Copy which = 0; which < std::size(copies_); ++which) {
+      if (copies_[which].used) continue;
+      // Also where only one of two was started its end is waited for: the memory may not be used before.
+      const bool started = start_copies(stream) == cudaSuccess;
+      if (cudaEventRecord(copies_[which].ended, stream) != cudaSuccess) return kNotStarted;
+      if (!started) cudaStreamSynchronize(stream);
+      copies_[which].used = started;
+      return started ? which : kNotStarted;
+    }
+    return kNotStarted;
+  }
+
+  int gpu_;
+  cudaStream_t out_ = nullptr;
+  cudaStream_t in_ = nullptr;
+  Slot copies_[proxy::StagingPool::Sizes{}.chunks];  // each copy has a chunk
+};
 
 class CudaPlatform final : public proxy::Platform {
  public:
@@ -44,6 +127,24 @@ class CudaPlatform final : public proxy::Platform {
   /// Pinning memory may wait for running kernels, and a kernel may be waiting for the connection that it is for.
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return false; }
+
+  /// No processor can use it, and no process maps another's while kernels run.
+  bool device_memory_is_mappable() const override { return false; }
+  std::byte* allocate_device(std::size_t bytes) override {
+    cudaSetDevice(gpu_);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), ENOMEM,
+          "allocating " + std::to_string(bytes) + " bytes of device memory for rings (lower Options::connections_max or "
+          "ring_bytes, or set GPUSOCK_RING=host)");
+    return static_cast<std::byte*>(memory);
+  }
+  void free_device(std::byte* memory) noexcept override { cudaFree(memory); }
+  std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
+  bool reaches_device_memory_of(const Platform& other) const override {
+    const auto* gpu = dynamic_cast<const CudaPlatform*>(&other);
+    return gpu != nullptr && gpu->gpu_ == gpu_;  // between GPUs peer access would have to be set up
+  }
+  std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(gpu_); }
 
  private:
   int gpu_;

@@ -4,6 +4,7 @@
 #include "gpusock/device.cuh"
 #include "host_proxy/endpoint.hpp"
 #include "host_proxy/error.hpp"
+#include "host_proxy/ring_placement.hpp"
 #include "host_proxy/socket_info.hpp"
 
 #if defined(GPUSOCK_DEVICE_CPU)
@@ -33,6 +34,9 @@ struct Options {
   /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1 MiB on a
   /// GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
   std::uint64_t ring_bytes = 0;
+  /// Where the rings' bytes lie (GPUSOCK_RING). On a GPU, device memory is set up for `connections_max` connections more than
+  /// those in host memory, which host threads' sockets use in any case; see docs/decisions/010-ring-placement.md.
+  RingPlacement ring = RingPlacement::automatic;
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
   std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
                                              ///< made; on the CPU device it is made on demand
@@ -46,7 +50,7 @@ struct Options {
   /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both peers have.
   std::string fabric_provider;
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER. Throws Error (EINVAL) on a value that cannot be.
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();
 };
 

@@ -39,6 +39,7 @@ Options Options::from_env() {
   Options options;
   if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
+  if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = provider;
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
   return options;

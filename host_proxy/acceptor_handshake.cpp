@@ -11,9 +11,10 @@ namespace {
 
 class AcceptorHandshake final : public Handshake {
  public:
-  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked)
+  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, bool kernels)
       : Handshake(stream, resources, asked,
-                  {.acceptor = true, .type = asked.type, .ring_bytes = asked.ring_bytes, .local = stream.local(), .peer = stream.peer()}) {}
+                  {.acceptor = true, .kernels = kernels, .type = asked.type, .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(), .peer = stream.peer()}) {}
 
   State advance() override {
     if (state_ == State::waiting) flush();
@@ -143,8 +144,8 @@ class AcceptorHandshake final : public Handshake {
 }  // namespace
 
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
-                                                   const Endpoint& asked) {
-  return std::make_unique<AcceptorHandshake>(stream, resources, asked);
+                                                   const Endpoint& asked, bool kernels) {
+  return std::make_unique<AcceptorHandshake>(stream, resources, asked, kernels);
 }
 
 }  // namespace gpusock::proxy

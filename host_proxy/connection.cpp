@@ -1,5 +1,6 @@
 #include "host_proxy/connection.hpp"
 
+#include "host_proxy/listener.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/segment.hpp"
 #include "host_proxy/tcp_setup.hpp"
@@ -64,8 +65,8 @@ void Connection::step_connecting() {
 }
 
 void Connection::start_handshake() {
-  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), asked_, *this)
-                                    : make_acceptor_handshake(*stream_, host_.links(), asked_);
+  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
+                                    : make_acceptor_handshake(*stream_, host_.links(), asked_, callers_are_kernels());
   phase_ = Phase::shaking;
 }
 
@@ -93,11 +94,16 @@ void Connection::give_slot(std::uint32_t slot) {
   slot_ = slot;
 }
 
+/// Do kernels use its socket that have sockets of their own: an accepted socket belongs to whoever opened the listener.
+bool Connection::callers_are_kernels() const {
+  return host_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
+}
+
 void Connection::establish() {
   Slots& slots = host_.slots();
   if (setup_ == nullptr) {
-    const bool acceptor = listener_ != nullptr;
-    setup_ = host_.links().tcp->make({.acceptor = acceptor, .ring_bytes = asked_.ring_bytes, .local = local_, .peer = peer_});
+    setup_ = host_.links().tcp->make({.acceptor = listener_ != nullptr, .kernels = callers_are_kernels(),
+                                      .ring_bytes = asked_.ring_bytes, .local = local_, .peer = peer_});
     if (setup_->advance() != LinkSetup::State::ready) {
       fail_opening(setup_->failure().error);
       return;

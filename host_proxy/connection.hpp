@@ -105,6 +105,7 @@ class Connection final : public LinkEvents, public ReadySink {
 
   void step_connecting();
   void start_handshake();
+  bool callers_are_kernels() const;
   void step_handshake();
   void establish();
   void close(std::uint64_t now_ns);

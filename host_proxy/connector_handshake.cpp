@@ -10,9 +10,11 @@ namespace {
 
 class ConnectorHandshake final : public Handshake {
  public:
-  ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink)
+  ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
+                     bool kernels)
       : Handshake(stream, resources, asked,
-                  {.acceptor = false, .type = asked.type, .ring_bytes = asked.ring_bytes, .local = stream.local(), .peer = stream.peer()}),
+                  {.acceptor = false, .kernels = kernels, .type = asked.type, .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(), .peer = stream.peer()}),
         sink_(sink) {
     hello_.links = own_links();
     if (hello_.links == 0) {  // named, and not to be had here
@@ -123,8 +125,8 @@ class ConnectorHandshake final : public Handshake {
 }  // namespace
 
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
-                                                    ReadySink& sink) {
-  return std::make_unique<ConnectorHandshake>(stream, resources, asked, sink);
+                                                    ReadySink& sink, bool kernels) {
+  return std::make_unique<ConnectorHandshake>(stream, resources, asked, sink, kernels);
 }
 
 }  // namespace gpusock::proxy

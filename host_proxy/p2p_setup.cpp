@@ -28,8 +28,8 @@ class P2pSetup : public LinkSetup {
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 0;
-    setup.tx = {segment_->ring(side_), segment_->committed(side_), segment_->consumed(side_), 0};
-    setup.rx = {segment_->ring(1 - side_), segment_->committed(1 - side_), segment_->consumed(1 - side_), 0};
+    setup.tx = {segment_->callers_ring(side_), segment_->committed(side_), segment_->consumed(side_), 0};
+    setup.rx = {segment_->callers_ring(1 - side_), segment_->committed(1 - side_), segment_->consumed(1 - side_), 0};
     return std::make_unique<P2pLink>(std::move(stream), segment_, side_, events);
   }
 
@@ -44,7 +44,7 @@ class P2pOffer final : public P2pSetup {
  public:
   P2pOffer(SegmentPool& pool, SegmentOffers& offers, const LinkRequest& request) : P2pSetup(0), pool_(pool), offers_(offers) {
     constexpr auto kShared = SegmentPool::Use::shared;
-    segment_ = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes));
+    segment_ = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes), pool.placement_for(request.kernels));
     if (segment_ == nullptr) return;
     ticket_ = offers.offer(segment_);
     offer_ = {segment_->ring_bytes(), {}, *ticket_};
@@ -76,8 +76,9 @@ class P2pOffer final : public P2pSetup {
 
 class P2pAnswer final : public P2pSetup {
  public:
-  P2pAnswer(PosixNetwork& network, SegmentPool& pool, std::span<const std::byte> offer, ReadySink& sink)
-      : P2pSetup(1) {
+  P2pAnswer(PosixNetwork& network, SegmentPool& pool, const LinkRequest& request, std::span<const std::byte> offer,
+            ReadySink& sink)
+      : P2pSetup(1), pool_(pool), kernels_(request.kernels) {
     if (offer.size() != sizeof(Offer)) {
       failure_ = {EPROTO, "what was offered is no shared memory"};
       return;
@@ -94,11 +95,17 @@ class P2pAnswer final : public P2pSetup {
     if (fetched == SegmentFetch::State::waiting) return State::waiting;
     if (fetched == SegmentFetch::State::done) segment_ = fetch_->take();
     fetch_.reset();
+    if (segment_ != nullptr && !pool_.can_use(*segment_, kernels_)) {
+      segment_.reset();
+      failure_ = {EHOSTUNREACH, "the peer's rings are in a GPU's memory, which this side's callers do not reach"};
+    }
     return segment_ == nullptr ? State::failed : State::ready;
   }
   Failure failure() const override { return failure_; }
 
  private:
+  SegmentPool& pool_;
+  bool kernels_;
   Failure failure_{EHOSTUNREACH, "the peer is on another host (or in another network namespace, of another user, or its memory cannot be mapped)"};
   std::optional<SegmentFetch> fetch_;
 };
@@ -107,8 +114,8 @@ class P2pAnswer final : public P2pSetup {
 
 std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request) { return std::make_unique<P2pOffer>(segments_, offers_, request); }
 
-std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest&, std::span<const std::byte> offer, ReadySink& sink) {
-  return std::make_unique<P2pAnswer>(network_, segments_, offer, sink);
+std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+  return std::make_unique<P2pAnswer>(network_, segments_, request, offer, sink);
 }
 
 }  // namespace gpusock::proxy

@@ -1,9 +1,11 @@
 #include "host_proxy/platform.hpp"
 
 #include "host_proxy/error.hpp"
+#include "host_proxy/memory_copier.hpp"
 
 #include <sys/mman.h>
 
+#include <new>
 #include <string>
 
 namespace gpusock::proxy {
@@ -17,5 +19,17 @@ void* HostPlatform::allocate_shared(std::size_t bytes) {
 }
 
 void HostPlatform::free_shared(void* memory, std::size_t bytes) noexcept { munmap(memory, bytes); }
+
+std::byte* HostPlatform::allocate_device(std::size_t bytes) {
+  void* memory = ::operator new(bytes, std::nothrow);
+  if (memory == nullptr) throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes for rings");
+  return static_cast<std::byte*>(memory);
+}
+
+void HostPlatform::free_device(std::byte* memory) noexcept { ::operator delete(memory); }
+
+std::byte* HostPlatform::proxy_address(std::byte* device_memory) const { return hide(device_memory); }
+
+std::unique_ptr<Copier> HostPlatform::make_copier() { return std::make_unique<MemoryCopier>(); }
 
 }  // namespace gpusock::proxy

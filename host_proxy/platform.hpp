@@ -1,11 +1,15 @@
 #pragma once
-/// @file What the proxy needs of a device: memory that device and host both reach.
+/// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
+
+#include "host_proxy/copier.hpp"
 
 #include <cstddef>
+#include <memory>
 
 namespace gpusock::proxy {
 
-/// A device's shared memory. Addresses are the same on both sides.
+/// A device's shared memory, whose addresses are the same on both sides; and its own memory for rings, which the proxy reaches
+/// through a copier alone.
 class Platform {
  public:
   virtual ~Platform() = default;
@@ -24,6 +28,18 @@ class Platform {
 
   /// Can the device's callers wake a sleeping proxy. Where they cannot, the proxy has to look by itself.
   virtual bool callers_can_wake() const = 0;
+
+  /// Is device memory ordinary memory, so that a segment's file can hold it, any process can map it, and host threads' calls
+  /// may use it. Else it comes from allocate_device().
+  virtual bool device_memory_is_mappable() const = 0;
+  /// Ring memory on the device. Throws Error (ENOMEM).
+  virtual std::byte* allocate_device(std::size_t bytes) = 0;
+  virtual void free_device(std::byte* memory) noexcept = 0;
+  /// The address by which the proxy knows device memory: for the copier, and for nothing else.
+  virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
+  /// Can kernels of this platform use device memory of the other one.
+  virtual bool reaches_device_memory_of(const Platform& other) const = 0;
+  virtual std::unique_ptr<Copier> make_copier() = 0;
 };
 
 /// Ordinary memory of this process: the platform of the CPU device.
@@ -35,6 +51,12 @@ class HostPlatform final : public Platform {
   void detach(void*, std::size_t) noexcept override {}
   bool attaches_any_time() const override { return true; }
   bool callers_can_wake() const override { return true; }
+  bool device_memory_is_mappable() const override { return true; }
+  std::byte* allocate_device(std::size_t bytes) override;
+  void free_device(std::byte* memory) noexcept override;
+  std::byte* proxy_address(std::byte* device_memory) const override;
+  bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
+  std::unique_ptr<Copier> make_copier() override;
 };
 
 }  // namespace gpusock::proxy

@@ -31,14 +31,15 @@ int make_memory_file(std::size_t bytes) {
 
 }  // namespace
 
-Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes)
-    : platform_(std::move(platform)), descriptor_(make_memory_file(total_bytes(ring_bytes))), ring_bytes_(ring_bytes),
-      room_bytes_(ring_bytes) {
+Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement)
+    : platform_(std::move(platform)), descriptor_(-1), ring_bytes_(ring_bytes), room_bytes_(ring_bytes), placement_(placement) {
+  descriptor_ = make_memory_file(file_bytes());
   map();
 }
 
-Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes)
-    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes), room_bytes_(ring_bytes) {
+Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes, RingPlacement placement)
+    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes), room_bytes_(ring_bytes),
+      placement_(placement) {
   struct stat facts {};
   const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
   const int seals = fcntl(descriptor, F_GET_SEALS);
@@ -50,8 +51,18 @@ Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64
   map();
 }
 
+std::size_t Segment::file_bytes() const {
+  const bool in_file = placement_ == RingPlacement::host || platform_->device_memory_is_mappable();
+  return in_file ? total_bytes(room_bytes_) : kHeaderBytes;
+}
+
+bool Segment::reachable_from(const Platform& callers, bool kernels) const {
+  if (placement_ == RingPlacement::host || platform_->device_memory_is_mappable()) return true;
+  return kernels && callers.reaches_device_memory_of(*platform_);
+}
+
 void Segment::map() {
-  const std::size_t bytes = total_bytes(room_bytes_);
+  const std::size_t bytes = file_bytes();
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (memory == MAP_FAILED) {
     const int error = errno;
@@ -66,12 +77,29 @@ void Segment::map() {
     ::close(descriptor_);
     throw;
   }
+  try {
+    place_rings();
+  } catch (...) {
+    unmap();
+    throw;
+  }
+}
+
+void Segment::place_rings() {
+  const bool in_file = file_bytes() != kHeaderBytes;
+  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_);
+  proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
+}
+
+void Segment::unmap() noexcept {
+  platform_->detach(base_, file_bytes());
+  munmap(base_, file_bytes());
+  close_descriptor();
 }
 
 Segment::~Segment() {
-  platform_->detach(base_, total_bytes(room_bytes_));
-  munmap(base_, total_bytes(room_bytes_));
-  close_descriptor();
+  if (file_bytes() == kHeaderBytes) platform_->free_device(rings_);
+  unmap();
 }
 
 void Segment::close_descriptor() {
@@ -84,15 +112,20 @@ void Segment::clear() {
   ring_bytes_ = room_bytes_;
 }
 
-SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once)
-    : platform_(std::move(platform)), sizes_(sizes), shelf_(std::make_shared<Shelf>()) {
-  for (std::size_t i = 0; i < made_at_once; ++i) shelf_->free.push_back(std::make_unique<Segment>(platform_, sizes.shared));
+SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once, RingPlacement placement)
+    : platform_(std::move(platform)), sizes_(sizes), placement_(placement), shelf_(std::make_shared<Shelf>()) {
+  for (const RingPlacement where : {RingPlacement::host, RingPlacement::device}) {
+    if (where == RingPlacement::device && placement != RingPlacement::device) continue;
+    for (std::size_t i = 0; i < made_at_once; ++i) {
+      shelf_->free[where == RingPlacement::device].push_back(std::make_unique<Segment>(platform_, sizes.shared, where));
+    }
+  }
 }
 
-std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes) {
+std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, RingPlacement placement) {
   if (platform_->attaches_any_time()) {
     try {
-      auto segment = std::make_shared<Segment>(platform_, ring_bytes);
+      auto segment = std::make_shared<Segment>(platform_, ring_bytes, placement);
       if (use == Use::own) settle(*segment);
       return segment;
     } catch (const Error& error) {
@@ -106,17 +139,18 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes) {
     return nullptr;
   }
   const std::lock_guard lock(shelf_->mutex);
-  if (shelf_->free.empty()) {
+  const bool on_device = placement == RingPlacement::device;
+  if (shelf_->free[on_device].empty()) {
     log_error("all ring memory is in use; raise Options::connections_max");
     return nullptr;
   }
-  Segment* segment = shelf_->free.back().release();
-  shelf_->free.pop_back();
+  Segment* segment = shelf_->free[on_device].back().release();
+  shelf_->free[on_device].pop_back();
   segment->limit(ring_bytes);
-  return {segment, [shelf = shelf_](Segment* used) {
+  return {segment, [shelf = shelf_, on_device](Segment* used) {
             used->clear();
             const std::lock_guard shelf_lock(shelf->mutex);
-            shelf->free.emplace_back(used);
+            shelf->free[on_device].emplace_back(used);
           }};
 }
 
@@ -131,7 +165,7 @@ std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_byt
     return nullptr;
   }
   try {
-    auto segment = std::make_shared<Segment>(platform_, descriptor, ring_bytes);
+    auto segment = std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);
     settle(*segment);
     return segment;
   } catch (const Error& error) {

@@ -1,7 +1,9 @@
 #pragma once
-/// @file The memory of one connection: two rings and their words, in a memory file that another process can map.
+/// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of rings on
+/// a GPU, the words alone.
 
 #include "host_proxy/platform.hpp"
+#include "host_proxy/ring_placement.hpp"
 #include "host_proxy/socket_table.hpp"
 
 #include <cstddef>
@@ -28,11 +30,12 @@ class Segment {
   static constexpr std::size_t kHeaderBytes = 4096;
   static std::size_t total_bytes(std::uint64_t ring_bytes) { return kHeaderBytes + 2 * ring_bytes; }
 
-  /// A new one. Throws Error (ENOMEM, EMFILE).
-  Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes);
+  /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
+  Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
   /// Another process's, from its descriptor (taken over). Throws Error (EPROTO) unless it is exactly such a file that
   /// cannot shrink: a mapping of a file that shrinks would fault.
-  Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes);
+  Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes,
+          RingPlacement placement = RingPlacement::host);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -41,7 +44,14 @@ class Segment {
   /// Does it stay mapped, to be used again.
   bool is_kept() const { return !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
-  ringbuf::RingMemory ring(int which) const { return {base_ + kHeaderBytes + which * room_bytes_, ring_bytes_}; }
+  RingPlacement placement() const { return placement_; }
+  /// Can callers of this kind, on this platform, use the rings.
+  bool reachable_from(const Platform& callers, bool kernels) const;
+
+  /// A ring as the proxy knows it; in device memory its addresses are for the copier alone.
+  ringbuf::RingMemory ring(int which) const { return {proxy_rings_ + which * room_bytes_, ring_bytes_}; }
+  /// The same ring as callers know it.
+  ringbuf::RingMemory callers_ring(int which) const { return {rings_ + which * room_bytes_, ring_bytes_}; }
   std::uint64_t* committed(int which) const { return word(2 * which); }
   std::uint64_t* consumed(int which) const { return word(2 * which + 1); }
 
@@ -59,19 +69,27 @@ class Segment {
     return reinterpret_cast<std::uint64_t*>(base_ + which * ringbuf::kWordStride);
   }
   void map();
+  void unmap() noexcept;
+  void place_rings();
+  /// Bytes of the file: without the rings where these cannot be in one.
+  std::size_t file_bytes() const;
 
   std::shared_ptr<Platform> platform_;  // a peer's context may hold the segment longest
   int descriptor_;
   std::uint64_t ring_bytes_;
   std::uint64_t room_bytes_;  // for each ring: its capacity unless limited
-  std::byte* base_ = nullptr;
+  RingPlacement placement_;
+  std::byte* base_ = nullptr;         // the file's memory: the header first
+  std::byte* rings_ = nullptr;        // as callers know them
+  std::byte* proxy_rings_ = nullptr;  // as the proxy does
 };
 
 /// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
 /// once (of the shared size), and used again.
 class SegmentPool {
  public:
-  SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once);
+  SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
+              RingPlacement placement = RingPlacement::host);
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor
 
@@ -80,8 +98,16 @@ class SegmentPool {
     return wanted != 0 ? wanted : use == Use::own ? sizes_.own : sizes_.shared;
   }
 
+  /// Where rings are to be that kernels, or host threads, use. In device memory where that was chosen and they reach it.
+  RingPlacement placement_for(bool kernels) const {
+    return kernels || platform_->device_memory_is_mappable() ? placement_ : RingPlacement::host;
+  }
+
   /// A segment with rings of this capacity, or nullptr when there is none to be had (logged). It goes back by itself.
-  std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes);
+  std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
+
+  /// Can callers of this context use a segment of this process.
+  bool can_use(const Segment& segment, bool kernels) const { return segment.reachable_from(*platform_, kernels); }
 
   /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
   void settle(Segment& segment) const;
@@ -95,11 +121,12 @@ class SegmentPool {
  private:
   struct Shelf {  // outlives the pool as long as a segment does; a peer's context gives back on its own thread
     std::mutex mutex;
-    std::vector<std::unique_ptr<Segment>> free;
+    std::vector<std::unique_ptr<Segment>> free[2];  // in host memory, in device memory
   };
 
   std::shared_ptr<Platform> platform_;
   RingSizes sizes_;
+  RingPlacement placement_;
   std::shared_ptr<Shelf> shelf_;
 };
 

@@ -21,8 +21,10 @@ std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<io
 
 }  // namespace
 
-TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events)
-    : stream_(std::move(stream)), tx_(tx), rx_(rx), events_(events), tx_start_(tx.position()), rx_start_(rx.position()) {}
+TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+                 LinkEvents& events)
+    : stream_(std::move(stream)), tx_(std::move(tx)), rx_(std::move(rx)), events_(events), tx_start_(tx_->position()),
+      rx_start_(rx_->position()) {}
 
 bool TcpLink::pump() {
   if (failed_) return false;
@@ -34,18 +36,19 @@ bool TcpLink::pump() {
 bool TcpLink::transmit() {
   bool moved = false;
   for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
-    const std::uint64_t ready = tx_.readable();
-    if (ready == ringbuf::kRingCorrupt) {
-      fail(EPROTO);
+    const std::uint64_t ready = tx_->ready(stream_->writable);
+    if (ready == kRingCorrupt || tx_->error() != 0) {
+      fail_from_here(ready == kRingCorrupt ? EPROTO : tx_->error());
       break;
     }
-    if (ready == 0) return end_writing_if_all_is_sent() || moved;
-    if (!stream_->writable) break;
+    moved |= tx_->moved();
+    if (tx_->drained()) return end_writing_if_all_is_sent() || moved;
+    if (ready == 0 || !stream_->writable) break;
     const std::uint64_t wanted = std::min(ready, kTurnBytes);
     std::array<iovec, 2> vectors;
-    const std::uint64_t written = write(to_vectors(tx_.spans(wanted), vectors));
+    const std::uint64_t written = write(to_vectors(tx_->spans(wanted), vectors));
     if (written == 0) break;
-    tx_.release(written);
+    tx_->release(written);
     moved = true;
     if (written < wanted) break;  // the network is full
   }
@@ -68,7 +71,8 @@ std::uint64_t TcpLink::write(std::span<const iovec> from) {
 }
 
 std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
-  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable || tx_.readable() != 0) return 0;
+  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable || !tx_->can_be_passed()) return 0;
+  if (tx_->ready(true) != 0) return 0;
   std::uint64_t done = 0;
   for (int writes = 0; writes < kWritesPerPump && done < bytes && !writing_ended_; ++writes) {
     const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
@@ -89,37 +93,48 @@ bool TcpLink::end_writing_if_all_is_sent() {
 }
 
 bool TcpLink::deliver() {
-  if (reading_ended_ || failed_ || !stream_->readable) return false;
-  const std::uint64_t room = rx_.writable();
-  rx_full_ = room == 0;
-  if (room == 0) return false;
-  if (room == ringbuf::kRingCorrupt) {
-    fail(EPROTO);
-    return false;
+  const bool may_read = !reading_ended_ && stream_->readable;
+  if (failed_ || (!may_read && !rx_->watches())) return false;
+  const std::uint64_t room = rx_->room();
+  if (room == kRingCorrupt || rx_->error() != 0) {
+    fail_from_here(room == kRingCorrupt ? EPROTO : rx_->error());
+    return true;
   }
+  const bool moved = rx_->moved();
+  if (tell_how_reading_ended()) return true;
+  if (!may_read) return moved;
+  rx_full_ = rx_->full();
+  if (room == 0) return moved;
   std::array<iovec, 2> vectors;
-  const std::uint64_t arrived = read(to_vectors(rx_.spans(std::min(room, kTurnBytes)), vectors));
-  if (arrived != 0) rx_.commit(arrived);
-  return arrived != 0 || reading_ended_;
+  const std::uint64_t arrived = read(to_vectors(rx_->spans(std::min(room, kTurnBytes)), vectors));
+  if (arrived != 0) rx_->commit(arrived);
+  return moved || arrived != 0 || reading_ended_;
 }
 
 /// Bytes read, 0 where there are none now or any more; what that means for the connection is told.
 std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
-  if (result == 0 && write_error_ == 0) {
-    reading_ended_ = true;
-    events_.on_ended(rx_.position());
-  } else if (result == 0 || write_error_ != 0) {
-    fail(write_error_);
-  } else if (result != -EAGAIN) {
-    fail(static_cast<int>(-result));
-  }
+  if (result == -EAGAIN && write_error_ == 0) return 0;
+  reading_ended_ = true;
+  how_reading_ended_ = result == 0 || write_error_ != 0 ? write_error_ : static_cast<int>(-result);
+  tell_how_reading_ended();
   return 0;
 }
 
+bool TcpLink::tell_how_reading_ended() {
+  if (!how_reading_ended_ || !rx_->drained()) return false;
+  if (*how_reading_ended_ == 0) {
+    events_.on_ended(rx_->position());
+  } else {
+    fail(*how_reading_ended_);
+  }
+  how_reading_ended_.reset();
+  return true;
+}
+
 std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
-  if (discard_ || reading_ended_ || failed_ || !stream_->readable || rx_.writable() != rx_.memory().capacity) return 0;
+  if (discard_ || reading_ended_ || failed_ || !stream_->readable || !rx_->can_be_passed()) return 0;
   const iovec vector{data, std::min(bytes, kTurnBytes)};
   const std::uint64_t arrived = read({&vector, 1});
   past_rings_.rx_bytes += arrived;
@@ -127,6 +142,8 @@ std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
 }
 
 bool TcpLink::drop_arriving() {
+  if (rx_->watches()) rx_->room();  // what was read before goes its way
+  if (tell_how_reading_ended()) return true;
   if (reading_ended_ || failed_ || !stream_->readable) return false;
   std::array<std::byte, 16384> sink;
   const iovec vector{sink.data(), sink.size()};
@@ -139,7 +156,13 @@ bool TcpLink::drop_arriving() {
 void TcpLink::end_sending() { end_wanted_ = true; }
 
 Link::Traffic TcpLink::traffic() const {
-  return {tx_.position() - tx_start_ + past_rings_.tx_bytes, rx_.position() - rx_start_ + past_rings_.rx_bytes};
+  return {tx_->position() - tx_start_ + past_rings_.tx_bytes, rx_->position() - rx_start_ + past_rings_.rx_bytes};
+}
+
+/// Fails for a reason that the network does not know of: the peer must not take it for an orderly end.
+void TcpLink::fail_from_here(int error) {
+  stream_->reset_on_close();
+  fail(error);
 }
 
 void TcpLink::fail(int error) {

@@ -1,17 +1,19 @@
 #pragma once
-/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing.
+/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing; whether the rings are in host memory or
+/// a device's is their ends' business.
 
 #include "host_proxy/link.hpp"
 #include "host_proxy/network.hpp"
-#include "ringbuf/byte_ring.hpp"
+#include "host_proxy/ring_ends.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace gpusock::proxy {
 
 class TcpLink final : public Link {
  public:
-  TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events);
+  TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx, LinkEvents& events);
 
   bool pump() override;
   std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;
@@ -21,6 +23,7 @@ class TcpLink final : public Link {
   void close() override {}
   bool finished() const override { return writing_ended_ || failed_; }
   bool waits_for_credit() const override { return rx_full_; }
+  bool watches_memory() const override { return !failed_ && ((!writing_ended_ && tx_->watches()) || rx_->watches()); }
   Traffic traffic() const override;
 
  private:
@@ -30,11 +33,13 @@ class TcpLink final : public Link {
   bool deliver();
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
+  bool tell_how_reading_ended();
   void fail(int error);
+  void fail_from_here(int error);
 
   std::unique_ptr<ByteStream> stream_;
-  ringbuf::ByteConsumer<> tx_;
-  ringbuf::ByteProducer<> rx_;
+  std::unique_ptr<RingSource> tx_;
+  std::unique_ptr<RingSink> rx_;
   LinkEvents& events_;
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
@@ -43,6 +48,7 @@ class TcpLink final : public Link {
   bool writing_ended_ = false;
   bool discard_ = false;
   bool reading_ended_ = false;
+  std::optional<int> how_reading_ended_;  // an errno, or 0 in order; told once callers can have all that was read
   bool rx_full_ = false;
   bool failed_ = false;
   int write_error_ = 0;

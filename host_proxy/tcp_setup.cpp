@@ -1,5 +1,6 @@
 #include "host_proxy/tcp_setup.hpp"
 
+#include "host_proxy/staged_ends.hpp"
 #include "host_proxy/tcp_link.hpp"
 
 #include <cerrno>
@@ -9,30 +10,39 @@ namespace {
 
 class TcpSetup final : public LinkSetup {
  public:
-  explicit TcpSetup(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
+  TcpSetup(std::shared_ptr<Segment> segment, StagingPool* staging) : segment_(std::move(segment)), staging_(staging) {}
 
   State advance() override { return segment_ == nullptr ? State::failed : State::ready; }
   Failure failure() const override { return {ENOBUFS, "no memory for another connection's rings"}; }
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
-    const ringbuf::RingMemory tx = segment_->ring(0), rx = segment_->ring(1);
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, tx);
-    setup.rx = slots.rx_setup(slot, rx);
-    return std::make_unique<TcpLink>(std::move(stream), slots.tx_consumer(slot, tx), slots.rx_producer(slot, rx), events);
+    setup.tx = slots.tx_setup(slot, segment_->callers_ring(0));
+    setup.rx = slots.rx_setup(slot, segment_->callers_ring(1));
+    const ringbuf::ByteConsumer<> tx = slots.tx_consumer(slot, segment_->ring(0));
+    const ringbuf::ByteProducer<> rx = slots.rx_producer(slot, segment_->ring(1));
+    if (segment_->placement() == RingPlacement::device) {
+      return std::make_unique<TcpLink>(std::move(stream), std::make_unique<StagedSource>(tx, segment_, *staging_),
+                                       std::make_unique<StagedSink>(rx, segment_, *staging_), events);
+    }
+    return std::make_unique<TcpLink>(std::move(stream), std::make_unique<DirectSource>(tx), std::make_unique<DirectSink>(rx),
+                                     events);
   }
 
  private:
   std::shared_ptr<Segment> segment_;
+  StagingPool* staging_;
 };
 
 }  // namespace
 
 std::unique_ptr<LinkSetup> TcpMaker::make(const LinkRequest& request) {
   constexpr auto kOwn = SegmentPool::Use::own;
-  return std::make_unique<TcpSetup>(segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes())));
+  auto segment = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()),
+                                segments_.placement_for(request.kernels));
+  return std::make_unique<TcpSetup>(std::move(segment), staging_);
 }
 
 }  // namespace gpusock::proxy

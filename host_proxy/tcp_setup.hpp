@@ -3,6 +3,7 @@
 
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/segment.hpp"
+#include "host_proxy/staging_pool.hpp"
 
 #include <memory>
 
@@ -10,18 +11,23 @@ namespace gpusock::proxy {
 
 class TcpMaker final : public LinkMaker {
  public:
-  /// `segments` outlives it.
-  explicit TcpMaker(SegmentPool& segments) : segments_(segments) {}
+  /// Both outlive it. `staging`: nullptr where no rings are in device memory.
+  explicit TcpMaker(SegmentPool& segments, StagingPool* staging = nullptr) : segments_(segments), staging_(staging) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override { return make(request); }
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override { return make(request); }
+
+  void tend() override {
+    if (staging_ != nullptr) staging_->collect();
+  }
 
   /// Either half, also of a connection without a handshake.
   std::unique_ptr<LinkSetup> make(const LinkRequest& request);
 
  private:
   SegmentPool& segments_;
+  StagingPool* staging_;
 };
 
 }  // namespace gpusock::proxy

@@ -35,6 +35,7 @@ struct Context::Impl {
   proxy::SharedTable table;
   proxy::PosixNetwork network;
   proxy::SegmentPool segments;
+  std::unique_ptr<proxy::StagingPool> staging;  // where rings are in device memory
   proxy::TcpMaker tcp;
   std::vector<std::unique_ptr<proxy::LinkMaker>> better_links;  // best first
   proxy::LinkResources resources;

@@ -32,9 +32,11 @@ inline std::string name_of(LinkKind link) {
   return instead != nullptr && link == LinkKind::p2p ? instead : std::string(to_string(link));
 }
 
-/// GPUSOCK_FABRIC_PROVIDER holds for tests whose options are not from the environment.
-inline Options with_provider(Options options) {
-  options.fabric_provider = Options::from_env().fabric_provider;
+/// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_RING hold for tests whose options are not from the environment, too.
+inline Options from_environment(Options options) {
+  const Options environment = Options::from_env();
+  options.fabric_provider = environment.fabric_provider;
+  options.ring = environment.ring;
   return options;
 }
 
@@ -117,7 +119,7 @@ struct Report {
 template <class Scope>
 class Party {
  public:
-  explicit Party(const Options& options = Options()) : context(with_provider(options)), report_(context, 1), stream_(context) {}
+  explicit Party(const Options& options = Options()) : context(from_environment(options)), report_(context, 1), stream_(context) {}
   ~Party() {
     if (thread_.joinable()) {
       context.cancel();

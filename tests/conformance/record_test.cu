@@ -18,7 +18,7 @@ Options record_options(bool shares_memory) {
   options.sockets_max = 8;
   options.connections_max = 8;
   options.p2p = shares_memory;
-  return with_provider(options);
+  return from_environment(options);
 }
 
 Endpoint record_endpoint() {

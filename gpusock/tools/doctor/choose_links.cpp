@@ -4,7 +4,10 @@ namespace gpusock::doctor {
 namespace {
 
 std::string rings_of(const Facts& facts, LinkKind link) {
+  const bool device = facts.ring == RingPlacement::device && (link == LinkKind::p2p || link == LinkKind::tcp);
+  if (facts.gpu_build && device) return "device memory (host threads': pinned host memory), 1 MiB each";
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
+  if (device) return link == LinkKind::p2p ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
   return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
          : link == LinkKind::verbs ? "host memory that the NICs write, 256 KiB each"
                                    : "host memory, 256 KiB each";
@@ -34,6 +37,22 @@ std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
   return named == LinkKind::p2p && best != LinkKind::p2p ? "memory is not shared with these peers" : "";
 }
 
+/// Why rings lie where they do.
+std::string why_there(const Facts& facts, LinkKind link) {
+  if (facts.ring == RingPlacement::device) {
+    if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
+    if (link == LinkKind::tcp) return "rings there: GPUSOCK_RING=device; tcp copies them through staging memory";
+    return "rings not in device memory: " + std::string(to_string(link)) + " has none there yet";
+  }
+  if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
+  if (!facts.gpu_build) return "";
+  return "rings there: on GPUs nobody has measured yet which place is faster; GPUSOCK_RING=device tries the other";
+}
+
+void add_line(std::string& text, const std::string& line) {
+  if (!line.empty()) text += (text.empty() ? "" : "\n") + line;
+}
+
 /// What GPUSOCK_LINK takes away from peers that have `best`; false where nothing.
 bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   choice.command = "unset GPUSOCK_LINK";
@@ -59,7 +78,7 @@ LinkChoice none(const char* peer, const char* why, const char* command) { return
 LinkChoice same_process(const Facts& facts) {
   LinkChoice choice{"same process", "p2p", rings_of(facts, LinkKind::p2p), "", ""};
   if (chosen_otherwise(facts, LinkKind::p2p, choice)) return choice;
-  if (facts.gpu_build) choice.why = "rings in device memory are not built in this version";
+  add_line(choice.why, why_there(facts, LinkKind::p2p));
   return choice;
 }
 
@@ -77,6 +96,7 @@ LinkChoice same_host(const Facts& facts) {
     choice.why = "tcp where users or network namespaces differ (containers)";
     choice.command = "run both as one user, containers with --network host";
   }
+  add_line(choice.why, why_there(facts, best));
   return choice;
 }
 
@@ -94,6 +114,7 @@ LinkChoice other_host(const Facts& facts) {
     choice.why += (choice.why.empty() ? "" : ";\n") + std::string("listening beyond loopback needs a secret, except with link=tcp");
     if (choice.command.empty()) choice.command = "export GPUSOCK_SECRET=TEXT (the same on all hosts)";
   }
+  add_line(choice.why, why_there(facts, best));
   return choice;
 }
 
@@ -108,6 +129,10 @@ void choose_links(Report& report) {
   } else if (!facts.memory_files) {
     for (const char* peer : {"same process", "same host", "other host"}) {
       report.links.push_back(none(peer, "rings need memory files", "see above"));
+    }
+  } else if (!facts.ring) {
+    for (const char* peer : {"same process", "same host", "other host"}) {
+      report.links.push_back(none(peer, "GPUSOCK_RING names no place for rings", "unset GPUSOCK_RING"));
     }
   } else if (!facts.loopback_up) {
     report.links = {none("same process", "the loopback interface is down", "ip link set lo up"),

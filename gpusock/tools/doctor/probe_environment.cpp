@@ -25,6 +25,15 @@ void probe_environment(const Sources& sources, Report& report) {
                  fmt::format("GPUSOCK_LINK='{}' is no link: endpoints that name none are refused", *link), "unset GPUSOCK_LINK");
     }
   }
+  if (const auto ring = sources.environment("GPUSOCK_RING")) {
+    try {
+      report.facts.ring = parse_ring_placement(*ring);
+    } catch (const Error&) {
+      report.facts.ring = std::nullopt;
+      report.add("environment", Level::mend,
+                 fmt::format("GPUSOCK_RING='{}' is no place for rings: no context can be made", *ring), "unset GPUSOCK_RING");
+    }
+  }
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {
     report.add("environment", Level::note, fmt::format("GPUSOCK_LOG='{}' is no level: warnings are logged", *level),

@@ -2,6 +2,7 @@
 /// @file What gpusock-doctor found out.
 
 #include "host_proxy/endpoint.hpp"
+#include "host_proxy/ring_placement.hpp"
 
 #include <optional>
 #include <string>
@@ -49,6 +50,7 @@ struct Facts {
   bool loopback_up = false;
   bool other_interface_up = false;
   bool has_secret = false;
+  std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };
 

@@ -34,9 +34,14 @@ TEST(OptionsTest, RefusesWhatCannotBe) {
 TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_GPU", "3", 1);
   setenv("GPUSOCK_SECRET", "swordfish", 1);
+  setenv("GPUSOCK_RING", "device", 1);
   const Options options = Options::from_env();
   EXPECT_EQ(options.gpu, 3);
   EXPECT_EQ(options.secret, "swordfish");
+  EXPECT_EQ(options.ring, RingPlacement::device);
+  setenv("GPUSOCK_RING", "attic", 1);
+  EXPECT_THROW(Options::from_env(), Error);
+  unsetenv("GPUSOCK_RING");
   for (const char* bad : {"-1", "x", "1x", " "}) {
     setenv("GPUSOCK_GPU", bad, 1);
     EXPECT_THROW(Options::from_env(), Error) << bad;

@@ -1,5 +1,6 @@
 // Ring memory from another process is taken only if it is what was agreed, and cannot shrink under the mapping.
 #include "host_proxy/error.hpp"
+#include "host_proxy/memory_copier.hpp"
 #include "host_proxy/segment.hpp"
 
 #include <gtest/gtest.h>
@@ -36,6 +37,15 @@ TEST_F(SegmentTest, TwoMappingsAreOneMemory) {
   EXPECT_EQ(peer.ring(0).data[kRing - 1], std::byte{42});
   EXPECT_EQ(*peer.committed(0), 7u);
   EXPECT_EQ(*maker.consumed(1), 9u);
+}
+
+TEST_F(SegmentTest, InDeviceMemoryTheProxyHasNoAddressThatAProcessorTakes) {
+  Segment maker(platform_, kRing, RingPlacement::device);
+  Segment peer(platform_, dup(maker.descriptor()), kRing, RingPlacement::device);
+  maker.callers_ring(1).data[kRing - 1] = std::byte{42};
+  EXPECT_EQ(peer.callers_ring(1).data[kRing - 1], std::byte{42});
+  EXPECT_EQ(peer.ring(1).data, hide(peer.callers_ring(1).data));
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(peer.ring(1).data), "");
 }
 
 TEST_F(SegmentTest, RefusesAFileThatCouldShrink) {

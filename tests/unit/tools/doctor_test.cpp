@@ -355,6 +355,18 @@ TEST(Doctor, TheEnvironmentsChoiceOfLinkIsSaid) {
   EXPECT_EQ(link(machine.examine(), "same host").link, "none");
 }
 
+TEST(Doctor, WhereRingsLieIsSaidAndWhy) {
+  Machine machine;
+  machine.environment["GPUSOCK_RING"] = "device";
+  const Report report = machine.examine();
+  EXPECT_EQ(link(report, "same host").rings, "the CPU device's memory, 2 MiB each");
+  EXPECT_NE(link(report, "same host").why.find("GPUSOCK_RING=device"), std::string::npos);
+  EXPECT_NE(link(report, "other host").why.find("staging"), std::string::npos);
+  machine.environment["GPUSOCK_RING"] = "attic";
+  expect_mend(machine.examine(), "attic", "unset GPUSOCK_RING");
+  EXPECT_EQ(link(machine.examine(), "same host").link, "none");
+}
+
 TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   Machine machine;
   machine.environment = {{"GPUSOCK_SECRET", "swordfish"}, {"GPUSOCK_LOG", "loud"}};

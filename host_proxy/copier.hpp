@@ -1,0 +1,30 @@
+#pragma once
+/// @file Copies between host memory and the device's, of which a proxy asks that it never wait for them.
+
+#include "ringbuf/byte_ring.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusock::proxy {
+
+/// Not thread-safe: the proxy's step uses it. No call waits, except the destructor.
+class Copier {
+ public:
+  virtual ~Copier() = default;  ///< waits for the copies that are under way
+
+  /// Names a copy until query() has said how it ended.
+  using Copy = std::uint64_t;
+
+  /// Starts to copy ring bytes in device memory to host memory, or host memory to ring bytes. The host memory is the
+  /// platform's (Platform::allocate_shared), and neither side may be touched before the copy has ended. Where it cannot even be
+  /// started, query() says so.
+  virtual Copy to_host(std::byte* to, const ringbuf::RingSpans& from) = 0;
+  virtual Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) = 0;
+
+  enum class State { busy, done, failed };
+  /// How it stands. Once it is done or failed the copy is forgotten: ask no more.
+  virtual State query(Copy copy) = 0;
+};
+
+}  // namespace gpusock::proxy

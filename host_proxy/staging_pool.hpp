@@ -1,0 +1,75 @@
+#pragma once
+/// @file The host memory through which a context's device rings are copied: so many chunks, for all of its connections.
+
+#include "host_proxy/copier.hpp"
+#include "host_proxy/platform.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// Not thread-safe: the proxy's step uses it.
+///
+/// Nobody keeps a chunk from others for ever: what is copied into a ring ends by itself, and who only waits for the network
+/// gives up what it holds when somebody else has need of it, since the ring still has the bytes.
+class StagingPool {
+ public:
+  /// Whoever may hold chunks that it can do without.
+  class Holder {
+   public:
+    virtual bool give_up_one() = 0;  ///< gives one chunk back, if it holds one of that kind
+
+   protected:
+    ~Holder() = default;
+  };
+
+  struct Sizes {
+    std::size_t chunks = 64;
+    std::size_t chunk_bytes = 64 << 10;  ///< a copy's size at most: long enough to be worth starting
+  };
+
+  /// Throws Error (ENOMEM).
+  StagingPool(std::shared_ptr<Platform> platform, std::unique_ptr<Copier> copier, Sizes sizes);
+  ~StagingPool();
+  StagingPool(const StagingPool&) = delete;
+  StagingPool& operator=(const StagingPool&) = delete;
+
+  Copier& copier() { return *copier_; }
+  std::size_t chunk_bytes() const { return sizes_.chunk_bytes; }
+
+  enum class Need { idle, urgent };
+  /// A chunk, or nullptr while there is none to be had. Urgent: others give up what they can do without.
+  std::byte* take(Need need);
+  void give_back(std::byte* chunk) { free_.push_back(chunk); }
+
+  /// Takes over a copy of a connection that is gone: chunk and ring are kept until it has ended.
+  void give_back_after(std::byte* chunk, Copier::Copy copy, std::shared_ptr<void> ring) {
+    ending_.push_back({chunk, copy, std::move(ring)});
+  }
+  /// Takes back what give_back_after() was told of, where the copies have ended.
+  void collect();
+
+  void add(Holder& holder) { holders_.push_back(&holder); }
+  void remove(Holder& holder) { std::erase(holders_, &holder); }
+
+ private:
+  struct Ending {
+    std::byte* chunk;
+    Copier::Copy copy;
+    std::shared_ptr<void> ring;
+  };
+
+  std::shared_ptr<Platform> platform_;
+  Sizes sizes_;
+  std::byte* memory_;
+  std::vector<std::byte*> free_;
+  std::vector<Ending> ending_;  // before the copier: it waits for the copies, then the rings may go
+  std::vector<Holder*> holders_;
+  std::size_t next_holder_ = 0;
+  std::unique_ptr<Copier> copier_;
+};
+
+}  // namespace gpusock::proxy
