@@ -49,14 +49,15 @@ std::unique_ptr<proxy::StagingPool> make_staging(const Options& options, const s
 using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 
 /// What this context has besides tcp, best first.
-Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
+Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
+                  [[maybe_unused]] proxy::StagingPool* staging) {
   Makers makers;
   if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
 #if GPUSOCK_HAS_VERBS
-  if (proxy::verbs::VerbsMaker::has_devices()) makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments));
+  if (proxy::verbs::VerbsMaker::has_devices()) makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments, staging));
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
-  makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider));
+  makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging));
 #endif
   return makers;
 }
@@ -84,7 +85,7 @@ Context::Impl::Impl(const Options& chosen)
                placement_of(options)),
       staging(make_staging(options, platform)),
       tcp(segments, staging.get()),
-      better_links(make_links(options, network, segments)),
+      better_links(make_links(options, network, segments, staging.get())),
       resources(list_links(better_links, tcp, ring_sizes(options, *platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),

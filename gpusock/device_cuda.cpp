@@ -1,6 +1,5 @@
 // CUDA GPUs: shared memory is pinned host memory at one address for both sides; rings may be in the GPU's own.
 #include "gpusock/detail/context_impl.hpp"
-#include "host_proxy/staging_pool.hpp"
 
 #include <cuda_runtime_api.h>
 #include <sched.h>
@@ -8,8 +7,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <string>
+#include <vector>
 
 namespace gpusock::detail {
 namespace {
@@ -29,9 +28,6 @@ class CudaCopier final : public proxy::Copier {
     cudaSetDevice(gpu_);
     for (cudaStream_t* stream : {&out_, &in_}) {
       check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), ENOMEM, "cudaStreamCreate for copies of rings");
-    }
-    for (Slot& slot : copies_) {
-      check(cudaEventCreateWithFlags(&slot.ended, cudaEventDisableTiming), ENOMEM, "cudaEventCreate for copies of rings");
     }
   }
   ~CudaCopier() override {
@@ -85,7 +81,8 @@ class CudaCopier final : public proxy::Copier {
   template <class Start>
   Copy start(cudaStream_t stream, Start start_copies) {
     cudaSetDevice(gpu_);
-    for (Copy which = 0; which < std::size(copies_); ++which) {
+    for (Copy which = 0;; ++which) {
+      if (which == copies_.size() && !add_slot()) return kNotStarted;
       if (copies_[which].used) continue;
       // Also where only one of two was started its end is waited for: the memory may not be used before.
       const bool started = start_copies(stream) == cudaSuccess;
@@ -94,13 +91,20 @@ class CudaCopier final : public proxy::Copier {
       copies_[which].used = started;
       return started ? which : kNotStarted;
     }
-    return kNotStarted;
+  }
+
+  /// There are soon as many as copies are ever under way at a time.
+  bool add_slot() {
+    Slot slot;
+    if (cudaEventCreateWithFlags(&slot.ended, cudaEventDisableTiming) != cudaSuccess) return false;
+    copies_.push_back(slot);
+    return true;
   }
 
   int gpu_;
   cudaStream_t out_ = nullptr;
   cudaStream_t in_ = nullptr;
-  Slot copies_[proxy::StagingPool::Sizes{}.chunks];  // each copy has a chunk
+  std::vector<Slot> copies_;  // a copy's name is its index
 };
 
 class CudaPlatform final : public proxy::Platform {

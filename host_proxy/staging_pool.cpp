@@ -32,7 +32,7 @@ std::byte* StagingPool::take(Need need) {
 void StagingPool::collect() {
   std::erase_if(ending_, [this](const Ending& ending) {
     if (copier_->query(ending.copy) == Copier::State::busy) return false;
-    give_back(ending.chunk);
+    if (ending.chunk != nullptr) give_back(ending.chunk);
     return true;
   });
 }

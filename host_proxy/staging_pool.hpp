@@ -45,11 +45,13 @@ class StagingPool {
   std::byte* take(Need need);
   void give_back(std::byte* chunk) { free_.push_back(chunk); }
 
-  /// Takes over a copy of a connection that is gone: chunk and ring are kept until it has ended.
+  /// Takes over a copy of a connection that is gone: the memory is kept until it has ended.
+  void keep_until_ended(Copier::Copy copy, std::shared_ptr<void> memory) { give_back_after(nullptr, copy, std::move(memory)); }
+  /// The same of a copy that uses a chunk.
   void give_back_after(std::byte* chunk, Copier::Copy copy, std::shared_ptr<void> ring) {
     ending_.push_back({chunk, copy, std::move(ring)});
   }
-  /// Takes back what give_back_after() was told of, where the copies have ended.
+  /// Takes back what these two were told of, where the copies have ended.
   void collect();
 
   void add(Holder& holder) { holders_.push_back(&holder); }

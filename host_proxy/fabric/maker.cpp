@@ -4,6 +4,7 @@
 #include "host_proxy/fabric/fabric_link.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/random.hpp"
+#include "host_proxy/staged_link.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,14 +64,19 @@ class FabricSetup : public LinkSetup {
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
-    const ringbuf::RingMemory tx = segment_->ring(1), rx = segment_->ring(0);
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, tx);
-    setup.rx = slots.rx_setup(slot, rx);
+    setup.tx = slots.tx_setup(slot, segment_->callers_ring(1));
+    setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
     channel_->set_sink(stream->sink);
-    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), slots.tx_consumer(slot, tx),
-                                        slots.rx_producer(slot, rx), events);
+    if (segment_->placement() == RingPlacement::host) {
+      return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)), std::move(stream),
+                       events);
+    }
+    auto staged = std::make_unique<StagedLink>(*maker_.staging(), slots, slot, StagedLink::Memory{segment_, channel_->segment()},
+                                               *stream, events);
+    staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
+    return staged;
   }
 
  protected:
@@ -88,14 +94,19 @@ class FabricSetup : public LinkSetup {
 
   void use(const std::shared_ptr<FabricPeer>& peer) {
     channel_ = maker_.make_channel(peer, request_);
-    segment_ = channel_->segment();
+    segment_ = maker_.callers_rings(request_, channel_->segment());
+  }
+
+  std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const ringbuf::ByteProducer<>& rx,
+                                  std::unique_ptr<ByteStream> stream, LinkEvents& events) {
+    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), tx, rx, events);
   }
 
   FabricMaker& maker_;
   LinkRequest request_;
   Failure failure_;
   std::unique_ptr<FabricChannel> channel_;
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<Segment> segment_;  // the callers'
 };
 
 class FabricOffer final : public FabricSetup {
@@ -200,8 +211,8 @@ class FabricMaker::Watched final : public FabricPeer {
   int descriptor_;
 };
 
-FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider)
-    : network_(network), segments_(segments), wanted_(std::move(provider)), context_(random_bytes<16>()) {
+FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging)
+    : network_(network), segments_(segments), staging_(staging), wanted_(std::move(provider)), context_(random_bytes<16>()) {
   const std::lock_guard lock(decoration().mutex);
   decorator_ = decoration().decorator;
 }
@@ -281,6 +292,12 @@ std::unique_ptr<FabricChannel> FabricMaker::make_channel(std::shared_ptr<FabricP
   auto segment = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()));
   if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
   return std::make_unique<FabricChannel>(std::move(peer), std::move(segment));
+}
+
+std::shared_ptr<Segment> FabricMaker::callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host) {
+  auto rings = StagedLink::callers_rings(segments_, staging_, request.kernels, host);
+  if (rings == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+  return rings;
 }
 
 }  // namespace gpusock::proxy::fabric

@@ -6,6 +6,7 @@
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/posix_network.hpp"
 #include "host_proxy/segment.hpp"
+#include "host_proxy/staging_pool.hpp"
 
 #include <functional>
 #include <map>
@@ -23,9 +24,9 @@ void decorate_ports(PortDecorator decorator);
 
 class FabricMaker final : public LinkMaker, private ReadySink {
  public:
-  /// Both outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is loaded
-  /// when a connection first needs it.
-  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider);
+  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is loaded
+  /// when a connection first needs it. `staging`: nullptr where no rings are in device memory.
+  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging = nullptr);
   ~FabricMaker();
 
   LinkKind kind() const override { return LinkKind::fabric; }
@@ -43,6 +44,9 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   /// The endpoint for the connector that calls itself this, for an acceptor.
   std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request, const Identity& pair);
   std::unique_ptr<FabricChannel> make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request);
+  /// The rings for callers whose link has those of `host`.
+  std::shared_ptr<Segment> callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host);
+  StagingPool* staging() { return staging_; }
 
  private:
   class Watched;
@@ -54,6 +58,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
 
   PosixNetwork& network_;
   SegmentPool& segments_;
+  StagingPool* staging_;
   std::string wanted_;
   Identity context_;
   PortDecorator decorator_;

@@ -1,6 +1,7 @@
 #include "host_proxy/verbs/maker.hpp"
 
 #include "host_proxy/error.hpp"
+#include "host_proxy/staged_link.hpp"
 #include "host_proxy/verbs/link.hpp"
 
 #include <netinet/in.h>
@@ -30,8 +31,9 @@ sockaddr_storage to_sockaddr(const Endpoint& at) {
 
 class VerbsSetup final : public LinkSetup {
  public:
-  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, std::shared_ptr<Activity> activity, const LinkRequest& request)
-      : activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
+  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, StagingPool* staging, std::shared_ptr<Activity> activity,
+             const LinkRequest& request)
+      : staging_(staging), activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
     attempt([&] { prepare(maker, segments, request); });
   }
 
@@ -44,22 +46,33 @@ class VerbsSetup final : public LinkSetup {
   Failure failure() const override { return failure_; }
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&message_, 1)); }
   bool take_answer(std::span<const std::byte> answer) override { return connect(answer); }
-  const std::shared_ptr<Segment>& memory() const override { return parts_.segment; }
+  const std::shared_ptr<Segment>& memory() const override { return rings_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
-    const ringbuf::RingMemory tx = parts_.segment->ring(1), rx = parts_.segment->ring(0);
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, tx);
-    setup.rx = slots.rx_setup(slot, rx);
-    setup.rx.committed = Words(*parts_.segment).arrived;
-    ringbuf::SystemAtomics::Ref<std::uint64_t>(*setup.rx.committed)
+    setup.tx = slots.tx_setup(slot, rings_->callers_ring(1));
+    setup.rx = slots.rx_setup(slot, rings_->callers_ring(0));
+    std::uint64_t* arrived = Words(*parts_.segment).arrived;
+    ringbuf::SystemAtomics::Ref<std::uint64_t>(*arrived)
         .store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3 publishes it, and the peer writes it only once it was greeted
-    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), slots.tx_consumer(slot, tx), setup.rx.consumed,
-                                       setup.rx.start, events);
+    const table::RingSetup rx = setup.rx;
+    if (rings_->placement() == RingPlacement::host) {
+      setup.rx.committed = arrived;
+      return make_link(slots.tx_consumer(slot, rings_->ring(1)), rx, std::move(stream), events);
+    }
+    auto staged = std::make_unique<StagedLink>(*staging_, slots, slot, StagedLink::Memory{rings_, parts_.segment, arrived},
+                                               *stream, events);
+    staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
+    return staged;
   }
 
  private:
+  std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const table::RingSetup& rx,
+                                  std::unique_ptr<ByteStream> stream, LinkEvents& events) {
+    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start, events);
+  }
+
   template <class Do>
   bool attempt(Do what) {
     try {
@@ -76,6 +89,8 @@ class VerbsSetup final : public LinkSetup {
     const std::uint64_t ring_bytes = segments.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
     parts_.segment = segments.take(SegmentPool::Use::own, ring_bytes);
     if (parts_.segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+    rings_ = StagedLink::callers_rings(segments, staging_, request.kernels, parts_.segment);
+    if (rings_ == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
     Segment& segment = *parts_.segment;
     const ringbuf::RingMemory rx = segment.ring(0), tx = segment.ring(1);
     parts_.words = rdma::register_host(card->domain(), Words(segment).arrived, kWordsBytes, rdma::Access::written_by_peers);
@@ -98,25 +113,28 @@ class VerbsSetup final : public LinkSetup {
     return attempt([&] { parts_.pair->connect(peer->pair); });
   }
 
+  StagingPool* staging_;
   std::shared_ptr<Activity> activity_;
   bool records_;
   Parts parts_;
+  std::shared_ptr<Segment> rings_;  // the callers'; where these are not in device memory, the link's as well
   Message message_;
   Failure failure_;
 };
 
 }  // namespace
 
-VerbsMaker::VerbsMaker(SegmentPool& segments) : segments_(segments), activity_(std::make_shared<Activity>()) {}
+VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging)
+    : segments_(segments), staging_(staging), activity_(std::make_shared<Activity>()) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
 std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request) {
-  return std::make_unique<VerbsSetup>(*this, segments_, activity_, request);
+  return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request);
 }
 
 std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) {
-  auto setup = std::make_unique<VerbsSetup>(*this, segments_, activity_, request);
+  auto setup = std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request);
   setup->take_offer(offer);
   return setup;
 }

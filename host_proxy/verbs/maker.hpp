@@ -3,6 +3,7 @@
 
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/segment.hpp"
+#include "host_proxy/staging_pool.hpp"
 
 #include <map>
 #include <memory>
@@ -18,8 +19,8 @@ struct Activity;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// `segments` outlives it.
-  explicit VerbsMaker(SegmentPool& segments);
+  /// Both outlive it. `staging`: nullptr where no rings are in device memory.
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr);
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
@@ -37,6 +38,7 @@ class VerbsMaker final : public LinkMaker {
 
  private:
   SegmentPool& segments_;
+  StagingPool* staging_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;
 };

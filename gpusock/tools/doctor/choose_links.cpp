@@ -4,7 +4,7 @@ namespace gpusock::doctor {
 namespace {
 
 std::string rings_of(const Facts& facts, LinkKind link) {
-  const bool device = facts.ring == RingPlacement::device && (link == LinkKind::p2p || link == LinkKind::tcp);
+  const bool device = facts.ring == RingPlacement::device;
   if (facts.gpu_build && device) return "device memory (host threads': pinned host memory), 1 MiB each";
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
   if (device) return link == LinkKind::p2p ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
@@ -41,8 +41,7 @@ std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
 std::string why_there(const Facts& facts, LinkKind link) {
   if (facts.ring == RingPlacement::device) {
     if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
-    if (link == LinkKind::tcp) return "rings there: GPUSOCK_RING=device; tcp copies them through staging memory";
-    return "rings not in device memory: " + std::string(to_string(link)) + " has none there yet";
+    return "rings there: GPUSOCK_RING=device; " + std::string(to_string(link)) + " copies them through staging memory";
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
   if (!facts.gpu_build) return "";

@@ -1,6 +1,8 @@
 // Rings in device memory: their words move only once the copies have ended, whenever and in whatever order these do.
 #include "host_proxy/memory_copier.hpp"
+#include "host_proxy/shared_table.hpp"
 #include "host_proxy/staged_ends.hpp"
+#include "host_proxy/staged_link.hpp"
 #include "host_proxy/tcp_link.hpp"
 
 #include <gtest/gtest.h>
@@ -10,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -351,6 +354,176 @@ TEST_F(StagedTcp, BytesDoNotPassTheRing) {
   network_.arriving = "abc";
   EXPECT_EQ(link_.transmit_past_ring(bytes, sizeof bytes), 0u);
   EXPECT_EQ(link_.deliver_past_ring(bytes, sizeof bytes), 0u);
+}
+
+/// A link that has its rings in host memory; the test is its other end.
+struct HostLink final : Link {
+  HostLink(std::unique_ptr<ByteStream> its_stream, ringbuf::ByteConsumer<> sends, ringbuf::ByteProducer<> receives)
+      : stream(std::move(its_stream)), tx(sends), rx(receives) {}
+  bool pump() override { return false; }
+  void end_sending() override { sends_no_more = true; }
+  void end_receiving() override {}
+  void close() override {}
+  bool finished() const override { return sends_no_more; }
+  bool waits_for_credit() const override { return false; }
+  Traffic traffic() const override { return {}; }
+
+  std::string take() {
+    const std::string text = text_of(tx.spans(tx.readable()));
+    tx.release(text.size());
+    return text;
+  }
+  void put(const std::string& text) {
+    std::memcpy(rx.spans(text.size()).first.data, text.data(), text.size());
+    rx.commit(text.size());
+  }
+
+  std::unique_ptr<ByteStream> stream;
+  ringbuf::ByteConsumer<> tx;
+  ringbuf::ByteProducer<> rx;
+  bool sends_no_more = false;
+};
+
+class StagedLinkTest : public Staging, public LinkEvents {
+ protected:
+  StagedLinkTest() {
+    auto stream = std::make_unique<FakeStream>(network_);
+    StagedLink::Memory memory{rings_, std::make_shared<Segment>(platform_, kRing)};
+    link_.emplace(pool_, slots_, 0, memory, *stream, *this);
+    auto host = std::make_unique<HostLink>(std::move(stream), link_->tx(), link_->rx());
+    host_ = host.get();
+    link_->set_link(std::move(host));
+    const table::RingSetup tx = slots_.tx_setup(0, rings_->callers_ring(1)), rx = slots_.rx_setup(0, rings_->callers_ring(0));
+    sender_ = {tx.memory, tx.committed, tx.consumed, tx.start};
+    receiver_ = {rx.memory, rx.committed, rx.consumed, rx.start};
+  }
+
+  void send(const std::string& text) {
+    ASSERT_GE(sender_.writable(), text.size());
+    std::memcpy(sender_.spans(text.size()).first.data, text.data(), text.size());
+    sender_.commit(text.size());
+  }
+  std::string receive() {
+    const std::string text = text_of(receiver_.spans(receiver_.readable()));
+    receiver_.release(text.size());
+    return text;
+  }
+
+  void on_ended(std::uint64_t position) override { ended_at_ = static_cast<std::int64_t>(position); }
+  void on_peer_deaf() override {}
+  void on_failed(int error) override { error_ = error; }
+
+  std::shared_ptr<Platform> platform_ = std::make_shared<HostPlatform>();
+  SharedTable table_{platform_, 1, false};
+  Slots slots_{table_};
+  std::shared_ptr<Segment> rings_ = std::make_shared<Segment>(platform_, kRing, RingPlacement::device);
+  FakeStream::Network network_;
+  std::optional<StagedLink> link_;
+  HostLink* host_ = nullptr;
+  ringbuf::ByteProducer<> sender_;
+  ringbuf::ByteConsumer<> receiver_;
+  std::int64_t ended_at_ = -1;
+  int error_ = 0;
+};
+
+TEST_F(StagedLinkTest, TheLinkSendsWhatHasBeenCopiedAndGivesSpaceBackInBothRings) {
+  send(std::string(kChunk, 'a') + "b");
+  link_->pump();
+  ASSERT_EQ(copier_->started(), 2u);
+  EXPECT_TRUE(link_->watches_memory());
+  copier_->finish(1);
+  link_->pump();
+  EXPECT_EQ(host_->take(), "");  // the first is missing
+  copier_->finish(0);
+  link_->end_sending();
+  link_->pump();
+  EXPECT_TRUE(host_->sends_no_more);
+  EXPECT_EQ(sender_.writable(), kRing - kChunk - 1);  // not before the link has no use for them
+  EXPECT_EQ(host_->take(), std::string(kChunk, 'a') + "b");
+  EXPECT_EQ(sender_.writable(), kRing);
+  EXPECT_FALSE(link_->watches_memory());
+}
+
+TEST_F(StagedLinkTest, TheLinkHearsOfTheEndOnceItHasAll) {
+  send("last");
+  link_->end_sending();
+  link_->pump();
+  EXPECT_FALSE(host_->sends_no_more);
+  copier_->finish(0);
+  link_->pump();
+  EXPECT_TRUE(host_->sends_no_more);
+}
+
+TEST_F(StagedLinkTest, CallersGetWhatHasBeenCopiedAndThenTheEnd) {
+  host_->put("bye");
+  link_->events().on_ended(3);
+  link_->pump();
+  EXPECT_EQ(receive(), "");
+  EXPECT_EQ(ended_at_, -1);
+  copier_->finish(0);
+  link_->pump();
+  EXPECT_EQ(receive(), "bye");
+  EXPECT_EQ(ended_at_, 3);
+  EXPECT_EQ(host_->rx.writable(), kRing);  // what callers have taken is the peer's credit
+}
+
+TEST_F(StagedLinkTest, AFailureIsToldBehindWhatCameBefore) {
+  host_->put("before");
+  link_->pump();
+  link_->events().on_failed(ECONNRESET);
+  link_->pump();
+  EXPECT_EQ(error_, 0);
+  copier_->finish(0);
+  link_->pump();
+  EXPECT_EQ(receive(), "before");
+  EXPECT_EQ(error_, ECONNRESET);
+}
+
+TEST_F(StagedLinkTest, ACopyThatFailsEndsTheConnectionByAReset) {
+  send("lost");
+  link_->pump();
+  copier_->fail(0);
+  link_->pump();
+  EXPECT_EQ(error_, EIO);
+  EXPECT_TRUE(network_.reset);
+  EXPECT_EQ(host_->take(), "");
+  EXPECT_FALSE(link_->watches_memory());
+}
+
+TEST_F(StagedLinkTest, APositionThatCannotBeEndsTheConnectionByAReset) {
+  sender_.commit(kRing + 1);
+  link_->pump();
+  EXPECT_EQ(error_, EPROTO);
+  EXPECT_TRUE(network_.reset);
+  EXPECT_EQ(copier_->started(), 0u);
+}
+
+TEST_F(StagedLinkTest, PassesTheEndOfTheRing) {
+  Copier::Copy copy = 0;
+  for (int i = 0; i < 40; ++i) {
+    const std::string text(kChunk / 2, static_cast<char>('a' + i % 26));
+    host_->put(text);
+    send(text);
+    for (int turn = 0; turn < 3; ++turn) {
+      link_->pump();
+      while (copy < copier_->started()) copier_->finish(copy++);
+    }
+    ASSERT_EQ(receive(), text);
+    ASSERT_EQ(host_->take(), text);
+  }
+}
+
+TEST_F(StagedLinkTest, KeepsTheRingsUntilTheCopiesOfAConnectionThatIsGoneHaveEnded) {
+  send("gone");
+  link_->pump();
+  const std::weak_ptr<Segment> rings = rings_;
+  link_.reset();
+  rings_.reset();
+  pool_.collect();
+  EXPECT_FALSE(rings.expired());
+  copier_->finish(0);
+  pool_.collect();
+  EXPECT_TRUE(rings.expired());
 }
 
 TEST(HiddenMemory, FaultsAtOnce) {

@@ -34,13 +34,14 @@ struct Heard final : LinkEvents {
 
 /// One side: what a context and its callers would do, on slot 0.
 struct Side {
-  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0)
-      : platform(std::make_shared<HostPlatform>()), table(platform, 1, false), segments(platform, {ring_bytes, ring_bytes}, 0) {
+  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, RingPlacement placement = RingPlacement::host)
+      : platform(std::make_shared<HostPlatform>()), table(platform, 1, false),
+        segments(platform, {ring_bytes, ring_bytes}, 0, placement), staging(platform, platform->make_copier(), {4, 4096}) {
     const table::TableView view = table.view(SideKind::host);
     *view.tx_committed = start + 1000;  // an earlier connection's
     *view.rx_consumed = start;
     slots.emplace(table);
-    maker.emplace(segments);
+    maker.emplace(segments, &staging);
   }
 
   void establish(std::unique_ptr<LinkSetup>& setup, std::unique_ptr<ByteStream> made) {
@@ -84,6 +85,7 @@ struct Side {
   std::shared_ptr<Platform> platform;
   SharedTable table;
   SegmentPool segments;
+  StagingPool staging;
   std::optional<Slots> slots;
   std::optional<VerbsMaker> maker;
   NoSink sink;
@@ -115,9 +117,10 @@ class VerbsLinkTest : public testing::Test {
     return made;
   }
 
-  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0) {
-    a_.emplace(a_bytes, start);
-    b_.emplace(b_bytes, start);
+  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0,
+               RingPlacement placement = RingPlacement::host) {
+    a_.emplace(a_bytes, start, placement);
+    b_.emplace(b_bytes, start, placement);
     auto offer = a_->maker->offer(request(true));
     ASSERT_EQ(offer->advance(), LinkSetup::State::ready) << offer->failure().reason;
     auto answer = b_->maker->answer(request(false), offer->message(), b_->sink);
@@ -139,9 +142,14 @@ class VerbsLinkTest : public testing::Test {
   std::optional<Side> a_, b_;
 };
 
-TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizes) {
-  for (const auto& [a_bytes, b_bytes] : {std::pair<std::uint64_t, std::uint64_t>{4096, 65536}, {65536, 4096}, {8192, 8192}}) {
-    connect(a_bytes, b_bytes, ~std::uint64_t{0} - 5000);  // positions pass 2^64
+TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie) {
+  struct Case {
+    std::uint64_t a_bytes, b_bytes;
+    RingPlacement placement = RingPlacement::host;
+  };
+  for (const Case& one : {Case{4096, 65536}, {65536, 4096}, {8192, 8192}, {4096, 65536, RingPlacement::device}}) {
+    connect(one.a_bytes, one.b_bytes, ~std::uint64_t{0} - 5000, one.placement);  // positions pass 2^64
+    EXPECT_EQ(a_->segment->placement(), one.placement);
     std::uint64_t size = 1;
     constexpr std::uint64_t kTotal = 1 << 20;
     for (int turns = 0; a_->received < kTotal || b_->received < kTotal; ++turns) {
@@ -175,6 +183,17 @@ TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
   EXPECT_EQ(a_->tx.writable(), 4096u);
   EXPECT_GT(a_->sink.news, news);
   EXPECT_FALSE(a_->maker->wants_polling());
+}
+
+TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) {
+  connect(4096, 4096, 77, RingPlacement::device);
+  a_->send(100);
+  step_both();
+  EXPECT_TRUE(b_->link->watches_memory());
+  EXPECT_EQ(b_->receive(4096), 100u);
+  a_->link->end_sending();
+  step_both();
+  EXPECT_EQ(b_->heard.final_position, 77u + 100u);
 }
 
 TEST_F(VerbsLinkTest, TheBytesAreThereBeforeThePosition) {
