@@ -29,20 +29,12 @@ Pages pages_around(std::uint64_t address, std::size_t bytes) {
 
 Registration by_dmabuf(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const CudaDriver* driver,
                        std::string& reason) {
-  if (driver == nullptr || driver->get_handle_for_address_range == nullptr) {
-    reason = driver == nullptr ? "dma-buf: there is no CUDA driver" : "dma-buf: the CUDA driver is older than 11.7";
-    return {};
-  }
-  const Pages pages = pages_around(address, bytes);
-  int descriptor = -1;
-  if (const int error = driver->get_handle_for_address_range(&descriptor, pages.first, pages.bytes, kDmaBufFd, 0); error != 0) {
-    reason = "dma-buf: cuMemGetHandleForAddressRange gave " + driver->name_of(error) +
-             " (it takes the open kernel modules of the driver, and Linux 5.12)";
-    return {};
-  }
-  ibv_mr* region = ibv_reg_dmabuf_mr(domain, address - pages.first, bytes, address, descriptor, static_cast<int>(access_flags(access)));
+  const DmaBuf memory = export_dmabuf(address, bytes, driver, reason);
+  if (memory.descriptor < 0) return {};
+  ibv_mr* region =
+      ibv_reg_dmabuf_mr(domain, memory.offset, bytes, address, memory.descriptor, static_cast<int>(access_flags(access)));
   const int error = errno;
-  ::close(descriptor);  // the registration holds the memory
+  ::close(memory.descriptor);  // the registration holds the memory
   if (region == nullptr) reason = "dma-buf: ibv_reg_dmabuf_mr: " + text_of(error);
   return region == nullptr ? Registration() : Registration(region, Path::dmabuf);
 }
@@ -58,6 +50,21 @@ Registration by_peermem(ibv_pd* domain, std::uint64_t address, std::size_t bytes
 }
 
 }  // namespace
+
+DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver* driver, std::string& reason) {
+  if (driver == nullptr || driver->get_handle_for_address_range == nullptr) {
+    reason = driver == nullptr ? "dma-buf: there is no CUDA driver" : "dma-buf: the CUDA driver is older than 11.7";
+    return {};
+  }
+  const Pages pages = pages_around(address, bytes);
+  int descriptor = -1;
+  if (const int error = driver->get_handle_for_address_range(&descriptor, pages.first, pages.bytes, kDmaBufFd, 0); error != 0) {
+    reason = "dma-buf: cuMemGetHandleForAddressRange gave " + driver->name_of(error) +
+             " (it takes the open kernel modules of the driver, and Linux 5.12)";
+    return {};
+  }
+  return {descriptor, address - pages.first};
+}
 
 unsigned access_flags(Access access) {
   return access == Access::read_by_card ? IBV_ACCESS_RELAXED_ORDERING : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

@@ -66,6 +66,14 @@ GpuMemoryPaths gpu_memory_paths();
 /// Is the kernel module there that lets ibv_reg_mr take device addresses; `sys` is where sysfs is mounted.
 bool peermem_is_loaded(const std::string& sys = "/sys");
 
+/// A GPU's memory as a dma-buf of whole pages.
+struct DmaBuf {
+  int descriptor = -1;       ///< to be closed; -1: there is none
+  std::uint64_t offset = 0;  ///< where the memory begins in it
+};
+/// Exports it. Where that does not work `reason` says why.
+DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver* driver, std::string& reason);
+
 /// Registers a GPU's memory: by dma-buf, else through nvidia_peermem. An empty one where neither works; `reason` then says why
 /// each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem did.
 Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const GpuMemoryPaths& paths,
