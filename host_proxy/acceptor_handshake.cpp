@@ -11,10 +11,11 @@ namespace {
 
 class AcceptorHandshake final : public Handshake {
  public:
-  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, bool kernels)
+  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink, bool kernels)
       : Handshake(stream, resources, asked,
                   {.acceptor = true, .kernels = kernels, .type = asked.type, .ring_bytes = asked.ring_bytes,
-                   .local = stream.local(), .peer = stream.peer()}) {}
+                   .local = stream.local(), .peer = stream.peer()}),
+        sink_(sink) {}
 
   State advance() override {
     if (state_ == State::waiting) flush();
@@ -88,7 +89,7 @@ class AcceptorHandshake final : public Handshake {
       if ((left_ & link_) == 0) continue;
       left_ &= static_cast<std::uint16_t>(~link_);
       kind_ = maker->kind();
-      setup_ = maker->offer(request_);
+      setup_ = maker->offer(request_, sink_);
       step_ = Step::setup;
       return;
     }
@@ -136,6 +137,7 @@ class AcceptorHandshake final : public Handshake {
     offer_next(failure.error);
   }
 
+  ReadySink& sink_;
   Step step_ = Step::hello;
   std::uint16_t left_ = 0;  // links that may still be offered
   std::uint16_t link_ = 0;  // the one that setup_ is for
@@ -144,8 +146,8 @@ class AcceptorHandshake final : public Handshake {
 }  // namespace
 
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
-                                                   const Endpoint& asked, bool kernels) {
-  return std::make_unique<AcceptorHandshake>(stream, resources, asked, kernels);
+                                                   const Endpoint& asked, ReadySink& sink, bool kernels) {
+  return std::make_unique<AcceptorHandshake>(stream, resources, asked, sink, kernels);
 }
 
 }  // namespace gpusock::proxy

@@ -66,7 +66,7 @@ void Connection::step_connecting() {
 
 void Connection::start_handshake() {
   handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
-                                    : make_acceptor_handshake(*stream_, host_.links(), asked_, callers_are_kernels());
+                                    : make_acceptor_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels());
   phase_ = Phase::shaking;
 }
 

@@ -123,12 +123,12 @@ class Handshake {
   std::string reasons_;
 };
 
-/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `kernels`:
-/// as LinkRequest has it.
+/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink` is told
+/// when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
                                                     ReadySink& sink, bool kernels = false);
 /// The side that accepted; `asked` is what its caller listens at.
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
-                                                   const Endpoint& asked, bool kernels = false);
+                                                   const Endpoint& asked, ReadySink& sink, bool kernels = false);
 
 }  // namespace gpusock::proxy

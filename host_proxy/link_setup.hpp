@@ -77,10 +77,18 @@ class LinkMaker {
 
   virtual LinkKind kind() const = 0;
 
-  /// The acceptor's half for one connection. Never nullptr: where it cannot be, advance() fails.
-  virtual std::unique_ptr<LinkSetup> offer(const LinkRequest& request) = 0;
+  /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is asked
+  /// again. Does not wait itself.
+  virtual bool prepare(const Endpoint& asked) {
+    static_cast<void>(asked);
+    return true;
+  }
 
-  /// The connector's half, for what it was offered. `sink` is told when advance() may get further. Never nullptr.
+  /// The acceptor's half for one connection. `sink` is told when advance() may get further. Never nullptr: where it cannot be,
+  /// advance() fails.
+  virtual std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) = 0;
+
+  /// The connector's half, for what it was offered; otherwise the same.
   virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) = 0;
 
   /// Takes the news that its links share (completion queues), at each step; true if there were any. Does not wait.

@@ -112,7 +112,7 @@ class P2pAnswer final : public P2pSetup {
 
 }  // namespace
 
-std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request) { return std::make_unique<P2pOffer>(segments_, offers_, request); }
+std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request, ReadySink&) { return std::make_unique<P2pOffer>(segments_, offers_, request); }
 
 std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
   return std::make_unique<P2pAnswer>(network_, segments_, request, offer, sink);

@@ -14,7 +14,7 @@ class P2pMaker final : public LinkMaker {
   P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
 
   LinkKind kind() const override { return LinkKind::p2p; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override;
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
   void tend() override { offers_.serve(); }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace gpusock::proxy {
 namespace {
@@ -55,6 +56,7 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
     for (LinkMaker* maker : resources_.makers) maker->tend();
+    moved |= open_unready(now_ns);
     moved |= step_listeners(now_ns);
     expire(now_ns);
   }
@@ -171,6 +173,10 @@ void Proxy::set_options(std::uint32_t slot) {
 void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   const table::OpenRequest request = slots_.view().open_requests[slot];
   slots_[slot].opened_ns = now_ns;
+  if (!links_are_ready(request.endpoint)) {
+    unready_.push_back({slot, slots_[slot].generation});
+    return;
+  }
   if (request.kind == table::OpenKind::listen) {
     open_listener(slot, request);
     return;
@@ -184,6 +190,26 @@ void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   slots_.publish(slot, table::Phase::opening);
   slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint,
                                                               now_ns + options_.handshake_timeout_ns));
+}
+
+/// Opens what waited for its links. A caller may have given up meanwhile.
+bool Proxy::open_unready(std::uint64_t now_ns) {
+  bool moved = false;
+  for (const Unready& entry : std::exchange(unready_, {})) {
+    if (slots_[entry.slot].generation != entry.generation) continue;
+    const std::size_t before = unready_.size();
+    open(entry.slot, now_ns);
+    moved |= unready_.size() == before;
+  }
+  return moved;
+}
+
+bool Proxy::links_are_ready(const Endpoint& asked) {
+  bool ready = true;
+  for (LinkMaker* maker : resources_.makers) {
+    if (asked.link == LinkKind::automatic || asked.link == maker->kind()) ready &= maker->prepare(asked);
+  }
+  return ready;
 }
 
 void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
@@ -357,6 +383,7 @@ bool Proxy::wants_polling() const {
 }
 
 void Proxy::close_all(std::uint64_t now_ns) {
+  unready_.clear();
   while (!listeners_.empty()) close_listener(*listeners_.front(), now_ns);
   for (const auto& connection : connections_) connection->request(table::kRequestClose, now_ns);
 }

@@ -92,6 +92,8 @@ class Proxy final : public ConnectionHost {
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
   void set_options(std::uint32_t slot);
   void open(std::uint32_t slot, std::uint64_t now_ns);
+  bool open_unready(std::uint64_t now_ns);
+  bool links_are_ready(const Endpoint& asked);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
   void close_listener(Listener& listener, std::uint64_t now_ns);
   bool step_listeners(std::uint64_t now_ns);
@@ -127,6 +129,13 @@ class Proxy final : public ConnectionHost {
     std::uint64_t until_ns;
   };
   std::list<Retired> retired_;
+
+  /// Slots that are to be opened once their links are prepared.
+  struct Unready {
+    std::uint32_t slot;
+    std::uint32_t generation;
+  };
+  std::vector<Unready> unready_;
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;

@@ -15,7 +15,7 @@ class TcpMaker final : public LinkMaker {
   explicit TcpMaker(SegmentPool& segments, StagingPool* staging = nullptr) : segments_(segments), staging_(staging) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override { return make(request); }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override { return make(request); }
 
   void tend() override {

@@ -2,6 +2,7 @@
 
 #include "host_proxy/error.hpp"
 #include "host_proxy/fabric/library.hpp"
+#include "host_proxy/fabric/reach.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/random.hpp"
 
@@ -74,17 +75,22 @@ Info make_hints(std::uint64_t operation_flags) {
   return hints;
 }
 
-/// Is this provider on the network that the address belongs to. Those with addresses of their own kind are on any.
-bool has_address(const fi_info& info, const Endpoint& local) {
-  if (info.addr_format == FI_SOCKADDR_IN) {
-    const auto* address = static_cast<const sockaddr_in*>(info.src_addr);
-    return local.family == 4 && address != nullptr && std::memcmp(&address->sin_addr, local.address, 4) == 0;
+ProviderAddress address_of(const fi_info& info) {
+  ProviderAddress result;
+  if (info.domain_attr->name != nullptr) result.domain = info.domain_attr->name;
+  if (info.addr_format == FI_SOCKADDR_IB) result.kind = ProviderAddress::Kind::infiniband;
+  if (info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6) {
+    result.kind = ProviderAddress::Kind::ip;
+    if (info.src_addr == nullptr) return result;  // no family: nobody's
+    if (info.addr_format == FI_SOCKADDR_IN) {
+      result.ip.family = 4;
+      std::memcpy(result.ip.address, &static_cast<const sockaddr_in*>(info.src_addr)->sin_addr, 4);
+    } else {
+      result.ip.family = 6;
+      std::memcpy(result.ip.address, &static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr, 16);
+    }
   }
-  if (info.addr_format == FI_SOCKADDR_IN6) {
-    const auto* address = static_cast<const sockaddr_in6*>(info.src_addr);
-    return local.family == 6 && address != nullptr && std::memcmp(&address->sin6_addr, local.address, 16) == 0;
-  }
-  return true;
+  return result;
 }
 
 bool matches(const std::string& name, const std::string& wanted) { return name == wanted || name.starts_with(wanted + ";"); }
@@ -351,15 +357,21 @@ struct FabricProviders::Impl {
     }
     const Info all(list);
     for (const fi_info* info = list; info != nullptr; info = info->next) {
-      if (info->domain_attr->cq_data_size >= 4) found.emplace_back(library()->dupinfo(info));
+      if (info->domain_attr->cq_data_size < 4) continue;
+      if (Info copy(library()->dupinfo(info)); copy != nullptr) found.push_back(std::move(copy));
     }
   }
 
   const fi_info* find(const std::string& name, const Endpoint& local) const {
+    std::vector<const fi_info*> infos;
+    std::vector<ProviderAddress> addresses;
     for (const Info& info : found) {
-      if (info != nullptr && info->fabric_attr->prov_name == name && has_address(*info, local)) return info.get();
+      if (info->fabric_attr->prov_name != name) continue;
+      infos.push_back(info.get());
+      addresses.push_back(address_of(*info));
     }
-    return nullptr;
+    const std::size_t chosen = choose_address(addresses, local);
+    return chosen == kNowhere ? nullptr : infos[chosen];
   }
 };
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <utility>
 
 namespace gpusock::proxy::fabric {
 namespace {
@@ -57,9 +58,19 @@ Identity host_identity() {
 
 class FabricSetup : public LinkSetup {
  public:
-  FabricSetup(FabricMaker& maker, const LinkRequest& request) : maker_(maker), request_(request) {}
+  FabricSetup(FabricMaker& maker, const LinkRequest& request, ReadySink& sink) : maker_(maker), request_(request), sink_(sink) {}
+  ~FabricSetup() { maker_.forget(sink_); }
 
-  State advance() override { return failure_.error != 0 ? State::failed : State::ready; }
+  /// Waits for libfabric to say what there is, then begins.
+  State advance() override {
+    if (failure_.error == 0 && !begun_) {
+      const FabricProviders* providers = maker_.providers(sink_);
+      if (providers == nullptr) return State::waiting;
+      begun_ = true;
+      attempt([&] { begin(*providers); });
+    }
+    return failure_.error != 0 ? State::failed : State::ready;
+  }
   Failure failure() const override { return failure_; }
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
@@ -80,6 +91,9 @@ class FabricSetup : public LinkSetup {
   }
 
  protected:
+  /// Makes the message. Throws Error.
+  virtual void begin(const FabricProviders& providers) = 0;
+
   /// Does a part of the set-up; false, and why is known, where it fails.
   template <class Part>
   bool attempt(Part part) {
@@ -104,6 +118,8 @@ class FabricSetup : public LinkSetup {
 
   FabricMaker& maker_;
   LinkRequest request_;
+  ReadySink& sink_;
+  bool begun_ = false;
   Failure failure_;
   std::unique_ptr<FabricChannel> channel_;
   std::shared_ptr<Segment> segment_;  // the callers'
@@ -111,18 +127,10 @@ class FabricSetup : public LinkSetup {
 
 class FabricOffer final : public FabricSetup {
  public:
-  FabricOffer(FabricMaker& maker, const LinkRequest& request) : FabricSetup(maker, request) {
-    attempt([&] {
-      const bool software = request.only || maker.names_provider();  // better than nothing else, but not than tcp
-      if (!software && !FabricProviders::may_have_hardware()) throw Error(ENODEV, "no network card here that is better used by libfabric than by tcp");
-      std::vector<std::string> names = maker.providers().names_for(request.local);
-      if (!software) std::erase_if(names, [](const auto& name) { return !FabricProviders::is_hardware(name); });
-      if (names.empty()) throw Error(ENODEV, maker.providers().problem(request.local));
-      offer_.context = maker.context();
-      offer_.host = host_identity();
-      offer_.providers = static_cast<std::uint32_t>(std::min(names.size(), kProvidersMax));
-      std::transform(names.begin(), names.begin() + offer_.providers, offer_.names.begin(), to_name);
-    });
+  FabricOffer(FabricMaker& maker, const LinkRequest& request, ReadySink& sink) : FabricSetup(maker, request, sink) {
+    if (!takes_software() && !FabricProviders::may_have_hardware()) {
+      failure_ = {ENODEV, "no network card here that is better used by libfabric than by tcp"};
+    }
   }
 
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&offer_, 1)); }
@@ -146,41 +154,61 @@ class FabricOffer final : public FabricSetup {
   }
 
  private:
+  /// A provider that is software is better than nothing else, but not than tcp.
+  bool takes_software() const { return request_.only || maker_.names_provider(); }
+
+  void begin(const FabricProviders& providers) override {
+    std::vector<std::string> names = providers.names_for(request_.local);
+    if (!takes_software()) std::erase_if(names, [](const auto& name) { return !FabricProviders::is_hardware(name); });
+    if (names.empty()) throw Error(ENODEV, providers.problem(request_.local));
+    offer_.context = maker_.context();
+    offer_.host = host_identity();
+    offer_.providers = static_cast<std::uint32_t>(std::min(names.size(), kProvidersMax));
+    std::transform(names.begin(), names.begin() + offer_.providers, offer_.names.begin(), to_name);
+  }
+
   Offer offer_;
 };
 
 class FabricAnswer final : public FabricSetup {
  public:
-  FabricAnswer(FabricMaker& maker, const LinkRequest& request, std::span<const std::byte> bytes) : FabricSetup(maker, request) {
-    attempt([&] {
-      Offer offer;
-      if (bytes.size() != sizeof offer) throw Error(EPROTO, "what was offered is no fabric");
-      std::memcpy(&offer, bytes.data(), sizeof offer);
-      if (offer.version != kFabricVersion || offer.providers > kProvidersMax) throw Error(EPROTO, "what was offered is another version's fabric");
-      const std::string provider = choose(offer);
-      const auto peer = maker.peer_of_acceptor(provider, request, offer.context);
-      use(peer);
-      answer_ = {to_name(provider), peer->pair(), channel_->grant()};
-    });
+  FabricAnswer(FabricMaker& maker, const LinkRequest& request, std::span<const std::byte> bytes, ReadySink& sink)
+      : FabricSetup(maker, request, sink) {
+    if (bytes.size() != sizeof offer_) {
+      failure_ = {EPROTO, "what was offered is no fabric"};
+      return;
+    }
+    std::memcpy(&offer_, bytes.data(), sizeof offer_);
+    if (offer_.version != kFabricVersion || offer_.providers > kProvidersMax) {
+      failure_ = {EPROTO, "what was offered is another version's fabric"};
+    }
   }
 
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&answer_, 1)); }
 
  private:
+  void begin(const FabricProviders& providers) override {
+    const std::string provider = choose(providers);
+    const auto peer = maker_.peer_of_acceptor(provider, request_, offer_.context);
+    use(peer);
+    answer_ = {to_name(provider), peer->pair(), channel_->grant()};
+  }
+
   /// The best, in the acceptor's order, that this side has as well.
-  std::string choose(const Offer& offer) {
-    const std::vector<std::string> own = maker_.providers().names_for(request_.local);
-    if (own.empty()) throw Error(ENODEV, maker_.providers().problem(request_.local));
+  std::string choose(const FabricProviders& providers) const {
+    const std::vector<std::string> own = providers.names_for(request_.local);
+    if (own.empty()) throw Error(ENODEV, providers.problem(request_.local));
     std::string theirs;
-    for (std::uint32_t i = 0; i < offer.providers; ++i) {
-      const std::string name = to_text(offer.names[i]);
-      const bool reaches = !FabricProviders::is_local(name) || offer.host == host_identity();
+    for (std::uint32_t i = 0; i < offer_.providers; ++i) {
+      const std::string name = to_text(offer_.names[i]);
+      const bool reaches = !FabricProviders::is_local(name) || offer_.host == host_identity();
       if (reaches && std::find(own.begin(), own.end(), name) != own.end()) return name;
       theirs += (i == 0 ? "" : ", ") + name;
     }
     throw Error(EPROTONOSUPPORT, "no provider of libfabric in common: the peer has " + theirs);
   }
 
+  Offer offer_;
   Answer answer_;
 };
 
@@ -217,22 +245,45 @@ FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::stri
   decorator_ = decoration().decorator;
 }
 
-FabricMaker::~FabricMaker() = default;
-
-const FabricProviders& FabricMaker::providers() {
-  if (providers_ == nullptr) providers_ = std::make_unique<FabricProviders>(wanted_);
-  return *providers_;
+/// The thread that asks must not outlive main, where libfabric is taken down.
+FabricMaker::~FabricMaker() {
+  if (discovery_ != nullptr) discovery_->wait();
 }
 
-std::unique_ptr<LinkSetup> FabricMaker::offer(const LinkRequest& request) { return std::make_unique<FabricOffer>(*this, request); }
+/// Who names this link, or its provider, waits here: a handshake's time is for what the peers do. Others begin to ask, in case
+/// it is needed.
+bool FabricMaker::prepare(const Endpoint& asked) {
+  const bool named = asked.link == LinkKind::fabric || names_provider();
+  if (!named && !FabricProviders::may_have_hardware()) return true;
+  if (discovery_ == nullptr) discovery_ = Discovery::of(wanted_);
+  return !named || discovery_->over();
+}
 
-std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) {
-  return std::make_unique<FabricAnswer>(*this, request, offer);
+const FabricProviders* FabricMaker::providers(ReadySink& sink) {
+  if (discovery_ == nullptr) discovery_ = Discovery::of(wanted_);
+  if (discovery_->over()) return &discovery_->providers();
+  if (std::find(waiting_.begin(), waiting_.end(), &sink) == waiting_.end()) waiting_.push_back(&sink);
+  return nullptr;
+}
+
+bool FabricMaker::tell_waiting() {
+  if (waiting_.empty() || is_asking()) return false;
+  for (ReadySink* sink : std::exchange(waiting_, {})) sink->on_ready();
+  return true;
+}
+
+std::unique_ptr<LinkSetup> FabricMaker::offer(const LinkRequest& request, ReadySink& sink) {
+  return std::make_unique<FabricOffer>(*this, request, sink);
+}
+
+std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+  return std::make_unique<FabricAnswer>(*this, request, offer, sink);
 }
 
 bool FabricMaker::poll() {
-  if (polled_.empty()) return false;
-  bool any = false, sleeps = true, gone = false;
+  bool any = tell_waiting();
+  if (polled_.empty()) return any;
+  bool sleeps = true, gone = false;
   for (const auto& entry : polled_) {
     const auto peer = entry.lock();
     gone |= peer == nullptr;
@@ -277,7 +328,7 @@ std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const
   local.port = 0;
   std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.to_string()];
   auto domain = kept.lock();
-  if (domain == nullptr) kept = domain = providers().open(provider, local);
+  if (domain == nullptr) kept = domain = discovery_->providers().open(provider, local);
   auto port = domain->open_port();
   if (decorator_) port = decorator_(std::move(port));
   auto peer = std::make_shared<Watched>(*this, std::move(port), pair, provider);

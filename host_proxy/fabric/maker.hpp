@@ -1,7 +1,7 @@
 #pragma once
 /// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each other's memory.
 
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/fabric/discovery.hpp"
 #include "host_proxy/fabric/peer.hpp"
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/posix_network.hpp"
@@ -24,21 +24,27 @@ void decorate_ports(PortDecorator decorator);
 
 class FabricMaker final : public LinkMaker, private ReadySink {
  public:
-  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is loaded
-  /// when a connection first needs it. `staging`: nullptr where no rings are in device memory.
+  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is
+  /// asked what there is when a socket is opened that may come to it. `staging`: nullptr where no rings are in device memory.
   FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging = nullptr);
   ~FabricMaker();
 
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override;
+  bool prepare(const Endpoint& asked) override;
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
   bool poll() override;
-  bool wants_polling() const override { return wants_polling_; }
+  bool wants_polling() const override { return wants_polling_ || is_asking(); }
 
-  // For its setups. All throw Error.
-  const FabricProviders& providers();
+  // For its setups.
+  /// What there is here; nullptr while libfabric is being asked, and `sink` is told when it has answered.
+  const FabricProviders* providers(ReadySink& sink);
+  /// `sink` is gone.
+  void forget(ReadySink& sink) { std::erase(waiting_, &sink); }
   bool names_provider() const { return !wanted_.empty(); }
   const Identity& context() const { return context_; }
+
+  // These throw Error.
   /// The endpoint for an acceptor's context at this address, for a connector: made where there is none.
   std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request, const Identity& acceptor);
   /// The endpoint for the connector that calls itself this, for an acceptor.
@@ -51,6 +57,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
  private:
   class Watched;
 
+  bool is_asking() const { return discovery_ != nullptr && !discovery_->over(); }
+  bool tell_waiting();
   void on_ready() override {}  // poll() looks at every endpoint anyway: the descriptor is to end a sleep
   std::shared_ptr<FabricPeer> find(const std::string& key);
   std::shared_ptr<FabricPeer> make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
@@ -62,7 +70,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::string wanted_;
   Identity context_;
   PortDecorator decorator_;
-  std::unique_ptr<FabricProviders> providers_;
+  std::shared_ptr<Discovery> discovery_;  // once it has begun
+  std::vector<ReadySink*> waiting_;       // for its end
   std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
   std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
   std::vector<std::weak_ptr<FabricPeer>> polled_;

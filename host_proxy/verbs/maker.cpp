@@ -129,7 +129,7 @@ VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging)
 
 VerbsMaker::~VerbsMaker() = default;
 
-std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request) {
+std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink&) {
   return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request);
 }
 

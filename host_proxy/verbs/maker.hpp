@@ -24,7 +24,7 @@ class VerbsMaker final : public LinkMaker {
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request) override;
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
   bool poll() override;
   /// Completions are waited for: the card tells nobody.

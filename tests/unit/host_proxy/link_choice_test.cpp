@@ -74,7 +74,7 @@ class FakeMaker final : public LinkMaker {
  public:
   FakeMaker(LinkKind kind, Fault fault) : kind_(kind), fault_(fault) {}
   LinkKind kind() const override { return kind_; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest&) override {
+  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override {
     return std::make_unique<FakeSetup>(fault_ == Fault::offer, fault_ != Fault::take, "offer");
   }
   std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte> offer, ReadySink&) override {
@@ -113,7 +113,7 @@ class LinkChoice : public testing::Test {
   void shake(LinkKind wanted = LinkKind::automatic) {
     Endpoint to, at;
     to.link = wanted;
-    acceptor_.handshake = make_acceptor_handshake(acceptor_.pipe, acceptor_.resources, at);
+    acceptor_.handshake = make_acceptor_handshake(acceptor_.pipe, acceptor_.resources, at, nobody_);
     connector_.handshake = make_connector_handshake(connector_.pipe, connector_.resources, to, nobody_);
     for (int i = 0; i < 100; ++i) {
       connected_ = connector_.handshake->advance();

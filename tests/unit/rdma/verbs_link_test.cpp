@@ -121,7 +121,7 @@ class VerbsLinkTest : public testing::Test {
                RingPlacement placement = RingPlacement::host) {
     a_.emplace(a_bytes, start, placement);
     b_.emplace(b_bytes, start, placement);
-    auto offer = a_->maker->offer(request(true));
+    auto offer = a_->maker->offer(request(true), a_->sink);
     ASSERT_EQ(offer->advance(), LinkSetup::State::ready) << offer->failure().reason;
     auto answer = b_->maker->answer(request(false), offer->message(), b_->sink);
     ASSERT_EQ(answer->advance(), LinkSetup::State::ready) << answer->failure().reason;
@@ -350,7 +350,7 @@ TEST_F(VerbsLinkTest, CreditThatGoesBackEndsThatConnection) {
 TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
   connect(65536, 4096);
   Message message;
-  auto offer = a_->maker->offer(request(true));
+  auto offer = a_->maker->offer(request(true), a_->sink);
   ASSERT_EQ(offer->message().size(), sizeof message);
   std::memcpy(&message, offer->message().data(), sizeof message);
   EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
@@ -365,13 +365,13 @@ TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
 TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
   a_.emplace(65536);
   fake::card().registering_fails = ENOMEM;
-  auto offer = a_->maker->offer(request(true));
+  auto offer = a_->maker->offer(request(true), a_->sink);
   EXPECT_EQ(offer->advance(), LinkSetup::State::failed);
   EXPECT_EQ(offer->failure().error, ENOMEM);
   EXPECT_NE(offer->failure().reason.find("ulimit -l"), std::string::npos) << offer->failure().reason;
   LinkRequest elsewhere = request(true);
   elsewhere.local = Endpoint::parse("10.77.0.2:7");
-  offer = a_->maker->offer(elsewhere);
+  offer = a_->maker->offer(elsewhere, a_->sink);
   EXPECT_EQ(offer->failure().error, EADDRNOTAVAIL);
 }
 
@@ -379,7 +379,7 @@ TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
 TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
   b_.emplace(65536);
   a_.emplace(65536);
-  const auto offer = a_->maker->offer(request(true));
+  const auto offer = a_->maker->offer(request(true), a_->sink);
   Message good;
   std::memcpy(&good, offer->message().data(), sizeof good);
   const auto refused = [&](auto change, std::size_t bytes = sizeof(Message)) {
@@ -412,7 +412,7 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
 TEST_F(VerbsLinkTest, RecordsNeedRingsOfTheSameSize) {
   a_.emplace(65536);
   b_.emplace(65536);
-  const auto offer = a_->maker->offer(request(true));
+  const auto offer = a_->maker->offer(request(true), a_->sink);
   LinkRequest records = request(false);
   records.type = SocketType::seqpacket;
   records.record_ring_bytes = 4096;
