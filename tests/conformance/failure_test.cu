@@ -389,9 +389,9 @@ TEST(Accepting, ManyBlocksServeOneListenerThatAnotherKernelOpened) {
 TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
   for (const LinkKind link : {LinkKind::tcp, LinkKind::p2p}) {
     constexpr int kAll = 4;
-    Options options = small_options();
+    Options options = from_environment(small_options());
     options.sockets_max = kAll;
-    Context server(options), client(small_options());
+    Context server(options), client(from_environment(small_options()));
     const Net net = server.net(), peer = client.net();
     const Socket other = net.listen(this_thread(), loopback(link), kAll, patience());
     Endpoint where, other_where;

@@ -32,16 +32,25 @@ inline std::string name_of(LinkKind link) {
   return instead != nullptr && link == LinkKind::p2p ? instead : std::string(to_string(link));
 }
 
-/// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_RING hold for tests whose options are not from the environment, too.
+/// GPUSOCK_TEST_HOST names another address of this machine than loopback, so that the peers are at different devices where
+/// connections to it come from another one.
+inline std::string test_host() {
+  const char* host = std::getenv("GPUSOCK_TEST_HOST");
+  return host == nullptr ? "127.0.0.1" : host;
+}
+
+/// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_RING hold for tests whose options are not from the environment, too; beyond loopback a
+/// secret is needed.
 inline Options from_environment(Options options) {
   const Options environment = Options::from_env();
   options.fabric_provider = environment.fabric_provider;
   options.ring = environment.ring;
+  if (options.secret.empty() && std::getenv("GPUSOCK_TEST_HOST") != nullptr) options.secret = "conformance";
   return options;
 }
 
 /// Where a test listens: on any port, so that tests can run beside each other.
-inline Endpoint loopback(LinkKind link) { return Endpoint::parse("127.0.0.1:0,link=" + name_of(link)); }
+inline Endpoint loopback(LinkKind link) { return Endpoint::parse(test_host() + ":0,link=" + name_of(link)); }
 
 struct ThreadScope {
   static constexpr int kThreads = 1;

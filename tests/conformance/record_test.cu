@@ -23,7 +23,7 @@ Options record_options(bool shares_memory) {
 
 Endpoint record_endpoint() {
   const std::string instead = name_of(LinkKind::p2p);
-  return Endpoint::parse("127.0.0.1:0,type=seqpacket,link=" + (instead == "p2p" ? "auto" : instead));
+  return Endpoint::parse(test_host() + ":0,type=seqpacket,link=" + (instead == "p2p" ? "auto" : instead));
 }
 
 template <class Scope, bool shares_memory>

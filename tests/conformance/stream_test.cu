@@ -168,7 +168,7 @@ TYPED_TEST(StreamPromise, TheAcceptingSideSendsAsWell) {
 TYPED_TEST(StreamPromise, AfterShutdownOfWritingThePeersBytesStillArrive) {
   constexpr std::uint64_t kTotal = 100'000;
   Mapped<Report> spare(this->server_.context, 2);
-  Endpoint at = Endpoint::parse("127.0.0.1:0,link=" + name_of(TypeParam::kLink));
+  Endpoint at = loopback(TypeParam::kLink);
   using Served = Serve<ReceiveThenSend>;
   this->server_.start(Served{at, spare.data(), {{this->server_data(), kTotal, 7}, {this->server_data(), 8}}});
   ASSERT_TRUE(spare[0].listening.wait());
