@@ -10,6 +10,7 @@
 
 #include <signal.h>
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -22,11 +23,11 @@ namespace gpusock::fault {
 namespace {
 
 enum class Call { connect, accept, send, reserve, recv, recv_all, peek, poll };
-enum class Fault { peer_killed, peer_stopped, proxy_stalled, context_ended, link_cut, ring_full, table_full };
+enum class Fault { peer_killed, peer_stopped, proxy_stalled, context_ended, link_cut, link_lost, ring_full, table_full };
 
 constexpr const char* kCalls[] = {"connect", "accept", "send", "reserve", "recv", "recv_all", "peek", "poll"};
 constexpr const char* kFaults[] = {"peer_killed", "peer_stopped", "proxy_stalled", "context_ended",
-                                   "link_cut",    "ring_full",    "table_full"};
+                                   "link_cut",    "link_lost",    "ring_full",     "table_full"};
 
 void PrintTo(Call call, std::ostream* out) { *out << kCalls[static_cast<int>(call)]; }
 void PrintTo(Fault fault, std::ostream* out) { *out << kFaults[static_cast<int>(fault)]; }
@@ -44,8 +45,22 @@ using Answers = std::set<std::int64_t>;
 /// Stands for any handle.
 constexpr std::int64_t kSocket = 1'000'000'000;
 
+/// GPUSOCK_TEST_LINK names a link that is tested alone; GPUSOCK_TEST_HOST where.
+std::string test_host() {
+  const char* host = std::getenv("GPUSOCK_TEST_HOST");
+  return host == nullptr ? "127.0.0.1" : host;
+}
+std::vector<std::string> test_links() {
+  const char* link = std::getenv("GPUSOCK_TEST_LINK");
+  return link == nullptr ? std::vector<std::string>{"tcp", "p2p"} : std::vector<std::string>{link};
+}
+
+/// Does this link have a network card's own transport.
+bool has_card(const std::string& link) { return link == "verbs" || link == "fabric"; }
+
 /// The table: empty where the two have nothing to do with each other.
-Answers expected(Call call, Fault fault, bool p2p) {
+Answers expected(Call call, Fault fault, const std::string& link) {
+  const bool p2p = link != "tcp";  // what is said of p2p holds for all links between gpusock peers
   const bool opens = call == Call::connect;
   switch (fault) {
     case Fault::context_ended: return {-ECANCELED};
@@ -63,7 +78,11 @@ Answers expected(Call call, Fault fault, bool p2p) {
       // The operating system ends a dead process's stream; what is sent into it is refused.
       if (call == Call::send || call == Call::reserve) return {-ECONNRESET, -EPIPE};
       return {0, -ECONNRESET};
-    case Fault::link_cut: return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
+    case Fault::link_lost:  // cut for longer than a card tries again; tcp does so for a quarter of an hour
+      return call == Call::send && has_card(link) ? Answers{-ECONNRESET} : Answers{};
+    case Fault::link_cut:
+      if (call == Call::send && has_card(link)) return {-ETIMEDOUT, -ECONNRESET};  // the card may know at once
+      return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
     case Fault::peer_stopped:
       if (opens && !p2p) return {kSocket};  // on plain TCP the operating system connects for it
       [[fallthrough]];
@@ -121,9 +140,11 @@ __global__ void take_connection(Net net, Socket listener, Socket* socket) {
   if (*socket >= 0 && net.recv(this_thread(), *socket, &hello, 1, kWaitAll, patience()) != 1) *socket = -EPROTO;
 }
 
-/// Sends until nothing more goes.
-__global__ void fill_ring(Net net, Socket socket, std::uint8_t* data, std::int64_t* result) {
-  *result = net.send(this_thread(), socket, data, kTooManyBytes, kWaitAll, Deadline::after_ns(kDeadlineNs));
+/// Sends until nothing more goes for a while.
+__global__ void fill_ring(Net net, Socket socket, std::uint8_t* data, std::uint64_t while_ns, std::int64_t* result) {
+  do {
+    *result = net.send(this_thread(), socket, data, kTooManyBytes, 0, Deadline::after_ns(while_ns));
+  } while (*result > 0);
 }
 
 __global__ void connect_often(Net net, Endpoint to, Socket* sockets, int count) {
@@ -135,7 +156,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   static constexpr int kSockets = 4;
 
   static Options options() {
-    Options options;
+    Options options = Options::from_env();
     options.sockets_max = kSockets;
     options.ring_bytes = kRingBytes;
     options.handshake_timeout_ns = kPatienceNs;
@@ -146,7 +167,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   Call call() const { return std::get<0>(GetParam()); }
   Fault fault() const { return std::get<1>(GetParam()); }
   std::string link() const { return std::get<2>(GetParam()); }
-  std::string any_port() const { return "127.0.0.1:0,link=" + link(); }
+  std::string any_port() const { return test_host() + ":0,link=" + link(); }
 
   template <class... Arguments>
   void run(void (*kernel)(Net, Arguments...), std::type_identity_t<Arguments>... arguments) {
@@ -155,8 +176,8 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   }
 
   void SetUp() override {
-    answers_ = expected(call(), fault(), link() == "p2p");
-    if (fault() == Fault::link_cut && !in_own_network()) GTEST_SKIP() << "this process may not have a network of its own";
+    answers_ = expected(call(), fault(), link());
+    if ((fault() == Fault::link_cut || fault() == Fault::link_lost) && !can_cut_network()) GTEST_SKIP() << "this process may not have a network of its own";
     if (call() == Call::connect) {
       listen_elsewhere();
     } else {
@@ -168,7 +189,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   }
 
   void TearDown() override {
-    if (in_own_network()) set_network_up(true);
+    if (can_cut_network()) set_network_up(true);
   }
 
   void listen_elsewhere() {
@@ -192,7 +213,8 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   }
 
   void fill() {
-    run(fill_ring, socket_, data_.data(), results_.data());
+    const std::uint64_t while_ns = has_card(link()) ? 10 * kDeadlineNs : kDeadlineNs;  // an emulated card is slow
+    run(fill_ring, socket_, data_.data(), while_ns, results_.data());
     ASSERT_EQ(results_[0], -ETIMEDOUT);
   }
 
@@ -221,7 +243,8 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
         break;
       case Fault::proxy_stalled: stalled_.emplace(stall(context_)); break;
       case Fault::context_ended: context_.cancel(); break;
-      case Fault::link_cut: set_network_up(false); break;
+      case Fault::link_cut:
+      case Fault::link_lost: set_network_up(false); break;
       case Fault::ring_full:
       case Fault::table_full: break;
     }
@@ -268,9 +291,8 @@ std::vector<std::tuple<Call, Fault, std::string>> cells() {
   std::vector<std::tuple<Call, Fault, std::string>> all;
   for (int call = 0; call < static_cast<int>(std::size(kCalls)); ++call) {
     for (int fault = 0; fault < static_cast<int>(std::size(kFaults)); ++fault) {
-      for (const char* link : {"tcp", "p2p"}) {
-        const bool p2p = std::string(link) == "p2p";
-        if (expected(Call(call), Fault(fault), p2p).empty()) continue;
+      for (const std::string& link : test_links()) {
+        if (expected(Call(call), Fault(fault), link).empty()) continue;
         all.emplace_back(Call(call), Fault(fault), link);
       }
     }

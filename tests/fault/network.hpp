@@ -1,16 +1,16 @@
 #pragma once
-// A network of this process's own, which can be cut.
+// A network that can be cut: of this process's own, or the interface that GPUSOCK_TEST_NETDEV names.
 
 namespace gpusock::fault {
 
-/// Moves this process, and those it starts from now on, into a network that holds nothing but a loopback. Before any thread
-/// starts. False, with the reason on stderr, where that is not allowed.
+/// Moves this process, and those it starts from now on, into a network that holds nothing but a loopback, unless an interface
+/// is named. Before any thread starts. False, with the reason on stderr, where that is not allowed.
 bool enter_own_network();
 
-/// Is this process in a network of its own.
-bool in_own_network();
+/// Is there a network that may be cut.
+bool can_cut_network();
 
-/// Takes the loopback away from, or gives it back to, all of this network's connections.
+/// Takes the network away from, or gives it back to, all of its connections.
 void set_network_up(bool up);
 
 }  // namespace gpusock::fault

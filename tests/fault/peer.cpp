@@ -29,7 +29,7 @@ void wait_for_end_of_input() {
 }  // namespace
 
 int be_peer(const std::string& role, const std::string& endpoint) {
-  Context context;
+  Context context(Options::from_env());
   const Net net = context.net();
   if (role == "connect") {
     const Socket socket = net.connect(this_thread(), Endpoint::parse(endpoint), patience());
