@@ -150,7 +150,7 @@ Proof Handshake::prove(const char* who) const {
 bool Handshake::equal(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
 int Handshake::peers_reason(int error) {
-  for (const int known : {EACCES, EPROTONOSUPPORT, EPROTOTYPE, ENOBUFS, EHOSTUNREACH}) {
+  for (const int known : {EACCES, EPROTONOSUPPORT, EPROTOTYPE, ENOBUFS, EHOSTUNREACH, ENOMEM, ENODEV, EADDRNOTAVAIL}) {
     if (error == known) return error;
   }
   return EPROTO;

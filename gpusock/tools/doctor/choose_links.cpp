@@ -9,7 +9,7 @@ std::string rings_of(const Facts& facts, LinkKind link) {
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
   if (device) return link == LinkKind::p2p ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
   return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
-         : link == LinkKind::verbs ? "host memory that the NICs write, 256 KiB each"
+         : link == LinkKind::verbs ? "host memory that the NICs write, 2 MiB each"
                                    : "host memory, 256 KiB each";
 }
 
@@ -107,7 +107,7 @@ LinkChoice other_host(const Facts& facts) {
   if (best != LinkKind::verbs) {
     choice.why = (facts.rdma_nics > 0 ? "not verbs: " : "no better one: ") + verbs_problem(facts);
     if (facts.rdma_nics_active > 0 && facts.verbs_built) choice.command = "ulimit -l unlimited";
-    if (fabric_problem(facts).empty()) choice.why += ";\nlink=fabric takes the provider that libfabric has for this network";
+    if (facts.rdma_nics_active == 0 && fabric_problem(facts).empty()) choice.why += ";\nlink=fabric takes the provider that libfabric has for this network";
   }
   if (!facts.has_secret) {
     choice.why += (choice.why.empty() ? "" : ";\n") + std::string("listening beyond loopback needs a secret, except with link=tcp");

@@ -12,6 +12,7 @@ import sys
 import unittest
 
 LIMIT_S = 60
+NICS = "/sys/class/infiniband"
 
 
 class Doctor(unittest.TestCase):
@@ -35,7 +36,19 @@ class Doctor(unittest.TestCase):
         links = json.loads(self.call("--json").stdout)["links"]
         self.assertEqual([choice["peer"] for choice in links], ["same process", "same host", "other host"])
         for choice in links:
-            self.assertIn(choice["link"], ("p2p", "tcp", "none"))
+            self.assertIn(choice["link"], ("p2p", "verbs", "fabric", "tcp", "none"))
+
+    @unittest.skipIf(os.path.isdir(NICS) and os.listdir(NICS), "this machine has RDMA NICs")
+    def test_without_rdma_it_says_that_this_is_what_lacks(self):
+        report = json.loads(self.call("--json", GPUSOCK_SECRET="secret", GPUSOCK_LINK="auto").stdout)
+        self.assertIn("no RDMA NICs", [finding["says"] for finding in report["findings"]])
+        other_host = report["links"][2]
+        if other_host["link"] == "none":
+            self.assertNotEqual(other_host["why"], "")
+        else:
+            self.assertEqual(other_host["link"], "tcp")
+            self.assertRegex(other_host["why"], "no better one: (there is no RDMA NIC|this build has no verbs link)")
+            self.assertNotIn("ulimit", other_host["command"] or "", "locked memory would change nothing")
 
     def test_something_to_mend_is_exit_status_1_with_its_command(self):
         done = self.call("--json", GPUSOCK_LINK="carrier-pigeon")

@@ -239,7 +239,7 @@ TEST(Doctor, AnRdmaNicIsUsedWhereItsMemoryMayBeLocked) {
   machine.add_nic();
   report = machine.examine();
   EXPECT_EQ(link(report, "other host").link, "verbs");
-  EXPECT_EQ(link(report, "other host").rings, "host memory that the NICs write, 256 KiB each");
+  EXPECT_EQ(link(report, "other host").rings, "host memory that the NICs write, 2 MiB each");
   EXPECT_EQ(link(report, "same host").link, "p2p");
   machine.write_limits("65536", "65536");
   report = machine.examine();
