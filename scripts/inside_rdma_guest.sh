@@ -8,6 +8,7 @@ out=$1
 build=build/host
 param_sync=$build/apps/param_sync/param_sync
 bench=$build/microbench/gpusock-bench
+doctor=$build/gpusock/tools/gpusock-doctor
 read -r -a devices <<<"$RDMA_VM_DEVICES"
 read -r -a addresses <<<"$RDMA_VM_ADDRS"
 gid_index=1  # RoCE v2 over IPv4
@@ -18,7 +19,10 @@ main() {
   in_step devices 30 check_devices
   in_step ib_write_lat 60 perftest ib_write_lat -s 8 -n 1000
   in_step ib_write_bw 60 perftest ib_write_bw -s 65536 -n 1000
-  run_labelled_tests
+  run_labelled_tests tests host -LE '^fault$'
+  in_step doctor 60 doctor_with_rdma
+  in_step doctor-memlock 60 with_little_locked_memory doctor_without_memory
+  in_step verbs-memlock 60 with_little_locked_memory refuse_verbs
   for link in tcp fabric verbs; do
     if ! offers "$param_sync" "$link"; then
       verdict SKIP 0 "param_sync-$link" "this build has no link $link"
@@ -34,6 +38,8 @@ main() {
       in_step "bench-bw-$link" 120 measure bw "$link" 65536
     fi
   done
+  for preset in ${RDMA_TEST_SANITIZED:-}; do run_labelled_tests "tests-$preset" "$preset" -LE '^fault$'; done
+  run_labelled_tests faults host -L '^fault$'  # last: an interface that was down has lost its routes
   ! grep -q '^FAIL' "$out/results.txt"
 }
 
@@ -85,18 +91,19 @@ perftest() {
 
 listens() { grep -qE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") 0+:0000 0A " /proc/net/tcp /proc/net/tcp6; }
 
-# Each test with the label is a line of the table.
+# run_labelled_tests NAME PRESET OPTIONS...: each test with the label that the options of ctest leave is a line of the table.
 run_labelled_tests() {
-  local log=$out/logs/tests.log status=0
-  if ctest --test-dir $build -N -L '^rdma$' | grep -q 'Total Tests: 0'; then
-    verdict SKIP 0 tests "no test of this build has the label rdma"
+  local name=$1 preset=$2 log=$out/logs/$1.log status=0
+  local select=(--test-dir "build/$2" -L '^rdma$' "${@:3}")
+  if ctest "${select[@]}" -N | grep -q 'Total Tests: 0'; then
+    verdict SKIP 0 "$name" "this build has no such tests"
     return
   fi
   # Emulated processors: heavy tests do a share of their work.
   GPUSOCK_TEST_SCALE=${GPUSOCK_TEST_SCALE:-0.05} FI_UNIVERSE_SIZE=16 \
-    ctest --test-dir $build -L '^rdma$' --output-on-failure --timeout 300 >"$log" 2>&1 || status=$?
-  test_verdicts <"$log"
-  [ $status -eq 0 ] || grep -q '^FAIL' "$out/results.txt" || verdict FAIL 0 "ctest ended with status $status"
+    ctest "${select[@]}" --output-on-failure --timeout 300 >"$log" 2>&1 || status=$?
+  test_verdicts "$preset" <"$log"
+  [ $status -eq 0 ] || grep -q '^FAIL' "$out/results.txt" || verdict FAIL 0 "$name: ctest ended with status $status"
 }
 
 # From what ctest prints, one line for each test, as "3/7 Test #12: name .....***Failed  1.25 sec".
@@ -105,8 +112,43 @@ test_verdicts() {
   sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: (.*) \.\.\.+ *(.*) ([0-9]+)\.[0-9]+ sec.*/\2|\3|\1/p' |
     while IFS='|' read -r word seconds name; do
       case $word in *Passed*) word=PASS ;; *Skipped*) word=SKIP ;; *Timeout*) word=FAIL-time ;; *) word=FAIL ;; esac
-      verdict $word "$seconds" "$name"
+      verdict $word "$seconds" "$1: $name"
     done
+}
+
+# says TEXT...: does the doctor say each of these, whatever the lines it takes.
+says() {
+  local page text
+  page=$("$doctor" || [ $? -eq 1 ])
+  echo "$page"
+  for text in "$@"; do
+    tr -s ' \n' ' ' <<<"$page" | grep -qF -e "$text" || { echo "gpusock-doctor does not say: $text"; return 1; }
+  done
+}
+
+doctor_with_rdma() {
+  says 'rxe0 (Ethernet' 'memory may be locked without limit' 'other host verbs' 'export GPUSOCK_SECRET'
+  GPUSOCK_SECRET=soft-roce says 'other host verbs rings in host memory that the NICs write'
+}
+
+doctor_without_memory() {
+  says 'rxe0 (Ethernet' '64 KiB may be locked: too little for a connection on the verbs link' 'ulimit -l unlimited' 'other host tcp' \
+    "not verbs: only 64 KiB of memory may be locked, and a connection's rings need 4224"
+}
+
+# With 64 KiB, as on most machines where nobody has raised the limit; root needs none unless it is told to.
+with_little_locked_memory() {
+  ulimit -l 64
+  exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock bash scripts/inside_rdma_guest.sh "$out" "$@"
+}
+
+# What the doctor says is true, and ends in an error that says why.
+refuse_verbs() {
+  local status=0 text
+  text=$(GPUSOCK_LOG=info "$bench" lat --link verbs --size 8 --between threads --repeat 1 2>&1) || status=$?
+  echo "$text"
+  [ $status -eq 1 ] || { echo "exit status $status, not 1"; return 1; }
+  grep -q 'ulimit -l' <<<"$text" || { echo "it does not say what to do"; return 1; }
 }
 
 # Two nodes, one at each device, end with the weights of a run without sockets.

@@ -3,15 +3,16 @@
 
 rdma_help() {
   cat <<'HELP'
-usage: ./run rdma-test [--kernel VERSION] [--limit SECONDS] [--out DIR] [-- COMMAND [ARGUMENTS]]
+usage: ./run rdma-test [--kernel VERSION] [--limit SECONDS] [--out DIR] [--plain] [-- COMMAND [ARGUMENTS]]
 
 Boots Debian's kernel in QEMU with two soft-RoCE devices (rxe0 at 10.77.0.1, rxe1 at 10.77.0.2) and runs there, from this
-folder's own build: perftest between the two devices, every test that has the label rdma, gpusock-bench, and param_sync trained
-across the two. Neither root nor /dev/kvm is needed once the packages are installed. Without KVM everything is emulated in
-software: its figures say nothing about a real NIC.
+folder's own build: perftest between the two devices, every test that has the label rdma (also under AddressSanitizer and
+ThreadSanitizer), gpusock-doctor, gpusock-bench, and param_sync trained across the two. Neither root nor /dev/kvm is needed once the packages
+are installed. Without KVM everything is emulated in software: its figures say nothing about a real NIC.
 
   --kernel VERSION  6.1 (default) or 6.12, or the name of a Debian package; downloaded once into ~/.cache/gpusock
   --limit SECONDS   for the whole run in the virtual machine (default 1200)
+  --plain           not under the sanitizers, and without building for them
   --out DIR         results.txt, logs/ and machine.txt (default out/rdma-test)
   -- COMMAND        run this there instead, as root; what it writes is lost
 
@@ -20,12 +21,13 @@ HELP
 }
 
 main() {
-  local out=$root/out/rdma-test kernel=6.1 limit_s=1200
+  local out=$root/out/rdma-test kernel=6.1 limit_s=1200 sanitized='asan tsan' preset
   while [ $# -gt 0 ]; do
     case "$1" in
       -h | --help) rdma_help; exit 0 ;;
       --kernel | --limit | --out) [ $# -ge 2 ] || misuse "$1 takes a value"; take_value "${1#--}" "$2"; shift 2 ;;
       --kernel=* | --limit=* | --out=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+      --plain) sanitized=; shift ;;
       --) shift; break ;;
       *) misuse "rdma-test does not take \"$1\": put -- before a command" ;;
     esac
@@ -41,6 +43,7 @@ main() {
   require_packages "${build_packages[@]}" "${test_packages[@]}"
   with_tests=ON
   build host
+  for preset in $sanitized; do build "$preset" connections_test calls_test; done
   test_in_guest
 }
 
@@ -73,7 +76,7 @@ test_in_guest() {
   local status=0
   mkdir -p "$out/logs"
   rm -f "$out"/results.txt "$out"/logs/*
-  scripts/rdma-vm -k "$kernel" -t "$limit_s" -w "$out" -- bash scripts/inside_rdma_guest.sh "$out" || status=$?
+  RDMA_TEST_SANITIZED=$sanitized scripts/rdma-vm -k "$kernel" -t "$limit_s" -w "$out" -- bash scripts/inside_rdma_guest.sh "$out" || status=$?
   say "results: $out (results.txt, machine.txt, logs/)"
   case $status in
     0) say "all steps passed" ;;
