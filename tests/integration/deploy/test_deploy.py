@@ -182,12 +182,12 @@ Total Test time (real) =   1.02 sec
 """
         with tempfile.TemporaryDirectory() as out:
             script = Settings.source / "scripts" / "inside_rdma_guest.sh"
-            done = call("bash", script, out, "test_verdicts", input=said,
+            done = call("bash", script, out, "test_verdicts", "host", input=said,
                         env=dict(os.environ, RDMA_VM_DEVICES="rxe0 rxe1", RDMA_VM_ADDRS="10.77.0.1 10.77.0.2"))
         self.assertEqual([line.split() for line in done.stdout.splitlines()],
-                         [["PASS", "1", "s", "a.b.passes"], ["FAIL", "0", "s", "Suite/fails/0"],
-                          ["SKIP", "0", "s", "has", "no", "device"], ["FAIL-time", "12", "s", "hangs"],
-                          ["FAIL", "0", "s", "dies"]])
+                         [["PASS", "1", "s", "host:", "a.b.passes"], ["FAIL", "0", "s", "host:", "Suite/fails/0"],
+                          ["SKIP", "0", "s", "host:", "has", "no", "device"], ["FAIL-time", "12", "s", "host:", "hangs"],
+                          ["FAIL", "0", "s", "host:", "dies"]])
 
 
 def main():
