@@ -283,21 +283,26 @@ std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::
 bool FabricMaker::poll() {
   bool any = tell_waiting();
   if (polled_.empty()) return any;
-  bool sleeps = true, gone = false;
+  bool gone = false;
   for (const auto& entry : polled_) {
     const auto peer = entry.lock();
     gone |= peer == nullptr;
     if (peer == nullptr) continue;
     any |= peer->poll();
-    sleeps = peer->may_sleep() && sleeps;
   }
   if (gone) {
     std::erase_if(polled_, [](const auto& entry) { return entry.expired(); });
     std::erase_if(peers_, [](const auto& entry) { return entry.second.expired(); });
     std::erase_if(domains_, [](const auto& entry) { return entry.second.expired(); });
   }
-  wants_polling_ = !sleeps;
   return any;
+}
+
+bool FabricMaker::wants_polling() const {
+  return is_asking() || std::any_of(polled_.begin(), polled_.end(), [](const auto& entry) {
+           const auto peer = entry.lock();
+           return peer != nullptr && !peer->may_sleep();
+         });
 }
 
 std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {

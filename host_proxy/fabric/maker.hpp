@@ -34,7 +34,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
   bool poll() override;
-  bool wants_polling() const override { return wants_polling_ || is_asking(); }
+  /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
+  bool wants_polling() const override;
 
   // For its setups.
   /// What there is here; nullptr while libfabric is being asked, and `sink` is told when it has answered.
@@ -75,7 +76,6 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
   std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
   std::vector<std::weak_ptr<FabricPeer>> polled_;
-  bool wants_polling_ = false;
 };
 
 }  // namespace gpusock::proxy::fabric

@@ -77,16 +77,7 @@ bool FabricPeer::poll() {
   return any;
 }
 
-bool FabricPeer::may_sleep() {
-  if (!refused_.empty()) return false;
-  constexpr int kTurns = 8;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    if (port_->descriptor() < 0) return false;
-    if (port_->may_sleep()) return true;
-    poll();
-  }
-  return false;
-}
+bool FabricPeer::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
 
 /// This write's memory may be used again, whether it went well or not.
 void FabricPeer::note_written(std::uint64_t token) {

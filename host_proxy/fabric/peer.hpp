@@ -43,7 +43,7 @@ class FabricPeer {
 
   /// Takes what has completed; true if anything has.
   bool poll();
-  /// May the thread sleep until the port's descriptor says something; reads on if not.
+  /// May the thread sleep until the port's descriptor says something. Where not, there may be something to poll().
   bool may_sleep();
 
  private:
