@@ -103,7 +103,7 @@ if(GPUSOCK_SANITIZE)
   # far. Null pointers fault by themselves. (Clang instruments for both in half of GCC's time, and so the preset asan has it, which
   # also shows that the project compiles with Clang.)
   set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
-  if(GPUSOCK_SANITIZE MATCHES "undefined")
+  if(GPUSOCK_SANITIZE MATCHES "undefined" AND NOT GPUSOCK_SANITIZE MATCHES "fuzzer")
     set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O0 -g1")
   endif()
   add_compile_options(-fsanitize=${GPUSOCK_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
