@@ -1,0 +1,77 @@
+#pragma once
+/// @file A context without threads, devices or a clock: its callers' waits run the proxy's steps, and time is a number.
+
+#include "gpusock/device.cuh"
+#include "host_proxy/proxy.hpp"
+#include "host_proxy/segment.hpp"
+#include "host_proxy/tcp_setup.hpp"
+#include "tests/fuzz/target.hpp"
+#include "tests/fuzz/wire.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace gpusock::fuzz {
+
+class Node {
+ public:
+  static constexpr std::uint64_t kRingBytes = 4096;
+  static constexpr std::uint32_t kSockets = 4;
+
+  Node()
+      : table(platform, kSockets, false), segments(platform, {kRingBytes, kRingBytes}, 0), tcp(segments),
+        resources{{&tcp}, &tcp, kRingBytes, "swordfish"}, slots_(table.slots()), taken_(1 + table::kListenersMax) {}
+
+  /// Before start(): a kind of link, worse than those before it and better than tcp.
+  void add(proxy::LinkMaker& maker) { resources.makers.insert(resources.makers.end() - 1, &maker); }
+
+  void start() {
+    proxy = std::make_unique<proxy::Proxy>(table, network, resources, proxy::ProxyOptions{});
+    hooks_.self = this;
+    hooks_.announce = [](void* self, std::uint32_t slot) { static_cast<Node*>(self)->proxy->hint(slot); };
+    hooks_.announce_credit = [](void*) {};
+    hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
+      return static_cast<Node*>(self)->proxy->transmit(slot, data, bytes);
+    };
+    hooks_.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
+      return static_cast<Node*>(self)->proxy->receive(slot, data, bytes);
+    };
+    hooks_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Node*>(self)->turn(); };
+    const detail::Side side{table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &hooks_};
+    net = Net(side, side);
+  }
+
+  /// A step of the proxy, a millisecond later.
+  void turn(int times = 1) {
+    for (; times > 0; --times) {
+      now_ns += 1'000'000;
+      proxy->step(now_ns, proxy::Proxy::Thoroughness::full);
+      if (beside) beside();
+    }
+  }
+  void pass(std::uint64_t seconds) {
+    now_ns += seconds * 1'000'000'000;
+    turn(4);
+  }
+
+  const table::SocketSetup& setup_of(Socket socket) { return table.view(proxy::SideKind::host).setups[table::slot_of(socket)]; }
+
+  std::shared_ptr<proxy::Platform> platform = std::make_shared<proxy::HostPlatform>();
+  proxy::SharedTable table;
+  WireNetwork network;
+  proxy::SegmentPool segments;
+  proxy::TcpMaker tcp;
+  proxy::LinkResources resources;
+  std::unique_ptr<proxy::Proxy> proxy;
+  Net net;
+  std::uint64_t now_ns = 1;
+  std::function<void()> beside;  ///< what happens beside each step
+
+ private:
+  std::vector<table::Slot> slots_;
+  std::vector<std::uint64_t> taken_;
+  detail::Hooks hooks_{};
+};
+
+}  // namespace gpusock::fuzz
