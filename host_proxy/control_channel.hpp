@@ -16,7 +16,8 @@ namespace gpusock::proxy {
 /// What a kind of link says besides.
 class ControlNotices {
  public:
-  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO.
+  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound to how
+  /// many are taken: the channel reads on as long as there are any.
   virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
 
  protected:
@@ -68,6 +69,7 @@ class ControlChannel {
   bool ended_ = false;
   bool deaf_ = false;
   bool peer_ended_ = false;
+  bool peer_deaf_ = false;
   bool peer_closed_ = false;
   bool failed_ = false;
 };

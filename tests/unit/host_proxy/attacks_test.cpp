@@ -315,6 +315,26 @@ TEST_F(Strangers, WhoTricklesIsSentAwayAtTheDeadlineAllTheSame) {
   EXPECT_TRUE(wire->node_gone);
 }
 
+struct Heard final : LinkEvents {
+  void on_ended(std::uint64_t) override {}
+  void on_peer_deaf() override { ++deaf; }
+  void on_failed(int failure) override { error = failure; }
+  int deaf = 0, error = 0;
+};
+
+/// Each kind comes once; a step that went on reading what comes without end would serve nobody else.
+TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
+  const auto wire = std::make_shared<Wire>();
+  Heard heard;
+  ControlChannel channel(std::make_unique<WireStream>(wire), heard);
+  const std::uint64_t deaf[] = {2, 0};
+  for (int i = 0; i < 1000; ++i) wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
+  channel.pump();
+  EXPECT_EQ(heard.deaf, 1);
+  EXPECT_EQ(heard.error, EPROTO);
+  EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
+}
+
 /// What this process shares with others, or may write somewhere: does it hold the text.
 std::string where_shared(const std::string& text) {
   std::ifstream maps("/proc/self/maps");
