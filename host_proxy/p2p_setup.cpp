@@ -85,6 +85,11 @@ class P2pAnswer final : public P2pSetup {
     }
     Offer offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
+    const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
+    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {  // a peer does not choose whom we talk to here
+      failure_ = {EPROTO, "what was offered is no name of ours"};
+      return;
+    }
     fetch_.emplace(network, pool, std::string(offered.shared_name.begin(), offered.shared_name.end()), offered.ticket,
                    offered.ring_bytes, sink);
   }

@@ -19,6 +19,8 @@ constexpr std::uint64_t kVisitorTurns = 100'000;
 /// Whoever is honest says its ticket as it comes: so many silent ones are borne, then the one that came first must go.
 constexpr std::size_t kVisitorsMax = 128;
 
+constexpr std::size_t kVisitorsPerStep = 512;
+
 std::string key_of(const Ticket& ticket) { return {ticket.begin(), ticket.end()}; }
 
 /// Segments offered by any context of this process: an address space has one such table by nature.
@@ -140,9 +142,9 @@ void SegmentOffers::withdraw(const Ticket& ticket) {
 
 void SegmentOffers::serve() {
   if (ready_) {
-    ready_ = false;
-    for (;;) {
+    for (std::size_t visitors = 0; visitors < kVisitorsPerStep; ++visitors) {  // whoever connects without end does not keep the step
       Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      ready_ = static_cast<bool>(connection);
       if (!connection) break;
       if (!same_user(connection.get())) continue;
       if (visitors_.size() >= kVisitorsMax) {

@@ -335,6 +335,31 @@ TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
   EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
 }
 
+/// What a peer offers is fetched from a Unix socket whose name it says: that must be one of ours, whoever else listens on this host.
+TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {
+  const std::string name = "another-program-of-this-user----";  // as long as ours
+  Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0) << strerror(errno);
+  ASSERT_EQ(::listen(listener.get(), 4), 0);
+
+  PosixNetwork network;
+  SegmentPool segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0);
+  P2pMaker maker(network, segments);
+  Nobody nobody;
+  const auto honest = maker.offer({.acceptor = true});
+  std::vector<std::byte> offer(honest->message().begin(), honest->message().end());
+  std::memcpy(offer.data() + sizeof(std::uint64_t), name.data(), name.size());
+  offer.back() ^= std::byte{1};  // a ticket of another process
+  const auto answer = maker.answer({}, offer, nobody);
+  EXPECT_EQ(answer->advance(), LinkSetup::State::failed);
+  EXPECT_EQ(answer->failure().error, EPROTO);
+  EXPECT_LT(accept4(listener.get(), nullptr, nullptr, 0), 0) << "somebody came";
+}
+
 /// What this process shares with others, or may write somewhere: does it hold the text.
 std::string where_shared(const std::string& text) {
   std::ifstream maps("/proc/self/maps");
