@@ -360,6 +360,18 @@ TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {
   EXPECT_LT(accept4(listener.get(), nullptr, nullptr, 0), 0) << "somebody came";
 }
 
+/// Endpoints that come from a peer (as at param_sync's rendezvous) may hold anything.
+TEST_F(Strangers, EndpointsThatCannotBeAreRefused) {
+  Endpoint bad_link = WireStream::here(), bad_family = WireStream::here(), bad_ring = WireStream::here();
+  bad_link.link = static_cast<LinkKind>(200);
+  bad_family.family = 5;
+  bad_ring.ring_bytes = 4097;
+  for (const Endpoint& bad : {bad_link, bad_family, bad_ring}) {
+    EXPECT_EQ(node_.net.connect(this_thread(), bad, Deadline::now()), -EINVAL);
+    EXPECT_EQ(node_.net.listen(this_thread(), bad, 1, Deadline::now()), -EINVAL);
+  }
+}
+
 /// What this process shares with others, or may write somewhere: does it hold the text.
 std::string where_shared(const std::string& text) {
   std::ifstream maps("/proc/self/maps");
