@@ -24,6 +24,8 @@ class AcceptorHandshake final : public Handshake {
     return state_;
   }
 
+  bool peer_is_known() const override { return step_ != Step::hello && step_ != Step::confirm; }
+
  private:
   enum class Step { hello, confirm, setup, answer, ready };
 

@@ -195,6 +195,11 @@ void Connection::expire() {
   }
 }
 
+void Connection::send_away() {
+  log_info(peer_.to_string() + " made others wait, and has not said who it is: sent away");
+  fail_opening(ETIMEDOUT);
+}
+
 void Connection::fail_opening(int error) {
   error_ = error;
   handshake_.reset();

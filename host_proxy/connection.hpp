@@ -70,6 +70,13 @@ class Connection final : public LinkEvents, public ReadySink {
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
   void give_slot(std::uint32_t slot);
   void take_slot_back() { has_slot_ = false; }
+  /// Has it come in without its peer having proved, so far, that it knows the secret.
+  bool is_stranger() const {
+    const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
+    return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way && (handshake_ == nullptr || !handshake_->peer_is_known());
+  }
+  /// Ends the handshake in favour of others.
+  void send_away();
   /// The listener is gone. A connection that nobody has accepted ends.
   void orphan(bool accepted);
 

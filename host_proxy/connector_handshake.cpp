@@ -36,6 +36,8 @@ class ConnectorHandshake final : public Handshake {
     return state_;
   }
 
+  bool peer_is_known() const override { return step_ != Step::reply; }
+
  private:
   enum class Step { reply, turn, setup };
 

@@ -39,6 +39,9 @@ class Handshake {
   enum class State { waiting, done, failed };
   virtual State advance() = 0;
 
+  /// Has the peer proved that it knows the secret.
+  virtual bool peer_is_known() const = 0;
+
   int error() const { return error_; }                                     ///< failed: an errno
   LinkKind kind() const { return kind_; }                                  ///< done: what was agreed on
   std::unique_ptr<LinkSetup> take_setup() { return std::move(setup_); }    ///< done: ready to be established

@@ -22,6 +22,9 @@ class Listener final : public ReadySink {
     return acceptor_->accept();
   }
 
+  /// May somebody be waiting for whom there is no room in the backlog.
+  bool keeps_waiting() const { return acceptor_->readable && pending_ >= backlog_; }
+
   std::uint32_t slot() const { return slot_; }
   std::uint32_t queue() const { return queue_; }
   const Endpoint& asked() const { return asked_; }  ///< what its caller opened it with
@@ -35,6 +38,8 @@ class Listener final : public ReadySink {
   void remove_pending() { --pending_; }
   std::uint32_t pending() const { return static_cast<std::uint32_t>(pending_); }
   std::uint32_t backlog() const { return static_cast<std::uint32_t>(backlog_); }
+
+  std::uint64_t look_again_ns = 0;  ///< the proxy's: until then no stranger is to be sent away
 
   void on_ready() override {}  // every poll is followed by a look at all listeners
 

@@ -59,6 +59,7 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
     moved |= open_unready(now_ns);
     moved |= step_listeners(now_ns);
     expire(now_ns);
+    for (const auto& listener : listeners_) make_room(*listener, now_ns);
   }
   if (full) moved |= step_active(now_ns);  // what the scan and the network have just found
   return moved;
@@ -280,6 +281,29 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
     }
   }
   return moved;
+}
+
+/// Strangers who say nothing must not keep those out who would: where all of a backlog is taken, the stranger that came first goes,
+/// as soon as it has had the time that an honest peer needs.
+void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
+  if (!listener.keeps_waiting()) return;
+  if (now_ns < listener.look_again_ns) {
+    due(listener.look_again_ns);
+    return;
+  }
+  for (const auto& connection : connections_) {  // in the order in which they came
+    if (connection->listener() != &listener || !connection->is_stranger()) continue;
+    const std::uint64_t until_ns = connection->deadline_ns() - options_.handshake_timeout_ns + options_.stranger_ns();
+    if (now_ns >= until_ns) {
+      connection->send_away();
+      activate(*connection);
+      return;
+    }
+    listener.look_again_ns = until_ns;
+    due(until_ns);
+    return;
+  }
+  listener.look_again_ns = now_ns + options_.stranger_ns();
 }
 
 void Proxy::accept_agreed(Connection& connection, std::uint64_t now_ns) {

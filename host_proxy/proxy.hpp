@@ -20,6 +20,8 @@ namespace gpusock::proxy {
 
 struct ProxyOptions {
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
+  /// How long a peer that has not proved that it knows the secret may take up room that others wait for.
+  std::uint64_t stranger_ns() const { return handshake_timeout_ns / 10; }
 };
 
 /// Counters since the start.
@@ -97,6 +99,7 @@ class Proxy final : public ConnectionHost {
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
   void close_listener(Listener& listener, std::uint64_t now_ns);
   bool step_listeners(std::uint64_t now_ns);
+  void make_room(Listener& listener, std::uint64_t now_ns);
   void accept_agreed(Connection& connection, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);
   bool step_one(Connection& connection, std::uint64_t now_ns);

@@ -315,6 +315,35 @@ TEST_F(Strangers, WhoTricklesIsSentAwayAtTheDeadlineAllTheSame) {
   EXPECT_TRUE(wire->node_gone);
 }
 
+TEST_F(Strangers, WhoAreSilentKeepNobodyOutForLong) {
+  std::vector<std::shared_ptr<Wire>> silent;
+  for (int i = 0; i < 4; ++i) silent.push_back(node_.network.arrive());
+  pass_ms(5);
+  const auto honest = node_.network.arrive();
+  SegmentPool segments(node_.platform, {4096, 4096}, 0);
+  TcpMaker tcp(segments);
+  const LinkResources resources{{&tcp}, &tcp, 4096, "swordfish"};
+  Nobody nobody;
+  WireStream stream(honest, true);
+  const auto handshake = make_connector_handshake(stream, resources, WireStream::here(), nobody);
+  auto state = State::waiting;
+  int waited_ms = 0;
+  for (; waited_ms < 4000 && state == State::waiting; ++waited_ms) {
+    node_.turn();
+    state = handshake->advance();
+  }
+  EXPECT_EQ(state, State::done) << "five seconds' silence of others is too long";
+  EXPECT_GE(waited_ms, 400) << "a stranger gets the time that an honest peer needs";
+  EXPECT_TRUE(silent.front()->node_gone) << "who came first goes first";
+  EXPECT_GE(node_.net.accept(this_thread(), listener_, Deadline::now()), 0);
+}
+
+TEST_F(Strangers, StayWhileThereIsRoomForOthers) {
+  const auto silent = node_.network.arrive();
+  pass_ms(4000);
+  EXPECT_FALSE(silent->node_gone);
+}
+
 struct Heard final : LinkEvents {
   void on_ended(std::uint64_t) override {}
   void on_peer_deaf() override { ++deaf; }
