@@ -20,7 +20,7 @@ namespace {
 int make_memory_file(std::size_t bytes) {
   const int descriptor = memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
+  if (fchmod(descriptor, 0600) != 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
       fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     ::close(descriptor);
@@ -43,8 +43,9 @@ Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64
   struct stat facts {};
   const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
   const int seals = fcntl(descriptor, F_GET_SEALS);
-  if (!size_ok || fstat(descriptor, &facts) != 0 || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
+  const bool known = fstat(descriptor, &facts) == 0;
+  const bool is_private = known && facts.st_uid == geteuid() && (facts.st_mode & 0077) == 0;
+  if (!size_ok || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     ::close(descriptor);
     throw Error(EPROTO, "the peer's shared memory is not what was agreed");
   }

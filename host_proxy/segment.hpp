@@ -33,7 +33,7 @@ class Segment {
   /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
   Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
   /// Another process's, from its descriptor (taken over). Throws Error (EPROTO) unless it is exactly such a file that
-  /// cannot shrink: a mapping of a file that shrinks would fault.
+  /// cannot shrink, of this user and for nobody else: a mapping of a file that shrinks would fault.
   Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
   ~Segment();

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace gpusock::proxy {
@@ -14,8 +15,9 @@ namespace {
 
 constexpr std::uint64_t kRing = 64 << 10;
 
-int memory_file(std::uint64_t bytes, int seals) {
+int memory_file(std::uint64_t bytes, int seals, mode_t mode = 0600) {
   const int descriptor = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT_EQ(fchmod(descriptor, mode), 0);
   EXPECT_EQ(ftruncate(descriptor, static_cast<off_t>(bytes)), 0);
   if (seals != 0) {
     EXPECT_EQ(fcntl(descriptor, F_ADD_SEALS, seals), 0);
@@ -55,6 +57,20 @@ TEST_F(SegmentTest, RefusesAFileThatCouldShrink) {
 TEST_F(SegmentTest, RefusesAFileOfAnotherSize) {
   EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing) - 1, F_SEAL_SHRINK), kRing), Error);
   EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing / 2), F_SEAL_SHRINK), kRing), Error);
+}
+
+TEST_F(SegmentTest, IsOfThisUserAlone) {
+  Segment segment(platform_, kRing);
+  struct stat facts {};
+  ASSERT_EQ(fstat(segment.descriptor(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  EXPECT_EQ(facts.st_uid, geteuid());
+}
+
+TEST_F(SegmentTest, RefusesAFileThatOthersMayOpen) {
+  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0604), kRing), Error);
+  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0620), kRing), Error);
+  EXPECT_NO_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK), kRing));
 }
 
 TEST_F(SegmentTest, RefusesRingsThatNobodyMakes) {
