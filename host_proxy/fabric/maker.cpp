@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -28,7 +29,14 @@ Decoration& decoration() {
   return *only;
 }
 
-std::string to_text(const ProviderName& name) { return {name.data(), strnlen(name.data(), name.size())}; }
+/// A peer's word, which may be shown.
+std::string to_text(const ProviderName& name) {
+  std::string text(name.data(), strnlen(name.data(), name.size()));
+  for (char& letter : text) {
+    if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
+  }
+  return text;
+}
 
 ProviderName to_name(const std::string& text) {
   ProviderName name{};
