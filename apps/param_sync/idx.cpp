@@ -4,6 +4,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@ namespace param_sync {
 namespace {
 
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 30;
+constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
 constexpr std::uint8_t kTypeUnsignedByte = 0x08;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& problem) {
@@ -84,10 +86,14 @@ IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions) {
     bytes *= size;
     array.shape.push_back(size);
   }
-  array.bytes.resize(bytes);
-  const std::size_t data_read = reader.read(array.bytes.data(), bytes);
-  if (data_read < bytes) {
-    refuse(file, "ends after " + std::to_string(data_read) + " of the " + std::to_string(bytes) + " bytes it claims.");
+  // Memory follows what is there, not what is claimed.
+  while (array.bytes.size() < bytes) {
+    const std::size_t before = array.bytes.size(), wanted = std::min<std::size_t>(bytes - before, kPieceBytes);
+    array.bytes.resize(before + wanted);
+    const std::size_t piece = reader.read(array.bytes.data() + before, wanted);
+    if (piece < wanted) {
+      refuse(file, "ends after " + std::to_string(before + piece) + " of the " + std::to_string(bytes) + " bytes it claims.");
+    }
   }
   std::uint8_t extra = 0;
   if (reader.read(&extra, 1) != 0) refuse(file, "is longer than the " + std::to_string(bytes) + " bytes it claims.");

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <zlib.h>
 
 namespace param_sync {
@@ -95,6 +96,19 @@ TEST(Idx, RefusesTruncatedData) {
   Folder folder;
   const auto file = folder.write("f", idx_bytes({13}, kTwelve));
   EXPECT_THAT(error_of([&] { read_idx(file, 1); }), HasSubstr("ends after 12 of the 13 bytes it claims"));
+}
+
+TEST(Idx, AClaimThatIsNotKeptCostsLittleMemory) {
+  Folder folder;
+  const auto file = folder.write("f", idx_bytes({1u << 30}, kTwelve));
+  const auto most_kib = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const long before_kib = most_kib();
+  EXPECT_THAT(error_of([&] { read_idx(file, 1); }), HasSubstr("ends after 12 of the 1073741824 bytes it claims"));
+  EXPECT_LT(most_kib() - before_kib, 256 << 10);
 }
 
 TEST(Idx, RefusesOneByteTooMany) {
