@@ -4,6 +4,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
   libspdlog-dev libfabric-dev libibverbs-dev librdmacm-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
+fuzz_packages=(clang libclang-rt-14-dev)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
 test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" ccache clang curl dataset-fashion-mnist libclang-rt-dev libgtest-dev

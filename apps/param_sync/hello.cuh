@@ -32,7 +32,7 @@ struct Listening {
 };
 
 /// Opens the node's listener. One block of one thread.
-static __global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, Listening* listening) {
+[[maybe_unused]] static __global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, Listening* listening) {
   const auto thread = gpusock::this_thread();
   listening->socket = net.listen(thread, at, kNodesMax);
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
@@ -55,7 +55,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
 }
 
 /// Connects to one peer and compares settings. One block of one thread for each peer.
-static __global__ void connect_peers(NodeState node, Hello ours, const gpusock::Endpoint* peers) {
+[[maybe_unused]] static __global__ void connect_peers(NodeState node, Hello ours, const gpusock::Endpoint* peers) {
   const int peer = peer_of_block(node);
   const auto thread = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
@@ -86,7 +86,7 @@ static __global__ void connect_peers(NodeState node, Hello ours, const gpusock::
 
 /// Takes one peer in. Strangers (a port scanner, a browser) are turned away and do not count. One block of one thread
 /// for each peer, all on the same listener.
-static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
+[[maybe_unused]] static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
   const auto thread = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
   while (!ended(node)) {

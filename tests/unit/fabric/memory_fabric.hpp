@@ -117,7 +117,7 @@ inline void MemoryFabric::step() {
   const auto region = regions.find(write.key);
   const auto port = ports.find(write.peer);
   if (region == regions.end() || port == ports.end() || !region->second.writable ||
-      write.address + write.bytes > region->second.memory.size()) {
+      write.address > region->second.memory.size() || write.bytes > region->second.memory.size() - write.address) {
     taken.from->completions.push_back({Completion::Kind::failed, write.token, 0, EACCES, "no such memory"});
     return;
   }

@@ -1,0 +1,188 @@
+// A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in memory.
+#include "host_proxy/fabric/fabric_link.hpp"
+#include "host_proxy/fabric/peer.hpp"
+#include "tests/fuzz/session.hpp"
+#include "tests/unit/fabric/memory_fabric.hpp"
+
+namespace gpusock::fuzz::of_peer_fabric {
+namespace {
+
+using namespace proxy::fabric;
+
+/// The peer: an endpoint, and memory that the node may write.
+struct Liar {
+  explicit Liar(MemoryFabric& fabric)
+      : port(fabric), memory(sizeof(Credit) + Node::kRingBytes),
+        registered(port.register_memory(memory, Access::remote_target, {}, error)) {
+    grant.ring_bytes = Node::kRingBytes;
+    grant.memory_key = registered->key();
+    grant.address_bytes = sizeof(std::uint64_t);
+    std::copy_n(port.address().begin(), sizeof(std::uint64_t), grant.address.begin());
+  }
+  MemoryPort port;
+  std::vector<std::byte> memory;
+  int error = 0;
+  std::unique_ptr<Registration> registered;
+  Grant grant;
+};
+
+/// Agrees on nothing: what the node's link is told, the input says.
+class Maker final : public proxy::LinkMaker {
+ public:
+  Maker(Node& node, MemoryFabric& fabric, const Liar& liar) : node_(node), liar_(liar) {
+    auto made = std::make_unique<MemoryPort>(fabric);
+    port = made.get();
+    peer_ = std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
+  }
+  LinkKind kind() const override { return LinkKind::fabric; }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request) override { return std::make_unique<Setup>(*this, request); }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>, proxy::ReadySink&) override {
+    return std::make_unique<Setup>(*this, request);
+  }
+  bool poll() override { return peer_->poll(); }
+
+  MemoryPort* port = nullptr;
+  Grant granted;  ///< the node's
+
+ private:
+  class Setup final : public proxy::LinkSetup {
+   public:
+    Setup(Maker& maker, const proxy::LinkRequest& request)
+        : acceptor_(request.acceptor), segment_(maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes)),
+          channel_(std::make_unique<FabricChannel>(maker.peer_, segment_)) {
+      maker.granted = channel_->grant();
+      if (acceptor_) usable_ = channel_->take_grant(maker.liar_.grant);
+    }
+    State advance() override { return usable_ ? State::ready : State::failed; }
+    Failure failure() const override { return {EPROTO, "no such grant"}; }
+    const std::shared_ptr<proxy::Segment>& memory() const override { return segment_; }
+    std::unique_ptr<proxy::Link> establish(proxy::Slots& slots, std::uint32_t slot, std::unique_ptr<proxy::ByteStream> stream,
+                                           proxy::LinkEvents& events) override {
+      const ringbuf::RingMemory tx = segment_->ring(1), rx = segment_->ring(0);
+      table::SocketSetup& setup = slots.view().setups[slot];
+      setup.link_needs_proxy = 1;
+      setup.tx = slots.tx_setup(slot, tx);
+      setup.rx = slots.rx_setup(slot, rx);
+      channel_->set_sink(stream->sink);
+      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), slots.tx_consumer(slot, tx),
+                                          slots.rx_producer(slot, rx), events);
+    }
+
+   private:
+    bool acceptor_;
+    bool usable_ = true;
+    std::shared_ptr<proxy::Segment> segment_;
+    std::unique_ptr<FabricChannel> channel_;
+  };
+
+  Node& node_;
+  const Liar& liar_;
+  std::shared_ptr<FabricPeer> peer_;
+};
+
+/// The peer's half of the handshake: takes whatever is said.
+class Agreeable final : public proxy::LinkMaker {
+  class Setup final : public proxy::LinkSetup {
+    const std::shared_ptr<proxy::Segment>& memory() const override { return none_; }
+    std::unique_ptr<proxy::Link> establish(proxy::Slots&, std::uint32_t, std::unique_ptr<proxy::ByteStream>, proxy::LinkEvents&) override {
+      return nullptr;
+    }
+    std::shared_ptr<proxy::Segment> none_;
+  };
+  LinkKind kind() const override { return LinkKind::fabric; }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&) override { return std::make_unique<Setup>(); }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest&, std::span<const std::byte>, proxy::ReadySink&) override {
+    return std::make_unique<Setup>();
+  }
+};
+
+void say(Wire& wire, std::uint64_t kind, std::uint64_t value) {
+  const std::uint64_t notice[] = {kind, value};
+  if (!wire.ended) wire.to_node.append(reinterpret_cast<const char*>(notice), sizeof notice);
+}
+
+constexpr std::uint64_t kGrantWord = 16;  // notices of the fabric link: see fabric_link.hpp
+
+/// The grant, with one of its fields changed, or none.
+Grant near_grant(Input& input, Grant grant) {
+  switch (input.below(16)) {
+    case 0: grant.index = input.take<std::uint16_t>(); break;
+    case 1: grant.ring_bytes = input.near(Node::kRingBytes); break;
+    case 2: grant.ring_bytes = std::uint64_t{1} << input.below(64); break;
+    case 3: grant.memory_address = input.near(0); break;
+    case 4: grant.memory_key = input.near(grant.memory_key); break;
+    case 5: grant.address_bytes = input.take<std::uint16_t>(); break;
+    case 6: grant.address[input.below(8)] = std::byte{input.byte()}; break;
+    default: break;
+  }
+  return grant;
+}
+
+}  // namespace
+
+FUZZ_TARGET(peer_fabric) {
+  MemoryFabric fabric(input.byte());
+  {
+    Node node;
+    Liar liar(fabric);
+    const bool accepts = input.flag(), records = input.flag();
+    liar.grant = near_grant(input, liar.grant);
+    Maker maker(node, fabric, liar);
+    node.add(maker);
+    node.start();
+    Agreeable agreeable;
+    proxy::LinkResources peer{{&agreeable}, nullptr, Node::kRingBytes, "swordfish"};
+    Endpoint asked = WireStream::here();
+    asked.link = LinkKind::fabric;
+    if (records) asked.type = SocketType::seqpacket;
+    std::shared_ptr<Wire> wire;
+    std::unique_ptr<proxy::LinkSetup> setup;
+    const Socket socket = Session::establish(node, peer, asked, accepts, wire, setup);
+    if (socket < 0) return;  // the grant was refused
+    if (!accepts) {  // the grant comes on the control channel
+      std::uint64_t words[sizeof(Grant) / 8];
+      std::memcpy(words, &liar.grant, sizeof words);
+      for (const std::uint64_t each : words) say(*wire, kGrantWord, each);
+    }
+    const std::span<std::byte> target = fabric.regions.at(maker.granted.memory_key).memory;
+    std::uint64_t chunks = 0, bytes_sent = 0;
+    run_session(node, socket, input, [&](Input& says) {
+      const bool there = fabric.regions.contains(maker.granted.memory_key);
+      switch (says.below(10)) {
+        case 0:
+          for (std::size_t writes = says.below(8); writes > 0; --writes) fabric.step();
+          break;
+        case 1: {  // an honest chunk
+          const std::uint64_t at = bytes_sent % Node::kRingBytes, bytes = 1 + std::min<std::uint64_t>(says.below(2000), Node::kRingBytes - at - 1);
+          if (there) std::memset(target.data() + sizeof(Credit) + at, says.byte(), bytes);
+          maker.port->tell_arrived(CompletionData{maker.granted.index, static_cast<std::uint32_t>(chunks++ % kWindow), static_cast<std::uint32_t>(bytes)}.pack());
+          bytes_sent += bytes;
+          break;
+        }
+        case 2:
+          maker.port->tell_arrived(CompletionData{static_cast<std::uint32_t>(says.near(maker.granted.index)) & 0xfff,
+                                                  static_cast<std::uint32_t>(says.near(chunks)) % kWindow,
+                                                  static_cast<std::uint32_t>(says.near(Node::kRingBytes)) & 0xffff}.pack());
+          break;
+        case 3:
+        case 4: {
+          const Credit credit{says.near(says.below(8) * 512), says.below(40)};
+          if (there) std::memcpy(target.data(), &credit, sizeof credit);
+          maker.port->tell_arrived(CompletionData{maker.granted.index, 0, 0}.pack());
+          break;
+        }
+        case 5: say(*wire, says.below(4), says.near(bytes_sent)); break;
+        case 6: say(*wire, kGrantWord + says.below(5), says.near(chunks)); break;
+        case 7:
+          maker.port->completions.push_back({says.flag() ? Completion::Kind::written : Completion::Kind::failed,
+                                             says.byte() == 0 ? Completion::kNoToken : says.near(std::uint64_t{maker.granted.index} << 8), 0, EIO, "no"});
+          break;
+        case 8: wire->ended = says.byte() % 4 == 0; break;
+        default: wire->reset = says.byte() % 8 == 0; break;
+      }
+    });
+  }
+  FUZZ_CHECK(fabric.regions.empty() && fabric.ports.empty());  // nothing stays registered
+}
+
+}  // namespace gpusock::fuzz::of_peer_fabric
