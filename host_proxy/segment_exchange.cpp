@@ -128,7 +128,7 @@ SegmentOffers::~SegmentOffers() {
   network_.unwatch(listener_.get());
 }
 
-Ticket SegmentOffers::offer(std::shared_ptr<Segment> segment) {
+Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment) {
   const Ticket ticket = random_bytes<16>();
   local_offers().add(ticket, segment);
   offers_[key_of(ticket)] = segment;

@@ -31,7 +31,7 @@ class SegmentOffers final : public ReadySink {
   const std::string& name() const { return name_; }
 
   /// Offers the segment, once, until it is fetched or withdrawn.
-  Ticket offer(std::shared_ptr<Segment> segment);
+  Ticket offer(const std::shared_ptr<Segment>& segment);
   void withdraw(const Ticket& ticket);
 
   /// Serves who has come; call after on_ready() or now and then. Does not wait.

@@ -2,7 +2,7 @@
 . scripts/packages.sh
 
 # The folders of build/coverage/tests whose programs are run, each in one piece.
-coverage_tests=(unit/ringbuf unit/host_proxy unit/rdma unit/fabric conformance fuzz)
+coverage_tests=(unit/ringbuf unit/host_proxy unit/rdma unit/fabric unit/tools conformance fuzz)
 
 main() {
   [ $# -eq 0 ] || misuse "coverage takes no arguments"

@@ -208,7 +208,7 @@ class FabricAnswer final : public FabricSetup {
     if (own.empty()) throw Error(ENODEV, providers.problem(request_.local));
     std::string theirs;
     for (std::uint32_t i = 0; i < offer_.providers; ++i) {
-      const std::string name = to_text(offer_.names[i]);
+      std::string name = to_text(offer_.names[i]);
       const bool reaches = !FabricProviders::is_local(name) || offer_.host == host_identity();
       if (reaches && std::find(own.begin(), own.end(), name) != own.end()) return name;
       theirs += (i == 0 ? "" : ", ") + name;

@@ -10,6 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <memory>
+
 namespace gpusock::proxy {
 namespace {
 
@@ -81,6 +84,75 @@ TEST_F(SegmentTest, RefusesRingsThatNobodyMakes) {
 
 TEST_F(SegmentTest, RefusesWhatIsNoMemoryFile) {
   EXPECT_THROW(Segment(platform_, open("/dev/null", O_RDWR | O_CLOEXEC), kRing), Error);
+}
+
+/// A device that is given ring memory before its kernels run, and none later; as a GPU.
+class PinningPlatform final : public Platform {
+ public:
+  void* allocate_shared(std::size_t bytes) override { return host_.allocate_shared(bytes); }
+  void free_shared(void* memory, std::size_t bytes) noexcept override { host_.free_shared(memory, bytes); }
+  void attach(void*, std::size_t) override {
+    if (refuses) throw Error(ENOMEM, "pinning rings");
+    ++attached;
+  }
+  void detach(void*, std::size_t) noexcept override { --attached; }
+  bool attaches_any_time() const override { return false; }
+  bool callers_can_wake() const override { return false; }
+
+  int attached = 0;
+  bool refuses = false;
+
+ private:
+  HostPlatform host_;
+};
+
+TEST(PinnedSegments, AreMadeAtOnceAndUsedAgainLikeNew) {
+  const auto platform = std::make_shared<PinningPlatform>();
+  {
+    SegmentPool pool(platform, {kRing, kRing}, 2);
+    EXPECT_EQ(platform->attached, 2);
+    EXPECT_TRUE(pool.keeps_memory());
+    auto first = pool.take(SegmentPool::Use::own, kRing / 2);
+    const auto second = pool.take(SegmentPool::Use::shared, kRing);
+    ASSERT_TRUE(first != nullptr && second != nullptr);
+    EXPECT_EQ(first->ring_bytes(), kRing / 2);
+    EXPECT_GE(first->ring(1).data, first->ring(0).data + kRing / 2);
+    EXPECT_EQ(pool.take(SegmentPool::Use::own, kRing), nullptr) << "all are in use";
+    *first->committed(0) = 7;
+    pool.settle(*first);
+    EXPECT_GE(first->descriptor(), 0) << "it is to be offered again";
+    first.reset();
+    const auto again = pool.take(SegmentPool::Use::own, kRing);
+    ASSERT_NE(again, nullptr);
+    EXPECT_EQ(again->ring_bytes(), kRing);
+    EXPECT_EQ(*again->committed(0), 0u);
+    EXPECT_EQ(platform->attached, 2);
+  }
+  EXPECT_EQ(platform->attached, 0);
+}
+
+TEST(PinnedSegments, AreNoLargerThanWasSetUpAndNobodyElses) {
+  const auto platform = std::make_shared<PinningPlatform>();
+  SegmentPool pool(platform, {kRing, kRing}, 1);
+  EXPECT_EQ(pool.take(SegmentPool::Use::own, 2 * kRing), nullptr);
+  const int theirs = memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK);
+  EXPECT_EQ(pool.map(theirs, kRing), nullptr);
+  EXPECT_EQ(fcntl(theirs, F_GETFD), -1) << "the descriptor was taken over";
+}
+
+TEST(PinnedSegments, WhatCannotBePinnedIsNotKept) {
+  const auto platform = std::make_shared<PinningPlatform>();
+  platform->refuses = true;
+  EXPECT_THROW(SegmentPool(platform, {kRing, kRing}, 1), Error);
+}
+
+TEST_F(SegmentTest, OthersAreMappedOnceAndWhatCannotBeIsRefusedQuietly) {
+  SegmentPool pool(platform_, {kRing, kRing}, 0);
+  Segment maker(platform_, kRing);
+  const auto mapped = pool.map(dup(maker.descriptor()), kRing);
+  ASSERT_NE(mapped, nullptr);
+  EXPECT_LT(mapped->descriptor(), 0) << "an open connection costs no descriptor";
+  EXPECT_EQ(pool.map(memory_file(1, F_SEAL_SHRINK), kRing), nullptr);
 }
 
 }  // namespace
