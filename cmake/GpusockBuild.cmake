@@ -113,7 +113,7 @@ if(GPUSOCK_SANITIZE)
   add_link_options(-fsanitize=${GPUSOCK_SANITIZE})
   if(GPUSOCK_SANITIZE MATCHES "thread")
     # ThreadSanitizer does not model stand-alone fences. Ours guard no data: they decide who wakes the proxy (E1, E2 in
-    # host_proxy/engine.cpp), or are a kernel's own __threadfence().
+    # host_proxy/sleeper.hpp), or are a kernel's own __threadfence().
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()

@@ -27,8 +27,6 @@ constexpr std::uint64_t kSleepNs = 1'000'000'000;
 constexpr std::uint64_t kLookNsMin = 20'000;
 constexpr std::uint64_t kLookNsMax = 1'000'000;
 
-void fence() { cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system); }
-
 }  // namespace
 
 Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options)
@@ -99,8 +97,7 @@ void Engine::sleep_in_network() {
   std::uint64_t timeout_ns = 0;
   {
     const std::lock_guard lock(stepping_);
-    asleep_.store(proxy_.waits_for_credit() ? kWantsCredit : kWantsCommits, std::memory_order_seq_cst);
-    fence();                                                            // E1, pairs with E2
+    sleeper_.fall_asleep(proxy_.waits_for_credit() ? Sleeper::kWantsCredit : Sleeper::kWantsCommits);
     moved = proxy_.step(now_ns(), Proxy::Thoroughness::full);
     timeout_ns = nap_ns(now_ns());
   }
@@ -108,7 +105,7 @@ void Engine::sleep_in_network() {
     network_.sleep(timeout_ns);
     wakeups_.fetch_add(1, std::memory_order_relaxed);
   }
-  asleep_.store(kAwake, std::memory_order_relaxed);
+  sleeper_.wake_up();
 }
 
 std::uint64_t Engine::nap_ns(std::uint64_t now) {
@@ -139,9 +136,7 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
 
 /// An assistant's step may have taken the network's news and left work behind: the thread must be there when the callers leave.
 void Engine::wake_thread_behind_assistant() {
-  if (asleep_.load(std::memory_order_relaxed) != kAwake && asleep_.exchange(kAwake, std::memory_order_relaxed) != kAwake) {
-    network_.ring();
-  }
+  if (sleeper_.end_sleep()) network_.ring();
 }
 
 /// Moves bytes between a caller's memory and the network, with a step behind it.
@@ -171,14 +166,13 @@ std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t byte
 
 void Engine::announce(std::uint32_t slot) {
   if (options_.assist && try_step(now_ns(), slot)) return;
-  ring_if_asleep(kWantsCommits);
+  ring_if_asleep(Sleeper::kWantsCommits);
 }
 
-void Engine::announce_credit() { ring_if_asleep(kWantsCredit); }
+void Engine::announce_credit() { ring_if_asleep(Sleeper::kWantsCredit); }
 
-void Engine::ring_if_asleep(Asleep least) {
-  fence();  // E2, pairs with E1
-  if (asleep_.load(std::memory_order_relaxed) >= least) network_.ring();
+void Engine::ring_if_asleep(Sleeper::Asleep least) {
+  if (sleeper_.must_be_rung(least)) network_.ring();
 }
 
 void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {

@@ -4,16 +4,12 @@
 /// Where processors are few, a thread switch between a caller and the network costs more than the work: a caller that
 /// waits, or has just committed, then runs the proxy's step itself if nobody else is in it (assisting). The engine's
 /// thread keeps out of the way as long as callers do so, and sleeps in the kernel while nothing happens.
-///
-/// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
-///   label  operation                                     order    partner
-///   E1     engine: store asleep, fence, scan the board   seq_cst  E2
-///   E2     caller: commit, fence, load asleep            seq_cst  E1
-/// so that either the scan sees the commit or the caller sees the sleeper and rings.
+/// How falling asleep does not miss a commit is in sleeper.hpp.
 
 #include "host_proxy/observer.hpp"
 #include "host_proxy/posix_network.hpp"
 #include "host_proxy/proxy.hpp"
+#include "host_proxy/sleeper.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -64,8 +60,6 @@ class Engine {
   static constexpr std::uint64_t kAssistNs = 200'000;
 
  private:
-  enum Asleep : int { kAwake = 0, kWantsCommits = 1, kWantsCredit = 2 };
-
   void run();
   void show(std::uint64_t now_ns);
   void stop();
@@ -73,7 +67,7 @@ class Engine {
   template <class Move>
   std::uint64_t try_move(Move move);
   void wake_thread_behind_assistant();
-  void ring_if_asleep(Asleep least);
+  void ring_if_asleep(Sleeper::Asleep least);
   void rest();
   void sleep_in_network();
   std::uint64_t nap_ns(std::uint64_t now_ns);
@@ -82,7 +76,7 @@ class Engine {
   PosixNetwork& network_;
   EngineOptions options_;
   std::mutex stepping_;
-  std::atomic<int> asleep_{kAwake};
+  Sleeper sleeper_;
   std::atomic<bool> parked_{false};
   std::atomic<std::uint64_t> assisted_at_ns_{0};
   std::atomic<std::uint64_t> wakeups_{0};

@@ -4,7 +4,6 @@ namespace gpusock::proxy {
 namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
-using ringbuf::kAcquire;
 using ringbuf::kRelaxed;
 using ringbuf::kRelease;
 
@@ -30,8 +29,8 @@ SideKind Slots::opener(std::uint32_t slot) const {
 
 void Slots::grant(std::uint32_t slot) {
   // A slot's positions go on where its last connection ended: its callers' words are read here and never reset.
-  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kAcquire);
-  const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kAcquire);
+  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);  // relaxed, as the next: T2 of the close ordered them
+  const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kRelaxed);
   table::Sector& sector = view_.sectors[slot];
   Ref(sector.tx_freed).store(tx_start, kRelaxed);    // relaxed, as the next: T3 publishes them
   Ref(sector.rx_arrived).store(rx_start, kRelaxed);

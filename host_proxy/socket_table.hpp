@@ -9,22 +9,25 @@
 ///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 /// Every shared word is a naturally aligned 64-bit integer with one writer.
 ///
-/// Ordering table (scope: system; T7, T8, T10 and T11: device)
+/// Ordering table (scope: system; T7 to T13: device)
 ///   label  operation                order    partner  data protected
 ///   T1     caller: store requests   release  T2       the OpenRequest; the options word; counters committed before a
 ///                                                     shutdown or close
 ///   T2     proxy: load requests     acquire  T1       as T1
 ///   T3     proxy: store status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status      acquire  T3       as T3
-///   T5     proxy: store abort       release  T6       nothing but itself: callers leave with -ECANCELED
-///   T6     caller: load abort       acquire  T5       as T5
-///   T7     caller: exchange posting acquire  T8       Slot::requests, and that T1 of one caller precedes the next one's
-///   T8     caller: store posting    release  T7       as T7
-///   T9     caller: add to, compare-and-swap or load life (device scope)  acq_rel, acquire  T9
+///   T5     proxy: store abort       relaxed  T6       nothing but itself: callers leave with -ECANCELED and touch nothing
+///   T6     caller: load abort       relaxed  T5       as T5
+///   T7     caller: exchange lock    acquire  T8       Slot::posting is the lock of Slot::requests: T1 of one caller precedes the
+///                                                     next one's, and a slot's next claim
+///   T8     caller: store lock       release  T7       as T7
+///   T9     caller: add to, compare-and-swap life  acq_rel  T9
 ///                                            who uses and who ends a slot: the close is published behind the last use
 ///   T10    sender: exchange lock    acquire  T11      RecordSender and Slot::tx; through it the one commit covers the bytes
 ///                                                     of all senders whose records it publishes
 ///   T11    sender: store lock       release  T10      as T10; the record's bytes
+///   T12    sender: swap tx_held     acquire  T13      of 0: what a reservation keeps in RecordSender, which one uses at a time
+///   T13    sender: empty tx_held    release  T12      as T12
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"

@@ -132,8 +132,8 @@ class ByteConsumer {
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
-    const std::uint64_t end = committed.load(kAcquire);  // C1, pairs with P1
-    const std::uint64_t there = end - consumed.load(kRelaxed);  // relaxed: nothing is read behind it
+    const std::uint64_t end = committed.load(kRelaxed);         // relaxed, as the next: who reads the bytes looks again (C1)
+    const std::uint64_t there = end - consumed.load(kRelaxed);
     return there > memory_.capacity ? kRingCorrupt : there;
   }
 

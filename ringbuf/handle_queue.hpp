@@ -14,8 +14,10 @@
 ///   Q1     proxy: store published           system  release  Q2       entries before the new position, and what the proxy
 ///                                                                     prepared for the handles in them
 ///   Q2     consumer: load published         system  acquire  Q1       as Q1
-///   Q3     consumer: compare-and-swap taken device  acq_rel  Q3       the claim itself: entries are read before it, so a
-///                                                                     winner's entry was still unclaimed
+///   Q3     consumer: load taken             device  acquire  Q4       the `published` that was seen by who took last: nobody sees
+///                                                                     more taken than published
+///   Q4     consumer: compare-and-swap taken device  release, acquire  Q3, Q4   as Q3; acquire where it fails. A winner has what it
+///                                                                     needs from its load of the value that it replaces
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
@@ -61,11 +63,11 @@ class HandleConsumer {
   /// As try_take(), but only a handle that was pushed before `end` was the producer's position.
   GPUSOCK_FN std::int32_t try_take_before(std::uint64_t end) const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
-    std::uint64_t position = taken.load(kAcquire);  // Q3: with it comes the `published` that its taker saw
+    std::uint64_t position = taken.load(kAcquire);  // Q3, pairs with Q4
     while (position < end && position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
       const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
                              .load(kRelaxed);  // relaxed: Q2 ordered it
-      if (taken.compare_exchange_weak(position, position + 1, kAcqRel, kAcquire)) {  // Q3
+      if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {  // Q4, pairs with Q3
         return static_cast<std::int32_t>(entry);
       }
     }
@@ -74,7 +76,8 @@ class HandleConsumer {
 
   /// Is there a handle to take.
   GPUSOCK_FN bool empty() const {
-    const auto published = typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire);  // Q2, pairs with Q1
+    const auto published = typename Shared::template Ref<std::uint64_t>(*published_)
+                               .load(kRelaxed);  // relaxed: who takes a handle looks again (Q2)
     return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;  // relaxed: a hint
   }
 

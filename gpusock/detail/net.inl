@@ -90,6 +90,14 @@ std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket soc
 }
 #endif
 
+/// Ends directions of a socket that the caller has entered.
+GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Slot& slot, std::uint64_t bits) {
+  if (load_status(side, table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
+  if (bits == 0 || bits > 3) return -EINVAL;
+  DeviceRef(slot.shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
+  return post_request(side, socket, slot, table::generation_of(socket), bits * table::kRequestShutdownRead) ? 0 : -EBADF;
+}
+
 }  // namespace detail
 
 template <class Group>
@@ -209,13 +217,11 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
 template <class Group>
 GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-    table::Slot* slot = detail::find(side(), socket);
+    table::Slot* slot = detail::enter(side(), socket);  // so that `shut` stays this connection's
     if (slot == nullptr) return -EBADF;
-    if (detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
-    const auto bits = static_cast<std::uint64_t>(how);
-    if (bits == 0 || bits > 3) return -EINVAL;
-    detail::DeviceRef(slot->shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
-    return detail::post_request(side(), socket, *slot, table::generation_of(socket), bits * table::kRequestShutdownRead) ? 0 : -EBADF;
+    const int result = detail::shut_one(side(), socket, *slot, static_cast<std::uint64_t>(how));
+    detail::leave(side(), socket, *slot);
+    return result;
   }));
 }
 

@@ -76,7 +76,7 @@ GPUSOCK_FN inline void pause(const Side& side) {
 
 /// Does the context end: then every call returns -ECANCELED, whatever else it could do.
 GPUSOCK_FN inline bool canceled(const Side& side) {
-  return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kAcquire) != 0;  // T6, pairs with T5
+  return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
 /// A wait until a deadline. Its caller looks again after each turn at what it waits for, and whether it is canceled.

@@ -18,7 +18,7 @@ GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
 
 /// Was the socket closed, by whichever thread.
 GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
-  const auto life = DeviceRef(slot.life).load(ringbuf::kAcquire);  // T9
+  const auto life = DeviceRef(slot.life).load(ringbuf::kRelaxed);  // relaxed: nothing is read on its strength, as behind enter()
   return table::generation_of_life(life) != table::generation_of(socket);
 }
 
@@ -31,11 +31,13 @@ GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
 /// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers
 /// may ask something of one socket at the same time, and after the last request, to close, the slot may be another's at
 /// once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three accesses.
+/// What was asked for already is not asked for again: a call that came too late, and is counted in and out behind the close,
+/// finds that it was told.
 GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
   DeviceRef posting(slot.posting);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
-  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kAcquire)) == generation;  // T9
-  if (valid) {
+  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kRelaxed)) == generation;  // relaxed: T7
+  if (valid && (slot.requests & bits) != bits) {
     slot.requests |= bits;
     SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
   }
@@ -44,10 +46,13 @@ GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot&
   return valid;
 }
 
-/// Makes a granted or accepted handle this side's open socket.
+/// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may just now be
+/// looking whether the close was told.
 GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   Slot& slot = side.slots[table::slot_of(socket)];
+  DeviceRef posting(slot.posting);
+  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   slot.requests = table::make_request(generation, 0);
   slot.options = table::SocketOptions().pack();
   slot.tx_past_ring = slot.rx_past_ring = 0;
@@ -56,9 +61,11 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
   DeviceRef life(slot.life);
-  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kAcquire));
+  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kRelaxed));  // relaxed, as the next: who uses the
+  // handle has it from whom it was given to, and late calls look under the lock
   const std::uint64_t step = (generation - before) & table::kGenerationMask;
-  life.fetch_add(step << table::kSlotUserBits, ringbuf::kAcqRel);  // T9
+  life.fetch_add(step << table::kSlotUserBits, ringbuf::kRelaxed);
+  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
   return slot;
 }
 
@@ -106,11 +113,11 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   if (slot == nullptr) return -EBADF;
   DeviceRef life(slot->life);
   const std::uint64_t shut = table::next_generation(table::generation_of(socket));
-  std::uint64_t before = life.load(ringbuf::kAcquire);  // T9
+  std::uint64_t before = life.load(ringbuf::kRelaxed);  // relaxed: only compared; the exchange decides
   do {
     if (table::generation_of_life(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
   } while (!life.compare_exchange_weak(before, shut << table::kSlotUserBits | table::users_of(before), ringbuf::kAcqRel,
-                                       ringbuf::kAcquire));
+                                       ringbuf::kRelaxed));  // T9
   if (table::users_of(before) == 0) post_close(side, socket, *slot);
   return 0;
 }

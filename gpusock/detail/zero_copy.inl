@@ -17,7 +17,7 @@ GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket soc
   do {
     if (before >> 32 != static_cast<std::uint64_t>(socket)) return find(side, socket) == nullptr ? -EBADF : -EINVAL;
     if (bytes > (before & 0xffffffffu)) return -EINVAL;
-  } while (!word.compare_exchange_weak(before, 0, ringbuf::kRelaxed, ringbuf::kRelaxed));
+  } while (!word.compare_exchange_weak(before, 0, ringbuf::kRelease, ringbuf::kRelaxed));  // T13, pairs with T12
   return 0;
 }
 
@@ -34,10 +34,10 @@ inline constexpr std::uint64_t kHoldPending = 1;
 GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
   DeviceRef held(slot.tx_held);
   std::uint64_t none = 0;
-  if (!held.compare_exchange_strong(none, kHoldPending, ringbuf::kAcquire, ringbuf::kRelaxed)) return {nullptr, -EBUSY};
+  if (!held.compare_exchange_strong(none, kHoldPending, ringbuf::kAcquire, ringbuf::kRelaxed)) return {nullptr, -EBUSY};  // T12
   const Claim claim = claim_record(side, socket, slot, bytes, deadline);
   if (claim.error != 0) {
-    held.store(0, ringbuf::kRelease);
+    held.store(0, ringbuf::kRelease);  // T13, pairs with T12
     return {nullptr, claim.error};
   }
   slot.records.reserved = claim.ticket;

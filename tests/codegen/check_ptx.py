@@ -21,16 +21,16 @@ PROMISED = {
     "ring_C2": (["st.release.sys"], []),
     # ringbuf/handle_queue.hpp: the entry itself is relaxed, Q1/Q2 order it
     "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
-    "queue_Q2_Q3": (["ld.acquire.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
-    "queue_Q2": (["ld.acquire.sys", "ld.relaxed.gpu"], ["st"]),
+    "queue_Q2_Q3_Q4": (["ld.acquire.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
+    "queue_empty": (["ld.relaxed.sys", "ld.relaxed.gpu"], ["st"]),
     # host_proxy/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
-    "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.acquire.gpu", "st.release.sys", "st.release.gpu"],
+    "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"],
                        ["ld", "st"]),
     "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),
     "table_T4": (["ld.acquire.sys"], ["st"]),
-    "table_T6": (["ld.acquire.sys"], ["st"]),
-    "slot_close": (["ld.acquire.gpu", "ld.acquire.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu",
-                    "atom.exch.acquire.gpu", "ld.acquire.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
+    "table_T6": (["ld.relaxed.sys"], ["st"]),
+    "slot_close": (["ld.relaxed.gpu", "ld.relaxed.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu",
+                    "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
 }
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio")

@@ -19,9 +19,9 @@ extern "C" __global__ void ring_C2(ringbuf::ByteConsumer<> consumer, Word bytes)
 
 extern "C" __global__ void queue_Q1(ringbuf::HandleProducer<> producer, int handle) { producer.push(handle); }
 
-extern "C" __global__ void queue_Q2_Q3(ringbuf::HandleConsumer<> consumer, int* result) { *result = consumer.try_take(); }
+extern "C" __global__ void queue_Q2_Q3_Q4(ringbuf::HandleConsumer<> consumer, int* result) { *result = consumer.try_take(); }
 
-extern "C" __global__ void queue_Q2(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
+extern "C" __global__ void queue_empty(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
 
 extern "C" __global__ void table_T1_T7_T8(detail::Side side, Socket socket) {
   detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket), table::kRequestOpen);

@@ -1,0 +1,48 @@
+#pragma once
+/// @file The word by which the engine's thread and its callers agree whether somebody must ring.
+///
+/// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
+///   label  operation                                     order    partner
+///   E1     engine: store asleep, fence, scan the board   seq_cst  E2
+///   E2     caller: commit, fence, load asleep            seq_cst  E1
+/// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences do it: the accesses around them
+/// are relaxed.
+
+#include "ringbuf/atomics.hpp"
+
+#include <cstdint>
+
+namespace gpusock::proxy {
+
+class Sleeper {
+ public:
+  /// What wakes the thread: the higher, the more does.
+  enum Asleep : std::uint64_t { kAwake = 0, kWantsCommits = 1, kWantsCredit = 2 };
+
+  /// The thread's: it will sleep unless a look around, after this, finds something.
+  void fall_asleep(Asleep wants) {
+    Ref(asleep_).store(wants, ringbuf::kRelaxed);
+    cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E1, pairs with E2
+  }
+
+  void wake_up() { Ref(asleep_).store(kAwake, ringbuf::kRelaxed); }
+
+  /// A caller's, behind its commit: must it ring.
+  bool must_be_rung(Asleep least) {
+    cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E2, pairs with E1
+    return Ref(asleep_).load(ringbuf::kRelaxed) >= least;
+  }
+
+  /// Ends the sleep, of which the engine's lock tells the caller: true for the one of several that is to ring.
+  bool end_sleep() {
+    Ref word(asleep_);
+    return word.load(ringbuf::kRelaxed) != kAwake && word.exchange(kAwake, ringbuf::kRelaxed) != kAwake;
+  }
+
+ private:
+  using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+  std::uint64_t asleep_ = kAwake;
+};
+
+}  // namespace gpusock::proxy
