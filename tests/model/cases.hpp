@@ -1,0 +1,18 @@
+#pragma once
+/// @file All that is checked, by file.
+
+#include "checker/run.hpp"
+
+#include <vector>
+
+namespace gpusock::model {
+
+std::vector<Case> litmus_cases();      ///< the checker itself: what a memory model must and must not allow
+std::vector<Case> broken_cases();      ///< the same: each must fail
+std::vector<Case> ring_cases();
+std::vector<Case> queue_cases();
+std::vector<Case> socket_cases();
+std::vector<Case> sleep_cases();
+std::vector<Case> record_cases();
+
+}  // namespace gpusock::model

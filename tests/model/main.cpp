@@ -1,0 +1,149 @@
+// Checks the lock-free code in all orders and with all stale reads that its orderings allow, and whether the orderings matter.
+#include "cases.hpp"
+#include "mutation.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+
+namespace gpusock::model {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: model_check [--mutants] [--only TEXT] [--scale X] [--seed N] [--source FOLDER] [--help]
+
+Explores the executions of the lock-free code in ringbuf, host_proxy and gpusock: every order of its atomic accesses, every stale
+value that they may read, and races on plain memory.
+  --mutants         weaken every ordering, one at a time; each must make a case fail
+  --only TEXT       cases whose name contains it
+  --scale X         explore X times as many executions of cases that have too many for all (1)
+  --seed N          of the executions that are sampled there (1)
+  --source FOLDER   the project's sources, whose ordering tables are compared with what was reached (the folder this is run in)
+Exit status: 0 all holds, 1 something does not, 2 misuse.
+)";
+
+/// Accesses that no case reaches, and why.
+const std::vector<std::string> kUnchecked = {
+    "host_proxy/verbs/link.cpp",       // its partner is a network card
+    "host_proxy/fabric/channel.cpp",   // its partner is libfabric
+    "rdma/visibility.hpp",             // names what cards guarantee
+    "gpusock/compat/gpunet_state.cuh"  // its own word beside the socket calls
+};
+
+struct Options {
+  bool mutants = false;
+  std::string only;
+  std::string source = ".";
+  Limits limits;
+};
+
+/// False: misuse.
+bool parse(int count, char** arguments, Options& options) {
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    const char* value = i + 1 < count ? arguments[i + 1] : nullptr;
+    char* end = nullptr;
+    if (name == "--mutants") {
+      options.mutants = true;
+      continue;
+    }
+    if (value == nullptr) return false;
+    if (name == "--only") {
+      options.only = value;
+    } else if (name == "--source") {
+      options.source = value;
+    } else if (name == "--scale") {
+      options.limits.scale = std::strtod(value, &end);
+      if (*end != 0 || !(options.limits.scale > 0)) return false;
+    } else if (name == "--seed") {
+      options.limits.seed = std::strtoull(value, &end, 10);
+      if (*end != 0) return false;
+    } else {
+      return false;
+    }
+    ++i;
+  }
+  return true;
+}
+
+std::vector<Case> production_cases() {
+  std::vector<Case> all;
+  for (const auto part : {ring_cases, queue_cases, sleep_cases, socket_cases, record_cases}) {
+    for (Case& one : part()) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+class Report {
+ public:
+  explicit Report(const Options& options) : options_(options) {}
+
+  /// Checks a case, which must hold, or must not.
+  void check_one(const Case& one, bool must_hold) {
+    if (one.name.find(options_.only) == std::string::npos) return;
+    const Verdict verdict = check(one, options_.limits);
+    const bool good = verdict.ok == must_hold;
+    failures_ += good ? 0 : 1;
+    executions_ += verdict.executions;
+    steps_ += verdict.steps;
+    std::printf("%-6s %-44s %9llu executions%s, %llu accesses%s\n", good ? "ok" : "FAILED", one.name.c_str(),
+                static_cast<unsigned long long>(verdict.executions), verdict.complete ? " (all)" : "",
+                static_cast<unsigned long long>(verdict.steps), must_hold ? "" : (", found: " + verdict.failure.substr(0, verdict.failure.find('\n'))).c_str());
+    if (!good && must_hold) std::printf("%s\n", verdict.failure.c_str());
+    if (!good && !must_hold) std::printf("  what is wrong with it was not found\n");
+  }
+
+  void compare_tables(const Tables& tables) {
+    for (const std::string& difference : tables.differences(kUnchecked)) {
+      ++failures_;
+      std::printf("FAILED %s\n", difference.c_str());
+    }
+  }
+
+  int finish() const {
+    std::printf("%llu executions, %llu accesses, %d failed\n", static_cast<unsigned long long>(executions_),
+                static_cast<unsigned long long>(steps_), failures_);
+    return failures_ == 0 ? 0 : 1;
+  }
+
+ private:
+  const Options& options_;
+  int failures_ = 0;
+  std::uint64_t executions_ = 0;
+  std::uint64_t steps_ = 0;
+};
+
+int run(const Options& options) {
+  std::vector<Case> cases = production_cases();
+  if (options.mutants) {
+    const Tables tables(options.source);
+    std::erase_if(cases, [&](const Case& one) { return one.name.find(options.only) == std::string::npos; });
+    return try_mutants(cases, tables, options.limits) == 0 ? 0 : 1;
+  }
+  Report report(options);
+  for (const Case& one : litmus_cases()) report.check_one(one, true);
+  for (const Case& one : broken_cases()) report.check_one(one, false);
+  for (const Case& one : cases) report.check_one(one, true);
+  if (options.only.empty()) report.compare_tables(Tables(options.source));
+  return report.finish();
+}
+
+}  // namespace
+}  // namespace gpusock::model
+
+int main(int count, char** arguments) {
+  gpusock::model::Options options;
+  for (int i = 1; i < count; ++i) {
+    if (std::strcmp(arguments[i], "--help") == 0) return std::fputs(gpusock::model::kHelp, stdout), 0;
+  }
+  if (!gpusock::model::parse(count, arguments, options)) return std::fputs(gpusock::model::kHelp, stderr), 2;
+  try {
+    return gpusock::model::run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "model_check: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,131 @@
+// The queue of handles (ringbuf/handle_queue.hpp): each handle is taken once, by somebody who then sees what was prepared for it,
+// and whose entry is not overwritten before.
+#include "cases.hpp"
+
+#include "ringbuf/handle_queue.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace gpusock::model {
+namespace {
+
+struct Queue {
+  explicit Queue(std::uint64_t capacity = 2) : producer(entries, capacity, &published), consumer(entries, capacity, &published, &taken) {}
+
+  void push(std::int32_t handle) {
+    prepared[handle] = handle;
+    producer.push(handle);
+  }
+
+  /// -1 or a handle, whose preparation is there.
+  std::int32_t take() {
+    const std::int32_t handle = consumer.try_take();
+    if (handle >= 0) use(handle);
+    return handle;
+  }
+
+  void use(std::int32_t handle) {
+    require(handle < 4, "what is taken was pushed");
+    if (handle >= 4) return;
+    require(prepared[handle] == handle, "what is taken was prepared");
+    prepared[handle] = -1;  // a second taker would race with this one
+  }
+
+  /// Gives a handle back to the producer, as a request on its socket does.
+  void give_back(int turn) { ringbuf::SystemAtomics::Ref<std::uint64_t>(returned[turn]).store(1, ringbuf::kRelease); }
+  bool came_back(int turn) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(returned[turn]).load(ringbuf::kAcquire) != 0; }
+
+  std::uint64_t entries[2] = {};
+  std::uint64_t published = 0, taken = 0;
+  ringbuf::HandleProducer<> producer;
+  ringbuf::HandleConsumer<> consumer;
+  std::int32_t prepared[4] = {};  // plain
+  std::uint64_t returned[4] = {};
+  std::int32_t got[3] = {-1, -1, -1};
+};
+
+std::string found(const Queue& queue, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += queue.got[i] < 0 ? "-" : std::to_string(queue.got[i]);
+  return text;
+}
+
+/// Two are pushed, and three look once each.
+Case three_takers() {
+  return {"queue.three_takers_of_two",
+          [](Run& run) {
+            auto& queue = run.make<Queue>();
+            run.thread([&] {
+              queue.push(1);
+              queue.push(2);
+            });
+            for (int i = 0; i < 3; ++i) run.thread([&queue, i] { queue.got[i] = queue.take(); });
+            run.at_end([&] { return found(queue, 3); });
+          },
+          {"---", "1--", "-1-", "--1", "12-", "21-", "1-2", "2-1", "-12", "-21"}};
+}
+
+/// An entry is used again: two handles through one entry, the second pushed once the first has come back.
+Case an_entry_is_used_again() {
+  return {"queue.an_entry_is_used_again",
+          [](Run& run) {
+            auto& queue = run.make<Queue>(1u);
+            run.thread([&] {
+              queue.push(0);
+              while (!queue.came_back(0)) give_way();
+              queue.push(1);
+            });
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&queue, i] {
+                while ((queue.got[i] = queue.take()) < 0) give_way();
+                if (queue.got[i] == 0) queue.give_back(0);
+              });
+            }
+            run.at_end([&] { return found(queue, 2); });
+          },
+          {"01", "10"}};
+}
+
+/// Only what an earlier listener has left is taken, though a later one's is there.
+Case leftovers() {
+  return {"queue.only_before_the_end",
+          [](Run& run) {
+            auto& queue = run.make<Queue>();
+            run.thread([&] {
+              queue.push(1);
+              queue.push(2);
+            });
+            run.thread([&] {
+              queue.got[0] = queue.consumer.try_take_before(1);
+              if (queue.got[0] >= 0) queue.use(queue.got[0]);
+              queue.got[1] = queue.consumer.try_take_before(1);
+            });
+            run.thread([&] { queue.got[2] = queue.take(); });
+            run.at_end([&] { return found(queue, 3); });
+          },
+          {"---", "1--", "-1-", "--1", "1-2", "-12"}};
+}
+
+/// A look from aside (poll): what it has seen can be taken, unless another took it.
+Case emptiness() {
+  return {"queue.a_look_at_whether_it_is_empty",
+          [](Run& run) {
+            auto& queue = run.make<Queue>();
+            run.thread([&] { queue.push(1); });
+            run.thread([&] {
+              const bool empty = queue.consumer.empty();
+              queue.got[0] = queue.take();
+              require(empty || queue.got[0] == 1, "what poll has seen accept finds");
+              if (queue.got[0] == 1) require(queue.consumer.empty(), "what was taken is gone");
+            });
+            run.at_end([&] { return found(queue, 1); });
+          },
+          {"-", "1"}};
+}
+
+}  // namespace
+
+std::vector<Case> queue_cases() { return {three_takers(), an_entry_is_used_again(), leftovers(), emptiness()}; }
+
+}  // namespace gpusock::model

@@ -1,0 +1,229 @@
+// Several senders of records on one socket (gpusock/detail/records.inl), and reservations (zero_copy.inl), over a ring that its
+// receiver reads directly, as on the p2p link.
+#include "cases.hpp"
+#include "world.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace gpusock::model {
+namespace {
+
+/// Two sockets, the first one's tx ring being the second one's rx ring.
+class Pair {
+ public:
+  explicit Pair(std::uint64_t capacity) {
+    side_.table.sectors = sectors_;
+    side_.table.setups = setups_;
+    side_.table.requests = requests_;
+    side_.table.options = options_;
+    side_.table.abort = &abort_;
+    side_.table.slots = 2;
+    side_.slots = slots_;
+    side_.hooks = &hooks();
+    setups_[0].tx = setups_[1].rx = {{bytes_, capacity, 0}, &committed_, &consumed_, 0};
+    setups_[0].rx = setups_[1].tx = {{back_, capacity, 0}, &back_committed_, &back_consumed_, 0};
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      setups_[i].records = 1;
+      sectors_[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
+      const Socket socket = table::make_handle(i, 1);
+      handles_[i] = detail::adopt(side_, socket, detail::claim(side_, socket));
+    }
+  }
+
+  Net net() const { return Net(side_, side_); }
+  std::uint64_t asked() const { return requests_[0]; }
+  std::uint64_t load_requests() { return detail::SystemRef(requests_[0]).load(ringbuf::kAcquire); }
+  std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }
+  void claim_again() {
+    const Socket next = table::make_handle(0, 3);
+    detail::post_request(side_, next, detail::claim(side_, next), 3, table::kRequestOpen);
+  }
+  std::uint64_t options() const { return options_[0]; }
+  Socket sender() const { return handles_[0]; }
+  Socket receiver() const { return handles_[1]; }
+
+  /// A record of so many bytes, all of them this letter.
+  void send(char letter, std::size_t bytes) {
+    const std::string record(bytes, letter);
+    require(net().send(kMe, sender(), record.data(), bytes) == static_cast<std::int64_t>(bytes), "a record is sent");
+  }
+
+  /// The next record's letter.
+  void receive(std::size_t bytes) {
+    char record[64] = {};
+    require(net().recv(kMe, receiver(), record, sizeof record) == static_cast<std::int64_t>(bytes), "a record comes whole");
+    for (std::size_t i = 0; i < bytes; ++i) require(record[i] == record[0], "a record's bytes are one sender's");
+    got += record[0];
+  }
+
+  std::string got;
+
+ private:
+  alignas(8) std::byte bytes_[64] = {};
+  alignas(8) std::byte back_[64] = {};
+  std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
+  std::uint64_t requests_[2] = {}, options_[2] = {};
+  table::Sector sectors_[2];
+  table::SocketSetup setups_[2];
+  table::Slot slots_[2];
+  Socket handles_[2] = {};
+  detail::Side side_;
+};
+
+/// Two callers ask for something of one socket at the same time: what the proxy finds at last is both.
+Case requests_of_two() {
+  return {"records.requests_of_two_callers",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::read) == 0, "a direction is ended"); });
+            run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "the other one is"); });
+            run.at_end([&] { return std::to_string(pair.asked() & 0xff); });
+          },
+          {std::to_string(table::kRequestShutdownRead | table::kRequestShutdownWrite)},
+          3'000};
+}
+
+/// As above, with options: both are set, and the changes counted, of which the proxy takes the last.
+Case options_of_two() {
+  return {"records.options_of_two_callers",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] { require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0, "an option is set"); });
+            run.thread([&] { require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::keep_alive, 1) == 0, "another one is"); });
+            run.at_end([&] {
+              const auto options = table::SocketOptions::unpack(pair.options());
+              return std::to_string(pair.asked() >> table::kChangeShift) + " changes, linger " + std::to_string(options.linger_s) +
+                     (options.keep_alive ? ", keep alive" : "");
+            });
+          },
+          {"2 changes, linger 7, keep alive"},
+          3'000};
+}
+
+/// One sends and closes, another uses the socket and is the last one out, and behind the close the slot is claimed anew: no
+/// byte is committed behind the close, what was committed is known with it, and what is asked of the next socket is its own.
+Case late_call() {
+  return {"records.a_late_call",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              require(pair.net().send(kMe, pair.sender(), "abcd", 4) == 4, "a record is sent");
+              require(pair.net().close(kMe, pair.sender()) == 0, "and the socket is closed");
+            });
+            run.thread([&] {
+              Endpoint peer;
+              pair.got = pair.net().getpeername(pair.sender(), peer) == 0 ? "in time" : "late";
+            });
+            run.thread([&] {  // the proxy, and who is granted the slot next
+              while ((pair.load_requests() & table::kRequestClose) == 0) give_way();
+              require(pair.load_committed() == 16, "what was sent is known with the close");
+              pair.claim_again();
+            });
+            run.at_end([&] {
+              require(pair.asked() == table::make_request(3, table::kRequestOpen), "the next socket is only asked to open");
+              return pair.got;
+            });
+          },
+          {"in time", "late"},
+          3'000};
+}
+
+/// Each record arrives whole, and one sender's in their order.
+Case two_senders() {
+  return {"records.two_senders",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] { pair.send('a', 4); });
+            run.thread([&] { pair.send('b', 4); });
+            run.thread([&] {
+              for (int i = 0; i < 2; ++i) pair.receive(4);
+            });
+            run.at_end([&] { return pair.got; });
+          },
+          {"ab", "ba"},
+          2'000};
+}
+
+/// The third record does not fit before the ring's end, nor before the first has been received.
+Case around_the_end() {
+  return {"records.around_the_rings_end",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              pair.send('a', 16);
+              pair.send('b', 16);
+            });
+            run.thread([&] { pair.send('c', 16); });
+            run.thread([&] {
+              for (int i = 0; i < 3; ++i) pair.receive(16);
+            });
+            run.at_end([&] { return pair.got; });
+          },
+          {"abc", "acb", "cab"},
+          2'000};
+}
+
+/// Two reserve at the same time, write in place, and one of them thinks better of it; a poll looks on.
+Case reservations() {
+  return {"records.reservations",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            for (const char letter : {'a', 'b'}) {
+              run.thread([&pair, letter] {
+                Span span;
+                while ((span = pair.net().reserve(kMe, pair.sender(), 4, Deadline::never())).size == -EBUSY) give_way();
+                require(span.size == 4, "there is room for what was asked for");
+                if (span.size != 4) return;
+                std::memset(span.data, letter, 4);
+                require(pair.net().commit(kMe, pair.sender(), 4) == 0, "what was reserved is sent");
+              });
+            }
+            run.thread([&] {
+              for (int i = 0; i < 2; ++i) {
+                PollEntry entry{pair.receiver(), kPollIn, 0};
+                require(pair.net().poll(kMe, &entry, 1, Deadline::never()) == 1, "poll sees the record");
+                const Span span = pair.net().peek(kMe, pair.receiver(), 64, Deadline::now());
+                require(span.size == 4, "what poll has seen is there");
+                if (span.size != 4) return;
+                pair.got += *static_cast<const char*>(span.data);
+                require(pair.net().release(kMe, pair.receiver(), 4) == 0, "and is given back");
+              }
+            });
+            run.at_end([&] { return pair.got; });
+          },
+          {"ab", "ba"},
+          2'000};
+}
+
+/// One asks for too much, between two that reserve: what they keep is not theirs at the same time.
+Case reservation_that_fails() {
+  return {"records.a_reservation_that_fails",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&pair, i] {
+                Span span;
+                span = pair.net().reserve(kMe, pair.sender(), 4, Deadline::never());
+                if (span.size == -EBUSY) return;
+                if (i == 0) require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
+              });
+            }
+            run.thread([&] {
+              const std::int64_t size = pair.net().reserve(kMe, pair.sender(), 64, Deadline::never()).size;
+              require(size == -EBUSY || size == -EMSGSIZE, "too much is refused");
+              pair.got = size == -EBUSY ? "busy" : "too long";
+            });
+            run.at_end([&] { return pair.got; });
+          },
+          {"busy", "too long"},
+          2'000};
+}
+
+}  // namespace
+
+std::vector<Case> record_cases() { return {late_call(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(), reservation_that_fails()}; }
+
+}  // namespace gpusock::model

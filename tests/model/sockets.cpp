@@ -1,0 +1,268 @@
+// The socket table (host_proxy/socket_table.hpp) with everybody who works on it: callers that open, use and close sockets
+// (gpusock/detail), and the proxy that serves them (host_proxy), as they are.
+#include "cases.hpp"
+#include "world.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+namespace gpusock::model {
+namespace {
+
+/// "ok" for a handle or count, else the error's name.
+std::string outcome(std::int64_t result) {
+  switch (-result) {
+    case EMFILE: return "EMFILE";
+    case ECONNREFUSED: return "ECONNREFUSED";
+    case EBADF: return "EBADF";
+    case EPIPE: return "EPIPE";
+    case ETIMEDOUT: return "ETIMEDOUT";
+    case ECANCELED: return "ECANCELED";
+    case ECONNRESET: return "ECONNRESET";
+    case EINVAL: return "EINVAL";
+    default: return result < 0 ? "errno " + std::to_string(-result) : std::to_string(result);
+  }
+}
+
+struct Results : World {
+  using World::World;
+  std::string of[4];
+};
+
+/// Two callers want the one socket there is; the peer refuses. Slots are granted, opened, failed, closed and granted again.
+Case open_that_fails() {
+  return {"sockets.an_open_that_fails",
+          [](Run& run) {
+            auto& world = run.make<Results>();
+            world.network.refuses = true;
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&world, i] { world.of[i] = outcome(world.net().connect(kMe, somewhere())); });
+            }
+            run.server([&] { world.step(); });
+            run.at_end([&] { return std::min(world.of[0], world.of[1]) + " " + std::max(world.of[0], world.of[1]); });
+          },
+          {"ECONNREFUSED ECONNREFUSED", "ECONNREFUSED EMFILE"},
+          3'000};
+}
+
+/// Bytes go out and come back, and the next connection on the same slot begins where this one ended.
+Case echo() {
+  return {"sockets.bytes_come_back",
+          [](Run& run) {
+            auto& world = run.make<Results>();
+            world.network.echoes = true;
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket socket = net.connect(kMe, somewhere());
+              require(socket >= 0, "the socket opens");
+              char bytes[2] = {'a', 'b'}, back[2] = {};
+              require(net.send(kMe, socket, bytes, 2) == 2, "two bytes are sent");
+              require(net.recv(kMe, socket, back, 2, kWaitAll) == 2, "two bytes are received");
+              require(back[0] == 'a' && back[1] == 'b', "they are what was sent");
+              require(net.close(kMe, socket) == 0, "it closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] { return world.network.wires.at(0)->sent + (world.network.wires[0]->gone ? " gone" : ""); });
+          },
+          {"ab gone"},
+          3'000};
+}
+
+/// A socket that one thread opens and others use: they wait until it is there, and no order but that is given.
+struct Shared : Results {
+  using Results::Results;
+
+  void open() { publish(net().connect(kMe, somewhere())); }
+  void publish(Socket socket) {
+    ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).store(static_cast<std::uint64_t>(static_cast<std::int64_t>(socket)), ringbuf::kRelease);
+  }
+  Socket socket() {
+    std::uint64_t word = 0;
+    while ((word = ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).load(ringbuf::kAcquire)) == 0) give_way();
+    return static_cast<Socket>(word);
+  }
+
+  std::uint64_t handle = 0;
+};
+
+/// One sends while the other closes and opens again, on the same slot: what is sent on the first connection never comes out of
+/// the second one.
+Case send_meets_close() {
+  return {"sockets.a_send_meets_a_close",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            run.thread([&] {
+              world.open();
+              world.of[0] = outcome(world.net().send(kMe, world.socket(), "ab", 2));
+            });
+            run.thread([&] {
+              const Net net = world.net();
+              require(net.close(kMe, world.socket()) == 0, "the first close closes");
+              Socket again = 0;
+              while ((again = net.connect(kMe, somewhere())) == -EMFILE) give_way();
+              require(net.send(kMe, again, "z", 1) == 1, "the slot's next connection works");
+              require(net.close(kMe, again) == 0, "and closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] { return world.of[0] + " " + world.network.wires.at(0)->sent + " " + world.network.wires.at(1)->sent; });
+          },
+          {"2 ab z", "EBADF  z"},
+          1'000};
+}
+
+/// Two callers ask for different things at the same time, and one of them closes: both requests reach the proxy, and nothing
+/// is asked of the slot after the close.
+Case requests_meet() {
+  return {"sockets.requests_meet",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            run.thread([&] {
+              world.open();
+              world.of[0] = outcome(world.net().shutdown(kMe, world.socket(), Shutdown::write));
+            });
+            run.thread([&] {
+              const Net net = world.net();
+              world.of[1] = outcome(net.setsockopt(kMe, world.socket(), SocketOption::linger, 7));
+              require(net.close(kMe, world.socket()) == 0, "the close closes");
+              world.of[2] = outcome(net.close(kMe, world.socket()));
+              Socket again = 0;
+              while ((again = net.connect(kMe, somewhere())) == -EMFILE) give_way();
+              require(net.send(kMe, again, "z", 1) == 1, "what was asked of one connection is not asked of the slot's next");
+              require(net.close(kMe, again) == 0, "which closes as well");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] {
+              require(world.network.wires.at(0)->gone, "the connection ends");
+              return world.of[0] + " " + world.of[1] + " " + world.of[2] + (world.network.wires[0]->ended ? " ended" : "");
+            });
+          },
+          {"0 0 EBADF ended", "EBADF 0 EBADF ended"},
+          1'000};
+}
+
+/// Two accept on one listener, which gets one connection, while a third closes it.
+Case accept_meets_close() {
+  return {"sockets.accept_meets_close",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            world.network.incoming = 1;
+            world.network.greeting = "hi";
+            run.thread([&] {
+              world.publish(world.net().listen(kMe, somewhere()));
+              world.of[2] = outcome(world.net().close(kMe, world.socket()));
+            });
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&world, i] {
+                const Net net = world.net();
+                const Socket socket = net.accept(kMe, world.socket());
+                char bytes[2] = {};
+                world.of[i] = socket < 0 ? outcome(socket) : "accepted";
+                if (socket < 0) return;
+                const std::int64_t got = net.recv(kMe, socket, bytes, 2, kWaitAll);
+                require(got == -ECONNRESET || (got == 2 && bytes[0] == 'h' && bytes[1] == 'i'), "an accepted connection works");
+                require(net.close(kMe, socket) == 0, "and closes");
+              });
+            }
+            run.server([&] { world.step(); });
+            run.at_end([&] { return std::min(world.of[0], world.of[1]) + " " + std::max(world.of[0], world.of[1]) + " " + world.of[2]; });
+          },
+          {"EBADF EBADF 0", "EBADF accepted 0"},
+          1'000};
+}
+
+/// Whatever waits ends when the context does.
+Case cancel() {
+  return {"sockets.cancel_ends_every_wait",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            run.thread([&] {
+              char byte = 0;
+              const Net net = world.net();
+              const Socket socket = net.connect(kMe, somewhere());
+              world.of[0] = socket < 0 ? outcome(socket) : "recv " + outcome(net.recv(kMe, socket, &byte, 1));
+            });
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket listener = net.listen(kMe, somewhere());
+              world.of[1] = listener < 0 ? outcome(listener) : "accept " + outcome(net.accept(kMe, listener));
+            });
+            run.thread([&] { world.cancel(); });
+            run.server([&] { world.step(); });
+            run.at_end([&] {
+              for (int i = 0; i < 2; ++i) {
+                require(world.of[i].find("ECANCELED") != std::string::npos || world.of[i] == "EMFILE", "every call ends");
+              }
+              return world.of[0] + ", " + world.of[1];
+            });
+          },
+          {"ECANCELED, ECANCELED", "recv ECANCELED, ECANCELED", "ECANCELED, accept ECANCELED", "recv ECANCELED, EMFILE", "EMFILE, accept ECANCELED",
+           "EMFILE, ECANCELED", "ECANCELED, EMFILE"},
+          1'000};
+}
+
+/// A deadline may pass at any moment: the call then says so, or has what it waited for; and what was opened ends in order.
+Case deadline(const std::string& name, const std::string& greeting, std::vector<std::string> outcomes) {
+  return {"sockets." + name,
+          [greeting](Run& run) {
+            auto& world = run.make<Results>();
+            world.network.greeting = greeting;
+            run.let_time_pass();
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket socket = net.connect(kMe, somewhere(), Deadline::after_ns(1'000'000));
+              world.of[0] = socket < 0 ? outcome(socket) : "open";
+              if (socket < 0) return;
+              char byte = 0;
+              world.of[1] = outcome(net.recv(kMe, socket, &byte, 1, 0, Deadline::after_ns(1'000'000)));
+              require(world.of[1] != "1" || byte == 'x', "what was received is what was sent");
+              require(net.close(kMe, socket) == 0, "it closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] {
+              require(world.network.wires.empty() || world.network.wires[0]->gone, "the connection ends");
+              return world.of[0] + " " + world.of[1];
+            });
+          },
+          std::move(outcomes),
+          1'000};
+}
+
+/// The end of a stream comes behind its last byte; poll and stats may look at it from aside.
+Case end_of_stream() {
+  return {"sockets.the_end_comes_last",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            world.network.greeting = "xy";
+            world.network.ends = true;
+            run.thread([&] {
+              world.open();
+              const Net net = world.net();
+              char bytes[4] = {};
+              const Socket socket = world.socket();
+              require(net.recv(kMe, socket, bytes, 4, kWaitAll) == 2, "all that was sent comes before the end");
+              require(bytes[0] == 'x' && bytes[1] == 'y', "as it was sent");
+              require(net.recv(kMe, socket, bytes, 4) == 0, "then the end");
+            });
+            run.thread([&] {
+              const Net net = world.net();
+              PollEntry entry{world.socket(), kPollIn, 0};
+              require(net.poll(kMe, &entry, 1, Deadline::never()) == 1, "poll sees the bytes or the end");
+              SocketStats stats;
+              require(net.stats(world.socket(), stats) == 0 && stats.bytes_received <= 2, "stats says nothing that cannot be");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([] { return std::string(); });
+          },
+          {""},
+          1'000};
+}
+
+}  // namespace
+
+std::vector<Case> socket_cases() {
+  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), cancel(), deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
+          deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}), end_of_stream()};
+}
+
+}  // namespace gpusock::model

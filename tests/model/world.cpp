@@ -1,0 +1,164 @@
+#include "world.hpp"
+
+#include "host_proxy/handshake.hpp"
+#include "host_proxy/log.hpp"
+#include "host_proxy/segment.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace gpusock::proxy {
+
+// Not in these cases: all connections here are plain TCP, and nobody reads a log.
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&) { return nullptr; }
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&) { return nullptr; }
+void log(LogLevel, const std::string&) {}
+
+}  // namespace gpusock::proxy
+
+namespace gpusock::model {
+namespace {
+
+class ModelStream final : public proxy::ByteStream {
+ public:
+  ModelStream(std::shared_ptr<Wire> wire, bool echoes) : wire_(std::move(wire)), echoes_(echoes) {}
+  ~ModelStream() override { wire_->gone = true; }
+
+  std::int64_t read(std::span<const iovec> into) override {
+    std::string& arriving = wire_->arriving;
+    if (arriving.empty()) return wire_->peer_ended ? 0 : -EAGAIN;
+    const std::size_t bytes = std::min(arriving.size(), into[0].iov_len);
+    std::memcpy(into[0].iov_base, arriving.data(), bytes);
+    arriving.erase(0, bytes);
+    return static_cast<std::int64_t>(bytes);
+  }
+
+  std::int64_t write(std::span<const iovec> from) override {
+    std::int64_t written = 0;
+    for (const iovec& part : from) {
+      const auto* bytes = static_cast<const char*>(part.iov_base);
+      wire_->sent.append(bytes, bytes + part.iov_len);
+      if (echoes_) wire_->arriving.append(bytes, bytes + part.iov_len);
+      written += static_cast<std::int64_t>(part.iov_len);
+    }
+    return written;
+  }
+
+  int connected() override { return 0; }
+  void end_writing() override {
+    wire_->ended = true;
+    if (echoes_) wire_->peer_ended = true;
+  }
+  void reset_on_close() override {}
+  void set_no_delay(bool) override {}
+  void set_keep_alive(bool) override {}
+  Endpoint local() const override { return somewhere(); }
+  Endpoint peer() const override { return somewhere(); }
+
+ private:
+  std::shared_ptr<Wire> wire_;
+  bool echoes_;
+};
+
+class ModelAcceptor final : public proxy::Acceptor {
+ public:
+  explicit ModelAcceptor(ModelNetwork& network) : network_(network) {}
+  std::unique_ptr<proxy::ByteStream> accept() override { return network_.incoming-- > 0 ? network_.make_stream() : nullptr; }
+  Endpoint local() const override { return somewhere(); }
+
+ private:
+  ModelNetwork& network_;
+};
+
+/// Memory that is kept from one execution to the next.
+class ModelPlatform final : public proxy::Platform {
+ public:
+  void* allocate_shared(std::size_t bytes) override {
+    if (bytes > bytes_) {
+      memory_.reset(static_cast<std::byte*>(::operator new(bytes, kPage)));
+      bytes_ = bytes;
+    }
+    return memory_.get();
+  }
+  void free_shared(void*, std::size_t) noexcept override {}
+  void attach(void*, std::size_t) override {}
+  void detach(void*, std::size_t) noexcept override {}
+  bool attaches_any_time() const override { return false; }
+  bool callers_can_wake() const override { return true; }
+
+ private:
+  static constexpr std::align_val_t kPage{4096};
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete(memory, kPage); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+std::shared_ptr<ModelPlatform> platform() {
+  static const auto one = std::make_shared<ModelPlatform>();
+  return one;
+}
+
+proxy::TcpMaker& tcp() {
+  static proxy::SegmentPool pool(platform(), {kRingBytes, kRingBytes}, 4);
+  static proxy::TcpMaker maker(pool);
+  return maker;
+}
+
+void announce(void*, std::uint32_t) {}
+void announce_credit(void*) {}
+std::uint64_t transmit(void*, std::uint32_t, const void*, std::uint64_t) { return 0; }
+std::uint64_t receive(void*, std::uint32_t, void*, std::uint64_t) { return 0; }
+void relax(void*, std::uint64_t, std::uint64_t, bool) { give_way(); }
+
+constexpr detail::Hooks kHooks{nullptr, announce, announce_credit, transmit, receive, relax};
+
+}  // namespace
+
+const detail::Hooks& hooks() { return kHooks; }
+
+Endpoint somewhere() {
+  Endpoint at;
+  at.address[0] = 127;
+  at.address[3] = 1;
+  at.family = 4;
+  at.port = 7000;
+  at.link = LinkKind::tcp;
+  return at;
+}
+
+std::unique_ptr<proxy::ByteStream> ModelNetwork::make_stream() {
+  wires.push_back(std::make_shared<Wire>());
+  wires.back()->arriving = greeting;
+  wires.back()->peer_ended = ends;
+  return std::make_unique<ModelStream>(wires.back(), echoes);
+}
+
+std::unique_ptr<proxy::Acceptor> ModelNetwork::listen(const Endpoint&, int, int&) { return std::make_unique<ModelAcceptor>(*this); }
+
+std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& error) {
+  error = ECONNREFUSED;
+  return refuses ? nullptr : make_stream();
+}
+
+World::World(std::uint32_t sockets_max)
+    : table_(std::make_unique<proxy::SharedTable>(platform(), sockets_max, false)), slots_(table_->slots()),
+      accept_taken_(table::kListenersMax) {
+  resources_.tcp = &tcp();
+  resources_.makers = {&tcp()};
+  proxy_ = std::make_unique<proxy::Proxy>(*table_, network, resources_, proxy::ProxyOptions{});
+  side_.table = table_->view(proxy::SideKind::host);
+  side_.slots = slots_.data();
+  side_.free_taken = &free_taken_;
+  side_.accept_taken = accept_taken_.data();
+  side_.hooks = &kHooks;
+}
+
+World::~World() = default;
+
+void World::cancel() { detail::SystemRef(*table_->abort_word()).store(1, ringbuf::kRelaxed); }
+
+}  // namespace gpusock::model

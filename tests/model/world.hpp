@@ -1,0 +1,83 @@
+#pragma once
+/// @file A context as the production code has it, on the model's memory: socket table, proxy with its tcp link, callers. In the place
+/// of the operating system's network stands one that gives back what it is sent.
+
+#include "checker/run.hpp"
+
+#include "gpusock/device.cuh"
+#include "host_proxy/proxy.hpp"
+#include "host_proxy/tcp_setup.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::model {
+
+inline constexpr std::uint64_t kRingBytes = kRingBytesMin;
+
+/// What became of the connections of one world, in the order in which they were made.
+struct Wire {
+  std::string sent;      ///< by this side
+  std::string arriving;  ///< what this side has still to read
+  bool peer_ended = false;
+  bool ended = false;    ///< by this side
+  bool gone = false;     ///< the stream was destroyed
+};
+
+class ModelNetwork final : public proxy::Network {
+ public:
+  bool refuses = false;                     ///< connecting fails
+  bool echoes = false;                      ///< what is sent comes back
+  int incoming = 0;                         ///< connections that a listener will be given
+  std::string greeting;                     ///< what each connection's peer sends by itself
+  bool ends = false;                        ///< and then ends its direction
+  std::vector<std::shared_ptr<Wire>> wires;
+
+  std::unique_ptr<proxy::Acceptor> listen(const Endpoint& at, int backlog, int& error) override;
+  std::unique_ptr<proxy::ByteStream> connect(const Endpoint& to, int& error) override;
+  void poll() override {}
+
+  std::unique_ptr<proxy::ByteStream> make_stream();
+};
+
+class World {
+ public:
+  explicit World(std::uint32_t sockets_max = 1);
+  ~World();
+
+  Net net() const { return Net(side_, side_); }
+  const detail::Side& side() const { return side_; }
+  table::Slot& slot(std::uint32_t which) { return slots_[which]; }
+
+  /// Steps of the proxy, as long as they move something.
+  void step() {
+    while (proxy_->step(kEarly, proxy::Proxy::Thoroughness::full)) {
+    }
+  }
+  /// Ends the context, as Context::cancel() does.
+  void cancel();
+
+  ModelNetwork network;
+
+ private:
+  std::unique_ptr<proxy::SharedTable> table_;
+  proxy::LinkResources resources_;
+  std::unique_ptr<proxy::Proxy> proxy_;
+  std::vector<table::Slot> slots_;
+  std::uint64_t free_taken_ = 0;
+  std::vector<std::uint64_t> accept_taken_;
+  detail::Side side_;
+};
+
+/// What callers do in the place of assisting the proxy: nothing, and give way where they wait.
+const detail::Hooks& hooks();
+
+/// Every thread of these cases calls for itself.
+inline const ThisThread kMe = this_thread();
+
+/// Where sockets of these cases connect and listen.
+Endpoint somewhere();
+
+}  // namespace gpusock::model
