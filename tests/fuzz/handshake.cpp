@@ -158,7 +158,7 @@ FUZZ_TARGET(handshake) {
     auto wire = std::make_shared<Wire>();
     WireStream stream(wire);
     NoSink sink;
-    auto handshake = node_accepts ? make_acceptor_handshake(stream, node.resources, asked)
+    auto handshake = node_accepts ? make_acceptor_handshake(stream, node.resources, asked, sink)
                                   : make_connector_handshake(stream, node.resources, asked, sink);
     Forger forger(*wire, (mode & 8) != 0 ? "halibut" : "swordfish", node_accepts);
     std::unique_ptr<LinkSetup> kept;

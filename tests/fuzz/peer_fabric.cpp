@@ -35,7 +35,7 @@ class Maker final : public proxy::LinkMaker {
     peer_ = std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
   }
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request) override { return std::make_unique<Setup>(*this, request); }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink&) override { return std::make_unique<Setup>(*this, request); }
   std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>, proxy::ReadySink&) override {
     return std::make_unique<Setup>(*this, request);
   }
@@ -90,7 +90,7 @@ class Agreeable final : public proxy::LinkMaker {
     std::shared_ptr<proxy::Segment> none_;
   };
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&) override { return std::make_unique<Setup>(); }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&, proxy::ReadySink&) override { return std::make_unique<Setup>(); }
   std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest&, std::span<const std::byte>, proxy::ReadySink&) override {
     return std::make_unique<Setup>();
   }

@@ -29,7 +29,7 @@ class Session {
         if (wire == nullptr && node.network.last() != nullptr) wire = node.network.last();
         if (wire != nullptr && handshake == nullptr) {
           stream = std::make_unique<WireStream>(wire, true);
-          handshake = node_accepts ? make_connector_handshake(*stream, peer, asked, no_sink()) : make_acceptor_handshake(*stream, peer, asked);
+          handshake = node_accepts ? make_connector_handshake(*stream, peer, asked, no_sink()) : make_acceptor_handshake(*stream, peer, asked, no_sink());
         }
         if (handshake != nullptr && setup == nullptr && handshake->advance() == proxy::Handshake::State::done) setup = handshake->take_setup();
         node.now_ns += 1'000'000;

@@ -1,5 +1,6 @@
 #include "world.hpp"
 
+#include "host_proxy/error.hpp"
 #include "host_proxy/handshake.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/segment.hpp"
@@ -12,8 +13,8 @@
 namespace gpusock::proxy {
 
 // Not in these cases: all connections here are plain TCP, and nobody reads a log.
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&) { return nullptr; }
-std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&) { return nullptr; }
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
 void log(LogLevel, const std::string&) {}
 
 }  // namespace gpusock::proxy
@@ -87,6 +88,13 @@ class ModelPlatform final : public proxy::Platform {
   void detach(void*, std::size_t) noexcept override {}
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return true; }
+  // Rings are in host memory.
+  bool device_memory_is_mappable() const override { return true; }
+  std::byte* allocate_device(std::size_t) override { throw gpusock::Error(ENOMEM, "no device memory in the model"); }
+  void free_device(std::byte*) noexcept override {}
+  std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
+  bool reaches_device_memory_of(const Platform&) const override { return true; }
+  std::unique_ptr<proxy::Copier> make_copier() override { throw gpusock::Error(ENOMEM, "no device memory in the model"); }
 
  private:
   static constexpr std::align_val_t kPage{4096};

@@ -43,7 +43,7 @@ class CountingMaker final : public LinkMaker {
  public:
   explicit CountingMaker(LinkKind kind) : kind_(kind) {}
   LinkKind kind() const override { return kind_; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest&) override { return make(); }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override { return make(); }
   std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte>, ReadySink&) override { return make(); }
   int made = 0;
 
@@ -69,7 +69,7 @@ struct Peer {
   explicit Peer(bool accepts, const std::string& secret = "swordfish") {
     resources.makers = {&better, &plain};
     resources.secret = secret;
-    handshake = accepts ? make_acceptor_handshake(stream, resources, {}) : make_connector_handshake(stream, resources, {}, nobody);
+    handshake = accepts ? make_acceptor_handshake(stream, resources, {}, nobody) : make_connector_handshake(stream, resources, {}, nobody);
     state = handshake->advance();
   }
   void hear(const std::string& bytes) {
@@ -379,7 +379,9 @@ TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {
   SegmentPool segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0);
   P2pMaker maker(network, segments);
   Nobody nobody;
-  const auto honest = maker.offer({.acceptor = true});
+  LinkRequest request;
+  request.acceptor = true;
+  const auto honest = maker.offer(request, nobody);
   std::vector<std::byte> offer(honest->message().begin(), honest->message().end());
   std::memcpy(offer.data() + sizeof(std::uint64_t), name.data(), name.size());
   offer.back() ^= std::byte{1};  // a ticket of another process
