@@ -105,6 +105,7 @@ Message message_from(Input& input) {
 
 /// What an honest peer's link would say, with some bytes changed.
 std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::unique_ptr<LinkSetup>& kept, bool acceptor, std::uint16_t link) {
+  static NoSink sink;
   LinkRequest request;
   request.acceptor = acceptor;
   request.local = request.peer = WireStream::here();
@@ -113,7 +114,7 @@ std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::uniqu
     if (link_bit(each->kind()) == link) maker = each;
   }
   if (maker == nullptr) return {};
-  if (kept == nullptr) kept = maker->offer(request);
+  if (kept == nullptr) kept = maker->offer(request, sink);
   setup = kept.get();
   if (setup->advance() != LinkSetup::State::ready) return {};
   const auto message = setup->message();
