@@ -22,6 +22,8 @@ class RingSource {
   virtual ringbuf::RingSpans spans(std::uint64_t bytes) const = 0;
   /// The next `bytes` bytes were handed to the network: gives them back to the callers.
   virtual void release(std::uint64_t bytes) = 0;
+  /// No more is transmitted: gives up what others may wait for.
+  virtual void stop() {}
   /// Behind the last byte that was released.
   virtual std::uint64_t position() const = 0;
 
@@ -48,6 +50,8 @@ class RingSink {
   virtual ringbuf::RingSpans spans(std::uint64_t bytes) const = 0;
   /// The next `bytes` bytes were put there: they are on their way to the callers.
   virtual void commit(std::uint64_t bytes) = 0;
+  /// No more arrives, and what has not reached the callers is not to: gives up what others may wait for.
+  virtual void stop() {}
   /// Behind the last byte that callers can have.
   virtual std::uint64_t position() const = 0;
 

@@ -9,7 +9,7 @@ namespace {
 
 using Need = StagingPool::Need;
 
-/// The chunks of a connection that is gone.
+/// The chunks of a connection that has no more use for them.
 template <class Chunks>
 void leave(Chunks& chunks, StagingPool& pool, const std::shared_ptr<void>& keeper) {
   for (const auto& chunk : chunks) {
@@ -19,6 +19,7 @@ void leave(Chunks& chunks, StagingPool& pool, const std::shared_ptr<void>& keepe
       pool.give_back(chunk.memory);
     }
   }
+  chunks.clear();
 }
 
 /// Asks how the copies stand, each until it has ended; true if one has. Sets `error` where one failed.
@@ -45,8 +46,10 @@ StagedSource::StagedSource(ringbuf::ByteConsumer<> ring, std::shared_ptr<void> k
 
 StagedSource::~StagedSource() {
   pool_.remove(*this);
-  leave(chunks_, pool_, keeper_);
+  StagedSource::stop();
 }
+
+void StagedSource::stop() { leave(chunks_, pool_, keeper_); }
 
 std::uint64_t StagedSource::ready(bool wanted) {
   moved_ = query(chunks_, pool_.copier(), error_);
@@ -106,6 +109,10 @@ StagedSink::StagedSink(ringbuf::ByteProducer<> ring, std::shared_ptr<void> keepe
 
 StagedSink::~StagedSink() {
   pool_.remove(*this);
+  StagedSink::stop();
+}
+
+void StagedSink::stop() {
   leave(chunks_, pool_, keeper_);
   give_up_one();
 }

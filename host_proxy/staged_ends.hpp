@@ -31,6 +31,7 @@ class ChunkPair {
     --count_;
   }
   void pop_back() { --count_; }
+  void clear() { count_ = 0; }
   Chunk* begin() { return chunks_.data(); }
   Chunk* end() { return chunks_.data() + count_; }
 
@@ -48,6 +49,7 @@ class StagedSource final : public RingSource, private StagingPool::Holder {
   std::uint64_t ready(bool wanted) override;
   ringbuf::RingSpans spans(std::uint64_t bytes) const override;
   void release(std::uint64_t bytes) override;
+  void stop() override;
   std::uint64_t position() const override { return ring_.position(); }
   bool drained() const override { return committed_ == 0; }
   bool watches() const override { return error_ == 0 && (starved_ || chunks_.any_copying()); }
@@ -86,6 +88,7 @@ class StagedSink final : public RingSink, private StagingPool::Holder {
   std::uint64_t room() override;
   ringbuf::RingSpans spans(std::uint64_t bytes) const override { return {{open_, bytes}, {}}; }
   void commit(std::uint64_t bytes) override;
+  void stop() override;
   std::uint64_t position() const override { return ring_.position(); }
   bool drained() const override { return staged_ == 0 || error_ != 0; }
   bool full() const override { return full_; }

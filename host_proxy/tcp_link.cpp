@@ -67,6 +67,7 @@ std::uint64_t TcpLink::write(std::span<const iovec> from) {
     stream_->readable = true;
   }
   writing_ended_ = true;  // what is left cannot be delivered
+  tx_->stop();
   return 0;
 }
 
@@ -167,6 +168,8 @@ void TcpLink::fail_from_here(int error) {
 
 void TcpLink::fail(int error) {
   failed_ = true;
+  tx_->stop();
+  rx_->stop();
   events_.on_failed(error);
 }
 

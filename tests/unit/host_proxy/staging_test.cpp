@@ -248,7 +248,7 @@ class FakeStream final : public ByteStream {
   struct Network {
     std::string sent, arriving;
     std::size_t takes = ~std::size_t{0};
-    bool ended_writing = false, reset = false, peer_ended = false;
+    bool ended_writing = false, reset = false, peer_ended = false, deaf = false;
   };
   explicit FakeStream(Network& network) : network_(network) {}
 
@@ -260,6 +260,7 @@ class FakeStream final : public ByteStream {
     return static_cast<std::int64_t>(bytes);
   }
   std::int64_t write(std::span<const iovec> from) override {
+    if (network_.deaf) return -EPIPE;
     const std::size_t bytes = std::min(from[0].iov_len, network_.takes);
     if (bytes == 0) return -EAGAIN;
     network_.takes -= bytes;
@@ -337,6 +338,17 @@ TEST_F(StagedTcp, ACopyThatFailsEndsTheConnectionByAReset) {
   EXPECT_EQ(network_.sent, "");
   EXPECT_EQ(ring_.consumed, 0u);
   EXPECT_FALSE(link_.watches_memory());
+}
+
+TEST_F(StagedTcp, WhoTransmitsNoMoreKeepsNoChunksFromOthers) {
+  ring_.commit(std::string(2 * kChunk, 'x'));
+  link_.pump();
+  ASSERT_EQ(copier_->started(), 2u);
+  copier_->finish(0);
+  network_.deaf = true;
+  link_.pump();
+  copier_->finish(1);
+  for (int i = 0; i < 4; ++i) EXPECT_NE(pool_.take(StagingPool::Need::urgent), nullptr) << "chunk " << i;
 }
 
 TEST_F(StagedTcp, ACopyIntoTheRingThatFailsDeliversNothing) {
