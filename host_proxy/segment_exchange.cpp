@@ -119,13 +119,13 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
   if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 4096) != 0) {
     throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
   }
-  network_.watch(listener_.get(), *this);
+  heed_visitors(true);
 }
 
 SegmentOffers::~SegmentOffers() {
   for (const auto& [key, segment] : offers_) local_offers().remove(key);
   for (const Visitor& visitor : visitors_) network_.unwatch(visitor.connection.get());
-  network_.unwatch(listener_.get());
+  heed_visitors(false);
 }
 
 Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment) {
@@ -144,7 +144,10 @@ void SegmentOffers::serve() {
   if (ready_) {
     for (std::size_t visitors = 0; visitors < kVisitorsPerStep; ++visitors) {  // whoever connects without end does not keep the step
       Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      ready_ = static_cast<bool>(connection);
+      // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
+      const bool stuck = !connection && errno != EAGAIN;
+      heed_visitors(!stuck);
+      ready_ = connection || stuck;
       if (!connection) break;
       if (!same_user(connection.get())) continue;
       if (visitors_.size() >= kVisitorsMax) {
@@ -160,6 +163,17 @@ void SegmentOffers::serve() {
     if (leaves) network_.unwatch(visitor.connection.get());
     return leaves;
   });
+}
+
+/// Whether visitors that come end the proxy's sleep.
+void SegmentOffers::heed_visitors(bool heeds) {
+  if (heeds == heeds_) return;
+  heeds_ = heeds;
+  if (heeds) {
+    network_.watch(listener_.get(), *this);
+  } else {
+    network_.unwatch(listener_.get());
+  }
 }
 
 bool SegmentOffers::serve(const Visitor& visitor) {

@@ -44,6 +44,7 @@ class SegmentOffers final : public ReadySink {
     Descriptor connection;
     std::uint64_t turns_left;  // a visitor that says nothing is sent away
   };
+  void heed_visitors(bool heeds);
   bool serve(const Visitor& visitor);
 
   PosixNetwork& network_;
@@ -52,6 +53,7 @@ class SegmentOffers final : public ReadySink {
   std::vector<Visitor> visitors_;
   std::unordered_map<std::string, std::weak_ptr<Segment>> offers_;
   bool ready_ = true;
+  bool heeds_ = false;
 };
 
 /// The half that fetches one segment.
