@@ -1,0 +1,160 @@
+// Runs seeds of the deterministic simulation; see docs/decisions/014-simulation.md.
+#include "program/arguments.hpp"
+#include "tests/simulation/run.hpp"
+#include "tests/simulation/shrink.hpp"
+#include "tests/support/sim/planted.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+using namespace gpusock;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string seeds = "1..10000";
+  std::string seed;
+  int minutes = 0;
+  int seconds_max = 0;
+  int bug = 0;
+  bool verbose = false;
+  bool trace = false;
+  bool no_shrink = false;
+  std::string connections, faults;
+  std::uint64_t bytes_max = ~std::uint64_t{0};
+};
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+bool read_range(const std::string& text, std::uint64_t& first, std::uint64_t& last) {
+  char* end = nullptr;
+  first = last = std::strtoull(text.c_str(), &end, 10);
+  if (end == text.c_str()) return false;
+  if (*end == '\0') return true;
+  if (std::string_view(end).substr(0, 2) != "..") return false;
+  const char* second = end + 2;
+  last = std::strtoull(second, &end, 10);
+  return end != second && *end == '\0' && first <= last;
+}
+
+sim::Cut cut_of(const Options& options) {
+  return {options.connections, options.faults, options.bytes_max};
+}
+
+/// Runs one seed twice and tells whether both went the same way.
+bool repeats(const sim::Plan& plan) {
+  const sim::Outcome first = sim::run(plan), second = sim::run(plan);
+  return first.trace == second.trace && first.turns == second.turns && first.bytes == second.bytes && first.problem == second.problem;
+}
+
+int report(const Options& options, std::uint64_t seed, const std::string& problem) {
+  std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), problem.c_str());
+  sim::Cut cut = cut_of(options);
+  if (!options.no_shrink) cut = sim::shrink(seed, cut, problem);
+  const sim::Plan plan = sim::cut_down(sim::make_plan(seed), cut);
+  std::printf("%s", sim::describe(plan).c_str());
+  std::printf("replay: simulation%s --seed %llu%s --verbose\n", options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
+              static_cast<unsigned long long>(seed), sim::to_arguments(cut).c_str());
+  return program::kFailure;
+}
+
+int run_one(const Options& options, std::uint64_t seed) {
+  const sim::Plan plan = sim::cut_down(sim::make_plan(seed), cut_of(options));
+  if (options.verbose) std::printf("%s", sim::describe(plan).c_str());
+  const sim::Outcome outcome = sim::run(plan, options.verbose);
+  if (options.trace) std::printf("trace %016llx\n", static_cast<unsigned long long>(outcome.trace));
+  std::printf("seed %llu: %s; %llu turns, %.3f s simulated, %llu connections, %llu bytes\n", static_cast<unsigned long long>(seed),
+              outcome.problem.empty() ? "ok" : outcome.problem.c_str(), static_cast<unsigned long long>(outcome.turns),
+              static_cast<double>(outcome.simulated_ns) * 1e-9, static_cast<unsigned long long>(outcome.connections),
+              static_cast<unsigned long long>(outcome.bytes));
+  if (outcome.problem.empty()) return program::kSuccess;
+  return options.verbose ? program::kFailure : report(options, seed, outcome.problem);
+}
+
+int run_many(const Options& options, std::uint64_t first, std::uint64_t last) {
+  const auto start = Clock::now();
+  const double limit_s = options.minutes != 0 ? 60.0 * options.minutes : options.seconds_max;
+  constexpr std::uint64_t kRepeatEvery = 500;
+  std::uint64_t turns = 0, connections = 0, bytes = 0, seeds = 0;
+  double simulated_s = 0;
+  for (std::uint64_t seed = first; seed <= last && (limit_s == 0 || seconds_since(start) < limit_s); ++seed, ++seeds) {
+    const sim::Plan plan = sim::make_plan(seed);
+    const sim::Outcome outcome = sim::run(plan);
+    if (!outcome.problem.empty()) return report(options, seed, outcome.problem);
+    if (seed % kRepeatEvery == 0 && !repeats(plan)) return report(options, seed, "the same seed went another way the second time");
+    turns += outcome.turns;
+    connections += outcome.connections;
+    bytes += outcome.bytes;
+    simulated_s += static_cast<double>(outcome.simulated_ns) * 1e-9;
+  }
+  std::printf("%llu seeds from %llu on: ok; %llu connections, %.1f MB, %.0f s simulated, %llu turns, %.1f s\n", static_cast<unsigned long long>(seeds),
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(connections), static_cast<double>(bytes) * 1e-6, simulated_s,
+              static_cast<unsigned long long>(turns), seconds_since(start));
+  return program::kSuccess;
+}
+
+/// At which seed each planted bug is found.
+int prove(std::uint64_t first, std::uint64_t last) {
+  int caught = 0;
+  for (int bug = 1; bug <= sim::kPlantedBugs; ++bug) {
+    sim::plant(bug);
+    std::uint64_t seed = first;
+    std::string problem;
+    for (; seed <= last && problem.empty(); ++seed) problem = sim::run(sim::make_plan(seed)).problem;
+    sim::plant(0);
+    if (!problem.empty() && !sim::run(sim::make_plan(seed - 1)).problem.empty()) {
+      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", bug, static_cast<unsigned long long>(seed - 1));
+    } else if (problem.empty()) {
+      std::printf("bug %2d: NOT caught by %llu seeds: %s\n", bug, static_cast<unsigned long long>(last - first + 1), sim::name_of_bug(bug));
+    } else {
+      std::printf("bug %2d: caught at seed %llu (%s): %s\n", bug, static_cast<unsigned long long>(seed - 1), problem.c_str(), sim::name_of_bug(bug));
+      ++caught;
+    }
+    std::fflush(stdout);
+  }
+  std::printf("planted bugs caught: %d/%d\n", caught, sim::kPlantedBugs);
+  return caught == sim::kPlantedBugs ? program::kSuccess : program::kFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  bool all_bugs = false;
+  program::Arguments arguments("Runs gpusock in a simulation, where a seed decides all that happens, and checks what must always hold.",
+                               "A seed that fails is made smaller, and the command that replays it is printed.");
+  arguments.text("--seeds", options.seeds, "run these, as 1..10000");
+  arguments.text("--seed", options.seed, "run this one").shown_default("");
+  arguments.number("--minutes", options.minutes, "run fresh seeds for so long", 0, 100'000);
+  arguments.number("--seconds-max", options.seconds_max, "stop behind the seed that is run when so many are over; 0: never", 0, 1'000'000);
+  arguments.flag("--verbose", options.verbose, "tell every call and fault of --seed");
+  arguments.flag("--trace", options.trace, "print a number that is equal for equal runs of --seed");
+  arguments.number("--bug", options.bug, "with this planted bug; 0: none", 0, sim::kPlantedBugs);
+  arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug");
+  arguments.flag("--no-shrink", options.no_shrink, "do not make a seed that fails smaller");
+  arguments.text("--connections", options.connections, "only these connections of --seed, as 0,2").shown_default("all");
+  arguments.text("--faults", options.faults, "only these faults of --seed, as 0,2; none: no faults").shown_default("all");
+  arguments.number("--bytes-max", options.bytes_max, "send no more than this on each way of --seed", std::uint64_t{0}, ~std::uint64_t{0}).shown_default("all");
+  std::uint64_t first = 0, last = 0;
+  arguments.check([&]() -> std::string {
+    if (!options.seed.empty() && (!read_range(options.seed, first, last) || first != last)) return "--seed takes a number";
+    if (options.seed.empty() && !read_range(options.seeds, first, last)) return "--seeds takes numbers, as 1..10000";
+    return {};
+  });
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (all_bugs) return prove(first, last);
+  sim::plant(options.bug);
+  if (!options.seed.empty()) return run_one(options, first);
+  if (options.minutes != 0) {
+    first = std::uint64_t{std::random_device{}()} << 20;
+    last = ~std::uint64_t{0};
+    std::printf("fresh seeds from %llu on\n", static_cast<unsigned long long>(first));
+  }
+  return run_many(options, first, last);
+}

@@ -1,0 +1,292 @@
+#include "tests/simulation/node.hpp"
+
+#include "host_proxy/error.hpp"
+#include "host_proxy/memory_copier.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace gpusock::sim {
+namespace {
+
+constexpr std::uint64_t kAssistNs = 200'000;
+constexpr std::uint64_t kLookNsMin = 20'000;
+constexpr std::uint64_t kLookNsMax = 1'000'000;
+constexpr std::uint64_t kBackOffNsMin = 200;
+constexpr std::uint64_t kBackOffNsMax = 500'000;
+constexpr std::uint64_t kCopyNsMax = 100'000;
+
+/// Copies that end in any order, each not before its time; their bytes move when that is found out, the latest that can be.
+class LateCopier final : public proxy::Copier {
+ public:
+  explicit LateCopier(Schedule& schedule) : schedule_(schedule) {}
+
+  Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override { return start({0, true, to, from}); }
+  Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override { return start({0, false, const_cast<std::byte*>(from), to}); }
+
+  State query(Copy which) override {
+    const auto found = copies_.find(which);
+    if (schedule_.now_ns() < found->second.end_ns) return State::busy;
+    std::byte* host = found->second.host;
+    for (const ringbuf::RingSpan& span : {found->second.ring.first, found->second.ring.second}) {
+      if (span.bytes == 0) continue;
+      std::byte* device = proxy::reveal(span.data);
+      std::memcpy(found->second.to_host ? host : device, found->second.to_host ? device : host, span.bytes);
+      host += span.bytes;
+    }
+    copies_.erase(found);
+    return State::done;
+  }
+
+ private:
+  struct Pending {
+    std::uint64_t end_ns;
+    bool to_host;
+    std::byte* host;
+    ringbuf::RingSpans ring;  // as the proxy knows it
+  };
+
+  Copy start(Pending pending) {
+    pending.end_ns = schedule_.now_ns() + schedule_.random().magnitude(100, kCopyNsMax);
+    copies_.emplace(++started_, pending);
+    return started_;
+  }
+
+  Schedule& schedule_;
+  std::map<Copy, Pending> copies_;
+  Copy started_ = 0;
+};
+
+/// The socket table's memory, kept from one run to the next.
+class KeptPlatform final : public proxy::Platform {
+ public:
+  explicit KeptPlatform(Schedule& schedule) : schedule_(schedule) {}
+  void* allocate_shared(std::size_t bytes) override {
+    auto& idle = idle_[bytes];
+    if (idle.empty()) return ::operator new(bytes, std::align_val_t{4096});
+    void* memory = idle.back();
+    idle.pop_back();
+    return memory;
+  }
+  void free_shared(void* memory, std::size_t bytes) noexcept override { idle_[bytes].push_back(memory); }
+  void attach(void*, std::size_t) override {}
+  void detach(void*, std::size_t) noexcept override {}
+  bool attaches_any_time() const override { return true; }
+  bool callers_can_wake() const override { return true; }
+
+  // As the CPU device's: its memory is in the segments' files, and hidden from the proxy.
+  bool device_memory_is_mappable() const override { return true; }
+  std::byte* allocate_device(std::size_t) override { throw Error(ENOMEM, "rings are in memory files here"); }
+  void free_device(std::byte*) noexcept override {}
+  std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
+  bool reaches_device_memory_of(const Platform&) const override { return true; }
+  std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
+
+ private:
+  Schedule& schedule_;
+  static inline std::map<std::size_t, std::vector<void*>> idle_;
+};
+
+Node& node_of(void* self) { return *static_cast<Node*>(self); }
+
+std::uint64_t word(const std::uint64_t* at) { return *at; }
+
+}  // namespace
+
+proxy::LinkResources Node::list_links(Node& node) {
+  node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
+  if (node.options_.has_fabric) node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
+  proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
+  for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
+  resources.makers.push_back(&node.tcp_);
+  return resources;
+}
+
+Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
+    : schedule_(schedule), process_(process), options_(options), platform_(std::make_shared<KeptPlatform>(schedule)),
+      table_(platform_, options.sockets_max, false), segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
+                                                                            options.device_rings ? RingPlacement::device : RingPlacement::host),
+      staging_(options.device_rings ? std::make_unique<proxy::StagingPool>(platform_, platform_->make_copier(), options.staging) : nullptr),
+      tcp_(segments_, staging_.get()),
+      resources_(list_links(*this)), proxy_(table_, network_, resources_, {options.handshake_timeout_ns}), slots_(table_.slots()),
+      taken_(1 + table::kListenersMax), seen_(table_.slots()) {
+  make_net();
+  process_.on_news = [this] {
+    rung_ = true;
+    schedule_.wake(*server_);
+  };
+  server_ = &schedule_.spawn("proxy of " + process.name, &process, [this] { serve(); });
+}
+
+Node::~Node() { process_.on_news = nullptr; }
+
+void Node::make_net() {
+  hooks_.self = this;
+  hooks_.announce = [](void* self, std::uint32_t slot) {
+    if (!node_of(self).assist(slot)) node_of(self).ring(1);
+  };
+  hooks_.announce_credit = [](void* self) { node_of(self).ring(2); };
+  hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
+    return node_of(self).try_move([&] { return node_of(self).proxy_.transmit(slot, data, bytes); });
+  };
+  hooks_.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
+    return node_of(self).try_move([&] { return node_of(self).proxy_.receive(slot, data, bytes); });
+  };
+  hooks_.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool proxy_matters) {
+    Node& node = node_of(self);
+    if (proxy_matters && waited_ns < kAssistNs) node.assist(~std::uint32_t{0});
+    node.schedule_.sleep(std::clamp(waited_ns / 2, kBackOffNsMin, kBackOffNsMax));
+  };
+  const detail::Side side{table_.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &hooks_};
+  net_ = Net(side, side);
+}
+
+/// One step, by whichever fiber; false also where another one is in it.
+bool Node::step(proxy::Proxy::Thoroughness thoroughness) {
+  Fiber* self = schedule_.running();
+  stepping_ = true;
+  if (self != nullptr) ++self->whole;
+  const bool moved = proxy_.step(schedule_.read_clock_ns(), thoroughness);
+  if (self != nullptr) --self->whole;
+  stepping_ = false;
+  return moved;
+}
+
+bool Node::assist(std::uint32_t slot) {
+  if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return false;
+  if (slot < table_.slots()) proxy_.hint(slot);
+  step(proxy::Proxy::Thoroughness::hot);
+  if (asleep_ != 0) ring(0);  // this step may have left work behind
+  return true;
+}
+
+template <class Move>
+std::uint64_t Node::try_move(Move move) {
+  if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return 0;
+  Fiber& self = *schedule_.running();
+  stepping_ = true;
+  ++self.whole;
+  const std::uint64_t moved = move();
+  proxy_.step_beside_moves(schedule_.read_clock_ns());
+  --self.whole;
+  stepping_ = false;
+  if (asleep_ != 0) ring(0);
+  return moved;
+}
+
+void Node::ring(int least) {
+  if (asleep_ < least) return;
+  asleep_ = 0;
+  rung_ = true;
+  schedule_.wake(*server_);
+}
+
+void Node::serve() {
+  for (;;) {
+    while (stepping_ || schedule_.now_ns() < stalled_until_ns_) schedule_.sleep_until(std::max(stalled_until_ns_, schedule_.now_ns() + 500));
+    const bool unasked = std::exchange(slept_through_, false) && !rung_ && !process_.epoll->has_news();
+    rung_ = false;
+    if (unasked) asleep_ = 2;
+    const bool moved = step(proxy::Proxy::Thoroughness::full);
+    if (unasked && moved) expect_ring();
+    asleep_ = 0;
+    if (moved) {
+      idle_since_ns_ = schedule_.now_ns();
+      schedule_.sleep(100 + schedule_.random().below(3'000));
+      continue;
+    }
+    asleep_ = proxy_.waits_for_credit() ? 2 : 1;
+    if (step(proxy::Proxy::Thoroughness::full)) {
+      asleep_ = 0;
+      continue;
+    }
+    std::uint64_t nap_ns = options_.nap_ns;
+    if (proxy_.wants_polling()) nap_ns = std::clamp((schedule_.now_ns() - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
+    const std::uint64_t now_ns = schedule_.now_ns();
+    const std::uint64_t until_ns = std::min(proxy_.next_deadline_ns(), nap_ns < ~now_ns ? now_ns + nap_ns : ~std::uint64_t{0});
+    if (process_.dead || (!rung_ && !process_.epoll->has_news())) {
+      slept_through_ = options_.tells_lost_rings && !proxy_.wants_polling();
+      schedule_.sleep_until(until_ns);
+    }
+    asleep_ = 0;
+  }
+}
+
+/// The proxy woke by its own clock and found something to move: somebody is about to ring, or has forgotten to.
+void Node::expect_ring() {
+  schedule_.sleep(2'000'000);
+  if (!rung_ && problem_.empty()) problem_ = "the proxy slept although there was something to move";
+}
+
+void Node::cancel() {
+  canceled_ns_ = schedule_.now_ns();
+  *table_.abort_word() = 1;
+}
+
+void Node::drain(std::uint64_t linger_ns) {
+  const std::uint64_t start_ns = schedule_.now_ns();
+  while (stepping_) schedule_.sleep(500);
+  step(proxy::Proxy::Thoroughness::full);
+  proxy_.close_all(start_ns);
+  while (proxy_.has_connections() && schedule_.now_ns() < start_ns + linger_ns) {
+    while (stepping_) schedule_.sleep(500);
+    if (!step(proxy::Proxy::Thoroughness::full)) schedule_.sleep(1'000'000);
+  }
+}
+
+std::string Node::check_words() {
+  if (!problem_.empty()) return problem_;
+  const table::TableView view = table_.view(proxy::SideKind::host);
+  for (std::uint32_t slot = 0; slot < view.slots; ++slot) {
+    const auto status = table::Status::unpack(view.sectors[slot].status);
+    Seen& seen = seen_[slot];
+    const bool open = table::generation_of_life(slots_[slot].life) == status.generation;
+    if (status.phase != table::Phase::connected || !open) {
+      seen.generation = 0;
+      continue;
+    }
+    const table::SocketSetup& setup = view.setups[slot];
+    const std::uint64_t words[] = {word(setup.tx.committed), word(setup.tx.consumed), word(setup.rx.committed), word(setup.rx.consumed)};
+    if (words[0] - words[1] > setup.tx.memory.capacity) return "more was committed to a tx ring than was granted";
+    if (words[2] - words[3] > setup.rx.memory.capacity) return "more arrived in an rx ring than was granted";
+    for (int i = 0; i < 4; ++i) {
+      if (seen.generation == status.generation && words[i] < seen.words[i]) {
+        static constexpr const char* kWords[] = {"sent", "sent and freed", "arrived", "consumed"};
+        return "slot " + std::to_string(slot) + ": the position of bytes " + kWords[i] + " went back from " + std::to_string(seen.words[i]) + " to " +
+               std::to_string(words[i]);
+      }
+      seen.words[i] = words[i];
+    }
+    seen.generation = status.generation;
+  }
+  return {};
+}
+
+/// Is this slot's handle left in the accept queue of a listener that was closed at the same time: its next listener closes it.
+bool Node::is_left_over(std::uint32_t slot) const {
+  const table::TableView view = table_.view(proxy::SideKind::host);
+  for (std::uint32_t queue = 0; queue < table::kListenersMax; ++queue) {
+    for (std::uint64_t position = taken_[1 + queue]; position != view.accept_published[queue]; ++position) {
+      const std::uint64_t entry = view.accept_entries[queue * table::kAcceptQueueEntries + position % table::kAcceptQueueEntries];
+      if (table::slot_of(static_cast<std::int32_t>(entry)) == slot) return true;
+    }
+  }
+  return false;
+}
+
+std::string Node::check_released() const {
+  const table::TableView view = table_.view(proxy::SideKind::host);
+  for (std::uint32_t slot = 0; slot < view.slots; ++slot) {
+    const auto status = table::Status::unpack(view.sectors[slot].status);
+    if (status.phase == table::Phase::failed && is_left_over(slot)) continue;
+    if (status.phase != table::Phase::idle) return "slot " + std::to_string(slot) + " was not given back";
+    if (table::users_of(slots_[slot].life) != 0) return "slot " + std::to_string(slot) + " is still used by a call";
+  }
+  if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
+  return {};
+}
+
+}  // namespace gpusock::sim

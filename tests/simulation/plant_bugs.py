@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Writes the copies of production sources that the simulation compiles in their place.
+
+Each copy differs from its original in what SUBSTITUTIONS lists: bugs that the program can switch on by their numbers, and what
+is one for a whole process in production and has to be one for each simulated process. A text that is not there exactly once is an
+error: whoever changes such a line has to look at its substitution.
+"""
+
+import argparse
+import pathlib
+import sys
+
+PROCESS = 0  # not a bug: what makes simulated processes of one
+# number, file, text, what stands there instead, what the bug is
+SUBSTITUTIONS = [
+    (PROCESS, "host_proxy/segment_exchange.cpp",
+     "  static auto* offers = new LocalOffers;\n  return *offers;",
+     "  static auto* offers = new std::unordered_map<const void*, LocalOffers>;\n  return (*offers)[sim::process_key()];", ""),
+    (PROCESS, "host_proxy/fabric/maker.cpp",
+     "Identity host_identity() {\n",
+     "Identity host_identity() {\n  if (sim::process_key() != nullptr) {\n    Identity simulated{};\n    const std::uint64_t host = sim::host_key();\n"
+     "    std::memcpy(simulated.data(), &host, sizeof host);\n    return simulated;\n  }\n", ""),
+    (PROCESS, "host_proxy/fabric/discovery.hpp",
+     "  void wait() const { over_.wait(false, std::memory_order_acquire); }\n",
+     "  void wait() const {}  // nothing but the schedule answers, and it keeps what it needs\n", ""),
+    (1, "host_proxy/tcp_link.cpp",
+     "    tx_->release(written);\n",
+     "    tx_->release(sim::planted(1) ? wanted : written);\n",
+     "tcp: a partial write counts as a whole one"),
+    (2, "host_proxy/slots.cpp",
+     "  Ref(sector.rx_arrived).store(rx_start, kRelaxed);\n",
+     "  if (!sim::planted(2)) Ref(sector.rx_arrived).store(rx_start, kRelaxed);\n",
+     "slots: the next connection's arrived word goes on from what was not read of the last one"),
+    (3, "host_proxy/p2p_link.cpp",
+     "control_.say_ended(Ref(*segment_->committed(side_)).load(ringbuf::kRelaxed))",
+     "control_.say_ended(Ref(*(sim::planted(3) ? segment_->consumed(side_) : segment_->committed(side_))).load(ringbuf::kRelaxed))",
+     "p2p: the end is said to be where the peer has read to"),
+    (4, "host_proxy/control_channel.cpp",
+     "    outbox_.erase(outbox_.begin(), outbox_.begin() + result);\n",
+     "    outbox_.erase(outbox_.begin(), sim::planted(4) ? outbox_.end() : outbox_.begin() + result);\n",
+     "control channel: the rest of a partial write is forgotten"),
+    (5, "host_proxy/handshake.cpp",
+     "    outbox_.erase(0, static_cast<std::size_t>(result));\n",
+     "    outbox_.erase(0, sim::planted(5) ? outbox_.size() : static_cast<std::size_t>(result));\n",
+     "handshake: the rest of a partial write is forgotten"),
+    (6, "host_proxy/tcp_link.hpp",
+     "bool waits_for_credit() const override { return rx_full_; }",
+     "bool waits_for_credit() const override { return rx_full_ && !sim::planted(6); }",
+     "tcp: a full ring does not ask to be woken for credit"),
+    (7, "host_proxy/proxy.cpp",
+     "      if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();\n",
+     "      if (Listener* listener = slots_[accept_queue_of_[slot]].listener; listener && !sim::planted(7)) listener->remove_pending();\n",
+     "listeners: an accepted connection stays in the backlog"),
+    (8, "gpusock/detail/sockets.cuh",
+     "  if (table::users_of(before) == 0) post_close(side, socket, *slot);\n",
+     "  if (table::users_of(before) == 0 || sim::planted(8)) post_close(side, socket, *slot);\n",
+     "close: the slot is given back while a call still uses it"),
+    (9, "gpusock/detail/sockets.cuh",
+     "    const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);\n",
+     "    const auto early = look_at_rx(side, socket, slot, sim::planted(9) ? Status{} : status, least);\n"
+     "    const auto late = sim::planted(9) ? load_status(side, table::slot_of(socket)) : status;\n"
+     "    const bool ended = sim::planted(9) ? (late.flags & table::kStatusEnded) != 0 || early.ended : early.ended;\n"
+     "    const std::uint64_t arrived = early.bytes;\n",
+     "recv: the status is looked at behind the ring, so the end may come before the last bytes"),
+    (10, "gpusock/detail/records.inl",
+     "  for (; records.first != records.next && (records.done >> records.first % kClaims & 1) != 0; ++records.first) {\n",
+     "  for (; records.first != records.next && ((records.done >> records.first % kClaims & 1) != 0 || sim::planted(10)); ++records.first) {\n",
+     "records: one that is complete publishes those before it that are not"),
+    (11, "gpusock/detail/side.cuh",
+     "    } else if (now_ns >= deadline_.at_ns()) {",
+     "    } else if (now_ns >= deadline_.at_ns() && !(sim::planted(11) && turns_ < 64)) {",
+     "waits: a deadline is looked at only after some turns"),
+    (12, "host_proxy/fabric/channel.cpp",
+     "  if (chunks_given_back_ == chunks_sent_ || (busy_ >> sequence & 1) != 0) return 0;\n",
+     "  if (chunks_given_back_ == chunks_sent_ || ((busy_ >> sequence & 1) != 0 && !sim::planted(12))) return 0;\n",
+     "fabric: ring space is given back while the fabric still reads it"),
+    (13, "host_proxy/fabric/channel.cpp",
+     "  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));\n",
+     "  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));\n"
+     "  if (sim::planted(13)) {\n    lengths_[chunks_taken_ % kWindow] = data.bytes;\n    wake();\n    return;\n  }\n",
+     "fabric: chunks are taken in the order in which they arrive"),
+    (14, "host_proxy/segment_exchange.cpp",
+     "    const bool leaves = serve(visitor) || --visitor.turns_left == 0;\n",
+     "    const bool leaves = serve(visitor) || sim::planted(14) || --visitor.turns_left == 0;\n",
+     "p2p: who comes for its memory and has not said yet which is sent away"),
+    (15, "host_proxy/proxy.cpp",
+     "    if (connection.closed()) slots_.release(connection.slot());\n",
+     "    if (connection.closed() || sim::planted(15)) slots_.release(connection.slot());\n",
+     "slots: one whose connection failed is given back before its caller has closed it"),
+    (16, "host_proxy/fabric/channel.cpp",
+     "  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax &&",
+     "  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax + (sim::planted(16) ? 1 : 0) &&",
+     "fabric: one chunk more is sent than may be"),
+    (17, "host_proxy/proxy.cpp",
+     "    if (now_ns >= connection->deadline_ns()) {\n",
+     "    if (now_ns >= connection->deadline_ns() && !sim::planted(17)) {\n",
+     "proxy: connections that nobody hears from do not expire"),
+    (18, "host_proxy/fabric/peer.cpp",
+     "bool FabricPeer::may_sleep() { return refused_.empty() && ",
+     "bool FabricPeer::may_sleep() { return (refused_.empty() || sim::planted(18)) && ",
+     "fabric: the proxy sleeps although a write was refused (found by the simulation)"),
+    (19, "host_proxy/connection.cpp",
+     "  if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished()) stream_hint_->reset_on_close();\n",
+     "  if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished() && !sim::planted(19)) stream_hint_->reset_on_close();\n",
+     "connection: what was not delivered ends as if it had been"),
+    (20, "gpusock/detail/net.inl",
+     "  if (entered) detail::leave(at, socket, *slot);\n  return error != 0 ? error : static_cast<std::int64_t>(done);\n",
+     "  if (entered && !(sim::planted(20) && error != 0)) detail::leave(at, socket, *slot);\n"
+     "  return error != 0 ? error : static_cast<std::int64_t>(done);\n",
+     "recv: a call that fails stays counted in"),
+    (21, "host_proxy/staged_ends.cpp",
+     "  while (!chunks_.empty() && !chunks_.front().copying && error_ == 0) {\n    ring_.commit(",
+     "  while (!chunks_.empty() && (!chunks_.front().copying || sim::planted(21)) && error_ == 0) {\n    ring_.commit(",
+     "device rings: bytes have arrived before they were copied"),
+    (22, "host_proxy/fabric/maker.cpp",
+     "  for (ReadySink* sink : std::exchange(waiting_, {})) sink->on_ready();\n",
+     "  for (ReadySink* sink : std::exchange(waiting_, {})) {\n    if (!sim::planted(22)) sink->on_ready();\n  }\n",
+     "fabric: who waits for what there is is not told"),
+    (23, "host_proxy/ring_ferry.cpp",
+     "  while (error_ == 0 && count_ != 0 && !flights_[0].copying) {\n",
+     "  while (error_ == 0 && count_ != 0 && (!flights_[0].copying || sim::planted(23))) {\n",
+     "device rings: bytes are brought before they were copied"),
+]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--list", action="store_true", help="print the files that are written")
+    options = parser.parse_args()
+    files = sorted({entry[1] for entry in SUBSTITUTIONS})
+    if options.list:
+        print(";".join(files))
+        return
+    for name in files:
+        path = options.source / name
+        text = path.read_text()
+        for number, file, before, after, _ in SUBSTITUTIONS:
+            if file != name:
+                continue
+            if text.count(before) != 1:
+                sys.exit(f"plant_bugs.py: bug {number}: {name} has this {text.count(before)} times, and not once:\n{before}")
+            text = text.replace(before, after)
+        marker = "#pragma once\n"
+        include = '#include "tests/support/sim/planted.hpp"\n'
+        text = text.replace(marker, marker + include, 1) if marker in text else include + text
+        write(options.out / name, text)
+    bugs = [(number, what) for number, _, _, _, what in SUBSTITUTIONS if number != PROCESS]
+    names = "".join(f'  "{what}",\n' for _, what in sorted(bugs))
+    write(options.out / "planted_bugs.cpp",
+          '#include "tests/support/sim/planted.hpp"\n\nnamespace gpusock::sim {\nnamespace {\nconstexpr const char* kNames[] = {\n'
+          + names + "};\n}\nextern const int kPlantedBugs = sizeof kNames / sizeof kNames[0];\n"
+          "const char* name_of_bug(int bug) { return kNames[bug - 1]; }\n}\n")
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+main()

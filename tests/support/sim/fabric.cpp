@@ -1,0 +1,244 @@
+#include "tests/support/sim/fabric.hpp"
+
+#include "host_proxy/error.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace gpusock::sim {
+
+Fabric* current_fabric = nullptr;
+
+using proxy::fabric::Access;
+using proxy::fabric::Completion;
+using proxy::fabric::MemoryPlace;
+using proxy::fabric::Registration;
+using proxy::fabric::Write;
+
+constexpr std::uint64_t kGiveUpNs = 3'000'000'000;
+
+/// Readable while there are completions.
+class CompletionFile final : public File {
+ public:
+  std::uint32_t ready() const override { return news ? std::uint32_t{EPOLLIN} : 0; }
+  bool news = false;
+};
+
+class FabricPort final : public proxy::fabric::FabricPort, public std::enable_shared_from_this<FabricPort> {
+ public:
+  FabricPort(Fabric& fabric, Process& process) : fabric_(fabric), process_(process), id_(fabric.next_++), file_(std::make_shared<CompletionFile>()) {
+    std::memcpy(address_.data(), &id_, sizeof id_);
+    fabric_.ports_[id_] = this;
+    descriptor_ = open_descriptor(file_);
+  }
+  ~FabricPort() override { FabricPort::close(); }
+
+  void close() override {
+    if (closed_) return;
+    closed_ = true;
+    fabric_.ports_.erase(id_);
+    ::close(descriptor_);
+  }
+  std::span<const std::byte> address() const override { return address_; }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    if (address.size() != sizeof peer) return -EINVAL;
+    std::memcpy(&peer, address.data(), sizeof peer);
+    return 0;
+  }
+  bool registers_sources() const override { return true; }
+
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&, int& error) override {
+    if (process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
+      error = ENOMEM;
+      return nullptr;
+    }
+    return std::make_unique<Registered>(fabric_, memory, access == Access::remote_target);
+  }
+
+  int write(const Write& write) override {
+    const auto* source = dynamic_cast<const Registered*>(write.source);
+    if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;
+    Schedule& schedule = fabric_.kernel_.schedule();
+    if (process_.dead) return -EIO;
+    const bool connecting = schedule.now_ns() < opened_ns_ + fabric_.connects_ns;
+    if (connecting || schedule.random().percent(fabric_.refused_percent)) return -EAGAIN;
+    // The bytes are read some time between now and the completion; that comes before they land, or behind it.
+    const std::uint64_t read_ns = schedule.random().below(2'000 + fabric_.disorder_ns);
+    schedule.after(read_ns, [weak = weak_from_this(), write] {
+      if (const auto port = weak.lock()) port->fetch(write);
+    });
+    return 0;
+  }
+
+  bool read(std::vector<Completion>& into) override {
+    const bool any = !completions_.empty();
+    Random& random = fabric_.kernel_.schedule().random();
+    while (!completions_.empty()) {
+      const std::size_t index = random.below(completions_.size());
+      into.push_back(std::move(completions_[index]));
+      completions_[index] = std::move(completions_.back());
+      completions_.pop_back();
+    }
+    file_->news = false;
+    return any;
+  }
+
+  int descriptor() const override { return descriptor_; }
+  bool may_sleep() override { return completions_.empty(); }
+
+ private:
+  class Registered final : public Registration {
+   public:
+    Registered(Fabric& fabric, std::span<std::byte> memory, bool writable) : fabric_(fabric), memory_(memory), key_(fabric.next_++) {
+      fabric_.regions_[key_] = {memory, writable};
+    }
+    ~Registered() override { fabric_.regions_.erase(key_); }
+    std::uint64_t address() const override { return 0; }
+    std::uint64_t key() const override { return key_; }
+    void* descriptor() const override { return memory_.data(); }
+    bool holds(const void* from, std::size_t bytes) const {
+      const auto* first = static_cast<const std::byte*>(from);
+      return first >= memory_.data() && first + bytes <= memory_.data() + memory_.size();
+    }
+
+   private:
+    Fabric& fabric_;
+    std::span<std::byte> memory_;
+    std::uint64_t key_;
+  };
+
+  void complete(Completion completion) {
+    if (closed_) return;
+    completions_.push_back(std::move(completion));
+    file_->news = true;
+    file_->notify();
+  }
+  void succeed(const Write& write) { complete({Completion::Kind::written, write.token, 0, 0, {}}); }
+  void fail(const Write& write, int error) { complete({Completion::Kind::failed, write.token, 0, error, "the simulated fabric failed"}); }
+
+  /// Takes the bytes out of this side's memory.
+  void fetch(const Write& write) {
+    if (closed_ || process_.dead) return;
+    Schedule& schedule = fabric_.kernel_.schedule();
+    const auto* first = static_cast<const char*>(write.from);
+    std::string bytes(first, write.bytes);
+    const bool early = !write.delivered && schedule.random().one_in(2);
+    if (early) succeed(write);
+    const std::uint64_t travel_ns = 1'000 + schedule.random().below(1 + fabric_.disorder_ns);
+    schedule.after(travel_ns, [self = shared_from_this(), write, early, bytes = std::move(bytes), since_ns = schedule.now_ns()] {
+      self->land(write, bytes, early, since_ns);
+    });
+  }
+
+  void land(const Write& write, const std::string& bytes, bool early, std::uint64_t since_ns) {
+    Schedule& schedule = fabric_.kernel_.schedule();
+    const auto port = fabric_.ports_.find(write.peer);
+    const auto region = fabric_.regions_.find(write.key);
+    const bool away = port != fabric_.ports_.end() &&
+                      (!port->second->process_.host.up || !fabric_.kernel_.reaches(process_.host, port->second->process_.host));
+    if (away && schedule.now_ns() < since_ns + kGiveUpNs) {
+      schedule.after(10'000'000, [self = shared_from_this(), write, bytes, early, since_ns] { self->land(write, bytes, early, since_ns); });
+      return;
+    }
+    const bool there = !away && port != fabric_.ports_.end() && !port->second->process_.dead && region != fabric_.regions_.end() &&
+                       region->second.writable && write.address + bytes.size() <= region->second.memory.size();
+    if (!there || schedule.now_ns() < fabric_.fail_until_ns) {
+      if (early && !there) return;  // its sender has long been told that it is done
+      if (early) {  // nobody's write any more: the endpoint says that it has lost something
+        complete({Completion::Kind::failed, Completion::kNoToken, 0, ECONNRESET, "the simulated fabric lost a write"});
+      } else {
+        fail(write, there ? EIO : EACCES);
+      }
+      return;
+    }
+    std::memcpy(region->second.memory.data() + write.address, bytes.data(), bytes.size());
+    port->second->complete({Completion::Kind::arrived, Completion::kNoToken, write.data | schedule.random()() << 32, 0, {}});
+    if (!early) succeed(write);
+  }
+
+  Fabric& fabric_;
+  Process& process_;
+  std::uint64_t id_;
+  std::array<std::byte, sizeof(std::uint64_t)> address_{};
+  std::shared_ptr<CompletionFile> file_;
+  int descriptor_ = -1;
+  std::uint64_t opened_ns_ = fabric_.kernel_.schedule().now_ns();
+  bool closed_ = false;
+  std::vector<Completion> completions_;
+};
+
+namespace {
+
+/// What the proxy owns; the events of writes may hold the port longer.
+class OwnedPort final : public proxy::fabric::FabricPort {
+ public:
+  explicit OwnedPort(std::shared_ptr<sim::FabricPort> port) : port_(std::move(port)) {}
+  ~OwnedPort() override { port_->close(); }
+  void close() override { port_->close(); }
+  std::span<const std::byte> address() const override { return port_->address(); }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_->add_peer(address, peer); }
+  bool registers_sources() const override { return port_->registers_sources(); }
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place, int& error) override {
+    return port_->register_memory(memory, access, place, error);
+  }
+  int write(const Write& write) override { return port_->write(write); }
+  bool read(std::vector<Completion>& into) override { return port_->read(into); }
+  int descriptor() const override { return port_->descriptor(); }
+  bool may_sleep() override { return port_->may_sleep(); }
+
+ private:
+  std::shared_ptr<sim::FabricPort> port_;
+};
+
+class Domain final : public proxy::fabric::FabricDomain {
+ public:
+  const std::string& provider() const override { return name_; }
+  std::unique_ptr<proxy::fabric::FabricPort> open_port() override {
+    return std::make_unique<OwnedPort>(std::make_shared<sim::FabricPort>(*current_fabric, *current_process));
+  }
+
+ private:
+  std::string name_ = "simulated";
+};
+
+}  // namespace
+}  // namespace gpusock::sim
+
+namespace gpusock::proxy::fabric {
+
+/// Asks on no thread (host_proxy/fabric/discovery.cpp), but at a time that the schedule keeps.
+std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
+  std::shared_ptr<Discovery>& known = sim::current_fabric->discovered[sim::current_process];
+  if (known != nullptr) return known;
+  known = std::make_shared<Discovery>();
+  if (sim::current_fabric->answers_ns == 0) {
+    ask(known, wanted);
+  } else {
+    sim::current_schedule->after(sim::current_fabric->answers_ns, [known, wanted] { ask(known, wanted); });
+  }
+  return known;
+}
+
+void Discovery::ask(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
+  asked->providers_.emplace(wanted);
+  asked->over_.store(true, std::memory_order_relaxed);
+}
+
+struct FabricProviders::Impl {};
+
+FabricProviders::FabricProviders(std::string) {}
+FabricProviders::~FabricProviders() = default;
+
+std::vector<std::string> FabricProviders::names_for(const Endpoint&) const {
+  return sim::current_fabric->present ? std::vector<std::string>{"simulated"} : std::vector<std::string>{};
+}
+std::string FabricProviders::problem(const Endpoint&) const { return "no simulated fabric in this run"; }
+std::shared_ptr<FabricDomain> FabricProviders::open(const std::string&, const Endpoint&) const { return std::make_shared<sim::Domain>(); }
+bool FabricProviders::is_hardware(const std::string&) { return true; }
+bool FabricProviders::may_have_hardware() { return sim::current_fabric->present; }
+
+}  // namespace gpusock::proxy::fabric
