@@ -17,7 +17,7 @@ main() {
   with_tests=ON
   build host simulation >/dev/null
   if [ "$planted" = yes ]; then
-    build/host/tests/simulation/simulation --planted-bugs --seeds 1..20000
+    build/host/tests/simulation/simulation --planted-bugs --seeds 1..50000
   else
     build/host/tests/simulation/simulation --minutes "$minutes"
   fi
