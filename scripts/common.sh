@@ -35,8 +35,12 @@ phase() {
   shift
   say "$name"
   "$@" || status=$?
-  phases+=("$(printf '%5d s  %s%s' $((SECONDS - start)) "$name" "$([ $status -eq 0 ] || echo '  FAILED')")")
+  note_phase "$name" "$start" $status
   return $status
+}
+# note_phase NAME START STATUS
+note_phase() {
+  phases+=("$(printf '%5d s  %s%s' $((SECONDS - $2)) "$1" "$([ "$3" -eq 0 ] || echo '  FAILED')")")
 }
 print_phases() {
   say "time taken"
@@ -80,11 +84,12 @@ configure() {
 }
 
 # build PRESET [TARGETS...]: configures and builds; everything where no target is named.
+build_priority=0 # as of nice(1)
 build() {
   local preset=$1
   shift
   configure "$preset"
-  cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
+  nice -n "$build_priority" cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
 }
 
 # The programs under the given folders, a line each: what a test wrote into its own folder `work` is none of them. Names are

@@ -18,14 +18,50 @@ main() {
   needs_sources test
   require_packages "${build_packages[@]}" "${test_packages[@]}"
   with_tests=ON
+  trap stop_tests EXIT
+  # Tests wait more than they work: the next preset is built beside them, with what they leave of the processors.
   for preset in "${presets[@]}"; do
-    phase "building $preset" build "$preset" || { failed+=("$preset"); continue; }
-    phase "testing $preset" run_tests "$preset" || failed+=("$preset")
+    if ! phase "building $preset" build "$preset"; then
+      failed+=("$preset")
+      finish_tests
+      continue
+    fi
+    finish_tests
+    begin_tests "$preset"
   done
+  finish_tests
   print_phases
   [ ${#failed[@]} -eq 0 ] || fail "failed: ${failed[*]}"
   [ -n "$only" ] || find_nvcc >/dev/null || say "no nvcc here: the GPU's build was not tested"
   say "all tests passed: ${presets[*]}"
+}
+
+# begin_tests PRESET: in the background, and in a process group of their own, which can be ended as a whole.
+tested=''
+begin_tests() {
+  tested=$1
+  began=$SECONDS
+  say "testing $tested"
+  set -m
+  run_tests "$tested" >"build/$tested/tests.log" 2>&1 </dev/null &
+  set +m
+  tests=$!
+  build_priority=10
+}
+
+# finish_tests: waits for those that were begun, if any, shows what they said, and notes how they ended in `failed` and `phases`.
+finish_tests() {
+  local status=0
+  [ -n "$tested" ] || return 0
+  wait "$tests" || status=$?
+  cat "build/$tested/tests.log"
+  [ $status -eq 0 ] || failed+=("$tested")
+  note_phase "testing $tested" "$began" $status
+  tested=''
+}
+
+stop_tests() {
+  [ -z "$tested" ] || kill -TERM -- "-$tests" 2>/dev/null || true
 }
 
 run_tests() {
