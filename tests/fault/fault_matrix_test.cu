@@ -8,8 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include <signal.h>
-
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -239,7 +237,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
         if (peer_ != nullptr) peer_->kill_and_wait();
         break;
       case Fault::peer_stopped:
-        if (peer_ != nullptr) peer_->signal(SIGSTOP);
+        if (peer_ != nullptr) peer_->stop();
         break;
       case Fault::proxy_stalled: stalled_.emplace(stall(context_)); break;
       case Fault::context_ended: context_.cancel(); break;

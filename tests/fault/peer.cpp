@@ -69,11 +69,14 @@ Peer::~Peer() {
   close(from_peer_);
 }
 
-void Peer::signal(int number) const { ::kill(process_, number); }
+void Peer::stop() const {
+  ::kill(process_, SIGSTOP);
+  waitpid(process_, nullptr, WUNTRACED);  // its threads go on until each has taken the signal
+}
 
 void Peer::kill_and_wait() {
   if (process_ < 0) return;
-  signal(SIGKILL);
+  ::kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
   process_ = -1;
 }

@@ -21,7 +21,7 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  void signal(int number) const;
+  void stop() const;  ///< returns when no thread of it runs any more
   void kill_and_wait();
   /// A line that it printed.
   std::string read_line() const;

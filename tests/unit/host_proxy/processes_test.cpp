@@ -61,6 +61,11 @@ class Peer {
     }
   }
   void kill(int signal) const { ::kill(process_, signal); }
+  /// Returns when no thread of it runs any more.
+  void stop() const {
+    kill(SIGSTOP);
+    waitpid(process_, nullptr, WUNTRACED);
+  }
   int wait() {
     int status = 0;
     waitpid(process_, &status, 0);
@@ -118,7 +123,7 @@ TEST_P(Processes, AKilledPeerEndsTheWait) {
 
 TEST_P(Processes, AStoppedPeerCostsTheDeadline) {
   Peer peer(net_, GetParam());
-  peer.kill(SIGSTOP);
+  peer.stop();
   char byte = 'x';
   EXPECT_EQ(net_.send(this_thread(), peer.socket, &byte, 1, 0, patience()), 1);
   EXPECT_EQ(net_.recv(this_thread(), peer.socket, &byte, 1, 0, Deadline::after_ns(10'000'000)), -ETIMEDOUT);
