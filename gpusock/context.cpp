@@ -1,6 +1,7 @@
 #include "gpusock/detail/context_impl.hpp"
 #include "gpusock/detail/options.hpp"
 #include "host_proxy/p2p_setup.hpp"
+#include "host_proxy/processors.hpp"
 #if defined(GPUSOCK_HAS_FABRIC)
 #include "host_proxy/fabric/maker.hpp"
 #endif
@@ -69,6 +70,12 @@ proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std:
   return resources;
 }
 
+/// What the proxy's thread is kept on; empty: nothing.
+std::vector<int> processors_of(const Options& options, const proxy::Platform& platform) {
+  if (options.processors == "any") return {};
+  return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
+}
+
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
@@ -93,7 +100,7 @@ Context::Impl::Impl(const Options& chosen)
       observer(options.observe, table.slots()),
       engine(proxy, network,
              {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake(),
-              &observer}),
+              processors_of(options, *platform), &observer}),
       own_stream(device->make_stream()) {
   add(own_stream.get());
   make_net();

@@ -1,5 +1,6 @@
 // CUDA GPUs: shared memory is pinned host memory at one address for both sides; rings may be in the GPU's own.
 #include "gpusock/detail/context_impl.hpp"
+#include "host_proxy/processors.hpp"
 
 #include <cuda_runtime_api.h>
 #include <sched.h>
@@ -149,6 +150,11 @@ class CudaPlatform final : public proxy::Platform {
     return gpu != nullptr && gpu->gpu_ == gpu_;  // between GPUs peer access would have to be set up
   }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(gpu_); }
+
+  std::vector<int> near_processors() const override {
+    char address[32] = {};
+    return cudaDeviceGetPCIBusId(address, sizeof address, gpu_) == cudaSuccess ? proxy::processors_near(address) : std::vector<int>();
+  }
 
  private:
   int gpu_;

@@ -50,7 +50,12 @@ struct Options {
   /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both peers have.
   std::string fabric_provider;
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER. Throws Error (EINVAL) on a value that cannot be.
+  /// Where the proxy's thread runs (GPUSOCK_PROCESSORS): "near", on the processors of the GPU's NUMA node as far as the process may
+  /// use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
+  std::string processors = "near";
+
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER and
+  /// GPUSOCK_PROCESSORS. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();
 };
 

@@ -1,5 +1,6 @@
 #include "gpusock/detail/options.hpp"
 
+#include "host_proxy/processors.hpp"
 #include "host_proxy/segment.hpp"
 
 #include <bit>
@@ -41,6 +42,7 @@ Options Options::from_env() {
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
   if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = provider;
+  if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
   return options;
 }
@@ -55,6 +57,10 @@ void detail::check(const Options& options) {
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
   if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
+  const std::string& processors = options.processors;
+  if (processors != "near" && processors != "any" && proxy::usable(proxy::parse_processors(processors)).empty()) {
+    reject("GPUSOCK_PROCESSORS='" + processors + "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
+  }
 }
 
 }  // namespace gpusock

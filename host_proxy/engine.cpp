@@ -1,5 +1,6 @@
 #include "host_proxy/engine.hpp"
 
+#include "host_proxy/processors.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <pthread.h>
@@ -38,6 +39,7 @@ Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options
   thread_ = std::thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_setname_np(thread_.native_handle(), "gpusock-proxy");
+  if (!options_.processors.empty()) keep_on(thread_.native_handle(), options_.processors);
 }
 
 Engine::~Engine() { stop(); }

@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace gpusock::proxy {
 
 struct EngineOptions {
   bool assist = true;            ///< may callers run steps
   bool callers_can_wake = true;  ///< false: the device cannot ring, so the thread looks by itself
+  std::vector<int> processors = {};  ///< what the thread is kept on, as far as this process may use them; empty: anywhere
   Observer* observer = nullptr;  ///< what the thread keeps refreshed for gpusock-top; outlives the engine
 };
 

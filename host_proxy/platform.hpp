@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace gpusock::proxy {
 
@@ -40,6 +41,9 @@ class Platform {
   /// Can kernels of this platform use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
+
+  /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
+  virtual std::vector<int> near_processors() const { return {}; }
 };
 
 /// Ordinary memory of this process: the platform of the CPU device.

@@ -1,4 +1,5 @@
 #include "gpusock/tools/doctor/probes.hpp"
+#include "host_proxy/processors.hpp"
 
 #include "host_proxy/error.hpp"
 
@@ -33,6 +34,12 @@ void probe_environment(const Sources& sources, Report& report) {
       report.add("environment", Level::mend,
                  fmt::format("GPUSOCK_RING='{}' is no place for rings: no context can be made", *ring), "unset GPUSOCK_RING");
     }
+  }
+  const std::string processors = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
+  if (processors != "near" && processors != "any" && proxy::parse_processors(processors).empty()) {
+    report.add("environment", Level::mend,
+               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8: no context can be made", processors),
+               "unset GPUSOCK_PROCESSORS");
   }
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {

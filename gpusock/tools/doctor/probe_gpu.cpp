@@ -74,6 +74,27 @@ void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Repo
   }
 }
 
+/// What is near what: on which NUMA node each GPU and each RDMA NIC is.
+void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const std::string folder = "sys/bus/pci/devices/" + gpus[i].pci;
+    const std::string node = sources.line(folder + "/numa_node");
+    if (node.empty() || node.starts_with('-')) continue;  // one node, or a machine that does not say
+    std::vector<std::string> near, far;
+    for (const std::string& nic : sources.names("sys/class/infiniband")) {
+      const std::string at = sources.line("sys/class/infiniband/" + nic + "/device/numa_node");
+      if (at.empty() || at.starts_with('-')) continue;
+      at == node ? near.push_back(nic) : far.push_back(fmt::format("{} (node {})", nic, at));
+    }
+    std::string says = fmt::format("GPU {} is on NUMA node {}, as are processors {}", i, node, sources.line(folder + "/local_cpulist"));
+    if (!near.empty()) says += fmt::format(" and {}", fmt::join(near, ", "));
+    if (!far.empty()) says += fmt::format("; farther: {}", fmt::join(far, ", "));
+    const bool none_near = near.empty() && !far.empty();
+    report.add("affinity", none_near ? Level::note : Level::fine, says,
+               none_near ? fmt::format("export GPUSOCK_GPU=NUMBER of a GPU on the node of {}", far.front()) : "");
+  }
+}
+
 /// How an RDMA NIC could reach the GPU's memory.
 void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   const bool peermem = sources.exists("sys/module/nvidia_peermem") || sources.exists("sys/module/nv_peer_mem");
@@ -124,6 +145,7 @@ void probe_gpu(const Sources& sources, Report& report) {
   if (sources.built_for != "cuda") {
     report.add("gpu", Level::mend, "this build is for the CPU device: its kernels do not run on the GPU", "./run build cuda");
   }
+  report_affinity(sources, cuda.gpus, report);
   report_registration(sources, cuda.gpus, report);
 }
 

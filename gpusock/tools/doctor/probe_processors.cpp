@@ -1,4 +1,5 @@
 #include "gpusock/tools/doctor/probes.hpp"
+#include "host_proxy/processors.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,8 +30,8 @@ std::string list_of(const std::vector<int>& processors) {
 }
 
 std::vector<int> usable_processors(const Sources& sources) {
-  auto usable = parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
-  const auto online = parse_processors(sources.line("sys/devices/system/cpu/online"));
+  auto usable = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
+  const auto online = proxy::parse_processors(sources.line("sys/devices/system/cpu/online"));
   if (usable.empty()) return online;
   if (online.empty()) return usable;
   std::erase_if(usable, [&](int processor) { return std::find(online.begin(), online.end(), processor) == online.end(); });
@@ -56,7 +57,7 @@ std::map<std::pair<int, std::string>, std::set<std::vector<int>>> read_caches(co
       const std::string folder = cpu_folder(processor) + "/cache/" + name;
       const std::string type = sources.line(folder + "/type"), level = sources.line(folder + "/level");
       if ((type != "Data" && type != "Unified") || level.size() != 1 || level[0] < '1' || level[0] > '9') continue;
-      auto sharing = parse_processors(sources.line(folder + "/shared_cpu_list"));
+      auto sharing = proxy::parse_processors(sources.line(folder + "/shared_cpu_list"));
       std::erase_if(sharing, [&](int other) { return std::find(usable.begin(), usable.end(), other) == usable.end(); });
       caches[{level[0] - '0', sources.line(folder + "/size")}].insert(sharing);
     }
@@ -86,7 +87,7 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
 
 void probe_processors(const Sources& sources, Report& report) {
   const auto usable = usable_processors(sources);
-  const std::size_t online = parse_processors(sources.line("sys/devices/system/cpu/online")).size();
+  const std::size_t online = proxy::parse_processors(sources.line("sys/devices/system/cpu/online")).size();
   const std::string model = value_of(sources.text("proc/cpuinfo"), "model name");
   std::string says = fmt::format("{} of {} processors", usable.size(), std::max(online, usable.size()));
   if (!model.empty()) says += ", " + model;

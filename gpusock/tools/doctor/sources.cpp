@@ -18,8 +18,6 @@ namespace gpusock::doctor {
 namespace {
 
 constexpr std::size_t kTextBytesMax = 1 << 20;
-constexpr int kProcessorsMax = 65536;
-
 bool load_library(const char* name) {
   // It stays: unloading gains nothing, and leak checkers can then say whose memory is left.
   return dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr;
@@ -100,27 +98,6 @@ std::vector<std::string> Sources::names(const std::string& path) const {
 bool Sources::exists(const std::string& path) const {
   std::error_code error;
   return std::filesystem::exists(root / path, error);
-}
-
-std::vector<int> parse_processors(std::string_view list) {
-  std::vector<int> processors;
-  const char* at = list.data();
-  const char* const end = at + list.size();
-  while (at != end) {
-    int first = 0, last = 0;
-    auto parsed = std::from_chars(at, end, first);
-    if (parsed.ec != std::errc{}) return {};
-    last = first;
-    if (parsed.ptr != end && *parsed.ptr == '-') {
-      parsed = std::from_chars(parsed.ptr + 1, end, last);
-      if (parsed.ec != std::errc{}) return {};
-    }
-    if (first < 0 || last < first || last >= kProcessorsMax) return {};
-    for (int processor = first; processor <= last; ++processor) processors.push_back(processor);
-    if (parsed.ptr != end && *parsed.ptr != ',') return {};
-    at = parsed.ptr == end ? end : parsed.ptr + 1;
-  }
-  return processors;
 }
 
 std::string value_of(const std::string& text, std::string_view name) {

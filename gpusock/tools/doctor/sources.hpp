@@ -62,9 +62,6 @@ struct Sources {
 /// What libcuda says, loaded at run time (cuda_driver.cpp).
 Cuda ask_cuda_driver();
 
-/// The processors of a list like "0-3,8"; empty where it is none.
-std::vector<int> parse_processors(std::string_view list);
-
 /// The value of "Name:   value" in a text of such lines; "" where there is none.
 std::string value_of(const std::string& text, std::string_view name);
 

@@ -29,6 +29,9 @@ TEST(OptionsTest, RefusesWhatCannotBe) {
   expect_refused([](Options& options) { options.ring_bytes = 2048; }, "ring_bytes");
   expect_refused([](Options& options) { options.ring_bytes = std::uint64_t{128} << 20; }, "ring_bytes");
   expect_refused([](Options& options) { options.handshake_timeout_ns = 0; }, "handshake_timeout_ns");
+  for (const char* bad : {"", "somewhere", "3-1", "65535"}) {
+    expect_refused([bad](Options& options) { options.processors = bad; }, "GPUSOCK_PROCESSORS");
+  }
 }
 
 TEST(OptionsTest, ReadsTheEnvironment) {
@@ -54,6 +57,9 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_OBSERVE", "some/folder", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_OBSERVE");
+  setenv("GPUSOCK_PROCESSORS", "any", 1);
+  EXPECT_EQ(Options::from_env().processors, "any");
+  unsetenv("GPUSOCK_PROCESSORS");
   unsetenv("GPUSOCK_SECRET");
   EXPECT_EQ(Options::from_env().gpu, 0);
 }

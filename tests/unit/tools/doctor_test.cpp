@@ -152,14 +152,6 @@ TEST(Doctor, ProcessorsAreThoseThatThisProcessMayUse) {
   EXPECT_EQ(make_page(machine.examine()).find("control group"), std::string::npos);
 }
 
-TEST(Doctor, ListsOfProcessorsAreParsedAndNonsenseIsNone) {
-  EXPECT_EQ(parse_processors("0-2,7"), (std::vector<int>{0, 1, 2, 7}));
-  EXPECT_EQ(parse_processors("5"), (std::vector<int>{5}));
-  for (const char* bad : {"", "x", "3-", "5-2", "-1", "0-99999999", "1;2", "99999999999999999999"}) {
-    EXPECT_TRUE(parse_processors(bad).empty()) << bad;
-  }
-}
-
 TEST(Doctor, AGpuWithoutADriverIsFoundOnTheBus) {
   Machine machine;
   machine.add_gpu_on_bus();
@@ -248,6 +240,24 @@ TEST(Doctor, AnRdmaNicIsUsedWhereItsMemoryMayBeLocked) {
   EXPECT_EQ(link(report, "other host").command, "ulimit -l unlimited");
   machine.write("proc/self/status", "CapEff:\t000001ffffffffff\n");
   EXPECT_EQ(link(machine.examine(), "other host").link, "verbs") << "whoever has CAP_IPC_LOCK is not limited";
+}
+
+TEST(Doctor, WhatIsNearTheGpuIsSaid) {
+  Machine machine;
+  machine.add_gpu();
+  EXPECT_EQ(find(machine.examine(), "affinity").says, "") << "a machine that does not say";
+  machine.write("sys/bus/pci/devices/0000:17:00.0/numa_node", "1\n");
+  machine.write("sys/bus/pci/devices/0000:17:00.0/local_cpulist", "16-31\n");
+  EXPECT_EQ(find(machine.examine(), "affinity").says, "GPU 0 is on NUMA node 1, as are processors 16-31");
+  machine.add_nic();
+  machine.write("sys/class/infiniband/mlx5_0/device/numa_node", "0\n");
+  const Finding far = find(machine.examine(), "affinity");
+  EXPECT_EQ(far.level, Level::note);
+  EXPECT_NE(far.says.find("farther: mlx5_0 (node 0)"), std::string::npos) << far.says;
+  machine.write("sys/class/infiniband/mlx5_1/device/numa_node", "1\n");
+  const Finding near = find(machine.examine(), "affinity");
+  EXPECT_EQ(near.level, Level::fine);
+  EXPECT_NE(near.says.find("processors 16-31 and mlx5_1; farther: mlx5_0 (node 0)"), std::string::npos) << near.says;
 }
 
 TEST(Doctor, ALinkThatIsNamedIsTakenWhereItCanBe) {
@@ -377,6 +387,10 @@ TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   EXPECT_NE(make_page(report).find("GPUSOCK_LOG='loud'"), std::string::npos);
   machine.environment = {{"GPUSOCK_GPU", "first"}};
   expect_mend(machine.examine(), "'first'", "GPUSOCK_GPU=0");
+  machine.environment = {{"GPUSOCK_PROCESSORS", "0-3,8"}};
+  EXPECT_TRUE(machine.examine().well());
+  machine.environment = {{"GPUSOCK_PROCESSORS", "all"}};
+  expect_mend(machine.examine(), "'all'", "unset GPUSOCK_PROCESSORS");
   machine.sources.built_for = "cuda";
   machine.add_gpu();
   machine.environment = {{"GPUSOCK_GPU", "1"}};

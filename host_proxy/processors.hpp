@@ -1,0 +1,28 @@
+#pragma once
+/// @file Which processors a thread may use, and which are near a device: the proxy's thread polls memory that the GPU and the NIC
+/// write to, and from a processor of another NUMA node each look takes a way across the socket interconnect.
+
+#include <pthread.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// The processors of a list like "0-3,8", as Linux writes it (cpuset(7), "List format"); empty where it is none.
+std::vector<int> parse_processors(std::string_view list);
+
+/// The processors of a PCI device's NUMA node, as Linux says: /sys/bus/pci/devices/<address>/local_cpulist below root. Empty where
+/// it says nothing.
+/// @param address "0000:17:00.0", in either case.
+std::vector<int> processors_near(std::string_view address, const std::filesystem::path& root = "/");
+
+/// Those of the processors that the calling thread may use: what the program's user forbade stays forbidden.
+std::vector<int> usable(const std::vector<int>& processors);
+
+/// Keeps a thread on the usable ones of these processors. Where there are none, nothing changes.
+void keep_on(pthread_t thread, const std::vector<int>& processors);
+
+}  // namespace gpusock::proxy
