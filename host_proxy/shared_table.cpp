@@ -13,11 +13,16 @@ class Layout {
 
   template <class T>
   T* array(std::size_t count) {
+    T* place = room<T>(count);
+    for (std::size_t i = 0; place != nullptr && i < count; ++i) new (place + i) T();
+    return place;
+  }
+
+  /// An array that nobody reads before it was written.
+  template <class T>
+  T* room(std::size_t count) {
     constexpr std::size_t kPage = 4096;
     T* place = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + bytes_);
-    if (place != nullptr) {
-      for (std::size_t i = 0; i < count; ++i) new (place + i) T();
-    }
     bytes_ += (count * sizeof(T) + kPage - 1) / kPage * kPage;
     return place;
   }
@@ -46,7 +51,7 @@ SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t socke
     common_.open_requests = layout.array<table::OpenRequest>(slots_);
     common_.sectors = layout.array<table::Sector>(slots_);
     common_.setups = layout.array<table::SocketSetup>(slots_);
-    common_.accept_entries = layout.array<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
+    common_.accept_entries = layout.room<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
     common_.accept_published = layout.array<std::uint64_t>(table::kListenersMax);
     for (FreeQueue& queue : free_) {
       queue.entries = layout.array<std::uint64_t>(free_capacity_);

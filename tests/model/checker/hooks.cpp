@@ -4,7 +4,13 @@
 
 #include <ctime>
 
-using gpusock::model::plain_access;
+namespace {
+
+inline void plain_access(const void* address, std::size_t bytes, bool writes) {
+  if (gpusock::model::running_machine != nullptr) gpusock::model::plain_access(address, bytes, writes);
+}
+
+}  // namespace
 
 extern "C" {
 

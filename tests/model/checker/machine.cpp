@@ -10,8 +10,6 @@ constexpr std::uint64_t kStepsMax = 20'000;  // of one execution: more are an en
 constexpr std::uint64_t kJumpsChosen = 2;  // how often time may pass at any moment
 constexpr std::uint64_t kJumpsMax = 16;    // and how often when everybody waits
 
-Machine* running_machine = nullptr;
-
 /// A stack that its owner keeps.
 struct KeptStack {
   using traits_type = boost::context::stack_traits;
@@ -20,11 +18,6 @@ struct KeptStack {
 };
 
 }  // namespace
-
-Machine* Machine::running() { return running_machine; }
-
-Machine::Inside::Inside() : machine_(running_machine) { running_machine = nullptr; }
-Machine::Inside::~Inside() { running_machine = machine_; }
 
 /// Lets a thread run until it stands before its next access, waits, or has ended.
 void Machine::resume(int which) {

@@ -17,14 +17,11 @@ namespace gpusock::model {
 
 class Machine {
  public:
-  /// The machine whose thread's own code is running, or nullptr.
-  static Machine* running();
-
   /// While it lives, the checker's code runs and not the thread's.
   class Inside {
    public:
-    Inside();
-    ~Inside();
+    Inside() : machine_(running_machine) { running_machine = nullptr; }
+    ~Inside() { running_machine = machine_; }
     Inside(const Inside&) = delete;
     Inside& operator=(const Inside&) = delete;
     Machine* operator->() const { return machine_; }

@@ -12,6 +12,41 @@ std::uintptr_t cell_of(const void* address) { return reinterpret_cast<std::uintp
 
 }  // namespace
 
+void Memory::Cells::clear() {
+  ++execution_;
+  used_ = 0;
+}
+
+Memory::Cell& Memory::Cells::operator[](std::uintptr_t key) {
+  const std::size_t mask = entries_.size() - 1;
+  std::size_t at = (key * 0x9e3779b97f4a7c15u >> 40) & mask;
+  while (entries_[at].execution == execution_ && entries_[at].key != key) at = (at + 1) & mask;
+  Entry& entry = entries_[at];
+  if (entry.execution == execution_) return cells_[entry.cell];
+  if (2 * used_ >= entries_.size()) {
+    grow();
+    return (*this)[key];
+  }
+  entry = {key, execution_, static_cast<std::uint32_t>(used_++)};
+  if (used_ > cells_.size()) cells_.resize(2 * used_);
+  Cell& fresh = cells_[entry.cell];
+  fresh.all = {};
+  fresh.location = -1;
+  fresh.apart = false;
+  return fresh;
+}
+
+void Memory::Cells::grow() {
+  std::vector<Entry> before(2 * entries_.size());
+  before.swap(entries_);
+  for (const Entry& entry : before) {
+    if (entry.execution != execution_) continue;
+    std::size_t at = (entry.key * 0x9e3779b97f4a7c15u >> 40) & (entries_.size() - 1);
+    while (entries_[at].execution == execution_) at = (at + 1) & (entries_.size() - 1);
+    entries_[at] = entry;
+  }
+}
+
 void Memory::reset(int threads) {
   for (std::size_t i = 0; i < locations_used_; ++i) {
     locations_[i].messages.clear();
@@ -142,48 +177,69 @@ void Memory::fence(int thread, Order order) {
 
 void Memory::check_atomic(int thread, Location& at, bool writes) {
   const Cell& cell = cells_[cell_of(at.word)];
-  for (const Byte& byte : cell.bytes) {
-    if (byte.written_at != 0 && !happened(thread, byte.writer, byte.written_at)) {
-      return tell_race("an atomic access of what is stored plainly", thread, byte.writer);
-    }
-    for (int other = 0; writes && other < thread_count_; ++other) {
-      const std::uint32_t clock = byte.read_at[static_cast<std::size_t>(other)];
-      if (clock != 0 && !happened(thread, other, clock)) return tell_race("an atomic store to what is read plainly", thread, other);
-    }
+  if (!cell.apart) return check_atomic(thread, cell.all, writes);
+  for (const Byte& byte : cell.bytes) check_atomic(thread, byte, writes);
+}
+
+void Memory::check_atomic(int thread, const Byte& byte, bool writes) {
+  if (byte.written_at != 0 && !happened(thread, byte.writer, byte.written_at)) {
+    return tell_race("an atomic access of what is stored plainly", thread, byte.writer);
+  }
+  for (int other = 0; writes && other < thread_count_; ++other) {
+    const std::uint32_t clock = byte.read_at[static_cast<std::size_t>(other)];
+    if (clock != 0 && !happened(thread, other, clock)) return tell_race("an atomic store to what is read plainly", thread, other);
   }
 }
 
 void Memory::plain(int thread, const void* address, std::size_t bytes, bool writes) {
-  const auto* at = static_cast<const unsigned char*>(address);
-  const std::uint32_t now = threads_[static_cast<std::size_t>(thread)].now.clock[static_cast<std::size_t>(thread)];
-  Cell* cell = nullptr;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    const auto where = reinterpret_cast<std::uintptr_t>(at + i);
-    if (cell == nullptr || where % 8 == 0) {
-      cell = &cells_[where / 8];
-      if (cell->location >= 0) {
-        const Location& word = location(cell->location);
-        for (int other = 0; other < thread_count_; ++other) {
-          const std::uint32_t stored = word.written_at[static_cast<std::size_t>(other)], read = word.read_at[static_cast<std::size_t>(other)];
-          if (!happened(thread, other, stored)) tell_race("a plain access of what is stored atomically", thread, other);
-          if (writes && !happened(thread, other, read)) tell_race("a plain store to what is read atomically", thread, other);
-        }
-        if (writes) unsettled_.emplace_back(cell->location, thread);
+  auto at = reinterpret_cast<std::uintptr_t>(address);
+  for (const std::uintptr_t end = at + bytes; at < end;) {
+    Cell& cell = cells_[at / 8];
+    plain_cell(thread, cell, writes);
+    if (at % 8 == 0 && end - at >= 8 && (!cell.apart || writes)) {
+      if (cell.apart) {  // becomes one again behind this store
+        for (Byte& byte : cell.bytes) plain_byte(thread, byte, true);
+        cell.all = cell.bytes[0];
+        cell.apart = false;
+      } else {
+        plain_byte(thread, cell.all, writes);
       }
-    }
-    Byte& byte = cell->bytes[where % 8];
-    if (byte.written_at != 0 && !happened(thread, byte.writer, byte.written_at)) {
-      tell_race(writes ? "a plain store over a plain store" : "a plain read of a plain store", thread, byte.writer);
-    }
-    if (!writes) {
-      byte.read_at[static_cast<std::size_t>(thread)] = now;
+      at += 8;
       continue;
     }
-    for (int other = 0; other < thread_count_; ++other) {
-      if (!happened(thread, other, byte.read_at[static_cast<std::size_t>(other)])) tell_race("a plain store to what is read plainly", thread, other);
-    }
-    byte = {now, static_cast<std::uint8_t>(thread), {}};
+    cell.take_apart();
+    do {
+      plain_byte(thread, cell.bytes[at % 8], writes);
+      ++at;
+    } while (at < end && at % 8 != 0);
   }
+}
+
+/// The cell as a word that is atomic elsewhere.
+void Memory::plain_cell(int thread, Cell& cell, bool writes) {
+  if (cell.location < 0) return;
+  const Location& word = location(cell.location);
+  for (int other = 0; other < thread_count_; ++other) {
+    const std::uint32_t stored = word.written_at[static_cast<std::size_t>(other)], read = word.read_at[static_cast<std::size_t>(other)];
+    if (!happened(thread, other, stored)) tell_race("a plain access of what is stored atomically", thread, other);
+    if (writes && !happened(thread, other, read)) tell_race("a plain store to what is read atomically", thread, other);
+  }
+  if (writes) unsettled_.emplace_back(cell.location, thread);
+}
+
+void Memory::plain_byte(int thread, Byte& byte, bool writes) {
+  const std::uint32_t now = threads_[static_cast<std::size_t>(thread)].now.clock[static_cast<std::size_t>(thread)];
+  if (byte.written_at != 0 && !happened(thread, byte.writer, byte.written_at)) {
+    tell_race(writes ? "a plain store over a plain store" : "a plain read of a plain store", thread, byte.writer);
+  }
+  if (!writes) {
+    byte.read_at[static_cast<std::size_t>(thread)] = now;
+    return;
+  }
+  for (int other = 0; other < thread_count_; ++other) {
+    if (!happened(thread, other, byte.read_at[static_cast<std::size_t>(other)])) tell_race("a plain store to what is read plainly", thread, other);
+  }
+  byte = {now, static_cast<std::uint8_t>(thread), {}};
 }
 
 void Memory::settle() {

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -83,14 +82,42 @@ class Memory {
     std::array<std::uint32_t, kThreadsMax> read_at{};
   };
   struct Cell {  ///< eight bytes
-    std::array<Byte, 8> bytes{};
+    Byte all;                   ///< of each byte, as long as they are accessed together
     int location = -1;
+    bool apart = false;         ///< they are not: then
+    std::array<Byte, 8> bytes;
+
+    void take_apart() {
+      if (!apart) bytes.fill(all);
+      apart = true;
+    }
+  };
+  /// The cells that were touched: a hash table that is emptied by counting its executions.
+  class Cells {
+   public:
+    void clear();
+    Cell& operator[](std::uintptr_t key);  ///< the reference is good until the next one
+
+   private:
+    struct Entry {
+      std::uintptr_t key = 0;
+      std::uint32_t execution = 0;
+      std::uint32_t cell = 0;
+    };
+    void grow();
+    std::vector<Entry> entries_ = std::vector<Entry>(1 << 12);
+    std::vector<Cell> cells_;
+    std::size_t used_ = 0;
+    std::uint32_t execution_ = 1;
   };
 
   bool happened(int thread, int other, std::uint32_t clock) const {
     return other == thread || clock <= threads_[static_cast<std::size_t>(thread)].now.clock[static_cast<std::size_t>(other)];
   }
   void check_atomic(int thread, Location& location, bool writes);
+  void check_atomic(int thread, const Byte& byte, bool writes);
+  void plain_cell(int thread, Cell& cell, bool writes);
+  void plain_byte(int thread, Byte& byte, bool writes);
   void tell_race(const char* what, int thread, int other);
   Message& insert(Location& location, int behind);
   std::uint32_t tick(int thread);
@@ -98,7 +125,7 @@ class Memory {
   std::array<ThreadMemory, kThreadsMax> threads_;
   std::vector<Location> locations_ = std::vector<Location>(kLocationsMax);
   std::size_t locations_used_ = 0;
-  std::unordered_map<std::uintptr_t, Cell> cells_;  // by address / 8
+  Cells cells_;  // by address / 8
   std::vector<std::pair<int, int>> unsettled_;  // location, thread
   std::uint32_t next_message_id_ = 1;
   View fenced_;  // what the last sequentially consistent fence knew

@@ -88,6 +88,9 @@ void give_way();
 
 // For the atomic references and the compiler's hooks.
 
+class Machine;
+inline Machine* running_machine = nullptr;  ///< whose thread's own code is running; nullptr: the checker's, or a case's beginning or end
+
 std::uint64_t load(std::uint64_t* word, Order order, Where where);
 void store(std::uint64_t* word, std::uint64_t value, Order order, Where where);
 /// Stores what `change` makes of the value before, and returns that.
