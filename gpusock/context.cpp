@@ -166,9 +166,7 @@ Net Context::net() const { return impl_->net; }
 
 void Context::synchronize() { impl_->synchronize(); }
 
-void Context::cancel() noexcept {
-  detail::SystemRef(*impl_->table.abort_word()).store(1, ringbuf::kRelaxed);  // T5, pairs with T6
-}
+void Context::cancel() noexcept { impl_->table.cancel(); }
 
 const Options& Context::options() const { return impl_->options; }
 

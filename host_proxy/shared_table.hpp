@@ -23,7 +23,8 @@ class SharedTable {
   SharedTable& operator=(const SharedTable&) = delete;
 
   table::TableView view(SideKind side) const;
-  std::uint64_t* abort_word() const { return abort_; }
+  /// Ends every call on the table with -ECANCELED.
+  void cancel();
 
   bool has_device_side() const { return has_device_side_; }
   std::uint32_t sockets_max() const { return sockets_max_; }

@@ -2,12 +2,13 @@
 /// @file What makes the accesses of a network card visible to processors, and theirs to it. Every edge on which the verbs link
 /// rests is here, once, with the guarantee behind it; the link calls these and nothing else to that end.
 ///
-///   V1  card → CPU   bytes written before the position word behind them       load_word_of_card()
-///   V2  CPU → card   ring bytes stored before the request to send them        ByteConsumer::readable() (C1), QueuePair::post()
-///   V3  card → GPU   as V1, for ring bytes in the GPU's memory                gpu_sees_writes_in_order()
-///   V4  card → GPU   where V3 does not hold of itself                         flush_writes_to_gpu()
-///   V5  GPU → card   as V2, for ring bytes in the GPU's memory                ByteConsumer::readable() (C1), QueuePair::post()
-///   V6  card → card  the position word is executed behind the bytes           QueuePair::post()
+///   label  edge          order    guarantee                                                    where
+///   V1     card → CPU    acquire  bytes written before the position word behind them           load_word_of_card()
+///   V2     CPU → card    -        ring bytes stored before the request to send them            ByteConsumer::readable() (C1), QueuePair::post()
+///   V3     card → GPU    -        as V1, for ring bytes in the GPU's memory                    gpu_sees_writes_in_order()
+///   V4     card → GPU    -        where V3 does not hold of itself                             flush_writes_to_gpu()
+///   V5     GPU → card    -        as V2, for ring bytes in the GPU's memory                    ByteConsumer::readable() (C1), QueuePair::post()
+///   V6     card → card   -        the position word is executed behind the bytes               QueuePair::post()
 ///
 /// V2: the proxy sees another thread's stores through the acquire load of its position (C1). ibv_post_send orders what its
 /// thread has seen before the doorbell (udma_to_device_barrier of rdma-core: all stores to memory that the card reads), and the card reads
@@ -32,7 +33,7 @@ namespace gpusock::rdma {
 /// peers is registered without relaxed ordering (access_flags()). On the CPU the acquire load keeps the reads of
 /// the bytes behind the word's, as for any writer in the coherence domain.
 inline std::uint64_t load_word_of_card(std::uint64_t& word) {
-  return ringbuf::SystemAtomics::Ref<std::uint64_t>(word).load(ringbuf::kAcquire);
+  return ringbuf::SystemAtomics::Ref<std::uint64_t>(word).load(ringbuf::kAcquire);  // V1, pairs with the card's write
 }
 
 /// Attributes and values of the CUDA driver's ABI.

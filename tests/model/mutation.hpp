@@ -4,11 +4,15 @@
 #include "checker/run.hpp"
 #include "checker/tables.hpp"
 
+#include <map>
 #include <vector>
 
 namespace gpusock::model {
 
-/// Prints row, place, mutant and what caught it; how many survived (or were let off without need).
-int try_mutants(const std::vector<Case>& cases, const Tables& tables, const Limits& limits);
+/// Which cases reach a line.
+using Users = std::map<const Site*, std::vector<const Case*>>;
+
+/// Prints row, place, mutant and what caught it, and at last "mutants: 56/56 caught"; false if one survived, or if a row has none.
+bool try_mutants(const Users& users, const Tables& tables, const Limits& limits);
 
 }  // namespace gpusock::model

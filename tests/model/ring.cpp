@@ -2,6 +2,7 @@
 // plain memory, so overwriting one that is still being read, or reading one before it is written, is a race.
 #include "cases.hpp"
 
+#include "rdma/visibility.hpp"
 #include "ringbuf/byte_ring.hpp"
 
 #include <array>
@@ -152,6 +153,25 @@ Case glance() {
           {"0 then 0", "0 then 2", "2 then 2"}};
 }
 
+/// A card writes bytes, and behind them a word (V6, and PCIe's order of posted writes: a release, as far as a CPU can see).
+Case written_by_a_card() {
+  return {"ring.written_by_a_card",
+          [](Run& run) {
+            auto& ring = run.make<Ring>(0u);
+            run.thread([&] {
+              ring.data[0] = std::byte{7};
+              ringbuf::SystemAtomics::Ref<std::uint64_t>(ring.committed).store(1, ringbuf::kRelease);
+            });
+            run.thread([&] {
+              const std::uint64_t there = rdma::load_word_of_card(ring.committed);
+              if (there != 0) require(ring.data[0] == std::byte{7}, "who sees the word sees the bytes");
+              ring.sizes = std::to_string(there);
+            });
+            run.at_end([&] { return ring.sizes; });
+          },
+          {"0", "1"}};
+}
+
 }  // namespace
 
 std::vector<Case> ring_cases() {
@@ -162,6 +182,7 @@ std::vector<Case> ring_cases() {
     all.push_back(full_by_one(start));
   }
   all.push_back(glance());
+  all.push_back(written_by_a_card());
   return all;
 }
 

@@ -3,6 +3,7 @@
 
 #include "host_proxy/board_shadow.hpp"
 #include "host_proxy/sleeper.hpp"
+#include "ringbuf/byte_ring.hpp"
 
 #include <string>
 
@@ -56,6 +57,74 @@ Case commits_while_falling_asleep(int callers) {
           {"rung", "seen"}};
 }
 
+/// A ring, whose one half is a caller's and whose other half is the engine's thread's.
+struct RingOffice : Office {
+  std::byte bytes[2] = {};
+  std::uint64_t committed = 0, consumed = 0;
+  ringbuf::ByteProducer<> producer{{bytes, 2, 0}, &committed, &consumed};
+  ringbuf::ByteConsumer<> consumer{{bytes, 2, 0}, &committed, &consumed};
+
+  /// The thread's: sleeps unless a look around finds something; false: it was rung.
+  template <class Look>
+  bool rest(proxy::Sleeper::Asleep wants, Look finds) {
+    sleeper.fall_asleep(wants);
+    const bool found = finds();
+    while (!found && ringbuf::SystemAtomics::Ref<std::uint64_t>(bell).load(ringbuf::kAcquire) == 0) give_way();
+    sleeper.wake_up();
+    return found;
+  }
+
+  /// A caller's, behind what it did.
+  void announce(proxy::Sleeper::Asleep least) {
+    if (sleeper.must_be_rung(least)) ringbuf::SystemAtomics::Ref<std::uint64_t>(bell).store(1, ringbuf::kRelease);
+  }
+};
+
+/// Bytes are committed while the thread falls asleep; or space is given back, for which it waits.
+Case ring_while_falling_asleep(bool credit) {
+  return {std::string("sleep.") + (credit ? "credit" : "bytes") + "_of_a_ring",
+          [credit](Run& run) {
+            auto& office = run.make<RingOffice>();
+            if (credit) office.producer.commit(2);
+            run.thread([&office, credit] {
+              if (credit) {
+                require(office.consumer.readable() == 2, "the ring is full");
+                office.consumer.release(2);
+              } else {
+                office.producer.commit(2);
+              }
+              office.announce(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits);
+            });
+            run.thread([&office, credit] {
+              office.rung = !office.rest(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits,
+                                         [&] { return credit ? office.producer.writable() != 0 : office.consumer.readable() != 0; });
+              require(!office.rung || (credit ? office.producer.writable() : office.consumer.readable()) == 2, "who is rung finds it");
+            });
+            run.at_end([&] { return std::string(office.rung ? "rung" : "seen"); });
+          },
+          {"rung", "seen"}};
+}
+
+/// Who knows that the thread has woken up does not ring.
+Case awake_is_not_rung() {
+  return {"sleep.who_is_awake_is_not_rung",
+          [](Run& run) {
+            auto& office = run.make<Office>();
+            run.thread([&] {
+              office.sleeper.fall_asleep(proxy::Sleeper::kWantsCredit);
+              office.sleeper.wake_up();
+              ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).store(1, ringbuf::kRelease);
+            });
+            run.thread([&] {
+              const bool woke = ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).load(ringbuf::kAcquire) != 0;
+              office.rung = office.sleeper.must_be_rung(proxy::Sleeper::kWantsCommits);
+              require(!woke || !office.rung, "who is awake is not rung");
+            });
+            run.at_end([&] { return std::string(office.rung ? "rung" : "awake"); });
+          },
+          {"rung", "awake"}};
+}
+
 /// A thread that only waits for commits is not rung for credit.
 Case credit_does_not_wake() {
   return {"sleep.credit_does_not_wake",
@@ -71,7 +140,8 @@ Case credit_does_not_wake() {
 }  // namespace
 
 std::vector<Case> sleep_cases() {
-  return {commits_while_falling_asleep(1), commits_while_falling_asleep(2), credit_does_not_wake()};
+  return {commits_while_falling_asleep(1), commits_while_falling_asleep(2), ring_while_falling_asleep(false),
+          ring_while_falling_asleep(true), awake_is_not_rung(), credit_does_not_wake()};
 }
 
 }  // namespace gpusock::model

@@ -24,7 +24,7 @@ namespace {
 
 class ModelStream final : public proxy::ByteStream {
  public:
-  ModelStream(std::shared_ptr<Wire> wire, bool echoes) : wire_(std::move(wire)), echoes_(echoes) {}
+  ModelStream(std::shared_ptr<Wire> wire, bool echoes, bool breaks) : wire_(std::move(wire)), echoes_(echoes), breaks_(breaks) {}
   ~ModelStream() override { wire_->gone = true; }
 
   std::int64_t read(std::span<const iovec> into) override {
@@ -37,6 +37,7 @@ class ModelStream final : public proxy::ByteStream {
   }
 
   std::int64_t write(std::span<const iovec> from) override {
+    if (breaks_) return -ECONNRESET;
     std::int64_t written = 0;
     for (const iovec& part : from) {
       const auto* bytes = static_cast<const char*>(part.iov_base);
@@ -61,16 +62,20 @@ class ModelStream final : public proxy::ByteStream {
  private:
   std::shared_ptr<Wire> wire_;
   bool echoes_;
+  bool breaks_;
 };
 
 class ModelAcceptor final : public proxy::Acceptor {
  public:
-  explicit ModelAcceptor(ModelNetwork& network) : network_(network) {}
-  std::unique_ptr<proxy::ByteStream> accept() override { return network_.incoming-- > 0 ? network_.make_stream() : nullptr; }
+  explicit ModelAcceptor(ModelNetwork& network) : network_(network), is_served_(network.listeners++ >= network.served_from) {}
+  std::unique_ptr<proxy::ByteStream> accept() override {
+    return is_served_ && network_.incoming-- > 0 ? network_.make_stream() : nullptr;
+  }
   Endpoint local() const override { return somewhere(); }
 
  private:
   ModelNetwork& network_;
+  bool is_served_;
 };
 
 /// Memory that is kept from one execution to the next.
@@ -142,7 +147,7 @@ std::unique_ptr<proxy::ByteStream> ModelNetwork::make_stream() {
   wires.push_back(std::make_shared<Wire>());
   wires.back()->arriving = greeting;
   wires.back()->peer_ended = ends;
-  return std::make_unique<ModelStream>(wires.back(), echoes);
+  return std::make_unique<ModelStream>(wires.back(), echoes, first_breaks && wires.size() == 1);
 }
 
 std::unique_ptr<proxy::Acceptor> ModelNetwork::listen(const Endpoint&, int, int&) { return std::make_unique<ModelAcceptor>(*this); }
@@ -167,6 +172,6 @@ World::World(std::uint32_t sockets_max)
 
 World::~World() = default;
 
-void World::cancel() { detail::SystemRef(*table_->abort_word()).store(1, ringbuf::kRelaxed); }
+void World::cancel() { table_->cancel(); }
 
 }  // namespace gpusock::model

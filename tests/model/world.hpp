@@ -33,6 +33,9 @@ class ModelNetwork final : public proxy::Network {
   int incoming = 0;                         ///< connections that a listener will be given
   std::string greeting;                     ///< what each connection's peer sends by itself
   bool ends = false;                        ///< and then ends its direction
+  int served_from = 0;                      ///< the first listeners are given no connections
+  bool first_breaks = false;                ///< nothing can be sent on the first connection
+  int listeners = 0;                        ///< that there were
   std::vector<std::shared_ptr<Wire>> wires;
 
   std::unique_ptr<proxy::Acceptor> listen(const Endpoint& at, int backlog, int& error) override;

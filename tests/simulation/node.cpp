@@ -223,7 +223,7 @@ void Node::expect_ring() {
 
 void Node::cancel() {
   canceled_ns_ = schedule_.now_ns();
-  *table_.abort_word() = 1;
+  table_.cancel();
 }
 
 void Node::drain(std::uint64_t linger_ns) {

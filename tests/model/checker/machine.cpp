@@ -76,9 +76,11 @@ void Machine::run_thread(int which) {
   try {
     for (;;) {
       thread.body();
-      if (thread.delayed || thread.serves) model::give_way();
       if (!thread.serves) break;
+      model::give_way();
     }
+    const Inside inside;
+    store_delayed();
   } catch (const Abandoned&) {
   }
   thread.next = Next::ended;
@@ -129,7 +131,7 @@ bool Machine::may_go(int which) const {
 void Machine::pick(const std::vector<int>& candidates) {
   std::vector<int> order = candidates;
   std::stable_partition(order.begin(), order.end(), [this](int i) { return i == last_; });
-  const std::uint32_t chosen = explorer_.choose(static_cast<std::uint32_t>(order.size()));
+  const std::uint32_t chosen = explorer_.choose_thread(order, last_);
   for (std::uint32_t i = 0; i < chosen && !explorer_.is_random(); ++i) {  // these were tried from here
     Thread& tried = threads_[static_cast<std::size_t>(order[i])];
     tried.asleep = tried.operation == Operation::load ? memory_.last_message_id() : kForGood;
@@ -202,10 +204,11 @@ int Machine::choose_message(int location) {
 }
 
 std::uint64_t Machine::load(std::uint64_t* word, Order asked, const Site& site) {
+  before_own(word);
   const Order order = sites().order(site, asked);
   const int location = memory_.locate(word);
   stand_before(Operation::load, location);
-  const int message = choose_message(location);
+  const int message = sites().is(site, Weakening::left_out) ? 0 : choose_message(location);
   const bool stale = message + 1 != static_cast<int>(memory_.location(location).messages.size());
   const std::uint64_t value = memory_.read(current_, location, message, order);
   look_at(location, message);
@@ -216,8 +219,12 @@ std::uint64_t Machine::load(std::uint64_t* word, Order asked, const Site& site) 
 
 void Machine::store(std::uint64_t* word, std::uint64_t value, Order order, const Site& site) {
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
-  if (sites().is(site, Weakening::late) && !thread.delayed) {
-    thread.delayed = Delayed{word, value, order, &site};
+  if (sites().is(site, Weakening::left_out)) return;
+  if (thread.delayed && thread.delayed->site == &site) store_delayed();
+  before_own(word);
+  const bool until_wait = sites().is(site, Weakening::too_late);
+  if (sites().is(site, Weakening::late) || until_wait) {
+    thread.delayed = Delayed{word, value, order, &site, until_wait};
     return;
   }
   store_now(word, value, order, site);
@@ -237,6 +244,11 @@ void Machine::store_now(std::uint64_t* word, std::uint64_t value, Order asked, c
 
 /// The step behind a late store has been made: now the store.
 void Machine::after_step() {
+  const Thread& thread = threads_[static_cast<std::size_t>(current_)];
+  if (thread.delayed && !thread.delayed->until_wait) store_delayed();
+}
+
+void Machine::store_delayed() {
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
   if (!thread.delayed) return;
   const Delayed late = *thread.delayed;
@@ -244,8 +256,15 @@ void Machine::after_step() {
   store_now(late.word, late.value, late.order, *late.site);
 }
 
+/// A thread's own accesses of one word keep their order.
+void Machine::before_own(const std::uint64_t* word) {
+  const Thread& thread = threads_[static_cast<std::size_t>(current_)];
+  if (thread.delayed && thread.delayed->word == word) store_delayed();
+}
+
 std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order asked,
                               const Site& site) {
+  before_own(word);
   const Order order = sites().order(site, asked);
   const int location = memory_.locate(word);
   stand_before(Operation::modify, location);
@@ -262,6 +281,7 @@ std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint
 
 bool Machine::compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
                                const Site& site) {
+  before_own(word);
   const int location = memory_.locate(word);
   stand_before(Operation::modify, location);
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
@@ -328,7 +348,7 @@ bool Machine::has_news(const Thread& thread) const {
 void Machine::give_way() {
   if (abandoning_) throw Abandoned{};
   memory_.settle();
-  after_step();
+  store_delayed();
   const int self = current_;
   Thread& thread = threads_[static_cast<std::size_t>(self)];
   if (!has_news(thread)) {

@@ -65,6 +65,7 @@ class Machine {
     std::uint64_t value;
     Order order;
     const Site* site;
+    bool until_wait;
   };
 
   enum class Next : std::uint8_t { run, access, wait, ended };
@@ -112,6 +113,8 @@ class Machine {
   int choose_message(int location);
   void store_now(std::uint64_t* word, std::uint64_t value, Order order, const Site& site);
   void after_step();
+  void store_delayed();
+  void before_own(const std::uint64_t* word);
   void look_at(int location, int message);
   bool has_news(const Thread& thread) const;
   void leave_to_scheduler();

@@ -6,47 +6,78 @@ namespace gpusock::model {
 
 using Inside = Machine::Inside;
 
-Verdict check(const Case& one, const Limits& limits) {
-  Explorer explorer;
-  Machine machine(explorer);
-  Verdict verdict;
-  std::vector<bool> seen(one.outcomes.size());
-  const auto executions_max = static_cast<std::uint64_t>(static_cast<double>(one.executions_max) * limits.scale);
-  const auto run_once = [&] {
-    const auto outcome = machine.execute(one);
-    ++(outcome || !machine.failure().empty() ? verdict.executions : verdict.pruned);
-    verdict.failure = machine.failure();
-    if (!outcome || !verdict.failure.empty()) return verdict.failure.empty();
-    const auto found = std::find(one.outcomes.begin(), one.outcomes.end(), *outcome);
-    if (found == one.outcomes.end()) {
-      verdict.failure = "an outcome that is not legal: " + *outcome;
-      return false;
-    }
-    seen[static_cast<std::size_t>(found - one.outcomes.begin())] = true;
-    return true;
-  };
+namespace {
 
-  explorer.enumerate();
-  for (;;) {
-    verdict.ok = run_once();
-    if (!verdict.ok || verdict.executions + verdict.pruned >= executions_max) break;
-    if (!explorer.next()) {
-      verdict.complete = true;
-      break;
+class Check {
+ public:
+  explicit Check(const Case& one) : one_(one), seen_(one.outcomes.size()) {}
+
+  /// All executions, if they are no more than that many; are they. Both end with a failure.
+  bool enumerate(std::uint64_t executions_max) {
+    explorer_.enumerate();
+    while (run_once() && verdict.executions + verdict.pruned < executions_max) {
+      if (!explorer_.next()) return true;
+    }
+    return false;
+  }
+
+  void sample(std::uint64_t seed, std::uint64_t executions) {
+    explorer_.randomize(seed);
+    for (std::uint64_t i = 0; i < executions && run_once();) ++i;
+  }
+
+  void require_all_seen() {
+    for (std::size_t i = 0; i < seen_.size() && verdict.ok; ++i) {
+      if (!seen_[i]) fail("a legal outcome that no execution has: " + one_.outcomes[i]);
     }
   }
-  if (verdict.ok && !verdict.complete) {  // too many: the rest is sampled
-    explorer.randomize(limits.seed);
-    for (std::uint64_t i = 0; i < executions_max && verdict.ok; ++i) verdict.ok = run_once();
+
+  std::string trace() const { return machine_.trace(); }
+  std::uint64_t steps() const { return machine_.steps(); }
+
+  Verdict verdict;
+
+ private:
+  bool run_once() {
+    const auto outcome = machine_.execute(one_);
+    ++(outcome || !machine_.failure().empty() ? verdict.executions : verdict.pruned);
+    if (!machine_.failure().empty()) return fail(machine_.failure());
+    if (!outcome) return true;
+    const auto found = std::find(one_.outcomes.begin(), one_.outcomes.end(), *outcome);
+    if (found == one_.outcomes.end()) return fail("an outcome that is not legal: " + *outcome);
+    seen_[static_cast<std::size_t>(found - one_.outcomes.begin())] = true;
+    return true;
   }
-  verdict.steps = machine.steps();
-  if (!verdict.ok && limits.traces) verdict.failure += "\n" + machine.trace();
-  for (std::size_t i = 0; verdict.ok && limits.must_see_all && i < seen.size(); ++i) {
-    if (seen[i]) continue;
+
+  bool fail(const std::string& what) {
     verdict.ok = false;
-    verdict.failure = "a legal outcome that no execution has: " + one.outcomes[i];
+    verdict.failure = what;
+    return false;
   }
-  return verdict;
+
+  const Case& one_;
+  Explorer explorer_;
+  Machine machine_{explorer_};
+  std::vector<bool> seen_;
+};
+
+}  // namespace
+
+Verdict check(const Case& one, const Limits& limits) {
+  Check it(one);
+  const auto executions_max = static_cast<std::uint64_t>(static_cast<double>(one.executions_max) * limits.scale);
+  it.verdict.complete = it.enumerate(executions_max);
+  if (it.verdict.ok && !it.verdict.complete) it.sample(limits.seed, executions_max);  // too many: the rest is sampled
+  it.verdict.steps = it.steps();
+  if (!it.verdict.ok && limits.traces) it.verdict.failure += "\n" + it.trace();
+  if (limits.must_see_all) it.require_all_seen();
+  return it.verdict;
+}
+
+Verdict sample(const Case& one, std::uint64_t seed, std::uint64_t executions) {
+  Check it(one);
+  it.sample(seed, executions);
+  return it.verdict;
 }
 
 void require(bool holds, std::string_view what) {

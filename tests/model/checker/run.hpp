@@ -78,6 +78,8 @@ struct Verdict {
 };
 
 Verdict check(const Case& one, const Limits& limits);
+/// So many random executions only.
+Verdict sample(const Case& one, std::uint64_t seed, std::uint64_t executions);
 
 // For the threads of a case.
 
