@@ -84,17 +84,13 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
-/// Tells the proxy that a closed socket is not used any more.
-GPUSOCK_FN inline void post_close(const Side& side, Socket socket, Slot& slot) {
-  post_request(side, socket, slot, table::next_generation(table::generation_of(socket)), table::kRequestClose);
-}
-
-/// Counts a call out. The last one out of a closed socket says so: no commit or release comes behind the close.
+/// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the close. That may
+/// be a late call on an earlier handle of the slot, which was counted in beside the others: the generation is the one it finds.
 GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) {
   const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
-  const bool last = table::users_of(before) == 1;
-  const std::uint32_t shut = table::next_generation(table::generation_of(socket));
-  if (last && table::generation_of_life(before) == shut) post_close(side, socket, slot);
+  const std::uint32_t generation = table::generation_of_life(before);
+  const bool closed = (generation & 1) == 0;
+  if (closed && table::users_of(before) == 1) post_request(side, socket, slot, generation, table::kRequestClose);
 }
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
@@ -112,13 +108,13 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
   DeviceRef life(slot->life);
-  const std::uint64_t shut = table::next_generation(table::generation_of(socket));
+  const std::uint32_t shut = table::next_generation(table::generation_of(socket));
   std::uint64_t before = life.load(ringbuf::kRelaxed);  // relaxed: only compared; the exchange decides
   do {
     if (table::generation_of_life(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
-  } while (!life.compare_exchange_weak(before, shut << table::kSlotUserBits | table::users_of(before), ringbuf::kAcqRel,
-                                       ringbuf::kRelaxed));  // T9
-  if (table::users_of(before) == 0) post_close(side, socket, *slot);
+  } while (!life.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_of(before),
+                                       ringbuf::kAcqRel, ringbuf::kRelaxed));  // T9
+  if (table::users_of(before) == 0) post_request(side, socket, *slot, shut, table::kRequestClose);
   return 0;
 }
 
@@ -177,19 +173,18 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
   return socket;
 }
 
-GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
-  Slot* slot = find(side, listener);
-  if (slot == nullptr) return -EBADF;
+/// Takes a connection from the queue of a listener that the caller has entered.
+GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener, Slot& slot, Deadline deadline) {
   Wait wait(side, deadline, true);
   for (;;) {
     if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
-    if (closed(*slot, listener)) return -EBADF;
+    if (closed(slot, listener)) return -EBADF;
     if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
       Slot& accepted = claim(side, socket);
-      if (closed(*slot, listener)) {  // while we took it: nobody else will
+      if (closed(slot, listener)) {  // while we took it: nobody else will
         close_one(side, socket);
         return -EBADF;
       }
@@ -200,6 +195,14 @@ GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Dea
     }
     if (const int stop = wait.turn(); stop != 0) return stop;
   }
+}
+
+GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
+  Slot* slot = enter(side, listener);  // so that the slot, and with it the queue, is no other listener's meanwhile
+  if (slot == nullptr) return -EBADF;
+  const Socket socket = take_connection(side, listener, *slot, deadline);
+  leave(side, listener, *slot);
+  return socket;
 }
 
 /// How many bytes a group may copy now, and from which position on; or a negated errno in `bytes`.

@@ -37,9 +37,15 @@ class Pair {
   std::uint64_t asked() const { return requests_[0]; }
   std::uint64_t load_requests() { return detail::SystemRef(requests_[0]).load(ringbuf::kAcquire); }
   std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }
-  void claim_again() {
-    const Socket next = table::make_handle(0, 3);
-    detail::post_request(side_, next, detail::claim(side_, next), 3, table::kRequestOpen);
+  /// As the proxy and who is granted the slot next: once its last socket is closed, the slot is a socket of this generation.
+  Socket open_again(std::uint32_t generation) {
+    std::uint64_t asked = table::kRequestClose;
+    if (generation != 3) asked |= table::kRequestOpen;  // the first was made open
+    while (load_requests() != table::make_request(generation - 2, asked)) give_way();
+    const Socket next = table::make_handle(0, generation);
+    table::Slot& slot = detail::claim(side_, next);
+    detail::post_request(side_, next, slot, generation, table::kRequestOpen);
+    return detail::adopt(side_, next, slot);
   }
   std::uint64_t options() const { return options_[0]; }
   Socket sender() const { return handles_[0]; }
@@ -59,9 +65,15 @@ class Pair {
     got += record[0];
   }
 
+  void hand_over() { ringbuf::DeviceAtomics::Ref<std::uint64_t>(handed_over_).store(1, ringbuf::kRelease); }
+  void take_over() {
+    while (ringbuf::DeviceAtomics::Ref<std::uint64_t>(handed_over_).load(ringbuf::kAcquire) == 0) give_way();
+  }
+
   std::string got;
 
  private:
+  std::uint64_t handed_over_ = 0;
   alignas(8) std::byte bytes_[64] = {};
   alignas(8) std::byte back_[64] = {};
   std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
@@ -120,10 +132,34 @@ Case late_call() {
             run.thread([&] {  // the proxy, and who is granted the slot next
               while ((pair.load_requests() & table::kRequestClose) == 0) give_way();
               require(pair.load_committed() == 16, "what was sent is known with the close");
-              pair.claim_again();
+              pair.open_again(3);
             });
             run.at_end([&] {
               require(pair.asked() == table::make_request(3, table::kRequestOpen), "the next socket is only asked to open");
+              return pair.got;
+            });
+          },
+          {"in time", "late"},
+          3'000};
+}
+
+/// A call on a handle that was closed is counted in and out of the slot's next sockets: where it is the last one out, it tells the
+/// proxy of a close that is not its own, behind all that was done there; no close is lost.
+Case late_call_in_the_next_socket() {
+  return {"records.a_late_call_in_the_next_socket",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              require(pair.net().close(kMe, pair.sender()) == 0, "the first socket is closed");
+              require(pair.net().close(kMe, pair.open_again(3)) == 0, "and the second one");
+            });
+            run.thread([&] {
+              Endpoint peer;
+              pair.got = pair.net().getpeername(pair.sender(), peer) == 0 ? "in time" : "late";
+            });
+            run.thread([&] { pair.open_again(5); });
+            run.at_end([&] {
+              require(pair.asked() == table::make_request(5, table::kRequestOpen), "the third is open");
               return pair.got;
             });
           },
@@ -204,11 +240,9 @@ Case reservation_that_fails() {
           [](Run& run) {
             auto& pair = run.make<Pair>(64u);
             for (int i = 0; i < 2; ++i) {
-              run.thread([&pair, i] {
-                Span span;
-                span = pair.net().reserve(kMe, pair.sender(), 4, Deadline::never());
-                if (span.size == -EBUSY) return;
-                if (i == 0) require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
+              run.thread([&pair] {
+                while (pair.net().reserve(kMe, pair.sender(), 4, Deadline::never()).size == -EBUSY) give_way();
+                require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
               });
             }
             run.thread([&] {
@@ -222,8 +256,30 @@ Case reservation_that_fails() {
           2'000};
 }
 
+/// What one thread reserves another one may send.
+Case reservation_handed_over() {
+  return {"records.a_reservation_that_is_handed_over",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              const Span span = pair.net().reserve(kMe, pair.sender(), 4, Deadline::never());
+              require(span.size == 4, "there is room");
+              pair.hand_over();
+            });
+            run.thread([&] {
+              pair.take_over();
+              require(pair.net().commit(kMe, pair.sender(), 4) == 0, "what was reserved is sent");
+            });
+            run.at_end([] { return std::string(); });
+          },
+          {""}};
+}
+
 }  // namespace
 
-std::vector<Case> record_cases() { return {late_call(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(), reservation_that_fails()}; }
+std::vector<Case> record_cases() {
+  return {late_call(), late_call_in_the_next_socket(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(),
+          reservation_that_fails(), reservation_handed_over()};
+}
 
 }  // namespace gpusock::model

@@ -171,6 +171,58 @@ Case accept_meets_close() {
           1'000};
 }
 
+/// An accept that is late for a listener takes nothing from the one that has its slot and queue next.
+Case late_accept() {
+  return {"sockets.a_late_accept",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            world.network.incoming = 1;
+            world.network.served_from = 1;
+            run.thread([&] {
+              const Net net = world.net();
+              world.publish(net.listen(kMe, somewhere()));
+              require(net.close(kMe, world.socket()) == 0, "the first listener is closed");
+              Socket listener = 0;
+              while ((listener = net.listen(kMe, somewhere())) == -EMFILE) give_way();
+              const Socket socket = net.accept(kMe, listener);
+              require(socket >= 0, "the second one accepts");
+              require(net.close(kMe, socket) == 0, "and the connection closes");
+            });
+            run.thread([&] { world.of[0] = outcome(world.net().accept(kMe, world.socket())); });
+            run.server([&] { world.step(); });
+            run.at_end([&] { return world.of[0]; });
+          },
+          {"EBADF"},
+          1'000};
+}
+
+/// A connection breaks with bytes that are neither sent nor received: the slot's next one begins with none of them.
+Case broken_connection() {
+  return {"sockets.nothing_is_left_to_the_next",
+          [](Run& run) {
+            auto& world = run.make<Results>();
+            world.network.greeting = "hi";
+            world.network.first_breaks = true;
+            run.thread([&] {
+              const Net net = world.net();
+              char bytes[2] = {};
+              Socket socket = net.connect(kMe, somewhere());
+              require(net.recv(kMe, socket, bytes, 1) == 1, "one of two bytes is received");
+              require(net.send(kMe, socket, "ab", 2) == 2, "two are sent, as it seems");
+              require(net.close(kMe, socket) == 0, "the first connection is closed");
+              while ((socket = net.connect(kMe, somewhere())) == -EMFILE) give_way();
+              SocketStats stats;
+              require(net.stats(socket, stats) == 0 && stats.bytes_sent + stats.bytes_unsent + stats.bytes_received == 0, "the next one begins at zero");
+              require(net.recv(kMe, socket, bytes, 2, kWaitAll) == 2 && bytes[0] == 'h' && bytes[1] == 'i', "it receives its own bytes");
+              require(net.send(kMe, socket, "z", 1) == 1 && net.close(kMe, socket) == 0, "and sends its own");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] { return world.network.wires.at(0)->sent + "," + world.network.wires.at(1)->sent; });
+          },
+          {",z"},
+          1'000};
+}
+
 /// Whatever waits ends when the context does.
 Case cancel() {
   return {"sockets.cancel_ends_every_wait",
@@ -261,7 +313,8 @@ Case end_of_stream() {
 }  // namespace
 
 std::vector<Case> socket_cases() {
-  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), cancel(), deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
+  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), late_accept(), broken_connection(), cancel(),
+          deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
           deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}), end_of_stream()};
 }
 
