@@ -21,13 +21,16 @@
 ///   T7     caller: exchange lock    acquire  T8       Slot::posting is the lock of Slot::requests: T1 of one caller precedes the
 ///                                                     next one's, and a slot's next claim
 ///   T8     caller: store lock       release  T7       as T7
-///   T9     caller: add to, compare-and-swap life  acq_rel  T9
-///                                            who uses and who ends a slot: the close is published behind the last use
+///   T9     caller: count out, end   acq_rel  T9       Slot::life: what each did in the socket, for the last one out (or who ends it
+///                                                     when nobody is in), who tells the proxy: so the slot's next owner has it
 ///   T10    sender: exchange lock    acquire  T11      RecordSender and Slot::tx; through it the one commit covers the bytes
 ///                                                     of all senders whose records it publishes
 ///   T11    sender: store lock       release  T10      as T10; the record's bytes
 ///   T12    sender: swap tx_held     acquire  T13      of 0: what a reservation keeps in RecordSender, which one uses at a time
 ///   T13    sender: empty tx_held    release  T12      as T12
+/// Counting in is relaxed. Who may use a socket has its handle, and with it what was written for it, from whoever opened it; what is done
+/// behind counting in, counting out tells; and a call that comes too late, which takes part in the count though its handle is of an
+/// earlier socket, looks at nothing but the count. A read-modify-write goes on with a release sequence, whatever its order.
 /// The rings' words and the queues of handles have their own tables (byte_ring.hpp, handle_queue.hpp).
 
 #include "host_proxy/endpoint.hpp"

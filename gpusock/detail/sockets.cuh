@@ -97,7 +97,7 @@ GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) 
 GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return nullptr;
-  const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kAcqRel);  // T9
+  const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
   const bool open = table::generation_of_life(before) == table::generation_of(socket);
   if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
   leave(side, socket, *slot);

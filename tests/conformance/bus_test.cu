@@ -1,0 +1,123 @@
+// What every link rests on: who sees a position that was published across the bus sees the bytes behind it, and who gives bytes back
+// has read them. And: of a commit and a thread that falls asleep one sees the other.
+#include "tests/conformance/bus_litmus.cuh"
+#include "tests/conformance/party.cuh"
+
+#include "host_proxy/sleeper.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace gpusock::conformance::bus {
+namespace {
+
+/// A ring between a kernel and this thread.
+class Bus : public testing::Test {
+ protected:
+  Bus() {
+    std::mt19937 random(7);
+    for (std::byte& byte : pattern_) byte = static_cast<std::byte>(random());
+    device_pattern_.copy_in(pattern_);
+    it_ = {{bytes_.data(), BusLitmus::kCapacity, 0}, &words_[0], &words_[16], device_pattern_.data(), scratch_.data(), messages(), &words_[32]};
+  }
+
+#if defined(GPUSOCK_DEVICE_CUDA)
+  static constexpr int kMessages = 20'000;
+#else
+  static constexpr int kMessages = 1'000;  // what could go wrong with a CPU's caches does so in tests of other links as well
+#endif
+  static std::uint64_t messages() { return static_cast<std::uint64_t>(scaled(kMessages, 200)); }
+
+  /// Waits until `ready`; false where that takes longer than a test may.
+  template <class Ready>
+  static bool wait(Ready ready) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kPatienceNs);
+    while (!ready()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+
+  /// The kernel sends, this thread receives.
+  void receive_from(void (*kernel)(BusLitmus), int threads) {
+    launch(context_, {.grid = 1, .block = static_cast<unsigned>(threads)}, kernel, it_);
+    ringbuf::ByteConsumer<> consumer(it_.memory, it_.committed, it_.consumed);
+    std::vector<std::byte> got(BusLitmus::kMessageBytesMax);
+    std::uint64_t different = 0;
+    for (std::uint64_t message = 0; message < messages(); ++message) {
+      const std::uint64_t bytes = BusLitmus::bytes_of(message);
+      ASSERT_TRUE(wait([&] { return consumer.readable(bytes) >= bytes; })) << "message " << message;
+      detail::copy_out(this_thread(), got.data(), consumer.spans(bytes));
+      consumer.release(bytes);
+      different += std::memcmp(got.data(), pattern_.data() + BusLitmus::begin_of(message), bytes) != 0 ? 1 : 0;
+    }
+    context_.synchronize();
+    EXPECT_EQ(different, 0u) << "messages that came before their bytes";
+    EXPECT_EQ(words_[32], 0u);
+  }
+
+  /// This thread sends, the kernel receives.
+  void send_to(void (*kernel)(BusLitmus), int threads) {
+    launch(context_, {.grid = 1, .block = static_cast<unsigned>(threads)}, kernel, it_);
+    ringbuf::ByteProducer<> producer(it_.memory, it_.committed, it_.consumed);
+    for (std::uint64_t message = 0; message < messages(); ++message) {
+      const std::uint64_t bytes = BusLitmus::bytes_of(message);
+      ASSERT_TRUE(wait([&] { return producer.writable(bytes) >= bytes; })) << "message " << message;
+      detail::copy_in(this_thread(), producer.spans(bytes), pattern_.data() + BusLitmus::begin_of(message));
+      producer.commit(bytes);
+    }
+    context_.synchronize();
+    EXPECT_EQ(words_[32], 0u) << "bytes that were not there behind their position";
+  }
+
+  Context context_{from_environment(Options())};
+  std::vector<std::byte> pattern_ = std::vector<std::byte>(BusLitmus::kPatternBytes);
+  Mapped<std::byte> bytes_{context_, BusLitmus::kCapacity};
+  Mapped<std::uint64_t> words_{context_, 48};
+  DeviceBuffer<std::byte> device_pattern_{context_, BusLitmus::kPatternBytes};
+  DeviceBuffer<std::byte> scratch_{context_, BusLitmus::kMessageBytesMax};
+  BusLitmus it_;
+};
+
+TEST_F(Bus, AThreadsBytesComeBeforeItsPosition) { receive_from(litmus_thread_sends, 1); }
+TEST_F(Bus, ABlocksBytesComeBeforeItsLeadersPosition) { receive_from(litmus_block_sends, 96); }
+TEST_F(Bus, AThreadSeesTheBytesBehindAPosition) { send_to(litmus_thread_receives, 1); }
+TEST_F(Bus, ABlockSeesTheBytesBehindItsLeadersPosition) { send_to(litmus_block_receives, 96); }
+
+/// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other.
+TEST(BusOfThreads, ACommitIsSeenOrItsThreadRings) {
+  struct Meeting {
+    proxy::Sleeper sleeper;
+    std::uint64_t committed = 0;
+    bool rings = false, seen = false;
+  };
+  std::vector<Meeting> meetings(static_cast<std::size_t>(scaled(200'000, 10'000)));
+  std::atomic<int> come{0};
+  const auto start_together = [&] {
+    come.fetch_add(1);
+    while (come.load() < 2) std::this_thread::yield();
+  };
+  std::thread caller([&] {
+    start_together();
+    for (Meeting& one : meetings) {
+      detail::SystemRef(one.committed).store(1, ringbuf::kRelease);  // as P1
+      one.rings = one.sleeper.must_be_rung(proxy::Sleeper::kWantsCommits);
+    }
+  });
+  start_together();
+  for (Meeting& one : meetings) {
+    one.sleeper.fall_asleep(proxy::Sleeper::kWantsCommits);
+    one.seen = detail::SystemRef(one.committed).load(ringbuf::kRelaxed) != 0;
+  }
+  caller.join();
+  std::size_t missed = 0;
+  for (const Meeting& one : meetings) missed += one.rings || one.seen ? 0 : 1;
+  EXPECT_EQ(missed, 0u) << "commits that nobody would have heard of";
+}
+
+}  // namespace
+}  // namespace gpusock::conformance::bus
