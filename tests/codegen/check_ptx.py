@@ -6,11 +6,16 @@ usage: check_ptx.py PTX_FILE...
 Every kernel of shared_words.cu has an entry in PROMISED: its strong memory accesses (those with an order and a scope),
 in program order, and how many plain loads and stores it may hold besides. More, fewer, weaker or stronger ones fail:
 a lost acquire is a bug, and an unasked-for fence costs every message.
+The litmus kernels (tests/conformance/bus_litmus.cuh) have an entry in PASSING: their accesses and barriers in order, in
+which the plain accesses between two others, of the message's bytes, are one "bytes".
 Exit status: 0 all as promised, 1 not, 2 misuse.
 """
 import re
 import sys
 import unittest
+
+# The last one out of a closed socket tells it to the proxy: T9, and T1 under the lock T7, T8 (nvcc repeats a spin's first look).
+LEAVE = ["atom.add.acq_rel.gpu", "atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"]
 
 # The strong accesses of each kernel as "operation.order.scope", and its plain accesses ("ld", "st") to memory.
 PROMISED = {
@@ -29,14 +34,25 @@ PROMISED = {
     "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),
     "table_T4": (["ld.acquire.sys"], ["st"]),
     "table_T6": (["ld.relaxed.sys"], ["st"]),
+    "slot_enter_leave": (["ld.relaxed.gpu", "atom.add.relaxed.gpu", *LEAVE, *LEAVE], ["ld", "ld", "st", "st", "ld", "st"]),
     "slot_close": (["ld.relaxed.gpu", "ld.relaxed.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu",
                     "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
+}
+
+# Of each message: the position is seen, for a block a barrier hands it on, the bytes are copied, a barrier gathers what all
+# threads have done, the position is published. (The receivers then compare what they have copied.)
+PASSING = {
+    "litmus_thread_sends": ["ld.acquire.sys", "bytes", "st.release.sys"],
+    "litmus_block_sends": ["ld.acquire.sys", "barrier", "bytes", "barrier", "st.release.sys"],
+    "litmus_thread_receives": ["ld.acquire.sys", "bytes", "st.release.sys", "bytes"],
+    "litmus_block_receives": ["ld.acquire.sys", "barrier", "bytes", "barrier", "st.release.sys", "bytes", "barrier"],
 }
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 OPERATIONS = ("add", "and", "cas", "dec", "exch", "inc", "max", "min", "or", "xor")
 MEMORY = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:ld|st|atom|red|fence|membar|cp)\.[\w.:]+)")
+BARRIER = re.compile(r"^\s*(?:bar|barrier)(?:\.cta)?\.sync")
 ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
@@ -64,8 +80,28 @@ def accesses(body):
     return strong, plain
 
 
+def passing(body):
+    """What a litmus kernel does with a message, in program order. Its counter of errors is left out, and what is on the chip."""
+    steps = []
+    for line in body.splitlines():
+        match = MEMORY.match(line)
+        if BARRIER.match(line):
+            steps.append("barrier")
+        elif match and not re.match(r"\w+\.(param|local|shared)|atom\.(global\.)?add", match[1]):
+            name, strong = describe(match[1])
+            if strong or steps[-1:] != ["bytes"]:
+                steps.append(name if strong else "bytes")
+    return steps
+
+
 class Ptx(unittest.TestCase):
     files = []
+
+    def check_passing(self, kernel):
+        for file, kernels in self.files:
+            with self.subTest(ptx=file):
+                self.assertIn(kernel, kernels, "the kernel is missing from the PTX")
+                self.assertEqual(passing(kernels[kernel]), PASSING[kernel], "a message is not passed as docs/memory-model.md argues")
 
     def check(self, kernel):
         self.assertTrue(self.files)
@@ -78,12 +114,14 @@ class Ptx(unittest.TestCase):
 
     def test_every_kernel_has_a_promise(self):
         for file, kernels in self.files:
-            self.assertEqual(sorted(kernels), sorted(PROMISED), file)
+            self.assertEqual(sorted(kernels), sorted([*PROMISED, *PASSING]), file)
 
 
 def add_tests():
     for kernel in PROMISED:
         setattr(Ptx, f"test_{kernel}", lambda self, kernel=kernel: self.check(kernel))
+    for kernel in PASSING:
+        setattr(Ptx, f"test_{kernel}", lambda self, kernel=kernel: self.check_passing(kernel))
 
 
 def main():

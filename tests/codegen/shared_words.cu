@@ -5,6 +5,7 @@
 #include "ringbuf/handle_queue.hpp"
 
 #include "gpusock/device.cuh"
+#include "tests/conformance/bus_litmus.cuh"  // litmus_*
 
 using namespace gpusock;
 using Word = std::uint64_t;
@@ -31,6 +32,12 @@ extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result =
 
 extern "C" __global__ void table_T6(detail::Side side, int* result) {
   *result = detail::canceled(side);
+}
+
+extern "C" __global__ void slot_enter_leave(detail::Side side, Socket socket, Word* result) {
+  table::Slot* slot = detail::enter(side, socket);
+  *result = slot != nullptr;
+  if (slot != nullptr) detail::leave(side, socket, *slot);
 }
 
 extern "C" __global__ void slot_close(detail::Side side, Socket socket, int* result) {

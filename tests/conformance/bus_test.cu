@@ -21,7 +21,8 @@ class Bus : public testing::Test {
     std::mt19937 random(7);
     for (std::byte& byte : pattern_) byte = static_cast<std::byte>(random());
     device_pattern_.copy_in(pattern_);
-    it_ = {{bytes_.data(), BusLitmus::kCapacity, 0}, &words_[0], &words_[16], device_pattern_.data(), scratch_.data(), messages(), &words_[32]};
+    const ringbuf::RingMemory memory{bytes_.data(), BusLitmus::kCapacity, 0};
+    it_ = {memory, &words_[0], &words_[16], device_pattern_.data(), scratch_.data(), messages(), &words_[32]};
   }
 
 #if defined(GPUSOCK_DEVICE_CUDA)
@@ -88,28 +89,36 @@ TEST_F(Bus, ABlocksBytesComeBeforeItsLeadersPosition) { receive_from(litmus_bloc
 TEST_F(Bus, AThreadSeesTheBytesBehindAPosition) { send_to(litmus_thread_receives, 1); }
 TEST_F(Bus, ABlockSeesTheBytesBehindItsLeadersPosition) { send_to(litmus_block_receives, 96); }
 
-/// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other.
+/// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other. Both come to each meeting at the same time, and
+/// their words lie apart, as otherwise one store after the other would have the line.
 TEST(BusOfThreads, ACommitIsSeenOrItsThreadRings) {
   struct Meeting {
-    proxy::Sleeper sleeper;
-    std::uint64_t committed = 0;
-    bool rings = false, seen = false;
+    alignas(ringbuf::kWordStride) proxy::Sleeper sleeper;
+    alignas(ringbuf::kWordStride) std::uint64_t committed = 0;
+    alignas(ringbuf::kWordStride) bool rings = false;
+    alignas(ringbuf::kWordStride) bool seen = false;
   };
-  std::vector<Meeting> meetings(static_cast<std::size_t>(scaled(200'000, 10'000)));
-  std::atomic<int> come{0};
-  const auto start_together = [&] {
-    come.fetch_add(1);
-    while (come.load() < 2) std::this_thread::yield();
+  struct alignas(ringbuf::kWordStride) Arrivals {
+    std::atomic<std::size_t> count{0};
+
+    void meet(const Arrivals& others) {
+      const std::size_t mine = ++count;
+      for (int spins = 0; others.count.load() < mine; ++spins) {
+        if (spins > 1000) std::this_thread::yield();
+      }
+    }
   };
+  std::vector<Meeting> meetings(static_cast<std::size_t>(scaled(20'000, 2'000)));
+  Arrivals callers, sleepers;
   std::thread caller([&] {
-    start_together();
     for (Meeting& one : meetings) {
+      callers.meet(sleepers);
       detail::SystemRef(one.committed).store(1, ringbuf::kRelease);  // as P1
       one.rings = one.sleeper.must_be_rung(proxy::Sleeper::kWantsCommits);
     }
   });
-  start_together();
   for (Meeting& one : meetings) {
+    sleepers.meet(callers);
     one.sleeper.fall_asleep(proxy::Sleeper::kWantsCommits);
     one.seen = detail::SystemRef(one.committed).load(ringbuf::kRelaxed) != 0;
   }
