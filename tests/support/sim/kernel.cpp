@@ -131,11 +131,8 @@ void UnixSocket::close() {
 
 // --- TCP
 
-std::size_t TcpSocket::room() const {
-  const std::size_t taken = peer_ == nullptr ? 0 : peer_->in_.size() - peer_->in_taken_ + peer_->on_the_way_;
-  const std::size_t all = kernel_.wire.buffer_bytes;
-  return taken < all ? all - taken : 0;
-}
+/// What this end may write, as far as it has heard what the other one has read.
+std::size_t TcpSocket::room() const { return kernel_.wire.buffer_bytes - static_cast<std::size_t>(written_ - acknowledged_); }
 
 std::uint32_t TcpSocket::ready() const {
   std::uint32_t bits = 0;
@@ -257,11 +254,25 @@ std::int64_t TcpSocket::read(void* into, std::size_t bytes) {
     in_.clear();
     in_taken_ = 0;
   }
-  if (peer_ != nullptr && peer_->wants_room_ && peer_->room() >= kernel_.wire.buffer_bytes / 3) {
-    peer_->wants_room_ = false;
-    kernel_.schedule().after(kernel_.travel_ns(*host_, *peer_->host_, 0), [peer = peer_] { peer->notify(); });
+  taken_ += count;
+  if (peer_ != nullptr) {
+    const std::uint64_t there_ns = kernel_.travel_ns(*host_, *peer_->host_, 0);
+    kernel_.schedule().after(there_ns, [peer = peer_, taken = taken_] { peer->acknowledge(taken); });
   }
   return static_cast<std::int64_t>(count);
+}
+
+/// The other end has read so much of what was written here. Where this cannot get through, it asks again until it does.
+void TcpSocket::acknowledge(std::uint64_t taken) {
+  if (state_ != State::connected || taken <= acknowledged_) return;
+  if (!kernel_.reaches(*peer_->host_, *host_)) {
+    kernel_.schedule().after(kResendNs, [self = shared_from_this(), taken] { self->acknowledge(taken); });
+    return;
+  }
+  acknowledged_ = taken;
+  if (!wants_room_ || room() < kernel_.wire.buffer_bytes / 3) return;
+  wants_room_ = false;
+  notify();
 }
 
 std::int64_t TcpSocket::write(const void* from, std::size_t bytes) {
@@ -273,6 +284,7 @@ std::int64_t TcpSocket::write(const void* from, std::size_t bytes) {
   if (count < bytes) wants_room_ = true;
   if (count == 0 && bytes != 0) return -EAGAIN;
   const char* data = static_cast<const char*>(from);
+  written_ += count;
   for (std::size_t done = 0; done < count;) {
     const std::size_t part = std::min(count - done, 1 + kernel_.schedule().random().below(2 * kernel_.wire.segment_bytes));
     transmit({std::string(data + done, part)});
@@ -289,7 +301,6 @@ void TcpSocket::end_writing() {
 
 void TcpSocket::transmit(Segment segment) {
   TcpSocket& there = *peer_;
-  there.on_the_way_ += segment.bytes.size();
   const std::uint64_t arrival_ns = kernel_.schedule().now_ns() + kernel_.travel_ns(*host_, *there.host_, segment.bytes.size());
   segment.arrival_ns = std::max(there.last_arrival_ns_, arrival_ns);
   there.last_arrival_ns_ = segment.arrival_ns;
@@ -320,7 +331,6 @@ void TcpSocket::arrive(const std::shared_ptr<TcpSocket>& from) {
     tries_ = 0;
     const Segment segment = std::move(coming_.front());
     coming_.pop_front();
-    on_the_way_ -= segment.bytes.size();
     if (vanished_ || state_ == State::over || (closed_ && !segment.bytes.empty())) {  // nobody is there for it
       if (!vanished_) state_ = State::over;
       send_reset();

@@ -173,6 +173,7 @@ class TcpSocket final : public File, public std::enable_shared_from_this<TcpSock
 
   void transmit(Segment segment);
   void arrive(const std::shared_ptr<TcpSocket>& from);
+  void acknowledge(std::uint64_t taken);
   void knock(int tries);
   void send_reset();
   std::size_t room() const;
@@ -187,8 +188,10 @@ class TcpSocket final : public File, public std::enable_shared_from_this<TcpSock
   std::shared_ptr<TcpSocket> peer_;  // the other end; both let go when they are over
   std::string in_;
   std::size_t in_taken_ = 0;
+  std::uint64_t taken_ = 0;          // bytes of the connection that this end has read
+  std::uint64_t written_ = 0;
+  std::uint64_t acknowledged_ = 0;   // of those, what this end knows the other one to have read
   std::deque<Segment> coming_;       // sent to here and not arrived
-  std::size_t on_the_way_ = 0;       // bytes of them
   bool resending_ = false;
   int tries_ = 0;
   std::uint64_t last_arrival_ns_ = 0;
