@@ -117,6 +117,7 @@ class TcpStream final : public ByteStream {
     int error = 0;
     socklen_t bytes = sizeof error;
     getsockopt(descriptor_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    if (error == EPIPE) return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
     if (error != 0) return -error;
     return peer().family == 0 ? -EINPROGRESS : 0;
   }

@@ -239,7 +239,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
     // Where packets are lost an honest peer may take as long as a stranger whom a full backlog sends away (Proxy::make_room).
     const bool sent_away = socket == -ECONNRESET && plan_.wire.loss_percent != 0;
     const bool busy = socket == -EMFILE || socket == -ETIMEDOUT || sent_away;
-    const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS || socket == -EPIPE);
+    const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS);
     // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in order.
     if (!busy && !broken && !(plan_.faulty() && connection.link == LinkKind::fabric)) fail("connect gave " + std::to_string(socket));
     return false;
@@ -297,7 +297,8 @@ void Run::converse(const End& end) {
 bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   end.attempt.failed = true;
   const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly || is_hasty(end.planned.server);
-  const bool broken = result == -ECONNRESET || result == -EPIPE || (result == -ETIMEDOUT && plan_.faulty());
+  const bool deaf = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
+  const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty());
   const bool ok = (result == -ECANCELED && end.node.canceled()) || (result == -EBADF && end.planned.endings[end.side] != Ending::orderly) ||
                   (broken && (rude || plan_.faulty())) ||
                   (result == -EPROTO && end.planned.records && end.attempt.broken[1 - end.side]);  // killed in a record's middle

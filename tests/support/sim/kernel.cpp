@@ -244,8 +244,9 @@ std::int64_t TcpSocket::read(void* into, std::size_t bytes) {
   if (state_ == State::fresh || state_ == State::listening || state_ == State::connecting) return state_ == State::connecting ? -EAGAIN : -ENOTCONN;
   const std::size_t there = in_.size() - in_taken_;
   if (there == 0) {
+    if (peer_ended_) return 0;  // an error that came behind the end is for who writes or asks
     if (error_ != 0) return -take_error();
-    return peer_ended_ || state_ == State::over ? 0 : -EAGAIN;
+    return state_ == State::over ? 0 : -EAGAIN;
   }
   const std::size_t count = std::min(there, bytes);
   std::memcpy(into, in_.data() + in_taken_, count);

@@ -1,0 +1,60 @@
+// TCP connections as PosixNetwork shows them, where Linux's own words would mislead.
+#include "host_proxy/posix_network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+/// Accepts one connection, and ends it with an end of the stream and a reset right behind it.
+class RudePeer {
+ public:
+  RudePeer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(::listen(listener_, 1), 0);
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    endpoint_ = Endpoint::parse("127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  }
+  ~RudePeer() { ::close(listener_); }
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  void end_and_reset() {
+    const int socket = ::accept(listener_, nullptr, nullptr);
+    ASSERT_GE(socket, 0);
+    const linger abort{1, 0};
+    EXPECT_EQ(::shutdown(socket, SHUT_WR), 0);
+    EXPECT_EQ(::setsockopt(socket, SOL_SOCKET, SO_LINGER, &abort, sizeof abort), 0);
+    ::close(socket);  // both have arrived when this returns: loopback
+  }
+
+ private:
+  int listener_;
+  Endpoint endpoint_;
+};
+
+TEST(PosixNetwork, AResetBehindThePeersEndIsAResetToWhoHasJustConnected) {
+  PosixNetwork network;
+  RudePeer peer;
+  int error = 0;
+  const auto stream = network.connect(peer.endpoint(), error);
+  ASSERT_NE(stream, nullptr) << strerror(error);
+  peer.end_and_reset();
+  EXPECT_EQ(stream->connected(), -ECONNRESET);
+  char byte = 0;
+  const iovec into{&byte, 1};
+  EXPECT_EQ(stream->read({&into, 1}), 0);  // the end did come first
+}
+
+}  // namespace
+}  // namespace gpusock::proxy
