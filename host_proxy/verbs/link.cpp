@@ -192,10 +192,9 @@ bool VerbsLink::finished() const {
   return failed_ || control_.failed() || (control_.ended() && (!close_wanted_ || closed_said_) && control_.all_said());
 }
 
-/// The proxy must hear of what callers consume once the peer has used enough of what it was granted to need more.
-bool VerbsLink::waits_for_credit() const {
-  return !failed_ && !deaf_ && rdma::load_word_of_card(*words_.arrived) - rx_start_ - credited_ >= rx_bytes_ / 4;
-}
+/// The card tells nobody what it writes: while the proxy sleeps the peer may use up all that it was granted. So callers must say what they
+/// consume, whatever has arrived by now.
+bool VerbsLink::waits_for_credit() const { return !failed_ && !deaf_ && !broken_; }
 
 Link::Traffic VerbsLink::traffic() const { return {sent_, rdma::load_word_of_card(*words_.arrived) - rx_start_}; }
 

@@ -98,6 +98,7 @@ std::uint64_t word(const std::uint64_t* at) { return *at; }
 
 proxy::LinkResources Node::list_links(Node& node) {
   node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
+  if (node.options_.has_verbs) node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, node.staging_.get()));
   if (node.options_.has_fabric) node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
   proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
   for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());

@@ -8,6 +8,7 @@
 #include "host_proxy/proxy.hpp"
 #include "host_proxy/staging_pool.hpp"
 #include "host_proxy/tcp_setup.hpp"
+#include "host_proxy/verbs/maker.hpp"
 #include "tests/support/sim/kernel.hpp"
 
 #include <memory>
@@ -22,6 +23,7 @@ struct NodeOptions {
   std::string secret;
   bool assist = false;          ///< callers that wait run the proxy's step
   bool has_fabric = false;
+  bool has_verbs = false;
   bool device_rings = false;    ///< rings that the proxy reaches by copies alone
   proxy::StagingPool::Sizes staging;
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s

@@ -31,10 +31,11 @@ PlannedConnection make_connection(Random& random, const Plan& plan) {
   connection.client = static_cast<std::uint32_t>(random.below(plan.processes.size()));
   connection.server = static_cast<std::uint32_t>(random.below(plan.processes.size()));
   const bool together = plan.processes[connection.client].host == plan.processes[connection.server].host;
-  constexpr LinkKind kLinks[] = {LinkKind::tcp, LinkKind::automatic, LinkKind::p2p, LinkKind::fabric};
-  connection.link = kLinks[random.below(4)];
+  constexpr LinkKind kLinks[] = {LinkKind::tcp, LinkKind::automatic, LinkKind::p2p, LinkKind::fabric, LinkKind::verbs};
+  connection.link = kLinks[random.below(5)];
   if (connection.link == LinkKind::p2p && !together) connection.link = LinkKind::automatic;
   if (connection.link == LinkKind::fabric && !plan.fabric) connection.link = LinkKind::automatic;
+  if (connection.link == LinkKind::verbs && !plan.verbs) connection.link = LinkKind::automatic;
   connection.records = connection.link != LinkKind::tcp && random.one_in(3);
   connection.by_loopback = together && random.one_in(2);
   connection.start_ns = random.magnitude(1, 2'000'000);
@@ -81,6 +82,8 @@ Plan make_plan(std::uint64_t seed) {
   plan.fabric_refused_percent = random.one_in(2) ? random.below(60) : 0;
   plan.fabric_answers_ns = random.one_in(3) ? random.magnitude(1'000, 20'000'000) : 0;
   plan.fabric_connects_ns = random.one_in(2) ? random.magnitude(1'000, 3'000'000) : 0;
+  plan.verbs = random.one_in(3);
+  plan.card_delay_ns = random.magnitude(100, 1'000'000);
   plan.ring_bytes = std::uint64_t{4096} << (random.one_in(3) ? random.between(1, 2) : 0);
   plan.sockets_max = static_cast<std::uint32_t>(random.between(4, 8));  // of which three may listen
   plan.backlog = static_cast<int>(random.between(1, 8));

@@ -73,6 +73,8 @@ struct Plan {
   std::uint64_t fabric_refused_percent = 0;
   std::uint64_t fabric_answers_ns = 0;   ///< a process finds out what fabric there is only after so long
   std::uint64_t fabric_connects_ns = 0;  ///< a new endpoint refuses writes for so long
+  bool verbs = false;                    ///< hosts have RDMA cards
+  std::uint64_t card_delay_ns = 1'000;   ///< of each step of a write, at most
   std::uint64_t ring_bytes = 4096;
   std::uint32_t sockets_max = 4;
   int backlog = 4;

@@ -120,6 +120,14 @@ SUBSTITUTIONS = [
      "  while (error_ == 0 && count_ != 0 && !flights_[0].copying) {\n",
      "  while (error_ == 0 && count_ != 0 && (!flights_[0].copying || sim::planted(23))) {\n",
      "device rings: bytes are brought before they were copied"),
+    (24, "host_proxy/verbs/link.cpp",
+     "    if (static_cast<std::int32_t>(parts_.pair->completed() - flight.request) < 0) break;\n",
+     "    if (static_cast<std::int32_t>(parts_.pair->completed() - flight.request) < 0 && !sim::planted(24)) break;\n",
+     "verbs: ring space is given back while the card still reads it"),
+    (25, "host_proxy/verbs/link.cpp",
+     "    const std::uint64_t window = parts_.peer.ring_bytes - (sent_ - credit_);\n",
+     "    const std::uint64_t window = parts_.peer.ring_bytes - (sent_ - credit_) + (sim::planted(25) ? 64 : 0);\n",
+     "verbs: more is written than the peer has granted"),
 ]
 
 

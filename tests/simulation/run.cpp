@@ -20,9 +20,11 @@ constexpr std::uint64_t kChecksEvery = 64;
 
 Run::Run(const Plan& plan, bool verbose)
     : plan_(plan), verbose_(verbose), schedule_(plan.seed, plan.turn_accesses), kernel_(schedule_, plan.wire, plan.hosts), fabric_(kernel_),
+      cards_(kernel_),
       places_(plan.processes.size()) {
   current_schedule = &schedule_;
   current_fabric = &fabric_;
+  current_cards = &cards_;
   schedule_.on_switch = [](void* owner) { current_process = static_cast<Process*>(owner); };
   if (verbose) on_log = [this](const std::string& line) { tell(line); };
   fabric_.present = plan.fabric;
@@ -30,6 +32,8 @@ Run::Run(const Plan& plan, bool verbose)
   fabric_.refused_percent = plan.fabric_refused_percent;
   fabric_.connects_ns = plan.fabric_connects_ns;
   fabric_.answers_ns = plan.fabric_answers_ns;
+  cards_.present = plan.verbs;
+  cards_.delay_ns = plan.card_delay_ns;
 }
 
 Run::~Run() {
@@ -37,6 +41,7 @@ Run::~Run() {
   on_log = nullptr;
   current_schedule = nullptr;
   current_fabric = nullptr;
+  current_cards = nullptr;
 }
 
 void Run::fail(const std::string& problem) {
@@ -82,6 +87,7 @@ void Run::start(std::uint32_t place) {
     options.secret = "simulated";
     options.assist = plan_.processes[place].assist;
     options.has_fabric = plan_.fabric;
+    options.has_verbs = plan_.verbs;
     options.device_rings = plan_.processes[place].device_rings;
     options.staging = {plan_.processes[place].chunks, plan_.processes[place].chunk_bytes};
     options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy looks
@@ -174,7 +180,10 @@ void Run::inflict(const PlannedFault& fault) {
       break;
     case FaultKind::cancel: cancel(fault.target); break;
     case FaultKind::slow: kernel_.wire.latency_ns = std::min<std::uint64_t>(8 * kernel_.wire.latency_ns, 8'000'000); break;
-    case FaultKind::fabric: fabric_.fail_until_ns = until_ns; break;
+    case FaultKind::fabric:
+      fabric_.fail_until_ns = until_ns;
+      cards_.break_one();
+      break;
   }
 }
 
@@ -301,6 +310,8 @@ Outcome Run::play() {
   }
   end_all();
   if (problem_.empty() && kernel_.memory_files() != 0) fail(std::to_string(kernel_.memory_files()) + " memory files are left");
+  const std::size_t of_cards = cards_.regions() + cards_.pairs() + cards_.queues();
+  if (problem_.empty() && of_cards != 0) fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
   if (problem_.empty() && fabric_.registrations() != 0) fail(std::to_string(fabric_.registrations()) + " registrations are left");
   if (problem_.empty() && !kernel_.freed_memory_is_intact()) fail("somebody wrote into memory that nobody had mapped any more");
   Outcome outcome{problem_, schedule_.trace(), schedule_.turns(), schedule_.now_ns() - 1'000'000'000, bytes_, 0};

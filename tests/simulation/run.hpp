@@ -4,6 +4,7 @@
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/plan.hpp"
 #include "tests/support/sim/fabric.hpp"
+#include "tests/support/sim/verbs.hpp"
 
 #include <deque>
 #include <memory>
@@ -131,6 +132,7 @@ class Run {
   Schedule schedule_;
   Kernel kernel_;
   Fabric fabric_;
+  Cards cards_;
   std::vector<Place> places_;
   std::deque<Attempt> attempts_;
   int scripts_ = 0;

@@ -233,6 +233,18 @@ TEST_F(VerbsLinkTest, CreditForLittleIsGivenOnceNothingElseHappens) {
   EXPECT_FALSE(b_->link->watches_memory());
 }
 
+/// The card writes while the proxy sleeps; nobody but callers can say that there is room again.
+TEST_F(VerbsLinkTest, CallersMustSayWhatTheyConsumeBeforeAnythingHasArrived) {
+  connect(8192, 8192);
+  step_both();
+  EXPECT_TRUE(b_->link->waits_for_credit());
+  EXPECT_EQ(a_->send(8192), 8192u);
+  step_both();
+  EXPECT_TRUE(b_->link->waits_for_credit());
+  b_->link->end_receiving();
+  EXPECT_FALSE(b_->link->waits_for_credit());
+}
+
 TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
   connect(65536, 65536, 77);
   a_->send(5000);
