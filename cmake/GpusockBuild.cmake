@@ -49,7 +49,7 @@ if(NOT GPUSOCK_WITH_FABRIC STREQUAL "off")
     execute_process(COMMAND ${CMAKE_READELF} --dyn-syms --wide ${GPUSOCK_FABRIC_LIBRARY}
                     OUTPUT_VARIABLE gpusock_fabric_symbols COMMAND_ERROR_IS_FATAL ANY)
     set(GPUSOCK_FABRIC_DEFINITIONS "")
-    foreach(function getinfo freeinfo dupinfo fabric strerror)
+    foreach(function getinfo freeinfo dupinfo fabric open strerror)
       if(NOT gpusock_fabric_symbols MATCHES " fi_${function}@@([A-Z0-9_.]+)")
         message(FATAL_ERROR "${GPUSOCK_FABRIC_LIBRARY} has no fi_${function}: it is no libfabric. Set GPUSOCK_FABRIC_LIBRARY to the one of "
                             "${GPUSOCK_FABRIC_INCLUDE}/rdma, or configure with GPUSOCK_WITH_FABRIC=off.")

@@ -31,9 +31,6 @@ using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
 namespace {
 
-/// The interface that the code is written to; newer libraries keep it.
-constexpr std::uint32_t kApi = FI_MAJOR_VERSION >= 2 ? FI_VERSION(2, 0) : FI_VERSION(1, 17);
-
 /// Best first. What is not listed is taken only by name: it is slower than tcp, or made for something else.
 constexpr std::array kPreference = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "shm", "tcp", "tcp;ofi_rxm"};
 constexpr std::size_t kHardware = 5;  // of them, use a network card's own transport

@@ -1,6 +1,7 @@
 #pragma once
 /// @file libfabric's few functions that are not inline, from the library as it is found at run time.
 
+#include <cstddef>
 #include <cstdint>
 
 #include <rdma/fabric.h>
@@ -13,8 +14,13 @@ struct Library {
   void (*freeinfo)(fi_info* info);
   fi_info* (*dupinfo)(const fi_info* info);
   int (*fabric)(fi_fabric_attr* attributes, fid_fabric** fabric, void* context);
+  int (*open)(std::uint32_t version, const char* name, void* attributes, std::size_t attributes_bytes, std::uint64_t flags, fid** opened,
+              void* context);
   const char* (*strerror)(int error);
 };
+
+/// The interface that the code is written to; newer libraries keep it.
+inline constexpr std::uint32_t kApi = FI_MAJOR_VERSION >= 2 ? FI_VERSION(2, 0) : FI_VERSION(1, 17);
 
 /// nullptr where there is none that fits; library_problem() says why. Any thread.
 const Library* library();
