@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -238,8 +239,12 @@ class FabricMaker::Watched final : public FabricPeer {
       : FabricPeer(std::move(port), pair, std::move(name)), network_(maker.network_), descriptor_(this->port().descriptor()) {
     if (descriptor_ >= 0) network_.watch(descriptor_, maker);
   }
-  ~Watched() {
+  ~Watched() { detach(); }
+
+  /// The network goes.
+  void detach() {
     if (descriptor_ >= 0) network_.unwatch(descriptor_);
+    descriptor_ = -1;
   }
 
  private:
@@ -256,6 +261,9 @@ FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::stri
 /// The thread that asks must not outlive main, where libfabric is taken down.
 FabricMaker::~FabricMaker() {
   if (discovery_ != nullptr) discovery_->wait();
+  for (const auto& entry : polled_) {
+    if (const auto peer = entry.lock()) static_cast<Watched&>(*peer).detach();
+  }
 }
 
 /// Who names this link, or its provider, waits here: a handshake's time is for what the peers do. Others begin to ask, in case
@@ -306,6 +314,10 @@ bool FabricMaker::poll() {
   return any;
 }
 
+void FabricMaker::tend() {
+  idle_.tend(static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count()));
+}
+
 bool FabricMaker::wants_polling() const {
   return is_asking() || std::any_of(polled_.begin(), polled_.end(), [](const auto& entry) {
            const auto peer = entry.lock();
@@ -347,6 +359,7 @@ std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const
   auto peer = std::make_shared<Watched>(*this, std::move(port), pair, provider);
   peers_[key] = peer;
   polled_.push_back(peer);
+  if (peer->port().closes_only_idle()) idle_.keep(peer);
   log_debug("opened an endpoint of " + provider + " for " + request.peer.to_string());
   return peer;
 }

@@ -2,6 +2,7 @@
 /// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each other's memory.
 
 #include "host_proxy/fabric/discovery.hpp"
+#include "host_proxy/fabric/idle_peers.hpp"
 #include "host_proxy/fabric/peer.hpp"
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/posix_network.hpp"
@@ -34,6 +35,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
   bool poll() override;
+  void tend() override;
   /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
   bool wants_polling() const override;
 
@@ -76,6 +78,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
   std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
   std::vector<std::weak_ptr<FabricPeer>> polled_;
+  IdlePeers idle_;
 };
 
 }  // namespace gpusock::proxy::fabric

@@ -13,6 +13,10 @@ FabricPeer::FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, s
 
 /// The endpoint closes before what it may be reading and writing is unmapped.
 FabricPeer::~FabricPeer() {
+  if (port_->closes_only_idle()) {
+    revoke();  // what comes now fails, and completes nothing
+    for (int turn = 0; turn < kLastReads && poll(); ++turn) continue;
+  }
   port_->close();
   left_.clear();
 }
@@ -41,18 +45,28 @@ std::uint32_t FabricPeer::add(FabricChannel& channel) {
     free_.pop_back();
   }
   channels_[index] = &channel;
+  ++connections_;
+  ++connections_made_;
   return index;
 }
 
 void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
   std::erase(refused_, channels_[index]);
   channels_[index] = nullptr;
+  --connections_;
   if (settled && writes == 0) {
     free_.insert(free_.begin(), index);  // the one that has rested longest is used next
     return;
   }
   left_.push_back({index, writes, std::move(memory)});
   forget_left();
+}
+
+void FabricPeer::revoke() {
+  for (Left& left : left_) {
+    left.memory.target.reset();
+    left.memory.source.reset();
+  }
 }
 
 void FabricPeer::forget_left() {
@@ -103,6 +117,7 @@ void FabricPeer::take(const Completion& completion) {
     if (completion.kind == Completion::Kind::failed && channel != nullptr) channel->fail(ECONNRESET, completion.reason);
     return;
   }
+  broken_ = true;
   log_warn("a fabric endpoint (" + name_ + ") failed: " + completion.reason);
   for (FabricChannel* each : channels_) {
     if (each != nullptr) each->fail(ECONNRESET, completion.reason);

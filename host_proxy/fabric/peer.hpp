@@ -36,8 +36,14 @@ class FabricPeer {
   /// stays registered until its `writes` from here are complete and kLeftMax others have been left like that: many fabrics
   /// answer a late write to unknown memory by breaking all that goes between the two endpoints.
   void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
+  /// Has it no connection now.
+  bool idle() const { return connections_ == 0; }
+  /// How many it has had.
+  std::uint64_t connections_made() const { return connections_made_; }
+  /// Takes the peer's keys to the memory of connections that were reset; there will be no others.
+  void revoke();
   /// Can there be no more connections: then others need another endpoint.
-  bool exhausted() const { return free_.empty() && next_index_ == kConnectionsMax; }
+  bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
   int write(const Write& write, FabricChannel& channel);
 
@@ -49,6 +55,7 @@ class FabricPeer {
  private:
   static constexpr std::size_t kAddressesMax = 64;
   static constexpr std::size_t kLeftMax = 16;
+  static constexpr int kLastReads = 64;
 
   /// A connection that was reset: what was going on then may be going on still.
   struct Left {
@@ -69,6 +76,9 @@ class FabricPeer {
   std::vector<FabricChannel*> channels_;  // by index
   std::vector<std::uint32_t> free_;
   std::uint32_t next_index_ = 0;
+  std::uint32_t connections_ = 0;
+  std::uint64_t connections_made_ = 0;
+  bool broken_ = false;
   std::vector<FabricChannel*> refused_;  // to be told that they may try again
   std::vector<Completion> completions_;
   struct Address {

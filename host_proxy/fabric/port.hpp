@@ -59,6 +59,8 @@ class FabricPort {
  public:
   virtual ~FabricPort() = default;
 
+  /// May it be closed only when it has been idle for a while.
+  virtual bool closes_only_idle() const { return false; }
   /// Ends all that is going on: behind it the fabric touches no memory of this endpoint's writes. Once, before registrations
   /// that were left in use go.
   virtual void close() = 0;

@@ -13,6 +13,7 @@ class DisorderlyPort final : public proxy::fabric::FabricPort {
  public:
   DisorderlyPort(std::unique_ptr<FabricPort> port, std::uint64_t seed) : port_(std::move(port)), random_(seed) {}
 
+  bool closes_only_idle() const override { return port_->closes_only_idle(); }
   void close() override;
   std::span<const std::byte> address() const override { return port_->address(); }
   int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_->add_peer(address, peer); }

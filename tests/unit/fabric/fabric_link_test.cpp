@@ -1,5 +1,6 @@
 // The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
 #include "host_proxy/fabric/fabric_link.hpp"
+#include "host_proxy/fabric/idle_peers.hpp"
 #include "host_proxy/fabric/peer.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -331,6 +332,109 @@ TEST_F(FabricLinkTest, AnErrorOfAWriteEndsItsConnectionAndAnErrorOfTheEndpointAl
   for (int i = 0; i < 100 && third->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
   EXPECT_EQ(second->b.error, ECONNRESET);
   EXPECT_EQ(third->b.error, ECONNRESET);
+}
+
+/// A fabric that has to be idle to be closed, and tells what it had been through when it was.
+class NicePort final : public FabricPort {
+ public:
+  NicePort(MemoryFabric& fabric, int& closed) : port_(fabric), fabric_(fabric), closed_(closed) {}
+  bool closes_only_idle() const override { return true; }
+  void close() override {
+    ++closed_;
+    EXPECT_TRUE(port_.completions.empty()) << "closed with news unread";
+    EXPECT_EQ(fabric_.regions.size(), others_regions) << "closed while it could still be written to";
+    port_.close();
+  }
+  std::span<const std::byte> address() const override { return port_.address(); }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_.add_peer(address, peer); }
+  bool registers_sources() const override { return true; }
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place, int& error) override {
+    return port_.register_memory(memory, access, place, error);
+  }
+  int write(const Write& write) override { return port_.write(write); }
+  bool read(std::vector<Completion>& into) override { return port_.read(into); }
+  void tell_arrived() { port_.tell_arrived(0); }
+
+  std::size_t others_regions = 0;
+
+ private:
+  MemoryPort port_;
+  MemoryFabric& fabric_;
+  int& closed_;
+};
+
+class IdlePeersTest : public testing::Test {
+ protected:
+  std::shared_ptr<FabricPeer> make() {
+    auto port = std::make_unique<NicePort>(fabric_, closed_);
+    last_port_ = port.get();
+    auto peer = std::make_shared<FabricPeer>(std::move(port), Identity{}, "memory");
+    idle_->keep(peer);
+    return peer;
+  }
+  std::unique_ptr<FabricChannel> connect(std::shared_ptr<FabricPeer> peer) {
+    return std::make_unique<FabricChannel>(std::move(peer), std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
+  }
+
+  MemoryFabric fabric_{1};
+  int closed_ = 0;
+  NicePort* last_port_ = nullptr;
+  std::unique_ptr<IdlePeers> idle_ = std::make_unique<IdlePeers>();
+};
+
+TEST_F(IdlePeersTest, AnEndpointClosesWhenItHasBeenIdleForLongEnough) {
+  auto channel = connect(make());
+  idle_->tend(1);
+  idle_->tend(1 + 10 * IdlePeers::kIdleNs);
+  EXPECT_EQ(closed_, 0) << "it has a connection";
+  channel.reset();
+  last_port_->tell_arrived();
+  const std::uint64_t idle_at = 2 + 10 * IdlePeers::kIdleNs;
+  idle_->tend(idle_at);
+  idle_->tend(idle_at + IdlePeers::kIdleNs - 1);
+  EXPECT_EQ(closed_, 0);
+  idle_->tend(idle_at + IdlePeers::kIdleNs);
+  EXPECT_EQ(closed_, 1);
+}
+
+TEST_F(IdlePeersTest, AConnectionMeanwhileBeginsItAnew) {
+  const std::weak_ptr<FabricPeer> peer = make();
+  idle_->tend(1);
+  connect(peer.lock());  // and it is gone again
+  idle_->tend(IdlePeers::kIdleNs);
+  idle_->tend(IdlePeers::kIdleNs + 1);
+  idle_->tend(2 * IdlePeers::kIdleNs);
+  EXPECT_EQ(closed_, 0);
+  idle_->tend(2 * IdlePeers::kIdleNs + 1);
+  EXPECT_EQ(closed_, 1);
+}
+
+TEST_F(IdlePeersTest, OnlySoManyAreKept) {
+  auto busy = connect(make());
+  for (std::size_t i = 0; i < IdlePeers::kIdleMax + 3; ++i) {
+    make();
+    last_port_->others_regions = 2;
+    idle_->tend(i + 1);
+  }
+  EXPECT_EQ(closed_, 3);
+  EXPECT_EQ(idle_->size(), IdlePeers::kIdleMax + 1) << "and the one that is used";
+  idle_->tend(2 * IdlePeers::kIdleNs);
+  EXPECT_EQ(idle_->size(), 1u);
+  busy.reset();
+  for (const std::uint64_t turn : {3, 4}) idle_->tend(turn * IdlePeers::kIdleNs);
+  EXPECT_EQ(idle_->size(), 0u);
+}
+
+TEST_F(IdlePeersTest, WhatAContextLeavesIsClosedByAnother) {
+  connect(make());  // it is reset at once
+  EXPECT_EQ(fabric_.regions.size(), 2u);
+  idle_.reset();
+  EXPECT_EQ(closed_, 0);
+  EXPECT_TRUE(fabric_.regions.empty()) << "its memory is no longer the peer's";
+  IdlePeers another;
+  another.tend(1);
+  another.tend(IdlePeers::kIdleNs + 1);
+  EXPECT_EQ(closed_, 1);
 }
 
 TEST(FabricGrant, IsCheckedFieldByField) {
