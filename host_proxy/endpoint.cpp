@@ -109,7 +109,10 @@ void parse_option(std::string_view text, std::string_view option, Endpoint& endp
 
 }  // namespace
 
-std::string_view to_string(LinkKind link) { return kLinkNames[static_cast<int>(link)]; }
+std::string_view to_string(LinkKind link) {
+  const auto kind = static_cast<unsigned>(link);
+  return kind < kLinkKinds ? kLinkNames[kind] : "unknown";  // endpoints that peers tell may hold anything
+}
 
 LinkKind parse_link(std::string_view name) {
   for (int kind = 0; kind < kLinkKinds; ++kind) {

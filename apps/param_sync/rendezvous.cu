@@ -1,7 +1,7 @@
 #include "rendezvous.hpp"
 
-#include "layout.hpp"
 #include "node.hpp"
+#include "rendezvous_messages.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -14,24 +14,8 @@ using gpusock::Deadline;
 using gpusock::Endpoint;
 using gpusock::kWaitAll;
 
-constexpr std::uint64_t kMagic = 0x3174656D79737067;  // "gpsymet1"
 constexpr std::uint64_t kGreetingNs = 5'000'000'000;  // from a guest's connection to its greeting
 constexpr auto kRetry = std::chrono::milliseconds(10);
-
-/// From each node to rank 0.
-struct Greeting {
-  std::uint64_t magic = kMagic;
-  std::uint32_t rank = 0;
-  std::uint32_t size = 0;
-  Endpoint listens;
-};
-
-/// From rank 0, once all are there, or as soon as they cannot be.
-struct Answer {
-  std::uint64_t magic = kMagic;
-  std::uint64_t fits = 0;  ///< 0: another rank like this one, or another size
-  Endpoint listens[kNodesMax];
-};
 
 gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
@@ -135,18 +119,18 @@ bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) 
   Greeting greeting;
   const auto soon = Deadline::after_ns(kGreetingNs);
   if (net_.recv(thread, socket, &greeting, sizeof greeting, kWaitAll, soon) != sizeof greeting ||
-      greeting.magic != kMagic) {
+      greeting.magic != kRendezvousMagic) {
     net_.close(thread, socket);
     return false;
   }
-  const bool known = greeting.rank > 0 && greeting.rank < guests.size();
-  if (static_cast<int>(greeting.size) != size_ || !known || guests[greeting.rank].socket >= 0) {
+  const bool twice = can_be(greeting, size_) && guests[greeting.rank].socket >= 0;
+  if (twice || !can_be(greeting, size_)) {
     const Answer refusal;
     net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, soon);
     net_.close(thread, socket);
     fail(-EINVAL, "a node came that says it is rank " + std::to_string(greeting.rank) + " of " +
                       std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
-                      (known ? ", that rank already among them" : ""));
+                      (twice ? ", that rank already among them" : ""));
   }
   guests[greeting.rank] = {socket, greeting.listens};
   Endpoint towards;
@@ -204,17 +188,13 @@ std::vector<Endpoint> Rendezvous::be_introduced(const Endpoint& mine) {
   if (error >= 0) error = net_.recv(thread, socket_, &answer, sizeof answer, kWaitAll, deadline_);
   if (error >= 0 && error < static_cast<std::int64_t>(sizeof answer)) error = -ECONNRESET;
   if (error < 0) fail(error, "rank 0 at " + at_ + " did not say where the other nodes are");
-  if (answer.magic != kMagic || answer.fits != 1) {
+  if (answer.magic != kRendezvousMagic || answer.fits != 1) {
     fail(-EINVAL, "rank 0 at " + at_ + " refused rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
                       ": another node has that rank, or the run another size");
   }
   net_.close(thread, socket_);
-  std::vector<Endpoint> all;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Endpoint& peer = answer.listens[rank];
-    if (peer.family != 4 && peer.family != 6) fail(-EPROTO, "rank 0 at " + at_ + " gave an address that is none");
-    all.push_back(peer);
-  }
+  auto all = places_in(answer, size_);
+  if (all.empty()) fail(-EPROTO, "rank 0 at " + at_ + " gave an address that is none");
   return all;
 }
 

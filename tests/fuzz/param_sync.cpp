@@ -1,8 +1,9 @@
-// What param_sync's nodes say to each other: settings, then gradients and weights. A peer that says something else is found out.
+// What param_sync's nodes say to each other: where they are, settings, then gradients and weights. A peer that says something else is found out.
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
 
 #include "apps/param_sync/hello.cuh"
+#include "apps/param_sync/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
 
 #include <cstring>
@@ -31,6 +32,38 @@ std::string near_honest(Input& input, const Message& honest, const std::string& 
   }
   if (input.byte() == 1) bytes.resize(input.below(bytes.size() + 1));
   return bytes;
+}
+
+template <class Message>
+bool from_bytes(const std::string& bytes, Message& message) {
+  if (bytes.size() != sizeof message) return false;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  return true;
+}
+
+/// It can be shown, and tried: a link or a type that there is not, connect() refuses.
+void check_place(const Endpoint& at) {
+  FUZZ_CHECK((at.family == 4 || at.family == 6) && at.port != 0);
+  FUZZ_CHECK(!at.to_string().empty() && !to_string(at.link).empty());
+}
+
+/// What is said where nodes meet: a greeting of one of five, and rank 0's answer. Whatever is taken can be gone by.
+void meet(Input& input) {
+  constexpr int kSize = 5;
+  Greeting honest_greeting, greeting;
+  honest_greeting.rank = 1 + input.byte() % (kSize - 1);
+  honest_greeting.size = kSize;
+  honest_greeting.listens = WireStream::here();
+  if (from_bytes(near_honest(input, honest_greeting, ""), greeting) && can_be(greeting, kSize)) {
+    FUZZ_CHECK(greeting.rank >= 1 && greeting.rank < kSize);
+    check_place(greeting.listens);
+  }
+  Answer honest_answer, answer;
+  for (Endpoint& at : honest_answer.listens) at = WireStream::here();
+  if (!from_bytes(near_honest(input, honest_answer, ""), answer)) return;
+  const auto places = places_in(answer, kSize);
+  FUZZ_CHECK(places.empty() || places.size() == kSize);
+  for (const Endpoint& at : places) check_place(at);
 }
 
 }  // namespace
@@ -89,6 +122,7 @@ FUZZ_TARGET(param_sync) {
     FUZZ_CHECK(floats[kFloats] == 0);
   }
   Session(node, socket).end();
+  meet(input);
 }
 
 }  // namespace gpusock::fuzz::of_param_sync

@@ -1,16 +1,23 @@
 // Runs what fuzzers have found through all targets: each folder of the corpus is a target's.
 //   fuzz_replay CORPUS            all of it
 //   fuzz_replay TARGET FILE...    these inputs, to look at one
+//   fuzz_replay --fuzz CORPUS     where libFuzzer is linked: all of it, and then each target goes on with inputs of libFuzzer's
 #include "tests/fuzz/target.hpp"
 
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include <sys/wait.h>
 #include <unistd.h>
+
+#ifdef GPUSOCK_LIBFUZZER
+extern "C" int LLVMFuzzerRunDriver(int* count, char*** arguments, int (*run)(const std::uint8_t* data, std::size_t bytes));
+#endif
 
 namespace {
 
@@ -54,9 +61,63 @@ int run_corpus(const std::filesystem::path& corpus) {
   return without == 0 ? 0 : 1;  // a folder that is missing or misspelt proves nothing
 }
 
+#ifdef GPUSOCK_LIBFUZZER
+/// Processor time that each target gets beyond its corpus.
+constexpr std::clock_t kFuzzTime = CLOCKS_PER_SEC / 10 * 3;
+
+struct Fuzzing {
+  const Target* target = nullptr;
+  std::size_t seeds = 0, runs = 0;
+  std::clock_t end = 0;  // once the seeds have been run
+} fuzzing;
+
+int run_fuzzed(const std::uint8_t* data, std::size_t bytes) {
+  if (fuzzing.runs == fuzzing.seeds) fuzzing.end = std::clock() + kFuzzTime;
+  if (fuzzing.runs++ > fuzzing.seeds && std::clock() > fuzzing.end) {
+    std::printf("%-16s %6zu inputs of the corpus, %6zu new ones\n", fuzzing.target->name, fuzzing.seeds, fuzzing.runs - fuzzing.seeds - 1);
+    std::fflush(stdout);
+    _exit(0);  // libFuzzer takes exit() in a target for a failure
+  }
+  fuzzing.target->run(gpusock::fuzz::Input({data, bytes}));
+  return 0;
+}
+
+/// In a process of its own: libFuzzer does not return, and keeps what breaks a promise in this folder.
+[[noreturn]] void fuzz(const Target& target, const std::filesystem::path& corpus) {
+  std::string seeds = "-seed_inputs=";
+  for (const auto& entry : std::filesystem::directory_iterator(corpus / target.name)) {
+    seeds += (fuzzing.seeds++ == 0 ? "" : ",") + entry.path().string();
+  }
+  fuzzing.target = &target;
+  std::string arguments[] = {target.name, seeds, "-max_len=4096", "-timeout=60", "-verbosity=0", std::string("-artifact_prefix=") + target.name + '-'};
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  int count = static_cast<int>(pointers.size());
+  char** list = pointers.data();
+  std::exit(LLVMFuzzerRunDriver(&count, &list, run_fuzzed));
+}
+
+int fuzz_all(const std::filesystem::path& corpus) {
+  std::string broken;
+  for (const Target& target : gpusock::fuzz::targets()) {
+    const pid_t child = fork();
+    if (child == 0) fuzz(target, corpus);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) broken += std::string(" ") + target.name;
+  }
+  if (broken.empty()) return 0;
+  std::fprintf(stderr, "promises were broken (see above; the inputs are in %s):%s\n", std::filesystem::current_path().c_str(), broken.c_str());
+  return 1;
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef GPUSOCK_LIBFUZZER
+  if (argc == 3 && std::strcmp(argv[1], "--fuzz") == 0) return fuzz_all(argv[2]);
+#endif
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS}) std::signal(signal, say_where);
   if (argc == 2) return run_corpus(argv[1]);
   for (const Target& target : gpusock::fuzz::targets()) {

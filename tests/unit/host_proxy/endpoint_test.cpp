@@ -26,6 +26,11 @@ TEST(EndpointTest, ParsesAddressesNamesAndLinks) {
   EXPECT_TRUE(Endpoint::parse("localhost:1").is_loopback());
 }
 
+TEST(EndpointTest, ALinkThatThereIsNotCanBeShown) {
+  EXPECT_EQ(to_string(LinkKind::verbs), "verbs");
+  EXPECT_EQ(to_string(static_cast<LinkKind>(200)), "unknown");
+}
+
 TEST(EndpointTest, ParsesRingsAndTypesInAnyOrder) {
   const Endpoint plain = Endpoint::parse("127.0.0.1:1,link=p2p");
   EXPECT_EQ(plain.ring_bytes, 0u);
