@@ -55,14 +55,28 @@ tests_option() {
   if grep -qs '^BUILD_TESTING:BOOL=ON' "$1/CMakeCache.txt" && [ -f "$1/build.ninja" ]; then echo ON; else echo "$with_tests"; fi
 }
 
+# Are warnings errors: where tests are built, and with the compilers that .ci has. Others may warn of more.
+warnings_option() {
+  local compiler=${CXX:-c++}
+  case "$1" in
+    asan | clang | fuzz) compiler=clang++ ;;
+    cuda) echo OFF; return ;;  # nvcc's host half is the other presets'
+  esac
+  case "$(tests_option "build/$1") $("$compiler" --version 2>/dev/null | head -n 1) $("$compiler" -dumpversion 2>/dev/null)" in
+    "ON "*clang*" 14."*) echo ON ;;
+    "ON "*clang*) echo OFF ;;
+    "ON "*" 12"*) echo ON ;;
+    *) echo OFF ;;
+  esac
+}
+
 # configure PRESET: only where there is no build folder yet or the options changed; Ninja itself reruns CMake where a
 # CMakeLists.txt changed.
 configure() {
   local preset=$1 folder="build/$1" options=()
-  options+=("-DBUILD_TESTING=$(tests_option "$folder")")
-  # Half the time where everything is built at once. Those who work on a file at a time call `cmake --preset host` themselves;
-  # clang-tidy looks at file by file, too.
-  [ "$preset" = clang ] || options+=(-DCMAKE_UNITY_BUILD=ON)
+  options+=("-DBUILD_TESTING=$(tests_option "$folder")" "-DCMAKE_COMPILE_WARNING_AS_ERROR=$(warnings_option "$preset")")
+  # Half the time where everything is built at once. Those who work on a file at a time call `cmake --preset host` themselves.
+  options+=(-DCMAKE_UNITY_BUILD=ON)
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     [ "$preset" != cuda ] || options+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)

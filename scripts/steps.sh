@@ -1,7 +1,7 @@
 # Steps with a limit and a verdict each, of which none keeps the next from running; sourced. They write into the folder $out.
 
 # step NAME SECONDS COMMAND...: one line in results.txt, the output in logs/NAME.log. What the output says behind "figure: " is in
-# that line, too.
+# that line, too; or what the sed script $figure_of prints of it.
 step() {
   local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
   shift 2
@@ -12,7 +12,7 @@ step() {
     124 | 137) verdict=FAIL-time ;;
     *) verdict=FAIL-$status ;;
   esac
-  verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n 's/^figure: //p' "$out/logs/$name.log" | tail -n 1)"
+  verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n "${figure_of:-s/^figure: //p}" "$out/logs/$name.log" | tail -n 1)"
 }
 
 # verdict WORD SECONDS NAME [FIGURE]

@@ -2,16 +2,17 @@
 . scripts/packages.sh
 
 main() {
-  local folders=("$@") folder files=() start=$SECONDS
+  local folders=("$@") folder units=() start=$SECONDS
   [ ${#folders[@]} -gt 0 ] || folders=(host_proxy rdma gpusock)  # ringbuf is headers, which these include
   for folder in "${folders[@]}"; do [ -d "$folder" ] || misuse "there is no folder \"$folder\""; done
   needs_sources tidy
   require_packages "${build_packages[@]}" clang clang-tidy
   configure clang
-  mapfile -t files < <(sed -n 's/^ *"file": "\(.*\)".*/\1/p' build/clang/compile_commands.json |
-    grep -E "^$root/($(IFS='|'; echo "${folders[*]}"))/" | sort -u)
-  [ ${#files[@]} -gt 0 ] || fail "nothing to look at in: ${folders[*]}"
-  printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(jobs)" clang-tidy --quiet -p build/clang 2>"build/clang/tidy.log" ||
-    fail "clang-tidy found something (see above)"
-  say "clang-tidy: ${#files[@]} files, nothing found, $((SECONDS - start)) s"
+  # As they are compiled, many sources in one: what they include takes most of the time. The including itself is not the matter.
+  mapfile -t units < <(sed -n 's/^ *"file": "\(.*\)".*/\1/p' build/clang/compile_commands.json |
+    grep -E "^$root/(build/clang/)?($(IFS='|'; echo "${folders[*]}"))/" | sort -u)
+  [ ${#units[@]} -gt 0 ] || fail "nothing to look at in: ${folders[*]}"
+  printf '%s\0' "${units[@]}" | xargs -0 -n 1 -P "$(jobs)" clang-tidy --quiet --checks=-bugprone-suspicious-include -p build/clang \
+    2>"build/clang/tidy.log" || fail "clang-tidy found something (see above)"
+  say "clang-tidy: ${#units[@]} units of ${folders[*]}, 0 findings, $((SECONDS - start)) s"
 }

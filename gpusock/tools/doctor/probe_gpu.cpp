@@ -28,7 +28,7 @@ std::string module_version(const Sources& sources) {
   std::size_t at = 0;
   while ((at = line.find_first_of("0123456789", at)) != std::string::npos) {
     const std::size_t end = std::min(line.find_first_not_of("0123456789.", at), line.size());
-    const std::string word = line.substr(at, end - at);
+    std::string word = line.substr(at, end - at);
     const bool whole = (at == 0 || line[at - 1] == ' ') && (end == line.size() || line[end] == ' ');
     if (whole && word.find('.') != std::string::npos) return word;
     at = end;

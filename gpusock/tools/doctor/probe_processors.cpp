@@ -31,7 +31,7 @@ std::string list_of(const std::vector<int>& processors) {
 
 std::vector<int> usable_processors(const Sources& sources) {
   auto usable = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
-  const auto online = proxy::parse_processors(sources.line("sys/devices/system/cpu/online"));
+  auto online = proxy::parse_processors(sources.line("sys/devices/system/cpu/online"));
   if (usable.empty()) return online;
   if (online.empty()) return usable;
   std::erase_if(usable, [&](int processor) { return std::find(online.begin(), online.end(), processor) == online.end(); });

@@ -1,0 +1,87 @@
+# ./run prove: everything that shows, without the hardware, that gpusock is right; one page at the end, in out/prove/page.txt.
+# A step that fails, or runs past its time, does not keep the others from running.
+. scripts/packages.sh
+. scripts/steps.sh
+
+main() {
+  # How much of what has no end: executions of the model (times the usual), minutes of fresh seeds, seconds of each fuzz target.
+  local scale=20 minutes=2 seconds=20 quick=no
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --quick) quick=yes scale=1 minutes=1 seconds=3; shift ;;
+      --minutes) [ $# -ge 2 ] || misuse "--minutes takes a number"; minutes=$2; shift 2 ;;
+      --minutes=*) minutes=${1#--minutes=}; shift ;;
+      --fuzz-seconds) [ $# -ge 2 ] || misuse "--fuzz-seconds takes a number"; seconds=$2; shift 2 ;;
+      --fuzz-seconds=*) seconds=${1#--fuzz-seconds=}; shift ;;
+      *) misuse "prove does not take \"$1\"" ;;
+    esac
+  done
+  [[ "$minutes" =~ ^[1-9][0-9]*$ ]] || misuse "--minutes takes a number from 1 on, not \"$minutes\""
+  [[ "$seconds" =~ ^[1-9][0-9]*$ ]] || misuse "--fuzz-seconds takes a number from 1 on, not \"$seconds\""
+  needs_sources prove
+  require_packages "${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}" clang-tidy gcovr
+  out=$root/out/prove
+  rm -rf "$out"
+  mkdir -p "$out/logs"
+  : >"$out/results.txt"
+  say "steps, in the order in which they end; their output is in out/prove/logs"
+  prove_all
+  print_page | tee "$out/page.txt"
+  ! grep -q '^FAIL' "$out/results.txt" || fail "some steps failed (out/prove/logs)"
+}
+
+prove_all() {
+  local simulation=build/host/tests/simulation/simulation model=build/host/tests/model/model_check running=0
+  with_tests=ON
+  configure host
+  configure clang
+  build_step gcc host
+  beside model 1800 's/^model: //p' "$model" --scale "$scale" --source .
+  beside mutants 1800 's/^mutants: //p' "$model" --mutants --source .
+  beside seeds 600 's/ from 1 on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/, \1, \2/p' "$simulation" --seeds 1..10000
+  beside fresh-seeds $((minutes * 60 + 300)) 's/ on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/ on, \1, \2/p' \
+    "$simulation" --minutes "$minutes"
+  [ $quick = yes ] || beside planted-bugs 1800 's/^planted bugs //p' "$simulation" --planted-bugs --seeds 1..50000
+  all_beside
+  build_step clang clang
+  figure_of='s/^== clang-tidy: \(.*\), [0-9]* s$/\1/p' step tidy 1800 ./run tidy
+  figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' step fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
+  figure_of='s/^lines: //p' step coverage 3600 ./run coverage
+}
+
+# build_step NAME PRESET: all of the tree, its tests as well.
+build_step() {
+  local compiler=c++ warnings="warnings are errors"
+  [ "$2" != clang ] || compiler=clang++
+  [ "$(warnings_option "$2")" = ON ] || warnings="warnings are no errors: not the compiler that .ci has"
+  step "$1" 3600 bash -c './run build "$1" && echo "figure: all of the tree by $2, $3"' _ "$2" "$($compiler --version | head -n 1)" "$warnings"
+}
+
+# beside NAME SECONDS SED COMMAND...: a step that needs one processor, beside others.
+beside() {
+  local figure_of=$3
+  if [ $running -eq "$(jobs)" ]; then
+    wait -n || true
+    running=$((running - 1))
+  fi
+  step "$1" "$2" "${@:4}" &
+  running=$((running + 1))
+}
+all_beside() {
+  wait
+  running=0
+}
+
+print_page() {
+  local name failed
+  printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
+  for name in model mutants seeds fresh-seeds planted-bugs fuzz tidy gcc clang coverage; do
+    grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
+  done
+  if [ -s "$out/logs/planted-bugs.log" ]; then
+    printf '  planted bugs, and the seed that catches each:%s\n' \
+      "$(sed -n 's/^bug *\([0-9]*\): caught at seed \([0-9]*\) .*/ \1@\2/p' "$out/logs/planted-bugs.log" | tr -d '\n')"
+  fi
+  failed=$(grep -c '^FAIL' "$out/results.txt" || true)
+  printf '%s\n' "$([ "$failed" = 0 ] && echo 'all that was promised holds' || echo "$failed FAILED")"
+}
