@@ -128,6 +128,12 @@ SUBSTITUTIONS = [
      "    const std::uint64_t window = parts_.peer.ring_bytes - (sent_ - credit_);\n",
      "    const std::uint64_t window = parts_.peer.ring_bytes - (sent_ - credit_) + (sim::planted(25) ? 64 : 0);\n",
      "verbs: more is written than the peer has granted"),
+    (26, "host_proxy/verbs/link.cpp",
+     "bool VerbsLink::waits_for_credit() const { return !failed_ && !deaf_ && !broken_; }\n",
+     "bool VerbsLink::waits_for_credit() const {\n"
+     "  const bool little = sim::planted(26) && rdma::load_word_of_card(*words_.arrived) - rx_start_ - credited_ < rx_bytes_ / 4;\n"
+     "  return !failed_ && !deaf_ && !broken_ && !little;\n}\n",
+     "verbs: a proxy that sleeps before anything has come is not woken for credit (found by the simulation)"),
 ]
 
 
