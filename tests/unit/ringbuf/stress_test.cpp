@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Starts, RingStress, testing::Values(~std::uint64_t{0} -
 
 TEST(RingStressSmall, ARingOfEightBytesWorksToo) {
   RingStorage storage(8);
-  constexpr int kRounds = 100'000;
+  constexpr int kRounds = 20'000;
   std::thread producer([half = storage.producer()]() mutable {
     for (int i = 0; i < kRounds; ++i) {
       while (half.writable(1) < 1) std::this_thread::yield();
