@@ -65,6 +65,11 @@ class Pair {
     got += record[0];
   }
 
+  /// Until nothing is reserved. (Who only tries again changes the count of callers, and so wakes others who do the same: for ever, where the
+  /// one who has the reservation is never let go on.)
+  void wait_until_free() {
+    while (detail::DeviceRef(slots_[0].tx_held).load(ringbuf::kRelaxed) != 0) give_way();
+  }
   void hand_over() { ringbuf::DeviceAtomics::Ref<std::uint64_t>(handed_over_).store(1, ringbuf::kRelease); }
   void take_over() {
     while (ringbuf::DeviceAtomics::Ref<std::uint64_t>(handed_over_).load(ringbuf::kAcquire) == 0) give_way();
@@ -241,7 +246,7 @@ Case reservation_that_fails() {
             auto& pair = run.make<Pair>(64u);
             for (int i = 0; i < 2; ++i) {
               run.thread([&pair] {
-                while (pair.net().reserve(kMe, pair.sender(), 4, Deadline::never()).size == -EBUSY) give_way();
+                while (pair.net().reserve(kMe, pair.sender(), 4, Deadline::never()).size == -EBUSY) pair.wait_until_free();
                 require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
               });
             }
