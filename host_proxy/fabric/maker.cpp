@@ -315,7 +315,11 @@ bool FabricMaker::poll() {
 }
 
 void FabricMaker::tend() {
-  idle_.tend(static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count()));
+  const auto now_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  for (const auto& entry : polled_) {
+    if (const auto peer = entry.lock()) peer->tend(now_ns);
+  }
+  idle_.tend(now_ns);
 }
 
 bool FabricMaker::wants_polling() const {

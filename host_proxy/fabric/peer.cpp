@@ -58,7 +58,7 @@ void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, 
     free_.insert(free_.begin(), index);  // the one that has rested longest is used next
     return;
   }
-  left_.push_back({index, writes, std::move(memory)});
+  left_.push_back({index, writes, std::move(memory), 0});
   forget_left();
 }
 
@@ -67,6 +67,15 @@ void FabricPeer::revoke() {
     left.memory.target.reset();
     left.memory.source.reset();
   }
+}
+
+/// What this side is still writing from stays, but not what the peer may write.
+void FabricPeer::tend(std::uint64_t now_ns) {
+  for (Left& left : left_) {
+    if (left.until_ns == 0) left.until_ns = now_ns + kLeftNs;
+    if (now_ns >= left.until_ns) left.memory.target.reset();
+  }
+  std::erase_if(left_, [](const Left& left) { return left.memory.target == nullptr && left.writes == 0; });
 }
 
 void FabricPeer::forget_left() {

@@ -33,8 +33,8 @@ class FabricPeer {
   /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
   std::uint32_t add(FabricChannel& channel);
   /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its memory
-  /// stays registered until its `writes` from here are complete and kLeftMax others have been left like that: many fabrics
-  /// answer a late write to unknown memory by breaking all that goes between the two endpoints.
+  /// stays registered until its `writes` from here are complete, and until kLeftNs have gone by or kLeftMax others have been left
+  /// like that: many fabrics answer a late write to unknown memory by breaking all that goes between the two endpoints.
   void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
   /// Has it no connection now.
   bool idle() const { return connections_ == 0; }
@@ -42,10 +42,15 @@ class FabricPeer {
   std::uint64_t connections_made() const { return connections_made_; }
   /// Takes the peer's keys to the memory of connections that were reset; there will be no others.
   void revoke();
+  /// Takes back what was left for long enough. Now and then; any clock that goes on.
+  void tend(std::uint64_t now_ns);
   /// Can there be no more connections: then others need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
   int write(const Write& write, FabricChannel& channel);
+
+  /// An honest peer hears of a reset at once, and a write that its fabric keeps trying to make is given up sooner than this.
+  static constexpr std::uint64_t kLeftNs = 10'000'000'000;
 
   /// Takes what has completed; true if anything has.
   bool poll();
@@ -62,6 +67,7 @@ class FabricPeer {
     std::uint32_t index;
     int writes;
     FabricMemory memory;
+    std::uint64_t until_ns = 0;  // 0: not known yet
   };
 
   void take(const Completion& completion);

@@ -437,6 +437,24 @@ TEST_F(IdlePeersTest, WhatAContextLeavesIsClosedByAnother) {
   EXPECT_EQ(closed_, 1);
 }
 
+TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
+  MemoryFabric fabric(1);
+  const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
+  auto channel = std::make_unique<FabricChannel>(peer, std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
+  ASSERT_TRUE(channel->take_grant(channel->grant()));
+  while (channel->send(channel->segment()->ring(1).data, 100, 0) == -EAGAIN) continue;
+  channel.reset();
+  peer->tend(1);
+  peer->tend(FabricPeer::kLeftNs);
+  EXPECT_EQ(fabric.regions.size(), 2u) << "a late write breaks nothing";
+  peer->tend(FabricPeer::kLeftNs + 1);
+  EXPECT_EQ(fabric.regions.size(), 1u) << "the peer's key is gone; the write that is still going on has its memory";
+  fabric.step();
+  for (int i = 0; i < 100; ++i) peer->poll();
+  peer->tend(FabricPeer::kLeftNs + 2);
+  EXPECT_TRUE(fabric.regions.empty());
+}
+
 TEST(FabricGrant, IsCheckedFieldByField) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
