@@ -27,7 +27,7 @@ class AcceptorHandshake final : public Handshake {
   bool peer_is_known() const override { return step_ != Step::hello && step_ != Step::confirm; }
 
  private:
-  enum class Step { hello, confirm, setup, answer, ready };
+  enum class Step { hello, confirm, setup, answer, trial, ready };
 
   /// True if the next step may be possible.
   bool act() {
@@ -36,6 +36,7 @@ class AcceptorHandshake final : public Handshake {
       case Step::confirm: return await_confirm();
       case Step::setup: return await_setup();
       case Step::answer: return await_answer();
+      case Step::trial: return await_trial();
       case Step::ready: break;
     }
     if (flush()) state_ = State::done;
@@ -124,8 +125,20 @@ class AcceptorHandshake final : public Handshake {
     } else if (!setup_->take_answer(received->bytes)) {
       refuse_own();
     } else {
+      step_ = Step::trial;
+    }
+    return true;
+  }
+
+  /// Does the link carry anything: the last chance to take the next one.
+  bool await_trial() {
+    const auto state = setup_->advance();
+    if (state == LinkSetup::State::waiting) return false;
+    if (state == LinkSetup::State::ready) {
       send_turn({.kind = Turn::kReady, .link = link_}, {}, kAcceptor);
       step_ = Step::ready;
+    } else {
+      refuse_own();
     }
     return true;
   }

@@ -45,7 +45,7 @@ class LinkSetup {
   virtual ~LinkSetup() = default;
 
   enum class State { waiting, ready, failed };
-  /// Goes on with what takes time; does not wait.
+  /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries nothing fails.
   virtual State advance() { return State::ready; }
 
   /// What the peer must know: the acceptor's offer, or the connector's answer to it. Once ready.

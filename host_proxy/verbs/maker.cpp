@@ -6,7 +6,9 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -29,23 +31,27 @@ sockaddr_storage to_sockaddr(const Endpoint& at) {
   return storage;
 }
 
-class VerbsSetup final : public LinkSetup {
+class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
   VerbsSetup(VerbsMaker& maker, SegmentPool& segments, StagingPool* staging, std::shared_ptr<Activity> activity,
-             const LinkRequest& request)
-      : staging_(staging), activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
+             const LinkRequest& request, ReadySink& sink)
+      : maker_(maker), sink_(sink), staging_(staging), activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
     attempt([&] { prepare(maker, segments, request); });
   }
+  ~VerbsSetup() { end_trial(); }
 
   /// Goes on to answer this offer.
   void take_offer(std::span<const std::byte> offer) {
     if (failure_.error == 0) connect(offer);
   }
 
-  State advance() override { return failure_.error == 0 ? State::ready : State::failed; }
+  State advance() override {
+    if (failure_.error != 0) return State::failed;
+    return trial_end_ns_ == 0 ? State::ready : look_at_trial();
+  }
   Failure failure() const override { return failure_; }
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&message_, 1)); }
-  bool take_answer(std::span<const std::byte> answer) override { return connect(answer); }
+  bool take_answer(std::span<const std::byte> answer) override { return connect(answer) && begin_trial(); }
   const std::shared_ptr<Segment>& memory() const override { return rings_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
@@ -68,6 +74,49 @@ class VerbsSetup final : public LinkSetup {
   }
 
  private:
+  void on_progress() override { sink_.on_ready(); }
+
+  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both cards reach each other, and that whoever is
+  /// at the address that the peer gave agrees to it.
+  bool begin_trial() {
+    const std::uint64_t closed = 0;
+    const PeerMemory& peer = parts_.peer;
+    const rdma::Write write{&closed, sizeof closed, 0, peer.words_address + kOpenAt, peer.words_key, true};
+    if (parts_.pair->post({&write, 1}, true) != 0) return fail_trial(parts_.pair->failure());
+    parts_.pair->set_events(this);
+    trial_end_ns_ = maker_.now_ns() + kTrialNs;
+    maker_.begin_trial({&sink_, trial_end_ns_});
+    return true;
+  }
+
+  State look_at_trial() {
+    const rdma::QueuePair& pair = *parts_.pair;
+    if (pair.failed()) {
+      fail_trial(pair.failure());
+    } else if (pair.outstanding() == 0) {
+      end_trial();
+      return State::ready;
+    } else if (maker_.now_ns() < trial_end_ns_) {
+      return State::waiting;
+    } else {
+      fail_trial("no acknowledgement for " + std::to_string(kTrialNs / 1'000'000) + " ms");
+    }
+    end_trial();
+    return State::failed;
+  }
+
+  bool fail_trial(const std::string& why) {
+    failure_ = {EHOSTUNREACH, "nothing reaches the peer's RDMA device: " + why};
+    return false;
+  }
+
+  void end_trial() {
+    if (trial_end_ns_ == 0) return;
+    trial_end_ns_ = 0;
+    maker_.end_trial(sink_);
+    parts_.pair->set_events(nullptr);
+  }
+
   std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const table::RingSetup& rx,
                                   std::unique_ptr<ByteStream> stream, LinkEvents& events) {
     return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start, events);
@@ -113,9 +162,12 @@ class VerbsSetup final : public LinkSetup {
     return attempt([&] { parts_.pair->connect(peer->pair); });
   }
 
+  VerbsMaker& maker_;
+  ReadySink& sink_;
   StagingPool* staging_;
   std::shared_ptr<Activity> activity_;
   bool records_;
+  std::uint64_t trial_end_ns_ = 0;  // 0: there is none
   Parts parts_;
   std::shared_ptr<Segment> rings_;  // the callers'; where these are not in device memory, the link's as well
   Message message_;
@@ -124,17 +176,21 @@ class VerbsSetup final : public LinkSetup {
 
 }  // namespace
 
-VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging)
-    : segments_(segments), staging_(staging), activity_(std::make_shared<Activity>()) {}
+std::uint64_t steady_ns() {
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, std::uint64_t (*clock)())
+    : segments_(segments), staging_(staging), activity_(std::make_shared<Activity>()), clock_(clock) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
-std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink&) {
-  return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request);
+std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink& sink) {
+  return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
 }
 
-std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) {
-  auto setup = std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request);
+std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+  auto setup = std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
   setup->take_offer(offer);
   return setup;
 }
@@ -142,10 +198,18 @@ std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::s
 bool VerbsMaker::poll() {
   bool any = false;
   for (const auto& [address, card] : cards_) any |= card->completions().poll();
+  if (trials_.empty()) return any;
+  for (const Trial& trial : std::vector(trials_)) {
+    if (now_ns() >= trial.until_ns) trial.sink->on_ready();
+  }
   return any;
 }
 
-bool VerbsMaker::wants_polling() const { return activity_->busy != 0; }
+bool VerbsMaker::wants_polling() const { return activity_->busy != 0 || !trials_.empty(); }
+
+void VerbsMaker::end_trial(const ReadySink& sink) {
+  std::erase_if(trials_, [&](const Trial& trial) { return trial.sink == &sink; });
+}
 
 std::shared_ptr<rdma::Card> VerbsMaker::card_at(const Endpoint& local) {
   Endpoint address = local;

@@ -5,9 +5,11 @@
 #include "host_proxy/segment.hpp"
 #include "host_proxy/staging_pool.hpp"
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace gpusock::rdma {
 class Card;
@@ -17,10 +19,21 @@ namespace gpusock::proxy::verbs {
 
 struct Activity;
 
+/// A queue pair whose first write is to show that there is a way to the peer; somebody must look when its time is up.
+struct Trial {
+  ReadySink* sink;
+  std::uint64_t until_ns;
+};
+
+/// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a handshake's time.
+inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
+
+std::uint64_t steady_ns();
+
 class VerbsMaker final : public LinkMaker {
  public:
-  /// Both outlive it. `staging`: nullptr where no rings are in device memory.
-  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr);
+  /// Both outlive it. `staging`: nullptr where no rings are in device memory. `clock`: any that goes on, in ns.
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, std::uint64_t (*clock)() = steady_ns);
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
@@ -30,6 +43,10 @@ class VerbsMaker final : public LinkMaker {
   /// Completions are waited for: the card tells nobody.
   bool wants_polling() const override;
 
+  // For its setups.
+  std::uint64_t now_ns() const { return clock_(); }
+  void begin_trial(const Trial& trial) { trials_.push_back(trial); }
+  void end_trial(const ReadySink& sink);
   /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there is none.
   std::shared_ptr<rdma::Card> card_at(const Endpoint& local);
 
@@ -41,6 +58,8 @@ class VerbsMaker final : public LinkMaker {
   StagingPool* staging_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;
+  std::uint64_t (*clock_)();
+  std::vector<Trial> trials_;
 };
 
 }  // namespace gpusock::proxy::verbs

@@ -183,11 +183,15 @@ FUZZ_TARGET(handshake) {
         say_turn(input, forger, peer, kept, node_accepts);
       }
       state = handshake->advance();
+      node.verbs.poll();
       state = handshake->advance();
     }
     if (state == Handshake::State::waiting) {
       wire->ended = true;
-      for (int turns = 0; turns < 8; ++turns) state = handshake->advance();
+      for (int turns = 0; turns < 8; ++turns) {
+        node.verbs.poll();
+        state = handshake->advance();
+      }
     }
     if (state == Handshake::State::failed) FUZZ_CHECK(handshake->error() > 0 && handshake->error() < 200);
     if (state == Handshake::State::done) {

@@ -19,11 +19,12 @@ FUZZ_TARGET(peer_verbs) {
     Endpoint asked = WireStream::here();
     asked.link = LinkKind::verbs;
     if (input.flag()) asked.type = SocketType::seqpacket;
-    fake::card().holds_work = input.flag();
+    const bool holds_work = input.flag();
     std::shared_ptr<Wire> wire;
     std::unique_ptr<proxy::LinkSetup> setup;
     const Socket socket = Session::establish(node, peer, asked, input.flag(), wire, setup);
     FUZZ_CHECK(socket >= 0);
+    fake::card().holds_work = holds_work;
     const table::SocketSetup shared = node.setup_of(socket);
     auto* const base = reinterpret_cast<std::byte*>(shared.rx.committed);  // of the words that the peer's key covers
     const auto word = [base](std::uint64_t at) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(base + at)); };

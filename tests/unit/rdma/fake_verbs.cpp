@@ -84,7 +84,7 @@ Region* region_of(std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
 }
 
 bool execute_one(Pair& pair) {
-  if (pair.requests.empty()) return false;
+  if (pair.requests.empty() || world().card.stuck.contains(pair.qp.qp_num)) return false;
   Request request = std::move(pair.requests.front());
   const bool local_ok = !request.copied.empty() ||
                         region_of(request.local_key, reinterpret_cast<std::uint64_t>(request.data), request.bytes, 0) != nullptr;

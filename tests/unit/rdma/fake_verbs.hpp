@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Card {
   int dmabuf_fails = 0;                ///< errno of ibv_reg_dmabuf_mr
   int making_pairs_fails = 0;          ///< errno of ibv_create_qp
   bool holds_work = false;             ///< posted writes wait for work()
+  std::set<std::uint32_t> stuck;       ///< numbers of queue pairs whose writes wait whatever is called
   std::vector<ibv_gid_entry> gids;
   std::vector<std::uint16_t> pkeys = {0xffff};
 

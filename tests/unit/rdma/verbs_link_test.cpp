@@ -10,8 +10,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <vector>
 
 namespace gpusock::proxy::verbs {
 namespace {
@@ -32,16 +35,23 @@ struct Heard final : LinkEvents {
   int failed = 0;
 };
 
+/// The makers' clock.
+std::uint64_t test_time_ns = 1;
+std::uint64_t test_ns() { return test_time_ns; }
+
 /// One side: what a context and its callers would do, on slot 0.
 struct Side {
-  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, RingPlacement placement = RingPlacement::host)
+  /// `neighbour`: a side whose card this one shares.
+  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, RingPlacement placement = RingPlacement::host,
+                Side* neighbour = nullptr)
       : platform(std::make_shared<HostPlatform>()), table(platform, 1, false),
         segments(platform, {ring_bytes, ring_bytes}, 0, placement), staging(platform, platform->make_copier(), {4, 4096}) {
     const table::TableView view = table.view(SideKind::host);
     *view.tx_committed = start + 1000;  // an earlier connection's
     *view.rx_consumed = start;
     slots.emplace(table);
-    maker.emplace(segments, &staging);
+    if (neighbour == nullptr) own_maker.emplace(segments, &staging, test_ns);
+    maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
   }
 
   void establish(std::unique_ptr<LinkSetup>& setup, std::unique_ptr<ByteStream> made) {
@@ -87,7 +97,8 @@ struct Side {
   SegmentPool segments;
   StagingPool staging;
   std::optional<Slots> slots;
-  std::optional<VerbsMaker> maker;
+  std::optional<VerbsMaker> own_maker;
+  VerbsMaker* maker;
   NoSink sink;
   Heard heard;
   std::shared_ptr<Segment> segment;
@@ -103,6 +114,8 @@ class VerbsLinkTest : public testing::Test {
   VerbsLinkTest() { fake::reset(); }
   ~VerbsLinkTest() override {
     EXPECT_FALSE(fake::card().overflowed);
+    offer_.reset();
+    answer_.reset();
     a_.reset();
     b_.reset();
     EXPECT_EQ(fake::card().regions, 0u) << "keys are left";
@@ -121,14 +134,25 @@ class VerbsLinkTest : public testing::Test {
                RingPlacement placement = RingPlacement::host) {
     a_.emplace(a_bytes, start, placement);
     b_.emplace(b_bytes, start, placement);
-    auto offer = a_->maker->offer(request(true), a_->sink);
-    ASSERT_EQ(offer->advance(), LinkSetup::State::ready) << offer->failure().reason;
-    auto answer = b_->maker->answer(request(false), offer->message(), b_->sink);
-    ASSERT_EQ(answer->advance(), LinkSetup::State::ready) << answer->failure().reason;
-    ASSERT_TRUE(offer->take_answer(answer->message())) << offer->failure().reason;
+    connect(*a_, *b_);
+  }
+
+  /// Up to the acceptor's word that it can be used.
+  void agree(Side& a, Side& b) {
+    offer_ = a.maker->offer(request(true), a.sink);
+    ASSERT_EQ(offer_->advance(), LinkSetup::State::ready) << offer_->failure().reason;
+    answer_ = b.maker->answer(request(false), offer_->message(), b.sink);
+    ASSERT_EQ(answer_->advance(), LinkSetup::State::ready) << answer_->failure().reason;
+    ASSERT_TRUE(offer_->take_answer(answer_->message())) << offer_->failure().reason;
+  }
+
+  void connect(Side& a, Side& b) {
+    ASSERT_NO_FATAL_FAILURE(agree(a, b));
+    a.maker->poll();
+    ASSERT_EQ(offer_->advance(), LinkSetup::State::ready) << offer_->failure().reason;
     auto [mine, theirs] = fake::make_streams();
-    a_->establish(offer, std::move(mine));
-    b_->establish(answer, std::move(theirs));
+    a.establish(offer_, std::move(mine));
+    b.establish(answer_, std::move(theirs));
   }
 
   void step_both(int times = 40) {
@@ -140,6 +164,7 @@ class VerbsLinkTest : public testing::Test {
   Words words(Side& side) { return Words(*side.segment); }
 
   std::optional<Side> a_, b_;
+  std::unique_ptr<LinkSetup> offer_, answer_;
 };
 
 TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie) {
@@ -372,6 +397,114 @@ TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
   EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written), calls.end());
   EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + written), calls.end());
   EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})), calls.end());
+}
+
+TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
+  constexpr std::size_t kNeighbours = 20;
+  fake::card().cqe_max = 256;  // four queue pairs to a completion queue
+  connect(65536, 65536);
+  std::vector<std::unique_ptr<Side>> as, bs;
+  for (std::size_t i = 0; i < kNeighbours; ++i) {
+    as.push_back(std::make_unique<Side>(65536, i, RingPlacement::host, &*a_));
+    bs.push_back(std::make_unique<Side>(65536, i, RingPlacement::host, &*b_));
+    ASSERT_NO_FATAL_FAILURE(connect(*as[i], *bs[i]));
+  }
+  step_both();
+  for (const std::uint32_t number : fake::pair_numbers()) fake::card().stuck.insert(number);
+  for (int i = 0; i < 200; ++i) {  // of bytes that each go by themselves
+    a_->send(1);
+    a_->step();
+  }
+  constexpr std::uint32_t kBatchWrites = 4;  // so many places a link wants before it posts bytes
+  EXPECT_GT(fake::card().outstanding_max, rdma::QueuePair::kDepth - kBatchWrites) << "it is full";
+  EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+  EXPECT_EQ(a_->heard.failed, 0);
+  const std::uint32_t full = *fake::card().stuck.begin();  // the first that was made is the first acceptor's
+  fake::card().stuck = {full};
+
+  constexpr std::uint64_t kTotal = 30'000;
+  const auto done = [&](const std::unique_ptr<Side>& side) { return side->received == kTotal; };
+  for (int turns = 0; !std::all_of(as.begin(), as.end(), done) || !std::all_of(bs.begin(), bs.end(), done); ++turns) {
+    ASSERT_LT(turns, 10'000);
+    fake::work();
+    for (std::size_t i = 0; i < kNeighbours; ++i) {
+      as[i]->send(std::min<std::uint64_t>(701, kTotal - as[i]->sent));
+      bs[i]->send(std::min<std::uint64_t>(307, kTotal - bs[i]->sent));
+      as[i]->step();
+      bs[i]->step();
+      as[i]->receive(1000);
+      bs[i]->receive(1000);
+    }
+  }
+  for (std::size_t i = 0; i < kNeighbours; ++i) EXPECT_EQ(as[i]->wrong + bs[i]->wrong, 0u);
+  EXPECT_EQ(b_->received, 0u);
+
+  fake::card().stuck.clear();
+  for (int i = 0; i < 20; ++i) {
+    fake::work();
+    step_both(1);
+    b_->receive(65536);
+  }
+  EXPECT_EQ(b_->received, 200u) << "what found the queue full came later";
+  EXPECT_EQ(b_->wrong, 0u);
+  EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+}
+
+TEST_F(VerbsLinkTest, AFullSendQueueThatBreaksIsItsOwnLoss) {
+  connect(65536, 65536);
+  Side near(65536, 0, RingPlacement::host, &*a_), far(65536, 0, RingPlacement::host, &*b_);
+  ASSERT_NO_FATAL_FAILURE(connect(near, far));
+  step_both();
+  const std::uint32_t full = fake::pair_numbers().front();
+  fake::card().stuck = {full};
+  for (int i = 0; i < 200; ++i) {
+    a_->send(1);
+    a_->step();
+  }
+  near.send(2000);
+  near.step();
+  fake::break_pair(full, IBV_WC_RETRY_EXC_ERR);  // and all that it holds is flushed into the queue that they share
+  for (int i = 0; i < 40; ++i) {
+    a_->step();
+    near.step();
+    far.step();
+    far.receive(4096);
+  }
+  EXPECT_EQ(a_->heard.failed, ECONNRESET);
+  EXPECT_EQ(near.heard.failed, 0);
+  EXPECT_EQ(far.received, 2000u);
+  EXPECT_EQ(far.wrong, 0u);
+}
+
+TEST_F(VerbsLinkTest, ALinkThatCarriesNothingFailsInTime) {
+  a_.emplace(4096);
+  b_.emplace(4096);
+  fake::card().holds_work = true;
+  ASSERT_NO_FATAL_FAILURE(agree(*a_, *b_));
+  EXPECT_EQ(offer_->advance(), LinkSetup::State::waiting);
+  EXPECT_TRUE(a_->maker->wants_polling()) << "the card tells nobody";
+  test_time_ns += kTrialNs - 1;
+  a_->maker->poll();
+  EXPECT_EQ(a_->sink.news, 0);
+  test_time_ns += 1;
+  a_->maker->poll();
+  EXPECT_EQ(a_->sink.news, 1);
+  EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
+  EXPECT_EQ(offer_->failure().error, EHOSTUNREACH);
+  EXPECT_NE(offer_->failure().reason.find("no acknowledgement for 2000 ms"), std::string::npos) << offer_->failure().reason;
+  EXPECT_FALSE(a_->maker->wants_polling());
+}
+
+TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
+  a_.emplace(4096);
+  b_.emplace(4096);
+  fake::card().holds_work = true;
+  ASSERT_NO_FATAL_FAILURE(agree(*a_, *b_));
+  fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
+  a_->maker->poll();
+  EXPECT_EQ(a_->sink.news, 1);
+  EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
+  EXPECT_NE(offer_->failure().reason.find("transport retry counter exceeded"), std::string::npos) << offer_->failure().reason;
 }
 
 TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
