@@ -55,7 +55,9 @@ Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::S
   Makers makers;
   if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
 #if GPUSOCK_HAS_VERBS
-  if (proxy::verbs::VerbsMaker::has_devices()) makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments, staging));
+  if (proxy::verbs::VerbsMaker::has_devices()) {
+    makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect)));
+  }
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
   makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging));

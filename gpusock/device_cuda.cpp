@@ -2,6 +2,10 @@
 #include "gpusock/detail/context_impl.hpp"
 #include "host_proxy/processors.hpp"
 
+#if GPUSOCK_HAS_VERBS
+#include "rdma/visibility.hpp"
+#endif
+
 #include <cuda_runtime_api.h>
 #include <sched.h>
 #include <time.h>
@@ -110,7 +114,11 @@ class CudaCopier final : public proxy::Copier {
 
 class CudaPlatform final : public proxy::Platform {
  public:
-  explicit CudaPlatform(int gpu) : gpu_(gpu) {}
+  explicit CudaPlatform(int gpu) : gpu_(gpu) {
+#if GPUSOCK_HAS_VERBS
+    card_writes_ = rdma::visibility_of_card_writes(rdma::cuda_driver(), gpu);
+#endif
+  }
 
   void* allocate_shared(std::size_t bytes) override {
     cudaSetDevice(gpu_);
@@ -151,6 +159,14 @@ class CudaPlatform final : public proxy::Platform {
   }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(gpu_); }
 
+#if GPUSOCK_HAS_VERBS
+  rdma::CardWrites card_writes() const override { return card_writes_; }
+  int flush_card_writes() override {
+    cudaSetDevice(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
+    return rdma::flush_writes_to_gpu(*rdma::cuda_driver());
+  }
+#endif
+
   std::vector<int> near_processors() const override {
     char address[32] = {};
     return cudaDeviceGetPCIBusId(address, sizeof address, gpu_) == cudaSuccess ? proxy::processors_near(address) : std::vector<int>();
@@ -158,6 +174,9 @@ class CudaPlatform final : public proxy::Platform {
 
  private:
   int gpu_;
+#if GPUSOCK_HAS_VERBS
+  rdma::CardWrites card_writes_ = rdma::CardWrites::unsure;
+#endif
 };
 
 class CudaStream final : public DeviceStream {

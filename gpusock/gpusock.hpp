@@ -37,6 +37,8 @@ struct Options {
   /// Where the rings' bytes lie (GPUSOCK_RING). On a GPU, device memory is set up for `connections_max` connections more than
   /// those in host memory, which host threads' sockets use in any case; see docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
+  bool gpudirect = true;                     ///< rings in device memory: may RDMA cards read and write them, where they can
+                                             ///< (GPUSOCK_GPUDIRECT: auto); else (off) they are copied through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
   std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
                                              ///< made; on the CPU device it is made on demand
@@ -54,8 +56,8 @@ struct Options {
   /// use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
   std::string processors = "near";
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER and
-  /// GPUSOCK_PROCESSORS. Throws Error (EINVAL) on a value that cannot be.
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_OBSERVE,
+  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. Throws Error (EINVAL) on a value that cannot be.
   static Options from_env();
 };
 

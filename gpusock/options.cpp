@@ -22,6 +22,11 @@ int parse_gpu(std::string_view text) {
   return value;
 }
 
+bool parse_gpudirect(std::string_view text) {
+  if (text != "auto" && text != "off") reject("GPUSOCK_GPUDIRECT='" + std::string(text) + "' must be auto or off");
+  return text == "auto";
+}
+
 /// "off", or the folder of the page that gpusock-top reads.
 std::string parse_folder(std::string_view text) {
   if (text == "off") return {};
@@ -41,6 +46,7 @@ Options Options::from_env() {
   if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
   if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
+  if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = provider;
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);

@@ -2,7 +2,9 @@
 /// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
 
 #include "host_proxy/copier.hpp"
+#include "rdma/visibility.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -36,11 +38,18 @@ class Platform {
   /// Ring memory on the device. Throws Error (ENOMEM).
   virtual std::byte* allocate_device(std::size_t bytes) = 0;
   virtual void free_device(std::byte* memory) noexcept = 0;
-  /// The address by which the proxy knows device memory: for the copier, and for nothing else.
+  /// The address by which the proxy knows device memory: for the copier, and in requests to a network card that was given the memory under it;
+  /// for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
   /// Can kernels of this platform use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
+
+  /// A network card has written into device memory, and the proxy has seen the position behind it: what has to happen before
+  /// kernels may read the bytes.
+  virtual rdma::CardWrites card_writes() const { return rdma::CardWrites::unsure; }
+  /// What has to happen where that is a flush. Waits for it. 0 or a negated errno.
+  virtual int flush_card_writes() { return -ENOSYS; }
 
   /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
   virtual std::vector<int> near_processors() const { return {}; }
@@ -61,6 +70,7 @@ class HostPlatform final : public Platform {
   std::byte* proxy_address(std::byte* device_memory) const override;
   bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
   std::unique_ptr<Copier> make_copier() override;
+  rdma::CardWrites card_writes() const override { return rdma::CardWrites::in_order; }  // ordinary memory: V1 holds for it
 };
 
 }  // namespace gpusock::proxy

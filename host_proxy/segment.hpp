@@ -48,7 +48,10 @@ class Segment {
   /// Can callers of this kind, on this platform, use the rings.
   bool reachable_from(const Platform& callers, bool kernels) const;
 
-  /// A ring as the proxy knows it; in device memory its addresses are for the copier alone.
+  /// The device whose callers use it, or whose memory it is.
+  Platform& platform() const { return *platform_; }
+
+  /// A ring as the proxy knows it; in device memory its addresses are for the copier and a network card alone.
   ringbuf::RingMemory ring(int which) const { return {proxy_rings_ + which * room_bytes_, ring_bytes_}; }
   /// The same ring as callers know it.
   ringbuf::RingMemory callers_ring(int which) const { return {rings_ + which * room_bytes_, ring_bytes_}; }
@@ -97,6 +100,8 @@ class SegmentPool {
   std::uint64_t ring_bytes(Use use, std::uint64_t wanted) const {
     return wanted != 0 ? wanted : use == Use::own ? sizes_.own : sizes_.shared;
   }
+
+  Platform& platform() const { return *platform_; }
 
   /// Where rings are to be that kernels, or host threads, use. In device memory where that was chosen and they reach it.
   RingPlacement placement_for(bool kernels) const {

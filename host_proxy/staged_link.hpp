@@ -1,6 +1,6 @@
 #pragma once
-/// @file Callers' rings in device memory on a link that needs its rings in host memory, since a network card knows them: the link
-/// has rings of its own, and between the two bytes are copied.
+/// @file Callers' rings in device memory on a link that needs its rings in host memory, since a network card knows no others: the
+/// link has rings of its own, and between the two bytes are copied.
 ///
 /// Of the four words only two are doubled. What callers have committed becomes the link's to send once it has been copied, and
 /// what the link has delivered becomes the callers' once it has been copied; the space that either gives back is given back in

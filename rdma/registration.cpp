@@ -27,24 +27,31 @@ Pages pages_around(std::uint64_t address, std::size_t bytes) {
   return {first, (address + bytes - first + page - 1) & ~(page - 1)};
 }
 
+/// ibv_reg_mr, of memory that requests name by an address of its own or by another.
+ibv_mr* register_addresses(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as) {
+  if (known_as == 0) return ibv_reg_mr(domain, memory, bytes, access_flags(access));
+  return ibv_reg_mr_iova(domain, memory, bytes, known_as, access_flags(access));
+}
+
 Registration by_dmabuf(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const CudaDriver* driver,
-                       std::string& reason) {
+                       std::string& reason, std::uint64_t known_as) {
   const DmaBuf memory = export_dmabuf(address, bytes, driver, reason);
   if (memory.descriptor < 0) return {};
-  ibv_mr* region =
-      ibv_reg_dmabuf_mr(domain, memory.offset, bytes, address, memory.descriptor, static_cast<int>(access_flags(access)));
+  ibv_mr* region = ibv_reg_dmabuf_mr(domain, memory.offset, bytes, known_as != 0 ? known_as : address, memory.descriptor,
+                                     static_cast<int>(access_flags(access)));
   const int error = errno;
   ::close(memory.descriptor);  // the registration holds the memory
   if (region == nullptr) reason = "dma-buf: ibv_reg_dmabuf_mr: " + text_of(error);
   return region == nullptr ? Registration() : Registration(region, Path::dmabuf);
 }
 
-Registration by_peermem(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, bool loaded, std::string& reason) {
+Registration by_peermem(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, bool loaded, std::string& reason,
+                        std::uint64_t known_as) {
   if (!loaded) {
     reason += "; peermem: the module nvidia_peermem is not loaded (modprobe nvidia_peermem)";
     return {};
   }
-  ibv_mr* region = ibv_reg_mr(domain, reinterpret_cast<void*>(address), bytes, access_flags(access));
+  ibv_mr* region = register_addresses(domain, reinterpret_cast<void*>(address), bytes, access, known_as);
   if (region == nullptr) reason += "; peermem: ibv_reg_mr: " + text_of(errno);
   return region == nullptr ? Registration() : Registration(region, Path::peermem);
 }
@@ -88,8 +95,8 @@ void Registration::revoke() noexcept {
   region_ = nullptr;
 }
 
-Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access) {
-  ibv_mr* region = ibv_reg_mr(domain, memory, bytes, access_flags(access));
+Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as) {
+  ibv_mr* region = register_addresses(domain, memory, bytes, access, known_as);
   if (region != nullptr) return {region, Path::host};
   const int error = errno;
   const bool limit = error == ENOMEM || error == EPERM;
@@ -104,9 +111,9 @@ bool peermem_is_loaded(const std::string& sys) {
 GpuMemoryPaths gpu_memory_paths() { return {cuda_driver(), peermem_is_loaded()}; }
 
 Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const GpuMemoryPaths& paths,
-                          std::string& reason) {
-  Registration region = by_dmabuf(domain, address, bytes, access, paths.driver, reason);
-  return region ? std::move(region) : by_peermem(domain, address, bytes, access, paths.peermem_loaded, reason);
+                          std::string& reason, std::uint64_t known_as) {
+  Registration region = by_dmabuf(domain, address, bytes, access, paths.driver, reason, known_as);
+  return region ? std::move(region) : by_peermem(domain, address, bytes, access, paths.peermem_loaded, reason, known_as);
 }
 
 }  // namespace gpusock::rdma

@@ -53,8 +53,9 @@ class Registration {
   Path path_ = Path::host;
 };
 
-/// Registers host memory. Throws std::system_error that says what to do (the limit of locked memory).
-Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access);
+/// Registers host memory. Throws std::system_error that says what to do (the limit of locked memory). `known_as`: the address by which
+/// this side's requests and peers name it, at the same place in its page; 0: its own.
+Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as = 0);
 
 /// What there is on this machine to give a GPU's memory to the card with.
 struct GpuMemoryPaths {
@@ -75,8 +76,9 @@ struct DmaBuf {
 DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver* driver, std::string& reason);
 
 /// Registers a GPU's memory: by dma-buf, else through nvidia_peermem. An empty one where neither works; `reason` then says why
-/// each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem did.
+/// each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem did. `known_as`: as
+/// register_host().
 Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const GpuMemoryPaths& paths,
-                          std::string& reason);
+                          std::string& reason, std::uint64_t known_as = 0);
 
 }  // namespace gpusock::rdma

@@ -153,8 +153,8 @@ class LibfabricPort final : public FabricPort {
   /// To close an endpoint, ofi_rxm (1.17, and 2.4 still: libfabric's issue 11828) closes its connections, and looks behind that at
   /// what completed on them. A receive among it is posted anew: to the connection that was just freed, which crashes.
   /// Every write with completion data is such a receive, and so are messages that rxm sends of its own when a connection is
-  /// made and when it has taken some. With shared receive contexts, as over tcp, there is no such connection; they need
-  /// an environment variable, and do not work with rdma_rxe.
+  /// made and when it has taken some. With shared receive contexts, as over tcp, there is no such connection; for verbs
+  /// they need an environment variable.
   bool closes_only_idle() const override { return domain_->provider() == "verbs;ofi_rxm"; }
   void close() override { endpoint_.reset(); }
 

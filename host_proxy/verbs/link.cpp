@@ -24,9 +24,11 @@ constexpr int kLooks = 8;
 }  // namespace
 
 VerbsLink::VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx,
-                     std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events)
+                     std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events, Arrivals arrivals)
     : parts_(std::move(parts)), words_(*parts_.segment), activity_(std::move(activity)), stream_(*stream), tx_(tx),
       tx_start_(tx.position()), rx_consumed_(rx_consumed), rx_start_(rx_start), rx_bytes_(parts_.segment->ring_bytes()), events_(events),
+      arrivals_(std::move(arrivals)),
+      inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0),
       control_(std::move(stream), *this) {
   parts_.pair->set_events(this);
 }
@@ -38,7 +40,7 @@ bool VerbsLink::pump() {
   if (parts_.pair->failed() && !broken_) take_breakage();
   bool moved = control_.pump();
   if (!failed_) moved |= greet();
-  if (!failed_) moved |= give_credit();
+  if (!failed_) moved |= receive();
   if (!failed_) moved |= take_credit();
   if (!failed_) moved |= sending_is_over() ? drop_committed() : transmit();
   if (!failed_) moved |= end_if_all_is_sent();
@@ -57,21 +59,40 @@ bool VerbsLink::greet() {
   return true;
 }
 
-/// Tells the peer what this side's callers have consumed, when that is worth a write or the peer may wait for it.
-bool VerbsLink::give_credit() {
+VerbsLink::Received VerbsLink::look_at_rx() const {
   const std::uint64_t consumed = Ref(*rx_consumed_).load(ringbuf::kAcquire) - rx_start_;  // P2, pairs with C2
   // Read behind `consumed`: the peer writes no more than what was granted, and only this thread grants.
-  const std::uint64_t arrived = rdma::load_word_of_card(*words_.arrived) - rx_start_;
-  if (arrived - credited_ > rx_bytes_ || arrived - consumed > rx_bytes_) {
+  return {consumed, rdma::load_word_of_card(*words_.arrived) - rx_start_};
+}
+
+bool VerbsLink::is_possible(const Received& received) const {
+  return received.arrived - credited_ <= rx_bytes_ && received.arrived - received.consumed <= rx_bytes_;
+}
+
+bool VerbsLink::receive() {
+  const Received received = look_at_rx();
+  if (!is_possible(received)) {
     fail(EPROTO, "it wrote past what it was granted");
     return false;
   }
+  const int passed_on = arrivals_.pass_on(rx_start_ + received.arrived);
+  if (passed_on < 0) {
+    stream_.reset_on_close();  // the peer must not take it for an orderly end
+    fail(-passed_on, passed_on == -EPROTO ? "its position went back" : "what the card wrote could not be made visible to the GPU");
+    return false;
+  }
+  return give_credit(received) || passed_on > 0;
+}
+
+/// Tells the peer what this side's callers have consumed, when that is worth a write or the peer may wait for it.
+bool VerbsLink::give_credit(const Received& received) {
+  const std::uint64_t consumed = received.consumed;
   uncredited_ = deaf_ || broken_ ? 0 : consumed - credited_;
   if (uncredited_ == 0) {
     looks_ = 0;
     return false;
   }
-  const bool peer_may_wait = arrived - credited_ == rx_bytes_;
+  const bool peer_may_wait = received.arrived - credited_ == rx_bytes_;
   if (uncredited_ < rx_bytes_ / 4 && !peer_may_wait && ++looks_ < kLooks) return false;
   const rdma::Write write{&consumed, sizeof consumed, 0, parts_.peer.words_address + kCreditAt, parts_.peer.words_key, true};
   if (parts_.pair->post({&write, 1}, false) != 0) return false;  // later; or take_breakage() will see why
@@ -126,7 +147,7 @@ bool VerbsLink::post_bytes(std::uint64_t bytes) {
     const ringbuf::RingSpan from = tx_.memory().spans(tx_start_ + position, bytes - done).first;
     const std::uint64_t to = position & (peer.ring_bytes - 1);
     const std::uint64_t piece = std::min(from.bytes, peer.ring_bytes - to);
-    const bool copied = piece <= parts_.pair->inline_bytes();
+    const bool copied = piece <= inline_bytes_;
     writes[count++] = {from.data, static_cast<std::uint32_t>(piece), parts_.tx.local_key(), peer.ring_address + to, peer.ring_key, copied};
     done += piece;
   }
@@ -231,6 +252,8 @@ void VerbsLink::on_peer_deaf() {
 
 void VerbsLink::on_failed(int error) {
   failed_ = true;
+  // What has arrived before is its callers', as where they see the card's word themselves.
+  if (const Received received = look_at_rx(); is_possible(received)) arrivals_.pass_on(rx_start_ + received.arrived);
   forget_flights();
   events_.on_failed(error);
 }

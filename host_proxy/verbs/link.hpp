@@ -5,10 +5,14 @@
 /// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is complete:
 /// until then the card may have to send it again. A byte of the peer's rx ring is overwritten only once the peer's credit
 /// has passed it. Writes of one queue pair are executed in order, and never twice, so positions and credits only grow.
+///
+/// Rings may lie in device memory that the cards reach (device_rings.hpp). This side's proxy touches no byte of them; it gives its card their
+/// addresses, and passes on what has arrived (arrivals.hpp).
 
 #include "host_proxy/control_channel.hpp"
 #include "host_proxy/link.hpp"
 #include "host_proxy/segment.hpp"
+#include "host_proxy/verbs/arrivals.hpp"
 #include "host_proxy/verbs/message.hpp"
 #include "host_proxy/verbs/words.hpp"
 #include "rdma/queue_pair.hpp"
@@ -39,9 +43,10 @@ struct Parts {
 
 class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePairEvents {
  public:
-  /// `tx`, and `consumed` and `rx_start` of the rx ring, are the slot's; `events` outlives the link.
+  /// `tx`, and `consumed` and `rx_start` of the rx ring, are the slot's; `events` outlives the link. `arrivals`: where the rings of
+  /// `parts` lie in device memory.
   VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx,
-            std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events);
+            std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events, Arrivals arrivals = {});
   ~VerbsLink();
 
   bool pump() override;
@@ -50,7 +55,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   void close() override { close_wanted_ = true; }
   bool finished() const override;
   bool waits_for_credit() const override;
-  bool watches_memory() const override { return !failed_ && (unsent_ != 0 || uncredited_ != 0); }
+  bool watches_memory() const override { return !failed_ && (unsent_ != 0 || uncredited_ != 0 || arrivals_.watches()); }
   Traffic traffic() const override;
 
  private:
@@ -60,8 +65,17 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
     std::uint64_t end = 0;      ///< of its bytes, from the connection's first
   };
 
+  /// How the rx ring stands, from the connection's first byte.
+  struct Received {
+    std::uint64_t consumed;
+    std::uint64_t arrived;
+  };
+
   bool greet();
-  bool give_credit();
+  Received look_at_rx() const;
+  bool is_possible(const Received& received) const;
+  bool receive();
+  bool give_credit(const Received& received);
   bool take_credit();
   bool transmit();
   bool drop_committed();
@@ -89,6 +103,8 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   std::uint64_t rx_start_;
   std::uint64_t rx_bytes_;
   LinkEvents& events_;
+  Arrivals arrivals_;
+  std::uint32_t inline_bytes_;  // of ring bytes: the processor copies them
   ControlChannel control_;
 
   // Positions from the connection's first byte.

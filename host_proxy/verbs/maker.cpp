@@ -5,10 +5,10 @@
 #include "host_proxy/verbs/link.hpp"
 
 #include <netinet/in.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -35,8 +35,9 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
   VerbsSetup(VerbsMaker& maker, SegmentPool& segments, StagingPool* staging, std::shared_ptr<Activity> activity,
              const LinkRequest& request, ReadySink& sink)
-      : maker_(maker), sink_(sink), staging_(staging), activity_(std::move(activity)), records_(request.type == SocketType::seqpacket) {
-    attempt([&] { prepare(maker, segments, request); });
+      : maker_(maker), segments_(segments), sink_(sink), staging_(staging), activity_(std::move(activity)),
+        records_(request.type == SocketType::seqpacket) {
+    attempt([&] { prepare(maker, request); });
   }
   ~VerbsSetup() { end_trial(); }
 
@@ -63,14 +64,19 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     ringbuf::SystemAtomics::Ref<std::uint64_t>(*arrived)
         .store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3 publishes it, and the peer writes it only once it was greeted
     const table::RingSetup rx = setup.rx;
+    if (rings_ != parts_.segment) {
+      auto staged = std::make_unique<StagedLink>(*staging_, slots, slot, StagedLink::Memory{rings_, parts_.segment, arrived},
+                                                 *stream, events);
+      staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
+      return staged;
+    }
+    Arrivals arrivals;
     if (rings_->placement() == RingPlacement::host) {
       setup.rx.committed = arrived;
-      return make_link(slots.tx_consumer(slot, rings_->ring(1)), rx, std::move(stream), events);
+    } else {
+      arrivals = Arrivals(rings_, rx.committed, rx.start);
     }
-    auto staged = std::make_unique<StagedLink>(*staging_, slots, slot, StagedLink::Memory{rings_, parts_.segment, arrived},
-                                               *stream, events);
-    staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
-    return staged;
+    return make_link(slots.tx_consumer(slot, rings_->ring(1)), rx, std::move(stream), events, std::move(arrivals));
   }
 
  private:
@@ -118,8 +124,9 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   }
 
   std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const table::RingSetup& rx,
-                                  std::unique_ptr<ByteStream> stream, LinkEvents& events) {
-    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start, events);
+                                  std::unique_ptr<ByteStream> stream, LinkEvents& events, Arrivals arrivals = {}) {
+    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start, events,
+                                       std::move(arrivals));
   }
 
   template <class Do>
@@ -133,22 +140,42 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     }
   }
 
-  void prepare(VerbsMaker& maker, SegmentPool& segments, const LinkRequest& request) {
+  void prepare(VerbsMaker& maker, const LinkRequest& request) {
     const std::shared_ptr<rdma::Card> card = maker.card_at(request.local);
-    const std::uint64_t ring_bytes = segments.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
-    parts_.segment = segments.take(SegmentPool::Use::own, ring_bytes);
-    if (parts_.segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
-    rings_ = StagedLink::callers_rings(segments, staging_, request.kernels, parts_.segment);
-    if (rings_ == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
-    Segment& segment = *parts_.segment;
-    const ringbuf::RingMemory rx = segment.ring(0), tx = segment.ring(1);
-    parts_.words = rdma::register_host(card->domain(), Words(segment).arrived, kWordsBytes, rdma::Access::written_by_peers);
-    parts_.rx = rdma::register_host(card->domain(), rx.data, rx.capacity, rdma::Access::written_by_peers);
-    parts_.tx = rdma::register_host(card->domain(), tx.data, tx.capacity, rdma::Access::read_by_card);
+    ibv_pd* domain = card->domain();
+    const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
+    if (staging_ != nullptr && segments_.placement_for(request.kernels) == RingPlacement::device) {
+      rings_ = take(ring_bytes, RingPlacement::device);
+      if (auto keys = maker.device_rings().give(domain, *rings_)) {
+        parts_.segment = rings_;
+        parts_.rx = std::move(keys->rx);
+        parts_.tx = std::move(keys->tx);
+      }
+    }
+    if (parts_.segment == nullptr) {
+      parts_.segment = take(ring_bytes, RingPlacement::host);
+      if (rings_ == nullptr) rings_ = parts_.segment;
+      parts_.rx = register_ring(domain, 0, rdma::Access::written_by_peers);
+      parts_.tx = register_ring(domain, 1, rdma::Access::read_by_card);
+    }
+    const Words words(*parts_.segment);
+    parts_.words = rdma::register_host(domain, words.arrived, kWordsBytes, rdma::Access::written_by_peers);
     parts_.pair = std::make_unique<rdma::QueuePair>(card);
+    const ringbuf::RingMemory rx = parts_.segment->ring(0);
     message_ = make_message(parts_.pair->address(),
-                            {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity, reinterpret_cast<std::uint64_t>(Words(segment).arrived),
+                            {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity, reinterpret_cast<std::uint64_t>(words.arrived),
                              parts_.rx.remote_key(), parts_.words.remote_key()});
+  }
+
+  std::shared_ptr<Segment> take(std::uint64_t ring_bytes, RingPlacement placement) {
+    auto segment = segments_.take(SegmentPool::Use::own, ring_bytes, placement);
+    if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+    return segment;
+  }
+
+  rdma::Registration register_ring(ibv_pd* domain, int which, rdma::Access access) {
+    const ringbuf::RingMemory ring = parts_.segment->ring(which);
+    return rdma::register_host(domain, ring.data, ring.capacity, access);
   }
 
   bool connect(std::span<const std::byte> said) {
@@ -163,13 +190,14 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   }
 
   VerbsMaker& maker_;
+  SegmentPool& segments_;
   ReadySink& sink_;
   StagingPool* staging_;
   std::shared_ptr<Activity> activity_;
   bool records_;
   std::uint64_t trial_end_ns_ = 0;  // 0: there is none
   Parts parts_;
-  std::shared_ptr<Segment> rings_;  // the callers'; where these are not in device memory, the link's as well
+  std::shared_ptr<Segment> rings_;  // the callers'; the card's as well, but where they are copied
   Message message_;
   Failure failure_;
 };
@@ -177,11 +205,13 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 }  // namespace
 
 std::uint64_t steady_ns() {
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, std::uint64_t (*clock)())
-    : segments_(segments), staging_(staging), activity_(std::make_shared<Activity>()), clock_(clock) {}
+VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, DeviceRings device_rings, std::uint64_t (*clock)())
+    : segments_(segments), staging_(staging), device_rings_(std::move(device_rings)), activity_(std::make_shared<Activity>()), clock_(clock) {}
 
 VerbsMaker::~VerbsMaker() = default;
 

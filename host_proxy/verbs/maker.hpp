@@ -4,6 +4,7 @@
 #include "host_proxy/link_setup.hpp"
 #include "host_proxy/segment.hpp"
 #include "host_proxy/staging_pool.hpp"
+#include "host_proxy/verbs/device_rings.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,8 +33,10 @@ std::uint64_t steady_ns();
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// Both outlive it. `staging`: nullptr where no rings are in device memory. `clock`: any that goes on, in ns.
-  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, std::uint64_t (*clock)() = steady_ns);
+  /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card gets those that are.
+  /// `clock`: any that goes on, in ns.
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, DeviceRings device_rings = DeviceRings(true),
+                      std::uint64_t (*clock)() = steady_ns);
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
@@ -50,12 +53,15 @@ class VerbsMaker final : public LinkMaker {
   /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there is none.
   std::shared_ptr<rdma::Card> card_at(const Endpoint& local);
 
+  DeviceRings& device_rings() { return device_rings_; }
+
   /// Has this machine RDMA devices at all; `sys` is where sysfs is mounted.
   static bool has_devices(const std::string& sys = "/sys");
 
  private:
   SegmentPool& segments_;
   StagingPool* staging_;
+  DeviceRings device_rings_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;
   std::uint64_t (*clock_)();

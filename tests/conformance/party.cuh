@@ -39,12 +39,13 @@ inline std::string test_host() {
   return host == nullptr ? "127.0.0.1" : host;
 }
 
-/// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_RING hold for tests whose options are not from the environment, too; beyond loopback a
+/// GPUSOCK_FABRIC_PROVIDER, GPUSOCK_RING and GPUSOCK_GPUDIRECT hold for tests whose options are not from the environment, too; beyond loopback a
 /// secret is needed.
 inline Options from_environment(Options options) {
   const Options environment = Options::from_env();
   options.fabric_provider = environment.fabric_provider;
   options.ring = environment.ring;
+  options.gpudirect = environment.gpudirect;
   if (options.secret.empty() && std::getenv("GPUSOCK_TEST_HOST") != nullptr) options.secret = "conformance";
   return options;
 }

@@ -2,6 +2,7 @@
 
 #include "host_proxy/error.hpp"
 #include "host_proxy/memory_copier.hpp"
+#include "tests/support/sim/verbs.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -63,7 +64,7 @@ class LateCopier final : public proxy::Copier {
 /// The socket table's memory, kept from one run to the next.
 class KeptPlatform final : public proxy::Platform {
  public:
-  explicit KeptPlatform(Schedule& schedule) : schedule_(schedule) {}
+  KeptPlatform(Schedule& schedule, const Process& process, bool flushed) : schedule_(schedule), process_(process), flushed_(flushed) {}
   void* allocate_shared(std::size_t bytes) override {
     auto& idle = idle_[bytes];
     if (idle.empty()) return ::operator new(bytes, std::align_val_t{4096});
@@ -84,9 +85,16 @@ class KeptPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
+  rdma::CardWrites card_writes() const override { return flushed_ ? rdma::CardWrites::flushed : rdma::CardWrites::in_order; }
+  int flush_card_writes() override {
+    current_cards->flush(process_);
+    return 0;
+  }
 
  private:
   Schedule& schedule_;
+  const Process& process_;
+  bool flushed_;
   static inline std::map<std::size_t, std::vector<void*>> idle_;
 };
 
@@ -98,7 +106,11 @@ std::uint64_t word(const std::uint64_t* at) { return *at; }
 
 proxy::LinkResources Node::list_links(Node& node) {
   node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
-  if (node.options_.has_verbs) node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, node.staging_.get()));
+  if (node.options_.has_verbs) {
+    current_cards->hold_back(node.process_, node.options_.flushed);
+    node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, node.staging_.get(),
+                                                                      proxy::verbs::DeviceRings(node.options_.gpudirect)));
+  }
   if (node.options_.has_fabric) node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
   proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
   for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
@@ -107,7 +119,7 @@ proxy::LinkResources Node::list_links(Node& node) {
 }
 
 Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
-    : schedule_(schedule), process_(process), options_(options), platform_(std::make_shared<KeptPlatform>(schedule)),
+    : schedule_(schedule), process_(process), options_(options), platform_(std::make_shared<KeptPlatform>(schedule, process, options.flushed)),
       table_(platform_, options.sockets_max, false), segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
                                                                             options.device_rings ? RingPlacement::device : RingPlacement::host),
       staging_(options.device_rings ? std::make_unique<proxy::StagingPool>(platform_, platform_->make_copier(), options.staging) : nullptr),

@@ -25,6 +25,8 @@ struct NodeOptions {
   bool has_fabric = false;
   bool has_verbs = false;
   bool device_rings = false;    ///< rings that the proxy reaches by copies alone
+  bool gpudirect = false;       ///< which RDMA cards reach themselves
+  bool flushed = false;         ///< where kernels see what cards wrote only once it is flushed
   proxy::StagingPool::Sizes staging;
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s
   bool tells_lost_rings = false;  ///< it is a problem where nobody wakes the proxy for what there is to do

@@ -134,6 +134,10 @@ SUBSTITUTIONS = [
      "  const bool little = sim::planted(26) && rdma::load_word_of_card(*words_.arrived) - rx_start_ - credited_ < rx_bytes_ / 4;\n"
      "  return !failed_ && !deaf_ && !broken_ && !little;\n}\n",
      "verbs: a proxy that sleeps before anything has come is not woken for credit (found by the simulation)"),
+    (27, "host_proxy/verbs/arrivals.cpp",
+     "  if (device.card_writes() != rdma::CardWrites::in_order) {",
+     "  if (device.card_writes() != rdma::CardWrites::in_order && !sim::planted(27)) {",
+     "device rings: what the card wrote is passed on before it is flushed"),
 ]
 
 

@@ -89,6 +89,8 @@ void Run::start(std::uint32_t place) {
     options.has_fabric = plan_.fabric;
     options.has_verbs = plan_.verbs;
     options.device_rings = plan_.processes[place].device_rings;
+    options.gpudirect = plan_.processes[place].chunks % 2 == 0;  // which is of no matter then
+    options.flushed = plan_.processes[place].chunks % 4 == 0;
     options.staging = {plan_.processes[place].chunks, plan_.processes[place].chunk_bytes};
     options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy looks
     if (plan_.faulty()) options.nap_ns = 1'000'000'000;  // the engine's; without faults nothing needs it

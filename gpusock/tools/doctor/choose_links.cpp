@@ -7,7 +7,7 @@ std::string rings_of(const Facts& facts, LinkKind link) {
   const bool device = facts.ring == RingPlacement::device;
   if (facts.gpu_build && device) return "device memory (host threads': pinned host memory), 1 MiB each";
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
-  if (device) return link == LinkKind::p2p ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
+  if (device) return link == LinkKind::p2p || link == LinkKind::verbs ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
   return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
          : link == LinkKind::verbs ? "host memory that the NICs write, 2 MiB each"
                                    : "host memory, 256 KiB each";
@@ -41,6 +41,9 @@ std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
 std::string why_there(const Facts& facts, LinkKind link) {
   if (facts.ring == RingPlacement::device) {
     if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
+    const bool reached = !facts.gpu_build || facts.nics_reach_gpu;
+    if (link == LinkKind::verbs && reached && *facts.gpudirect) return "rings there: GPUSOCK_RING=device; the NICs read and write them";
+    if (link == LinkKind::verbs && reached) return "rings there: GPUSOCK_RING=device; GPUSOCK_GPUDIRECT=off has them copied through staging memory";
     return "rings there: GPUSOCK_RING=device; " + std::string(to_string(link)) + " copies them through staging memory";
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
@@ -132,6 +135,10 @@ void choose_links(Report& report) {
   } else if (!facts.ring) {
     for (const char* peer : {"same process", "same host", "other host"}) {
       report.links.push_back(none(peer, "GPUSOCK_RING names no place for rings", "unset GPUSOCK_RING"));
+    }
+  } else if (!facts.gpudirect) {
+    for (const char* peer : {"same process", "same host", "other host"}) {
+      report.links.push_back(none(peer, "GPUSOCK_GPUDIRECT is neither auto nor off", "unset GPUSOCK_GPUDIRECT"));
     }
   } else if (!facts.loopback_up) {
     report.links = {none("same process", "the loopback interface is down", "ip link set lo up"),

@@ -1,5 +1,6 @@
 // The CUDA driver, loaded at run time: the doctor runs, and says so, where there is none.
 #include "gpusock/tools/doctor/sources.hpp"
+#include "rdma/visibility.hpp"
 
 #include <dlfcn.h>
 
@@ -31,6 +32,11 @@ class Driver {
     return function == nullptr ? 500 : function(arguments...);
   }
 
+  template <class Function>
+  void find(const char* name, Function& function) const {
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
   int attribute(Attribute which, int device) const {
     int value = 0;
     return call("cuDeviceGetAttribute", &value, static_cast<int>(which), device) == 0 ? value : 0;
@@ -57,6 +63,10 @@ Gpu describe(const Driver& driver, int device) {
   gpu.same_address = driver.attribute(kHostPointerForRegisteredMemory, device) != 0;
   gpu.gpudirect_rdma = driver.attribute(kGpuDirectRdma, device) != 0;
   gpu.dmabuf = driver.attribute(kDmaBuf, device) != 0;
+  rdma::CudaDriver calls;
+  driver.find("cuDeviceGetAttribute", calls.device_get_attribute);
+  driver.find("cuFlushGPUDirectRDMAWrites", calls.flush_gpudirect_rdma_writes);
+  gpu.sees_card_writes = rdma::visibility_of_card_writes(&calls, device) != rdma::CardWrites::unsure;
   return gpu;
 }
 

@@ -41,6 +41,14 @@ void probe_environment(const Sources& sources, Report& report) {
                fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8: no context can be made", processors),
                "unset GPUSOCK_PROCESSORS");
   }
+  if (const auto gpudirect = sources.environment("GPUSOCK_GPUDIRECT")) {
+    report.facts.gpudirect = *gpudirect == "auto";
+    if (*gpudirect != "auto" && *gpudirect != "off") {
+      report.facts.gpudirect = std::nullopt;
+      report.add("environment", Level::mend,
+                 fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect), "unset GPUSOCK_GPUDIRECT");
+    }
+  }
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {
     report.add("environment", Level::note, fmt::format("GPUSOCK_LOG='{}' is no level: warnings are logged", *level),

@@ -95,17 +95,22 @@ void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Repor
   }
 }
 
-/// How an RDMA NIC could reach the GPU's memory.
+/// How RDMA NICs reach the GPU's memory, which the verbs link makes use of where rings lie there.
 void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   const bool peermem = sources.exists("sys/module/nvidia_peermem") || sources.exists("sys/module/nv_peer_mem");
   const bool dmabuf = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.dmabuf; });
+  const bool seen = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.sees_card_writes; });
   const bool nic = !sources.names("sys/class/infiniband").empty();
-  if (nic && !peermem && !dmabuf) {
-    report.add("peermem", Level::note, "RDMA NICs cannot reach the GPU's memory; no link needs that yet",
-               "modprobe nvidia-peermem");
+  report.facts.nics_reach_gpu = (peermem || dmabuf) && seen;
+  if (report.facts.nics_reach_gpu) {
+    report.add("peermem", Level::fine, fmt::format("RDMA NICs reach the GPU's memory by {}", dmabuf ? "dmabuf" : "nvidia-peermem"));
+  } else if (!nic) {
+    report.add("peermem", Level::fine, fmt::format("nvidia-peermem is {}loaded; there is no RDMA NIC for it", peermem ? "" : "not "));
+  } else if (!peermem && !dmabuf) {
+    report.add("peermem", Level::note, "RDMA NICs do not reach the GPU's memory: the verbs link copies rings that lie there", "modprobe nvidia-peermem");
   } else {
-    report.add("peermem", Level::fine,
-               fmt::format("nvidia-peermem is {}loaded; no link uses it or dmabuf yet", peermem ? "" : "not "));
+    report.add("peermem", Level::note,
+               "nothing says when kernels see what RDMA NICs write into the GPU's memory: the verbs link copies rings that lie there");
   }
 }
 

@@ -51,6 +51,8 @@ struct Facts {
   bool other_interface_up = false;
   bool has_secret = false;
   std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
+  std::optional<bool> gpudirect = true;       ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
+  bool nics_reach_gpu = false;                ///< can RDMA NICs read and write a GPU's memory
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };
 

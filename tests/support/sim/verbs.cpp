@@ -11,6 +11,7 @@
 #include <utility>
 
 #undef ibv_reg_mr
+#undef ibv_reg_mr_iova
 #undef ibv_query_port
 
 namespace gpusock::sim {
@@ -31,15 +32,34 @@ Cards::Pair* Cards::find(std::uint32_t number) {
   return found == pairs_.end() ? nullptr : &found->second;
 }
 
-bool Cards::may(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const {
+/// The region that has this key, if it holds these bytes and permits that.
+const Cards::Region* Cards::find(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const {
   const auto found = regions_.find(key);
-  if (found == regions_.end()) return false;
-  const auto first = reinterpret_cast<std::uint64_t>(found->second.mr.addr);
-  return address >= first && bytes <= found->second.mr.length && address - first <= found->second.mr.length - bytes &&
-         (found->second.access & access) == access;
+  if (found == regions_.end()) return nullptr;
+  const Region& region = found->second;
+  const bool inside = address >= region.first && bytes <= region.mr.length && address - region.first <= region.mr.length - bytes;
+  return inside && (region.access & access) == access ? &region : nullptr;
 }
 
-ibv_mr* Cards::add_region(ibv_pd* domain, void* address, std::size_t bytes, unsigned access) {
+void Cards::hold_back(const Process& process, bool until_flushed) {
+  if (until_flushed) {
+    held_[&process].clear();
+  } else {
+    held_.erase(&process);
+  }
+}
+
+void Cards::flush(const Process& process) {
+  for (const HeldWrite& write : held_[&process]) std::memcpy(write.to, write.data.data(), write.data.size());
+  held_[&process].clear();
+}
+
+void Cards::remove_region(ibv_mr* region) {
+  for (auto& [process, writes] : held_) std::erase_if(writes, [&](const HeldWrite& write) { return write.key == region->lkey; });
+  regions_.erase(region->lkey);
+}
+
+ibv_mr* Cards::add_region(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
   next_ += 7;
   Region& region = regions_[next_];
   region.mr.context = domain->context;
@@ -48,6 +68,8 @@ ibv_mr* Cards::add_region(ibv_pd* domain, void* address, std::size_t bytes, unsi
   region.mr.length = bytes;
   region.mr.lkey = region.mr.rkey = next_;
   region.access = access;
+  region.first = known_as;
+  region.process = current_process;
   return &region.mr;
 }
 
@@ -106,8 +128,9 @@ void Cards::work(std::uint32_t number) {
   const std::uint64_t now_ns = kernel_.schedule().now_ns();
   for (Request& request : pair->requests) {
     if (request.read || request.read_ns > now_ns) continue;
-    if (!may(request.local_key, request.from, request.bytes, 0)) return break_pair(*pair, IBV_WC_LOC_PROT_ERR);
-    request.data.assign(reinterpret_cast<const char*>(request.from), request.bytes);
+    const Region* region = find(request.local_key, request.from, request.bytes, 0);
+    if (region == nullptr) return break_pair(*pair, IBV_WC_LOC_PROT_ERR);
+    request.data.assign(region->at(request.from), request.bytes);
     request.read = true;
   }
   while (!pair->requests.empty() && pair->requests.front().land_ns <= now_ns) {
@@ -132,13 +155,18 @@ bool Cards::land(Pair& pair) {
   }
   pair.blocked_ns = 0;
   const Request request = std::move(pair.requests.front());
-  if (!may(request.remote_key, request.to, request.bytes, IBV_ACCESS_REMOTE_WRITE)) {
+  const Region* region = find(request.remote_key, request.to, request.bytes, IBV_ACCESS_REMOTE_WRITE);
+  if (region == nullptr) {
     break_pair(pair, IBV_WC_REM_ACCESS_ERR);
     break_pair(*there, IBV_WC_WR_FLUSH_ERR);
     return false;
   }
   pair.requests.pop_front();
-  std::memcpy(reinterpret_cast<void*>(request.to), request.data.data(), request.bytes);
+  if (const auto held = held_.find(region->process); held != held_.end() && region->on_device()) {
+    held->second.push_back({request.remote_key, region->at(request.to), request.data});
+  } else {
+    std::memcpy(region->at(request.to), request.data.data(), request.bytes);
+  }
   if (request.announced) tell(pair, request.id, IBV_WC_SUCCESS);
   return true;
 }
@@ -202,12 +230,12 @@ ibv_gid_entry gid_here() {
   return entry;
 }
 
-ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, unsigned access) {
+ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
   if (current_cards->memory_fails()) {
     errno = ENOMEM;
     return nullptr;
   }
-  return current_cards->add_region(domain, address, bytes, access);
+  return current_cards->add_region(domain, address, bytes, known_as, access);
 }
 
 }  // namespace
@@ -273,13 +301,16 @@ int ibv_dealloc_pd(ibv_pd* domain) {
   return 0;
 }
 ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
-  return gpusock::sim::reg_mr(domain, address, bytes, static_cast<unsigned>(access));
+  return gpusock::sim::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address), static_cast<unsigned>(access));
 }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t, unsigned access) {
-  return gpusock::sim::reg_mr(domain, address, bytes, access);
+ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, int access) {
+  return gpusock::sim::reg_mr(domain, address, bytes, iova, static_cast<unsigned>(access));
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
+  return gpusock::sim::reg_mr(domain, address, bytes, iova, access);
 }
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-  errno = EOPNOTSUPP;  // rings that a card writes are in host memory here
+  errno = EOPNOTSUPP;  // device memory is the CPU device's
   return nullptr;
 }
 int ibv_dereg_mr(ibv_mr* region) {

@@ -26,13 +26,18 @@ class Cards {
   /// Breaks a connection's queue pair, as a cable does that is pulled.
   void break_one();
 
+  /// What cards write into this process's device memory is not in it before flush().
+  void hold_back(const Process& process, bool until_flushed);
+  void flush(const Process& process);
+
   std::size_t regions() const { return regions_.size(); }
   std::size_t pairs() const { return pairs_.size(); }
   std::size_t queues() const { return queues_.size(); }
 
   // What the functions of libibverbs do.
-  ibv_mr* add_region(ibv_pd* domain, void* address, std::size_t bytes, unsigned access);
-  void remove_region(ibv_mr* region) { regions_.erase(region->lkey); }
+  /// `known_as`: the address that requests name it by; another one than its own is device memory's.
+  ibv_mr* add_region(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access);
+  void remove_region(ibv_mr* region);
   ibv_cq* add_queue(ibv_context* context, int entries);
   void remove_queue(ibv_cq* queue) { queues_.erase(queue); }
   ibv_qp* add_pair(ibv_pd* domain, const ibv_qp_init_attr& wanted);
@@ -46,6 +51,16 @@ class Cards {
   struct Region {
     ibv_mr mr{};
     unsigned access = 0;
+    std::uint64_t first = 0;  // as requests name it
+    const Process* process = nullptr;
+
+    bool on_device() const { return first != reinterpret_cast<std::uint64_t>(mr.addr); }
+    char* at(std::uint64_t address) const { return static_cast<char*>(mr.addr) + (address - first); }
+  };
+  struct HeldWrite {
+    std::uint32_t key;  // of the region
+    char* to;
+    std::string data;
   };
   struct Queue {
     ibv_cq cq{};
@@ -77,13 +92,14 @@ class Cards {
   bool land(Pair& pair);
   void tell(Pair& pair, std::uint64_t id, ibv_wc_status status);
   void break_pair(Pair& pair, ibv_wc_status first);
-  bool may(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const;
+  const Region* find(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const;
   std::uint64_t some_ns() { return 200 + kernel_.schedule().random().below(delay_ns); }
 
   Kernel& kernel_;
   std::map<std::uint32_t, Region> regions_;
   std::map<std::uint32_t, Pair> pairs_;
   std::map<ibv_cq*, std::unique_ptr<Queue>> queues_;
+  std::map<const Process*, std::vector<HeldWrite>> held_;
   std::uint32_t next_ = 17;
 };
 

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 
 namespace gpusock {
 namespace {
@@ -76,6 +77,16 @@ TEST_F(GpuMemory, RingsAreExportedAsADmaBufWhereTheDriverSaysThatItCan) {
   if (exported.descriptor < 0) return;
   EXPECT_GE(lseek(exported.descriptor, 0, SEEK_END), static_cast<off_t>(exported.offset + 2 * kRing));
   close(exported.descriptor);
+}
+
+TEST_F(GpuMemory, WhatItTakesToSeeWhatCardsWroteIsAskedOfTheDriverAndCanBeDone) {
+  constexpr const char* kNames[] = {"in order", "flushed", "unsure"};
+  const rdma::CardWrites writes = platform_->card_writes();
+  const char* name = kNames[static_cast<int>(writes)];
+  RecordProperty("card_writes", name);
+  std::cout << "what cards write into ring memory: " << name << '\n';
+  if (writes != rdma::CardWrites::flushed) return;
+  std::thread([&] { EXPECT_EQ(platform_->flush_card_writes(), 0); }).join();  // any thread may run the proxy's step
 }
 
 }  // namespace

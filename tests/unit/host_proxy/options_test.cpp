@@ -42,6 +42,14 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   EXPECT_EQ(options.gpu, 3);
   EXPECT_EQ(options.secret, "swordfish");
   EXPECT_EQ(options.ring, RingPlacement::device);
+  EXPECT_TRUE(options.gpudirect);
+  setenv("GPUSOCK_GPUDIRECT", "off", 1);
+  EXPECT_FALSE(Options::from_env().gpudirect);
+  setenv("GPUSOCK_GPUDIRECT", "auto", 1);
+  EXPECT_TRUE(Options::from_env().gpudirect);
+  setenv("GPUSOCK_GPUDIRECT", "on", 1);
+  EXPECT_THROW(Options::from_env(), Error);
+  unsetenv("GPUSOCK_GPUDIRECT");
   setenv("GPUSOCK_RING", "attic", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_RING");

@@ -12,6 +12,7 @@
 #include <utility>
 
 #undef ibv_reg_mr
+#undef ibv_reg_mr_iova
 #undef ibv_query_port
 
 namespace gpusock::fake {
@@ -39,8 +40,11 @@ struct Pair {
 };
 struct Region {
   ibv_mr mr{};
-  std::uint64_t first = 0, bytes = 0;
+  std::uint64_t first = 0, bytes = 0;  // as requests name it
+  std::byte* memory = nullptr;
   unsigned access = 0;
+
+  std::byte* at(std::uint64_t address) const { return memory + (address - first); }
 };
 
 struct World {
@@ -86,19 +90,21 @@ Region* region_of(std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
 bool execute_one(Pair& pair) {
   if (pair.requests.empty() || world().card.stuck.contains(pair.qp.qp_num)) return false;
   Request request = std::move(pair.requests.front());
-  const bool local_ok = !request.copied.empty() ||
-                        region_of(request.local_key, reinterpret_cast<std::uint64_t>(request.data), request.bytes, 0) != nullptr;
+  const bool copied = !request.copied.empty();
+  const auto from = reinterpret_cast<std::uint64_t>(request.data);
+  const Region* local = copied ? nullptr : region_of(request.local_key, from, request.bytes, 0);
+  const Region* remote = region_of(request.key, request.address, request.bytes, IBV_ACCESS_REMOTE_WRITE);
   const auto peer = world().pairs.find(pair.peer);
-  if (!local_ok) {
+  if (!copied && local == nullptr) {
     flush(pair, IBV_WC_LOC_PROT_ERR);
   } else if (peer == world().pairs.end() || peer->second->state == IBV_QPS_ERR || peer->second->peer != pair.qp.qp_num) {
     flush(pair, IBV_WC_RETRY_EXC_ERR);
-  } else if (region_of(request.key, request.address, request.bytes, IBV_ACCESS_REMOTE_WRITE) == nullptr) {
+  } else if (remote == nullptr) {
     flush(pair, IBV_WC_REM_ACCESS_ERR);
     flush(*peer->second, IBV_WC_WR_FLUSH_ERR);
   } else {
     pair.requests.pop_front();
-    std::memcpy(reinterpret_cast<void*>(request.address), request.copied.empty() ? request.data : request.copied.data(), request.bytes);
+    std::memcpy(remote->at(request.address), copied ? request.copied.data() : local->at(from), request.bytes);
     ++world().card.writes;
     if (request.signaled) push(pair, request.id, IBV_WC_SUCCESS);
   }
@@ -142,16 +148,17 @@ int poll_cq(ibv_cq* cq, int most, ibv_wc* completions) {
   return count;
 }
 
-ibv_mr* add_region(ibv_pd* domain, void* address, std::uint64_t first, std::size_t bytes, unsigned access) {
+ibv_mr* add_region(ibv_pd* domain, void* memory, std::uint64_t first, std::size_t bytes, unsigned access) {
   World& all = world();
   auto region = std::make_unique<Region>();
   region->mr.context = &all.context;
   region->mr.pd = domain;
-  region->mr.addr = address;
+  region->mr.addr = memory;
   region->mr.length = bytes;
   region->mr.lkey = region->mr.rkey = all.next;
   region->first = first;
   region->bytes = bytes;
+  region->memory = static_cast<std::byte*>(memory);
   region->access = access;
   ibv_mr* result = &region->mr;
   all.regions.emplace(all.next, std::move(region));
@@ -160,14 +167,15 @@ ibv_mr* add_region(ibv_pd* domain, void* address, std::uint64_t first, std::size
   return result;
 }
 
-ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, unsigned access) {
+ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
   Card& facts = world().card;
   facts.calls.push_back("reg_mr " + std::to_string(bytes) + " " + std::to_string(access));
-  if (facts.registering_fails != 0) {
-    errno = facts.registering_fails;
+  const bool named = known_as != reinterpret_cast<std::uint64_t>(address);
+  if (const int error = facts.registering_fails != 0 || !named ? facts.registering_fails : facts.naming_fails; error != 0) {
+    errno = error;
     return nullptr;
   }
-  return add_region(domain, address, reinterpret_cast<std::uint64_t>(address), bytes, access);
+  return add_region(domain, address, known_as, bytes, access);
 }
 
 }  // namespace
@@ -272,10 +280,13 @@ int ibv_dealloc_pd(ibv_pd* domain) {
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
-  return gpusock::fake::reg_mr(domain, address, bytes, static_cast<unsigned>(access));
+  return gpusock::fake::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address), static_cast<unsigned>(access));
 }
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t, unsigned access) {
-  return gpusock::fake::reg_mr(domain, address, bytes, access);
+ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, int access) {
+  return gpusock::fake::reg_mr(domain, address, bytes, iova, static_cast<unsigned>(access));
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
+  return gpusock::fake::reg_mr(domain, address, bytes, iova, access);
 }
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int descriptor, int access) {
   auto& facts = world().card;
@@ -285,7 +296,9 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t byte
     errno = facts.dmabuf_fails;
     return nullptr;
   }
-  return gpusock::fake::add_region(domain, nullptr, iova, bytes, static_cast<unsigned>(access));
+  const auto memory = facts.exported.find(descriptor);
+  return gpusock::fake::add_region(domain, memory == facts.exported.end() ? nullptr : memory->second + offset, iova, bytes,
+                                   static_cast<unsigned>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {
   world().card.calls.push_back("dereg_mr");

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,11 +24,13 @@ struct Card {
   std::uint32_t inline_max = 220;
   int registering_fails = 0;           ///< errno of ibv_reg_mr
   int dmabuf_fails = 0;                ///< errno of ibv_reg_dmabuf_mr
+  int naming_fails = 0;                ///< errno of ibv_reg_mr_iova, of memory under other addresses than its own
   int making_pairs_fails = 0;          ///< errno of ibv_create_qp
   bool holds_work = false;             ///< posted writes wait for work()
   std::set<std::uint32_t> stuck;       ///< numbers of queue pairs whose writes wait whatever is called
   std::vector<ibv_gid_entry> gids;
   std::vector<std::uint16_t> pkeys = {0xffff};
+  std::map<int, std::byte*> exported;  ///< the memory behind the descriptor of a dma-buf
 
   // what happened
   std::vector<std::string> calls;

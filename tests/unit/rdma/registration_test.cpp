@@ -1,6 +1,7 @@
 // How memory is given to the card: which calls are made for which kind of memory, in which order, and what is said where none works.
 #include "rdma/registration.hpp"
 #include "rdma/visibility.hpp"
+#include "tests/unit/rdma/fake_cuda.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 
 #include <gtest/gtest.h>
@@ -15,44 +16,9 @@
 namespace gpusock::rdma {
 namespace {
 
+using fake::FakeCuda;
+
 constexpr unsigned kWritten = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-
-/// A CUDA driver that records.
-struct FakeCuda {
-  static inline std::vector<std::string> calls;
-  static inline int result = 0;
-  static inline int ordering = 0;
-  static inline int options = 0;
-  static inline int exported = -1;
-
-  static CudaDriver driver() {
-    calls.clear();
-    result = 0;
-    ordering = options = 0;
-    exported = -1;
-    CudaDriver driver;
-    driver.get_handle_for_address_range = [](void* handle, std::uint64_t address, std::size_t bytes, int type, unsigned long long flags) {
-      calls.push_back("export " + std::to_string(address) + " " + std::to_string(bytes) + " " + std::to_string(type) + " " + std::to_string(flags));
-      exported = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      *static_cast<int*>(handle) = exported;
-      if (result != 0) ::close(exported);
-      return result;
-    };
-    driver.device_get_attribute = [](int* value, int attribute, int) {
-      *value = attribute == kWritesOrdering ? ordering : attribute == kFlushWritesOptions ? options : 0;
-      return result;
-    };
-    driver.flush_gpudirect_rdma_writes = [](int target, int scope) {
-      calls.push_back("flush " + std::to_string(target) + " " + std::to_string(scope));
-      return result;
-    };
-    driver.get_error_name = [](int, const char** name) {
-      *name = "CUDA_ERROR_NOT_SUPPORTED";
-      return 0;
-    };
-    return driver;
-  }
-};
 
 class RegistrationTest : public testing::Test {
  protected:
@@ -157,23 +123,51 @@ TEST_F(RegistrationTest, PeermemIsLookedForInSysfs) {
   std::filesystem::remove_all(sys);
 }
 
-TEST_F(RegistrationTest, AGpuThatOrdersWritesForItselfNeedsNoFlush) {
+TEST_F(RegistrationTest, MemoryIsKnownByAnotherAddressWhereThatIsAskedFor) {
   const CudaDriver driver = FakeCuda::driver();
-  EXPECT_FALSE(gpu_sees_writes_in_order(driver, 0));  // None
-  FakeCuda::ordering = kOrderingOwner;
-  EXPECT_TRUE(gpu_sees_writes_in_order(driver, 0));
-  FakeCuda::ordering = 200;  // all devices
-  EXPECT_TRUE(gpu_sees_writes_in_order(driver, 0));
-  FakeCuda::result = 1;
-  EXPECT_FALSE(gpu_sees_writes_in_order(driver, 0));
-  EXPECT_FALSE(gpu_sees_writes_in_order({}, 0));
+  std::byte memory[256];
+  const std::uint64_t name = 0x1234500000;
+  const Registration host = register_host(&domain_, memory, sizeof memory, Access::written_by_peers, name);
+  EXPECT_TRUE(host);
+  const Registration gpu = register_gpu(&domain_, 8192, 4096, Access::written_by_peers, {&driver, false}, reason_, name);
+  ASSERT_TRUE(gpu) << reason_;
+  EXPECT_NE(fake::card().calls.back().find("iova " + std::to_string(name)), std::string::npos) << fake::card().calls.back();
+  EXPECT_NE(FakeCuda::calls.back().find("export 8192 "), std::string::npos) << "not the memory's own address";
+  fake::card().naming_fails = EOPNOTSUPP;
+  EXPECT_THROW(register_host(&domain_, memory, sizeof memory, Access::written_by_peers, name), std::system_error);
 }
 
-TEST_F(RegistrationTest, FlushingIsOfferedOnlyWhereTheHostMay) {
+TEST_F(RegistrationTest, WhatItTakesUntilAGpuSeesWhatCardsWroteIsTheDriversWord) {
   const CudaDriver driver = FakeCuda::driver();
-  EXPECT_FALSE(host_can_flush_writes_to_gpu(driver, 0));
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "neither ordered nor flushed";
   FakeCuda::options = kFlushByHost;
-  EXPECT_TRUE(host_can_flush_writes_to_gpu(driver, 0));
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::flushed);
+  for (const int ordering : {kOrderingOwner, 200}) {  // and all devices
+    FakeCuda::ordering = ordering;
+    EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::in_order);
+  }
+  FakeCuda::options = 0;
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::in_order);
+  FakeCuda::host_page_tables = 1;
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "two ways to its memory";
+}
+
+TEST_F(RegistrationTest, ADriverThatCannotBeAskedPromisesNothing) {
+  CudaDriver driver = FakeCuda::driver();
+  FakeCuda::ordering = 200;
+  FakeCuda::options = kFlushByHost;
+  FakeCuda::result = 1;
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure);
+  FakeCuda::result = FakeCuda::ordering = 0;
+  driver.flush_gpudirect_rdma_writes = nullptr;
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "there is nothing to flush with";
+  driver.device_get_attribute = nullptr;
+  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure);
+  EXPECT_EQ(visibility_of_card_writes(nullptr, 0), CardWrites::unsure);
+}
+
+TEST_F(RegistrationTest, AFlushIsOneOfTheCurrentContextToItsOwner) {
+  const CudaDriver driver = FakeCuda::driver();
   EXPECT_EQ(flush_writes_to_gpu(driver), 0);
   EXPECT_EQ(FakeCuda::calls, std::vector<std::string>{"flush 0 100"});
   FakeCuda::result = 1;

@@ -5,6 +5,7 @@
 #include "host_proxy/verbs/maker.hpp"
 #include "host_proxy/verbs/message.hpp"
 #include "host_proxy/verbs/words.hpp"
+#include "tests/unit/rdma/fake_cuda.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 #include "tests/unit/rdma/stream_pair.hpp"
 
@@ -19,6 +20,7 @@
 namespace gpusock::proxy::verbs {
 namespace {
 
+using fake::FakeCuda;
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
 struct NoSink final : ReadySink {
@@ -39,19 +41,35 @@ struct Heard final : LinkEvents {
 std::uint64_t test_time_ns = 1;
 std::uint64_t test_ns() { return test_time_ns; }
 
+/// Where a side's rings lie, and how the card gets them; kernels are its callers.
+struct Where {
+  RingPlacement placement = RingPlacement::host;
+  bool gpudirect = true;
+  const rdma::CudaDriver* gpu = nullptr;  ///< a GPU's memory; else the CPU device's
+  bool peermem = false;
+};
+constexpr Where kHost{};
+constexpr Where kDirect{RingPlacement::device};
+constexpr Where kCopied{RingPlacement::device, false};
+
 /// One side: what a context and its callers would do, on slot 0.
 struct Side {
   /// `neighbour`: a side whose card this one shares.
-  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, RingPlacement placement = RingPlacement::host,
-                Side* neighbour = nullptr)
-      : platform(std::make_shared<HostPlatform>()), table(platform, 1, false),
-        segments(platform, {ring_bytes, ring_bytes}, 0, placement), staging(platform, platform->make_copier(), {4, 4096}) {
+  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, const Where& where = kHost, Side* neighbour = nullptr)
+      : platform(make_platform(where)), table(platform, 1, false), segments(platform, {ring_bytes, ring_bytes}, 0, where.placement),
+        staging(platform, platform->make_copier(), {4, 4096}) {
     const table::TableView view = table.view(SideKind::host);
     *view.tx_committed = start + 1000;  // an earlier connection's
     *view.rx_consumed = start;
     slots.emplace(table);
-    if (neighbour == nullptr) own_maker.emplace(segments, &staging, test_ns);
+    if (neighbour == nullptr) {
+      own_maker.emplace(segments, &staging, DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}), test_ns);
+    }
     maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
+  }
+  static std::shared_ptr<Platform> make_platform(const Where& where) {
+    if (where.gpu == nullptr) return std::make_shared<HostPlatform>();
+    return std::make_shared<fake::GpuPlatform>(*where.gpu);
   }
 
   void establish(std::unique_ptr<LinkSetup>& setup, std::unique_ptr<ByteStream> made) {
@@ -122,18 +140,21 @@ class VerbsLinkTest : public testing::Test {
     EXPECT_EQ(fake::card().pairs, 0u);
   }
 
-  static LinkRequest request(bool acceptor) {
+  LinkRequest request(bool acceptor) const {
     LinkRequest made;
     made.acceptor = acceptor;
+    made.kernels = kernels_;
     made.local = Endpoint::parse("10.77.0.1:7");
     made.peer = made.local;
     return made;
   }
 
-  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0,
-               RingPlacement placement = RingPlacement::host) {
-    a_.emplace(a_bytes, start, placement);
-    b_.emplace(b_bytes, start, placement);
+  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0, const Where& a_where = kHost) {
+    connect(a_bytes, b_bytes, start, a_where, a_where);
+  }
+  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start, const Where& a_where, const Where& b_where) {
+    a_.emplace(a_bytes, start, a_where);
+    b_.emplace(b_bytes, start, b_where);
     connect(*a_, *b_);
   }
 
@@ -162,19 +183,42 @@ class VerbsLinkTest : public testing::Test {
     }
   }
   Words words(Side& side) { return Words(*side.segment); }
+  static std::size_t calls_of(const std::string& beginning, const std::vector<std::string>& calls = fake::card().calls) {
+    return static_cast<std::size_t>(
+        std::count_if(calls.begin(), calls.end(), [&](const std::string& call) { return call.starts_with(beginning); }));
+  }
+  void expect_narrow_keys() {
+    Message message;
+    auto offer = a_->maker->offer(request(true), a_->sink);
+    ASSERT_EQ(offer->message().size(), sizeof message);
+    std::memcpy(&message, offer->message().data(), sizeof message);
+    EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
+    const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+    const auto& calls = fake::card().calls;
+    ASSERT_GE(calls.size(), 4u);
+    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written), calls.end());
+    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + written), calls.end());
+    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})), calls.end());
+  }
 
+  bool kernels_ = true;
   std::optional<Side> a_, b_;
   std::unique_ptr<LinkSetup> offer_, answer_;
 };
 
 TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  const Where gpu{RingPlacement::device, true, &driver}, copied_gpu{RingPlacement::device, false, &driver};
   struct Case {
     std::uint64_t a_bytes, b_bytes;
-    RingPlacement placement = RingPlacement::host;
+    Where a = kHost, b = kHost;
   };
-  for (const Case& one : {Case{4096, 65536}, {65536, 4096}, {8192, 8192}, {4096, 65536, RingPlacement::device}}) {
-    connect(one.a_bytes, one.b_bytes, ~std::uint64_t{0} - 5000, one.placement);  // positions pass 2^64
-    EXPECT_EQ(a_->segment->placement(), one.placement);
+  for (const Case& one : {Case{4096, 65536}, {65536, 4096}, {8192, 8192}, {4096, 65536, kCopied, kCopied}, {4096, 65536, kDirect, kDirect},
+                          {65536, 8192, gpu, gpu}, {8192, 4096, kDirect, kCopied}, {4096, 8192, kHost, gpu}, {4096, 8192, copied_gpu, gpu}}) {
+    connect(one.a_bytes, one.b_bytes, ~std::uint64_t{0} - 5000, one.a, one.b);  // positions pass 2^64
+    EXPECT_EQ(a_->segment->placement(), one.a.placement);
+    EXPECT_EQ(b_->segment->placement(), one.b.placement);
     std::uint64_t size = 1;
     constexpr std::uint64_t kTotal = 1 << 20;
     for (int turns = 0; a_->received < kTotal || b_->received < kTotal; ++turns) {
@@ -211,14 +255,164 @@ TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
 }
 
 TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) {
-  connect(4096, 4096, 77, RingPlacement::device);
+  for (const Where& where : {kCopied, kDirect}) {
+    connect(4096, 4096, 77, where);
+    a_->send(100);
+    step_both();
+    EXPECT_TRUE(b_->link->watches_memory());
+    EXPECT_EQ(b_->receive(4096), 100u);
+    a_->link->end_sending();
+    step_both();
+    EXPECT_EQ(b_->heard.final_position, 77u + 100u);
+  }
+}
+
+TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHasForThem) {
+  connect(4096, 8192, 0, kDirect);
+  EXPECT_EQ(fake::card().regions, 6u);
+  EXPECT_EQ(a_->maker->device_rings().why_not(), "");
+  auto offer = a_->maker->offer(request(true), a_->sink);
+  Message message;
+  ASSERT_EQ(offer->message().size(), sizeof message);
+  std::memcpy(&message, offer->message().data(), sizeof message);
+  const Segment& rings = *offer->memory();
+  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(rings.ring(0).data));
+  EXPECT_NE(rings.ring(0).data, rings.callers_ring(0).data) << "the test's device memory is hidden";
+  EXPECT_EQ(message.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived)) << "words are in host memory, beside no copy";
+}
+
+TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
+  connect(4096, 4096, 0, kCopied);
+  auto offer = a_->maker->offer(request(true), a_->sink);
+  Message message;
+  std::memcpy(&message, offer->message().data(), sizeof message);
+  EXPECT_EQ(offer->memory()->placement(), RingPlacement::device);
+  EXPECT_NE(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
+  EXPECT_NE(message.words_address, reinterpret_cast<std::uint64_t>(Words(*offer->memory()).arrived));
+}
+
+TEST_F(VerbsLinkTest, ACardThatDoesNotTakeDeviceMemoryHasItCopied) {
+  fake::card().naming_fails = EOPNOTSUPP;
+  connect(4096, 65536, 0, kDirect);
+  EXPECT_NE(a_->maker->device_rings().why_not(), "");
+  a_->send(3000);
+  step_both();
+  EXPECT_EQ(b_->receive(3000), 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
+}
+
+TEST_F(VerbsLinkTest, AGpuThatNobodyGivesToTheCardHasItsRingsCopiedForBothReasons) {
+  rdma::CudaDriver driver = FakeCuda::driver();
+  driver.get_handle_for_address_range = nullptr;
+  FakeCuda::ordering = rdma::kOrderingOwner;
+  connect(4096, 65536, 0, {RingPlacement::device, true, &driver});
+  const std::string why = a_->maker->device_rings().why_not();
+  EXPECT_NE(why.find("older than 11.7"), std::string::npos) << why;
+  EXPECT_NE(why.find("nvidia_peermem"), std::string::npos) << why;
+  a_->send(3000);
+  step_both();
+  EXPECT_EQ(b_->receive(3000), 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
+}
+
+TEST_F(VerbsLinkTest, AGpuOfWhichNobodySaysWhenItSeesCardsWritesHasItsRingsCopied) {
+  const rdma::CudaDriver driver = FakeCuda::driver();  // neither ordered nor flushed
+  connect(4096, 65536, 0, {RingPlacement::device, true, &driver, true});
+  EXPECT_EQ(calls_of("export", FakeCuda::calls), 0u);
+  EXPECT_NE(a_->maker->device_rings().why_not(), "");
   a_->send(100);
   step_both();
-  EXPECT_TRUE(b_->link->watches_memory());
-  EXPECT_EQ(b_->receive(4096), 100u);
-  a_->link->end_sending();
+  EXPECT_EQ(b_->receive(100), 100u);
+}
+
+TEST_F(VerbsLinkTest, HostThreadsOnAGpuHaveRingsInHostMemory) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  kernels_ = false;
+  connect(4096, 65536, 0, {RingPlacement::device, true, &driver});
+  EXPECT_EQ(b_->segment->placement(), RingPlacement::host);
+  a_->send(100);
+  a_->step();
+  EXPECT_FALSE(b_->link->watches_memory());
   step_both();
-  EXPECT_EQ(b_->heard.final_position, 77u + 100u);
+  EXPECT_EQ(b_->receive(100), 100u);
+  EXPECT_TRUE(FakeCuda::calls.empty()) << FakeCuda::calls[0];
+}
+
+/// The card's writes are in the GPU's memory for sure only behind a flush: until then callers know nothing of them.
+TEST_F(VerbsLinkTest, ThePositionIsPassedOnBehindTheFlush) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  connect(65536, 4096, 500, {RingPlacement::device, true, &driver});
+  step_both();
+  EXPECT_EQ(calls_of("flush", FakeCuda::calls), 0u) << "nothing was written";
+  std::uint64_t seen = ~std::uint64_t{0};
+  FakeCuda::on_flush = [&] { seen = b_->rx.readable_at_a_glance(); };
+  a_->send(3000);
+  a_->step();
+  EXPECT_EQ(*words(*b_).arrived, 3500u) << "the card has written";
+  EXPECT_EQ(b_->rx.readable(), 0u) << "no kernel looks at the card's word";
+  b_->step();
+  EXPECT_EQ(seen, 0u);
+  EXPECT_EQ(b_->receive(4096), 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
+  step_both(4);
+  EXPECT_EQ(calls_of("flush 0 100", FakeCuda::calls), 1u) << "once for what has arrived";
+}
+
+TEST_F(VerbsLinkTest, AGpuThatSeesCardsWritesInOrderIsNotFlushed) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  FakeCuda::ordering = rdma::kOrderingOwner;
+  connect(65536, 4096, 0, {RingPlacement::device, true, &driver});
+  a_->send(3000);
+  step_both();
+  EXPECT_EQ(b_->receive(4096), 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
+  EXPECT_EQ(calls_of("export", FakeCuda::calls), 4u) << "the card has the GPU's memory";
+  EXPECT_EQ(calls_of("flush", FakeCuda::calls), 0u);
+}
+
+TEST_F(VerbsLinkTest, AFlushThatFailsEndsTheConnectionAndTellsCallersNothing) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  connect(65536, 4096, 0, {RingPlacement::device, true, &driver});
+  FakeCuda::on_flush = [] { FakeCuda::result = 719; };
+  a_->send(100);
+  step_both(2);
+  EXPECT_EQ(b_->heard.failed, EIO);
+  EXPECT_EQ(b_->rx.readable(), 0u);
+  EXPECT_FALSE(b_->link->watches_memory());
+}
+
+TEST_F(VerbsLinkTest, ClosingInTheMiddleRevokesTheKeysBeforeTheGpusMemoryGoes) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  connect(4096, 65536, 0, {RingPlacement::device, true, &driver});
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(1000);
+  a_->step();
+  auto& calls = fake::card().calls;
+  calls.clear();
+  a_->segment.reset();  // as a connection gives it up when it is over
+  a_->link.reset();
+  EXPECT_EQ(calls, (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "free_device"}));
+  fake::work();
+  b_->step();
+  EXPECT_EQ(b_->heard.failed, ECONNRESET);
+}
+
+TEST_F(VerbsLinkTest, WhatHasArrivedBeforeAFailureIsPassedOn) {
+  connect(4096, 65536, 0, kDirect);
+  step_both(2);
+  a_->send(1000);
+  a_->step();
+  a_->link.reset();
+  b_->step();
+  EXPECT_EQ(b_->heard.failed, ECONNRESET);
+  EXPECT_EQ(b_->receive(4096), 1000u);
+  EXPECT_EQ(b_->wrong, 0u);
 }
 
 TEST_F(VerbsLinkTest, TheBytesAreThereBeforeThePosition) {
@@ -347,21 +541,36 @@ TEST_F(VerbsLinkTest, ThePeersEndOfTheStreamBreakingResetsTheConnection) {
 }
 
 TEST_F(VerbsLinkTest, ALyingPositionEndsThatConnection) {
-  connect(65536, 4096);
-  step_both(2);
-  *words(*b_).arrived += 4097;
-  step_both(1);
-  EXPECT_EQ(b_->heard.failed, EPROTO);
+  for (const Where& where : {kHost, kDirect}) {
+    connect(65536, 4096, 0, where);
+    step_both(2);
+    *words(*b_).arrived += 4097;
+    step_both(1);
+    EXPECT_EQ(b_->heard.failed, EPROTO);
+    EXPECT_EQ(b_->rx.readable(), where.placement == RingPlacement::device ? 0u : ringbuf::kRingCorrupt) << "a lie is not passed on";
+  }
 }
 
 TEST_F(VerbsLinkTest, APositionThatGoesBackEndsThatConnection) {
-  connect(65536, 4096);
+  for (const Where& where : {kHost, kDirect}) {
+    connect(65536, 4096, 0, where);
+    a_->send(100);
+    step_both(2);
+    b_->receive(100);
+    *words(*b_).arrived -= 1;
+    step_both(1);
+    EXPECT_EQ(b_->heard.failed, EPROTO);
+  }
+}
+
+TEST_F(VerbsLinkTest, APositionThatGoesBackInDeviceMemoryIsNotPassedOn) {
+  connect(65536, 4096, 0, kDirect);
   a_->send(100);
   step_both(2);
-  b_->receive(100);
   *words(*b_).arrived -= 1;
   step_both(1);
   EXPECT_EQ(b_->heard.failed, EPROTO);
+  EXPECT_EQ(b_->rx.readable(), 100u);
 }
 
 TEST_F(VerbsLinkTest, LyingCreditEndsThatConnection) {
@@ -385,18 +594,11 @@ TEST_F(VerbsLinkTest, CreditThatGoesBackEndsThatConnection) {
 }
 
 TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
-  connect(65536, 4096);
-  Message message;
-  auto offer = a_->maker->offer(request(true), a_->sink);
-  ASSERT_EQ(offer->message().size(), sizeof message);
-  std::memcpy(&message, offer->message().data(), sizeof message);
-  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
-  const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
-  const auto& calls = fake::card().calls;
-  ASSERT_GE(calls.size(), 4u);
-  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written), calls.end());
-  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + written), calls.end());
-  EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})), calls.end());
+  for (const Where& where : {kHost, kDirect}) {
+    connect(65536, 4096, 0, where);
+    expect_narrow_keys();
+    fake::card().calls.clear();
+  }
 }
 
 TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
@@ -405,8 +607,8 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
   connect(65536, 65536);
   std::vector<std::unique_ptr<Side>> as, bs;
   for (std::size_t i = 0; i < kNeighbours; ++i) {
-    as.push_back(std::make_unique<Side>(65536, i, RingPlacement::host, &*a_));
-    bs.push_back(std::make_unique<Side>(65536, i, RingPlacement::host, &*b_));
+    as.push_back(std::make_unique<Side>(65536, i, kHost, &*a_));
+    bs.push_back(std::make_unique<Side>(65536, i, kHost, &*b_));
     ASSERT_NO_FATAL_FAILURE(connect(*as[i], *bs[i]));
   }
   step_both();
@@ -452,7 +654,7 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
 
 TEST_F(VerbsLinkTest, AFullSendQueueThatBreaksIsItsOwnLoss) {
   connect(65536, 65536);
-  Side near(65536, 0, RingPlacement::host, &*a_), far(65536, 0, RingPlacement::host, &*b_);
+  Side near(65536, 0, kHost, &*a_), far(65536, 0, kHost, &*b_);
   ASSERT_NO_FATAL_FAILURE(connect(near, far));
   step_both();
   const std::uint32_t full = fake::pair_numbers().front();

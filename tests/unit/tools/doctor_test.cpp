@@ -16,7 +16,7 @@ using test::Folder;
 constexpr const char* kModuleVersion =
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: gcc 12.2\n";
 
-Gpu good_gpu() { return {"NVIDIA H100", "0000:17:00.0", 9, 0, false, true, true, true}; }
+Gpu good_gpu() { return {"NVIDIA H100", "0000:17:00.0", 9, 0, false, true, true, true, true}; }
 
 /// A machine at which all is well: two processors, no GPU, a network. Tests take something away or add something.
 struct Machine {
@@ -284,14 +284,17 @@ TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
             "link for it");
   EXPECT_NE(link(report, "other host").why.find("not verbs: this build"), std::string::npos);
   EXPECT_EQ(link(report, "other host").link, "tcp");
-  EXPECT_EQ(find(report, "peermem").level, Level::fine) << "dmabuf would do";
+  EXPECT_EQ(find(report, "peermem").says, "RDMA NICs reach the GPU's memory by dmabuf");
   machine.cuda.gpus[0].dmabuf = false;
   report = machine.examine();
   EXPECT_EQ(find(report, "peermem").level, Level::note);
   EXPECT_EQ(find(report, "peermem").command, "modprobe nvidia-peermem");
   EXPECT_TRUE(report.well()) << "nothing that works today suffers";
   machine.write("sys/module/nvidia_peermem/version", "1\n");
-  EXPECT_EQ(find(machine.examine(), "peermem").says, "nvidia-peermem is loaded; no link uses it or dmabuf yet");
+  EXPECT_EQ(find(machine.examine(), "peermem").says, "RDMA NICs reach the GPU's memory by nvidia-peermem");
+  machine.cuda.gpus[0].sees_card_writes = false;
+  EXPECT_EQ(find(machine.examine(), "peermem").level, Level::note);
+  EXPECT_NE(find(machine.examine(), "peermem").says.find("nothing says when"), std::string::npos);
 }
 
 TEST(Doctor, WithoutMemoryFilesThereAreNoLinks) {
@@ -374,6 +377,26 @@ TEST(Doctor, WhereRingsLieIsSaidAndWhy) {
   EXPECT_NE(link(report, "other host").why.find("staging"), std::string::npos);
   machine.environment["GPUSOCK_RING"] = "attic";
   expect_mend(machine.examine(), "attic", "unset GPUSOCK_RING");
+  EXPECT_EQ(link(machine.examine(), "same host").link, "none");
+}
+
+TEST(Doctor, WhetherNicsUseRingsInDeviceMemoryIsSaid) {
+  Machine machine;
+  machine.sources.verbs_built = true;
+  machine.add_nic();
+  machine.environment["GPUSOCK_RING"] = "device";
+  const auto says = [&](const std::string& text) { return link(machine.examine(), "other host").why.find(text) != std::string::npos; };
+  EXPECT_TRUE(says("the NICs read and write them"));
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  EXPECT_TRUE(says("the NICs read and write them"));
+  machine.environment["GPUSOCK_GPUDIRECT"] = "off";
+  EXPECT_TRUE(says("GPUSOCK_GPUDIRECT=off has them copied"));
+  machine.environment["GPUSOCK_GPUDIRECT"] = "auto";
+  machine.cuda.gpus[0].dmabuf = false;
+  EXPECT_TRUE(says("verbs copies them through staging memory"));
+  machine.environment["GPUSOCK_GPUDIRECT"] = "perhaps";
+  expect_mend(machine.examine(), "perhaps", "unset GPUSOCK_GPUDIRECT");
   EXPECT_EQ(link(machine.examine(), "same host").link, "none");
 }
 
