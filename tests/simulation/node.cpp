@@ -211,7 +211,10 @@ void Node::serve() {
       schedule_.sleep(100 + schedule_.random().below(3'000));
       continue;
     }
+    stepping_ = true;  // until the step is over: the question may look at shared words, and nobody must step meanwhile
+    ++server_->whole;
     asleep_ = proxy_.waits_for_credit() ? 2 : 1;
+    --server_->whole;
     if (step(proxy::Proxy::Thoroughness::full)) {
       asleep_ = 0;
       continue;
