@@ -14,7 +14,7 @@ class DeviceRings {
   /// `wanted`: false to leave the copies between device and host memory in place. `paths`: how a GPU's memory is given to cards; nothing:
   /// as this machine has it.
   explicit DeviceRings(bool wanted, std::optional<rdma::GpuMemoryPaths> paths = std::nullopt)
-      : wanted_(wanted), paths_(std::move(paths)) {}
+      : wanted_(wanted), paths_(paths) {}
 
   struct Keys {
     rdma::Registration rx;  ///< remote, of ring 0
