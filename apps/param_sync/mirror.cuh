@@ -23,8 +23,10 @@ static __global__ void mirror_weights(NodeState node, std::uint64_t clocks) {
       float* weights = node.weights + node.layout.layer[layer].offset + shard.begin;
       if (!receive_header(node, socket, header, FailureKind::pull, owner)) return;
       // True already, unless the owner errs: then the weights are not touched while they are in use.
-      const std::uint64_t pushed = node.layout.slice_blocks(layer, owner) * (clock + 1);
-      if (!wait_until(node, node.counters[layer].slice_blocks[owner], pushed)) return;  // S1
+      const std::uint64_t all = node.layout.slice_blocks(layer, owner) * (clock + 1);
+      const DeviceWord slice_blocks(node.counters[layer].slice_blocks[owner]);
+      const auto pushed = [&] { return slice_blocks.load(cuda::memory_order_acquire) >= all; };  // S10, pairs with S1
+      if (!wait_until(node, pushed)) return;
       if (!receive_floats(node, socket, weights, shard.size(), FailureKind::pull, owner)) return;
       __syncthreads();  // the whole block's writes come before its first thread's S5
       if (threadIdx.x == 0) {

@@ -2,8 +2,6 @@
 
 #include "kernels.cuh"
 
-#include <cuda/atomic>
-
 #include <algorithm>
 
 namespace param_sync {
@@ -45,7 +43,7 @@ __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint3
   __syncthreads();
   if (threadIdx.x != 0) return;
   step_losses[step] = static_cast<float>(ordered_sum(losses, batch) / batch);
-  cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>(board->steps).store(step + 1, cuda::memory_order_release);
+  board->tell(step + 1);
 }
 
 /// One block, as loss_kernel.

@@ -3,6 +3,7 @@
 
 #include "layout.hpp"
 #include "samples.hpp"
+#include "step_board.cuh"
 
 #include "gpusock/gpusock.hpp"
 
@@ -33,11 +34,6 @@ class Activations {
   std::vector<gpusock::DeviceBuffer<float>> deltas_;
   gpusock::DeviceBuffer<float> losses_;
   std::uint32_t rows_max_;
-};
-
-/// What the device tells the host while it trains; in mapped memory, written by one thread.
-struct StepBoard {
-  std::uint64_t steps;  ///< steps whose loss is known; stored with release and system scope after the loss
 };
 
 /// What an evaluation adds up; in mapped memory, written by one thread.

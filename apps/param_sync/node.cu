@@ -101,7 +101,7 @@ Node::Impl::~Impl() {
 /// Ends all kernels, as is due before the memory goes that they use. Says which kernel has faulted, if one has.
 std::string Node::Impl::end_kernels() noexcept {
   std::string fault;
-  SystemWord(memory.stop[0]).store(1, cuda::memory_order_release);  // S9
+  end_waits(memory.stop[0]);
   context.cancel();
   for (gpusock::Stream* stream : {&compute, &serving, &mirroring}) {
     try {
@@ -140,7 +140,7 @@ Hello Node::Impl::hello() const {
 
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
-  if (SystemWord(memory.failure[0].recorded).load(cuda::memory_order_acquire) != 0) {  // S8
+  if (has_failed(memory.failure[0])) {
     const Failure record = memory.failure[0];
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const std::string peer = known ? addresses[record.rank].to_string() : "";
@@ -205,7 +205,7 @@ void Node::Impl::evaluate(std::uint64_t clock, NodeReport& report) {
 
 Progress Node::Impl::progress(SteadyClock::time_point start) const {
   Progress now;
-  now.steps = SystemWord(board[0].steps).load(cuda::memory_order_acquire);
+  now.steps = board[0].told();
   now.steps_all = plan.steps;
   now.steps_per_epoch = plan.steps_per_epoch;
   now.loss = now.steps == 0 ? 0 : losses[now.steps - 1];
@@ -314,7 +314,7 @@ std::vector<float> Node::weights() const {
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;
-  SystemWord(impl_->memory.stop[0]).store(1, cuda::memory_order_release);  // S9
+  end_waits(impl_->memory.stop[0]);
   impl_->context.cancel();
 }
 

@@ -8,7 +8,7 @@ namespace param_sync {
 
 /// One part of a layer's weights is new: forward kernels may wait for it. First thread of a block.
 __device__ inline void count_weights(const NodeState& node, int layer) {
-  DeviceWord(node.counters[layer].weights).fetch_add(1, cuda::memory_order_release);  // S5
+  DeviceWord(node.counters[layer].weights).fetch_add(1, cuda::memory_order_release);  // S5, pairs with S6
   // All of a step's parts are in before the next step's first push, so the last one may read what the first push wrote.
   const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.layers) * node.layout.nodes;
   if ((DeviceWord(node.timing->weights).fetch_add(1, cuda::memory_order_acq_rel) + 1) % parts != 0) return;
@@ -36,7 +36,7 @@ __device__ inline bool arrive(const NodeState& node, int layer, std::uint64_t cl
   __syncthreads();
   if (threadIdx.x == 0) {
     count_weights(node, layer);
-    DeviceWord(counters.version).store(clock + 1, cuda::memory_order_release);  // S3
+    DeviceWord(counters.version).store(clock + 1, cuda::memory_order_release);  // S3, pairs with S4
   }
   return true;
 }
@@ -56,7 +56,10 @@ static __global__ void serve_shards(NodeState node, std::uint64_t clocks) {
       float* staged = node.staged(peer, layer) + shard.begin;
       if (!receive_header(node, socket, header, FailureKind::gather, peer)) return;
       if (!receive_floats(node, socket, staged, shard.size(), FailureKind::gather, peer)) return;
-      if (!arrive(node, layer, clock) && !wait_until(node, counters.version, clock + 1)) return;
+      const auto published = [&] {
+        return DeviceWord(counters.version).load(cuda::memory_order_acquire) > clock;  // S4, pairs with S3
+      };
+      if (!arrive(node, layer, clock) && !wait_until(node, published)) return;
       header.kind = MessageKind::weights;
       const float* weights = node.weights + node.layout.layer[layer].offset + shard.begin;
       if (!send_message(node, socket, header, weights, FailureKind::publish, peer)) return;

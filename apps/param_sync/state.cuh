@@ -2,18 +2,21 @@
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
 /// All counters only grow and are never reset: "complete for clock t" is "has reached N * (t + 1)". They live in device
-/// memory and are used with device scope:
+/// memory and are used with device scope; S8, S9, S11 and S12 are between host and device, in mapped memory, with system
+/// scope:
 ///   label  operation                      order    partner  data protected
-///   S1     slice_blocks.fetch_add         acq_rel  S1       a slice of the gradient, for the last block to send
-///   S1     slice_blocks.load (mirror)     acquire  S1       a layer's weights: all that read them have done so
+///   S1     slice_blocks.fetch_add         acq_rel  S1, S10  a slice of the gradient, for the last block to send
 ///   S2     arrived.fetch_add              acq_rel  S2       all ranks' gradients, for the last block to sum
 ///   S3     version.store                  release  S4       the owner's new weights
 ///   S4     version.load                   acquire  S3       the same, before they are sent
 ///   S5     weights.fetch_add              release  S6       a layer's weights, one owner's part
 ///   S6     weights.load                   acquire  S5       the same, before the layer's forward kernel reads them
 ///   S7     failed.compare_exchange        acq_rel  S7       who writes the failure record
-///   S8     failure.recorded (system)      release  host     the failure record
-///   S9     stop.load (system)             acquire  host     nothing: it only ends waits
+///   S8     failure.recorded: store        release  S11      the failure record
+///   S9     stop.load                      acquire  S12      nothing: it only ends waits
+///   S10    slice_blocks.load (mirror)     acquire  S1       a layer's weights: all that read them have done so
+///   S11    host: failure.recorded: load   acquire  S8       the failure record
+///   S12    host: stop.store               release  S9       nothing: it only ends waits
 
 #include "failure.hpp"
 #include "kernels.cuh"
@@ -82,7 +85,7 @@ __device__ inline int peer_of_block(const NodeState& node) {
 /// Has a kernel failed, or does the host want an end. One thread.
 __device__ inline bool ended(const NodeState& node) {
   return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // relaxed: only compared
-         SystemWord(*node.stop).load(cuda::memory_order_acquire) != 0;      // S9
+         SystemWord(*node.stop).load(cuda::memory_order_acquire) != 0;      // S9, pairs with S12
 }
 
 /// Records why the run ends; the first failure counts. One thread.
@@ -102,19 +105,29 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
   record.field = field;
   record.ours = ours;
   record.theirs = theirs;
-  SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8
+  SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8, pairs with S11
 }
 
-/// The block waits until `word` has reached `target`; false where the run ends first. The time waited is added to
-/// `waited_ns`, where given, by the block's first thread. Block-collective.
-__device__ inline bool wait_until(const NodeState& node, std::uint64_t& word, std::uint64_t target,
-                                  std::uint64_t* waited_ns = nullptr) {
+/// Has a kernel failed: then the record is there. The host's.
+inline bool has_failed(Failure& record) {
+  return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // S11, pairs with S8
+}
+
+/// Ends whatever kernels wait for. The host's; any thread.
+inline void end_waits(std::uint64_t& stop) {
+  SystemWord(stop).store(1, cuda::memory_order_release);  // S12, pairs with S9
+}
+
+/// The block waits until `reached()`, by which its first thread looks at a counter; false where the run ends first. The
+/// time waited is added to `waited_ns`, where given, by the block's first thread. Block-collective.
+template <class Reached>
+__device__ inline bool wait_until(const NodeState& node, Reached reached, std::uint64_t* waited_ns = nullptr) {
   bool there = true;
-  if (threadIdx.x == 0 && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S1, S4, S6
+  if (threadIdx.x == 0 && !reached()) {
     const std::uint64_t start_ns = gpusock::clock_ns();
     std::uint64_t now_ns = start_ns;
     unsigned pause_ns = 100;
-    while (there && DeviceWord(word).load(cuda::memory_order_acquire) < target) {  // S1, S4, S6
+    while (there && !reached()) {
       if (now_ns - start_ns > node.timeout_ns) fail(node, FailureKind::late, -1, ETIMEDOUT);
       there = !ended(node);
       __nanosleep(pause_ns);

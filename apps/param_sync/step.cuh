@@ -6,12 +6,17 @@
 
 namespace param_sync {
 
+/// Are all of the layer's weights, every owner's part, those of `clock`. One thread.
+__device__ inline bool weights_are_of(const NodeState& node, int layer, std::uint64_t clock) {
+  const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.nodes) * clock;
+  return DeviceWord(node.counters[layer].weights).load(cuda::memory_order_acquire) >= parts;  // S6, pairs with S5
+}
+
 /// One layer, as soon as all its weights are those of `clock`. The time that block 0 waited is added to the node's.
 static __global__ void forward_when_ready(NodeState node, int layer, std::uint64_t clock, const float* input,
                                           std::uint32_t batch, float* output) {
-  const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.nodes) * clock;
   std::uint64_t* waited_ns = blockIdx.x == 0 ? &node.timing->waited_ns : nullptr;
-  if (!wait_until(node, node.counters[layer].weights, parts, waited_ns)) return;
+  if (!wait_until(node, [&] { return weights_are_of(node, layer, clock); }, waited_ns)) return;
   const LayerShape& shape = node.layout.layer[layer];
   layer_forward(shape, node.weights + shape.offset, input, batch, layer + 1 < node.layout.layers, output);
 }
@@ -19,8 +24,7 @@ static __global__ void forward_when_ready(NodeState node, int layer, std::uint64
 /// Ends when all layers' weights are those of `clock`. One block.
 static __global__ void wait_for_weights(NodeState node, std::uint64_t clock) {
   for (int layer = 0; layer < node.layout.layers; ++layer) {
-    const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.nodes) * clock;
-    if (!wait_until(node, node.counters[layer].weights, parts)) return;
+    if (!wait_until(node, [&] { return weights_are_of(node, layer, clock); })) return;
   }
 }
 

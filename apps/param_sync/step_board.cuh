@@ -1,0 +1,32 @@
+#pragma once
+/// @file How far a run is, as the host hears of it while kernels go on.
+///
+///   label  operation            order    partner  data protected
+///   S13    kernel: steps.store  release  S14      the losses of those steps
+///   S14    host: steps.load     acquire  S13      as S13
+
+#include "gpusock/types.hpp"
+
+#include <cuda/atomic>
+
+#include <cstdint>
+
+namespace param_sync {
+
+/// What the device tells the host while it trains; in mapped memory, written by one thread.
+struct StepBoard {
+  using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+
+  /// Tells that the losses of so many steps are written. The kernel's; one thread.
+  GPUSOCK_FN void tell(std::uint64_t count) {
+    Word(steps).store(count, cuda::memory_order_release);  // S13, pairs with S14
+  }
+  /// Steps whose losses can be read. The host's.
+  std::uint64_t told() {
+    return Word(steps).load(cuda::memory_order_acquire);  // S14, pairs with S13
+  }
+
+  std::uint64_t steps;
+};
+
+}  // namespace param_sync
