@@ -6,14 +6,19 @@
 
 namespace param_sync {
 
+/// A part of a step's weights has come: the last one ends the step's communication. First thread of a block.
+__device__ inline void time_weights(const NodeState& node) {
+  const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.layers) * node.layout.nodes;
+  if ((DeviceWord(node.timing->weights).fetch_add(1, cuda::memory_order_acq_rel) + 1) % parts != 0) return;  // S13
+  // relaxed: the first push was written before its slice went out, so before the weights came that some block has counted in S13
+  const std::uint64_t start_ns = DeviceWord(node.timing->first_push_ns).load(cuda::memory_order_relaxed);
+  if (start_ns != 0) count(node.timing->communicating_ns, gpusock::clock_ns() - start_ns);
+}
+
 /// One part of a layer's weights is new: forward kernels may wait for it. First thread of a block.
 __device__ inline void count_weights(const NodeState& node, int layer) {
+  time_weights(node);  // first: behind S5 the next step may push, and the time of this one's first push would be gone
   DeviceWord(node.counters[layer].weights).fetch_add(1, cuda::memory_order_release);  // S5, pairs with S6
-  // All of a step's parts are in before the next step's first push, so the last one may read what the first push wrote.
-  const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.layers) * node.layout.nodes;
-  if ((DeviceWord(node.timing->weights).fetch_add(1, cuda::memory_order_acq_rel) + 1) % parts != 0) return;
-  const std::uint64_t start_ns = DeviceWord(node.timing->first_push_ns).load(cuda::memory_order_acquire);
-  if (start_ns != 0) count(node.timing->communicating_ns, gpusock::clock_ns() - start_ns);
 }
 
 /// A rank's gradients for this node's shard of `layer` are there. The block that brings the last ones sums them,

@@ -11,12 +11,15 @@
 ///   S4     version.load                   acquire  S3       the same, before they are sent
 ///   S5     weights.fetch_add              release  S6       a layer's weights, one owner's part
 ///   S6     weights.load                   acquire  S5       the same, before the layer's forward kernel reads them
-///   S7     failed.compare_exchange        acq_rel  S7       who writes the failure record
+///   S7     failed.compare_exchange, load  relaxed  S7       nothing: it only decides who writes the failure record
 ///   S8     failure.recorded: store        release  S11      the failure record
-///   S9     stop.load                      acquire  S12      nothing: it only ends waits
+///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
 ///   S10    slice_blocks.load (mirror)     acquire  S1       a layer's weights: all that read them have done so
 ///   S11    host: failure.recorded: load   acquire  S8       the failure record
-///   S12    host: stop.store               release  S9       nothing: it only ends waits
+///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
+///   S13    timing.weights.fetch_add       acq_rel  S13      when the step's first push was, for who has its last part
+/// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
+/// record, which S8 publishes, and who finds that the run ends only returns.
 
 #include "failure.hpp"
 #include "kernels.cuh"
@@ -84,8 +87,8 @@ __device__ inline int peer_of_block(const NodeState& node) {
 
 /// Has a kernel failed, or does the host want an end. One thread.
 __device__ inline bool ended(const NodeState& node) {
-  return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // relaxed: only compared
-         SystemWord(*node.stop).load(cuda::memory_order_acquire) != 0;      // S9, pairs with S12
+  return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // S7
+         SystemWord(*node.stop).load(cuda::memory_order_relaxed) != 0;      // S9, pairs with S12
 }
 
 /// Records why the run ends; the first failure counts. One thread.
@@ -93,9 +96,8 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
                             HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0) {
   if (error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
   std::uint64_t expected = 0;
-  if (!DeviceWord(*node.failed)
-           .compare_exchange_strong(expected, 1, cuda::memory_order_acq_rel,
-                                    cuda::memory_order_relaxed)) {  // S7
+  const DeviceWord failed(*node.failed);
+  if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // S7
     return;
   }
   Failure& record = *node.failure;
@@ -115,7 +117,7 @@ inline bool has_failed(Failure& record) {
 
 /// Ends whatever kernels wait for. The host's; any thread.
 inline void end_waits(std::uint64_t& stop) {
-  SystemWord(stop).store(1, cuda::memory_order_release);  // S12, pairs with S9
+  SystemWord(stop).store(1, cuda::memory_order_relaxed);  // S12, pairs with S9
 }
 
 /// The block waits until `reached()`, by which its first thread looks at a counter; false where the run ends first. The
@@ -127,9 +129,10 @@ __device__ inline bool wait_until(const NodeState& node, Reached reached, std::u
     const std::uint64_t start_ns = gpusock::clock_ns();
     std::uint64_t now_ns = start_ns;
     unsigned pause_ns = 100;
-    while (there && !reached()) {
+    while (!reached()) {
       if (now_ns - start_ns > node.timeout_ns) fail(node, FailureKind::late, -1, ETIMEDOUT);
       there = !ended(node);
+      if (!there) break;
       __nanosleep(pause_ns);
       pause_ns = min(2 * pause_ns, 20'000u);  // a wait that lasts is left to others' work
       now_ns = gpusock::clock_ns();

@@ -16,7 +16,8 @@ __device__ inline bool weights_are_of(const NodeState& node, int layer, std::uin
 static __global__ void forward_when_ready(NodeState node, int layer, std::uint64_t clock, const float* input,
                                           std::uint32_t batch, float* output) {
   std::uint64_t* waited_ns = blockIdx.x == 0 ? &node.timing->waited_ns : nullptr;
-  if (!wait_until(node, [&] { return weights_are_of(node, layer, clock); }, waited_ns)) return;
+  const auto ready = [&] { return weights_are_of(node, layer, clock); };
+  if (!wait_until(node, ready, waited_ns)) return;
   const LayerShape& shape = node.layout.layer[layer];
   layer_forward(shape, node.weights + shape.offset, input, batch, layer + 1 < node.layout.layers, output);
 }

@@ -2,8 +2,8 @@
 /// @file How far a run is, as the host hears of it while kernels go on.
 ///
 ///   label  operation            order    partner  data protected
-///   S13    kernel: steps.store  release  S14      the losses of those steps
-///   S14    host: steps.load     acquire  S13      as S13
+///   S14    kernel: steps.store  release  S15      the losses of those steps
+///   S15    host: steps.load     acquire  S14      as S14
 
 #include "gpusock/types.hpp"
 
@@ -19,11 +19,11 @@ struct StepBoard {
 
   /// Tells that the losses of so many steps are written. The kernel's; one thread.
   GPUSOCK_FN void tell(std::uint64_t count) {
-    Word(steps).store(count, cuda::memory_order_release);  // S13, pairs with S14
+    Word(steps).store(count, cuda::memory_order_release);  // S14, pairs with S15
   }
   /// Steps whose losses can be read. The host's.
   std::uint64_t told() {
-    return Word(steps).load(cuda::memory_order_acquire);  // S14, pairs with S13
+    return Word(steps).load(cuda::memory_order_acquire);  // S15, pairs with S14
   }
 
   std::uint64_t steps;
