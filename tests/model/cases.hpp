@@ -14,5 +14,6 @@ std::vector<Case> queue_cases();
 std::vector<Case> socket_cases();
 std::vector<Case> sleep_cases();
 std::vector<Case> record_cases();
+std::vector<Case> param_sync_cases();
 
 }  // namespace gpusock::model

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kHelp =
     R"(usage: model_check [--mutants] [--only TEXT] [--scale X] [--seed N] [--source FOLDER] [--help]
 
-Explores the executions of the lock-free code in ringbuf, host_proxy and gpusock: every order of its atomic accesses, every stale
+Explores the executions of the lock-free code in ringbuf, host_proxy, gpusock and apps/param_sync: every order of its atomic accesses, every stale
 value that they may read, and races on plain memory.
   --mutants         then weaken every ordering, one at a time; each must make a case fail
   --only TEXT       cases whose name contains it
@@ -72,7 +72,7 @@ bool parse(int count, char** arguments, Options& options) {
 
 std::vector<Case> production_cases() {
   std::vector<Case> all;
-  for (const auto part : {ring_cases, queue_cases, sleep_cases, record_cases, socket_cases}) {
+  for (const auto part : {ring_cases, queue_cases, sleep_cases, record_cases, socket_cases, param_sync_cases}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   return all;

@@ -26,6 +26,11 @@ constexpr Instead kInstead[] = {
     {"gpusock/detail/", "T11, pairs with T10", Weakening::left_out, "a lock may be held longer"},
     {"gpusock/detail/", "T13, pairs with T12", Weakening::left_out, "a reservation may be held longer"},
     {"gpusock/detail/socket_options.inl", "options.store(", Weakening::left_out, "the lock is held until behind the next step"},
+    {"apps/param_sync/shard.cuh", "S3, pairs with S4", Weakening::left_out, "a version may be told later"},
+    {"apps/param_sync/push.cuh", "first_push_ns", Weakening::left_out, "it is there before the slice goes out"},
+    {"apps/param_sync/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
+    {"apps/param_sync/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
+    {"apps/param_sync/step_board.cuh", "S14, pairs with S15", Weakening::left_out, "the host may hear later"},
 };
 
 const Instead* may_be_late(const Tables& tables, const Site& site) {
@@ -53,8 +58,10 @@ std::vector<Weakening> weakenings(const Tables& tables, const Site& site) {
   if (releases(site.order)) result.push_back(Weakening::no_release);
   if (acquires(site.failure)) result.push_back(Weakening::no_failure_acquire);
   if (site.operation == Operation::store) result.push_back(swap_of(tables, site));
-  // Nothing is weaker than relaxed: but does anybody notice the access.
-  if (result.empty() && !tables.label_of(site).empty()) result.push_back(Weakening::left_out);
+  // Nothing is weaker than relaxed: but does anybody notice the access, or that it is one.
+  if (result.empty() && !tables.label_of(site).empty()) {
+    result.push_back(site.operation == Operation::modify ? Weakening::apart : Weakening::left_out);
+  }
   return result;
 }
 

@@ -264,6 +264,10 @@ void Machine::before_own(const std::uint64_t* word) {
 
 std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order asked,
                               const Site& site) {
+  if (sites().is(site, Weakening::apart)) {
+    const std::uint64_t before = load(word, asked, site);
+    return store(word, change(before), asked, site), before;
+  }
   before_own(word);
   const Order order = sites().order(site, asked);
   const int location = memory_.locate(word);
@@ -281,6 +285,11 @@ std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint
 
 bool Machine::compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
                                const Site& site) {
+  if (sites().is(site, Weakening::apart)) {
+    const std::uint64_t before = load(word, success, site);
+    if (before == expected) return store(word, desired, success, site), true;
+    return expected = before, false;
+  }
   before_own(word);
   const int location = memory_.locate(word);
   stand_before(Operation::modify, location);

@@ -41,6 +41,7 @@ class Machine {
   std::string trace() const;
 
   // For the thread that runs.
+  int current() const { return current_; }
   std::uint64_t load(std::uint64_t* word, Order order, const Site& site);
   void store(std::uint64_t* word, std::uint64_t value, Order order, const Site& site);
   std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order,

@@ -90,6 +90,11 @@ void give_way() {
   if (machine) machine->give_way();
 }
 
+int thread_number() {
+  const Inside machine;
+  return machine ? machine->current() : 0;
+}
+
 std::uint64_t now_ns() {
   const Inside machine;
   return machine ? machine->now_ns() : kEarly;

@@ -87,6 +87,8 @@ Verdict sample(const Case& one, std::uint64_t seed, std::uint64_t executions);
 void require(bool holds, std::string_view what);
 /// One turn of a wait.
 void give_way();
+/// Which of the case's threads calls, in the order in which they were made.
+int thread_number();
 
 // For the atomic references and the compiler's hooks.
 

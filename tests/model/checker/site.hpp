@@ -33,12 +33,12 @@ struct Site {
   std::uint64_t uses = 0;          ///< how often it was reached
 };
 
-enum class Weakening : std::uint8_t { none, no_acquire, no_release, no_failure_acquire, not_sequential, no_fence, late, too_late, left_out };
+enum class Weakening : std::uint8_t { none, no_acquire, no_release, no_failure_acquire, not_sequential, no_fence, late, too_late, left_out, apart };
 
 constexpr const char* to_string(Weakening weakening) {
   constexpr const char* kNames[] = {"as it is", "without acquire", "without release", "a failure without acquire",
                                     "acq_rel for seq_cst", "without the fence", "behind the next step",
-                                    "behind all until a wait", "left out"};
+                                    "behind all until a wait", "left out", "a load and a store"};
   return kNames[static_cast<int>(weakening)];
 }
 

@@ -73,7 +73,7 @@ bool asks_for_order(const std::string& line) {
 }  // namespace
 
 Tables::Tables(const std::string& source_folder) : source_folder_(source_folder) {
-  for (const char* folder : {"ringbuf", "host_proxy", "gpusock", "rdma"}) read_folder(folder);
+  for (const char* folder : {"ringbuf", "host_proxy", "gpusock", "rdma", "apps/param_sync"}) read_folder(folder);
   for (const auto& [file, lines] : files_) read_rows(file, lines);
 }
 
@@ -84,7 +84,7 @@ void Tables::read_folder(const std::string& folder) {
   }
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     const std::string kind = entry.path().extension();
-    if (kind != ".hpp" && kind != ".cpp" && kind != ".cuh" && kind != ".inl") continue;
+    if (kind != ".hpp" && kind != ".cpp" && kind != ".cuh" && kind != ".cu" && kind != ".inl") continue;
     Lines& lines = files_[fs::relative(entry.path(), source_folder_).generic_string()];
     std::ifstream in(entry.path());
     for (std::string line; std::getline(in, line);) lines.push_back(line);
