@@ -31,6 +31,7 @@ main() {
 }
 
 prove_all() {
+  step tests 1800 ./run test
   local simulation=build/host/tests/simulation/simulation model=build/host/tests/model/model_check running=0
   with_tests=ON
   configure host
@@ -75,7 +76,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in model mutants seeds fresh-seeds planted-bugs fuzz tidy gcc clang coverage; do
+  for name in tests model mutants seeds fresh-seeds planted-bugs fuzz tidy gcc clang coverage; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then

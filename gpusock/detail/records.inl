@@ -175,7 +175,8 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
 GPUSOCK_FN_APART inline bool record_waits(const table::RingSetup& ring) {
   std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);         // relaxed: nothing is read behind it
   const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);       // C1, pairs with P1
-  if (end - position > ring.memory.capacity) return true;
+  // A peer on p2p can write this side's word, too. What is amiss with it is recv's to say, which has the position from its own memory.
+  if (end - position > ring.memory.capacity || ring.memory.index_of(position) % 8 != 0) return true;
   while (end - position >= ringbuf::kRecordHeaderBytes) {
     const ringbuf::RecordHeader header = load_header(ring.memory, position);
     if (!header.fits(ring.memory.capacity - ring.memory.index_of(position))) return true;
