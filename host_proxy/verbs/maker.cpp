@@ -226,8 +226,9 @@ std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::s
 }
 
 bool VerbsMaker::poll() {
+  const bool awaited = wants_polling();  // completions of words alone (greetings, credit) move nothing, and nobody is woken for them
   bool any = false;
-  for (const auto& [address, card] : cards_) any |= card->completions().poll();
+  for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;
   if (trials_.empty()) return any;
   for (const Trial& trial : std::vector(trials_)) {
     if (now_ns() >= trial.until_ns) trial.sink->on_ready();
