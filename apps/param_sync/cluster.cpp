@@ -49,6 +49,7 @@ class Cluster {
       take_signals();
       for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
       reap();
+      give_up_waiting_for_starts();
       if (failed_) release();
       if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
     }
@@ -103,7 +104,7 @@ class Cluster {
   }
 
   void show(const nlohmann::json& now) {
-    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("loss"), now.at("train_s"),
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), static_cast<float>(number_from(now.at("loss"))), now.at("train_s"),
                 now.at("pushed_per_step")});
   }
 
@@ -156,6 +157,17 @@ class Cluster {
     }
   }
 
+  /// A node that hangs before it listens is not seen by the others, which wait to hear where it is.
+  void give_up_waiting_for_starts() {
+    if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(config_.timeout_s)) return;
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      if (!nodes_[rank].listening.empty()) continue;
+      fmt::print(stderr, "param_sync: rank {} has not come up within {:g} s (--timeout)\n", rank, config_.timeout_s);
+    }
+    fail();
+    kill_all(SIGTERM);
+  }
+
   bool started() const {
     return std::none_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.listening.empty(); });
   }
@@ -175,6 +187,7 @@ class Cluster {
   ProgressLine line_;
   int signal_fd_ = -1;
   std::vector<NodeProcess> nodes_;
+  SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
   bool interrupted_ = false;
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();

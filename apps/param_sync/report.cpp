@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <limits>
 
 namespace param_sync {
 namespace {
@@ -94,6 +96,7 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
                       first.steps, first.train_s, config.nodes, device);
+  if (!first.losses.empty() && !std::isfinite(first.losses.back())) text += "the training diverged: its loss is no number any more; lower --lr\n";
   text += traffic_table(*this);
   if (!config.serial) {
     text += fmt::format(
@@ -144,6 +147,10 @@ nlohmann::json to_json(const NodeReport& report) {
           {"test_loss", report.test_loss}};
 }
 
+double number_from(const nlohmann::json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
 NodeReport node_report_from(const nlohmann::json& json) {
   NodeReport report;
   for (const auto& layer : json.at("layers")) {
@@ -162,9 +169,9 @@ NodeReport node_report_from(const nlohmann::json& json) {
   json.at("p2p_tx_bytes").get_to(report.p2p_tx_bytes);
   json.at("verbs_tx_bytes").get_to(report.verbs_tx_bytes);
   json.at("fabric_tx_bytes").get_to(report.fabric_tx_bytes);
-  json.at("losses").get_to(report.losses);
+  for (const nlohmann::json& loss : json.at("losses")) report.losses.push_back(static_cast<float>(number_from(loss)));
   json.at("accuracies").get_to(report.accuracies);
-  json.at("test_loss").get_to(report.test_loss);
+  report.test_loss = number_from(json.at("test_loss"));
   report.weights_hash = std::stoull(json.at("weights_hash").get<std::string>(), nullptr, 16);
   return report;
 }

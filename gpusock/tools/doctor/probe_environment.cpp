@@ -36,9 +36,14 @@ void probe_environment(const Sources& sources, Report& report) {
     }
   }
   const std::string processors = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
-  if (processors != "near" && processors != "any" && proxy::parse_processors(processors).empty()) {
+  const auto named = proxy::parse_processors(processors);
+  const auto allowed = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
+  const bool one = std::any_of(named.begin(), named.end(),
+                               [&](int processor) { return std::find(allowed.begin(), allowed.end(), processor) != allowed.end(); });
+  if (processors != "near" && processors != "any" && !one) {
     report.add("environment", Level::mend,
-               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8: no context can be made", processors),
+               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8 with one that may be used: no context can be made",
+                           processors),
                "unset GPUSOCK_PROCESSORS");
   }
   if (const auto gpudirect = sources.environment("GPUSOCK_GPUDIRECT")) {

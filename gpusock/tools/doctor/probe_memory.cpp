@@ -63,7 +63,7 @@ void probe_locked_memory(const Sources& sources, Report& report) {
   report.add("memlock", Level::note,
              fmt::format("{} may be locked: {}; {}", size_text(limit->soft),
                          connections == 0 ? "too little for a connection on the verbs link"
-                                          : fmt::format("enough for {} connections on the verbs link", connections),
+                                          : fmt::format("enough for {} connection(s) on the verbs link", connections),
                          report.facts.gpu_build ? "where that counts for the GPU's driver, pinning rings may fail"
                                                 : "of the other links only fabric locks some, on an RDMA NIC"),
              "ulimit -l unlimited (for good: 'memlock unlimited' in /etc/security/limits.conf)");

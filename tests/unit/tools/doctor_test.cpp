@@ -414,6 +414,8 @@ TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   EXPECT_TRUE(machine.examine().well());
   machine.environment = {{"GPUSOCK_PROCESSORS", "all"}};
   expect_mend(machine.examine(), "'all'", "unset GPUSOCK_PROCESSORS");
+  machine.environment = {{"GPUSOCK_PROCESSORS", "99"}};
+  expect_mend(machine.examine(), "'99'", "unset GPUSOCK_PROCESSORS");
   machine.sources.built_for = "cuda";
   machine.add_gpu();
   machine.environment = {{"GPUSOCK_GPU", "1"}};
