@@ -41,7 +41,7 @@ bool VerbsLink::pump() {
   bool moved = control_.pump();
   if (!failed_) moved |= greet();
   if (!failed_) moved |= receive();
-  if (!failed_) moved |= take_credit();
+  if (!failed_) take_credit();
   if (!failed_) moved |= sending_is_over() ? drop_committed() : transmit();
   if (!failed_) moved |= end_if_all_is_sent();
   return moved;
@@ -102,20 +102,19 @@ bool VerbsLink::give_credit(const Received& received) {
   return true;
 }
 
-bool VerbsLink::take_credit() {
+/// Credit that no bytes wait for is no work: the proxy sleeps, and the card tells nobody of it.
+void VerbsLink::take_credit() {
   if (!open_) {
-    if (rdma::load_word_of_card(*words_.open) == 0) return false;
+    if (rdma::load_word_of_card(*words_.open) == 0) return;
     peer_start_ = rdma::load_word_of_card(*words_.start);
     open_ = true;
   }
   const std::uint64_t credit = rdma::load_word_of_card(*words_.credit);
   if (credit - credit_ > sent_ - credit_) {
     fail(EPROTO, "it gave credit for what was not sent");
-    return false;
+    return;
   }
-  const bool moved = credit != credit_;
   credit_ = credit;
-  return moved;
 }
 
 bool VerbsLink::transmit() {

@@ -76,7 +76,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   bool is_possible(const Received& received) const;
   bool receive();
   bool give_credit(const Received& received);
-  bool take_credit();
+  void take_credit();
   bool transmit();
   bool drop_committed();
   bool post_bytes(std::uint64_t bytes);
