@@ -11,6 +11,8 @@ namespace {
 
 /// How late a call may return: its last look may lie so long before.
 constexpr std::uint64_t kLateNs = 3'000'000;
+/// What a connection takes at most, over the slowest network and by the last of the links.
+constexpr std::uint64_t kConnectNs = 500'000'000;
 /// Deadline of calls of which it is not known, where they fail, how far they came; only where nothing breaks.
 constexpr std::uint64_t kLongNs = 900'000'000'000;
 constexpr std::uint64_t kHeaderBytes = 16;
@@ -223,6 +225,12 @@ void Run::knock(Node& node, const PlannedConnection& connection) {
   if (result != -ECONNREFUSED && !plan_.faulty()) fail("connecting to where nobody listens gave " + std::to_string(result));
 }
 
+/// Where nothing breaks and there is room for all, who connects for the first time has a connection before this.
+std::uint64_t Run::connect_ns() const {
+  const bool undisturbed = !plan_.faulty() && plan_.wire.loss_percent == 0 && plan_.connections.size() <= 2;
+  return undisturbed ? plan_.fabric_answers_ns + kConnectNs : Schedule::kNever;
+}
+
 /// True where there was a connection, or there is to be none.
 bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   const PlannedConnection& connection = plan_.connections[planned];
@@ -238,6 +246,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   if (socket < 0) {
     // Where packets are lost an honest peer may take as long as a stranger whom a full backlog sends away (Proxy::make_room).
     const bool sent_away = socket == -ECONNRESET && plan_.wire.loss_percent != 0;
+    if (socket == -ETIMEDOUT && deadline_ns == connection.deadline_ns && deadline_ns > connect_ns()) fail("connect took too long");
     const bool busy = socket == -EMFILE || socket == -ETIMEDOUT || sent_away;
     const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS);
     // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in order.

@@ -80,7 +80,7 @@ Plan make_plan(std::uint64_t seed) {
   plan.fabric = random.one_in(2);
   plan.fabric_disorder_ns = random.magnitude(100, 1'000'000);
   plan.fabric_refused_percent = random.one_in(2) ? random.below(60) : 0;
-  plan.fabric_answers_ns = random.one_in(3) ? random.magnitude(1'000, 20'000'000) : 0;
+  plan.fabric_answers_ns = random.one_in(3) ? random.magnitude(1'000, 500'000'000) : 0;
   plan.fabric_connects_ns = random.one_in(2) ? random.magnitude(1'000, 3'000'000) : 0;
   plan.verbs = random.one_in(3);
   plan.card_delay_ns = random.magnitude(100, 1'000'000);
@@ -103,6 +103,7 @@ Plan make_plan(std::uint64_t seed) {
   for (std::uint64_t i = 0; i < connections; ++i) plan.connections.push_back(make_connection(random, plan));
   const std::uint64_t faults = random.percent(45) ? 0 : random.between(1, 3);
   for (std::uint64_t i = 0; i < faults; ++i) plan.faults.push_back(make_fault(random, plan));
+  plan.looks_ns = random.one_in(2) ? random.magnitude(1'000'000, 1'000'000'000) : 0;
   return plan;
 }
 

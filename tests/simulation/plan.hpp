@@ -78,6 +78,7 @@ struct Plan {
   std::uint64_t ring_bytes = 4096;
   std::uint32_t sockets_max = 4;
   int backlog = 4;
+  std::uint64_t looks_ns = 0;            ///< where nothing breaks: how long proxies sleep at most, to find what nobody woke them for; 0: any time
   bool holds_back = false;               ///< senders use kMore now and then
   std::vector<PlannedProcess> processes;
   std::vector<PlannedConnection> connections;

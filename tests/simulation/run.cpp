@@ -93,6 +93,7 @@ void Run::start(std::uint32_t place) {
     options.flushed = plan_.processes[place].chunks % 4 == 0;
     options.staging = {plan_.processes[place].chunks, plan_.processes[place].chunk_bytes};
     options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy looks
+    if (options.tells_lost_rings && plan_.looks_ns != 0) options.nap_ns = plan_.looks_ns;
     if (plan_.faulty()) options.nap_ns = 1'000'000'000;  // the engine's; without faults nothing needs it
     here.node = std::make_unique<Node>(schedule_, *here.process, options);
   }

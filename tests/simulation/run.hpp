@@ -110,6 +110,7 @@ class Run {
   bool is_hasty(std::uint32_t place) const { return plan_.processes[place].hasty; }
   void visit(std::uint32_t planned);
   void knock(Node& node, const PlannedConnection& connection);
+  std::uint64_t connect_ns() const;
   bool try_visit(std::uint32_t planned, std::uint64_t deadline_ns);
   void handle(std::uint32_t place, Socket socket, bool records);
   void converse(const End& end);
