@@ -211,7 +211,8 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   }
 
   void fill() {
-    const std::uint64_t while_ns = has_card(link()) ? 10 * kDeadlineNs : kDeadlineNs;  // an emulated card is slow
+    // An emulated card is slow, and so may be the operating system to take what fits its buffers, on a machine that is busy.
+    const std::uint64_t while_ns = link() == "p2p" ? kDeadlineNs : 10 * kDeadlineNs;
     run(fill_ring, socket_, data_.data(), while_ns, results_.data());
     ASSERT_EQ(results_[0], -ETIMEDOUT);
   }
