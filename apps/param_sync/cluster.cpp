@@ -22,6 +22,7 @@ namespace param_sync {
 namespace {
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
+constexpr double kStartSecondsMin = 30;  // to come up takes what the machine takes, however short --timeout is
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
 
 using SteadyClock = std::chrono::steady_clock;
@@ -159,10 +160,11 @@ class Cluster {
 
   /// A node that hangs before it listens is not seen by the others, which wait to hear where it is.
   void give_up_waiting_for_starts() {
-    if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(config_.timeout_s)) return;
+    const double limit_s = std::max(config_.timeout_s, kStartSecondsMin);
+    if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(limit_s)) return;
     for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
       if (!nodes_[rank].listening.empty()) continue;
-      fmt::print(stderr, "param_sync: rank {} has not come up within {:g} s (--timeout)\n", rank, config_.timeout_s);
+      fmt::print(stderr, "param_sync: rank {} has not come up within {:g} s\n", rank, limit_s);
     }
     fail();
     kill_all(SIGTERM);
