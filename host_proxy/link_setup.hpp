@@ -91,11 +91,11 @@ class LinkMaker {
   /// The connector's half, for what it was offered; otherwise the same.
   virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) = 0;
 
-  /// Takes the news that its links share (completion queues), at each step; true if there were any. Does not wait.
-  virtual bool poll() { return false; }
+  /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any. Does not wait.
+  virtual bool poll(std::uint64_t /*now_ns*/) { return false; }
 
   /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
-  virtual void tend() {}
+  virtual void tend(std::uint64_t /*now_ns*/) {}
 
   /// Must poll() be called even though no descriptor will say so: then the proxy's thread naps instead of sleeping.
   virtual bool wants_polling() const { return false; }

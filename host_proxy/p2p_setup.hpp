@@ -16,7 +16,7 @@ class P2pMaker final : public LinkMaker {
   LinkKind kind() const override { return LinkKind::p2p; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
-  void tend() override { offers_.serve(); }
+  void tend(std::uint64_t) override { offers_.serve(); }
 
  private:
   PosixNetwork& network_;

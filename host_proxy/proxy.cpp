@@ -50,12 +50,12 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
     scan_rings(hinted_slot_);
     hinted_slot_ = kNone;
   }
-  bool moved = poll_links();
+  bool moved = poll_links(now_ns);
   moved |= step_active(now_ns);
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
-    for (LinkMaker* maker : resources_.makers) maker->tend();
+    for (LinkMaker* maker : resources_.makers) maker->tend(now_ns);
     moved |= open_unready(now_ns);
     moved |= step_listeners(now_ns);
     expire(now_ns);
@@ -65,9 +65,9 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
   return moved;
 }
 
-bool Proxy::poll_links() {
+bool Proxy::poll_links(std::uint64_t now_ns) {
   bool news = false;
-  for (LinkMaker* maker : resources_.makers) news |= maker->poll();
+  for (LinkMaker* maker : resources_.makers) news |= maker->poll(now_ns);
   return news;
 }
 

@@ -84,7 +84,7 @@ class Proxy final : public ConnectionHost {
   void count_established() override { ++stats_.connections; }
 
  private:
-  bool poll_links();
+  bool poll_links(std::uint64_t now_ns);
   void scan(std::uint64_t now_ns, std::uint32_t pages);
   void scan_page(std::uint64_t now_ns, std::uint32_t page);
   void scan_requests(std::uint64_t now_ns, std::uint32_t slot);

@@ -18,7 +18,7 @@ class TcpMaker final : public LinkMaker {
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override { return make(request); }
 
-  void tend() override {
+  void tend(std::uint64_t) override {
     if (staging_ != nullptr) staging_->collect();
   }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <mutex>
@@ -296,7 +295,7 @@ std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::
   return std::make_unique<FabricAnswer>(*this, request, offer, sink);
 }
 
-bool FabricMaker::poll() {
+bool FabricMaker::poll(std::uint64_t) {
   bool any = tell_waiting();
   if (polled_.empty()) return any;
   bool gone = false;
@@ -314,8 +313,7 @@ bool FabricMaker::poll() {
   return any;
 }
 
-void FabricMaker::tend() {
-  const auto now_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+void FabricMaker::tend(std::uint64_t now_ns) {
   for (const auto& entry : polled_) {
     if (const auto peer = entry.lock()) peer->tend(now_ns);
   }

@@ -34,8 +34,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   bool prepare(const Endpoint& asked) override;
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
-  bool poll() override;
-  void tend() override;
+  bool poll(std::uint64_t now_ns) override;
+  void tend(std::uint64_t now_ns) override;
   /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
   bool wants_polling() const override;
 

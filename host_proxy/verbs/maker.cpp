@@ -5,7 +5,6 @@
 #include "host_proxy/verbs/link.hpp"
 
 #include <netinet/in.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -204,14 +203,8 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 
 }  // namespace
 
-std::uint64_t steady_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, DeviceRings device_rings, std::uint64_t (*clock)())
-    : segments_(segments), staging_(staging), device_rings_(std::move(device_rings)), activity_(std::make_shared<Activity>()), clock_(clock) {}
+VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, DeviceRings device_rings)
+    : segments_(segments), staging_(staging), device_rings_(std::move(device_rings)), activity_(std::make_shared<Activity>()) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
@@ -225,13 +218,14 @@ std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::s
   return setup;
 }
 
-bool VerbsMaker::poll() {
+bool VerbsMaker::poll(std::uint64_t now_ns) {
+  now_ns_ = now_ns;
   const bool awaited = wants_polling();  // completions of words alone (greetings, credit) move nothing, and nobody is woken for them
   bool any = false;
   for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;
   if (trials_.empty()) return any;
   for (const Trial& trial : std::vector(trials_)) {
-    if (now_ns() >= trial.until_ns) trial.sink->on_ready();
+    if (now_ns >= trial.until_ns) trial.sink->on_ready();
   }
   return any;
 }

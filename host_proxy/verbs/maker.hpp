@@ -29,25 +29,21 @@ struct Trial {
 /// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a handshake's time.
 inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
-std::uint64_t steady_ns();
-
 class VerbsMaker final : public LinkMaker {
  public:
   /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card gets those that are.
-  /// `clock`: any that goes on, in ns.
-  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, DeviceRings device_rings = DeviceRings(true),
-                      std::uint64_t (*clock)() = steady_ns);
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
-  bool poll() override;
+  bool poll(std::uint64_t now_ns) override;
   /// Completions are waited for: the card tells nobody.
   bool wants_polling() const override;
 
   // For its setups.
-  std::uint64_t now_ns() const { return clock_(); }
+  std::uint64_t now_ns() const { return now_ns_; }  ///< of the proxy's step
   void begin_trial(const Trial& trial) { trials_.push_back(trial); }
   void end_trial(const ReadySink& sink);
   /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there is none.
@@ -64,7 +60,7 @@ class VerbsMaker final : public LinkMaker {
   DeviceRings device_rings_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;
-  std::uint64_t (*clock_)();
+  std::uint64_t now_ns_ = 0;
   std::vector<Trial> trials_;
 };
 

@@ -183,13 +183,13 @@ FUZZ_TARGET(handshake) {
         say_turn(input, forger, peer, kept, node_accepts);
       }
       state = handshake->advance();
-      node.verbs.poll();
+      node.verbs.poll(0);
       state = handshake->advance();
     }
     if (state == Handshake::State::waiting) {
       wire->ended = true;
       for (int turns = 0; turns < 8; ++turns) {
-        node.verbs.poll();
+        node.verbs.poll(0);
         state = handshake->advance();
       }
     }

@@ -39,7 +39,7 @@ class Maker final : public proxy::LinkMaker {
   std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>, proxy::ReadySink&) override {
     return std::make_unique<Setup>(*this, request);
   }
-  bool poll() override { return peer_->poll(); }
+  bool poll(std::uint64_t) override { return peer_->poll(); }
 
   MemoryPort* port = nullptr;
   Grant granted;  ///< the node's

@@ -38,7 +38,7 @@ FUZZ_TARGET(peer_verbs) {
       if (!there) return;
       switch (says.below(10)) {
         case 0: fake::work(says.below(16)); break;
-        case 1: peers_maker.poll(); break;
+        case 1: peers_maker.poll(0); break;
         case 2:  // the honest greeting
           write(proxy::verbs::kStartAt, says.near(1000));
           write(proxy::verbs::kOpenAt, 1);

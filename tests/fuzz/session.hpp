@@ -31,7 +31,7 @@ class Session {
           stream = std::make_unique<WireStream>(wire, true);
           handshake = node_accepts ? make_connector_handshake(*stream, peer, asked, no_sink()) : make_acceptor_handshake(*stream, peer, asked, no_sink());
         }
-        for (proxy::LinkMaker* maker : peer.makers) maker->poll();
+        for (proxy::LinkMaker* maker : peer.makers) maker->poll(0);
         if (handshake != nullptr && setup == nullptr && handshake->advance() == proxy::Handshake::State::done) setup = handshake->take_setup();
         node.now_ns += 1'000'000;
         node.proxy->step(node.now_ns, proxy::Proxy::Thoroughness::full);

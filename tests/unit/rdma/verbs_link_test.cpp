@@ -39,7 +39,6 @@ struct Heard final : LinkEvents {
 
 /// The makers' clock.
 std::uint64_t test_time_ns = 1;
-std::uint64_t test_ns() { return test_time_ns; }
 
 /// Where a side's rings lie, and how the card gets them; kernels are its callers.
 struct Where {
@@ -63,9 +62,10 @@ struct Side {
     *view.rx_consumed = start;
     slots.emplace(table);
     if (neighbour == nullptr) {
-      own_maker.emplace(segments, &staging, DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}), test_ns);
+      own_maker.emplace(segments, &staging, DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
     }
     maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
+    maker->poll(test_time_ns);
   }
   static std::shared_ptr<Platform> make_platform(const Where& where) {
     if (where.gpu == nullptr) return std::make_shared<HostPlatform>();
@@ -105,7 +105,7 @@ struct Side {
   static std::byte next(std::uint64_t at) { return static_cast<std::byte>((at * 0x9E3779B97F4A7C15u) >> 56); }
 
   bool step() {
-    bool moved = maker->poll();
+    bool moved = maker->poll(test_time_ns);
     if (link != nullptr) moved |= link->pump();
     return moved;
   }
@@ -169,7 +169,7 @@ class VerbsLinkTest : public testing::Test {
 
   void connect(Side& a, Side& b) {
     ASSERT_NO_FATAL_FAILURE(agree(a, b));
-    a.maker->poll();
+    a.maker->poll(test_time_ns);
     ASSERT_EQ(offer_->advance(), LinkSetup::State::ready) << offer_->failure().reason;
     auto [mine, theirs] = fake::make_streams();
     a.establish(offer_, std::move(mine));
@@ -248,7 +248,7 @@ TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
   const int news = a_->sink.news;
   fake::work();
   EXPECT_EQ(b_->rx.readable(), 4096u) << "without any processor's work there";
-  EXPECT_TRUE(a_->maker->poll());
+  EXPECT_TRUE(a_->maker->poll(test_time_ns));
   EXPECT_EQ(a_->tx.writable(), 4096u);
   EXPECT_GT(a_->sink.news, news);
   EXPECT_FALSE(a_->maker->wants_polling());
@@ -686,10 +686,10 @@ TEST_F(VerbsLinkTest, ALinkThatCarriesNothingFailsInTime) {
   EXPECT_EQ(offer_->advance(), LinkSetup::State::waiting);
   EXPECT_TRUE(a_->maker->wants_polling()) << "the card tells nobody";
   test_time_ns += kTrialNs - 1;
-  a_->maker->poll();
+  a_->maker->poll(test_time_ns);
   EXPECT_EQ(a_->sink.news, 0);
   test_time_ns += 1;
-  a_->maker->poll();
+  a_->maker->poll(test_time_ns);
   EXPECT_EQ(a_->sink.news, 1);
   EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
   EXPECT_EQ(offer_->failure().error, EHOSTUNREACH);
@@ -703,7 +703,7 @@ TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
   fake::card().holds_work = true;
   ASSERT_NO_FATAL_FAILURE(agree(*a_, *b_));
   fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
-  a_->maker->poll();
+  a_->maker->poll(test_time_ns);
   EXPECT_EQ(a_->sink.news, 1);
   EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
   EXPECT_NE(offer_->failure().reason.find("transport retry counter exceeded"), std::string::npos) << offer_->failure().reason;
