@@ -38,7 +38,7 @@ void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
 }
 
 bool ControlChannel::flush() {
-  if (outbox_.empty()) return false;
+  if (outbox_.empty() || !stream_->writable) return false;
   const iovec vector{outbox_.data(), outbox_.size()};
   const auto result = stream_->write({&vector, 1});
   if (result > 0) {

@@ -73,6 +73,7 @@ void Handshake::send_refusal(std::uint16_t link, const LinkSetup::Failure& failu
 
 bool Handshake::flush() {
   while (!outbox_.empty()) {
+    if (!stream_.writable) return false;
     const iovec vector{outbox_.data(), outbox_.size()};
     const auto result = stream_.write({&vector, 1});
     if (result == -EAGAIN) return false;
