@@ -120,7 +120,8 @@ bool FabricLink::deliver() {
     if (!take_chunk(bytes)) return moved;
     moved = true;
   }
-  return credit() || moved;
+  credit();  // moves nothing: who may be waiting for it is the peer, and it is told when this side looks for another reason, too
+  return moved;
 }
 
 bool FabricLink::take_chunk(std::uint64_t bytes) {
@@ -150,20 +151,19 @@ std::uint64_t FabricLink::consumed() {
 }
 
 /// Tells the peer of space and chunks when it is worth it, or when it may be waiting for just that.
-bool FabricLink::credit() {
-  if (!channel_->granted() || channel_->credit_busy() || quiet_ || peer_stopped_ != kUnsaid) return false;
+void FabricLink::credit() {
+  if (!channel_->granted() || channel_->credit_busy() || quiet_ || peer_stopped_ != kUnsaid) return;
   const Credit& told = channel_->credited();
   const std::uint64_t now = consumed();
   const std::uint64_t chunks = channel_->chunks_taken() - told.chunks;
   const bool waiting = arrived_ == told.consumed + rx_capacity_;
   const bool space = now - told.consumed >= rx_capacity_ / 4 || (waiting && now != told.consumed);
-  if (failed_ || (!space && chunks < kCreditChunks)) return false;
+  if (failed_ || (!space && chunks < kCreditChunks)) return;
   const int result = channel_->send_credit(now);
   if (result != 0 && result != -EAGAIN) {
     log_warn("the fabric refused to write: " + std::string(strerror(-result)));
     fail(ECONNRESET);
   }
-  return result == 0;
 }
 
 void FabricLink::end_receiving() {

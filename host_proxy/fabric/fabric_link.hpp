@@ -41,7 +41,7 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   bool deliver();
   bool take_chunk(std::uint64_t bytes);
   void tell_end();
-  bool credit();
+  void credit();
   std::uint64_t consumed();
   bool sending_is_over();
   bool say_where_it_stands();
