@@ -16,6 +16,9 @@ namespace {
 constexpr std::uint64_t kAssistNs = 200'000;
 constexpr std::uint64_t kLookNsMin = 20'000;
 constexpr std::uint64_t kLookNsMax = 1'000'000;
+constexpr std::uint64_t kShortLookNs = 1'000;
+/// Between what a caller or the network has published and its ringing. Any longer, and rings for something else hide one that is missing.
+constexpr std::uint64_t kAboutToRingNs = 200'000;
 constexpr std::uint64_t kBackOffNsMin = 200;
 constexpr std::uint64_t kBackOffNsMax = 500'000;
 constexpr std::uint64_t kCopyNsMax = 100'000;
@@ -220,6 +223,7 @@ void Node::serve() {
       continue;
     }
     std::uint64_t nap_ns = options_.nap_ns;
+    if (options_.tells_lost_rings && nap_ns != ~std::uint64_t{0} && schedule_.random().one_in(8)) nap_ns = schedule_.random().magnitude(kShortLookNs, nap_ns);
     if (proxy_.wants_polling()) nap_ns = std::clamp((schedule_.now_ns() - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
     const std::uint64_t now_ns = schedule_.now_ns();
     const std::uint64_t until_ns = std::min(proxy_.next_deadline_ns(), nap_ns < ~now_ns ? now_ns + nap_ns : ~std::uint64_t{0});
@@ -233,7 +237,7 @@ void Node::serve() {
 
 /// The proxy woke by its own clock and found something to move: somebody is about to ring, or has forgotten to.
 void Node::expect_ring() {
-  schedule_.sleep(2'000'000);
+  schedule_.sleep(kAboutToRingNs);
   if (!rung_ && problem_.empty()) problem_ = "the proxy slept although there was something to move";
 }
 

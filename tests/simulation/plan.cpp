@@ -26,13 +26,15 @@ PlannedWay make_way(Random& random, const Plan& plan, bool records) {
   return way;
 }
 
-PlannedConnection make_connection(Random& random, const Plan& plan) {
+constexpr LinkKind kLinks[] = {LinkKind::tcp, LinkKind::automatic, LinkKind::p2p, LinkKind::fabric, LinkKind::verbs};
+
+/// `alike`: by which link all of the plan's connections are asked for; nullptr: each by its own.
+PlannedConnection make_connection(Random& random, const Plan& plan, const LinkKind* alike) {
   PlannedConnection connection;
   connection.client = static_cast<std::uint32_t>(random.below(plan.processes.size()));
   connection.server = static_cast<std::uint32_t>(random.below(plan.processes.size()));
   const bool together = plan.processes[connection.client].host == plan.processes[connection.server].host;
-  constexpr LinkKind kLinks[] = {LinkKind::tcp, LinkKind::automatic, LinkKind::p2p, LinkKind::fabric, LinkKind::verbs};
-  connection.link = kLinks[random.below(5)];
+  connection.link = alike != nullptr ? *alike : kLinks[random.below(std::size(kLinks))];
   if (connection.link == LinkKind::p2p && !together) connection.link = LinkKind::automatic;
   if (connection.link == LinkKind::fabric && !plan.fabric) connection.link = LinkKind::automatic;
   if (connection.link == LinkKind::verbs && !plan.verbs) connection.link = LinkKind::automatic;
@@ -77,12 +79,14 @@ Plan make_plan(std::uint64_t seed) {
   plan.wire.loss_percent = random.one_in(6) ? random.between(1, 10) : 0;
   plan.wire.buffer_bytes = random.magnitude(300, 32 << 10);
   plan.wire.segment_bytes = random.magnitude(20, 8 << 10);
-  plan.fabric = random.one_in(2);
+  // What takes several connections of one link to go wrong is rare among five of them.
+  const LinkKind* alike = random.one_in(3) ? &kLinks[random.below(std::size(kLinks))] : nullptr;
+  plan.fabric = random.one_in(2) || (alike != nullptr && *alike == LinkKind::fabric);
   plan.fabric_disorder_ns = random.magnitude(100, 1'000'000);
   plan.fabric_refused_percent = random.one_in(2) ? random.below(60) : 0;
   plan.fabric_answers_ns = random.one_in(3) ? random.magnitude(1'000, 500'000'000) : 0;
   plan.fabric_connects_ns = random.one_in(2) ? random.magnitude(1'000, 3'000'000) : 0;
-  plan.verbs = random.one_in(3);
+  plan.verbs = random.one_in(3) || (alike != nullptr && *alike == LinkKind::verbs);
   plan.card_delay_ns = random.magnitude(100, 1'000'000);
   plan.ring_bytes = std::uint64_t{4096} << (random.one_in(3) ? random.between(1, 2) : 0);
   plan.sockets_max = static_cast<std::uint32_t>(random.between(4, 8));  // of which three may listen
@@ -100,7 +104,7 @@ Plan make_plan(std::uint64_t seed) {
     plan.processes.push_back(process);
   }
   const std::uint64_t connections = random.between(1, 4);
-  for (std::uint64_t i = 0; i < connections; ++i) plan.connections.push_back(make_connection(random, plan));
+  for (std::uint64_t i = 0; i < connections; ++i) plan.connections.push_back(make_connection(random, plan, alike));
   const std::uint64_t faults = random.percent(45) ? 0 : random.between(1, 3);
   for (std::uint64_t i = 0; i < faults; ++i) plan.faults.push_back(make_fault(random, plan));
   plan.looks_ns = random.one_in(2) ? random.magnitude(1'000'000, 1'000'000'000) : 0;

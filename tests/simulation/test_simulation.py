@@ -5,6 +5,7 @@ usage: test_simulation.py SIMULATION
 
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
+import re
 import shlex
 import subprocess
 import sys
@@ -37,6 +38,14 @@ class Simulation(unittest.TestCase):
         again = self.call(*shlex.split(replay[0])[2:])
         self.assertEqual(again.returncode, 1, again.stdout)
         self.assertIn("FAILED", again.stdout)
+
+    def test_some_planted_bugs_are_caught_within_few_seeds(self):
+        # Which, changes with every change of what is simulated; that it catches hardly any would mean that it no longer looks.
+        said = self.call("--planted-bugs", "--seeds", "1..100").stdout
+        self.assertNotIn("fails without it", said)
+        found = re.search(r"^planted bugs caught: (\d+)/\d+$", said, re.MULTILINE)
+        self.assertIsNotNone(found, said)
+        self.assertGreaterEqual(int(found[1]), 10, said)
 
     def test_misuse_is_exit_status_2(self):
         for arguments in (["--seeds", "7..3"], ["--seed", "x"], ["--bug", "1000"], ["--nonsense"]):
