@@ -1,5 +1,6 @@
 #include "host_proxy/staging_pool.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace gpusock::proxy {
@@ -27,6 +28,11 @@ std::byte* StagingPool::take(Need need) {
   std::byte* chunk = free_.back();
   free_.pop_back();
   return chunk;
+}
+
+std::size_t StagingPool::held() const {
+  const auto ending = std::count_if(ending_.begin(), ending_.end(), [](const Ending& each) { return each.chunk != nullptr; });
+  return sizes_.chunks - free_.size() - static_cast<std::size_t>(ending);
 }
 
 void StagingPool::collect() {

@@ -45,6 +45,9 @@ class StagingPool {
   std::byte* take(Need need);
   void give_back(std::byte* chunk) { free_.push_back(chunk); }
 
+  /// Chunks that connections hold now.
+  std::size_t held() const;
+
   /// Takes over a copy of a connection that is gone: the memory is kept until it has ended.
   void keep_until_ended(Copier::Copy copy, std::shared_ptr<void> memory) { give_back_after(nullptr, copy, std::move(memory)); }
   /// The same of a copy that uses a chunk.

@@ -306,6 +306,7 @@ std::string Node::check_released() const {
     if (table::users_of(slots_[slot].life) != 0) return "slot " + std::to_string(slot) + " is still used by a call";
   }
   if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
+  if (staging_ != nullptr && staging_->held() != 0) return "chunks of staging memory were not given back";
   return {};
 }
 

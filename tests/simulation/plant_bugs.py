@@ -138,6 +138,10 @@ SUBSTITUTIONS = [
      "  if (device.card_writes() != rdma::CardWrites::in_order) {",
      "  if (device.card_writes() != rdma::CardWrites::in_order && !sim::planted(27)) {",
      "device rings: what the card wrote is passed on before it is flushed"),
+    (28, "host_proxy/staged_ends.cpp",
+     "  leave(chunks_, pool_, keeper_);\n  give_up_one();\n",
+     "  leave(chunks_, pool_, keeper_);\n  if (!sim::planted(28)) give_up_one();\n",
+     "device rings: a connection that is over keeps the staging memory for what would come next"),
 ]
 
 
