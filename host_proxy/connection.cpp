@@ -129,7 +129,7 @@ void Connection::establish() {
 
 bool Connection::step_link() {
   const bool moved = link_->pump();
-  if (closing_ && link_->finished()) {
+  if (closing_ && link_->may_go()) {
     link_->pump();
     phase_ = Phase::over;
     return true;
@@ -186,8 +186,8 @@ void Connection::orphan(bool accepted) {
 void Connection::expire() {
   deadline_ns_ = kNever;
   if (phase_ == Phase::established) {
-    log_info("reset the connection to " + peer_.to_string() + ": it did not take what was sent within " +
-             std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
+    log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.to_string() + ": it did not " +
+             (link_->finished() ? "answer" : "take what was sent") + " within " + std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
     log_info(peer_.to_string() + " did not agree on a link in time");

@@ -22,7 +22,10 @@ void ControlChannel::say_deaf() {
   deaf_ = true;
 }
 
-void ControlChannel::say_closed() { post(kClosed, 0); }
+void ControlChannel::say_closed() {
+  post(kClosed, 0);
+  closed_ = true;
+}
 
 bool ControlChannel::pump() {
   if (failed_) return false;
@@ -38,6 +41,7 @@ void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
 }
 
 bool ControlChannel::flush() {
+  if (peer_closed_) outbox_.clear();  // to nobody
   if (outbox_.empty() || !stream_->writable) return false;
   const iovec vector{outbox_.data(), outbox_.size()};
   const auto result = stream_->write({&vector, 1});
@@ -47,22 +51,26 @@ bool ControlChannel::flush() {
   }
   if (result < 0 && result != -EAGAIN) {
     outbox_.clear();
-    if (!peer_closed_) fail(ECONNRESET);
+    fail(ECONNRESET);
   }
   return false;
 }
 
 bool ControlChannel::read_notices() {
   bool moved = false;
-  while (!failed_ && !peer_closed_ && stream_->readable) {
+  while (!failed_ && !peer_left() && stream_->readable) {
     const iovec vector{inbox_.data() + inbox_bytes_, inbox_.size() - inbox_bytes_};
     const auto result = stream_->read({&vector, 1});
     if (result == -EAGAIN) break;
+    moved |= result >= 0;
     if (result <= 0) {
-      fail(ECONNRESET);  // gone without having said so
+      if (closed_) {
+        left_ = true;  // as it should, once it has heard that
+      } else {
+        fail(ECONNRESET);  // gone without having said so
+      }
       break;
     }
-    moved = true;
     inbox_bytes_ += static_cast<std::size_t>(result);
     if (inbox_bytes_ < inbox_.size()) continue;
     Notice notice;
@@ -82,6 +90,7 @@ void ControlChannel::take(const Notice& notice) {
     events_.on_peer_deaf();
   } else if (notice.kind == kClosed && peer_ended_) {
     peer_closed_ = true;
+    stream_->end_writing();  // so that the peer knows that it was heard
     events_.on_peer_deaf();
   } else if (notices_ == nullptr || !notices_->on_notice(notice.kind, notice.position)) {
     fail(EPROTO);

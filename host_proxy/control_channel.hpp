@@ -43,7 +43,10 @@ class ControlChannel {
   /// Has all that was said been handed to the network.
   bool all_said() const { return outbox_.empty(); }
   bool ended() const { return ended_; }              ///< this side has said so
-  bool peer_closed() const { return peer_closed_; }  ///< the peer has: nothing comes behind it
+  bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes behind it
+  /// The peer writes nothing any more. Until then the stream should not be closed: what comes for it then makes the network reset the
+  /// connection, and where packets are lost or late that may overtake what this side has said last (RFC 1122, 4.2.2.13).
+  bool peer_left() const { return peer_closed_ || left_ || failed_; }
   bool failed() const { return failed_; }
 
  private:
@@ -70,7 +73,9 @@ class ControlChannel {
   bool deaf_ = false;
   bool peer_ended_ = false;
   bool peer_deaf_ = false;
+  bool closed_ = false;
   bool peer_closed_ = false;
+  bool left_ = false;
   bool failed_ = false;
 };
 

@@ -38,11 +38,14 @@ class Link {
   /// The caller reads no more: what arrives is dropped, and the peer is told where the link can.
   virtual void end_receiving() = 0;
 
-  /// The caller closed the socket, after end_sending() and end_receiving(); finished() tells when the link may go.
+  /// The caller closed the socket, after end_sending() and end_receiving(); may_go() tells when the link may go.
   virtual void close() = 0;
 
   /// Has everything that was committed before end_sending() been handed to the network.
   virtual bool finished() const = 0;
+
+  /// Would the peer lose nothing by the link's going now. It goes nevertheless once its caller's linger time is over.
+  virtual bool may_go() const { return finished(); }
 
   /// Can pump() move nothing until the peer or the caller acts: then the link need not be pumped before that.
   virtual bool waits_for_credit() const = 0;

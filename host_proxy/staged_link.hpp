@@ -48,6 +48,7 @@ class StagedLink final : public Link, private LinkEvents {
   void end_receiving() override;
   void close() override { link_->close(); }
   bool finished() const override { return failed_ || link_->finished(); }
+  bool may_go() const override { return failed_ || link_->may_go(); }
   bool waits_for_credit() const override { return link_->waits_for_credit(); }
   bool watches_memory() const override;
   Traffic traffic() const override { return link_->traffic(); }

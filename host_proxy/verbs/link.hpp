@@ -54,6 +54,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   void end_receiving() override;
   void close() override { close_wanted_ = true; }
   bool finished() const override;
+  bool may_go() const override { return finished() && control_.peer_left(); }
   bool waits_for_credit() const override;
   bool watches_memory() const override { return !failed_ && (unsent_ != 0 || uncredited_ != 0 || arrivals_.watches()); }
   Traffic traffic() const override;

@@ -486,6 +486,37 @@ TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
   EXPECT_EQ(a_->wrong + b_->wrong, 0u);
 }
 
+TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
+  connect(65536, 65536);
+  step_both(2);
+  b_->link->end_sending();
+  b_->link->end_receiving();
+  b_->link->close();
+  b_->step();
+  EXPECT_TRUE(b_->link->finished());
+  EXPECT_FALSE(b_->link->may_go()) << "what the peer writes now would reset the connection, and with it what it has not heard yet";
+  a_->link->end_sending();
+  a_->step();
+  b_->step();
+  EXPECT_TRUE(b_->link->may_go());
+  EXPECT_EQ(a_->heard.final_position, 0u);
+  EXPECT_EQ(a_->heard.failed, 0);
+}
+
+TEST_F(VerbsLinkTest, BothMayCloseAtOnce) {
+  connect(65536, 65536);
+  step_both(2);
+  for (Side* side : {&*a_, &*b_}) {
+    side->link->end_sending();
+    side->link->end_receiving();
+    side->link->close();
+  }
+  step_both(2);
+  EXPECT_TRUE(a_->link->may_go());
+  EXPECT_TRUE(b_->link->may_go());
+  EXPECT_EQ(a_->heard.failed + b_->heard.failed, 0);
+}
+
 TEST_F(VerbsLinkTest, TheEndWaitsUntilAllHasBeenAcknowledged) {
   connect(65536, 65536);
   step_both(2);
