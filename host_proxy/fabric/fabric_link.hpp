@@ -29,6 +29,7 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   void end_receiving() override;
   void close() override { closing_ = true; }
   bool finished() const override { return failed_ || (closed_said_ && control_.all_said()); }
+  bool may_go() const override { return finished() && (failed_ || control_.peer_left()); }
   bool waits_for_credit() const override;
   Traffic traffic() const override { return {sent_, arrived_}; }
 

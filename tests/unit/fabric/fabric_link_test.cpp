@@ -2,13 +2,13 @@
 #include "host_proxy/fabric/fabric_link.hpp"
 #include "host_proxy/fabric/idle_peers.hpp"
 #include "host_proxy/fabric/peer.hpp"
+#include "tests/support/stream_pair.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,33 +16,7 @@
 namespace gpusock::proxy::fabric {
 namespace {
 
-/// One end of a byte stream inside the test.
-class Pipe final : public ByteStream {
- public:
-  explicit Pipe(std::shared_ptr<std::deque<std::byte>> in, std::shared_ptr<std::deque<std::byte>> out) : in_(std::move(in)), out_(std::move(out)) {}
-  std::int64_t read(std::span<const iovec> into) override {
-    if (in_->empty()) return -EAGAIN;
-    const std::size_t count = std::min(in_->size(), into[0].iov_len);
-    std::copy_n(in_->begin(), count, static_cast<std::byte*>(into[0].iov_base));
-    in_->erase(in_->begin(), in_->begin() + static_cast<std::ptrdiff_t>(count));
-    return static_cast<std::int64_t>(count);
-  }
-  std::int64_t write(std::span<const iovec> from) override {
-    const auto* bytes = static_cast<const std::byte*>(from[0].iov_base);
-    out_->insert(out_->end(), bytes, bytes + from[0].iov_len);
-    return static_cast<std::int64_t>(from[0].iov_len);
-  }
-  int connected() override { return 0; }
-  void end_writing() override {}
-  void reset_on_close() override {}
-  void set_no_delay(bool) override {}
-  void set_keep_alive(bool) override {}
-  Endpoint local() const override { return {}; }
-  Endpoint peer() const override { return {}; }
-
- private:
-  std::shared_ptr<std::deque<std::byte>> in_, out_;
-};
+using fake::MemoryStream;
 
 std::byte byte_at(std::uint64_t salt, std::uint64_t offset) { return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15u + salt) >> 53); }
 
@@ -120,12 +94,12 @@ struct Pair {
     index_at_b = back.index;
     key_at_b = back.memory_key;
     EXPECT_TRUE(b.channel->take_grant(grant));
-    a.establish(false, std::make_unique<Pipe>(to_a, to_b), 1);
-    b.establish(true, std::make_unique<Pipe>(to_b, to_a), 2);
+    a.establish(false, std::make_unique<MemoryStream>(to_a, to_b), 1);
+    b.establish(true, std::make_unique<MemoryStream>(to_b, to_a), 2);
   }
-  bool finished() const { return a.link->finished() && b.link->finished(); }
+  bool may_go() const { return a.link->may_go() && b.link->may_go(); }
 
-  std::shared_ptr<std::deque<std::byte>> to_a = std::make_shared<std::deque<std::byte>>(), to_b = std::make_shared<std::deque<std::byte>>();
+  std::shared_ptr<MemoryStream::Wire> to_a = std::make_shared<MemoryStream::Wire>(), to_b = std::make_shared<MemoryStream::Wire>();
   End a, b;
   std::uint32_t index_at_a, index_at_b;
   std::uint64_t key_at_b;
@@ -166,8 +140,8 @@ class FabricLinkTest : public testing::Test {
   bool close(Pair& pair) {
     pair.a.end();
     pair.b.end();
-    for (int i = 0; i < 10'000 && !pair.finished(); ++i) turn({&pair});
-    return pair.finished();
+    for (int i = 0; i < 10'000 && !pair.may_go(); ++i) turn({&pair});
+    return pair.may_go();
   }
 
   MemoryFabric fabric_;
@@ -205,7 +179,7 @@ TEST_P(AnyOrder, EveryByteArrivesOnceAndEveryConnectionEnds) {
     turn({pair.get()});
     ASSERT_EQ(pair->a.error, 0);
     ASSERT_EQ(pair->b.error, 0);
-    if (!pair->finished()) continue;
+    if (!pair->may_go()) continue;
     ASSERT_EQ(pair->a.wrong + pair->b.wrong, 0u);
     ++ended;
     pair = nullptr;  // its index is free before the next one asks
@@ -228,8 +202,8 @@ TEST_F(FabricLinkTest, AReaderThatLeavesEndsTheSenderWhoseBytesAreDropped) {
   for (int i = 0; i < 1000 && !pair->a.deaf; ++i) turn({pair.get()});
   EXPECT_TRUE(pair->a.deaf);
   pair->a.end();
-  for (int i = 0; i < 1000 && !pair->finished(); ++i) turn({pair.get()});
-  EXPECT_TRUE(pair->finished());
+  for (int i = 0; i < 1000 && !pair->may_go(); ++i) turn({pair.get()});
+  EXPECT_TRUE(pair->may_go());
   EXPECT_EQ(pair->a.error, 0);
   EXPECT_EQ(pair->b.error, 0);
 }
@@ -258,7 +232,7 @@ struct Lie {
 void notice(Pair& pair, std::uint64_t kind, std::uint64_t value) {
   const std::uint64_t words[] = {kind, value};
   const auto bytes = std::as_bytes(std::span(words));
-  pair.to_b->insert(pair.to_b->end(), bytes.begin(), bytes.end());
+  pair.to_b->bytes.insert(pair.to_b->bytes.end(), bytes.begin(), bytes.end());
 }
 
 void credit(MemoryFabric& fabric, MemoryPort& b_port, Pair& pair, Credit credit) {

@@ -7,7 +7,7 @@
 #include "host_proxy/verbs/words.hpp"
 #include "tests/unit/rdma/fake_cuda.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
-#include "tests/unit/rdma/stream_pair.hpp"
+#include "tests/support/stream_pair.hpp"
 
 #include <gtest/gtest.h>
 
