@@ -11,8 +11,9 @@ namespace {
 
 /// How late a call may return: its last look may lie so long before.
 constexpr std::uint64_t kLateNs = 3'000'000;
-/// What a connection takes at most, over the slowest network and by the last of the links.
-constexpr std::uint64_t kConnectNs = 500'000'000;
+/// What a connection takes at most: over the slowest network and by the last of the links, when a full backlog has twice not answered
+/// (TCP asks again after 1 s, and 2 s later).
+constexpr std::uint64_t kConnectNs = 500'000'000 + 3'000'000'000;
 /// Deadline of calls of which it is not known, where they fail, how far they came; only where nothing breaks.
 constexpr std::uint64_t kLongNs = 900'000'000'000;
 constexpr std::uint64_t kHeaderBytes = 16;
