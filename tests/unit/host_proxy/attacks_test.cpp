@@ -14,6 +14,9 @@
 
 #include <gtest/gtest.h>
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,8 +29,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,24 +45,41 @@ using fuzz::Wire;
 using fuzz::WireStream;
 using State = Handshake::State;
 
-/// A kind of link that agrees at once and counts what it gave away.
+std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+/// A kind of link that agrees at once, and counts what it gave away and what it was told.
 class CountingMaker final : public LinkMaker {
  public:
   explicit CountingMaker(LinkKind kind) : kind_(kind) {}
   LinkKind kind() const override { return kind_; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override { return make(); }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte>, ReadySink&) override { return make(); }
+  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte> offer, ReadySink&) override {
+    heard.push_back(text_of(offer));
+    return make();
+  }
   int made = 0;
+  std::vector<std::string> heard;
+  static constexpr std::string_view kSaid = "what a link has to say..";
 
  private:
   class Setup final : public LinkSetup {
+   public:
+    explicit Setup(CountingMaker& maker) : maker_(maker) {}
+    std::span<const std::byte> message() const override { return std::as_bytes(std::span(kSaid)); }
+    bool take_answer(std::span<const std::byte> answer) override {
+      maker_.heard.push_back(text_of(answer));
+      return true;
+    }
     const std::shared_ptr<Segment>& memory() const override { return none_; }
     std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override { return nullptr; }
+
+   private:
+    CountingMaker& maker_;
     std::shared_ptr<Segment> none_;
   };
   std::unique_ptr<LinkSetup> make() {
     ++made;
-    return std::make_unique<Setup>();
+    return std::make_unique<Setup>(*this);
   }
   LinkKind kind_;
 };
@@ -67,10 +90,13 @@ struct Nobody final : ReadySink {
 
 /// One peer with its handshake.
 struct Peer {
-  explicit Peer(bool accepts, const std::string& secret = "swordfish") {
+  explicit Peer(bool accepts, const std::string& secret = "swordfish", SocketType type = SocketType::stream, std::uint32_t record_ring_bytes = 8192) {
     resources.makers = {&better, &plain};
     resources.secret = secret;
-    handshake = accepts ? make_acceptor_handshake(stream, resources, {}, nobody) : make_connector_handshake(stream, resources, {}, nobody);
+    resources.record_ring_bytes = record_ring_bytes;
+    Endpoint asked;
+    asked.type = type;
+    handshake = accepts ? make_acceptor_handshake(stream, resources, asked, nobody) : make_connector_handshake(stream, resources, asked, nobody);
     state = handshake->advance();
   }
   void hear(const std::string& bytes) {
@@ -218,26 +244,157 @@ TEST(HandshakeAttack, Truncated) {
   }
 }
 
-/// Any byte of any message: who changes it prevents the connection, and never makes it another one.
-TEST(HandshakeAttack, AnyByteChanged) {
-  for (const bool from_connector : {false, true}) {
-    for (std::size_t target = 0;; ++target) {
+/// How a side is left: done, still waiting (for what a test ends), or failed for this reason.
+constexpr int kDone = 0, kWaits = -1;
+int outcome(const Peer& peer) {
+  return peer.state == State::done ? kDone : peer.state == State::waiting ? kWaits : peer.handshake->error();
+}
+
+/// The messages of a handshake that comes to a link, in turn; the connector's are the even ones.
+enum Said { kHello, kReply, kConfirm, kOffered, kAnswered, kReadied, kMessages };
+constexpr const char* kNames[] = {"Hello", "Reply", "Confirm", "offer", "answer", "ready"};
+
+/// What must come of one bit of one message being another: for the side that is told it, and for the other one.
+struct Outcomes {
+  int told, other;
+};
+Outcomes expected_of(int message, std::size_t byte) {
+  const int other = message == kReadied ? kDone : kWaits;  // it has nothing more to be told
+  if (byte < sizeof kMagic) return {EPROTO, other};
+  const auto is_in = [byte](std::size_t offset) { return byte == offset || byte == offset + 1; };
+  switch (message) {
+    case kHello:
+      if (is_in(offsetof(Hello, type))) return {EPROTOTYPE, EPROTOTYPE};
+      return {EACCES, EACCES};  // the acceptor cannot know; the connector finds it out, and tells
+    case kReply:
+      if (is_in(offsetof(Reply, error))) return {EPROTO, kWaits};  // whoever can say that it was refused can as well cut the connection
+      return {EACCES, EACCES};
+    case kConfirm:
+      if (is_in(offsetof(Confirm, error))) return {EPROTO, kWaits};
+      return {EACCES, EACCES};
+    default: return {EACCES, other};
+  }
+}
+
+/// Every bit of every message: who changes it is found out by the side that it was told to, which says exactly why; what it stood for is
+/// not acted upon: nobody has a connection, and no link hears of what is not proven.
+TEST(HandshakeAttack, AnyBitChanged) {
+  std::size_t bits = 0;
+  for (int message = 0; message < kMessages; ++message) {
+    std::size_t bytes = 1;
+    for (std::size_t bit = 0; bit < 8 * bytes; ++bit, ++bits) {
       Peer connector(false), acceptor(true);
-      std::size_t at = 0;
-      bool changed = false;
-      shake(connector, acceptor, [&](bool from, std::string& bytes) {
-        if (from != from_connector) return;
-        if (!changed && target < at + bytes.size()) {
-          bytes[target - at] = static_cast<char>(bytes[target - at] ^ 0x20);
-          changed = true;
+      int count[2] = {kReply, kHello};  // the next message of the acceptor, of the connector
+      shake(connector, acceptor, [&](bool from_connector, std::string& said) {
+        if (said.empty()) return;
+        int& next = count[from_connector];
+        if (next == message) {
+          bytes = said.size();
+          said[bit / 8] = static_cast<char>(said[bit / 8] ^ 1 << bit % 8);
         }
-        at += bytes.size();
+        next += 2;
       });
-      if (!changed) break;
-      EXPECT_FALSE(connector.state == State::done && acceptor.state == State::done)
-          << "byte " << target << " of the " << (from_connector ? "connector" : "acceptor");
+      const std::string where = std::string("bit ") + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8) + " of " + kNames[message];
+      const bool acceptor_told = message % 2 == 0;
+      Peer &told = acceptor_told ? acceptor : connector, &other = acceptor_told ? connector : acceptor;
+      Outcomes expected = expected_of(message, bit / 8);
+      if (message >= kOffered && bit / 8 / 2 == offsetof(Turn, bytes) / 2) {
+        const std::size_t honest = message == kReadied ? 0 : CountingMaker::kSaid.size();
+        const std::size_t claimed = honest ^ (std::size_t{1} << (bit - 8 * offsetof(Turn, bytes)));
+        if (claimed > kLinkMessageBytesMax) expected.told = EPROTO;
+        if (expected.told == EACCES && claimed > honest) {
+          EXPECT_EQ(outcome(told), kWaits) << where;
+          told.hear(std::string(kLinkMessageBytesMax, '\0'));  // the bytes that were claimed
+        }
+      }
+      ASSERT_EQ(outcome(told), expected.told) << where;
+      ASSERT_EQ(outcome(other), expected.other) << where;
+      if (message < kOffered) {
+        ASSERT_EQ(acceptor.better.made, 0) << where << ": memory was given away";
+      }
+      for (const Peer* peer : {&connector, &acceptor}) {
+        ASSERT_EQ(peer->plain.made, 0) << where << ": another link was gone on with";
+        for (const std::string& heard : peer->better.heard) ASSERT_EQ(heard, CountingMaker::kSaid) << where;
+      }
+      ASSERT_EQ(told.better.heard.size(), message == kReadied ? 1u : 0u) << where;
     }
   }
+  EXPECT_EQ(bits, 8 * (sizeof(Hello) + sizeof(Reply) + sizeof(Confirm) + 3 * (sizeof(Turn) + sizeof(Proof)) + 2 * CountingMaker::kSaid.size()));
+}
+
+/// What a side alone would refuse, changed so that it does not: the proofs are all that is left to tell.
+TEST(HandshakeAttack, AChangeThatSuitsWhoIsToldIsNoticed) {
+  struct Change {
+    const char* what;
+    SocketType connector, acceptor;
+    std::uint32_t connectors_rings;
+    std::string acceptors_secret;
+    int message;
+    void (*apply)(std::string& bytes);
+    Outcomes expected;  ///< of the connector, and the acceptor
+  };
+  const auto put = [](std::string& bytes, std::size_t offset, auto value) { std::memcpy(bytes.data() + offset, &value, sizeof value); };
+  static const auto to16 = [put](std::string& bytes, std::size_t offset, std::uint16_t value) { put(bytes, offset, value); };
+  static const auto to32 = [put](std::string& bytes, std::size_t offset, std::uint32_t value) { put(bytes, offset, value); };
+  constexpr auto kStream = SocketType::stream, kRecords = SocketType::seqpacket;
+  const Change changes[] = {
+      {"a stream's hello as one of records", kStream, kRecords, 8192, "swordfish", kHello,
+       [](std::string& bytes) {
+         to16(bytes, offsetof(Hello, type), 1);
+         to32(bytes, offsetof(Hello, record_ring_bytes), 8192);
+       },
+       {EACCES, EACCES}},
+      {"a hello of records as a stream's", kRecords, kStream, 8192, "swordfish", kHello,
+       [](std::string& bytes) { to16(bytes, offsetof(Hello, type), 0); }, {EACCES, EACCES}},
+      {"smaller rings that the acceptor would make", kRecords, kRecords, 8192, "swordfish", kHello,
+       [](std::string& bytes) { to32(bytes, offsetof(Hello, record_ring_bytes), 4096); }, {EACCES, EACCES}},
+      {"smaller rings that the connector would make", kRecords, kRecords, 8192, "swordfish", kReply,
+       [](std::string& bytes) { to32(bytes, offsetof(Reply, record_ring_bytes), 4096); }, {EACCES, EACCES}},
+      {"a refusal that is taken away", kStream, kRecords, 8192, "swordfish", kReply,
+       [](std::string& bytes) {
+         to16(bytes, offsetof(Reply, error), 0);
+         to16(bytes, offsetof(Reply, links), link_bit(LinkKind::verbs));
+       },
+       {EACCES, EPROTOTYPE}},
+      {"a connector's refusal that is taken away", kStream, kStream, 8192, "another", kConfirm,
+       [](std::string& bytes) { to16(bytes, offsetof(Confirm, error), 0); }, {EACCES, EACCES}},
+  };
+  for (const Change& change : changes) {
+    Peer connector(false, "swordfish", change.connector, change.connectors_rings), acceptor(true, change.acceptors_secret, change.acceptor);
+    int count[2] = {kReply, kHello};
+    shake(connector, acceptor, [&](bool from_connector, std::string& said) {
+      if (said.empty()) return;
+      int& next = count[from_connector];
+      if (next == change.message) change.apply(said);
+      next += 2;
+    });
+    EXPECT_EQ(outcome(connector), change.expected.told) << change.what;
+    EXPECT_EQ(outcome(acceptor), change.expected.other) << change.what;
+    EXPECT_EQ(connector.better.made + acceptor.better.made, 0) << change.what;
+  }
+}
+
+/// The proofs as handshake_messages.hpp has them, computed here: of the secret, over who speaks and every byte that either side has said
+/// before it, proofs aside. A byte that both sides forgot would not be missed by either of them.
+TEST(HandshakeAttack, ProofsAreOverAllThatWasSaid) {
+  Peer connector(false), acceptor(true);
+  std::string said_so_far;
+  int messages = 0;
+  shake(connector, acceptor, [&](bool from_connector, std::string& said) {
+    if (said.empty()) return;
+    const std::size_t proof_bytes = messages++ == kHello ? 0 : sizeof(Proof);
+    ASSERT_GT(said.size(), proof_bytes);
+    said_so_far += said.substr(0, said.size() - proof_bytes);
+    if (proof_bytes == 0) return;
+    const std::string text = (from_connector ? "gpusock connector" : "gpusock acceptor") + said_so_far;
+    unsigned char proof[sizeof(Proof)];
+    unsigned bytes = 0;
+    ASSERT_NE(HMAC(EVP_sha256(), "swordfish", 9, reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof, &bytes), nullptr);
+    EXPECT_TRUE(said.substr(said.size() - proof_bytes) == std::string(reinterpret_cast<const char*>(proof), bytes)) << kNames[messages - 1];
+  });
+  EXPECT_EQ(messages, kMessages);
+  EXPECT_EQ(outcome(connector), kDone);
+  EXPECT_EQ(outcome(acceptor), kDone);
 }
 
 TEST(HandshakeAttack, AWrongSecretGetsNoMemory) {
