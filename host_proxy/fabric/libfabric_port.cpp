@@ -110,36 +110,39 @@ class LibfabricDomain final : public FabricDomain, public std::enable_shared_fro
     fid_fabric* fabric = nullptr;
     check(library()->fabric(info_->fabric_attr, &fabric, nullptr), "opening the fabric of " + name_);
     fabric_.reset(fabric);
-    fid_domain* domain = nullptr;
-    check(fi_domain(fabric, info_.get(), &domain, nullptr), "opening a domain of " + name_);
-    domain_.reset(domain);
   }
 
   const std::string& provider() const override { return name_; }
   std::unique_ptr<FabricPort> open_port() override;
 
   fi_info& info() { return *info_; }
-  fid_domain* domain() { return domain_.get(); }
   fid_fabric* fabric() { return fabric_.get(); }
+
+  /// libfabric's own domains have their keys good at each of their endpoints: whoever has one could tell any of them that something
+  /// has arrived. So each endpoint has one for itself.
+  Owned<fid_domain> open_access() {
+    fid_domain* access = nullptr;
+    check(fi_domain(fabric_.get(), info_.get(), &access, nullptr), "opening a domain of " + name_);
+    return Owned<fid_domain>(access);
+  }
 
  private:
   Info info_;
   std::string name_;
   Owned<fid_fabric> fabric_;
-  Owned<fid_domain> domain_;
 };
 
 class LibfabricPort final : public FabricPort {
  public:
-  explicit LibfabricPort(std::shared_ptr<LibfabricDomain> domain) : domain_(std::move(domain)) {
+  explicit LibfabricPort(std::shared_ptr<LibfabricDomain> domain) : domain_(std::move(domain)), access_(domain_->open_access()) {
     open_queue();
     fi_av_attr addresses{};
     addresses.type = FI_AV_TABLE;
     fid_av* av = nullptr;
-    check(fi_av_open(domain_->domain(), &addresses, &av, nullptr), what("an address table"));
+    check(fi_av_open(access_.get(), &addresses, &av, nullptr), what("an address table"));
     av_.reset(av);
     fid_ep* endpoint = nullptr;
-    check(fi_endpoint(domain_->domain(), &domain_->info(), &endpoint, nullptr), what("an endpoint"));
+    check(fi_endpoint(access_.get(), &domain_->info(), &endpoint, nullptr), what("an endpoint"));
     endpoint_.reset(endpoint);
     check(fi_ep_bind(endpoint, &av->fid, 0), what("an endpoint's address table"));
     check(fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_RECV), what("an endpoint's completion queue"));
@@ -185,7 +188,7 @@ class LibfabricPort final : public FabricPort {
     int result = -FI_ENOKEY;
     for (int turn = 0; turn < kKeyTurns && result == -FI_ENOKEY; ++turn) {
       attributes.requested_key = random_key();
-      result = fi_mr_regattr(domain_->domain(), &attributes, 0, &region);
+      result = fi_mr_regattr(access_.get(), &attributes, 0, &region);
     }
     Owned<fid_mr> owned(result == 0 ? region : nullptr);
     if (result == 0 && has_mode(FI_MR_ENDPOINT)) {
@@ -271,11 +274,11 @@ class LibfabricPort final : public FabricPort {
     attributes.format = FI_CQ_FORMAT_DATA;
     attributes.wait_obj = FI_WAIT_FD;
     fid_cq* queue = nullptr;
-    int result = fi_cq_open(domain_->domain(), &attributes, &queue, nullptr);
+    int result = fi_cq_open(access_.get(), &attributes, &queue, nullptr);
     const bool waits = result == 0;
     if (!waits) {  // no descriptor: it must be asked
       attributes.wait_obj = FI_WAIT_NONE;
-      result = fi_cq_open(domain_->domain(), &attributes, &queue, nullptr);
+      result = fi_cq_open(access_.get(), &attributes, &queue, nullptr);
     }
     check(result, what("a completion queue"));
     queue_.reset(queue);
@@ -331,6 +334,7 @@ class LibfabricPort final : public FabricPort {
   }
 
   std::shared_ptr<LibfabricDomain> domain_;
+  Owned<fid_domain> access_;  // behind all that is opened on it
   std::deque<Operation> operations_;  // addresses stay
   std::vector<Operation*> free_;
   Owned<fid_cq> queue_;

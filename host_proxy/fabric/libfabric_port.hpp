@@ -11,12 +11,12 @@
 
 namespace gpusock::proxy::fabric {
 
-/// One provider's domain: on it endpoints are made. Outlives its ports.
+/// One provider on one network: on it endpoints are made. Outlives its ports.
 class FabricDomain {
  public:
   virtual ~FabricDomain() = default;
   virtual const std::string& provider() const = 0;
-  /// A new endpoint. Throws Error.
+  /// A new endpoint. Keys of memory that is registered there are good at no other one. Throws Error.
   virtual std::unique_ptr<FabricPort> open_port() = 0;
 };
 
