@@ -15,7 +15,9 @@ Fabric* current_fabric = nullptr;
 
 using proxy::fabric::Access;
 using proxy::fabric::Completion;
+using proxy::fabric::FabricRegion;
 using proxy::fabric::MemoryPlace;
+using proxy::fabric::RegisteredRegion;
 using proxy::fabric::Registration;
 using proxy::fabric::Write;
 
@@ -56,11 +58,11 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
       error = ENOMEM;
       return nullptr;
     }
-    return std::make_unique<Registered>(fabric_, memory, access == Access::remote_target);
+    return std::make_unique<RegisteredRegion>(fabric_.regions_, fabric_.next_++, FabricRegion{id_, memory, access == Access::remote_target});
   }
 
   int write(const Write& write) override {
-    const auto* source = dynamic_cast<const Registered*>(write.source);
+    const auto* source = dynamic_cast<const RegisteredRegion*>(write.source);
     if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;
     Schedule& schedule = fabric_.kernel_.schedule();
     if (process_.dead) return -EIO;
@@ -91,26 +93,6 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   bool may_sleep() override { return completions_.empty(); }
 
  private:
-  class Registered final : public Registration {
-   public:
-    Registered(Fabric& fabric, std::span<std::byte> memory, bool writable) : fabric_(fabric), memory_(memory), key_(fabric.next_++) {
-      fabric_.regions_[key_] = {memory, writable};
-    }
-    ~Registered() override { fabric_.regions_.erase(key_); }
-    std::uint64_t address() const override { return 0; }
-    std::uint64_t key() const override { return key_; }
-    void* descriptor() const override { return memory_.data(); }
-    bool holds(const void* from, std::size_t bytes) const {
-      const auto* first = static_cast<const std::byte*>(from);
-      return first >= memory_.data() && first + bytes <= memory_.data() + memory_.size();
-    }
-
-   private:
-    Fabric& fabric_;
-    std::span<std::byte> memory_;
-    std::uint64_t key_;
-  };
-
   void complete(Completion completion) {
     if (closed_) return;
     completions_.push_back(std::move(completion));
@@ -137,15 +119,14 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   void land(const Write& write, const std::string& bytes, bool early, std::uint64_t since_ns) {
     Schedule& schedule = fabric_.kernel_.schedule();
     const auto port = fabric_.ports_.find(write.peer);
-    const auto region = fabric_.regions_.find(write.key);
     const bool away = port != fabric_.ports_.end() &&
                       (!port->second->process_.host.up || !fabric_.kernel_.reaches(process_.host, port->second->process_.host));
     if (away && schedule.now_ns() < since_ns + kGiveUpNs) {
       schedule.after(10'000'000, [self = shared_from_this(), write, bytes, early, since_ns] { self->land(write, bytes, early, since_ns); });
       return;
     }
-    const bool there = !away && port != fabric_.ports_.end() && !port->second->process_.dead && region != fabric_.regions_.end() &&
-                       region->second.writable && write.address + bytes.size() <= region->second.memory.size();
+    std::byte* const target = fabric_.regions_.target(write.peer, write.key, write.address, bytes.size());
+    const bool there = !away && port != fabric_.ports_.end() && !port->second->process_.dead && target != nullptr;
     if (!there || schedule.now_ns() < fabric_.fail_until_ns) {
       if (early && !there) return;  // its sender has long been told that it is done
       if (early) {  // nobody's write any more: the endpoint says that it has lost something
@@ -155,7 +136,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
       }
       return;
     }
-    std::memcpy(region->second.memory.data() + write.address, bytes.data(), bytes.size());
+    std::memcpy(target, bytes.data(), bytes.size());
     port->second->complete({Completion::Kind::arrived, Completion::kNoToken, write.data | schedule.random()() << 32, 0, {}});
     if (!early) succeed(write);
   }

@@ -3,6 +3,7 @@
 /// and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a word, or comes twice.
 
 #include "host_proxy/fabric/discovery.hpp"
+#include "tests/support/fabric_regions.hpp"
 #include "tests/support/sim/kernel.hpp"
 
 #include <map>
@@ -33,13 +34,9 @@ class Fabric {
 
  private:
   friend class FabricPort;
-  struct Region {
-    std::span<std::byte> memory;
-    bool writable;
-  };
   Kernel& kernel_;
   std::map<std::uint64_t, FabricPort*> ports_;
-  std::map<std::uint64_t, Region> regions_;
+  proxy::fabric::FabricRegions regions_;
   std::uint64_t next_ = 1;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // A fabric inside the test: writes happen in any order, and each of its choices is a seed's.
 #include "host_proxy/fabric/port.hpp"
+#include "tests/support/fabric_regions.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -17,10 +18,6 @@ class MemoryPort;
 struct MemoryFabric {
   explicit MemoryFabric(std::uint64_t seed) : random(seed) {}
 
-  struct Region {
-    std::span<std::byte> memory;
-    bool writable = false;
-  };
   struct Pending {
     MemoryPort* from;
     Write write;
@@ -30,8 +27,8 @@ struct MemoryFabric {
   void step();
 
   std::mt19937_64 random;
-  std::map<std::uint64_t, MemoryPort*> ports;   // by id
-  std::map<std::uint64_t, Region> regions;      // by key
+  std::map<std::uint64_t, MemoryPort*> ports;  // by id
+  FabricRegions regions;
   std::vector<Pending> pending;
   std::uint64_t next_id = 1;
 };
@@ -55,31 +52,12 @@ class MemoryPort final : public FabricPort {
   }
   bool registers_sources() const override { return true; }
 
-  class Registered final : public Registration {
-   public:
-    Registered(MemoryFabric& fabric, std::span<std::byte> memory, bool writable) : fabric_(fabric), memory_(memory), key_(fabric.next_id++) {
-      fabric_.regions[key_] = {memory, writable};
-    }
-    ~Registered() override { fabric_.regions.erase(key_); }
-    std::uint64_t address() const override { return 0; }
-    std::uint64_t key() const override { return key_; }
-    void* descriptor() const override { return memory_.data(); }
-    bool holds(const void* from, std::size_t bytes) const {
-      const auto* first = static_cast<const std::byte*>(from);
-      return first >= memory_.data() && first + bytes <= memory_.data() + memory_.size();
-    }
-
-   private:
-    MemoryFabric& fabric_;
-    std::span<std::byte> memory_;
-    std::uint64_t key_;
-  };
   std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&, int&) override {
-    return std::make_unique<Registered>(fabric_, memory, access == Access::remote_target);
+    return std::make_unique<RegisteredRegion>(fabric_.regions, fabric_.next_id++, FabricRegion{id_, memory, access == Access::remote_target});
   }
 
   int write(const Write& write) override {
-    const auto* source = dynamic_cast<const Registered*>(write.source);
+    const auto* source = dynamic_cast<const RegisteredRegion*>(write.source);
     if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;  // FI_MR_LOCAL, taken at its word
     if (fabric_.below(4) == 0) return -EAGAIN;
     fabric_.pending.push_back({this, write});
@@ -114,14 +92,13 @@ inline void MemoryFabric::step() {
   const Pending taken = pending[index];
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(index));
   const Write& write = taken.write;
-  const auto region = regions.find(write.key);
   const auto port = ports.find(write.peer);
-  if (region == regions.end() || port == ports.end() || !region->second.writable ||
-      write.address > region->second.memory.size() || write.bytes > region->second.memory.size() - write.address) {
+  std::byte* const target = regions.target(write.peer, write.key, write.address, write.bytes);
+  if (target == nullptr || port == ports.end()) {
     taken.from->completions.push_back({Completion::Kind::failed, write.token, 0, EACCES, "no such memory"});
     return;
   }
-  std::memcpy(region->second.memory.data() + write.address, write.from, write.bytes);
+  std::memcpy(target, write.from, write.bytes);
   port->second->tell_arrived(write.data);
   taken.from->completions.push_back({Completion::Kind::written, write.token, 0, 0, {}});
 }
