@@ -4,6 +4,7 @@
 #include "gpusock/device.cuh"
 #include "host_proxy/proxy.hpp"
 #include "host_proxy/segment.hpp"
+#include "host_proxy/staging_pool.hpp"
 #include "host_proxy/tcp_setup.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/fuzz/wire.hpp"
@@ -18,10 +19,14 @@ class Node {
  public:
   static constexpr std::uint64_t kRingBytes = 4096;
   static constexpr std::uint32_t kSockets = 4;
+  static constexpr proxy::StagingPool::Sizes kStaging{.chunks = 2, .chunk_bytes = 1024};
 
-  Node()
-      : table(platform, kSockets, false), segments(platform, {kRingBytes, kRingBytes}, 0), tcp(segments),
-        resources{{&tcp}, &tcp, kRingBytes, "swordfish"}, slots_(table.slots()), taken_(1 + table::kListenersMax) {}
+  /// In device memory the proxy reaches rings by copies alone, through less staging memory than all rings together have need of.
+  explicit Node(RingPlacement rings = RingPlacement::host)
+      : table(platform, kSockets, false), segments(platform, {kRingBytes, kRingBytes}, 0, rings),
+        staging(rings == RingPlacement::device ? std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), kStaging) : nullptr),
+        tcp(segments, staging.get()), resources{{&tcp}, &tcp, kRingBytes, "swordfish"}, slots_(table.slots()),
+        taken_(1 + table::kListenersMax) {}
 
   /// Before start(): a kind of link, worse than those before it and better than tcp.
   void add(proxy::LinkMaker& maker) { resources.makers.insert(resources.makers.end() - 1, &maker); }
@@ -57,10 +62,16 @@ class Node {
 
   const table::SocketSetup& setup_of(Socket socket) { return table.view(proxy::SideKind::host).setups[table::slot_of(socket)]; }
 
+  std::uint64_t status_of(Socket socket) const {
+    const std::uint64_t& word = table.view(proxy::SideKind::host).sectors[table::slot_of(socket)].status;
+    return ringbuf::SystemAtomics::Ref<const std::uint64_t>(word).load(ringbuf::kAcquire);
+  }
+
   std::shared_ptr<proxy::Platform> platform = std::make_shared<proxy::HostPlatform>();
   proxy::SharedTable table;
   WireNetwork network;
   proxy::SegmentPool segments;
+  std::unique_ptr<proxy::StagingPool> staging;  ///< for rings in device memory
   proxy::TcpMaker tcp;
   proxy::LinkResources resources;
   std::unique_ptr<proxy::Proxy> proxy;

@@ -1,6 +1,7 @@
 // A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in memory.
 #include "host_proxy/fabric/fabric_link.hpp"
 #include "host_proxy/fabric/peer.hpp"
+#include "host_proxy/staged_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -26,10 +27,10 @@ struct Liar {
   Grant grant;
 };
 
-/// Agrees on nothing: what the node's link is told, the input says.
-class Maker final : public proxy::LinkMaker {
+/// The fabric link as production's maker has it (host_proxy/fabric/maker.cpp), on the fabric in memory and with one endpoint.
+class Maker : public proxy::LinkMaker {
  public:
-  Maker(Node& node, MemoryFabric& fabric, const Liar& liar) : node_(node), liar_(liar) {
+  Maker(Node& node, MemoryFabric& fabric) : node_(node) {
     auto made = std::make_unique<MemoryPort>(fabric);
     port = made.get();
     peer_ = std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
@@ -44,45 +45,100 @@ class Maker final : public proxy::LinkMaker {
   MemoryPort* port = nullptr;
   Grant granted;  ///< the node's
 
+ protected:
+  /// What this node takes for the connector's grant.
+  virtual Grant grant_of(std::span<const std::byte> answer) const {
+    Grant grant;
+    FUZZ_CHECK(answer.size() == sizeof grant);
+    std::memcpy(&grant, answer.data(), sizeof grant);
+    return grant;
+  }
+
  private:
   class Setup final : public proxy::LinkSetup {
    public:
     Setup(Maker& maker, const proxy::LinkRequest& request)
-        : acceptor_(request.acceptor), segment_(maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes)),
-          channel_(std::make_unique<FabricChannel>(maker.peer_, segment_)) {
+        : maker_(maker), acceptor_(request.acceptor), channel_(std::make_unique<FabricChannel>(
+              maker.peer_, maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes))),
+          segment_(proxy::StagedLink::callers_rings(maker.node_.segments, maker.node_.staging.get(), request.kernels, channel_->segment())) {
       maker.granted = channel_->grant();
-      if (acceptor_) usable_ = channel_->take_grant(maker.liar_.grant);
     }
     State advance() override { return usable_ ? State::ready : State::failed; }
     Failure failure() const override { return {EPROTO, "no such grant"}; }
+    std::span<const std::byte> message() const override {
+      return acceptor_ ? std::span<const std::byte>() : std::as_bytes(std::span(&maker_.granted, 1));  // the acceptor's comes later
+    }
+    bool take_answer(std::span<const std::byte> answer) override { return usable_ = channel_->take_grant(maker_.grant_of(answer)); }
     const std::shared_ptr<proxy::Segment>& memory() const override { return segment_; }
+
     std::unique_ptr<proxy::Link> establish(proxy::Slots& slots, std::uint32_t slot, std::unique_ptr<proxy::ByteStream> stream,
                                            proxy::LinkEvents& events) override {
-      const ringbuf::RingMemory tx = segment_->ring(1), rx = segment_->ring(0);
       table::SocketSetup& setup = slots.view().setups[slot];
       setup.link_needs_proxy = 1;
-      setup.tx = slots.tx_setup(slot, tx);
-      setup.rx = slots.rx_setup(slot, rx);
+      setup.tx = slots.tx_setup(slot, segment_->callers_ring(1));
+      setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
       channel_->set_sink(stream->sink);
-      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), slots.tx_consumer(slot, tx),
-                                          slots.rx_producer(slot, rx), events);
+      if (segment_->placement() == RingPlacement::host) {
+        return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)), std::move(stream), events);
+      }
+      auto staged = std::make_unique<proxy::StagedLink>(*maker_.node_.staging, slots, slot,
+                                                        proxy::StagedLink::Memory{segment_, channel_->segment()}, *stream, events);
+      staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
+      return staged;
     }
 
    private:
+    std::unique_ptr<proxy::Link> make_link(const ringbuf::ByteConsumer<>& tx, const ringbuf::ByteProducer<>& rx,
+                                           std::unique_ptr<proxy::ByteStream> stream, proxy::LinkEvents& events) {
+      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), tx, rx, events);
+    }
+
+    Maker& maker_;
     bool acceptor_;
     bool usable_ = true;
-    std::shared_ptr<proxy::Segment> segment_;
     std::unique_ptr<FabricChannel> channel_;
+    std::shared_ptr<proxy::Segment> segment_;  // the callers'
   };
 
   Node& node_;
-  const Liar& liar_;
   std::shared_ptr<FabricPeer> peer_;
+};
+
+/// The one for the peer that lies: agrees on nothing, and its grant is what the input says.
+class LiarsMaker final : public Maker {
+ public:
+  LiarsMaker(Node& node, MemoryFabric& fabric, const Liar& liar) : Maker(node, fabric), liar_(liar) {}
+
+ private:
+  Grant grant_of(std::span<const std::byte>) const override { return liar_.grant; }
+  const Liar& liar_;
+};
+
+/// What the node has: an endpoint for each peer. The first connection is the liar's, all others are honest peers'.
+class Endpoints final : public proxy::LinkMaker {
+ public:
+  Endpoints(Maker& liars, Maker& honest) : liars_(liars), honest_(honest) {}
+  LinkKind kind() const override { return LinkKind::fabric; }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override { return next().offer(request, sink); }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
+    return next().answer(request, offer, sink);
+  }
+  bool poll() override {
+    const bool any = liars_.poll();
+    return honest_.poll() || any;
+  }
+
+ private:
+  Maker& next() { return std::exchange(first_, false) ? liars_ : honest_; }
+  Maker& liars_;
+  Maker& honest_;
+  bool first_ = true;
 };
 
 /// The peer's half of the handshake: takes whatever is said.
 class Agreeable final : public proxy::LinkMaker {
   class Setup final : public proxy::LinkSetup {
+    bool take_answer(std::span<const std::byte>) override { return true; }
     const std::shared_ptr<proxy::Segment>& memory() const override { return none_; }
     std::unique_ptr<proxy::Link> establish(proxy::Slots&, std::uint32_t, std::unique_ptr<proxy::ByteStream>, proxy::LinkEvents&) override {
       return nullptr;
@@ -123,13 +179,18 @@ Grant near_grant(Input& input, Grant grant) {
 FUZZ_TARGET(peer_fabric) {
   MemoryFabric fabric(input.byte());
   {
-    Node node;
+    const std::uint8_t how = input.byte();
+    Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
     Liar liar(fabric);
-    const bool accepts = input.flag(), records = input.flag();
+    const bool accepts = (how & 1) != 0, records = input.flag();
     liar.grant = near_grant(input, liar.grant);
-    Maker maker(node, fabric, liar);
-    node.add(maker);
+    LiarsMaker maker(node, fabric, liar);
+    Maker honest(node, fabric), others_maker(other, fabric);
+    Endpoints endpoints(maker, honest);
+    node.add(endpoints);
+    other.add(others_maker);
     node.start();
+    other.start();
     Agreeable agreeable;
     proxy::LinkResources peer{{&agreeable}, nullptr, Node::kRingBytes, "swordfish"};
     Endpoint asked = WireStream::here();
@@ -144,9 +205,16 @@ FUZZ_TARGET(peer_fabric) {
       std::memcpy(words, &liar.grant, sizeof words);
       for (const std::uint64_t each : words) say(*wire, kGrantWord, each);
     }
+    asked.type = SocketType::stream;
+    Neighbour neighbour(node, other, asked, [&] {
+      for (int writes = 0; writes < 8; ++writes) fabric.step();
+    });
+    // Keys are random where it matters; here they are counted, and a peer that guessed a neighbour's would only show that.
+    const bool guessed = liar.grant.memory_key != liar.registered->key() && liar.grant.memory_key != maker.granted.memory_key;
+    if (guessed && fabric.regions.contains(liar.grant.memory_key)) return;
     const std::span<std::byte> target = fabric.regions.at(maker.granted.memory_key).memory;
     std::uint64_t chunks = 0, bytes_sent = 0;
-    run_session(node, socket, input, [&](Input& says) {
+    run_session(node, socket, neighbour, input, [&](Input& says) {
       const bool there = fabric.regions.contains(maker.granted.memory_key);
       switch (says.below(10)) {
         case 0:

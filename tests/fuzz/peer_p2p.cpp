@@ -6,24 +6,30 @@ namespace gpusock::fuzz::of_peer_p2p {
 
 FUZZ_TARGET(peer_p2p) {
   static auto* unix_sockets = new proxy::PosixNetwork;
-  Node node;
-  proxy::P2pMaker maker(*unix_sockets, node.segments);
+  const std::uint8_t how = input.byte();
+  Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
+  proxy::P2pMaker maker(*unix_sockets, node.segments), others_maker(*unix_sockets, other.segments);
   node.add(maker);
+  other.add(others_maker);
   node.start();
+  other.start();
   proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
   proxy::TcpMaker tcp(segments);
   proxy::P2pMaker peers_maker(*unix_sockets, segments);
   proxy::LinkResources peer{{&peers_maker, &tcp}, &tcp, Node::kRingBytes, "swordfish"};
   Endpoint asked = WireStream::here();
-  if (input.flag()) asked.type = SocketType::seqpacket;
+  if ((how & 1) != 0) asked.type = SocketType::seqpacket;
   std::shared_ptr<Wire> wire;
   std::unique_ptr<proxy::LinkSetup> setup;
   const Socket socket = Session::establish(node, peer, asked, input.flag(), wire, setup);
   FUZZ_CHECK(socket >= 0 && node.setup_of(socket).link_needs_proxy == 0);
+  asked.link = LinkKind::p2p;
+  asked.type = SocketType::stream;
+  Neighbour neighbour(node, other, asked);
   const table::SocketSetup shared = node.setup_of(socket);
   const auto segment = setup->memory();
   const auto word = [](std::uint64_t* at) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(*at); };
-  run_session(node, socket, input, [&](Input& says) {
+  run_session(node, socket, neighbour, input, [&](Input& says) {
     std::uint64_t* const words[] = {shared.rx.committed, shared.tx.consumed, shared.tx.committed, shared.rx.consumed};
     std::uint64_t* const chosen = words[says.below(2) + (says.byte() > 0xf0 ? 2 : 0)];
     switch (says.below(8)) {

@@ -4,9 +4,11 @@
 namespace gpusock::fuzz::of_peer_tcp {
 
 FUZZ_TARGET(peer_tcp) {
-  Node node;
+  const std::uint8_t how = input.byte();
+  const bool records = (how & 1) != 0, accepts = input.flag();
+  Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
   node.start();
-  const bool records = input.flag(), accepts = input.flag();
+  other.start();
   std::shared_ptr<Wire> wire;
   Socket socket = -1;
   std::unique_ptr<proxy::LinkSetup> setup;
@@ -23,7 +25,10 @@ FUZZ_TARGET(peer_tcp) {
     wire = node.network.last();
   }
   FUZZ_CHECK(socket >= 0);
-  run_session(node, socket, input, [&](Input& says) {
+  asked.link = LinkKind::tcp;
+  asked.type = SocketType::stream;
+  Neighbour neighbour(node, other, asked);
+  run_session(node, socket, neighbour, input, [&](Input& says) {
     switch (says.below(8)) {
       case 0: wire->ended = true; break;
       case 1: wire->reset = says.byte() % 8 == 0; break;

@@ -1,41 +1,80 @@
 // A malicious peer on the verbs link: its card writes what it likes where its keys let it. The card is fake_verbs.cpp's.
 #include "host_proxy/verbs/maker.hpp"
+#include "host_proxy/verbs/message.hpp"
 #include "host_proxy/verbs/words.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 
 namespace gpusock::fuzz::of_peer_verbs {
 
+namespace {
+
+std::uint64_t no_time() { return 1; }
+
+/// As it is, and heard by the peer: what the node offers or answers has the keys to its memory.
+class Overheard final : public proxy::LinkMaker {
+ public:
+  explicit Overheard(proxy::verbs::VerbsMaker& maker) : maker_(maker) {}
+  LinkKind kind() const override { return maker_.kind(); }
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override { return hear(maker_.offer(request, sink)); }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
+    return hear(maker_.answer(request, offer, sink));
+  }
+  bool poll() override { return maker_.poll(); }
+  bool wants_polling() const override { return maker_.wants_polling(); }
+
+  proxy::verbs::Message said;
+
+ private:
+  std::unique_ptr<proxy::LinkSetup> hear(std::unique_ptr<proxy::LinkSetup> setup) {
+    FUZZ_CHECK(setup->message().size() == sizeof said);
+    std::memcpy(&said, setup->message().data(), sizeof said);
+    return setup;
+  }
+  proxy::verbs::VerbsMaker& maker_;
+};
+
+}  // namespace
+
 FUZZ_TARGET(peer_verbs) {
   fake::reset();
   {
-    Node node;
-    proxy::verbs::VerbsMaker maker(node.segments);
-    node.add(maker);
+    const std::uint8_t how = input.byte();
+    // Rings in device memory are the card's to reach, or copied.
+    Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
+    proxy::verbs::VerbsMaker maker(node.segments, node.staging.get(), proxy::verbs::DeviceRings((how & 0x40) != 0), no_time);
+    proxy::verbs::VerbsMaker others_maker(other.segments, nullptr, proxy::verbs::DeviceRings(false), no_time);
+    Overheard overheard(maker);
+    node.add(overheard);
+    other.add(others_maker);
     node.start();
+    other.start();
     proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
-    proxy::verbs::VerbsMaker peers_maker(segments);
+    proxy::verbs::VerbsMaker peers_maker(segments, nullptr, proxy::verbs::DeviceRings(false), no_time);
     proxy::LinkResources peer{{&peers_maker}, nullptr, Node::kRingBytes, "swordfish"};
     Endpoint asked = WireStream::here();
     asked.link = LinkKind::verbs;
-    if (input.flag()) asked.type = SocketType::seqpacket;
+    if ((how & 1) != 0) asked.type = SocketType::seqpacket;
     const bool holds_work = input.flag();
     std::shared_ptr<Wire> wire;
     std::unique_ptr<proxy::LinkSetup> setup;
     const Socket socket = Session::establish(node, peer, asked, input.flag(), wire, setup);
     FUZZ_CHECK(socket >= 0);
+    const proxy::verbs::Message granted = overheard.said;
+    const auto pairs = fake::pair_numbers();
+    asked.type = SocketType::stream;
+    Neighbour neighbour(node, other, asked, [] { fake::work(16); });
     fake::card().holds_work = holds_work;
     const table::SocketSetup shared = node.setup_of(socket);
-    auto* const base = reinterpret_cast<std::byte*>(shared.rx.committed);  // of the words that the peer's key covers
-    const auto word = [base](std::uint64_t at) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(base + at)); };
-    const auto write = [&](std::uint64_t at, std::uint64_t value) { word(at).store(value, ringbuf::kRelease); };
-    const auto pairs = fake::pair_numbers();
-    const auto own = std::weak_ptr(setup->memory());
+    using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+    // What the peer's card reaches, as long as the keys are good.
+    const auto write = [&](std::uint64_t at, std::uint64_t value) {
+      if (std::byte* word = fake::reach(granted.words_key, granted.words_address + at, sizeof value)) {
+        Ref(*reinterpret_cast<std::uint64_t*>(word)).store(value, ringbuf::kRelease);
+      }
+    };
     std::uint64_t arrived = shared.rx.start;
-    bool there = true;  // the node's memory stays mapped until its connection is retired
-    run_session(node, socket, input, [&](Input& says) {
-      there = there && node.proxy->has_connections();
-      if (!there) return;
+    run_session(node, socket, neighbour, input, [&](Input& says) {
       switch (says.below(10)) {
         case 0: fake::work(says.below(16)); break;
         case 1: peers_maker.poll(0); break;
@@ -44,7 +83,7 @@ FUZZ_TARGET(peer_verbs) {
           write(proxy::verbs::kOpenAt, 1);
           break;
         case 3: {  // honest bytes
-          const std::uint64_t room = Node::kRingBytes - (arrived - ringbuf::SystemAtomics::Ref<std::uint64_t>(*shared.rx.consumed).load(ringbuf::kRelaxed));
+          const std::uint64_t room = Node::kRingBytes - (arrived - Ref(*shared.rx.consumed).load(ringbuf::kRelaxed));
           arrived += std::min<std::uint64_t>(room <= Node::kRingBytes ? room : 0, says.below(256) * 8);
           write(proxy::verbs::kArrivedAt, arrived);
           break;
@@ -59,11 +98,16 @@ FUZZ_TARGET(peer_verbs) {
         case 7: {
           const std::uint64_t bytes = says.near(8);
           const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 | static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
-          std::memcpy(shared.rx.memory.data + says.below(4096) / 8 * 8 % Node::kRingBytes, &header, sizeof header);
+          const std::uint64_t at = says.below(4096) / 8 * 8 % Node::kRingBytes;
+          if (std::byte* ring = fake::reach(granted.ring_key, granted.ring_address + at, sizeof header)) std::memcpy(ring, &header, sizeof header);
           break;
         }
         case 8:
-          if (says.byte() % 8 == 0) fake::break_pair(pairs[says.below(pairs.size())], IBV_WC_RETRY_EXC_ERR);
+          if (says.byte() % 8 == 0) {
+            const std::uint32_t pair = pairs[says.below(pairs.size())];
+            const auto left = fake::pair_numbers();
+            if (std::find(left.begin(), left.end(), pair) != left.end()) fake::break_pair(pair, IBV_WC_RETRY_EXC_ERR);
+          }
           break;
         default:
           wire->ended = says.byte() % 4 == 0;

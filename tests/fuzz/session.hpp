@@ -1,9 +1,9 @@
 #pragma once
 /// @file One established connection of a node, whose peer is the fuzzer. Callers do what they may; the peer does what it can.
 /// Promises: every call returns what it may return; spans lie in the ring; a socket that is closed is gone after its linger
-/// time; and other connections of the node go on.
+/// time; nobody else is disturbed (neighbour.hpp); and other connections can be made.
 
-#include "tests/fuzz/node.hpp"
+#include "tests/fuzz/neighbour.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -110,7 +110,7 @@ class Session {
   }
 
   /// Closes the socket, and looks at what must hold whatever the peer did.
-  void end() {
+  void end(Neighbour* neighbour = nullptr) {
     const auto thread = this_thread();
     check(node_.net.close(thread, socket_), 0);
     check(node_.net.abort(thread, socket_), 0);
@@ -119,8 +119,14 @@ class Session {
     FUZZ_CHECK(node_.net.close(thread, socket_) == -EBADF);
     node_.pass(31);
     node_.pass(2);
+    if (neighbour != nullptr) {
+      neighbour->check();
+      FUZZ_CHECK(node_.proxy->sockets(node_.now_ns).size() == 1);  // the neighbour
+      neighbour->end();
+      node_.turn(4);
+    }
     FUZZ_CHECK(!node_.proxy->has_connections());
-    others_go_on();
+    others_can_be_made();
   }
 
  private:
@@ -156,7 +162,7 @@ class Session {
   }
 
   /// An honest plain connection of the same node.
-  void others_go_on() {
+  void others_can_be_made() {
     const auto thread = this_thread();
     Endpoint to = WireStream::here();
     to.link = LinkKind::tcp;
@@ -165,9 +171,10 @@ class Session {
     const auto wire = node_.network.last();
     char byte = 'x';
     FUZZ_CHECK(node_.net.send(thread, other, &byte, 1, 0, Deadline::now()) == 1);
-    node_.turn();
+    node_.turn(4);  // with rings in device memory a copy each way
     FUZZ_CHECK(wire->from_node == "x");
     wire->to_node = "y";
+    node_.turn(4);
     FUZZ_CHECK(node_.net.recv(thread, other, &byte, 1, 0, Deadline::now()) == 1 && byte == 'y');
     FUZZ_CHECK(node_.net.close(thread, other) == 0);
     node_.turn(4);
@@ -179,19 +186,22 @@ class Session {
   std::byte data_[6000] = {};
 };
 
-/// Callers and peer in turns, as the input says; `peer(input)` is one thing that the peer does.
+/// Callers, peer and neighbour in turns, as the input says; `peer(input)` is one thing that the peer does.
 template <class Peer>
-void run_session(Node& node, Socket socket, Input& input, Peer peer) {
+void run_session(Node& node, Socket socket, Neighbour& neighbour, Input& input, Peer peer) {
   Session session(node, socket);
   for (int acts = 0; acts < 400 && !input.empty(); ++acts) {
-    if (input.flag()) {
+    const std::uint8_t who = input.byte();
+    if (who >= 0xc0) neighbour.act(who / 2 % 32);
+    if ((who & 1) != 0) {
       session.act(input);
     } else {
       peer(input);
       node.turn(static_cast<int>(input.below(3)));
     }
+    neighbour.check();
   }
-  session.end();
+  session.end(&neighbour);
 }
 
 }  // namespace gpusock::fuzz

@@ -20,11 +20,12 @@ struct Wire {
   bool reset = false;     ///< the target has reset it
   bool node_ended = false;
   bool node_gone = false;
+  bool far_gone = false;  ///< another node's end, where it has one
   std::size_t room = std::size_t{1} << 40;  ///< bytes that the node may still write
 };
 
-/// The node's end. `partner` of an honest peer is the same with the two directions exchanged.
-class WireStream final : public proxy::ByteStream {
+/// The node's end; the far one is the same with the two directions exchanged.
+class WireStream : public proxy::ByteStream {
  public:
   explicit WireStream(std::shared_ptr<Wire> wire, bool far_end = false) : wire_(std::move(wire)), far_end_(far_end) {}
   ~WireStream() override {
@@ -81,31 +82,43 @@ class WireStream final : public proxy::ByteStream {
     return endpoint;
   }
 
- private:
+ protected:
   std::shared_ptr<Wire> wire_;
+
+ private:
   bool far_end_;
+};
+
+/// The far end in the hands of another node: what it closes has ended.
+class FarEnd final : public WireStream {
+ public:
+  explicit FarEnd(std::shared_ptr<Wire> wire) : WireStream(std::move(wire), true) {}
+  ~FarEnd() override { wire_->far_gone = wire_->ended = true; }
 };
 
 /// The node's network: who connects and who comes is the target's to say.
 class WireNetwork final : public proxy::Network {
  public:
   std::unique_ptr<proxy::Acceptor> listen(const Endpoint&, int, int&) override { return std::make_unique<Door>(*this); }
-  std::unique_ptr<proxy::ByteStream> connect(const Endpoint&, int&) override { return open(); }
+  std::unique_ptr<proxy::ByteStream> connect(const Endpoint&, int&) override {
+    if (other_ == nullptr) return open();
+    const auto wire = other_->arrive();
+    auto stream = std::make_unique<FarEnd>(wire);
+    streams_.push_back({wire, stream.get(), &wire->far_gone});
+    return stream;
+  }
 
   /// Tells all streams, so that nothing has to be exact about when.
   void poll() override {
-    for (auto entry = streams_.begin(); entry != streams_.end();) {
-      if (entry->wire.use_count() == 1) {
-        entry = streams_.erase(entry);
-        continue;
-      }
-      if (!entry->wire->node_gone) {
-        entry->stream->readable = entry->stream->writable = true;
-        if (entry->stream->sink != nullptr) entry->stream->sink->on_ready();
-      }
-      ++entry;
+    std::erase_if(streams_, [](const Entry& entry) { return *entry.gone; });
+    for (const Entry& entry : streams_) {
+      entry.stream->readable = entry.stream->writable = true;
+      if (entry.stream->sink != nullptr) entry.stream->sink->on_ready();
     }
   }
+
+  /// From now on, who connects from here comes to that network's listener.
+  void reach(WireNetwork& other) { other_ = &other; }
 
   /// Somebody connects to the node's listener.
   std::shared_ptr<Wire> arrive() {
@@ -119,6 +132,7 @@ class WireNetwork final : public proxy::Network {
   struct Entry {
     std::shared_ptr<Wire> wire;
     WireStream* stream;
+    const bool* gone;  // of the wire: then there is no stream
   };
 
   class Door final : public proxy::Acceptor {
@@ -139,13 +153,14 @@ class WireNetwork final : public proxy::Network {
   std::unique_ptr<proxy::ByteStream> open() {
     last_ = std::make_shared<Wire>();
     auto stream = std::make_unique<WireStream>(last_);
-    streams_.push_back({last_, stream.get()});
+    streams_.push_back({last_, stream.get(), &last_->node_gone});
     return stream;
   }
 
   std::list<Entry> streams_;
   std::list<std::unique_ptr<proxy::ByteStream>> waiting_;
   std::shared_ptr<Wire> last_;
+  WireNetwork* other_ = nullptr;
 };
 
 }  // namespace gpusock::fuzz

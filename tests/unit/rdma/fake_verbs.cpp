@@ -215,6 +215,11 @@ std::vector<std::uint32_t> pair_numbers() {
   return numbers;
 }
 
+std::byte* reach(std::uint32_t key, std::uint64_t address, std::uint64_t bytes) {
+  const Region* region = region_of(key, address, bytes, IBV_ACCESS_REMOTE_WRITE);
+  return region == nullptr ? nullptr : region->at(address);
+}
+
 }  // namespace gpusock::fake
 
 using gpusock::fake::world;

@@ -49,5 +49,7 @@ std::size_t work(std::size_t writes_max = ~std::size_t{0});
 /// Breaks the queue pair of this number: its requests are flushed behind this status.
 void break_pair(std::uint32_t number, ibv_wc_status status);
 std::vector<std::uint32_t> pair_numbers();
+/// The memory that a card somewhere writes by this key; nullptr where the key does not cover it, or not any more.
+std::byte* reach(std::uint32_t key, std::uint64_t address, std::uint64_t bytes);
 
 }  // namespace gpusock::fake
