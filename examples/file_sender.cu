@@ -286,7 +286,7 @@ int main(int argc, char** argv) {
   send.positional("ENDPOINT", settings.where, endpoint_help).check(problem_of_endpoint);
   send.positional("FILE", settings.file, "what to send");
   local.positional("FILE", settings.file, "what to send");
-  local.choice("--link", link, {"auto", "p2p", "tcp"}, "what carries it");
+  local.choice("--link", link, {"auto", "p2p", "verbs", "fabric", "tcp"}, "what carries it");
   for (auto* command : {&receive, &local}) {
     command->number("--blocks", settings.blocks,
                     "blocks, each receiving one file at a time; more senders wait their turn", 1, 256);

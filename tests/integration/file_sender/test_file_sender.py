@@ -3,9 +3,11 @@
 
 usage: test_file_sender.py FILE_SENDER
 
-Environment: GPUSOCK_TEST_SCALE (0 to 1) scales how much is sent; GPUSOCK_TEST_SEED replays a run.
+Environment: GPUSOCK_TEST_SCALE (0 to 1) scales how much is sent; GPUSOCK_TEST_SEED replays a run; GPUSOCK_TEST_FABRIC: the build
+has the fabric link.
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
+import os
 import pathlib
 import random
 import signal
@@ -23,6 +25,7 @@ from server import LIMIT_S, SCALE, SEED, Server, main, receive_all, reset, run  
 
 MAGIC = b"gpufile1"
 FEW_THREADS = ("--blocks", "2", "--threads", "32")  # ThreadSanitizer's time goes into the number of threads at barriers
+LINKS = ("auto", "p2p", "tcp") + (("fabric",) if os.environ.get("GPUSOCK_TEST_FABRIC") else ())  # that work on any machine
 EPIPE, EPROTO, ETIMEDOUT = 32, 71, 110
 
 
@@ -61,7 +64,7 @@ class FileSender(unittest.TestCase):
         self.assertRegex(done.stdout, r"[0-9.]+ MB/s\n$")
 
     def test_a_file_arrives_whole_on_every_link(self):
-        for link in ("auto", "p2p", "tcp"):
+        for link in LINKS:
             path = self.make_file(1 + int(30_000_000 * SCALE))
             with self.subTest(link=link), self.receiver(link=link) as server:
                 self.expect_sent(self.send(f"{server.where},link={link}", path), path)
@@ -83,8 +86,15 @@ class FileSender(unittest.TestCase):
     def test_one_program_sends_to_its_own_kernel(self):
         for size in (0, 1 + int(10_000_000 * SCALE)):
             path = self.make_file(size)
-            for link in ("auto", "tcp"):
-                self.expect_sent(run(self.program, "local", "--link", link, *FEW_THREADS, str(path)), path)
+            for link in LINKS:
+                with self.subTest(size=size, link=link):
+                    self.expect_sent(run(self.program, "local", "--link", link, *FEW_THREADS, str(path)), path)
+
+    def test_its_own_kernel_is_reached_on_verbs_or_it_says_that_there_is_none(self):
+        done = run(self.program, "local", "--link", "verbs", str(self.make_file(10)))
+        if done.returncode != 0:
+            self.assertEqual(done.returncode, 1, done.stderr)  # not misuse: the link is known
+            self.assertIn("no link verbs", done.stderr)
 
     def test_several_senders_at_once(self):
         paths = [self.make_file(1 + int(5_000_000 * SCALE), f"file{number}") for number in range(5)]
