@@ -5,6 +5,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
@@ -66,10 +67,10 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
   context.synchronize();
   if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
 
+  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(), report[0].listener,
                   report.data());
-  std::cout << "listening on " << report[0].local.to_string() << std::endl;
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
@@ -94,10 +95,5 @@ int main(int argc, char** argv) {
     std::cerr << "echo_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
   }
-  try {
-    return run(where, blocks, threads);
-  } catch (const std::exception& error) {
-    std::cerr << "echo_server: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+  return gpusock::program::run("echo_server", [&] { return run(where, blocks, threads); });
 }

@@ -10,6 +10,7 @@
 #include "examples/crc32.cuh"
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <zlib.h>
@@ -246,16 +247,18 @@ void send_file(const Endpoint& to, const Settings& settings) {
   const std::uint32_t crc = sender.send(file);
   sender.check_answer(crc);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  std::printf("%s: %llu bytes, crc32 %08x, %.3f s, %.1f MB/s\n", settings.file.c_str(),
-              static_cast<unsigned long long>(bytes), crc, took.count(),
-              static_cast<double>(bytes) / 1e6 / took.count());
-  if (std::fflush(stdout) != 0) throw gpusock::Error(errno, "the file was sent; printing so");
+  char line[128];
+  std::snprintf(line, sizeof line, ": %llu bytes, crc32 %08x, %.3f s, %.1f MB/s\n", static_cast<unsigned long long>(bytes), crc,
+                took.count(), static_cast<double>(bytes) / 1e6 / took.count());
+  gpusock::program::print(settings.file + line);
+  if (gpusock::program::flush_output()) return;
+  std::cerr << "file_sender: " << settings.file << " was sent, but that cannot be printed\n";
 }
 
 int receive_files(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   Receiver receiver(settings);
-  std::cout << "listening on " << receiver.local().to_string() << std::endl;
+  gpusock::program::print_now("listening on " + receiver.local().to_string() + "\n");
   gpusock::program::wait_for_stop([&] { return receiver.ended(); });
   const Totals totals = receiver.stop();
   std::cout << "received " << totals.files << " files, " << totals.bytes << " bytes; " << totals.lost << " not whole"
@@ -297,7 +300,7 @@ int main(int argc, char** argv) {
                     3600);
   }
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
+  return gpusock::program::run("file_sender", [&] {
     if (receive.given()) return receive_files(settings);
     if (send.given()) {
       send_file(examples::stream_endpoint(settings.where), settings);
@@ -308,8 +311,5 @@ int main(int argc, char** argv) {
       receiver.stop();
     }
     return EXIT_SUCCESS;
-  } catch (const std::exception& error) {
-    std::cerr << "file_sender: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+  });
 }

@@ -13,6 +13,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
@@ -201,11 +202,11 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
   context.synchronize();
   if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
 
+  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
   const Service service{report[0].listener, matrices.data(), size_max, patience_s * 1'000'000'000ull};
   gpusock::launch(context, {.grid = blocks, .block = kThreads, .stream = &stream}, serve, context.net(), service,
                   report.data(), totals.data());
-  std::cout << "listening on " << report[0].local.to_string() << std::endl;
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
@@ -242,10 +243,5 @@ int main(int argc, char** argv) {
     std::cerr << "matmul_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
   }
-  try {
-    return run(where, blocks, size_max, patience_s);
-  } catch (const std::exception& error) {
-    std::cerr << "matmul_server: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+  return gpusock::program::run("matmul_server", [&] { return run(where, blocks, size_max, patience_s); });
 }

@@ -1,11 +1,11 @@
 // gpusock-bench: latency and bandwidth of a link beside its raw rival. See docs/benchmarks.md.
 #include "options.hpp"
 #include "report.hpp"
+#include "program/arguments.hpp"
+#include "program/run.hpp"
 
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
-#include <iostream>
 
 namespace {
 
@@ -23,8 +23,7 @@ void run(const bench::BenchOptions& options) {
   std::ofstream json = open_json(options.json_file);
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
   const auto result = bench::run_contest(options);
-  std::cout << bench::make_table(options, machine, result) << std::flush;
-  if (!std::cout) throw gpusock::Error(EIO, "writing the table");
+  gpusock::program::print(bench::make_table(options, machine, result));
   if (!json.is_open()) return;
   json << bench::make_json(options, machine, result);
   json.close();
@@ -36,11 +35,8 @@ void run(const bench::BenchOptions& options) {
 int main(int argc, char** argv) {
   const bench::CommandLine line = bench::parse_command_line(argc, argv);
   if (!line.run) return line.exit_status;
-  try {
+  return gpusock::program::run("gpusock-bench", [&] {
     run(line.options);
-    return EXIT_SUCCESS;
-  } catch (const std::exception& error) {
-    std::cerr << "gpusock-bench: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+    return gpusock::program::kSuccess;
+  });
 }

@@ -1,5 +1,7 @@
 #include "program/arguments.hpp"
 
+#include "program/run.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -179,13 +181,13 @@ bool Arguments::given() const { return impl_->app->parsed(); }
 void Arguments::check(std::function<std::string()> problem) { impl_->problem = std::move(problem); }
 
 std::optional<int> Arguments::parse(int argc, char** argv) {
+  std::string name = argc > 0 ? argv[0] : "";
+  name.erase(0, name.rfind('/') + 1);
   try {
     impl_->app->parse(argc, argv);
     if (!impl_->problem) return std::nullopt;
     const std::string problem = impl_->problem();
     if (problem.empty()) return std::nullopt;
-    std::string name = argc > 0 ? argv[0] : "";
-    name.erase(0, name.rfind('/') + 1);
     std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.c_str());
     return kMisuse;
   } catch (const CLI::ParseError& error) {
@@ -194,7 +196,7 @@ std::optional<int> Arguments::parse(int argc, char** argv) {
     if (const std::string stray = counted ? stray_arguments(*impl_->app) : ""; !stray.empty()) {
       return impl_->app->exit(CLI::ParseError(stray, kMisuse));
     }
-    return impl_->app->exit(error) == 0 ? kSuccess : kMisuse;
+    return impl_->app->exit(error) == 0 ? check_output(name, kSuccess) : kMisuse;
   }
 }
 

@@ -68,7 +68,8 @@ class Arguments {
   /// `problem` is asked when all values are there: what is wrong with them together, or nothing.
   void check(std::function<std::string()> problem);
 
-  /// Reads the command line. The status to exit with at once (--help, or misuse, which was told on stderr), or nothing.
+  /// Reads the command line. The status to exit with at once (--help, or misuse, which was told on stderr), or nothing: then
+  /// comes run().
   std::optional<int> parse(int argc, char** argv);
 
  private:

@@ -3,6 +3,7 @@
 #include "node_process.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
+#include "program/run.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -208,7 +209,7 @@ int run_cluster(const Config& config, const std::string& program) {
   }
   const RunReport run{config, Plan::make(config, load_dataset(config.data, config.limit)).layout, device_name(),
                       reports};
-  fmt::print("{}", run.summary());
+  gpusock::program::print(run.summary());
   run.write_files();
   if (run.same_weights()) return 0;
   fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");

@@ -3,6 +3,7 @@
 #include "node.hpp"
 #include "options.hpp"
 #include "runs.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
@@ -48,15 +49,15 @@ int main(int argc, char** argv) {
   if (!config) return exit_status;
   prepare_cuda();
   gpusock::program::block_stop_signals();
-  try {
-    return run(*config);
-  } catch (const param_sync::Interrupted&) {
-    if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
-  } catch (const param_sync::NodeFailure& failure) {
-    fmt::print(stderr, "param_sync: {}\n", failure.what());
-  } catch (const gpusock::Error& error) {
-    const std::string who = config->rank >= 0 ? fmt::format("rank {}: ", config->rank) : "";
-    fmt::print(stderr, "param_sync: {}{}\n", who, error.what());
-  }
-  return 1;
+  return gpusock::program::run("param_sync", [&] {
+    try {
+      return run(*config);
+    } catch (const param_sync::Interrupted&) {
+      if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
+    } catch (const gpusock::Error& error) {
+      const std::string who = config->rank >= 0 ? fmt::format("rank {}: ", config->rank) : "";
+      fmt::print(stderr, "param_sync: {}{}\n", who, error.what());
+    }
+    return 1;
+  });
 }

@@ -1,5 +1,7 @@
 #include "progress.hpp"
 
+#include "program/run.hpp"
+
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -32,12 +34,12 @@ void ProgressLine::show(const Progress& progress) {
   if (now - last_ < pause && progress.steps != progress.steps_all) return;
   last_ = now;
   if (terminal_) {
-    fmt::print("\r{}\x1b[K", text(progress));
+    gpusock::program::print("\r" + text(progress) + "\x1b[K");
     open_ = true;
   } else {
-    fmt::print("{}\n", text(progress));
+    gpusock::program::print(text(progress) + "\n");
   }
-  std::fflush(stdout);
+  gpusock::program::flush_output();
 }
 
 }  // namespace param_sync

@@ -3,6 +3,7 @@
 #include "plan.hpp"
 #include "progress.hpp"
 #include "serial.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
@@ -136,7 +137,7 @@ bool tell_failures(const std::vector<std::exception_ptr>& failures) {
 }
 
 int finish(const RunReport& report) {
-  fmt::print("{}", report.summary());
+  gpusock::program::print(report.summary());
   report.write_files();
   if (report.same_weights()) return 0;
   fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");

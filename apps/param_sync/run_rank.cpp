@@ -4,6 +4,7 @@
 #include "introduction.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +78,7 @@ int train_by_hand(const Config& config, Node& node, const std::vector<gpusock::E
   const NodeReport report = node.train([&](const Progress& now) { line.show(now); });
   if (!config.weights_file.empty()) write_weights(config.weights_file, node.weights());
   const RunReport run{config, Plan::make(config, data).layout, device_name(), {report}};
-  fmt::print("{}", run.summary());
+  gpusock::program::print(run.summary());
   run.write_files();
   return 0;
 }
@@ -89,8 +90,7 @@ int run_by_hand(const Config& config) {
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
-  fmt::print("listening on {}\n", at.to_string());
-  std::fflush(stdout);
+  gpusock::program::print_now("listening on " + at.to_string() + "\n");
   return train_by_hand(config, node, peers, data);
 }
 
@@ -99,7 +99,7 @@ int train_launched(const Config& config, Node& node, const std::vector<gpusock::
   if (config.rank == 0) return train_by_hand(config, node, peers, data);
   node.connect(peers);
   const NodeReport report = node.train([](const Progress&) {});
-  fmt::print("weights {:016x}\n", report.weights_hash);
+  gpusock::program::print(fmt::format("weights {:016x}\n", report.weights_hash));
   return 0;
 }
 

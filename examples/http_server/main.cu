@@ -7,6 +7,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <algorithm>
@@ -76,9 +77,9 @@ int run(const Settings& settings) {
   const http::Server server{context.net(), report[0].listener, limits, {settings.cohort, settings.delay_us * std::uint64_t{1000}},
                             of_block, connections.data(), input.data(), entries.data(), counters.data(), report.data()};
 
+  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve, server);
-  std::cout << "listening on " << report[0].local.to_string() << std::endl;
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
@@ -113,10 +114,5 @@ int main(int argc, char** argv) {
     std::cerr << "http_server: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
   }
-  try {
-    return run(settings);
-  } catch (const std::exception& error) {
-    std::cerr << "http_server: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+  return gpusock::program::run("http_server", [&] { return run(settings); });
 }

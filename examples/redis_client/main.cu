@@ -7,6 +7,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -138,10 +139,5 @@ int main(int argc, char** argv) {
     std::cerr << "redis_client: " << error.what() << '\n';
     return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
   }
-  try {
-    return run(settings);
-  } catch (const std::exception& error) {
-    std::cerr << "redis_client: " << error.what() << '\n';
-    return EXIT_FAILURE;
-  }
+  return gpusock::program::run("redis_client", [&] { return run(settings); });
 }

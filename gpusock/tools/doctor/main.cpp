@@ -1,8 +1,7 @@
 // gpusock-doctor: what this machine has, which link each peer gets, and what to mend. See docs/tools.md.
 #include "gpusock/tools/doctor/probes.hpp"
 #include "program/arguments.hpp"
-
-#include <iostream>
+#include "program/run.hpp"
 
 int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
@@ -11,12 +10,9 @@ int main(int argc, char** argv) {
   bool json = false;
   arguments.flag("--json", json, "JSON instead of a page");
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
+  return gpusock::program::run("gpusock-doctor", [&] {
     const auto report = gpusock::doctor::examine(gpusock::doctor::Sources::of_this_machine());
-    std::cout << (json ? make_json(report) : make_page(report)) << std::flush;
-    return report.well() && std::cout ? gpusock::program::kSuccess : gpusock::program::kFailure;
-  } catch (const std::exception& error) {
-    std::cerr << "gpusock-doctor: " << error.what() << '\n';
-    return gpusock::program::kFailure;
-  }
+    gpusock::program::print(json ? make_json(report) : make_page(report));
+    return report.well() ? gpusock::program::kSuccess : gpusock::program::kFailure;
+  });
 }

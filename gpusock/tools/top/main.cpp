@@ -1,6 +1,7 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
 #include "gpusock/tools/top/table.hpp"
 #include "program/arguments.hpp"
+#include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <signal.h>
@@ -8,9 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <iostream>
 #include <optional>
 #include <string>
 
@@ -59,7 +58,7 @@ bool wait_ns(std::uint64_t ns) {
 void print_live(const std::string& text) {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 2 || size.ws_col < 2) {
-    std::cout << text << std::endl;
+    gpusock::program::print_now(text + "\n");
     return;
   }
   std::string shown = gpusock::top::cut(text, size.ws_row - 1u, size.ws_col);
@@ -68,7 +67,7 @@ void print_live(const std::string& text) {
     if (c == '\n') cleared += "\033[K";
     cleared += c;
   }
-  std::cout << "\033[H" << cleared << "\033[J" << std::flush;
+  gpusock::program::print_now("\033[H" + cleared + "\033[J");
 }
 
 /// Two snapshots of each context: rates need them.
@@ -77,7 +76,7 @@ void run_once(Observation& observation, const TopOptions& options) {
   const auto nap = [] { return wait_ns(kNapNs); };
   Look look = observation.look_for_answers(gpusock::top::monotonic_ns(), wait, nap);
   look = observation.look_for_answers(gpusock::top::monotonic_ns(), wait, nap);
-  std::cout << (options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns()));
+  gpusock::program::print(options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns()));
 }
 
 void run_live(Observation& observation, const TopOptions& options) {
@@ -85,11 +84,11 @@ void run_live(Observation& observation, const TopOptions& options) {
   Look look = observation.look_for_answers(gpusock::top::monotonic_ns(), patience, [] { return wait_ns(kNapNs); });
   for (;;) {
     if (options.json) {
-      std::cout << make_json(look, unix_ns(), false) << std::flush;
+      gpusock::program::print_now(make_json(look, unix_ns(), false));
     } else {
       print_live(make_table(look, unix_ns()));
     }
-    if (!std::cout || !wait_ns(interval)) return;
+    if (!wait_ns(interval)) return;
     look = observation.look(2 * interval + patience, patience);
   }
 }
@@ -115,16 +114,13 @@ int main(int argc, char** argv) {
   TopOptions options;
   if (const auto status = parse(argc, argv, options)) return *status;
   gpusock::program::block_stop_signals();
-  try {
+  return gpusock::program::run("gpusock-top", [&] {
     Observation observation(options.folder, options.pid == 0 ? std::nullopt : std::optional(options.pid));
     if (options.once) {
       run_once(observation, options);
     } else {
       run_live(observation, options);
     }
-    return std::cout.flush() ? gpusock::program::kSuccess : gpusock::program::kFailure;
-  } catch (const std::exception& error) {
-    std::cerr << "gpusock-top: " << error.what() << '\n';
-    return gpusock::program::kFailure;
-  }
+    return gpusock::program::kSuccess;
+  });
 }

@@ -1,0 +1,70 @@
+#include "program/run.hpp"
+
+#include "program/arguments.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <iostream>
+
+namespace gpusock::program {
+namespace {
+
+void tell(const std::string& program, const std::string& what) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), what.c_str());
+}
+
+/// The errno with which writing failed first. What could not be written is not kept: a later attempt has nothing to fail with.
+std::atomic<int> first_error{0};
+
+bool note_error() {
+  int none = 0;
+  first_error.compare_exchange_strong(none, errno);
+  return false;
+}
+
+/// Some file systems tell only at the end that there was no room: closing a copy says what closing standard output would.
+bool copy_closes_well() {
+  const int copy = dup(STDOUT_FILENO);
+  return copy < 0 || close(copy) == 0 || note_error();
+}
+
+}  // namespace
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+bool flush_output() {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  return (flushed && std::ferror(stdout) == 0 && std::cout.good()) || note_error();
+}
+
+void print_now(const std::string& text) {
+  print(text);
+  if (!flush_output()) throw OutputError();
+}
+
+int check_output(const std::string& program, int status) {
+  if (flush_output() && copy_closes_well()) return status;
+  const int error = first_error;  // 0: it was written by other means
+  tell(program, OutputError().what() + (error == 0 ? std::string() : std::string(": ") + std::strerror(error)));
+  return status == kSuccess ? kFailure : status;
+}
+
+int run(const std::string& program, const std::function<int()>& work) {
+  int status = kFailure;
+  try {
+    status = work();
+  } catch (const OutputError&) {  // check_output() tells
+  } catch (const std::exception& error) {
+    tell(program, error.what());
+  }
+  return check_output(program, status);
+}
+
+}  // namespace gpusock::program

@@ -1,0 +1,33 @@
+#pragma once
+/// @file A program's work behind its command line: what it prints, and how it ends. What could not be written to standard output,
+/// as on a full disk, is a failure that is told, as coreutils' programs do it: who reads it later must not take a part for all.
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace gpusock::program {
+
+/// Prints to standard output. That it could not be written is told when the program ends: work goes on that does not need it.
+void print(const std::string& text);
+
+/// Has all that was printed been written.
+bool flush_output();
+
+/// Standard output cannot be written.
+class OutputError : public std::runtime_error {
+ public:
+  OutputError() : std::runtime_error("cannot write standard output") {}
+};
+
+/// Prints what others wait for, at once. Throws OutputError.
+void print_now(const std::string& text);
+
+/// `status`, where all that was printed is written; else kFailure (unless `status` is one of failure), and why is said on stderr.
+/// Before a program ends.
+int check_output(const std::string& program, int status);
+
+/// The status to end with: that of `work`, or kFailure where it throws, which is told on stderr; after check_output().
+int run(const std::string& program, const std::function<int()>& work);
+
+}  // namespace gpusock::program
