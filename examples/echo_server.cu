@@ -5,12 +5,12 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <string>
 
 namespace {
@@ -88,12 +88,8 @@ int main(int argc, char** argv) {
                        "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
   arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1, 256);
   arguments.number("--threads", threads, "threads in a block", 1, 1024);
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(where); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
-    examples::stream_endpoint(where);
-  } catch (const gpusock::Error& error) {
-    std::cerr << "echo_server: " << error.what() << '\n';
-    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
-  }
   return gpusock::program::run("echo_server", [&] { return run(where, blocks, threads); });
 }

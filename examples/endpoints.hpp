@@ -24,4 +24,13 @@ inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': " + peers + " plain TCP: leave out link=, or say link=tcp");
 }
 
+/// What is wrong with how an endpoint is written, or nothing; `parse` gives it. A name that nobody knows is no misuse.
+template <class Parse>
+std::string problem_of_endpoint(Parse parse) try {
+  parse();
+  return {};
+} catch (const gpusock::Error& error) {
+  return error.code().value() == EINVAL ? error.what() : "";
+}
+
 }  // namespace examples

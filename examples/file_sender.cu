@@ -10,6 +10,7 @@
 #include "examples/crc32.cuh"
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
@@ -266,14 +267,6 @@ int receive_files(const Settings& settings) {
   return EXIT_SUCCESS;
 }
 
-/// What is wrong with how an endpoint is written, or nothing.
-std::string problem_of_endpoint(const std::string& text) try {
-  examples::stream_endpoint(text);
-  return {};
-} catch (const gpusock::Error& error) {
-  return error.code().value() == EINVAL ? error.what() : "";
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -284,9 +277,8 @@ int main(int argc, char** argv) {
   auto& send = arguments.command("send", "Sends one file to a receiver.");
   auto& local = arguments.command("local", "Sends one file to a kernel of the same program.");
   const char* endpoint_help = "host:port[,link=auto|p2p|verbs|fabric|tcp]";
-  receive.positional("ENDPOINT", settings.where, std::string(endpoint_help) + "; port 0 picks one")
-      .check(problem_of_endpoint);
-  send.positional("ENDPOINT", settings.where, endpoint_help).check(problem_of_endpoint);
+  receive.positional("ENDPOINT", settings.where, std::string(endpoint_help) + "; port 0 picks one");
+  send.positional("ENDPOINT", settings.where, endpoint_help);
   send.positional("FILE", settings.file, "what to send");
   local.positional("FILE", settings.file, "what to send");
   local.choice("--link", link, {"auto", "p2p", "verbs", "fabric", "tcp"}, "what carries it");
@@ -299,6 +291,8 @@ int main(int argc, char** argv) {
     command->number("--patience", settings.patience_s, "seconds without any progress after which a peer is given up", 1,
                     3600);
   }
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(settings.where); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("file_sender", [&] {
     if (receive.given()) return receive_files(settings);

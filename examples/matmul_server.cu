@@ -13,6 +13,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
@@ -236,12 +237,8 @@ int main(int argc, char** argv) {
   arguments.check([&] {
     return gpusock::program::problem_of_memory(sizeof(float) * elements_of(blocks, size_max), "--blocks x --size-max^2");
   });
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(where); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
-    examples::stream_endpoint(where);
-  } catch (const gpusock::Error& error) {
-    std::cerr << "matmul_server: " << error.what() << '\n';
-    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
-  }
   return gpusock::program::run("matmul_server", [&] { return run(where, blocks, size_max, patience_s); });
 }

@@ -34,6 +34,11 @@ std::string parse_folder(std::string_view text) {
   return std::string(text);
 }
 
+void check_processors(const std::string& text) {
+  if (text == "near" || text == "any" || !proxy::usable(proxy::parse_processors(text)).empty()) return;
+  reject("GPUSOCK_PROCESSORS='" + text + "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
+}
+
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
@@ -49,6 +54,7 @@ Options Options::from_env() {
   if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = provider;
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
+  check_processors(options.processors);
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
   return options;
 }
@@ -63,10 +69,7 @@ void detail::check(const Options& options) {
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
   if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
-  const std::string& processors = options.processors;
-  if (processors != "near" && processors != "any" && proxy::usable(proxy::parse_processors(processors)).empty()) {
-    reject("GPUSOCK_PROCESSORS='" + processors + "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
-  }
+  check_processors(options.processors);
 }
 
 }  // namespace gpusock

@@ -2,6 +2,7 @@
 
 #include "commit.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 
 #include <bit>
 #include <map>
@@ -17,7 +18,8 @@ constexpr std::uint64_t kIterationsMax = 100'000'000;
 
 constexpr const char* kFooter = R"(
 Each round of gpusock is followed by one of its raw rival, --repeat times; the table shows the medians over the rounds, the
-JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is not to be had, ...), 2 misuse.
+JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is not to be had, ...), 2 misuse (wrong
+arguments, or a GPUSOCK_... variable).
 
   gpusock-bench lat --link tcp --size 64 --between threads
   gpusock-bench bw --link p2p --size 4K,64K,1M --json p2p.json)";
@@ -114,6 +116,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   Arguments& latency = arguments.command("lat", "round trips: a message there and back");
   Arguments& bandwidth = arguments.command("bw", "one-way bandwidth: messages one after the other, then an acknowledgement");
   for (Arguments* question : {&latency, &bandwidth}) add_options(*question, line.options, words);
+  arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] {
     line.options.question = bandwidth.given() ? Question::bandwidth : Question::latency;
     return complete(line.options, words);

@@ -14,6 +14,8 @@
 namespace gpusock::program {
 namespace {
 
+constexpr const char* kStatuses = "Exit status: 0 success, 1 failure, 2 misuse: wrong arguments, or a GPUSOCK_... variable.";
+
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
 
 /// Neither too small nor too large is what is not a number at all: CLI::Range lets it pass.
@@ -93,7 +95,7 @@ struct Arguments::Impl {
   std::unique_ptr<CLI::App> own;  // the program's; a command's belongs to the program's
   CLI::App* app;
   std::list<std::unique_ptr<Arguments>> commands;
-  std::function<std::string()> problem;
+  std::vector<std::function<std::string()>> problems;
 };
 
 Arguments::Arguments(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
@@ -103,7 +105,8 @@ Arguments::Arguments(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {
 Arguments::Arguments(const std::string& description, const std::string& footer) : impl_(std::make_unique<Impl>()) {
   impl_->own = std::make_unique<CLI::App>(description);
   impl_->app = impl_->own.get();
-  if (!footer.empty()) impl_->app->footer(footer);
+  const bool tells_statuses = footer.find("Exit status") != std::string::npos;
+  impl_->app->footer(footer + (tells_statuses ? "" : std::string(footer.empty() ? "" : "\n") + kStatuses));
   impl_->app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 
@@ -178,18 +181,20 @@ Arguments& Arguments::command(const std::string& name, const std::string& descri
 
 bool Arguments::given() const { return impl_->app->parsed(); }
 
-void Arguments::check(std::function<std::string()> problem) { impl_->problem = std::move(problem); }
+void Arguments::check(std::function<std::string()> problem) { impl_->problems.push_back(std::move(problem)); }
 
 std::optional<int> Arguments::parse(int argc, char** argv) {
   std::string name = argc > 0 ? argv[0] : "";
   name.erase(0, name.rfind('/') + 1);
   try {
     impl_->app->parse(argc, argv);
-    if (!impl_->problem) return std::nullopt;
-    const std::string problem = impl_->problem();
-    if (problem.empty()) return std::nullopt;
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), problem.c_str());
-    return kMisuse;
+    for (const auto& problem : impl_->problems) {
+      const std::string says = problem();
+      if (says.empty()) continue;
+      std::fprintf(stderr, "%s: %s\n", name.c_str(), says.c_str());
+      return kMisuse;
+    }
+    return std::nullopt;
   } catch (const CLI::ParseError& error) {
     const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
     const bool counted = kind == CLI::ExitCodes::RequiredError || kind == CLI::ExitCodes::ExtrasError;

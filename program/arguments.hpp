@@ -37,7 +37,7 @@ class Argument {
 /// is the default, shown in --help. Of an option that is given twice the last one counts, so that a script's can be overridden.
 class Arguments {
  public:
-  /// `description` says what the program does; `footer` ends --help.
+  /// `description` says what the program does; `footer` ends --help. What exit statuses mean is added where it does not tell.
   explicit Arguments(const std::string& description, const std::string& footer = {});
   ~Arguments();
   Arguments(const Arguments&) = delete;
@@ -65,7 +65,7 @@ class Arguments {
   /// Was this command given.
   bool given() const;
 
-  /// `problem` is asked when all values are there: what is wrong with them together, or nothing.
+  /// `problem` is asked when all values are there: what is wrong with them together, or nothing. Several are asked in turn.
   void check(std::function<std::string()> problem);
 
   /// Reads the command line. The status to exit with at once (--help, or misuse, which was told on stderr), or nothing: then

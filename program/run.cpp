@@ -61,6 +61,9 @@ int run(const std::string& program, const std::function<int()>& work) {
   try {
     status = work();
   } catch (const OutputError&) {  // check_output() tells
+  } catch (const Misuse& misuse) {
+    tell(program, misuse.what());
+    status = kMisuse;
   } catch (const std::exception& error) {
     tell(program, error.what());
   }

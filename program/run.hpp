@@ -27,7 +27,14 @@ void print_now(const std::string& text);
 /// Before a program ends.
 int check_output(const std::string& program, int status);
 
-/// The status to end with: that of `work`, or kFailure where it throws, which is told on stderr; after check_output().
+/// What was asked for cannot be, as is known only when the work has begun.
+class Misuse : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for Misuse, else
+/// kFailure.
 int run(const std::string& program, const std::function<int()>& work);
 
 }  // namespace gpusock::program

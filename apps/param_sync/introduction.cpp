@@ -4,15 +4,23 @@
 #include "launch.hpp"
 #include "pmix_introduction.hpp"
 #include "rendezvous.hpp"
+#include "program/run.hpp"
+
+#include <cerrno>
 
 namespace param_sync {
 namespace {
+
+constexpr const char* kWhere = "where the nodes are to meet: ";
 
 /// All addresses are known beforehand.
 class PeerList : public Introduction {
  public:
   PeerList(const std::vector<std::string>& peers, int rank) : rank_(static_cast<std::size_t>(rank)) {
-    for (const std::string& peer : peers) peers_.push_back(gpusock::Endpoint::parse(peer));
+    for (const std::string& peer : peers) {
+      peers_.push_back(parse_place(peer));
+      if (peers.size() > 1) need_port(peers_.back(), peer);
+    }
   }
   gpusock::Endpoint where_to_listen() override { return peers_.at(rank_); }
   std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint&) override { return peers_; }
@@ -23,6 +31,17 @@ class PeerList : public Introduction {
 };
 
 }  // namespace
+
+gpusock::Endpoint parse_place(const std::string& text) try {
+  return gpusock::Endpoint::parse(text);
+} catch (const gpusock::Error& error) {
+  if (error.code().value() != EINVAL) throw;
+  throw gpusock::program::Misuse(std::string(kWhere) + error.what());
+}
+
+void need_port(const gpusock::Endpoint& place, const std::string& text) {
+  if (place.port == 0) throw gpusock::program::Misuse(kWhere + text + " has no port");
+}
 
 std::unique_ptr<Introduction> introduce(const Launch& launch, Config& config) {
   if (launch.pmix) return introduce_by_pmix(config);

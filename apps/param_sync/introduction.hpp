@@ -4,6 +4,7 @@
 #include "gpusock/gpusock.hpp"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace param_sync {
@@ -25,6 +26,11 @@ class Introduction {
   /// Ends what waits, soon. From any thread.
   virtual void interrupt() noexcept {}
 };
+
+/// Endpoint::parse() of what a launcher's variables say; throws gpusock::program::Misuse where it is none.
+gpusock::Endpoint parse_place(const std::string& text);
+/// Throws gpusock::program::Misuse where it has no port, by which others could find it.
+void need_port(const gpusock::Endpoint& place, const std::string& text);
 
 /// The way that `launch` says; `config` gets the rank and the number of nodes.
 std::unique_ptr<Introduction> introduce(const Launch& launch, Config& config);

@@ -5,9 +5,11 @@
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 
@@ -121,7 +123,7 @@ std::string misuse(const Config& config) {
         return "--peers: " + peer + " has no port; the nodes could not find each other";
       }
     } catch (const gpusock::Error& error) {
-      return std::string("--peers: ") + error.what();
+      if (error.code().value() == EINVAL) return std::string("--peers: ") + error.what();
     }
   }
   return "";
@@ -136,9 +138,10 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
       "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see docs/many_hosts.md. "
       "--nodes, --rank and --peers mean more than what a launcher says.\n"
-      "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse.");
+      "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse, also of the environment.");
   add_run_options(arguments, config, texts);
   add_process_options(arguments, config, texts);
+  arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&]() -> std::string {
     try {
       take_texts(texts, config);

@@ -4,6 +4,7 @@
 #include "layout.hpp"
 #include "local_address.hpp"
 #include "node.hpp"
+#include "program/run.hpp"
 
 #include <fmt/format.h>
 
@@ -151,7 +152,7 @@ class PmixIntroduction : public Introduction {
     config.rank = session_.rank();
     config.nodes = size_ = session_.job_number(PMIX_JOB_SIZE);
     if (size_ > kNodesMax)
-      throw gpusock::Error(EINVAL, fmt::format("{} processes: this program runs on 1 to {} nodes", size_, kNodesMax));
+      throw gpusock::program::Misuse(fmt::format("{} processes: this program runs on 1 to {} nodes", size_, kNodesMax));
     one_host_ = session_.job_number(PMIX_LOCAL_SIZE) == size_;
   }
 

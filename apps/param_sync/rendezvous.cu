@@ -64,9 +64,9 @@ void Rendezvous::fail(std::int64_t error, const std::string& what) const {
 Endpoint Rendezvous::look_up() const {
   while (true) {
     try {
-      Endpoint at = Endpoint::parse(at_);
+      Endpoint at = parse_place(at_);
       at.link = gpusock::LinkKind::automatic;
-      if (at.port == 0) throw gpusock::Error(EINVAL, "the rendezvous " + at_ + " needs a port");
+      need_port(at, at_);
       if (at.is_loopback() || !context_.options().secret.empty()) return at;
       throw gpusock::Error(
           EACCES, "nodes that meet at " + at_ + " need a secret: set GPUSOCK_SECRET to the same text for all of them");

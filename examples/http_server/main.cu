@@ -7,6 +7,7 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"
 
@@ -107,12 +108,8 @@ int main(int argc, char** argv) {
                    "milliseconds for a client to send a whole request, to take a whole answer, and in between", 1, 3'600'000);
   arguments.bytes("--body-max", settings.body_bytes_max, "the largest body of a request", 1, 256 << 20);
   arguments.check([&] { return gpusock::program::problem_of_memory(input_bytes_of(settings), "--connections x --body-max"); });
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] { return examples::problem_of_endpoint([&] { return endpoint_of(settings); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
-    endpoint_of(settings);
-  } catch (const gpusock::Error& error) {
-    std::cerr << "http_server: " << error.what() << '\n';
-    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
-  }
   return gpusock::program::run("http_server", [&] { return run(settings); });
 }

@@ -7,12 +7,12 @@
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <iostream>
 #include <string>
 #include <system_error>
 
@@ -132,12 +132,8 @@ int main(int argc, char** argv) {
   arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
   arguments.number("--timeout-ms", settings.timeout_ms, "milliseconds to wait for the server", 1, 3'600'000);
   arguments.check([&] { return problem_of(settings); });
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] { return examples::problem_of_endpoint([&] { return endpoint_of(settings); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
-  try {
-    endpoint_of(settings);
-  } catch (const gpusock::Error& error) {
-    std::cerr << "redis_client: " << error.what() << '\n';
-    return error.code().value() == EINVAL ? gpusock::program::kMisuse : gpusock::program::kFailure;
-  }
   return gpusock::program::run("redis_client", [&] { return run(settings); });
 }

@@ -6,7 +6,7 @@
 int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
       "Says what this machine has, which link each kind of peer gets and why not a better one, and what mends it.",
-      "\nExit status: 0 all is well, 1 there is something to mend, 2 misuse.");
+      "\nExit status: 0 all is well, 1 there is something to mend (a GPUSOCK_... variable, too), 2 misuse.");
   bool json = false;
   arguments.flag("--json", json, "JSON instead of a page");
   if (const auto status = arguments.parse(argc, argv)) return *status;

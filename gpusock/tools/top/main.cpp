@@ -95,16 +95,23 @@ void run_live(Observation& observation, const TopOptions& options) {
 
 /// The status to exit with at once, or nothing.
 std::optional<int> parse(int argc, char** argv, TopOptions& options) {
-  if (const char* folder = std::getenv("GPUSOCK_OBSERVE"); folder != nullptr && *folder == '/') options.folder = folder;
+  const char* folder = std::getenv("GPUSOCK_OBSERVE");
+  const std::string observe = folder == nullptr || *folder == '\0' ? "off" : folder;
+  if (observe.starts_with('/')) options.folder = observe;
   gpusock::program::Arguments arguments(
       "Live table of the gpusock contexts and sockets of this machine.",
-      "\nExit status: 0 shown (also where there are no contexts), 1 failed, 2 misuse. SIGINT and SIGTERM end it.");
+      "\nExit status: 0 shown (also where there are no contexts), 1 failed, 2 misuse, also of GPUSOCK_OBSERVE.\n"
+      "SIGINT and SIGTERM end it.");
   arguments.flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
   arguments.flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
   arguments.number("--interval", options.interval_s, "seconds between tables", 0.1, 10.0);
   arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5, 600.0);
   arguments.number("--pid", options.pid, "only this process's contexts", 1u, kPidMax).shown_default("");
   arguments.text("--folder", options.folder, "where contexts keep their pages (GPUSOCK_OBSERVE)");
+  arguments.check([&]() -> std::string {
+    if (observe == "off" || observe.starts_with('/')) return {};
+    return "GPUSOCK_OBSERVE='" + observe + "' must be an absolute path, or off";
+  });
   return arguments.parse(argc, argv);
 }
 

@@ -117,6 +117,10 @@ class Launchers(unittest.TestCase):
     def test_variables_that_cannot_be_are_misuse(self):
         self.refused("GPUSOCK_RANK is set, but not GPUSOCK_SIZE", GPUSOCK_RANK=0)
         self.refused("contradicts", GPUSOCK_RANK=3, GPUSOCK_SIZE=3, GPUSOCK_PEERS="a:1,b:1,c:1")
+        self.refused("the port is missing", GPUSOCK_RANK=0, GPUSOCK_SIZE=2, GPUSOCK_PEERS="127.0.0.1,127.0.0.1:1")
+        self.refused("127.0.0.1:0 has no port", GPUSOCK_RANK=0, GPUSOCK_SIZE=2, GPUSOCK_PEERS="127.0.0.1:0,127.0.0.1:1")
+        self.refused("the port is missing", GPUSOCK_RANK=0, GPUSOCK_SIZE=2, GPUSOCK_RENDEZVOUS="127.0.0.1")
+        self.refused("127.0.0.1:0 has no port", GPUSOCK_RANK=0, GPUSOCK_SIZE=2, GPUSOCK_RENDEZVOUS="127.0.0.1:0")
 
     def test_a_node_that_never_comes_is_named(self):
         address, = support.own_addresses(1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What all programs promise alike: how they end when the disk is full.
+"""What all programs promise alike: how they end when the disk is full, or when a variable is wrong.
 
 usage: test_programs.py PROGRAM...
 
@@ -69,6 +69,28 @@ class Programs(unittest.TestCase):
         self.expect_full("param_sync", "--serial", "--nodes", "2", "--data", str(support.DATA.folder), "--epochs", "1", "--json",
                          str(results))
         self.assertGreater(json.loads(results.read_text())["steps"], 0)
+
+
+    def test_a_wrong_variable_is_misuse_that_names_it(self):
+        wrong = {"GPUSOCK_LINK": "pigeon", "GPUSOCK_RING": "attic", "GPUSOCK_GPU": "first", "GPUSOCK_GPUDIRECT": "maybe",
+                 "GPUSOCK_OBSERVE": "somewhere", "GPUSOCK_PROCESSORS": "some"}
+        commands = [command for command in self.commands() if command[0] not in ("gpusock-doctor", "gpusock-top")]
+        if "file_sender" in self.programs:
+            commands += [("file_sender", "send", "127.0.0.1:1", str(self.file)), ("redis_client", "127.0.0.1:1")]
+        for command in commands:
+            for name, value in wrong.items():
+                self.expect_misuse(name, value, *command)
+        self.expect_misuse("GPUSOCK_OBSERVE", "somewhere", "gpusock-top", "--once")
+        if "param_sync" in self.programs:
+            self.expect_misuse("GPUSOCK_LINK", "pigeon", "param_sync", "--link", "tcp", "--serial")
+
+    def expect_misuse(self, name, value, *command):
+        with self.subTest(command=command, name=name):
+            done = self.run_program(*command, stdout=subprocess.PIPE, env=dict(os.environ, **{name: value}))
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(name, done.stderr)
+            self.assertIn(f"'{value}'", done.stderr)
+            self.assertEqual(done.stdout, "")
 
 
 def main():

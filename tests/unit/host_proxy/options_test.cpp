@@ -67,6 +67,8 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   unsetenv("GPUSOCK_OBSERVE");
   setenv("GPUSOCK_PROCESSORS", "any", 1);
   EXPECT_EQ(Options::from_env().processors, "any");
+  setenv("GPUSOCK_PROCESSORS", "some", 1);
+  EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_PROCESSORS");
   unsetenv("GPUSOCK_SECRET");
   EXPECT_EQ(Options::from_env().gpu, 0);

@@ -98,6 +98,7 @@ TEST(Arguments, HelpShowsDefaultsAsTheyWouldBeGiven) {
   EXPECT_TRUE(shows("[1 - 256]=8")) << parsed.out;
   EXPECT_TRUE(shows("[1 - 1073741824]=1M\n")) << parsed.out;
   EXPECT_TRUE(shows("=100,4K")) << parsed.out;
+  EXPECT_TRUE(shows("Exit status: ")) << parsed.out;
   EXPECT_TRUE(shows("[1 - 1073741824]\n")) << "what the library chooses has no default to show\n" << parsed.out;
 }
 
