@@ -7,6 +7,7 @@
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
@@ -62,10 +63,12 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Report> report(context, 1);
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), examples::stream_endpoint(where),
-                  report.data());
+  const Endpoint at = examples::stream_endpoint(where);
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at, report.data());
   context.synchronize();
-  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
+  if (report[0].listener < 0) {
+    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
+  }
 
   gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);

@@ -12,6 +12,7 @@
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <zlib.h>
@@ -30,6 +31,7 @@
 namespace {
 
 using gpusock::Deadline;
+using gpusock::program::Attempt;
 using gpusock::Endpoint;
 using gpusock::Net;
 using gpusock::Socket;
@@ -135,10 +137,12 @@ class Receiver {
  public:
   explicit Receiver(const Settings& settings)
       : settings_(settings), buffers_(context_, settings.blocks * kBufferBytes), totals_(context_, settings.blocks) {
-    gpusock::launch(context_, {.grid = 1, .block = 1}, open_listener, context_.net(), examples::stream_endpoint(settings.where),
-                    report_.data());
+    const Endpoint at = examples::stream_endpoint(settings.where);
+    gpusock::launch(context_, {.grid = 1, .block = 1}, open_listener, context_.net(), at, report_.data());
     context_.synchronize();
-    if (report_[0].listener < 0) throw gpusock::Error(-report_[0].listener, "listening on " + settings.where);
+    if (report_[0].listener < 0) {
+      throw gpusock::program::SocketFailure("listening on " + settings.where, Attempt::listening, -report_[0].listener, at);
+    }
     gpusock::launch(context_, {.grid = settings.blocks, .block = settings.threads, .stream = &stream_}, receive_each,
                     context_.net(), report_[0].listener, buffers_.data(), report_.data(), totals_.data(),
                     settings.patience_ns());
@@ -176,7 +180,7 @@ class Sender {
 
   void connect(const Endpoint& to) {
     socket_ = net_.connect(gpusock::this_thread(), to, Deadline::after_ns(settings_.patience_ns()));
-    if (socket_ < 0) throw gpusock::Error(-socket_, "connecting to " + to.to_string());
+    if (socket_ < 0) throw gpusock::program::SocketFailure("connecting to " + to.to_string(), Attempt::connecting, -socket_, to);
   }
 
   /// Sends the header and all of the file; its CRC.

@@ -15,6 +15,7 @@
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
@@ -198,10 +199,12 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
   gpusock::Mapped<Report> report(context, 1);
   gpusock::Mapped<Totals> totals(context, blocks);
   gpusock::DeviceBuffer<float> matrices(context, elements_of(blocks, size_max));
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), examples::stream_endpoint(where),
-                  report.data());
+  const Endpoint at = examples::stream_endpoint(where);
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at, report.data());
   context.synchronize();
-  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + where);
+  if (report[0].listener < 0) {
+    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
+  }
 
   gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);

@@ -33,7 +33,8 @@ class ContextPair {
   gpusock::Endpoint at_;
 };
 
-/// Throws where listening failed.
+/// Throw where listening or connecting failed, and say what to do.
 void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at);
+void require_connection(const Account& account, const gpusock::Endpoint& to);
 
 }  // namespace bench

@@ -106,6 +106,7 @@ class KernelPair final : public Contestant {
     const auto before = pair_.work();
     run_kernels(job, answering, asking);
     const Account account = asking.account();
+    require_connection(account, opened_[0].local);
     require_success(account, job, "the measuring kernel");
     require_success(answering.account(), job, "the answering kernel");
     const auto samples = asking.samples(job.question == Question::latency ? account.messages : 1);

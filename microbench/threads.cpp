@@ -18,15 +18,22 @@ class ThreadPair final : public Contestant {
   Round run(const Job& job) override {
     const auto group = gpusock::this_thread();
     const auto before = pair_.work();
-    Round round = run_on_two_threads(
-        job,
-        [&](const Memory& memory) { play_acceptor(group, pair_.acceptor.net(), listener_, job, memory); },
-        [&](const Memory& memory) { play_connector(group, pair_.connector.net(), local_, job, memory); },
-        [&](const Account& account) {
-          if (account.failed_step == Step::connect) pair_.acceptor.cancel();  // it would wait for nobody
-        });
-    pair_.add_work(round, before);
-    return round;
+    Account asked;
+    try {
+      Round round = run_on_two_threads(
+          job,
+          [&](const Memory& memory) { play_acceptor(group, pair_.acceptor.net(), listener_, job, memory); },
+          [&](const Memory& memory) { play_connector(group, pair_.connector.net(), local_, job, memory); },
+          [&](const Account& account) {
+            asked = account;
+            if (account.failed_step == Step::connect) pair_.acceptor.cancel();  // it would wait for nobody
+          });
+      pair_.add_work(round, before);
+      return round;
+    } catch (const gpusock::Error&) {
+      require_connection(asked, local_);  // it knows more
+      throw;
+    }
   }
 
  private:

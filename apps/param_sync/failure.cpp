@@ -1,5 +1,7 @@
 #include "failure.hpp"
 
+#include "program/socket_failure.hpp"
+
 #include <cerrno>
 #include <cstring>
 
@@ -11,6 +13,16 @@ std::string reason(int error) {
   std::string text = std::strerror(error);
   if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
   return text;
+}
+
+using gpusock::program::Attempt;
+
+/// What to do where no socket could be opened.
+std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
+  const bool absent = error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT;
+  if (attempt == Attempt::connecting && absent) return ". Start that node, or correct --peers";
+  const std::string to_do = gpusock::program::remedy(attempt, error, at);
+  return to_do.empty() ? "" : ": " + to_do;
 }
 
 std::string field_name(HelloField field) {
@@ -49,7 +61,8 @@ std::string mismatch(const Failure& failure) {
 
 }  // namespace
 
-std::string describe(const Failure& failure, int rank, const std::string& peer) {
+std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& at_peer) {
+  const std::string peer = at_peer.family == 0 ? "" : at_peer.to_string();
   const std::string who = "rank " + std::to_string(failure.rank);
   const std::string at = peer.empty() ? "" : " at " + peer;
   const std::string why = reason(failure.error);
@@ -59,9 +72,9 @@ std::string describe(const Failure& failure, int rank, const std::string& peer) 
   };
   switch (failure.kind) {
     case FailureKind::listen:
-      return text + "cannot listen" + at + ": " + why;
+      return text + "cannot listen" + at + ": " + why + advice(Attempt::listening, failure.error, at_peer);
     case FailureKind::connect:
-      return text + "cannot reach " + who + at + ": " + why + ". Start that node, or correct --peers";
+      return text + "cannot reach " + who + at + ": " + why + advice(Attempt::connecting, failure.error, at_peer);
     case FailureKind::accept:
       return text + "not all peers connected: " + why + ". Start all nodes with the same --peers";
     case FailureKind::mismatch:

@@ -1,6 +1,8 @@
 #pragma once
 /// @file Why a run ended early: what a kernel records, and how it is told.
 
+#include "host_proxy/endpoint.hpp"
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -42,8 +44,8 @@ class NodeFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address,
-/// if known.
-std::string describe(const Failure& failure, int rank, const std::string& peer);
+/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or where this
+/// node was to listen; one without a family is not known.
+std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& peer);
 
 }  // namespace param_sync

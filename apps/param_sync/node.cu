@@ -143,7 +143,7 @@ void Node::Impl::check() {
   if (has_failed(memory.failure[0])) {
     const Failure record = memory.failure[0];
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
-    const std::string peer = known ? addresses[record.rank].to_string() : "";
+    const gpusock::Endpoint peer = known ? addresses[record.rank] : gpusock::Endpoint{};
     if (!stopping) linger();
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
@@ -260,7 +260,7 @@ gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   if (node.listening[0].socket < 0) {
     const Failure failed{1, FailureKind::listen, node.config.rank, -node.listening[0].socket};
     node.check();
-    throw NodeFailure(describe(failed, node.config.rank, at.to_string()));
+    throw NodeFailure(describe(failed, node.config.rank, at));
   }
   return node.listening[0].at;
 }

@@ -60,6 +60,11 @@ void Rendezvous::fail(std::int64_t error, const std::string& what) const {
   throw gpusock::Error(static_cast<int>(-error), what);
 }
 
+void Rendezvous::fail_to_open(const std::string& what, gpusock::program::Attempt attempt, const Endpoint& at) const {
+  if (interrupted_) throw Interrupted();
+  throw gpusock::program::SocketFailure(what, attempt, -socket_, at);
+}
+
 /// The place to meet. Its name may become known only once rank 0 is up (Kubernetes), so this tries again.
 Endpoint Rendezvous::look_up() const {
   while (true) {
@@ -89,8 +94,8 @@ void Rendezvous::open() {
   const Endpoint at = context_.options().secret.empty() ? local_ : moved(local_, everywhere(local_));
   socket_ = net_.listen(gpusock::this_thread(), at, kNodesMax, deadline_);
   if (socket_ < 0) {
-    fail(socket_,
-         "rank 0 cannot wait for the other nodes at " + at_ + "; GPUSOCK_RENDEZVOUS=HOST:PORT names another place");
+    fail_to_open("rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
+                 gpusock::program::Attempt::listening, at);
   }
 }
 
@@ -102,7 +107,7 @@ void Rendezvous::reach() {
     const bool not_yet =
         socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH || socket_ == -ENETUNREACH;
     if (!not_yet || interrupted_ || gpusock::clock_ns() >= deadline_.at_ns()) {
-      fail(socket_, "rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_);
+      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_, gpusock::program::Attempt::connecting, at);
     }
     std::this_thread::sleep_for(kRetry);
   }

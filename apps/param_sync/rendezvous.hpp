@@ -2,6 +2,7 @@
 /// @file Nodes that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
 
 #include "introduction.hpp"
+#include "program/socket_failure.hpp"
 
 #include <atomic>
 #include <string>
@@ -32,6 +33,7 @@ class Rendezvous : public Introduction {
   std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
   std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
   [[noreturn]] void fail(std::int64_t error, const std::string& what) const;
+  [[noreturn]] void fail_to_open(const std::string& what, gpusock::program::Attempt attempt, const gpusock::Endpoint& at) const;
 
   std::string at_;
   int rank_;

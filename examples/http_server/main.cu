@@ -9,6 +9,7 @@
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <algorithm>
@@ -63,10 +64,13 @@ int run(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(options_for(settings));
   gpusock::Mapped<http::Report> report(context, 1);
-  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), endpoint_of(settings), kBacklog,
-                  report.data());
+  const Endpoint at = endpoint_of(settings);
+  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), at, kBacklog, report.data());
   context.synchronize();
-  if (report[0].listener < 0) throw gpusock::Error(-report[0].listener, "listening on " + settings.where);
+  if (report[0].listener < 0) {
+    throw gpusock::program::SocketFailure("listening on " + settings.where, gpusock::program::Attempt::listening,
+                                          -report[0].listener, at);
+  }
 
   const http::Limits limits{settings.timeout_ms * std::uint64_t{1'000'000}, settings.body_bytes_max};
   const unsigned of_block = (settings.connections + settings.blocks - 1) / settings.blocks;

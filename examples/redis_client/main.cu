@@ -9,6 +9,7 @@
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
+#include "program/socket_failure.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -68,12 +69,15 @@ std::string printable(std::string text) {
   return text;
 }
 
-std::string reason(const redis::Outcome& outcome) {
+std::string reason(const redis::Outcome& outcome, const Endpoint& to) {
   const std::string name = kNames[static_cast<int>(outcome.during)];
   const std::string text =
       outcome.error == 0 ? "the server ended the connection" : std::generic_category().message(-outcome.error);
   switch (outcome.failure) {
-    case redis::Failure::connecting: return "connecting: " + text + " (is redis-server running there?)";
+    case redis::Failure::connecting: {
+      const std::string to_do = gpusock::program::remedy(gpusock::program::Attempt::connecting, -outcome.error, to);
+      return "connecting: " + text + (to_do.empty() ? "" : ": " + to_do);
+    }
     case redis::Failure::sending: return "sending " + name + ": " + text;
     case redis::Failure::receiving: return "receiving the answers to " + name + ": " + text;
     case redis::Failure::server_error: return "the server answered " + name + " with: " + printable(outcome.message);
@@ -99,6 +103,7 @@ void print_rates(const gpusock::Mapped<redis::Outcome>& outcomes, unsigned pipel
 
 int run(const Settings& settings) {
   gpusock::Context context(gpusock::Options::from_env());
+  const Endpoint to = endpoint_of(settings);
   const BlockBytes block = bytes_of_block(settings);
   gpusock::DeviceBuffer<char> out(context, block.out * settings.blocks);
   gpusock::DeviceBuffer<char> in(context, block.in * settings.blocks);
@@ -106,10 +111,10 @@ int run(const Settings& settings) {
   gpusock::Mapped<redis::Outcome> outcomes(context, settings.blocks);
   const redis::Buffers buffers{out.data(), block.out, in.data(), block.in, places.data(), block.values};
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads}, redis::talk, context.net(),
-                  endpoint_of(settings), plan_of(settings), buffers, outcomes.data());
+                  to, plan_of(settings), buffers, outcomes.data());
   context.synchronize();
   for (const redis::Outcome& outcome : outcomes) {
-    if (outcome.failure != redis::Failure::none) throw std::runtime_error(settings.where + ": " + reason(outcome));
+    if (outcome.failure != redis::Failure::none) throw std::runtime_error(settings.where + ": " + reason(outcome, to));
   }
   print_rates(outcomes, settings.pipeline);
   return EXIT_SUCCESS;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What all programs promise alike: how they end when the disk is full, or when a variable is wrong.
+"""What all programs promise alike: how they end when the disk is full or a variable is wrong, and what
+they say where they cannot listen or connect.
 
 usage: test_programs.py PROGRAM...
 
@@ -8,12 +9,14 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the programs cannot run here (they n
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
 LIMIT_S = 120  # a program that takes longer hangs
+ON_GPU = bool(os.environ.get("GPUSOCK_TEST_NEEDS_GPU"))
 FEW_THREADS = ("--blocks", "1", "--threads", "32")
 
 
@@ -30,21 +33,20 @@ class Programs(unittest.TestCase):
     def commands(self):
         """Runs of the programs that succeed, or serve: name and arguments."""
         training = ("--data", str(support.DATA.folder), "--hidden", "8", "--batch", "10", "--epochs", "1")
-        every = [("echo_server", "127.0.0.1:0", *FEW_THREADS),
-                 ("file_sender", "receive", "127.0.0.1:0", *FEW_THREADS),
-                 ("file_sender", "local", *FEW_THREADS, str(self.file)),
-                 ("http_server", "127.0.0.1:0", *FEW_THREADS),
-                 ("matmul_server", "127.0.0.1:0", "--blocks", "1"),
-                 ("param_sync", "--serial", "--nodes", "2", *training),
-                 ("param_sync", "--in-process", "--nodes", "2", *training),
-                 ("param_sync", "--nodes", "2", *training),
-                 ("param_sync", "--nodes", "1", "--rank", "0", "--peers", "127.0.0.1:0", *training),
-                 ("gpusock-doctor",), ("gpusock-doctor", "--json"),
-                 ("gpusock-top", "--folder", str(self.folder), "--once"),
-                 ("gpusock-top", "--folder", str(self.folder), "--once", "--json"),
-                 ("gpusock-top", "--folder", str(self.folder)),
-                 ("gpusock-bench", "lat", "--link", "tcp", "--iterations", "10", "--repeat", "1")]
-        return [command for command in every if command[0] in self.programs]
+        return [("echo_server", "127.0.0.1:0", *FEW_THREADS),
+                ("file_sender", "receive", "127.0.0.1:0", *FEW_THREADS),
+                ("file_sender", "local", *FEW_THREADS, str(self.file)),
+                ("http_server", "127.0.0.1:0", *FEW_THREADS),
+                ("matmul_server", "127.0.0.1:0", "--blocks", "1"),
+                ("param_sync", "--serial", "--nodes", "2", *training),
+                ("param_sync", "--in-process", "--nodes", "2", *training),
+                *([] if ON_GPU else [("param_sync", "--nodes", "2", *training)]),  # processes share one GPU only by turns
+                ("param_sync", "--nodes", "1", "--rank", "0", "--peers", "127.0.0.1:0", *training),
+                ("gpusock-doctor",), ("gpusock-doctor", "--json"),
+                ("gpusock-top", "--folder", str(self.folder), "--once"),
+                ("gpusock-top", "--folder", str(self.folder), "--once", "--json"),
+                ("gpusock-top", "--folder", str(self.folder)),
+                ("gpusock-bench", "lat", "--link", "tcp", "--iterations", "10", "--repeat", "1")]
 
     def run_program(self, name, *arguments, **options):
         return subprocess.run([self.programs[name], *arguments], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False,
@@ -63,26 +65,22 @@ class Programs(unittest.TestCase):
         for name in self.programs:
             self.expect_full(name, "--help")
 
-    @unittest.skipUnless("param_sync" in " ".join(sys.argv), "this build has none")
     def test_a_full_disk_under_standard_output_costs_no_results(self):
         results = self.folder / "results.json"
         self.expect_full("param_sync", "--serial", "--nodes", "2", "--data", str(support.DATA.folder), "--epochs", "1", "--json",
                          str(results))
         self.assertGreater(json.loads(results.read_text())["steps"], 0)
 
-
     def test_a_wrong_variable_is_misuse_that_names_it(self):
         wrong = {"GPUSOCK_LINK": "pigeon", "GPUSOCK_RING": "attic", "GPUSOCK_GPU": "first", "GPUSOCK_GPUDIRECT": "maybe",
                  "GPUSOCK_OBSERVE": "somewhere", "GPUSOCK_PROCESSORS": "some"}
         commands = [command for command in self.commands() if command[0] not in ("gpusock-doctor", "gpusock-top")]
-        if "file_sender" in self.programs:
-            commands += [("file_sender", "send", "127.0.0.1:1", str(self.file)), ("redis_client", "127.0.0.1:1")]
+        commands += [("file_sender", "send", "127.0.0.1:1", str(self.file)), ("redis_client", "127.0.0.1:1")]
         for command in commands:
             for name, value in wrong.items():
                 self.expect_misuse(name, value, *command)
         self.expect_misuse("GPUSOCK_OBSERVE", "somewhere", "gpusock-top", "--once")
-        if "param_sync" in self.programs:
-            self.expect_misuse("GPUSOCK_LINK", "pigeon", "param_sync", "--link", "tcp", "--serial")
+        self.expect_misuse("GPUSOCK_LINK", "pigeon", "param_sync", "--link", "tcp", "--serial")
 
     def expect_misuse(self, name, value, *command):
         with self.subTest(command=command, name=name):
@@ -92,12 +90,46 @@ class Programs(unittest.TestCase):
             self.assertIn(f"'{value}'", done.stderr)
             self.assertEqual(done.stdout, "")
 
+    def expect_advice(self, advice, *command, **variables):
+        with self.subTest(command=command, variables=variables):
+            done = self.run_program(*command, stdout=subprocess.PIPE, env=dict(os.environ, **variables))
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(advice, done.stderr)
+
+    def test_where_a_program_cannot_listen_it_says_what_to_do(self):
+        file = str(self.file)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            where = "127.0.0.1:%d" % taken.getsockname()[1]
+            for command in (("echo_server", where), ("file_sender", "receive", where), ("http_server", where),
+                            ("matmul_server", where),
+                            ("param_sync", "--rank", "0", "--nodes", "2", "--peers", f"{where},127.0.0.1:1",
+                             "--data", str(support.DATA.folder), "--batch", "10")):
+                self.expect_advice("ddress already in use: another process listens there; choose another port", *command)
+        elsewhere = "no interface of this machine has that address"
+        self.expect_advice(elsewhere, "http_server", "192.0.2.1:0")
+        self.expect_advice(elsewhere, "gpusock-bench", "lat", "--link", "tcp", "--at", "192.0.2.1")
+        self.expect_advice("set GPUSOCK_SECRET to the same text", "file_sender", "receive", "0.0.0.0:0", GPUSOCK_SECRET="")
+        with socket.socket() as silent:  # bound, but nobody listens
+            silent.bind(("127.0.0.1", 0))
+            where = "127.0.0.1:%d" % silent.getsockname()[1]
+            self.expect_advice("Connection refused: nobody listens there", "file_sender", "send", where, file)
+            self.expect_advice("Connection refused: nobody listens there", "redis_client", where)
+
+    @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
+    def test_a_provider_that_is_not_there_is_named(self):
+        advice = "GPUSOCK_FABRIC_PROVIDER=tpc names no provider that libfabric has for that network; unset it"
+        for command in (("file_sender", "local", "--link", "fabric", str(self.file)),
+                        ("gpusock-bench", "lat", "--link", "fabric"),
+                        ("gpusock-bench", "lat", "--link", "fabric", "--between", "threads"),
+                        ("param_sync", "--in-process", "--link", "fabric", "--data", str(support.DATA.folder), "--batch", "10")):
+            self.expect_advice(advice, *command, GPUSOCK_FABRIC_PROVIDER="tpc")
+
 
 def main():
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         return 0 if len(sys.argv) == 2 else 2
-    if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
+    if ON_GPU and not os.path.exists("/dev/nvidia0"):
         print("skipped: no GPU here")
         return 77
     Programs.programs = {os.path.basename(path): os.path.abspath(path) for path in sys.argv[1:]}

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 namespace param_sync {
 namespace {
@@ -11,25 +12,40 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+const gpusock::Endpoint kPeer = gpusock::Endpoint::parse("127.0.0.1:7002,link=fabric");
+
 TEST(Failure, NamesWhoLostWhom) {
-  EXPECT_EQ(describe({1, FailureKind::gather, 2, ECONNRESET}, 0, "127.0.0.1:7002"),
+  EXPECT_EQ(describe({1, FailureKind::gather, 2, ECONNRESET}, 0, kPeer),
             "rank 0: lost rank 2: connection reset by peer (127.0.0.1:7002, while receiving its gradients)");
 }
 
 TEST(Failure, TellsAnOrderlyEndFromAReset) {
-  EXPECT_THAT(describe({1, FailureKind::pull, 1, 0}, 3, ""),
+  EXPECT_THAT(describe({1, FailureKind::pull, 1, 0}, 3, {}),
               StartsWith("rank 3: lost rank 1: it closed the connection"));
 }
 
 TEST(Failure, SaysWhichSettingDiffers) {
-  EXPECT_THAT(describe({1, FailureKind::mismatch, 1, EPROTO, HelloField::seed, 1, 2}, 0, ""),
+  EXPECT_THAT(describe({1, FailureKind::mismatch, 1, EPROTO, HelloField::seed, 1, 2}, 0, {}),
               HasSubstr("another --seed: 2 there, 1 here"));
+}
+
+// A node that is not up is refused until it is given up; that --peers is wrong explains no other error.
+TEST(Failure, SaysWhatToDoAboutTheError) {
+  EXPECT_THAT(describe({1, FailureKind::connect, 1, ECONNREFUSED}, 0, kPeer),
+              HasSubstr("refused. Start that node, or correct --peers"));
+  setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
+  const std::string text = describe({1, FailureKind::connect, 1, ENODEV}, 0, kPeer);
+  unsetenv("GPUSOCK_FABRIC_PROVIDER");
+  EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device: GPUSOCK_FABRIC_PROVIDER=tpc names "));
+  EXPECT_THAT(text, HasSubstr("unset it, or name one"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
+  EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer), HasSubstr("in use: another process listens there"));
 }
 
 TEST(Failure, EveryKindHasAMessageOfItsOwn) {
   for (auto kind = FailureKind::listen; kind <= FailureKind::late;
        kind = static_cast<FailureKind>(static_cast<std::uint32_t>(kind) + 1)) {
-    const std::string text = describe({1, kind, 1, ETIMEDOUT, HelloField::nodes}, 0, "h:1");
+    const std::string text = describe({1, kind, 1, ETIMEDOUT, HelloField::nodes}, 0, kPeer);
     EXPECT_THAT(text, StartsWith("rank 0: "));
     EXPECT_THAT(text, ::testing::Not(HasSubstr("unknown")));
   }

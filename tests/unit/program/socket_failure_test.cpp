@@ -1,0 +1,66 @@
+// What users are told to do where a socket cannot be opened.
+#include "program/socket_failure.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+namespace gpusock::program {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string listening(int error, const char* at) { return remedy(Attempt::listening, error, Endpoint::parse(at)); }
+std::string connecting(int error, const char* to) { return remedy(Attempt::connecting, error, Endpoint::parse(to)); }
+
+TEST(SocketFailure, IsToldWithItsPlaceItsReasonAndWhatToDo) {
+  const SocketFailure failure("listening on here:7000", Attempt::listening, EADDRINUSE, Endpoint::parse("127.0.0.1:7000"));
+  EXPECT_STREQ(failure.what(),
+               "listening on here:7000: Address already in use: another process listens there; choose another port, or 0 for any free "
+               "one (`ss -ltnp` shows who has it)");
+  EXPECT_STREQ(SocketFailure("x", Attempt::listening, ENOMEM, {}).what(), "x: Cannot allocate memory") << "which says all";
+}
+
+TEST(SocketFailure, APermissionThatLacksIsNamed) {
+  unsetenv("GPUSOCK_SECRET");
+  EXPECT_THAT(listening(EACCES, "127.0.0.1:80"), HasSubstr("below 1024"));
+  EXPECT_THAT(listening(EACCES, "0.0.0.0:80,link=tcp"), HasSubstr("below 1024"));
+  EXPECT_THAT(listening(EACCES, "0.0.0.0:80"), HasSubstr("GPUSOCK_SECRET")) << "which is looked at first";
+  EXPECT_THAT(listening(EACCES, "0.0.0.0:7000"), HasSubstr("GPUSOCK_SECRET"));
+  setenv("GPUSOCK_SECRET", "swordfish", 1);
+  EXPECT_THAT(listening(EACCES, "0.0.0.0:80"), HasSubstr("below 1024"));
+  unsetenv("GPUSOCK_SECRET");
+  EXPECT_THAT(connecting(EACCES, "127.0.0.1:7000"), HasSubstr("secrets differ"));
+  EXPECT_EQ(connecting(EACCES, "127.0.0.1:7000,link=tcp"), "");
+}
+
+TEST(SocketFailure, AnAddressThatIsNotHereIsNamed) {
+  EXPECT_THAT(listening(EADDRNOTAVAIL, "192.0.2.1:0"), HasSubstr("`ip addr`"));
+  EXPECT_THAT(listening(EAFNOSUPPORT, "[::1]:0"), HasSubstr("no IPv6 here"));
+}
+
+TEST(SocketFailure, WhyAPeerIsNotReachedDependsOnTheLink) {
+  EXPECT_THAT(connecting(ECONNREFUSED, "127.0.0.1:7000"), HasSubstr("start the server"));
+  EXPECT_THAT(connecting(ETIMEDOUT, "127.0.0.1:7000"), HasSubstr("link=tcp"));
+  EXPECT_THAT(connecting(ETIMEDOUT, "127.0.0.1:7000,link=tcp"), Not(HasSubstr("link=tcp")));
+  EXPECT_THAT(connecting(ENETUNREACH, "192.0.2.1:7000"), HasSubstr("`ip route get 192.0.2.1`"));
+  EXPECT_THAT(connecting(EHOSTUNREACH, "[2001:db8::1]:7000,link=tcp"), HasSubstr("`ip route get 2001:db8::1`"));
+  EXPECT_THAT(connecting(EHOSTUNREACH, "192.0.2.1:7000,link=p2p"), HasSubstr("link=p2p reaches"));
+  EXPECT_THAT(connecting(ENODEV, "192.0.2.1:7000,link=verbs"), HasSubstr("no device for link=verbs"));
+  EXPECT_THAT(connecting(EINVAL, "127.0.0.1:0"), HasSubstr("not 0"));
+}
+
+TEST(SocketFailure, AProviderThatIsNotThereIsNamed) {
+  unsetenv("GPUSOCK_FABRIC_PROVIDER");
+  EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"), HasSubstr("GPUSOCK_FABRIC_PROVIDER may name"));
+  setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
+  EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"), HasSubstr("GPUSOCK_FABRIC_PROVIDER=tpc names no provider"));
+  unsetenv("GPUSOCK_FABRIC_PROVIDER");
+}
+
+}  // namespace
+}  // namespace gpusock::program
