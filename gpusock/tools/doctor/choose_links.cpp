@@ -1,4 +1,7 @@
 #include "gpusock/tools/doctor/probes.hpp"
+#include "host_proxy/fabric/libfabric_port.hpp"
+
+#include <algorithm>
 
 namespace gpusock::doctor {
 namespace {
@@ -27,7 +30,15 @@ std::string verbs_problem(const Facts& facts) {
 
 std::string fabric_problem(const Facts& facts) {
   if (!facts.fabric_built) return "this build has no fabric link (it needs libfabric-dev)";
-  return facts.libfabric ? "" : "libfabric is not installed (Debian: libfabric1)";
+  if (!facts.libfabric) return "libfabric is not installed (Debian: libfabric1)";
+  const bool wrong = !facts.fabric_provider.empty() && facts.fabric_named.empty();
+  return wrong ? "GPUSOCK_FABRIC_PROVIDER names no provider that is here" : "";
+}
+
+/// Is a provider named that carries bytes between hosts: then auto takes it rather than tcp.
+bool names_provider_between_hosts(const Facts& facts) {
+  return std::any_of(facts.fabric_named.begin(), facts.fabric_named.end(),
+                     [](const std::string& name) { return !proxy::fabric::FabricProviders::is_local(name); });
 }
 
 /// Why a link that is named does not reach peers that would get `best`; empty where it does.
@@ -85,7 +96,10 @@ LinkChoice same_process(const Facts& facts) {
 }
 
 /// What peers get that share no memory.
-LinkKind best_by_network(const Facts& facts) { return verbs_problem(facts).empty() ? LinkKind::verbs : LinkKind::tcp; }
+LinkKind best_by_network(const Facts& facts) {
+  if (verbs_problem(facts).empty()) return LinkKind::verbs;
+  return names_provider_between_hosts(facts) ? LinkKind::fabric : LinkKind::tcp;
+}
 
 LinkChoice same_host(const Facts& facts) {
   const LinkKind best = facts.gpu_build ? best_by_network(facts) : LinkKind::p2p;
@@ -110,7 +124,11 @@ LinkChoice other_host(const Facts& facts) {
   if (best != LinkKind::verbs) {
     choice.why = (facts.rdma_nics > 0 ? "not verbs: " : "no better one: ") + verbs_problem(facts);
     if (facts.rdma_nics_active > 0 && facts.verbs_built) choice.command = "ulimit -l unlimited";
-    if (facts.rdma_nics_active == 0 && fabric_problem(facts).empty()) choice.why += ";\nlink=fabric takes the provider that libfabric has for this network";
+    if (best == LinkKind::fabric) {
+      choice.why += ";\nnot tcp: GPUSOCK_FABRIC_PROVIDER=" + facts.fabric_provider;
+    } else if (facts.rdma_nics_active == 0 && fabric_problem(facts).empty()) {
+      choice.why += ";\nlink=fabric takes the provider that libfabric has for this network";
+    }
   }
   if (!facts.has_secret) {
     choice.why += (choice.why.empty() ? "" : ";\n") + std::string("listening beyond loopback needs a secret, except with link=tcp");

@@ -4,6 +4,7 @@
 #include "host_proxy/error.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -12,6 +13,27 @@ namespace gpusock::doctor {
 namespace {
 
 constexpr std::string_view kLogLevels[] = {"trace", "debug", "info", "warn", "error", "off"};
+
+constexpr const char* kProvider = "GPUSOCK_FABRIC_PROVIDER";
+
+void probe_fabric_provider(const Sources& sources, Report& report) {
+  const auto provider = sources.environment(kProvider);
+  if (!provider) return;
+  const std::string undo = fmt::format("unset {}", kProvider);
+  if (!report.facts.fabric_built || !report.facts.libfabric) {
+    report.add("environment", Level::note,
+               fmt::format("{}='{}' changes nothing: {}", kProvider, *provider,
+                           report.facts.fabric_built ? "libfabric is not installed" : "this build has no fabric link"), undo);
+    return;
+  }
+  report.facts.fabric_provider = *provider;
+  report.facts.fabric_named = sources.fabric_providers(*provider);
+  if (!report.facts.fabric_named.empty()) return;
+  const auto there = sources.fabric_providers("");
+  report.add("environment", Level::mend,
+             fmt::format("{}='{}' names no provider of libfabric that the fabric link has here; {}", kProvider, *provider,
+                         there.empty() ? "there is none" : fmt::format("there are: {}", fmt::join(there, " "))), undo);
+}
 
 }  // namespace
 
@@ -54,6 +76,7 @@ void probe_environment(const Sources& sources, Report& report) {
                  fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect), "unset GPUSOCK_GPUDIRECT");
     }
   }
+  probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {
     report.add("environment", Level::note, fmt::format("GPUSOCK_LOG='{}' is no level: warnings are logged", *level),

@@ -45,6 +45,8 @@ struct Facts {
   bool verbs_built = false;                   ///< has this build the verbs link
   bool fabric_built = false;
   bool libfabric = false;                     ///< can it be loaded
+  std::string fabric_provider;                ///< GPUSOCK_FABRIC_PROVIDER
+  std::vector<std::string> fabric_named;      ///< which providers that are here it names
   std::optional<std::uint64_t> locked_bytes_max;  ///< memory that this process may lock; nothing: without limit
   bool memory_files = false;                  ///< can rings be made
   bool loopback_up = false;

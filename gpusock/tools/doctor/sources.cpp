@@ -1,5 +1,7 @@
 #include "gpusock/tools/doctor/sources.hpp"
 
+#include "host_proxy/fabric/libfabric_port.hpp"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -29,6 +31,19 @@ std::string run_fi_info() {
   std::string text(65536, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), pipe.get()));
   return text;
+}
+
+/// As contexts ask for connections on this machine.
+std::vector<std::string> ask_fabric([[maybe_unused]] const std::string& wanted) {
+#if defined(GPUSOCK_HAS_FABRIC)
+  Endpoint loopback;
+  loopback.family = 4;
+  loopback.address[0] = 127;
+  loopback.address[3] = 1;
+  return proxy::fabric::FabricProviders(wanted).names_for(loopback);
+#else
+  return {};
+#endif
 }
 
 std::optional<Space> space_in(const std::string& folder) {
@@ -64,6 +79,7 @@ Sources Sources::of_this_machine() {
   sources.cuda = ask_cuda_driver;
   sources.library = load_library;
   sources.list_providers = run_fi_info;
+  sources.fabric_providers = ask_fabric;
   sources.space = space_in;
   sources.make_memory_file = can_make_memory_file;
   sources.environment = environment_of;

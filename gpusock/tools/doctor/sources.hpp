@@ -44,6 +44,8 @@ struct Sources {
   std::function<Cuda()> cuda;
   std::function<bool(const char* name)> library;                                   ///< can it be loaded
   std::function<std::string()> list_providers;                                     ///< what `fi_info -l` prints
+  /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not set.
+  std::function<std::vector<std::string>(const std::string& wanted)> fabric_providers;
   std::function<std::optional<Space>(const std::string& folder)> space;            ///< nothing: it cannot be written to
   std::function<bool()> make_memory_file;                                          ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;

@@ -56,6 +56,17 @@ class Doctor(unittest.TestCase):
         mend = [finding for finding in json.loads(done.stdout)["findings"] if finding["level"] == "mend"]
         self.assertIn("unset GPUSOCK_LINK", [finding["command"] for finding in mend])
 
+    @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
+    def test_a_provider_that_libfabric_does_not_have_is_to_be_mended(self):
+        done = self.call("--json", GPUSOCK_FABRIC_PROVIDER="tpc", GPUSOCK_LINK="fabric")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        report = json.loads(done.stdout)
+        says, = [finding["says"] for finding in report["findings"] if "GPUSOCK_FABRIC_PROVIDER='tpc'" in finding["says"]]
+        self.assertRegex(says, "there are: .*tcp")
+        self.assertEqual([choice["link"] for choice in report["links"][:2]], ["none", "none"])
+        report = json.loads(self.call("--json", GPUSOCK_FABRIC_PROVIDER="tcp").stdout)
+        self.assertNotIn("GPUSOCK_FABRIC_PROVIDER='", str(report["findings"]))
+
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(self.call("--help").returncode, 0)
         for arguments in (["--cure"], ["extra"]):

@@ -38,6 +38,13 @@ struct Machine {
     sources.cuda = [this] { return cuda; };
     sources.library = [this](const char* name) { return libraries.contains(name); };
     sources.list_providers = [this] { return providers; };
+    sources.fabric_providers = [this](const std::string& wanted) {
+      std::vector<std::string> names;
+      for (const std::string& name : fabric_providers) {
+        if (wanted.empty() || name == wanted) names.push_back(name);
+      }
+      return names;
+    };
     sources.space = [this](const std::string&) { return space; };
     sources.make_memory_file = [this] { return memory_files; };
     sources.environment = [this](const char* name) {
@@ -84,6 +91,7 @@ struct Machine {
   Cuda cuda;
   std::map<std::string, int> libraries;
   std::string providers;
+  std::vector<std::string> fabric_providers;
   std::optional<Space> space = Space{1u << 30, 2u << 30};
   bool memory_files = true;
   std::map<std::string, std::string> environment;
@@ -269,6 +277,39 @@ TEST(Doctor, ALinkThatIsNamedIsTakenWhereItCanBe) {
   EXPECT_EQ(link(machine.examine(), "same host").link, "fabric");
   machine.environment["GPUSOCK_LINK"] = "verbs";
   EXPECT_NE(link(machine.examine(), "same process").why.find("GPUSOCK_LINK=verbs does not reach"), std::string::npos);
+}
+
+TEST(Doctor, AProviderOfLibfabricThatIsNotHereIsFound) {
+  Machine machine;
+  machine.environment["GPUSOCK_FABRIC_PROVIDER"] = "tpc";
+  EXPECT_TRUE(machine.examine().well()) << "without the link it does no harm";
+  EXPECT_NE(make_page(machine.examine()).find("changes nothing: this build has no fabric link"), std::string::npos);
+  machine.sources.fabric_built = true;
+  EXPECT_NE(make_page(machine.examine()).find("changes nothing: libfabric is not installed"), std::string::npos);
+  machine.libraries = {{"libfabric.so.1", 1}};
+  expect_mend(machine.examine(), "'tpc' names no provider of libfabric that the fabric link has here; there is none",
+              "unset GPUSOCK_FABRIC_PROVIDER");
+  machine.fabric_providers = {"shm", "tcp"};
+  expect_mend(machine.examine(), "there are: shm tcp", "unset GPUSOCK_FABRIC_PROVIDER");
+  EXPECT_EQ(link(machine.examine(), "other host").link, "tcp") << "peers that name no link do without";
+  machine.environment["GPUSOCK_LINK"] = "fabric";
+  EXPECT_EQ(link(machine.examine(), "same host").link, "none");
+  EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_FABRIC_PROVIDER names no provider"), std::string::npos);
+}
+
+TEST(Doctor, AProviderThatIsNamedIsTakenRatherThanTcp) {
+  Machine machine;
+  machine.sources.fabric_built = true;
+  machine.libraries = {{"libfabric.so.1", 1}};
+  machine.fabric_providers = {"shm", "tcp"};
+  EXPECT_EQ(link(machine.examine(), "other host").link, "tcp");
+  machine.environment["GPUSOCK_FABRIC_PROVIDER"] = "tcp";
+  EXPECT_TRUE(machine.examine().well());
+  EXPECT_EQ(link(machine.examine(), "other host").link, "fabric");
+  EXPECT_NE(link(machine.examine(), "other host").why.find("GPUSOCK_FABRIC_PROVIDER=tcp"), std::string::npos);
+  EXPECT_EQ(link(machine.examine(), "same host").link, "p2p");
+  machine.environment["GPUSOCK_FABRIC_PROVIDER"] = "shm";
+  EXPECT_EQ(link(machine.examine(), "other host").link, "tcp") << "which it cannot reach";
 }
 
 TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
