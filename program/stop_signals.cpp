@@ -1,6 +1,7 @@
 #include "program/stop_signals.hpp"
 
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
 #include <utility>
 
@@ -30,15 +31,25 @@ void wait_for_stop(const std::function<bool()>& ended) {
   }
 }
 
-StopWatcher::StopWatcher(std::function<void()> on_stop)
+StopWatcher::StopWatcher(std::function<void(int signal)> on_stop)
     : thread_([call = std::move(on_stop)](std::stop_token stop) {
         const sigset_t set = stop_signals();
         while (!stop.stop_requested()) {
-          if (sigtimedwait(&set, nullptr, &kTurn) > 0) {
-            call();
+          if (const int signal = sigtimedwait(&set, nullptr, &kTurn); signal > 0) {
+            call(signal);
             return;
           }
         }
       }) {}
+
+void end_by(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  std::raise(signal);
+  std::abort();  // it was none that ends a process
+}
 
 }  // namespace gpusock::program

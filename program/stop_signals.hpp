@@ -12,13 +12,16 @@ void block_stop_signals();
 /// Waits until SIGINT or SIGTERM comes, or `ended` (asked about ten times a second) is true.
 void wait_for_stop(const std::function<bool()>& ended);
 
-/// Calls `on_stop` once, on its own thread, when SIGINT or SIGTERM comes while it lives.
+/// Calls `on_stop` once, on its own thread, with the signal when SIGINT or SIGTERM comes while it lives.
 class StopWatcher {
  public:
-  explicit StopWatcher(std::function<void()> on_stop);
+  explicit StopWatcher(std::function<void(int signal)> on_stop);
 
  private:
   std::jthread thread_;
 };
+
+/// Ends the process by this signal, as if it had never been kept from that: so whoever waits for the process learns why it ended.
+[[noreturn]] void end_by(int signal);
 
 }  // namespace gpusock::program

@@ -3,6 +3,7 @@
 #include "node_process.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
+#include "program/arguments.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -26,6 +27,8 @@ constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still the
 constexpr double kStartSecondsMin = 30;  // to come up takes what the machine takes, however short --timeout is
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
 
+using gpusock::program::kFailure;
+using gpusock::program::kMisuse;
 using SteadyClock = std::chrono::steady_clock;
 
 class Cluster {
@@ -148,14 +151,22 @@ class Cluster {
       int status = 0;
       if (node.exited || waitpid(node.pid, &status, WNOHANG) != node.pid) continue;
       take_messages(rank);
+      take_signals();  // a terminal's signal comes to all, and to us no later
       node.exited = true;
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
-      if (WIFSIGNALED(status) && !interrupted_ && SteadyClock::now() < give_up_at_) {
-        fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, WTERMSIG(status),
-                   strsignal(WTERMSIG(status)));
-      }
+      if (!killing_) tell_end(rank, status);
       fail();
       if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot see that yet
+    }
+  }
+
+  /// Who ends with 1 or 2 has said why.
+  static void tell_end(std::size_t rank, int status) {
+    if (WIFSIGNALED(status)) {
+      const int signal = WTERMSIG(status);
+      fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, signal, strsignal(signal));
+    } else if (WEXITSTATUS(status) != kFailure && WEXITSTATUS(status) != kMisuse) {
+      fmt::print(stderr, "param_sync: rank {} ended early, with exit status {}\n", rank, WEXITSTATUS(status));
     }
   }
 
@@ -181,6 +192,7 @@ class Cluster {
   }
 
   void kill_all(int signal) {
+    killing_ = true;
     for (const NodeProcess& node : nodes_) {
       if (!node.exited) kill(node.pid, signal);
     }
@@ -193,6 +205,7 @@ class Cluster {
   SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
   bool interrupted_ = false;
+  bool killing_ = false;  // what ends from now on was told to
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
 };
 

@@ -4,7 +4,6 @@
 #include "options.hpp"
 #include "runs.hpp"
 #include "program/run.hpp"
-#include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
 
@@ -48,7 +47,6 @@ int main(int argc, char** argv) {
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;
   prepare_cuda();
-  gpusock::program::block_stop_signals();
   return gpusock::program::run("param_sync", [&] {
     try {
       return run(*config);

@@ -172,11 +172,11 @@ std::vector<Endpoint> Rendezvous::introduce_guests(const Endpoint& mine) {
     answer.listens[all.size()] = at;
     all.push_back(at);
   }
-  for (const Guest& guest : guests) {
-    if (guest.socket < 0) continue;
-    const auto sent = net_.send(gpusock::this_thread(), guest.socket, &answer, sizeof answer, kWaitAll, deadline_);
-    if (sent < 0) fail(sent, "lost a node while all met at " + at_);
-    net_.close(gpusock::this_thread(), guest.socket);
+  for (std::size_t rank = 1; rank < guests.size(); ++rank) {
+    const gpusock::Socket guest = guests[rank].socket;
+    const auto sent = net_.send(gpusock::this_thread(), guest, &answer, sizeof answer, kWaitAll, deadline_);
+    if (sent < 0) fail(sent, "lost rank " + std::to_string(rank) + " while all met at " + at_);
+    net_.close(gpusock::this_thread(), guest);
   }
   net_.close(gpusock::this_thread(), socket_);
   return all;

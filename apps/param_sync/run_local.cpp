@@ -156,8 +156,9 @@ std::string device_name() {
 
 int run_in_process(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
+  gpusock::program::block_stop_signals();
   InProcessRun run(config, data);
-  gpusock::program::StopWatcher watcher([&] { run.stoppables.stop_all(); });
+  gpusock::program::StopWatcher watcher([&](int) { run.stoppables.stop_all(); });
   {
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < config.nodes; ++rank) threads.emplace_back([&run, rank] { run.run_node(rank); });
@@ -168,8 +169,9 @@ int run_in_process(const Config& config) {
 
 int run_serial(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
+  gpusock::program::block_stop_signals();
   std::atomic<bool> stop{false};
-  gpusock::program::StopWatcher watcher([&] { stop = true; });
+  gpusock::program::StopWatcher watcher([&](int) { stop = true; });
   ProgressLine line(config.nodes, config.batch);
   const SerialResult result = train_serially(
       config, data, [&](const Progress& now) { line.show(now); }, stop);

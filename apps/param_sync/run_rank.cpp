@@ -28,21 +28,23 @@ nlohmann::json to_json(const Progress& now) {
           {"loss", now.loss},   {"train_s", now.train_s},     {"pushed_per_step", now.pushed_per_step}};
 }
 
-/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
-int train_controlled(const Config& config, ControlChannel& control, std::atomic<bool>& stopped) {
+/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report. `stopped_by` gets
+/// the signal that ends it, if one does.
+int train_controlled(const Config& config, ControlChannel& control, std::atomic<int>& stopped_by) {
   const Dataset data = load_dataset(config.data, config.limit);
+  gpusock::program::block_stop_signals();
   Node node(config, data, [&] {
     control.send({{"lost", true}});
     control.receive();  // the cluster answers once all nodes have told the same
   });
-  gpusock::program::StopWatcher watcher([&] {
-    stopped = true;
+  gpusock::program::StopWatcher watcher([&](int signal) {
+    stopped_by = signal;
     node.request_stop();
     control.interrupt();
   });
   control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).to_string()}});
   const auto answer = control.receive();
-  if (!answer || stopped) throw Interrupted();
+  if (!answer || stopped_by != 0) throw Interrupted();
   std::vector<gpusock::Endpoint> peers;
   for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
   node.connect(peers);
@@ -54,20 +56,24 @@ int train_controlled(const Config& config, ControlChannel& control, std::atomic<
   return 0;
 }
 
-/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for.
+/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for. A node that a
+/// signal ends, ends by it: nothing else would tell the cluster.
 int run_controlled(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
   ControlChannel control(config.control_fd);
-  std::atomic<bool> stopped{false};
+  std::atomic<int> stopped_by{0};
   try {
     try {
-      return train_controlled(config, control, stopped);
+      return train_controlled(config, control, stopped_by);
     } catch (const NodeFailure& failure) {
       control.send({{"failure", failure.what()}});
       return 1;
     }
+  } catch (const Interrupted&) {
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);
+    throw;  // the cluster is gone
   } catch (const gpusock::Error&) {
-    if (stopped) throw Interrupted();  // which has closed the channel
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // which has closed the channel
     throw;
   }
 }
@@ -85,8 +91,9 @@ int train_by_hand(const Config& config, Node& node, const std::vector<gpusock::E
 
 int run_by_hand(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
+  gpusock::program::block_stop_signals();
   Node node(config, data);
-  gpusock::program::StopWatcher watcher([&] { node.request_stop(); });
+  gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
@@ -110,10 +117,11 @@ int run_rank(const Config& config) {
 }
 
 int run_launched(Config config) {
-  const auto introduction = introduce(*config.launch, config);
   const Dataset data = load_dataset(config.data, config.limit);
+  gpusock::program::block_stop_signals();
+  const auto introduction = introduce(*config.launch, config);
   Node node(config, data);
-  gpusock::program::StopWatcher watcher([&] {
+  gpusock::program::StopWatcher watcher([&](int) {
     node.request_stop();
     introduction->interrupt();
   });

@@ -99,8 +99,17 @@ def node_processes(cluster):
     raise AssertionError("the cluster has no nodes")
 
 
+def state(pid):
+    """As in /proc: R runs, S sleeps, T is stopped, Z has ended."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def is_stopped(pid):
+    return state(pid) == "T"
+
+
 def is_running(pid):
     try:
-        return " Z " not in f" {pathlib.Path(f'/proc/{pid}/stat').read_text().rsplit(')', 1)[1]} "
+        return state(pid) != "Z"
     except (FileNotFoundError, ProcessLookupError):  # gone before, or while, it was read
         return False

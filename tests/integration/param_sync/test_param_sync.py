@@ -92,8 +92,8 @@ class Runs(unittest.TestCase):
             process.kill()
             process.communicate(timeout=support.PATIENCE_S)
 
-    def start(self, *arguments):
-        process = start(*arguments)
+    def start(self, *arguments, **more):
+        process = start(*arguments, **more)
         self.processes = getattr(self, "processes", []) + [process]
         return process
 
@@ -170,6 +170,52 @@ class Failures(Runs):
         cluster.kill()
         self.end(cluster)
         self.wait_for_the_end_of(nodes.values())
+
+    def starting_cluster(self):
+        """A cluster of two whose nodes wait for their data, which comes once somebody writes it into the pipe; and its nodes."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for file in support.DATA.folder.iterdir():
+            (pathlib.Path(folder.name) / file.name).symlink_to(file)
+        self.pipe = pathlib.Path(folder.name) / "train-images-idx3-ubyte"
+        self.pipe.unlink()
+        os.mkfifo(self.pipe)
+        cluster = self.start(*ENDLESS, "--data", folder.name, "--nodes", 2, env=dict(os.environ, GPUSOCK_OBSERVE=folder.name))
+        nodes = {}
+        while len(nodes) < 2:
+            nodes = support.node_processes(cluster)
+        return cluster, nodes
+
+    def test_a_signal_to_a_node_that_starts_is_told(self):
+        cluster, nodes = self.starting_cluster()
+        os.kill(nodes[1], signal.SIGTERM)
+        status, _, err = self.end(cluster)
+        self.assertEqual((status, err), (1, "param_sync: rank 1 was killed by signal 15 (Terminated)\n"))
+
+    def test_a_signal_to_a_node_that_waits_for_another_to_start_is_told(self):
+        cluster, nodes = self.starting_cluster()
+        os.kill(nodes[0], signal.SIGSTOP)
+        try:
+            while not support.is_stopped(nodes[0]):  # until then it may take what is for the other one
+                pass
+            self.pipe.write_bytes((support.DATA.folder / self.pipe.name).read_bytes())
+            deadline = time.monotonic() + support.PATIENCE_S
+            while not list(self.pipe.parent.glob(f"gpusock-{nodes[1]}-*")):  # it has a context
+                self.assertLess(time.monotonic(), deadline)
+            os.kill(nodes[1], signal.SIGTERM)
+            self.wait_for_the_end_of([nodes[1]])
+        finally:
+            os.kill(nodes[0], signal.SIGCONT)
+        status, _, err = self.end(cluster)
+        self.assertEqual((status, err), (1, "param_sync: rank 1 was killed by signal 15 (Terminated)\n"))
+
+    def test_a_signal_to_a_node_that_trains_is_told(self):
+        cluster, nodes = self.training_cluster()
+        os.kill(nodes[3], signal.SIGTERM)
+        status, _, err = self.end(cluster)
+        self.assertEqual(status, 1)
+        self.assertIn("param_sync: rank 3 was killed by signal 15 (Terminated)\n", err)
+        self.assertRegex(err, r"rank 0: lost rank 3: ")
 
     def test_a_node_that_waits_for_its_peers_can_be_interrupted(self):
         addresses = support.own_addresses(2)
