@@ -22,7 +22,7 @@ install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN tools EXCLUDE)
 # Of the proxy, only what the public headers are made of.
-install(FILES host_proxy/endpoint.hpp host_proxy/error.hpp host_proxy/ring_placement.hpp host_proxy/socket_info.hpp host_proxy/socket_table.hpp
+install(FILES host_proxy/clock.hpp host_proxy/endpoint.hpp host_proxy/error.hpp host_proxy/ring_placement.hpp host_proxy/socket_info.hpp host_proxy/socket_table.hpp
               host_proxy/store_choice.hpp
         DESTINATION "${gpusock_headers_dir}/host_proxy")
 

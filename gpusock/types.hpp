@@ -1,13 +1,13 @@
 #pragma once
 /// @file The plain types of the socket calls: handles, flags, deadlines. For kernels and host threads alike.
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/endpoint.hpp"
 #include "ringbuf/annotations.hpp"
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 
 namespace gpusock {
 
@@ -80,9 +80,7 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 #else
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+  return proxy::monotonic_ns();
 #endif
 }
 

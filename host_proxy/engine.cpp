@@ -1,22 +1,16 @@
 #include "host_proxy/engine.hpp"
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/processors.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 
 #include <algorithm>
 
 namespace gpusock::proxy {
 namespace {
-
-std::uint64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 /// The thread keeps away from the step for this long after a caller's.
 constexpr std::uint64_t kParkNs = 500'000;
@@ -51,18 +45,18 @@ void Engine::stop() {
 }
 
 void Engine::run() {
-  idle_since_ns_ = now_ns();
+  idle_since_ns_ = monotonic_ns();
   while (!stopping_.load(std::memory_order_acquire)) {
     bool moved = false;
     std::uint64_t now = 0;
     {
       const std::lock_guard lock(stepping_);
-      now = now_ns();
+      now = monotonic_ns();
       moved = proxy_.step(now, Proxy::Thoroughness::full);
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
-      idle_since_ns_ = now_ns();
+      idle_since_ns_ = monotonic_ns();
     } else {
       rest();
     }
@@ -81,7 +75,7 @@ void Engine::show(std::uint64_t now) {
 
 /// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.
 void Engine::rest() {
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = monotonic_ns();
   const std::uint64_t assisted = assisted_at_ns_.load(std::memory_order_relaxed);
   if (now < assisted + kParkNs) {
     parked_.store(true, std::memory_order_seq_cst);
@@ -100,8 +94,8 @@ void Engine::sleep_in_network() {
   {
     const std::lock_guard lock(stepping_);
     sleeper_.fall_asleep(proxy_.waits_for_credit() ? Sleeper::kWantsCredit : Sleeper::kWantsCommits);
-    moved = proxy_.step(now_ns(), Proxy::Thoroughness::full);
-    timeout_ns = nap_ns(now_ns());
+    moved = proxy_.step(monotonic_ns(), Proxy::Thoroughness::full);
+    timeout_ns = nap_ns(monotonic_ns());
   }
   if (!moved && !stopping_.load(std::memory_order_acquire)) {
     network_.sleep(timeout_ns);
@@ -149,7 +143,7 @@ std::uint64_t Engine::try_move(Move move) {
   {
     const std::unique_lock lock(stepping_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
-    const std::uint64_t now = now_ns();
+    const std::uint64_t now = monotonic_ns();
     assisted_at_ns_.store(now, std::memory_order_relaxed);
     moved = move();
     proxy_.step_beside_moves(now);
@@ -167,7 +161,7 @@ std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t byte
 }
 
 void Engine::announce(std::uint32_t slot) {
-  if (options_.assist && try_step(now_ns(), slot)) return;
+  if (options_.assist && try_step(monotonic_ns(), slot)) return;
   ring_if_asleep(Sleeper::kWantsCommits);
 }
 
@@ -188,12 +182,12 @@ void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
 
 void Engine::drain(std::uint64_t linger_ns) {
   stop();
-  const std::uint64_t start = now_ns();
+  const std::uint64_t start = monotonic_ns();
   const std::lock_guard lock(stepping_);
   proxy_.step(start, Proxy::Thoroughness::full);  // closes that callers posted last
   proxy_.close_all(start);
-  while (proxy_.has_connections() && now_ns() < start + linger_ns) {
-    if (!proxy_.step(now_ns(), Proxy::Thoroughness::full)) network_.sleep(1'000'000);
+  while (proxy_.has_connections() && monotonic_ns() < start + linger_ns) {
+    if (!proxy_.step(monotonic_ns(), Proxy::Thoroughness::full)) network_.sleep(1'000'000);
   }
 }
 
@@ -204,7 +198,7 @@ ProxyStats Engine::stats() {
 
 std::vector<SocketInfo> Engine::sockets() {
   const auto lock = suspend();
-  return proxy_.sockets(now_ns());
+  return proxy_.sockets(monotonic_ns());
 }
 
 }  // namespace gpusock::proxy

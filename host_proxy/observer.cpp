@@ -1,11 +1,11 @@
 #include "host_proxy/observer.hpp"
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/proxy.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,9 +26,7 @@ page::Identity make_identity(std::uint64_t number, std::uint32_t records_max) {
   identity.records_max = records_max;
   identity.pid = static_cast<std::uint32_t>(getpid());
   identity.number = number;
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  identity.started_unix_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+  identity.started_unix_ns = unix_ns();
   std::strncpy(identity.program, program_invocation_short_name, sizeof identity.program - 1);
   return identity;
 }

@@ -1,5 +1,6 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
 #include "gpusock/tools/top/table.hpp"
+#include "host_proxy/clock.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"
@@ -17,6 +18,8 @@ namespace {
 
 using gpusock::top::Look;
 using gpusock::top::Observation;
+using gpusock::proxy::monotonic_ns;
+using gpusock::proxy::unix_ns;
 
 constexpr double kSecondNs = 1e9;
 constexpr std::uint64_t kNapNs = 20'000'000;
@@ -32,12 +35,6 @@ struct TopOptions {
 };
 
 std::uint64_t to_ns(double seconds) { return static_cast<std::uint64_t>(seconds * kSecondNs); }
-
-std::uint64_t unix_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 sigset_t end_signals() {
   sigset_t signals;
@@ -74,14 +71,14 @@ void print_live(const std::string& text) {
 void run_once(Observation& observation, const TopOptions& options) {
   const std::uint64_t wait = to_ns(options.wait_s);
   const auto nap = [] { return wait_ns(kNapNs); };
-  Look look = observation.look_for_answers(gpusock::top::monotonic_ns(), wait, nap);
-  look = observation.look_for_answers(gpusock::top::monotonic_ns(), wait, nap);
+  Look look = observation.look_for_answers(monotonic_ns(), wait, nap);
+  look = observation.look_for_answers(monotonic_ns(), wait, nap);
   gpusock::program::print(options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns()));
 }
 
 void run_live(Observation& observation, const TopOptions& options) {
   const std::uint64_t interval = to_ns(options.interval_s), patience = to_ns(options.wait_s);
-  Look look = observation.look_for_answers(gpusock::top::monotonic_ns(), patience, [] { return wait_ns(kNapNs); });
+  Look look = observation.look_for_answers(monotonic_ns(), patience, [] { return wait_ns(kNapNs); });
   for (;;) {
     if (options.json) {
       gpusock::program::print_now(make_json(look, unix_ns(), false));

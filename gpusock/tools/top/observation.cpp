@@ -1,9 +1,9 @@
 #include "gpusock/tools/top/observation.hpp"
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/error.hpp"
 
 #include <dirent.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,12 +38,6 @@ std::vector<std::string> list_pages(const std::string& folder, std::optional<std
 
 }  // namespace
 
-std::uint64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 void Observation::find_pages(Look& look) {
   look.removed = page::remove_left_over(folder_);
   const std::vector<std::string> names = list_pages(folder_, pid_);
@@ -54,7 +48,7 @@ void Observation::find_pages(Look& look) {
     if (pages_.contains(name)) continue;
     PageReader page(folder_ + "/" + name);
     if (page.kind() == PageReader::Kind::rubbish) ++look.rubbish;
-    if (page.kind() == PageReader::Kind::page) pages_.emplace(name, Observed{std::move(page), monotonic_ns(), std::nullopt});
+    if (page.kind() == PageReader::Kind::page) pages_.emplace(name, Observed{std::move(page), proxy::monotonic_ns(), std::nullopt});
   }
 }
 
@@ -77,7 +71,7 @@ bool Observation::update(Observed& observed, std::uint64_t now_ns, std::uint64_t
 Look Observation::look(std::uint64_t for_ns, std::uint64_t patience_ns) {
   Look look;
   find_pages(look);
-  const std::uint64_t now = monotonic_ns();
+  const std::uint64_t now = proxy::monotonic_ns();
   for (auto& [name, observed] : pages_) {
     observed.page.ask(now, for_ns);
     if (update(observed, now, patience_ns)) {

@@ -12,9 +12,6 @@
 
 namespace gpusock::top {
 
-/// CLOCK_MONOTONIC.
-std::uint64_t monotonic_ns();
-
 /// What one look found.
 struct Look {
   std::vector<ContextView> contexts;  ///< by process and number
