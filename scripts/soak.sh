@@ -2,16 +2,18 @@
 . scripts/packages.sh
 
 main() {
-  local minutes=1 planted=no
+  local minutes='' planted=no
   while [ $# -gt 0 ]; do
     case "$1" in
       --minutes) [ $# -ge 2 ] || misuse "--minutes takes a number"; minutes=$2; shift 2 ;;
-      --minutes=*) minutes=${1#--minutes=}; shift ;;
+      --minutes=*) minutes=${1#--minutes=}; minutes=${minutes:-none}; shift ;;
       --planted-bugs) planted=yes; shift ;;
       *) misuse "soak does not take \"$1\"" ;;
     esac
   done
-  case "$minutes" in '' | 0 | *[!0-9]*) misuse "--minutes takes a number from 1 on" ;; esac
+  [ -z "$minutes" ] || [ $planted = no ] || misuse "--planted-bugs takes as long as it takes, without --minutes"
+  minutes=${minutes:-1}
+  case "$minutes" in 0 | *[!0-9]*) misuse "--minutes takes a number from 1 on" ;; esac
   needs_sources soak
   require_packages "${build_packages[@]}" "${test_packages[@]}"
   with_tests=ON

@@ -5,7 +5,12 @@
 step() {
   local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
   shift 2
-  timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null || status=$?
+  set -m  # or who is started in the background would ignore SIGINT for good
+  timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
+  set +m
+  echo $! >"$out/logs/$name.pid"
+  wait $! || status=$?
+  rm -f "$out/logs/$name.pid"
   case $status in
     0) verdict=PASS ;;
     77) verdict=SKIP ;;
@@ -14,6 +19,19 @@ step() {
   esac
   verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n "${figure_of:-s/^figure: //p}" "$out/logs/$name.log" | tail -n 1)"
 }
+
+# Who ends the program ends its steps: timeout(1) gives each a process group of its own, which Ctrl-C does not reach.
+end_steps() {
+  local file
+  [ -n "${out:-}" ] || return 0
+  for file in "$out"/logs/*.pid; do
+    [ ! -f "$file" ] || kill -TERM -- "-$(cat "$file")" 2>/dev/null || true
+    rm -f "$file"
+  done
+}
+trap end_steps EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # verdict WORD SECONDS NAME [FIGURE]
 verdict() {
