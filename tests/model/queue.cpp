@@ -87,6 +87,29 @@ Case an_entry_is_used_again() {
           {"01", "10"}};
 }
 
+/// As above, with an entry between them: who takes the first handle is still at it when the second one has come back, and the entry of the
+/// first is another's. What it takes is the first all the same: an entry is read before it is claimed.
+Case a_slow_taker() {
+  return {"queue.a_slow_taker",
+          [](Run& run) {
+            auto& queue = run.make<Queue>();
+            run.thread([&] {
+              queue.push(0);
+              queue.push(1);
+              while (!queue.came_back(1)) give_way();
+              queue.push(2);
+            });
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&queue, i] {
+                while ((queue.got[i] = queue.take()) < 0) give_way();
+                if (queue.got[i] == 1) queue.give_back(1);
+              });
+            }
+            run.at_end([&] { return found(queue, 2); });
+          },
+          {"01", "10"}};
+}
+
 /// Only what an earlier listener has left is taken, though a later one's is there.
 Case leftovers() {
   return {"queue.only_before_the_end",
@@ -126,6 +149,6 @@ Case emptiness() {
 
 }  // namespace
 
-std::vector<Case> queue_cases() { return {three_takers(), an_entry_is_used_again(), leftovers(), emptiness()}; }
+std::vector<Case> queue_cases() { return {three_takers(), an_entry_is_used_again(), a_slow_taker(), leftovers(), emptiness()}; }
 
 }  // namespace gpusock::model

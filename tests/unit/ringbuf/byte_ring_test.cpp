@@ -120,6 +120,7 @@ TEST_P(ByteRing, AnImpossibleConsumedPositionIsReportedAndNotUsed) {
   EXPECT_EQ(producer_.writable(), kRingCorrupt);
   *storage_.consumed() = GetParam() - kCapacity;  // less than what is known to be consumed
   EXPECT_EQ(producer_.writable(), kRingCorrupt);
+  EXPECT_EQ(producer_.writable(kCapacity - 7), kRingCorrupt);  // nor is it remembered, however little is asked for
   *storage_.consumed() = GetParam() + 8;
   EXPECT_EQ(producer_.writable(), kCapacity);
 }
@@ -129,6 +130,7 @@ TEST_P(ByteRing, AnImpossibleCommittedPositionIsReportedAndNotUsed) {
   EXPECT_EQ(consumer_.readable(), kRingCorrupt);
   *storage_.committed() = GetParam() - 1;
   EXPECT_EQ(consumer_.readable(), kRingCorrupt);
+  EXPECT_EQ(consumer_.readable(1), kRingCorrupt);  // nor is it remembered, however little is asked for
   *storage_.committed() = GetParam() + 1;
   EXPECT_EQ(consumer_.readable(), 1u);
 }

@@ -1,4 +1,31 @@
+#include <cstdint>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+
+// Nobody but the processor knows of the order of these: so they are counted here.
+namespace gpusock::ringbuf {
+static std::uint64_t stores_without_fence = 0, fences = 0;
+
+static void count_stream(__m128i* to, __m128i value) {
+  ++stores_without_fence;
+  _mm_stream_si128(to, value);
+}
+static void count_fence() {
+  stores_without_fence = 0;
+  ++fences;
+  _mm_sfence();
+}
+}  // namespace gpusock::ringbuf
+
+#define _mm_stream_si128 ::gpusock::ringbuf::count_stream
+#define _mm_sfence ::gpusock::ringbuf::count_fence
 #include "ringbuf/streaming_copy.hpp"
+#undef _mm_stream_si128
+#undef _mm_sfence
+#else
+#include "ringbuf/streaming_copy.hpp"
+#endif
 
 #include <gtest/gtest.h>
 
@@ -30,6 +57,19 @@ TEST(StreamCopy, CopiesWhatMemcpyWouldWhateverTheAlignment) {
     }
   }
 }
+
+#if defined(__SSE2__)
+/// Streaming stores are weakly ordered: no release store (P1) orders them, the fence behind them does.
+TEST(StreamCopy, FencesItsStoresBeforeItReturns) {
+  alignas(64) unsigned char from[512] = {}, to[512];
+  for (std::size_t bytes : {64, 65, 128, 200, 512}) {
+    fences = 0;
+    stream_copy(to, from, bytes);
+    EXPECT_EQ(stores_without_fence, 0u) << bytes;
+    EXPECT_EQ(fences, 1u) << bytes;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace gpusock::ringbuf
