@@ -123,9 +123,9 @@ class Endpoints final : public proxy::LinkMaker {
   std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
     return next().answer(request, offer, sink);
   }
-  bool poll() override {
-    const bool any = liars_.poll();
-    return honest_.poll() || any;
+  bool poll(std::uint64_t now_ns) override {
+    const bool any = liars_.poll(now_ns);
+    return honest_.poll(now_ns) || any;
   }
 
  private:

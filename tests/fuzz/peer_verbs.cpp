@@ -9,8 +9,6 @@ namespace gpusock::fuzz::of_peer_verbs {
 
 namespace {
 
-std::uint64_t no_time() { return 1; }
-
 /// As it is, and heard by the peer: what the node offers or answers has the keys to its memory.
 class Overheard final : public proxy::LinkMaker {
  public:
@@ -20,7 +18,7 @@ class Overheard final : public proxy::LinkMaker {
   std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
     return hear(maker_.answer(request, offer, sink));
   }
-  bool poll() override { return maker_.poll(); }
+  bool poll(std::uint64_t now_ns) override { return maker_.poll(now_ns); }
   bool wants_polling() const override { return maker_.wants_polling(); }
 
   proxy::verbs::Message said;
@@ -42,15 +40,15 @@ FUZZ_TARGET(peer_verbs) {
     const std::uint8_t how = input.byte();
     // Rings in device memory are the card's to reach, or copied.
     Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
-    proxy::verbs::VerbsMaker maker(node.segments, node.staging.get(), proxy::verbs::DeviceRings((how & 0x40) != 0), no_time);
-    proxy::verbs::VerbsMaker others_maker(other.segments, nullptr, proxy::verbs::DeviceRings(false), no_time);
+    proxy::verbs::VerbsMaker maker(node.segments, node.staging.get(), proxy::verbs::DeviceRings((how & 0x40) != 0));
+    proxy::verbs::VerbsMaker others_maker(other.segments, nullptr, proxy::verbs::DeviceRings(false));
     Overheard overheard(maker);
     node.add(overheard);
     other.add(others_maker);
     node.start();
     other.start();
     proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
-    proxy::verbs::VerbsMaker peers_maker(segments, nullptr, proxy::verbs::DeviceRings(false), no_time);
+    proxy::verbs::VerbsMaker peers_maker(segments, nullptr, proxy::verbs::DeviceRings(false));
     proxy::LinkResources peer{{&peers_maker}, nullptr, Node::kRingBytes, "swordfish"};
     Endpoint asked = WireStream::here();
     asked.link = LinkKind::verbs;
