@@ -33,8 +33,8 @@ class Misuse : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for Misuse, else
-/// kFailure.
+/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for Misuse,
+/// else kFailure.
 int run(const std::string& program, const std::function<int()>& work);
 
 }  // namespace gpusock::program

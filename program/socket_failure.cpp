@@ -43,7 +43,9 @@ std::string without_device(const Endpoint& at) {
 
 std::string remedy_of_both(int error, const Endpoint& at) {
   switch (error) {
-    case EAFNOSUPPORT: return at.family == 6 ? "there is no IPv6 here; use an IPv4 address" : "there is no IPv4 here; use an IPv6 address";
+    case EAFNOSUPPORT:
+      if (at.family == 6) return "there is no IPv6 here; use an IPv4 address";
+      return "there is no IPv4 here; use an IPv6 address";
     case EMFILE: return "too many files or sockets are open; raise the limit (ulimit -n)";
     case EPROTONOSUPPORT: return "there is no " + link_of(at) + ", here or there; gpusock-doctor says why";
     case ENODEV: return without_device(at);
@@ -75,7 +77,9 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
     case ECONNRESET: return "who is there hung up" + or_plain_tcp(at);
     case EPROTO: return "who is there is no gpusock program, or of another version" + or_plain_tcp(at);
     case EHOSTUNREACH:
-      if (at.link == LinkKind::p2p) return "link=p2p reaches only this user's processes on this host; leave it out, or name another";
+      if (at.link == LinkKind::p2p) {
+        return "link=p2p reaches only this user's processes on this host; leave it out, or name another";
+      }
       [[fallthrough]];
     case ENETUNREACH: return "no way leads there; `ip route get " + host_of(at) + "` shows which this machine would take";
     case EADDRNOTAVAIL: return "no address or port of this machine is left to connect from; see `ip addr` and `ss -s`";

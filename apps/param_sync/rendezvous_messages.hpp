@@ -31,7 +31,8 @@ inline bool is_place(const gpusock::Endpoint& at) { return (at.family == 4 || at
 
 /// Is it of a node that a run of `size` has; rank 0 is the one that is greeted.
 inline bool can_be(const Greeting& greeting, int size) {
-  return greeting.size == static_cast<std::uint32_t>(size) && greeting.rank > 0 && greeting.rank < greeting.size && is_place(greeting.listens);
+  return greeting.size == static_cast<std::uint32_t>(size) && greeting.rank > 0 && greeting.rank < greeting.size &&
+         is_place(greeting.listens);
 }
 
 /// Where the nodes of a run of `size` are; empty where the answer gives something that is no place.

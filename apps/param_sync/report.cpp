@@ -96,7 +96,9 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
                       first.steps, first.train_s, config.nodes, device);
-  if (!first.losses.empty() && !std::isfinite(first.losses.back())) text += "the training diverged: its loss is no number any more; lower --lr\n";
+  if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
+    text += "the training diverged: its loss is no number any more; lower --lr\n";
+  }
   text += traffic_table(*this);
   if (!config.serial) {
     text += fmt::format(

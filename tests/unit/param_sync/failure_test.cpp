@@ -36,7 +36,8 @@ TEST(Failure, SaysWhatToDoAboutTheError) {
   setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
   const std::string text = describe({1, FailureKind::connect, 1, ENODEV}, 0, kPeer);
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
-  EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device: GPUSOCK_FABRIC_PROVIDER=tpc names "));
+  EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device: "
+                               "GPUSOCK_FABRIC_PROVIDER=tpc names "));
   EXPECT_THAT(text, HasSubstr("unset it, or name one"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
   EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer), HasSubstr("in use: another process listens there"));
