@@ -3,6 +3,7 @@
 #include "node_process.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
+#include "stall.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 
@@ -58,6 +59,7 @@ class Cluster {
       if (failed_) release();
       if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
     }
+    if (stalled_ && !interrupted_) tell_stall();
     return !failed_ && !interrupted_;
   }
 
@@ -98,8 +100,8 @@ class Cluster {
       const auto message = node.control.try_receive(node.channel_ended);
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
-      if (message->contains("lost")) lose(node);
-      if (message->contains("failure") && !interrupted_) {
+      if (message->contains("lost")) lose(node, message->at("lost"));
+      if (message->contains("failure") && !interrupted_ && !(stalled_ && node.standing_told)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
       }
       if (message->contains("report")) node.report = node_report_from(message->at("report"));
@@ -109,13 +111,23 @@ class Cluster {
   }
 
   void show(const nlohmann::json& now) {
-    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), static_cast<float>(number_from(now.at("loss"))), now.at("train_s"),
-                now.at("pushed_per_step")});
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), static_cast<float>(number_from(now.at("loss"))),
+                now.at("train_s"), now.at("pushed_per_step")});
   }
 
-  void lose(NodeProcess& node) {
+  void lose(NodeProcess& node, const nlohmann::json& loss) {
     node.lost_a_node = true;
+    if (!failed_) stalled_ = loss.at("stalled").get<bool>();
+    node.standing_told = loss.contains("standing");
+    if (node.standing_told) standings_.push_back(standing_from(loss.at("standing")));
     fail();
+    if (stalled_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // for the others to tell, too: who does not is suspected
+  }
+
+  /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together does.
+  void tell_stall() const {
+    const auto layers = static_cast<int>(config_.hidden.size()) + 1;
+    fmt::print(stderr, "param_sync: {}\n", describe(find_stall(standings_, config_.nodes), layers, config_.timeout_s));
   }
 
   /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to anyone.
@@ -204,6 +216,8 @@ class Cluster {
   std::vector<NodeProcess> nodes_;
   SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
+  bool stalled_ = false;  // it began with a node that has waited for too long
+  std::vector<Standing> standings_;  // of nodes that cannot go on
   bool interrupted_ = false;
   bool killing_ = false;  // what ends from now on was told to
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();

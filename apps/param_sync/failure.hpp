@@ -38,6 +38,9 @@ struct Failure {
   std::uint64_t theirs = 0;  ///< mismatch: the peer's
 };
 
+/// Did it happen while nodes train, connected to each other.
+bool in_training(const Failure& failure);
+
 /// A node could not go on: its message says with whom, why, and what to do.
 class NodeFailure : public std::runtime_error {
  public:

@@ -81,7 +81,7 @@ struct Node::Impl {
 Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
     : config(run),
       data(dataset),
-      linger(until_seen ? std::move(until_seen) : [] { std::this_thread::sleep_for(kLinger); }),
+      linger(until_seen ? std::move(until_seen) : [](const Loss&) { std::this_thread::sleep_for(kLinger); }),
       plan(Plan::make(run, dataset)),
       peer_count(run.nodes - 1),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
@@ -144,9 +144,15 @@ void Node::Impl::check() {
     const Failure record = memory.failure[0];
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const gpusock::Endpoint peer = known ? addresses[record.rank] : gpusock::Endpoint{};
-    if (!stopping) linger();
+    Loss loss;
+    if (in_training(record) && peer_count > 0) {
+      loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
+      loss.standing = memory.standing(config.rank, config.nodes);
+    }
+    if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
+    if (!stopping && loss.stalled) throw NodeFailure(describe_alone(*loss.standing, plan.layout.layers, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();

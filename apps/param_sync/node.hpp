@@ -5,11 +5,13 @@
 #include "dataset.hpp"
 #include "failure.hpp"
 #include "report.hpp"
+#include "stall.hpp"
 
 #include "gpusock/gpusock.hpp"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -33,8 +35,14 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
+/// A node cannot go on.
+struct Loss {
+  bool stalled = false;              ///< it has waited for too long; else another node was lost, or is none to work with
+  std::optional<Standing> standing;  ///< where it trains
+};
+
 /// Returns once the other nodes have seen who was lost first, or no longer can.
-using Linger = std::function<void()>;
+using Linger = std::function<void(const Loss&)>;
 
 class Node {
  public:

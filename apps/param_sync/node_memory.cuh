@@ -4,6 +4,7 @@
 #include "hash.hpp"
 #include "plan.hpp"
 #include "report.hpp"
+#include "stall.hpp"
 #include "state.cuh"
 
 #include "gpusock/gpusock.hpp"
@@ -21,6 +22,7 @@ struct NodeMemory {
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<Failure> failure;
   gpusock::Mapped<std::uint64_t> stop;
+  gpusock::Mapped<StandingWords> stood;
 
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
       : weights(context, plan.layout.parameters()),
@@ -34,7 +36,8 @@ struct NodeMemory {
         endpoints(context, config.nodes),
         failed(context, 1),
         failure(context, 1),
-        stop(context, 1) {
+        stop(context, 1),
+        stood(context, 1) {
     weights.copy_in(initial_weights(plan.layout, config.seed));
     const std::vector<gpusock::Socket> none(config.nodes, -1);
     push_sockets.copy_in(none);
@@ -55,7 +58,21 @@ struct NodeMemory {
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();
+    node.stood = stood.data();
     return node;
+  }
+
+  /// How far this node is with the others; while kernels run.
+  Standing standing(int rank, int nodes) const {
+    Standing now;
+    now.rank = rank;
+    StandingWords& words = stood[0];
+    for (int peer = 0; peer < nodes; ++peer) {
+      now.gathered.push_back(told(words.gathered[peer]));
+      now.pulled.push_back(told(words.pulled[peer]));
+      now.pushing.push_back(told(words.pushing[peer]));
+    }
+    return now;
   }
 
   std::vector<float> final_weights() const {

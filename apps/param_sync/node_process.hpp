@@ -18,7 +18,8 @@ struct NodeProcess {
   ControlChannel control;
   std::string listening;             ///< where, once it has told
   std::optional<NodeReport> report;  ///< once it has ended well
-  bool lost_a_node = false;  ///< and waits until the others have seen that too
+  bool lost_a_node = false;    ///< and waits until the others have seen that too
+  bool standing_told = false;  ///< when it lost that
   bool channel_ended = false;
   bool exited = false;  ///< and has been waited for
 

@@ -33,8 +33,10 @@ nlohmann::json to_json(const Progress& now) {
 int train_controlled(const Config& config, ControlChannel& control, std::atomic<int>& stopped_by) {
   const Dataset data = load_dataset(config.data, config.limit);
   gpusock::program::block_stop_signals();
-  Node node(config, data, [&] {
-    control.send({{"lost", true}});
+  Node node(config, data, [&](const Loss& loss) {
+    nlohmann::json told{{"stalled", loss.stalled}};
+    if (loss.standing) told["standing"] = to_json(*loss.standing);
+    control.send({{"lost", told}});
     control.receive();  // the cluster answers once all nodes have told the same
   });
   gpusock::program::StopWatcher watcher([&](int signal) {

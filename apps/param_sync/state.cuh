@@ -2,8 +2,8 @@
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
 /// All counters only grow and are never reset: "complete for clock t" is "has reached N * (t + 1)". They live in device
-/// memory and are used with device scope; S8, S9, S11 and S12 are between host and device, in mapped memory, with system
-/// scope:
+/// memory and are used with device scope; S8, S9, S11, S12, S16 and S17 are between host and device, in mapped memory, with
+/// system scope:
 ///   label  operation                      order    partner  data protected
 ///   S1     slice_blocks.fetch_add         acq_rel  S1, S10  a slice of the gradient, for the last block to send
 ///   S2     arrived.fetch_add              acq_rel  S2       all ranks' gradients, for the last block to sum
@@ -18,8 +18,10 @@
 ///   S11    host: failure.recorded: load   acquire  S8       the failure record
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
 ///   S13    timing.weights.fetch_add       acq_rel  S13      when the step's first push was, for who has its last part
+///   S16    stood.*: store                 relaxed  S17      nothing: it only tells how far this node is
+///   S17    host: stood.*: load            relaxed  S16      nothing: it is only told
 /// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
-/// record, which S8 publishes, and who finds that the run ends only returns.
+/// record, which S8 publishes, and who finds that the run ends only returns. So are S16 and S17: each word counts by itself.
 
 #include "failure.hpp"
 #include "kernels.cuh"
@@ -55,6 +57,13 @@ struct Timing {
   std::uint64_t weights;           ///< parts of weights that have come
 };
 
+/// How far this node has come with each other one, by rank: what Standing says. Each word is written by one thread at a time.
+struct StandingWords {
+  std::uint64_t gathered[kNodesMax] = {};
+  std::uint64_t pulled[kNodesMax] = {};
+  std::uint64_t pushing[kNodesMax] = {};
+};
+
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
 struct NodeState {
   gpusock::Net net;
@@ -73,6 +82,7 @@ struct NodeState {
   std::uint64_t* failed = nullptr;           ///< not 0 once a kernel has failed
   Failure* failure = nullptr;                ///< mapped
   std::uint64_t* stop = nullptr;             ///< mapped: the host sets it to end the run
+  StandingWords* stood = nullptr;            ///< mapped
 
   __device__ float* staged(int from_rank, int layer) const {
     return staging + std::size_t{layout.parameters()} * from_rank + layout.layer[layer].offset;
@@ -83,6 +93,21 @@ struct NodeState {
 __device__ inline int peer_of_block(const NodeState& node) {
   const int block = static_cast<int>(blockIdx.x);
   return block < node.rank ? block : block + 1;
+}
+
+/// The part that a layer's gradients and weights of a clock are: counted in the order in which they are pushed.
+__device__ inline std::uint64_t part_of(const NodeState& node, int layer, std::uint64_t clock) {
+  return clock * node.layout.layers + (node.layout.layers - 1 - layer);
+}
+
+/// Tells the host how far this node is, should it ask. One thread.
+__device__ inline void tell(std::uint64_t& word, std::uint64_t value) {
+  SystemWord(word).store(value, cuda::memory_order_relaxed);  // S16, pairs with S17
+}
+
+/// As tell() has told. The host's.
+inline std::uint64_t told(std::uint64_t& word) {
+  return SystemWord(word).load(cuda::memory_order_relaxed);  // S17, pairs with S16
 }
 
 /// Has a kernel failed, or does the host want an end. One thread.

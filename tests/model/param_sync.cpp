@@ -67,6 +67,7 @@ struct OneNode {
     state.failed = &failed;
     state.failure = &failure;
     state.stop = &stop;
+    state.stood = &stood;
   }
 
   // Kernels, by one of their blocks.
@@ -104,6 +105,7 @@ struct OneNode {
   ps::LayerCounters counters[1] = {};
   ps::Timing timing = {};
   ps::Failure failure;
+  ps::StandingWords stood;
   std::uint64_t failed = 0, stop = 0;
   ps::NodeState state;
   float before = 0, after = 0;

@@ -137,13 +137,24 @@ class Promptness(Runs):
 class Failures(Runs):
     """A run that cannot end well ends, says why, and leaves nothing behind."""
 
-    def test_a_node_that_hangs_is_given_up(self):
-        cluster, nodes = self.training_cluster("--timeout", 1)
+    def test_a_node_that_hangs_is_given_up_and_named(self):
+        """It alone, though all others wait for each other, too, and each may give up another of its waits first."""
+        cluster, nodes = self.training_cluster("--timeout", 2)
         os.kill(nodes[1], signal.SIGSTOP)
         status, _, err = self.end(cluster)
         self.assertEqual(status, 1)
-        self.assertRegex(err, r"lost rank 1: connection timed out|waited too long")
+        self.assertRegex(err, r"\Aparam_sync: rank 1 has made no progress for 2 s: rank [023] waited for rank 1's "
+                              r"(gradients|new weights) of step \d+; raise --timeout if it is only slow\n\Z")
         self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+
+    def test_a_node_started_by_hand_says_for_whom_it_waited(self):
+        peers = ",".join(support.own_addresses(2))
+        nodes = [self.start(*ENDLESS, "--nodes", 2, "--rank", rank, "--peers", peers, "--timeout", 2) for rank in (0, 1)]
+        support.wait_for_line(nodes[0], r"step \d+/")
+        nodes[1].send_signal(signal.SIGSTOP)
+        status, _, err = self.end(nodes[0])
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"\Aparam_sync: rank 0: waited 2 s in vain for rank 1's (gradients|new weights) of step \d+\. ")
 
     def test_interrupting_a_cluster_ends_all_its_nodes(self):
         for number in (signal.SIGINT, signal.SIGTERM):
