@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace gpusock::model {
 namespace {
@@ -77,9 +79,68 @@ class Pair {
 
   std::string got;
 
+  // What a peer and the proxy do, of cases with one caller.
+  void write_header(std::uint64_t position, std::uint32_t bytes, std::uint32_t span) {
+    detail::SystemRef(*ringbuf::header_at({bytes_, 64, 0}, position)).store(ringbuf::RecordHeader{bytes, span}.pack(), ringbuf::kRelaxed);
+  }
+  void arrive(std::uint64_t committed) { detail::SystemRef(committed_).store(committed, ringbuf::kRelease); }
+  void end_at(std::uint64_t final_position) {
+    sectors_[1].rx_final = final_position;
+    const table::Status status{1, 0, table::Phase::connected, table::kStatusEnded};
+    detail::SystemRef(sectors_[1].status).store(status.pack(), ringbuf::kRelease);
+  }
+  /// Nobody else will come: waits are short. What the proxy is told is counted.
+  void is_alone() {
+    counting_ = hooks();
+    counting_.self = this;
+    counting_.announce = [](void* self, std::uint32_t) {
+      auto& pair = *static_cast<Pair*>(self);
+      ++pair.announced;
+      pair.told_committed_ = pair.load_committed();
+    };
+    counting_.announce_credit = [](void* self) {
+      auto& pair = *static_cast<Pair*>(self);
+      ++pair.credits;
+      pair.told_consumed_ = pair.load_consumed();
+    };
+    counting_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) {
+      auto& pair = *static_cast<Pair*>(self);
+      if (pair.meanwhile != nullptr) std::exchange(pair.meanwhile, nullptr)(pair);
+    };
+    side_.hooks = &counting_;
+  }
+  void (*meanwhile)(Pair&) = nullptr;  ///< what somebody does at the caller's first turn of waiting
+  /// The proxy moves the bytes; and sockets may be streams.
+  void needs_proxy(bool records) {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      setups_[i].link_needs_proxy = 1;
+      setups_[i].records = records ? 1 : 0;
+      handles_[i] = detail::adopt(side_, table::make_handle(i, 1), slots_[i]);
+    }
+  }
+  /// Whoever was told last found all that was done there.
+  bool knows_credit() { return told_consumed_ == load_consumed(); }
+  bool knows_commits() { return told_committed_ == load_committed(); }
+  void take(std::uint64_t consumed) { detail::SystemRef(consumed_).store(consumed, ringbuf::kRelease); }
+  std::int64_t look() {
+    char record[64];
+    return net().recv(kMe, receiver(), record, sizeof record, kDontWait);
+  }
+  std::int16_t poll(Socket socket, std::int16_t events) {
+    PollEntry entry{socket, events, 0};
+    return net().poll(kMe, &entry, 1, Deadline::now()) == 0 ? std::int16_t{0} : entry.revents;
+  }
+  const detail::Side& side() const { return side_; }
+  table::Slot& sending_slot() { return slots_[0]; }
+  int announced = 0, credits = 0;
+
  private:
+  std::uint64_t load_consumed() { return detail::SystemRef(consumed_).load(ringbuf::kRelaxed); }
+
+  detail::Hooks counting_{};
+  std::uint64_t told_committed_ = 0, told_consumed_ = 0;
   std::uint64_t handed_over_ = 0;
-  alignas(8) std::byte bytes_[64] = {};
+  alignas(8) std::byte bytes_[1024] = {};
   alignas(8) std::byte back_[64] = {};
   std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
   std::uint64_t requests_[2] = {}, options_[2] = {};
@@ -280,11 +341,136 @@ Case reservation_handed_over() {
           {""}};
 }
 
+/// One caller, whose steps cannot be told from a plain program's.
+Case alone(const std::string& name, std::uint64_t capacity, void (*steps)(Pair&)) {
+  return {"records." + name,
+          [capacity, steps](Run& run) {
+            auto& pair = run.make<Pair>(capacity);
+            pair.is_alone();
+            run.thread([&pair, steps] { steps(pair); });
+            run.at_end([] { return std::string(); });
+          },
+          {""}};
+}
+
+/// Where a network brings bytes, a record may arrive in parts.
+void part_of_a_record(Pair& pair) {
+  pair.write_header(0, 8, 16);
+  pair.arrive(8);
+  require(pair.poll(pair.receiver(), kPollIn) == 0, "poll does not count a part");
+  require(pair.look() == -EAGAIN, "and recv does not take it");
+  pair.arrive(16);
+  require(pair.poll(pair.receiver(), kPollIn) == kPollIn && pair.look() == 8, "but the whole");
+}
+
+/// A send that overlaps its own side's shutdown may commit behind the end: that is not part of the stream.
+void behind_the_end(Pair& pair) {
+  for (const std::uint64_t at : {0, 16, 32}) pair.write_header(at, 8, 16);
+  pair.arrive(32);
+  require(pair.look() == 8, "a record before the end is known");
+  pair.end_at(16);
+  require(pair.look() == 0, "nothing behind it");
+  pair.end_at(32);
+  require(pair.look() == 8 && pair.look() == 0, "nothing but what comes before it");
+  pair.arrive(48);
+  require(pair.look() == 0, "nor what comes later");
+  pair.end_at(16);
+  require(pair.look() == 0, "who has read beyond the end hears of the end");
+}
+
+/// The peer may wait for the space of what recv leaves out; and for what a sender that finds no room held back by kMore.
+void what_is_announced(Pair& pair) {
+  pair.needs_proxy(true);
+  pair.write_header(0, ringbuf::RecordHeader::kFiller, 32);
+  pair.arrive(32);
+  require(pair.look() == -EAGAIN && pair.credits == 1 && pair.knows_credit(), "credit for a filler is announced though no record has come");
+  const Net net = pair.net();
+  pair.arrive(0);
+  pair.take(0);
+  const char bytes[24] = {};
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24, "a record");
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24 && pair.announced == 0, "and another are held back");
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == -EAGAIN && pair.announced == 1, "until there is no room");
+  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 2, "also for who polls");
+}
+
+/// The same of a stream, whatever call fills and empties its ring.
+void what_is_announced_of_a_stream(Pair& pair) {
+  pair.needs_proxy(false);
+  const Net net = pair.net();
+  char bytes[64] = {};
+  require(net.send(kMe, pair.sender(), bytes, 64, kMore | kDontWait) == 64 && pair.announced == 0, "a whole ring is held back");
+  require(net.send(kMe, pair.sender(), bytes, 1, kMore | kDontWait) == -EAGAIN && pair.announced == 1, "until there is no room");
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == -EAGAIN && pair.announced == 2, "also for who reserves");
+  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 3, "or polls");
+  require(net.recv(kMe, pair.receiver(), bytes, 8, kDontWait) == 8 && pair.credits == 1 && pair.knows_credit(), "credit of recv");
+  require(net.peek(kMe, pair.receiver(), 8, Deadline::now()).size == 8 && pair.credits == 1, "peeking gives none");
+  require(net.release(kMe, pair.receiver(), 8) == 0 && pair.credits == 2 && pair.knows_credit(), "credit of release");
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8 && pair.announced == 3, "reserving says nothing");
+  require(net.commit(kMe, pair.sender(), 8) == 0 && pair.announced == 4 && pair.knows_commits(), "committing does");
+  require(net.send(kMe, pair.sender(), bytes, 8, kDontWait) == 8 && pair.announced == 5 && pair.knows_commits(), "and sending");
+}
+
+/// Requests are told at once; and a peer's word that cannot be is no room.
+void what_else_is_told(Pair& pair) {
+  pair.needs_proxy(true);
+  const Net net = pair.net();
+  require(net.setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0 && pair.announced == 1, "an option");
+  require(net.shutdown(kMe, pair.sender(), Shutdown::read) == 0 && pair.announced == 2, "the end of a direction");
+  const char bytes[24] = {};
+  for (int i = 0; i < 2; ++i) require(net.send(kMe, pair.sender(), bytes, 24, kDontWait) == 24, "the ring is filled");
+  pair.take(65);
+  require(net.send(kMe, pair.sender(), bytes, 24, kDontWait) == -EPROTO, "more was consumed than was sent");
+}
+
+/// Whoever waits when somebody else closes the socket hears of it, whatever it waits for.
+void closed_while_waiting(Pair& pair) {
+  pair.needs_proxy(false);
+  const Net net = pair.net();
+  char bytes[64] = {};
+  pair.meanwhile = [](Pair& its) { require(its.net().close(kMe, its.receiver()) == 0, "it is closed"); };
+  require(net.recv(kMe, pair.receiver(), bytes, 1) == -EBADF, "recv hears of it");
+  require(net.send(kMe, pair.sender(), bytes, 64, kDontWait) == 64, "the ring is full");
+  pair.meanwhile = [](Pair& its) { require(its.net().close(kMe, its.sender()) == 0, "it is closed"); };
+  require(net.send(kMe, pair.sender(), bytes, 1) == -EBADF, "send hears of it");
+}
+
+/// As many records may be in the making as there are bits for them.
+void claims_of_all(Pair& pair) {
+  constexpr std::uint32_t kAll = table::RecordSender::kClaimsMax;
+  std::vector<detail::Claim> claims;
+  for (std::uint32_t i = 0; i < kAll; ++i) claims.push_back(detail::try_claim(pair.side(), pair.sending_slot(), 16));
+  require(claims.back().error == 0, "all can be claimed");
+  require(detail::try_claim(pair.side(), pair.sending_slot(), 16).error == -EAGAIN, "and no more");
+  const auto complete = [&](std::uint32_t i) { detail::complete(pair.side(), pair.sender(), pair.sending_slot(), claims[i], 8, 0); };
+  for (std::uint32_t i = kAll - 1; i > 0; --i) complete(i);
+  require(pair.load_committed() == 0, "nothing is committed before the first is complete");
+  complete(0);
+  require(pair.load_committed() == 16 * kAll, "then all are");
+}
+
+/// What was reserved before the socket was closed is not sent any more; and a handle says whether its socket carries records.
+void closed_meanwhile(Pair& pair) {
+  const Net net = pair.net();
+  const Socket stripped = pair.sender() & ~table::kRecordBit;
+  require(net.send(kMe, stripped, "abcdefgh", 8) == -EBADF && net.reserve(kMe, stripped, 8, Deadline::now()).size == -EBADF, "another handle");
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8, "there is room");
+  require(net.close(kMe, pair.sender()) == 0, "it is closed");
+  require(net.commit(kMe, pair.sender(), 8) == -EBADF, "which is what the sender hears");
+  std::uint64_t end = pair.load_committed();
+  require(end == 0 || end == 16, "at most a filler is committed");
+  require(pair.look() == -EAGAIN, "and no record");
+}
+
 }  // namespace
 
 std::vector<Case> record_cases() {
   return {late_call(), late_call_in_the_next_socket(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(),
-          reservation_that_fails(), reservation_handed_over()};
+          reservation_that_fails(), reservation_handed_over(), alone("a_part_of_one", 64, part_of_a_record),
+          alone("what_lies_behind_the_end", 64, behind_the_end), alone("what_is_announced", 64, what_is_announced),
+          alone("what_is_announced_of_a_stream", 64, what_is_announced_of_a_stream), alone("what_else_is_told", 64, what_else_is_told),
+          alone("closed_while_waiting", 64, closed_while_waiting),
+          alone("all_that_may_be_in_the_making", 1024, claims_of_all), alone("closed_meanwhile", 64, closed_meanwhile)};
 }
 
 }  // namespace gpusock::model

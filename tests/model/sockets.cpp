@@ -171,6 +171,51 @@ Case accept_meets_close() {
           1'000};
 }
 
+/// What was accepted before the listener was closed goes on, though the proxy may hear of both at once.
+Case accepted_before_the_close() {
+  return {"sockets.accepted_before_the_close",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            world.network.incoming = 1;
+            world.network.greeting = "hi";
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket listener = net.listen(kMe, somewhere());
+              const Socket socket = net.accept(kMe, listener);
+              require(socket >= 0 && net.close(kMe, listener) == 0, "one is accepted, and the listener closed");
+              char bytes[2] = {};
+              require(net.recv(kMe, socket, bytes, 2, kWaitAll) == 2 && net.send(kMe, socket, "z", 1) == 1, "it works");
+              require(net.close(kMe, socket) == 0, "and closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([&] { return world.network.wires.at(0)->sent; });
+          },
+          {"z"},
+          1'000};
+}
+
+/// A connection that came while its listener was closed is not the next listener's.
+Case left_to_the_next_listener() {
+  return {"sockets.left_to_the_next_listener",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            world.network.incoming = 1;
+            run.let_time_pass();
+            run.thread([&] {
+              const Net net = world.net();
+              require(net.close(kMe, net.listen(kMe, somewhere())) == 0, "a listener closes");
+              Socket listener = 0;
+              while ((listener = net.listen(kMe, somewhere())) == -EMFILE) give_way();
+              const Socket socket = net.accept(kMe, listener, Deadline::now());
+              if (socket >= 0) require(net.send(kMe, socket, "z", 1) == 1, "what is accepted works");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([] { return std::string(); });
+          },
+          {""},
+          1'000};
+}
+
 /// An accept that is late for a listener takes nothing from the one that has its slot and queue next.
 Case late_accept() {
   return {"sockets.a_late_accept",
@@ -313,7 +358,7 @@ Case end_of_stream() {
 }  // namespace
 
 std::vector<Case> socket_cases() {
-  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), late_accept(), broken_connection(), cancel(),
+  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), accepted_before_the_close(), left_to_the_next_listener(), late_accept(), broken_connection(), cancel(),
           deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
           deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}), end_of_stream()};
 }
