@@ -286,6 +286,31 @@ TEST_P(Liar, LosesItsOwnConnectionAndNoOther) {
 }
 INSTANTIATE_TEST_SUITE_P(Lies, Liar, testing::ValuesIn(kLies), [](const auto& lie) { return std::string(lie.param.name); });
 
+/// There is room for it, and credit: but a piece ends where the ring does, so this one was never written.
+TEST_F(FabricLinkTest, APieceThatPassesTheRingsEndLosesItsConnection) {
+  const auto pair = connect();
+  const auto arrive = [&](std::uint32_t sequence, std::uint32_t bytes) {
+    b_port_->tell_arrived(CompletionData{pair->index_at_b, sequence, bytes}.pack());
+    b_peer_->poll();
+    pair->b.link->pump();
+  };
+  arrive(0, 4000);
+  pair->b.receive_up_to(4000, 1);
+  pair->b.link->pump();
+  arrive(1, 97);
+  EXPECT_EQ(pair->b.error, EPROTO);
+}
+
+TEST_F(FabricLinkTest, CreditForLittleIsGivenToAPeerThatHasUsedAllUp) {
+  const auto pair = connect(8192, 4096);
+  pair->a.send_up_to(4097);
+  for (int i = 0; i < 1000; ++i) turn({pair.get()});
+  ASSERT_EQ(pair->b.receiver.readable(), 4096u);
+  pair->b.receive_up_to(1, 1);
+  for (int i = 0; i < 1000; ++i) turn({pair.get()});
+  EXPECT_EQ(pair->b.receiver.readable(), 4096u);
+}
+
 TEST_F(FabricLinkTest, WhatIsAboutNoConnectionHurtsNone) {
   const auto pair = connect();
   for (const std::uint32_t index : {1u, 77u, kConnectionsMax - 1}) {

@@ -452,6 +452,16 @@ TEST_F(VerbsLinkTest, CreditForLittleIsGivenOnceNothingElseHappens) {
   EXPECT_FALSE(b_->link->watches_memory());
 }
 
+TEST_F(VerbsLinkTest, CreditForLittleIsGivenAtOnceToAPeerThatHasUsedAllUp) {
+  connect(65536, 4096);
+  step_both(2);
+  EXPECT_EQ(a_->send(4196), 4196u);
+  step_both(2);
+  b_->receive(100);
+  step_both(2);
+  EXPECT_EQ(b_->receive(4096), 4096u);
+}
+
 /// The card writes while the proxy sleeps; nobody but callers can say that there is room again.
 TEST_F(VerbsLinkTest, CallersMustSayWhatTheyConsumeBeforeAnythingHasArrived) {
   connect(8192, 8192);
@@ -551,6 +561,40 @@ TEST_F(VerbsLinkTest, WhatAClosedPeersPairLeavesBehindIsNoFailure) {
   EXPECT_EQ(a_->tx.writable(), 65536u);
 }
 
+/// Both are there when this side looks: what the peer said last counts.
+TEST_F(VerbsLinkTest, APairThatBreaksWhenThePeerHasClosedIsNoFailure) {
+  connect(65536, 65536);
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(100);
+  a_->step();
+  b_->link->end_sending();
+  b_->link->end_receiving();
+  b_->link->close();
+  b_->step();
+  fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
+  step_both(2);
+  EXPECT_EQ(a_->heard.failed, 0);
+  EXPECT_TRUE(a_->heard.deaf);
+}
+
+TEST_F(VerbsLinkTest, WhatWasDroppedIsGivenBackOnce) {
+  connect(65536, 65536);
+  step_both(2);
+  fake::card().holds_work = true;
+  a_->send(1000);
+  a_->step();
+  b_->link->end_receiving();
+  b_->step();
+  a_->step();
+  a_->send(100);
+  a_->step();
+  EXPECT_TRUE(a_->heard.deaf);
+  fake::work();  // what was under way is complete
+  a_->maker->poll(test_time_ns);
+  EXPECT_EQ(a_->tx.writable(), 65536u);
+}
+
 TEST_F(VerbsLinkTest, ABrokenPairResetsTheConnection) {
   connect(65536, 65536);
   step_both(2);
@@ -580,6 +624,17 @@ TEST_F(VerbsLinkTest, ALyingPositionEndsThatConnection) {
     EXPECT_EQ(b_->heard.failed, EPROTO);
     EXPECT_EQ(b_->rx.readable(), where.placement == RingPlacement::device ? 0u : ringbuf::kRingCorrupt) << "a lie is not passed on";
   }
+}
+
+/// There is room for it, but the peer cannot know that yet.
+TEST_F(VerbsLinkTest, ALyingPeerThatDoesNotWaitForCreditLosesThatConnection) {
+  connect(65536, 4096);
+  a_->send(100);
+  step_both(2);
+  b_->receive(100);
+  *words(*b_).arrived = 4097;
+  b_->step();
+  EXPECT_EQ(b_->heard.failed, EPROTO);
 }
 
 TEST_F(VerbsLinkTest, APositionThatGoesBackEndsThatConnection) {
