@@ -330,6 +330,7 @@ void Run::send_stream(const End& end) {
     if (result > 0) {
       flow.sent += static_cast<std::uint64_t>(result);
       patience.use();
+      if (random.one_in(8)) schedule_.sleep(random.magnitude(1'000, 1'000'000'000));  // what the proxy was not told of it does not hear of soon
     } else if ((result == -ETIMEDOUT && manner != Manner::whole) || result == -EAGAIN) {
       if (patience.over()) return;
       patience.pause();

@@ -10,7 +10,7 @@ import argparse
 import pathlib
 import sys
 
-PROCESS = 0  # not a bug: what makes simulated processes of one
+PROCESS = 0  # not a bug: what makes simulated processes of one, and sizes that fit their small rings
 # number, file, text, what stands there instead, what the bug is
 SUBSTITUTIONS = [
     (PROCESS, "host_proxy/segment_exchange.cpp",
@@ -23,6 +23,9 @@ SUBSTITUTIONS = [
     (PROCESS, "host_proxy/fabric/discovery.hpp",
      "  void wait() const { over_.wait(false, std::memory_order_acquire); }\n",
      "  void wait() const {}  // nothing but the schedule answers, and it keeps what it needs\n", ""),
+    (PROCESS, "gpusock/detail/net.inl",  # rings are small here, and so must be what goes past them
+     "inline constexpr std::uint64_t kDirectBytes = 16 << 10;\n",
+     "inline constexpr std::uint64_t kDirectBytes = 512;\n", ""),
     (1, "host_proxy/tcp_link.cpp",
      "    tx_->release(written);\n",
      "    tx_->release(sim::planted(1) ? wanted : written);\n",
