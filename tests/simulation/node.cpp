@@ -181,6 +181,7 @@ bool Node::assist(std::uint32_t slot) {
 
 template <class Move>
 std::uint64_t Node::try_move(Move move) {
+  if (schedule_.random().one_in(8)) schedule_.sleep(schedule_.random().magnitude(100, 100'000));  // what its caller saw need not be so any more
   if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return 0;
   Fiber& self = *schedule_.running();
   stepping_ = true;

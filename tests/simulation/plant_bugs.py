@@ -145,6 +145,10 @@ SUBSTITUTIONS = [
      "  leave(chunks_, pool_, keeper_);\n  give_up_one();\n",
      "  leave(chunks_, pool_, keeper_);\n  if (!sim::planted(28)) give_up_one();\n",
      "device rings: a connection that is over keeps the staging memory for what would come next"),
+    (29, "host_proxy/ring_ends.hpp",
+     "bool can_be_passed() override { return ring_.writable() == ring_.memory().capacity; }",
+     "bool can_be_passed() override { return sim::planted(29) || ring_.writable() == ring_.memory().capacity; }",
+     "tcp: recv past the ring overtakes what is in it"),
 ]
 
 
