@@ -30,6 +30,7 @@ constexpr Instead kInstead[] = {
     {"apps/param_sync/push.cuh", "first_push_ns", Weakening::left_out, "it is there before the slice goes out"},
     {"apps/param_sync/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
     {"apps/param_sync/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
+    {"apps/param_sync/state.cuh", "S16, pairs with S17", Weakening::left_out, "how far a node is may be told later"},
     {"apps/param_sync/step_board.cuh", "S14, pairs with S15", Weakening::left_out, "the host may hear later"},
 };
 

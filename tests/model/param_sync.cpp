@@ -143,10 +143,11 @@ Case whole_step() {
             run.thread([&] { node.serve(); });
             run.at_end([&] {
               return told(node.before) + " then " + told(node.after) + ", pushed " + told(node.receive(node.owners_end)) + ", published " +
-                     told(node.receive(node.workers_end));
+                     told(node.receive(node.workers_end)) + ", stands at " + std::to_string(node.stood.gathered[1]) + " " +
+                     std::to_string(node.stood.pulled[1]) + " " + std::to_string(node.stood.pushing[1]);
             });
           },
-          {"2 then 3, pushed 1, published -2"},  // 1 + 1; the weight is 1 - (1 + 2), and 5 the bias
+          {"2 then 3, pushed 1, published -2, stands at 1 1 2"},  // 1 + 1; the weight is 1 - (1 + 2), and 5 the bias
           1'500};
 }
 
@@ -207,6 +208,23 @@ Case end_of_a_run() {
           {"0"}};
 }
 
+/// The host looks how far a node is while kernels run.
+Case standing_of_a_node() {
+  return {"param_sync.the_standing_of_a_node",
+          [](Run& run) {
+            auto& node = run.make<OneNode>(2, 2u);
+            node.send(node.owners_end, ps::MessageKind::weights, 5);
+            run.thread([&] { node.backward(0, 1); });
+            run.thread([&] { node.mirror(); });
+            run.thread([&] {
+              while (ps::told(node.stood.pulled[1]) != 1) give_way();
+            });
+            run.at_end([&] { return std::to_string(node.failed); });
+          },
+          {"0"},
+          1'000};
+}
+
 /// What a peer owes does not come: the wait's own time limit ends it, and the host hears why.
 Case late_weights() {
   return {"param_sync.weights_that_are_late",
@@ -254,7 +272,8 @@ Case losses() {
 }  // namespace
 
 std::vector<Case> param_sync_cases() {
-  return {gradient_of_two_blocks(), whole_step(), time_of_a_step(), two_failures(), end_of_a_run(), late_weights(), losses()};
+  return {gradient_of_two_blocks(), whole_step(),   time_of_a_step(), two_failures(), end_of_a_run(), standing_of_a_node(),
+          late_weights(),           losses()};
 }
 
 }  // namespace gpusock::model

@@ -56,9 +56,11 @@ TEST(Stall, NamesWhoOwesWeightsThatAllGradientsHaveComeFor) {
 
 // Rings that are smaller than a message: rank 0 cannot push to rank 1, which has stopped, and so not to rank 2 either.
 TEST(Stall, LooksBehindWhoCannotPush) {
-  Standing blocked = standing(0, {kSelf, 4, 4}, {kSelf, 3, 3});
-  blocked.pushing = {0, 2 * 3 + 1, 2 * 2 + 2};
-  const Stall stall = find_stall({blocked, standing(2, {3, 4, kSelf}, {3, 3, kSelf})}, 3);
+  Standing blocked = standing(0, {kSelf, 4, 4, 4}, {kSelf, 3, 3, 3});
+  blocked.pushing = {0, 2 * 3 + 1, 2 * 2 + 2, 2 * 3 + 2};
+  const std::vector<Standing> told = {blocked, standing(2, {3, 4, kSelf, 4}, {3, 3, kSelf, 3}),
+                                      standing(3, {4, 4, 4, kSelf}, {3, 3, 3, kSelf})};
+  const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), HasSubstr("rank 0 waited for rank 1 to take gradients of step 2"));
 }
@@ -78,9 +80,10 @@ TEST(Stall, SaysThatItCannotBeKnownWhereSeveralTellNothing) {
   EXPECT_THAT(stall.suspects, ElementsAre(0, 1));
 }
 
-// It tells that it lacks nothing so early, and yet it owes: it is slow, or what it sent has not come.
+// It tells that it lacks nothing so early, and yet it owes: it is slow, or what it sent has not come. So another that tells
+// nothing is not to blame, nor does the entry of rank 0 for itself count.
 TEST(Stall, NamesTheConnectionOfANodeThatRunsAsWell) {
-  const Stall stall = find_stall({standing(0, {kSelf, 3}, {kSelf, 3}), standing(1, {4, kSelf}, {4, kSelf})}, 2);
+  const Stall stall = find_stall({standing(0, {3, 3, 4}, {3, 3, 3}), standing(1, {4, kSelf, 4}, {4, kSelf, 4})}, 3);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), StartsWith("rank 1, or its connection with rank 0, has made no progress"));
 }
