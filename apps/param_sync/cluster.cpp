@@ -25,7 +25,6 @@ namespace param_sync {
 namespace {
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
-constexpr double kStartSecondsMin = 30;  // to come up takes what the machine takes, however short --timeout is
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
 
 using gpusock::program::kFailure;

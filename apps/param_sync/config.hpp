@@ -5,12 +5,15 @@
 
 #include "host_proxy/endpoint.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace param_sync {
+
+inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the machine takes, however short --timeout is
 
 struct Config {
   // The same on all nodes
@@ -36,6 +39,13 @@ struct Config {
   std::string json_file;
   std::string series_file;
   std::string weights_file;
+
+  /// How long nodes wait for each other's connections. Those that this program has started are all there by then, so that one
+  /// that takes long is slow; those of others may never come.
+  double connect_timeout_s() const {
+    const bool all_there = peers.empty() && !launch;
+    return all_there ? std::max(timeout_s, kStartSecondsMin) : timeout_s;
+  }
 };
 
 }  // namespace param_sync

@@ -1,3 +1,4 @@
+#include "config.hpp"
 #include "failure.hpp"
 
 #include <gmock/gmock.h>
@@ -41,6 +42,24 @@ TEST(Failure, SaysWhatToDoAboutTheError) {
   EXPECT_THAT(text, HasSubstr("unset it, or name one"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
   EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer), HasSubstr("in use: another process listens there"));
+}
+
+// On a loaded machine connecting took longer than a short --timeout, and a run whose nodes were all well was given up.
+TEST(Failure, IsNoneWhereNodesThatAreAllThereConnectSlowly) {
+  Config config;
+  config.timeout_s = 0.5;
+  EXPECT_EQ(config.connect_timeout_s(), kStartSecondsMin);
+  config.timeout_s = 100;
+  EXPECT_EQ(config.connect_timeout_s(), 100);
+}
+
+TEST(Failure, IsOneWhereNodesOfOthersDoNotComeInTime) {
+  Config by_hand, launched;
+  by_hand.timeout_s = launched.timeout_s = 0.5;
+  by_hand.peers = {"127.0.0.1:7001", "127.0.0.1:7002"};
+  launched.launch.emplace();
+  EXPECT_EQ(by_hand.connect_timeout_s(), 0.5);
+  EXPECT_EQ(launched.connect_timeout_s(), 0.5);
 }
 
 TEST(Failure, EveryKindHasAMessageOfItsOwn) {
