@@ -141,15 +141,12 @@ class LibfabricPort final : public FabricPort {
     fid_av* av = nullptr;
     check(fi_av_open(access_.get(), &addresses, &av, nullptr), what("an address table"));
     av_.reset(av);
-    fid_ep* endpoint = nullptr;
-    check(fi_endpoint(access_.get(), &domain_->info(), &endpoint, nullptr), what("an endpoint"));
-    endpoint_.reset(endpoint);
-    check(fi_ep_bind(endpoint, &av->fid, 0), what("an endpoint's address table"));
-    check(fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_RECV), what("an endpoint's completion queue"));
-    check(fi_enable(endpoint), what("an endpoint that works"));
+    int result = -FI_EBUSY;
+    for (int turn = 0; turn < kNameTurns && result == -FI_EBUSY; ++turn) result = open_endpoint();
+    check(result, what("an endpoint that works"));
     address_.resize(256);
     std::size_t bytes = address_.size();
-    check(fi_getname(&endpoint->fid, address_.data(), &bytes), what("an endpoint's address"));
+    check(fi_getname(&endpoint_->fid, address_.data(), &bytes), what("an endpoint's address"));
     address_.resize(std::min(bytes, address_.size()));
   }
 
@@ -267,6 +264,20 @@ class LibfabricPort final : public FabricPort {
 
   std::string what(const char* thing) const { return "setting up " + std::string(thing) + " of " + domain_->provider(); }
   bool has_mode(int mode) const { return (domain_->info().domain_attr->mr_mode & mode) != 0; }
+
+  /// The provider shm names an endpoint's file in /dev/shm by the process's number and the endpoint's. A process that is killed leaves its
+  /// files; who has its number later finds the name taken by a process that lives: itself (libfabric 1.17). The next name is free.
+  static constexpr int kNameTurns = 8;
+
+  /// Opens and enables it: 0, or libfabric's error of enabling it.
+  int open_endpoint() {
+    fid_ep* endpoint = nullptr;
+    check(fi_endpoint(access_.get(), &domain_->info(), &endpoint, nullptr), what("an endpoint"));
+    endpoint_.reset(endpoint);
+    check(fi_ep_bind(endpoint, &av_->fid, 0), what("an endpoint's address table"));
+    check(fi_ep_bind(endpoint, &queue_->fid, FI_TRANSMIT | FI_RECV), what("an endpoint's completion queue"));
+    return fi_enable(endpoint);
+  }
 
   void open_queue() {
     fi_cq_attr attributes{};

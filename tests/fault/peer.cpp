@@ -1,6 +1,7 @@
 #include "peer.hpp"
 
 #include "tests/support/patience.hpp"
+#include "tests/support/shm_leftovers.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -78,6 +79,7 @@ void Peer::kill_and_wait() {
   if (process_ < 0) return;
   ::kill(process_, SIGKILL);
   waitpid(process_, nullptr, 0);
+  remove_shm_files_of(process_);
   process_ = -1;
 }
 

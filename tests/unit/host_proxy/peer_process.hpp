@@ -4,6 +4,7 @@
 #include <gpusock/gpusock.hpp>
 
 #include "tests/support/patience.hpp"
+#include "tests/support/shm_leftovers.hpp"
 
 #include <gtest/gtest.h>
 
@@ -69,6 +70,7 @@ class Peer {
   int wait() {
     int status = 0;
     waitpid(process_, &status, 0);
+    remove_shm_files_of(process_);  // where it was killed
     process_ = -1;
     return status;
   }
