@@ -3,6 +3,7 @@
 
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,13 +11,7 @@
 
 namespace cpu_device::test {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized = __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using gpusock::kSanitized;
 
 /// Throws KernelFault where the kernel fails.
 template <class... Parameters, class... Arguments>

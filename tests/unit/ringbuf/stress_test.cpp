@@ -1,6 +1,7 @@
 // A producer and a consumer thread over one ring: every byte arrives, in order, for 10^9 bytes (fewer under sanitizers,
 // which are an order of magnitude slower).
 #include "ringbuf/ring_storage.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,11 +12,7 @@
 namespace gpusock::ringbuf {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kBytes = 50'000'000;
-#else
-constexpr std::uint64_t kBytes = 1'000'000'000;
-#endif
+constexpr std::uint64_t kBytes = kSanitized ? 50'000'000 : 1'000'000'000;
 
 /// The stream's content: its 8-byte words count up, scrambled so that a word of another lap or offset is wrong.
 constexpr std::uint64_t word_at(std::uint64_t offset) { return (offset / 8 + 1) * 0x9E3779B97F4A7C15u; }
