@@ -8,9 +8,9 @@ step() {
   set -m  # or who is started in the background would ignore SIGINT for good
   timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
   set +m
-  echo $! >"$out/logs/$name.pid"
+  echo $! >"$out/logs/$name.$$.pid"
   wait $! || status=$?
-  rm -f "$out/logs/$name.pid"
+  rm -f "$out/logs/$name.$$.pid"
   case $status in
     0) verdict=PASS ;;
     77) verdict=SKIP ;;
@@ -20,11 +20,12 @@ step() {
   verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n "${figure_of:-s/^figure: //p}" "$out/logs/$name.log" | tail -n 1)"
 }
 
-# Who ends the program ends its steps: timeout(1) gives each a process group of its own, which Ctrl-C does not reach.
+# Who ends the program ends its steps: timeout(1) gives each a process group of its own, which Ctrl-C does not reach. Only its own ($$ is the
+# program's in its subshells, too): a step may be a program that sources this as well.
 end_steps() {
   local file
   [ -n "${out:-}" ] || return 0
-  for file in "$out"/logs/*.pid; do
+  for file in "$out"/logs/*.$$.pid; do
     [ ! -f "$file" ] || kill -TERM -- "-$(cat "$file")" 2>/dev/null || true
     rm -f "$file"
   done
