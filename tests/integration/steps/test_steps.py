@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Promises of scripts/steps.sh: each step has a verdict, none outlives its program, and a step may have steps of its own.
+
+usage: test_steps.py SOURCE_FOLDER
+
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIMIT_S = 60
+PROGRAM = """set -euo pipefail
+cd "$SOURCE"
+. scripts/common.sh
+. scripts/steps.sh
+out=$OUT
+mkdir -p "$out/logs"
+"""
+
+
+class Steps(unittest.TestCase):
+    source = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, body):
+        program = self.folder / "program.sh"
+        program.write_text(PROGRAM + body)
+        environment = dict(os.environ, SOURCE=self.source, OUT=str(self.folder / "out"), PROGRAM=str(program))
+        return subprocess.Popen(["bash", str(program)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def finish(self, program):
+        said, _ = program.communicate(timeout=LIMIT_S)
+        return said
+
+    def test_each_step_has_a_verdict_and_its_figure(self):
+        said = self.finish(self.start("""
+step good 10 echo 'figure: 7 of 7'
+step bad 10 false
+step skipped 10 sh -c 'exit 77'
+step late 1 sleep 60
+"""))
+        words = [line.split()[:5:3] for line in said.splitlines()]
+        self.assertEqual(words, [["PASS", "good"], ["FAIL-1", "bad"], ["SKIP", "skipped"], ["FAIL-time", "late"]], said)
+        self.assertIn("good  (7 of 7)", said)
+
+    def test_a_step_may_be_a_program_that_has_steps(self):
+        said = self.finish(self.start("""
+if [ $# -gt 0 ]; then "$@"; exit; fi
+step outer 10 bash "$PROGRAM" step inner 10 true
+step next 10 true
+"""))
+        self.assertEqual([line.split()[0] for line in said.splitlines()], ["PASS", "PASS"], said)
+
+    def test_who_ends_the_program_ends_its_steps(self):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            program = self.start('mkfifo "$out/alive"\nstep endless 600 sh -c \'exec 3>"$0/alive"; echo started; sleep 600\' "$out" &\nwait\n')
+            alive = self.folder / "out" / "alive"
+            logs = alive.parent / "logs"
+            while not (alive.exists() and any(logs.glob("endless.*.pid"))) and program.poll() is None:
+                pass
+            with open(alive, encoding="utf-8") as held:  # until the step has opened it as well
+                program.send_signal(number)
+                self.assertEqual(held.read(), "")  # the end: the step is gone
+            self.finish(program)
+            self.assertEqual(program.returncode, status)
+            alive.unlink()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(2)
+    Steps.source = sys.argv.pop(1)
+    unittest.main()
