@@ -58,11 +58,10 @@ bool ControlChannel::flush() {
 
 bool ControlChannel::read_notices() {
   bool moved = false;
-  while (!failed_ && !peer_left() && stream_->readable) {
+  while (!peer_left() && stream_->readable) {
     const iovec vector{inbox_.data() + inbox_bytes_, inbox_.size() - inbox_bytes_};
     const auto result = stream_->read({&vector, 1});
     if (result == -EAGAIN) break;
-    moved |= result >= 0;
     if (result <= 0) {
       if (closed_) {
         left_ = true;  // as it should, once it has heard that
@@ -71,6 +70,7 @@ bool ControlChannel::read_notices() {
       }
       break;
     }
+    moved = true;
     inbox_bytes_ += static_cast<std::size_t>(result);
     if (inbox_bytes_ < inbox_.size()) continue;
     Notice notice;
