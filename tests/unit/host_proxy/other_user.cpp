@@ -92,16 +92,8 @@ ssize_t send_with(const Descriptor& to, const std::string& bytes, int type, cons
 
 /// The end must come, and nothing before it: neither a byte nor a descriptor.
 void expect_nothing(const std::string& attack, const Descriptor& from) {
-  char byte = 0;
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const auto got = recvmsg(from.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got > 0) return say(attack, CMSG_FIRSTHDR(&message) != nullptr ? "SUCCEEDED, it got a descriptor" : "SUCCEEDED, it got bytes");
+  const auto [got, descriptor] = receive(from.get(), 0);
+  if (got > 0) return say(attack, descriptor >= 0 ? "SUCCEEDED, it got a descriptor" : "SUCCEEDED, it got bytes");
   if (got < 0 && errno != ECONNRESET) return say(attack, std::string("SUCCEEDED in being kept: ") + strerror(errno));
   say(attack, "refused");
 }
@@ -211,6 +203,21 @@ std::string from_hex(const std::string& text) {
 }
 
 }  // namespace
+
+Received receive(int socket, int flags) {
+  char byte = 0;
+  iovec vector{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  Received received{recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags)};
+  const cmsghdr* header = received.bytes > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr) std::memcpy(&received.descriptor, CMSG_DATA(header), sizeof(int));
+  return received;
+}
 
 int act(const std::vector<std::string>& arguments) {
   if (!become_nobody()) return kCannotBecome;

@@ -152,19 +152,10 @@ TEST_F(OtherUser, GetsNothingAtTheSocketThoughItKnowsTheTicket) {
 
   ASSERT_EQ(::send(honest.get(), ticket.data(), ticket.size(), MSG_NOSIGNAL), static_cast<ssize_t>(ticket.size()));
   serve();
-  char byte = 0;
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  ASSERT_EQ(recvmsg(honest.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT), 1) << "who came first was sent away for others";
-  ASSERT_NE(CMSG_FIRSTHDR(&message), nullptr);
-  int received = -1;
-  std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
-  const proxy::Segment mapped(platform, received, kRing);
+  const auto received = other_user::receive(honest.get(), MSG_DONTWAIT);
+  ASSERT_EQ(received.bytes, 1) << "who came first was sent away for others";
+  ASSERT_GE(received.descriptor, 0);
+  const proxy::Segment mapped(platform, received.descriptor, kRing);
   segment->ring(0).data[kRing - 1] = std::byte{42};
   EXPECT_EQ(mapped.ring(0).data[kRing - 1], std::byte{42});
 }

@@ -104,6 +104,13 @@ struct Side {
   }
   static std::byte next(std::uint64_t at) { return static_cast<std::byte>((at * 0x9E3779B97F4A7C15u) >> 56); }
 
+  /// As a caller who closes.
+  void end() {
+    link->end_sending();
+    link->end_receiving();
+    link->close();
+  }
+
   bool step() {
     bool moved = maker->poll(test_time_ns);
     if (link != nullptr) moved |= link->pump();
@@ -483,9 +490,7 @@ TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
   EXPECT_EQ(*b_->heard.final_position, 77u + 5000u);
   EXPECT_EQ(b_->receive(5000), 5000u);
   b_->send(10);
-  b_->link->end_sending();
-  b_->link->end_receiving();
-  b_->link->close();
+  b_->end();
   step_both(3);
   EXPECT_TRUE(b_->link->finished());
   EXPECT_TRUE(a_->heard.deaf);
@@ -499,9 +504,7 @@ TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
 TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
   connect(65536, 65536);
   step_both(2);
-  b_->link->end_sending();
-  b_->link->end_receiving();
-  b_->link->close();
+  b_->end();
   b_->step();
   EXPECT_TRUE(b_->link->finished());
   EXPECT_FALSE(b_->link->may_go()) << "what the peer writes now would reset the connection, and with it what it has not heard yet";
@@ -516,11 +519,7 @@ TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
 TEST_F(VerbsLinkTest, BothMayCloseAtOnce) {
   connect(65536, 65536);
   step_both(2);
-  for (Side* side : {&*a_, &*b_}) {
-    side->link->end_sending();
-    side->link->end_receiving();
-    side->link->close();
-  }
+  for (Side* side : {&*a_, &*b_}) side->end();
   step_both(2);
   EXPECT_TRUE(a_->link->may_go());
   EXPECT_TRUE(b_->link->may_go());
@@ -545,9 +544,7 @@ TEST_F(VerbsLinkTest, TheEndWaitsUntilAllHasBeenAcknowledged) {
 TEST_F(VerbsLinkTest, WhatAClosedPeersPairLeavesBehindIsNoFailure) {
   connect(65536, 65536);
   step_both(2);
-  b_->link->end_sending();
-  b_->link->end_receiving();
-  b_->link->close();
+  b_->end();
   b_->step();
   b_->link.reset();
   fake::card().holds_work = true;
@@ -568,9 +565,7 @@ TEST_F(VerbsLinkTest, APairThatBreaksWhenThePeerHasClosedIsNoFailure) {
   fake::card().holds_work = true;
   a_->send(100);
   a_->step();
-  b_->link->end_sending();
-  b_->link->end_receiving();
-  b_->link->close();
+  b_->end();
   b_->step();
   fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
   step_both(2);
