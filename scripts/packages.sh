@@ -7,7 +7,7 @@ docs_packages=(doxygen)
 fuzz_packages=(clang libclang-rt-14-dev)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
-test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" ccache clang curl dataset-fashion-mnist libclang-rt-dev libgtest-dev
+test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" ccache clang curl dataset-fashion-mnist libclang-rt-dev libgmock-dev libgtest-dev
   libpmix-dev netcat-openbsd openmpi-bin python3 python3-yaml redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
