@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 namespace gpusock::proxy {
 namespace {
@@ -91,11 +92,21 @@ bool send_descriptor(int connection, int descriptor) {
   return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 }
 
+/// Receives without waiting, and receives again after a 0, which need not mean the end. Linux looks for a message and then, apart from
+/// that, whether the peer has closed (__unix_dgram_recvmsg in net/unix/af_unix.c). Where the peer sends and closes between the two
+/// looks, the call gives 0 although a message is there. Nothing is sent after the close, so the second 0 is the end.
+template <class Receive>
+ssize_t receive_or_end(Receive receive) {
+  const ssize_t bytes = receive();
+  return bytes == 0 ? receive() : bytes;
+}
+
 /// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
 int receive_descriptor(int connection) {
-  DescriptorMessage in;
-  const auto bytes = recvmsg(connection, &in.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  std::optional<DescriptorMessage> message;
+  const ssize_t bytes = receive_or_end([&] { return recvmsg(connection, &message.emplace().message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   if (bytes < 0) return -1;
+  DescriptorMessage& in = *message;
   const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
   int descriptors[2] = {-1, -1};  // the padding of one has room for a second, which nobody honest sends
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
@@ -178,7 +189,7 @@ void SegmentOffers::heed_visitors(bool heeds) {
 
 bool SegmentOffers::serve(const Visitor& visitor) {
   Ticket ticket;
-  const auto bytes = ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT);
+  const ssize_t bytes = receive_or_end([&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
   if (bytes < 0 && errno == EAGAIN) return false;
   if (bytes != static_cast<ssize_t>(ticket.size())) return true;
   const auto found = offers_.find(key_of(ticket));

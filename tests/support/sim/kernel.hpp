@@ -126,6 +126,7 @@ class UnixSocket final : public File, public std::enable_shared_from_this<UnixSo
   std::weak_ptr<UnixSocket> peer;
   bool connected = false;
   bool hung_up = false;
+  bool missed_message = false;  ///< the system has said 0 once although a message was there (take_unix)
   std::deque<UnixMessage> in;
 };
 

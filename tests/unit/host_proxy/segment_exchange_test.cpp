@@ -9,6 +9,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -67,6 +70,75 @@ TEST_F(SegmentExchange, SilentVisitorsHoldALimitedNumberOfDescriptors) {
   ASSERT_EQ(::send(honest.get(), ticket.data(), ticket.size(), MSG_NOSIGNAL), static_cast<ssize_t>(ticket.size()));
   serve();
   EXPECT_EQ(answer(honest), 1);
+}
+
+/// A process that offers memory, as another process sees it: it answers each visitor with the memory, and closes at once.
+class OfferingProcess {
+ public:
+  explicit OfferingProcess(int memory) : memory_(memory), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address.sun_family), 0);  // any abstract name
+    EXPECT_EQ(::listen(listener_.get(), 1), 0);
+    socklen_t bytes = sizeof address;
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    name_.assign(address.sun_path + 1, bytes - offsetof(sockaddr_un, sun_path) - 1);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~OfferingProcess() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+
+  const std::string& name() const { return name_; }
+
+ private:
+  void serve() {
+    for (;;) {
+      const Descriptor visitor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!visitor) return;
+      char ticket[16];
+      if (::recv(visitor.get(), ticket, sizeof ticket, 0) != sizeof ticket) continue;
+      char byte = 1;
+      iovec part{&byte, 1};
+      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+      msghdr message{};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(header), &memory_, sizeof memory_);
+      sendmsg(visitor.get(), &message, MSG_NOSIGNAL);
+    }
+  }
+
+  int memory_;
+  Descriptor listener_;
+  std::string name_;
+  std::thread thread_;
+};
+
+struct NobodyToTell final : ReadySink {
+  void on_ready() override {}
+};
+
+// Each fetch races with the message and the close behind it: one call in thousands gives 0 although the message is there.
+TEST_F(SegmentExchange, MemoryArrivesAlthoughItsSenderClosesAtOnce) {
+  const Segment segment(platform_, 64 << 10);
+  const OfferingProcess process(segment.descriptor());
+  SegmentPool pool(platform_, {64 << 10, 64 << 10}, 0, RingPlacement::host);
+  NobodyToTell nobody;
+  for (int round = 0; round < 2'000; ++round) {
+    SegmentFetch fetch(network_, pool, process.name(), Ticket{}, segment.ring_bytes(), nobody);
+    SegmentFetch::State state = SegmentFetch::State::waiting;
+    while ((state = fetch.advance()) == SegmentFetch::State::waiting) {
+    }
+    ASSERT_EQ(state, SegmentFetch::State::done) << "round " << round;
+  }
 }
 
 }  // namespace
