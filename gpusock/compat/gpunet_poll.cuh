@@ -34,6 +34,14 @@ __device__ inline bool look_at(const detail::Side& side, gpollfd& entry) {
   return entry.revents != 0;
 }
 
+/// True if an entry ends the wait now.
+__device__ inline bool any_event(const detail::Side& side, const gpollfd* entries, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (entries[i].fd >= 0 && detail::events_of(side, entries[i].fd, entries[i].events, false) != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace gpusock::compat
 
 /// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`: how long, in
@@ -57,8 +65,9 @@ __device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
     const std::int64_t result = detail::by_leader(block, [&]() -> std::int64_t {
       if (detail::canceled(side)) return -ECANCELED;
       if (found != 0) return 1;
-      if (clocks > 0 && clock64() - start > clocks) return 0;
-      wait.turn();
+      const auto is_late = [&] { return clocks > 0 && clock64() - start > clocks; };
+      if (is_late()) return 0;
+      detail::wait_for_event(block, side, wait, [&] { return is_late() || compat::any_event(side, entries, count); });
       return kLookAgain;
     });
     if (result != kLookAgain) return static_cast<int>(result);

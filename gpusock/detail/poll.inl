@@ -43,6 +43,28 @@ GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wante
   return events;
 }
 
+/// The leader's part of a wait for an event: 0 when the group is to look again, or why to stop.
+///
+/// On a GPU all threads look after each turn, side by side. A CPU runs a block's threads one after the other. There the leader
+/// alone looks until `any_event()`, and the others stay at the group's barrier. So a group's wait costs what one thread's wait
+/// costs, and nothing but the leader is left to run in the block: the condition under which cpu_device::relax() backs off.
+template <class Group, class AnyEvent>
+GPUSOCK_FN int wait_for_event(const Group& group, const Side& side, Wait& wait, AnyEvent any_event) {
+  for (;;) {
+    const int stop = wait.turn();
+    const bool all_look = GPUSOCK_ON_GPU || group.num_threads() == 1;
+    if (stop != 0 || all_look || canceled(side) || any_event()) return stop;
+  }
+}
+
+/// True if an entry has an event now.
+GPUSOCK_FN inline bool any_event(const Side& side, const PollEntry* entries, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (entries[i].socket >= 0 && events_of(side, entries[i].socket, entries[i].events, false) != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace detail
 
 template <class Group>
@@ -61,7 +83,8 @@ GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Dead
     found = detail::sum(group, found);
     const auto stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
       if (detail::canceled(at)) return -ECANCELED;
-      return found != 0 ? 0 : wait.turn();
+      if (found != 0) return 0;
+      return detail::wait_for_event(group, at, wait, [&] { return detail::any_event(at, entries, count); });
     }));
     if (stop == -ECANCELED) return stop;
     if (stop != 0 || found != 0) return found;

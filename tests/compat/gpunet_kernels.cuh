@@ -3,6 +3,7 @@
 #include <gpusock/compat/gpunet.cuh>
 
 #include <poll.h>
+#include <sys/resource.h>
 
 namespace gpusock::compat_test {
 
@@ -183,6 +184,24 @@ __global__ void poll_kernel(int listener, const sockaddr_in* addr, Outcome* out)
   gclose(near_end);
   gclose(far_end);
 }
+
+#if defined(GPUSOCK_DEVICE_CPU)
+/// One block: calls gpoll while nothing happens, until one of the calls has given up the processor.
+__global__ void idle_poll_kernel(Outcome* out) {
+  const auto sleeps = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);  // one OS thread runs the whole block
+    return usage.ru_nvcsw;
+  };
+  const long before = sleeps();
+  for (int i = 0; i < 20; ++i) {
+    gpoll(nullptr, 0, 5'000'000);
+    const bool slept = sleeps() != before;
+    if (TID == 0) out->result[0] = slept;
+    if (__syncthreads_or(slept) != 0) return;
+  }
+}
+#endif
 
 /// One block: waits for what never comes, until the host ends the context.
 __global__ void wait_for_ever_kernel(int listener, Outcome* out) {

@@ -98,6 +98,13 @@ TEST_P(Gpunet, PollSaysWhatThereIsAndHowMuch) {
   EXPECT_EQ(result(7), 7) << "bytes to receive";
 }
 
+#if defined(GPUSOCK_DEVICE_CPU)
+TEST_P(Gpunet, PollGivesUpTheProcessorWhileNothingHappens) {
+  run(idle_poll_kernel, kThreads, outcome_.data());
+  EXPECT_EQ(result(0), 1);
+}
+#endif
+
 TEST_P(Gpunet, AWaitEndsWithTheContext) {
   launch(context_, {.grid = 1, .block = kThreads}, wait_for_ever_kernel, listener_, outcome_.data());
   context_.cancel();

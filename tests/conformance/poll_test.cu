@@ -1,6 +1,10 @@
 // What poll promises: which events, when, and that it always comes back.
 #include "tests/conformance/party.cuh"
 
+#if defined(GPUSOCK_DEVICE_CPU)
+#include <sys/resource.h>
+#endif
+
 namespace gpusock::conformance::polling {
 namespace {
 
@@ -256,6 +260,38 @@ TYPED_TEST(Poll, AnyOneOfAThousandEntriesWakesIt) {
     this->party_.join();
   }
 }
+
+#if defined(GPUSOCK_DEVICE_CPU)
+/// How often the calling OS thread has gone to sleep.
+inline long sleeps_of_thread() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+/// Polls while nothing happens, until one of the calls has given up the processor.
+struct PollAndSleep {
+  Report* report;
+  template <class Group>
+  void operator()(const Group& group, const Net& net) {
+    constexpr int kTries = 20;  // a machine with much to do may let a whole call pass without a turn
+    const long before = sleeps_of_thread();
+    for (int i = 0; i < kTries; ++i) {
+      net.poll(group, nullptr, 0, Deadline::after_ns(25 * cpu_device::kSpinNs));
+      const bool slept = sleeps_of_thread() != before;  // one OS thread runs the whole group
+      note(group, report, 0, slept);
+      if (detail::broadcast(group, std::int64_t{slept}) != 0) return;
+      group.sync();
+    }
+  }
+};
+
+TYPED_TEST(Poll, GivesUpTheProcessorWhileNothingHappens) {
+  this->party_.start(PollAndSleep{&this->party_.report()});
+  this->party_.join();
+  EXPECT_EQ(this->party_.result(0), 1) << "a group that waits costs as much as one thread that waits";
+}
+#endif
 
 TYPED_TEST(Poll, EndingTheContextEndsIt) {
   this->party_.start(PollMany{&this->party_.report(), this->entries_.data(), 0});
