@@ -31,6 +31,7 @@ main() {
   done
   finish_tests
   print_phases
+  print_skipped
   [ ${#failed[@]} -eq 0 ] || fail "failed: ${failed[*]}"
   [ -n "$only" ] || find_nvcc >/dev/null || say "no nvcc here: the GPU's build was not tested"
   say "all tests passed: ${presets[*]}"
@@ -60,6 +61,17 @@ finish_tests() {
   tested=''
 }
 
+# The last lines say what was not tested here, and why.
+print_skipped() {
+  local preset results=() skipped
+  for preset in "${presets[@]}"; do
+    [ ! -f "build/$preset/tests.xml" ] || results+=("$preset=build/$preset/tests.xml")
+  done
+  [ ${#results[@]} -eq 0 ] || skipped=$(scripts/skipped.py "${results[@]}")
+  [ -z "${skipped:-}" ] || say "tests that were skipped, and why"$'\n'"$skipped"
+  [ "${presets[*]}" = cuda ] || say "not run here: tests on RDMA devices (./run rdma-test runs them)"
+}
+
 stop_tests() {
   [ -z "$tested" ] || kill -TERM -- "-$tests" 2>/dev/null || true
 }
@@ -75,7 +87,9 @@ run_tests() {
   # ThreadSanitizer holds every process for a second at its end, in case a thread that is left still races: a moment will do.
   export TSAN_OPTIONS=${TSAN_OPTIONS:-atexit_sleep_ms=50}
   export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$root/tests/support/lsan.supp:print_suppressions=0}
+  rm -f "build/$preset/tests.xml"
   # Tests whose result could depend on what runs beside them say so themselves (RUN_SERIAL). Many wait more than they work:
   # three at a time keep two processors busy.
-  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout 300 -j3 "${options[@]}")
+  (cd "build/$preset" && GPUSOCK_TEST_SCALE=$scale ctest --output-on-failure --timeout 300 -j3 --output-junit tests.xml --test-output-size-passed 1000000 \
+    "${options[@]}")
 }
