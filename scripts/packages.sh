@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 docs_packages=(doxygen)
 fuzz_packages=(clang libclang-rt-14-dev)
+bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
 test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" ccache clang curl dataset-fashion-mnist libclang-rt-dev libgmock-dev libgtest-dev
