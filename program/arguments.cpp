@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <iterator>
 #include <list>
+#include <sstream>
 #include <type_traits>
 
 namespace gpusock::program {
@@ -18,22 +19,26 @@ constexpr const char* kStatuses = "Exit status: 0 success, 1 failure, 2 misuse: 
 
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
 
-/// Neither too small nor too large is what is not a number at all: CLI::Range lets it pass.
-CLI::Validator is_number() {
-  return CLI::Validator(
-      [](std::string& text) {
-        double value = 0;
-        const bool nan = CLI::detail::lexical_cast(text, value) && std::isnan(value);
-        return nan ? "Value " + text + " is not a number" : std::string();
-      },
-      "");
+/// CLI::Range, but NaN is refused, and the words are the same with every version of CLI11.
+template <class Value>
+CLI::Validator in_range(Value min, Value max) {
+  const auto problem = [min, max](const std::string& text) -> std::string {
+    Value value{};
+    const bool converted = CLI::detail::lexical_cast(text, value);
+    if constexpr (std::is_floating_point_v<Value>) {
+      if (converted && std::isnan(value)) return "Value " + text + " is not a number";
+    }
+    if (converted && value >= min && value <= max) return {};
+    std::ostringstream words;
+    words << "Value " << text << " not in range " << min << " to " << max;
+    return words.str();
+  };
+  return CLI::Validator(problem, CLI::Range(min, max).get_description());
 }
 
 template <class Value>
 Argument add_number(CLI::App& app, const std::string& name, Value& value, const std::string& help, Value min, Value max) {
-  CLI::Option* option = app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(min, max));
-  if constexpr (std::is_floating_point_v<Value>) option->check(is_number());
-  return Argument(option);
+  return Argument(app.add_option(name, value, help)->capture_default_str()->check(in_range(min, max)));
 }
 
 /// As it would be given on the command line: 4K, 1M.
@@ -47,7 +52,7 @@ std::string in_units(std::uint64_t bytes) {
 template <class Value>
 CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, const std::string& help, std::uint64_t min,
                        std::uint64_t max) {
-  return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(CLI::Range(min, max));
+  return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(in_range(min, max));
 }
 
 /// What was given and nobody takes, as a message; nothing where there is no such thing. CLI11 would complain first of what is
