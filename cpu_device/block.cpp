@@ -76,49 +76,50 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   thread_count_ = live_ = shape.block.x * shape.block.y * shape.block.z;
   next_unstarted_ = 0;
   next_index_ = {0, 0, 0};
-  if (threads_.size() < thread_count_) threads_.resize(thread_count_);
-  warps_.assign((thread_count_ + 31) / 32, Warp{~0u, 0});
-  if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
   ready_ = at_barrier_ = converging_ = {};
   barrier_holding_ = 0;
   yields_ = 0;
   progress();
   waiting_ = abandoned_ = false;
+  info_ = {at(index, shape.grid), shape.block, shape.grid, nullptr};
 
+  // What may throw comes last: finish() finds the rest as a block has it that starts.
+  if (threads_.size() < thread_count_) threads_.resize(thread_count_);
+  warps_.assign((thread_count_ + 31) / 32, Warp{~0u, 0});
+  if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
   if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment)
     dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(dynamic_shared_.data());
-  info_ = {at(index, shape.grid), shape.block, shape.grid,
-           dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment};
+  info_.dynamic_shared = dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment;
 }
 
-std::unique_ptr<Failure> Block::run(Launch& launch, std::uint64_t index) {
-  reset(launch, index);
+std::optional<Failure> Block::run(Launch& launch, std::uint64_t index) {
   t_running = this;
   try {
+    reset(launch, index);
     Carrier& first = take_carrier();
     native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned
   } catch (const std::bad_alloc&) {
     abandoned_ = true;
-    failure_ = std::make_unique<Failure>(Failure{info_.index, {0, 0, 0}, "no memory for a thread's stack"});
+    failure_ = Failure{info_.index, {0, 0, 0}, words_or_none([] { return "no memory for a thread's stack"; })};
   }
   return finish();
 }
 
-std::unique_ptr<Failure> Block::finish() {
+std::optional<Failure> Block::finish() noexcept {
   t_running = nullptr;
   t_thread = &kHostThread;
   if (waiting_) pool().block_resumes();
   if (yields_ >= kSpinYields) pool().note_spinning(-1);
   if (signal_ != 0) {
-    failure_ = std::make_unique<Failure>(
-        Failure{info_.index, current_->index, describe_signal(signal_, signal_address_, current_->carrier)});
+    auto words = words_or_none([this] { return describe_signal(signal_, signal_address_, current_->carrier); });
+    failure_ = Failure{info_.index, current_->index, std::move(words)};
     signal_ = 0;
   }
   if (abandoned_) {
     for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
   }
-  return std::move(failure_);
+  return std::exchange(failure_, std::nullopt);
 }
 
 Carrier& Block::take_carrier() {
@@ -160,9 +161,9 @@ void Block::run_thread(unsigned linear, Carrier& self) {
     end_thread(thread);
     return;
   } catch (const std::exception& error) {
-    what = std::string("an exception left the kernel: ") + error.what();
+    what = words_or_none([&] { return std::string("an exception left the kernel: ") + error.what(); });
   } catch (...) {
-    what = "an exception left the kernel that is no std::exception";
+    what = words_or_none([] { return "an exception left the kernel that is no std::exception"; });
   }
   fail(std::move(what));
 }
@@ -199,9 +200,10 @@ void Block::resume_next(Carrier& from) {
     try {
       fresh = &take_carrier();
     } catch (const std::bad_alloc&) {
-      fail(
-          "no memory for the stacks of the block's threads: see vm.max_map_count and the limits in "
-          "cpu_device/README.md");
+      fail(words_or_none([] {
+        return "no memory for the stacks of the block's threads: see vm.max_map_count and the limits in "
+               "cpu_device/README.md";
+      }));
     }
     from.switch_to(*fresh);
     return;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,8 +60,18 @@ class ThreadQueue {
 struct Failure {
   uint3 block;
   uint3 thread;
-  std::string what;
+  std::string what;  ///< empty: no memory was left, also not for words
 };
+
+/// The words that `make` puts together; empty where there is no memory for them.
+template <class Make>
+std::string words_or_none(Make make) noexcept {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
 
 /// An OS thread has one of these and runs one block after another with it.
 class Block {
@@ -69,8 +81,8 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
-  /// Runs block `index` of the launch to its end. Returns null, or why it had to be abandoned.
-  std::unique_ptr<Failure> run(Launch& launch, std::uint64_t index);
+  /// Runs block `index` of the launch to its end. Returns nothing, or why it had to be abandoned.
+  std::optional<Failure> run(Launch& launch, std::uint64_t index);
   /// Gives back stacks beyond those that the next block probably needs.
   void trim();
 
@@ -115,7 +127,7 @@ class Block {
   void fail_by_deadlock(Carrier& from);
   void abandon(Carrier& from);
   std::string describe_deadlock() const;
-  std::unique_ptr<Failure> finish();
+  std::optional<Failure> finish() noexcept;
 
   Carrier native_;  ///< the OS thread's own stack
   Carrier* idle_carriers_ = nullptr;
@@ -145,7 +157,7 @@ class Block {
   bool waiting_ = false;     ///< the pool knows that this block leaves its processor unused
 
   bool abandoned_ = false;
-  std::unique_ptr<Failure> failure_;
+  std::optional<Failure> failure_;
   int signal_ = 0;
   const void* signal_address_ = nullptr;
 };

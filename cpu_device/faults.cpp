@@ -44,7 +44,10 @@ void install_fault_handlers() {
 #endif
 }
 
-SignalStack::SignalStack() : memory_(std::make_unique<std::byte[]>(kSignalStackBytes)) {
+SignalStack::SignalStack() : memory_(std::make_unique<std::byte[]>(kSignalStackBytes)) {}
+
+void SignalStack::install() noexcept {
+  installed_ = true;
 #if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN
   stack_t stack{};
   stack.ss_sp = memory_.get();
@@ -54,6 +57,7 @@ SignalStack::SignalStack() : memory_(std::make_unique<std::byte[]>(kSignalStackB
 }
 
 SignalStack::~SignalStack() {
+  if (!installed_) return;
 #if !CPU_DEVICE_ASAN && !CPU_DEVICE_TSAN
   stack_t stack{};
   stack.ss_flags = SS_DISABLE;

@@ -61,7 +61,9 @@ class Stream {
 
   /// Starts `body` on every CUDA thread of the shape, and returns at once. Throws std::invalid_argument on a shape
   /// beyond CUDA's limits (1024 threads per block, 227 KiB of dynamic shared memory, ...). After a fault, launches are
-  /// dropped until synchronize() has reported it: their input was never made.
+  /// dropped until synchronize() has reported it: their input was never made. Throws std::system_error (EAGAIN) where it
+  /// needs an OS thread and none can be started, and std::bad_alloc; then nothing is queued. Blocks for which no thread
+  /// can be started later wait until others end.
   void enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body);
   /// The same, named after the function at `kernel` where a fault must be reported.
   void enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body);

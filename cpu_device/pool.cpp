@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
+#include <new>
 #include <thread>
 
 namespace cpu_device::detail {
@@ -25,27 +26,58 @@ Pool& pool() {
   return *instance;
 }
 
-Pool::Pool() : processors_(std::max(1u, std::thread::hardware_concurrency())) {}
+Pool::Pool()
+    : processors_(std::max(1u, std::thread::hardware_concurrency())),
+      no_memory_("", {0, 0, 0}, {0, 0, 0}, "no memory is left, also not to say where") {}
 
 void Pool::enqueue(std::shared_ptr<Launch> launch) {
+  std::list<std::shared_ptr<Launch>> queued{launch};
   Lock lock(mutex_);
   StreamState& stream = *launch->stream;
   if (stream.fault) return;
-  stream.launches.push_back(launch);
-  if (stream.launches.size() == 1) {
-    start(lock, std::move(launch));
-    dispatch(lock, 0);
+  if (!stream.launches.empty()) {  // the worker that ends the launch before it takes it
+    stream.launches.splice(stream.launches.end(), queued);
+    return;
+  }
+  prepare(lock);
+  stream.launches.splice(stream.launches.end(), queued);
+  start(lock, std::move(launch));
+  dispatch(lock, 0);
+}
+
+/// Sees that a launch that is queued now will get a worker. Throws where none can be started.
+void Pool::prepare(Lock& lock) {
+  if (!monitored_) {
+    std::thread([this] { monitor_main(); }).detach();
+    monitored_ = true;
+  }
+  const bool processor_is_free = busy_.load(std::memory_order_seq_cst) < processors_;
+  if (permits_ < idle_ || !processor_is_free || workers_ >= kResidentBlocksMax) return;
+  try {
+    start_worker(lock);
+  } catch (const std::exception&) {
+    // A worker that has just ended its block comes by, unless launches that are queued need all of those.
+    const std::uint64_t free_workers = workers_ - in_blocks_.load(std::memory_order_relaxed);  // relaxed: the mutex orders ends
+    if (free_workers <= runnable_count_.load(std::memory_order_relaxed)) throw;
   }
 }
 
 void Pool::start(Lock&, std::shared_ptr<Launch> launch) {
-  runnable_.push_back(std::move(launch));
-  runnable_count_.store(runnable_.size(), std::memory_order_seq_cst);
+  Launch* const last = launch.get();
+  (last_runnable_ ? last_runnable_->next_runnable : first_runnable_) = std::move(launch);
+  last_runnable_ = last;
+  runnable_count_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Pool::pop_runnable(Lock&) {
+  first_runnable_ = std::shared_ptr(std::move(first_runnable_->next_runnable));
+  if (!first_runnable_) last_runnable_ = nullptr;
+  runnable_count_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 std::uint64_t Pool::pending(Lock&) const {
   std::uint64_t blocks = 0;
-  for (const auto& launch : runnable_) {
+  for (const Launch* launch = first_runnable_.get(); launch != nullptr; launch = launch->next_runnable.get()) {
     const std::uint64_t taken =
         launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too many
     if (taken < launch->blocks) blocks += launch->blocks - taken;
@@ -63,32 +95,29 @@ void Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_o
       if (beyond == 0) break;
       --beyond;
     }
-    if (permits_ >= idle_ && workers_ >= kResidentBlocksMax) break;
-    grant(lock);
-  }
-  if (permits_ < blocks && !monitored_) {
-    monitored_ = true;
-    std::thread([this] { monitor_main(); }).detach();
+    if (permits_ >= idle_ && !try_start_worker(lock)) break;  // the blocks wait for the workers there are
+    ++permits_;
+    busy_.fetch_add(1, std::memory_order_seq_cst);
+    work_.notify_one();
   }
   if (permits_ < blocks) monitor_.notify_one();
 }
 
-void Pool::grant(Lock&) {
-  ++permits_;
-  busy_.fetch_add(1, std::memory_order_seq_cst);
-  if (permits_ <= idle_) {
-    work_.notify_one();
-    return;
-  }
+/// Throws, and has changed nothing, where there is no thread to be had.
+void Pool::start_worker(Lock&) {
+  std::thread([this, stack = SignalStack()]() mutable { worker_main(std::move(stack)); }).detach();
   ++workers_;
+  ++idle_;
+}
+
+bool Pool::try_start_worker(Lock& lock) noexcept {
+  if (workers_ >= kResidentBlocksMax) return false;
   try {
-    std::thread([this] { worker_main(); }).detach();
-  } catch (const std::system_error&) {  // the blocks wait for the workers there are
-    --workers_;
-    --permits_;
-    busy_.fetch_sub(1, std::memory_order_seq_cst);
-    if (workers_ == 0) throw;
+    start_worker(lock);
+  } catch (const std::exception&) {
+    return false;
   }
+  return true;
 }
 
 void Pool::block_waits() {
@@ -109,27 +138,23 @@ std::uint64_t Pool::waiting_per_processor() const {
   return static_cast<std::uint64_t>(waiting_.load(std::memory_order_relaxed) / processors_);
 }
 
-bool Pool::take_block(Lock&, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
-  while (!runnable_.empty()) {
-    launch = runnable_.front();
+bool Pool::take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
+  while (first_runnable_) {
+    launch = first_runnable_;
     index = launch->next.fetch_add(
         1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the launch
-    if (index + 1 >= launch->blocks) {
-      runnable_.pop_front();
-      runnable_count_.store(runnable_.size(), std::memory_order_seq_cst);
-    }
+    if (index + 1 >= launch->blocks) pop_runnable(lock);  // `launch` keeps it
     if (index < launch->blocks) return true;
   }
   return false;
 }
 
-void Pool::worker_main() {
+void Pool::worker_main(SignalStack signal_stack) {
   prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);  // short sleeps of waiting blocks end on time
   prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
-  const SignalStack signal_stack;
+  signal_stack.install();
   Block block;
-  for (Lock lock(mutex_);;) {
-    ++idle_;
+  for (Lock lock(mutex_);; ++idle_) {  // whoever started it has counted it as idle
     while (permits_ == 0) work_.wait(lock);
     --idle_;
     --permits_;
@@ -151,6 +176,7 @@ void Pool::worker_main() {
 /// Runs a block and, without the mutex, those of the launch that follow it.
 void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   std::uint64_t count = 0;
+  in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before and after
   do {
     if (const auto failure = block.run(launch, index)) report(launch, *failure);
     ++count;
@@ -158,12 +184,23 @@ void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
     if (crowded()) break;
     index = launch.next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; this worker has the launch
   } while (index < launch.blocks);
+  in_blocks_.fetch_sub(1, std::memory_order_relaxed);
   end_blocks(launch, count);
 }
 
+/// `failure` as synchronize() throws it; where there is no memory for its words, a fault that says so.
+KernelFault Pool::fault_of(const Launch& launch, const Failure& failure) const {
+  try {
+    return KernelFault(launch.kernel_name(), failure.block, failure.thread,
+                       failure.what.empty() ? "no memory is left" : failure.what);
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+}
+
 /// The launch's first failure becomes the stream's fault; blocks that have not started never do.
-void Pool::report(Launch& launch, Failure& failure) {
-  KernelFault fault(launch.kernel_name(), failure.block, failure.thread, failure.what);
+void Pool::report(Launch& launch, const Failure& failure) {
+  KernelFault fault = fault_of(launch, failure);
   std::uint64_t taken = 0;
   {
     const Lock lock(mutex_);
@@ -180,18 +217,12 @@ void Pool::end_blocks(Launch& launch, std::uint64_t count) {
 }
 
 void Pool::end_launch(Launch& launch) {
-  launch.body = nullptr;                        // what it holds is gone before synchronize() returns
-  std::deque<std::shared_ptr<Launch>> dropped;  // destroyed after the mutex is released
+  launch.body = nullptr;                       // what it holds is gone before synchronize() returns
+  std::list<std::shared_ptr<Launch>> dropped;  // destroyed after the mutex is released
   Lock lock(mutex_);
   StreamState& stream = *launch.stream;
-  dropped.push_back(std::move(stream.launches.front()));
-  stream.launches.pop_front();
-  if (stream.fault) {
-    while (!stream.launches.empty()) {
-      dropped.push_back(std::move(stream.launches.front()));
-      stream.launches.pop_front();
-    }
-  }
+  dropped.splice(dropped.end(), stream.launches, stream.launches.begin());
+  if (stream.fault) dropped.splice(dropped.end(), stream.launches);
   if (stream.launches.empty()) {
     stream.ended.notify_all();
   } else {

@@ -6,7 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,15 +25,30 @@ struct Launch {
   std::atomic<std::uint64_t> next{0};   ///< the first block that nobody has taken
   std::atomic<std::uint64_t> ended{0};  ///< blocks that have ended, or will never start
   std::atomic<bool> failed{false};
+  std::shared_ptr<Launch> next_runnable;  ///< the pool's mutex guards it
 
   std::string kernel_name() const;
 };
 
 /// What the pool's mutex guards for a stream.
 struct StreamState {
-  std::deque<std::shared_ptr<Launch>> launches;  ///< the first one runs
+  std::list<std::shared_ptr<Launch>> launches;  ///< the first one runs
   std::optional<KernelFault> fault;
   std::condition_variable ended;
+};
+
+/// What a handler runs on when a thread's stack has overflowed. One per OS thread that runs blocks.
+class SignalStack {
+ public:
+  SignalStack();  ///< only allocates: where that fails the thread is not started
+  ~SignalStack();
+  SignalStack(SignalStack&&) noexcept = default;
+  SignalStack& operator=(SignalStack&&) = delete;
+  void install() noexcept;  ///< for the calling thread, which then also destroys it
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  bool installed_ = false;
 };
 
 /// Blocks run on as many OS threads as there are processors. One more starts whenever a resident block waits in relax()
@@ -43,6 +58,8 @@ class Pool {
  public:
   Pool();
 
+  /// Throws std::system_error or std::bad_alloc where no thread can be started that the launch needs; then nothing is
+  /// queued.
   void enqueue(std::shared_ptr<Launch> launch);
   void wait(StreamState& stream);
   bool idle(StreamState& stream);
@@ -59,24 +76,32 @@ class Pool {
  private:
   using Lock = std::unique_lock<std::mutex>;
 
-  void worker_main();
+  void worker_main(SignalStack signal_stack);
   void monitor_main();
   bool take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index);
   bool crowded() const { return busy_.load(std::memory_order_seq_cst) > processors_; }
   void run_blocks(Block& block, Launch& launch, std::uint64_t index);
-  void report(Launch& launch, Failure& failure);
+  KernelFault fault_of(const Launch& launch, const Failure& failure) const;
+  void report(Launch& launch, const Failure& failure);
   void end_blocks(Launch& launch, std::uint64_t count);
   void end_launch(Launch& launch);
   void start(Lock& lock, std::shared_ptr<Launch> launch);
+  void pop_runnable(Lock& lock);
   void dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
-  void grant(Lock& lock);
+  void prepare(Lock& lock);
+  void start_worker(Lock& lock);
+  bool try_start_worker(Lock& lock) noexcept;
   std::uint64_t pending(Lock& lock) const;
 
   const std::int64_t processors_;
+  const KernelFault no_memory_;  ///< copying it allocates nothing
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable monitor_;
-  std::deque<std::shared_ptr<Launch>> runnable_;  ///< launches with blocks that nobody has taken
+  /// Launches with blocks that nobody has taken. They are linked among themselves: a worker that starts a stream's next
+  /// launch allocates nothing.
+  std::shared_ptr<Launch> first_runnable_;
+  Launch* last_runnable_ = nullptr;
   std::atomic<std::uint64_t> runnable_count_{0};
   /// Workers at work or called to it, without those whose block waits. Where it is below the number of processors
   /// nothing is pending: whoever lowers it or adds work sees to that.
@@ -85,8 +110,9 @@ class Pool {
   std::atomic<std::uint64_t> blocks_ended_{0};
   std::atomic<int> spinning_{0};
   std::uint64_t permits_ = 0;  ///< for workers that have been called and have not come yet
-  std::uint64_t idle_ = 0;
+  std::uint64_t idle_ = 0;  ///< workers that wait for a call, or have just been started and will
   std::uint64_t workers_ = 0;
+  std::atomic<std::uint64_t> in_blocks_{0};  ///< workers that run a block
   bool monitored_ = false;
 };
 
@@ -105,16 +131,5 @@ std::string function_name(const void* address);
 
 /// Makes faults in kernels end the block instead of the process; all others reach the handlers that were there before.
 void install_fault_handlers();
-/// What a handler runs on when a thread's stack has overflowed. One per OS thread that runs blocks.
-class SignalStack {
- public:
-  SignalStack();
-  ~SignalStack();
-  SignalStack(const SignalStack&) = delete;
-  SignalStack& operator=(const SignalStack&) = delete;
-
- private:
-  std::unique_ptr<std::byte[]> memory_;
-};
 
 }  // namespace cpu_device::detail

@@ -56,4 +56,19 @@ cpu_device::Stream& native_stream(Context& context, Stream* stream) {
   return static_cast<CpuStream&>(chosen).native;
 }
 
+void throw_launch_error() {
+  try {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    throw Error(EINVAL, std::string("launch: ") + error.what());
+  } catch (const std::bad_alloc&) {
+    throw Error(ENOMEM, "launch: queueing a kernel");
+  } catch (const Error&) {
+    throw;
+  } catch (const std::system_error& error) {
+    throw Error(error.code().value(), "launch: starting a thread to run the kernel; raise the limit on threads (ulimit -u, or the "
+                                      "cgroup's pids.max)");
+  }
+}
+
 }  // namespace gpusock::detail

@@ -158,6 +158,16 @@ void copy_to_device(Context& context, void* to, const void* from, std::size_t by
 void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes);
 void* allocate_mapped(Context& context, std::size_t bytes);
 void free_mapped(Context& context, void* memory) noexcept;
+
+/// Bytes of `count` elements of T. Throws Error (ENOMEM) where no memory could hold them: the product would wrap.
+template <class T>
+std::size_t bytes_of(std::size_t count) {
+  if (count > PTRDIFF_MAX / sizeof(T)) {
+    throw Error(ENOMEM, "allocating " + std::to_string(count) + " elements of " + std::to_string(sizeof(T)) +
+                            " bytes: more than an address space holds; ask for fewer");
+  }
+  return count * sizeof(T);
+}
 }  // namespace detail
 
 /// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
@@ -166,7 +176,7 @@ class Mapped {
  public:
   /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   Mapped(Context& context, std::size_t count)
-      : context_(&context), data_(static_cast<T*>(detail::allocate_mapped(context, count * sizeof(T)))), count_(count) {}
+      : context_(&context), data_(static_cast<T*>(detail::allocate_mapped(context, detail::bytes_of<T>(count)))), count_(count) {}
   ~Mapped() {
     if (data_ != nullptr) detail::free_mapped(*context_, data_);
   }
@@ -192,7 +202,7 @@ class DeviceBuffer {
  public:
   /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   DeviceBuffer(Context& context, std::size_t count)
-      : context_(&context), data_(static_cast<T*>(detail::allocate_device(context, count * sizeof(T)))), count_(count) {}
+      : context_(&context), data_(static_cast<T*>(detail::allocate_device(context, detail::bytes_of<T>(count)))), count_(count) {}
   ~DeviceBuffer() {
     if (data_ != nullptr) detail::free_device(*context_, data_);
   }

@@ -17,10 +17,12 @@ namespace gpusock {
 #if defined(GPUSOCK_DEVICE_CPU)
 namespace detail {
 cpu_device::Stream& native_stream(Context& context, Stream* stream);
-}
+[[noreturn]] void throw_launch_error();  ///< of the exception that is handled now: as launch() documents it
+}  // namespace detail
 
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
-/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have.
+/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have,
+/// (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory; then nothing is launched.
 /// A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
@@ -28,8 +30,8 @@ void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameter
   try {
     cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes}, kernel,
                        std::forward<Arguments>(arguments)...);
-  } catch (const std::invalid_argument& error) {
-    throw Error(EINVAL, std::string("launch: ") + error.what());
+  } catch (const std::exception&) {
+    detail::throw_launch_error();
   }
 }
 

@@ -1,11 +1,12 @@
 #include "host_proxy/engine.hpp"
 
 #include "host_proxy/clock.hpp"
+#include "host_proxy/error.hpp"
 #include "host_proxy/processors.hpp"
+#include "host_proxy/signals.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 
@@ -26,14 +27,19 @@ constexpr std::uint64_t kLookNsMax = 1'000'000;
 
 Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options)
     : proxy_(proxy), network_(network), options_(options) {
-  // Signals are the program's business: none is delivered on this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const std::vector<int> processors = usable(options_.processors);
+  start_thread();
   pthread_setname_np(thread_.native_handle(), "gpusock-proxy");
-  if (!options_.processors.empty()) keep_on(thread_.native_handle(), options_.processors);
+  keep_on(thread_.native_handle(), processors);
+}
+
+void Engine::start_thread() {
+  const SignalsBlocked blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(error.code().value(), "starting the proxy's thread; raise the limit on threads (ulimit -u, or the cgroup's pids.max)");
+  }
 }
 
 Engine::~Engine() { stop(); }

@@ -28,6 +28,7 @@ struct EngineOptions {
 
 class Engine {
  public:
+  /// Throws Error (EAGAIN) where there is no thread to be had.
   Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options);
   ~Engine();  ///< stops the thread; the sockets stay as they are
   Engine(const Engine&) = delete;
@@ -62,6 +63,7 @@ class Engine {
   static constexpr std::uint64_t kAssistNs = 200'000;
 
  private:
+  void start_thread();
   void run();
   void show(std::uint64_t now_ns);
   void stop();

@@ -54,12 +54,11 @@ std::vector<int> usable(const std::vector<int>& processors) {
   return usable;
 }
 
-void keep_on(pthread_t thread, const std::vector<int>& processors) {
-  const std::vector<int> chosen = usable(processors);
-  if (chosen.empty()) return;
+void keep_on(pthread_t thread, const std::vector<int>& usable) noexcept {
+  if (usable.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);
-  for (const int processor : chosen) CPU_SET(processor, &set);
+  for (const int processor : usable) CPU_SET(processor, &set);
   pthread_setaffinity_np(thread, sizeof set, &set);
 }
 

@@ -22,7 +22,7 @@ std::vector<int> processors_near(std::string_view address, const std::filesystem
 /// Those of the processors that the calling thread may use: what the program's user forbade stays forbidden.
 std::vector<int> usable(const std::vector<int>& processors);
 
-/// Keeps a thread on the usable ones of these processors. Where there are none, nothing changes.
-void keep_on(pthread_t thread, const std::vector<int>& processors);
+/// Keeps a thread on these processors, which usable() returned. Where there are none, nothing changes.
+void keep_on(pthread_t thread, const std::vector<int>& usable) noexcept;
 
 }  // namespace gpusock::proxy

@@ -1,11 +1,10 @@
 #include "host_proxy/fabric/discovery.hpp"
 
-#include <pthread.h>
-#include <signal.h>
+#include "host_proxy/signals.hpp"
 
+#include <exception>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace gpusock::proxy::fabric {
@@ -28,16 +27,12 @@ std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
   std::shared_ptr<Discovery>& known = asked_here().by_provider[wanted];
   if (known != nullptr) return known;
   known = std::make_shared<Discovery>();
-  // Signals are the program's business: none is delivered on this thread, or on those that providers start from it.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const SignalsBlocked blocked;  // also for threads that providers start from this one
   try {
     std::thread([known, wanted] { ask(known, wanted); }).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::exception&) {  // no thread to be had
     ask(known, wanted);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return known;
 }
 
