@@ -70,7 +70,7 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
     throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
   }
 
-  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
+  gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(), report[0].listener,
                   report.data());

@@ -180,7 +180,7 @@ class Sender {
 
   void connect(const Endpoint& to) {
     socket_ = net_.connect(gpusock::this_thread(), to, Deadline::after_ns(settings_.patience_ns()));
-    if (socket_ < 0) throw gpusock::program::SocketFailure("connecting to " + to.to_string(), Attempt::connecting, -socket_, to);
+    if (socket_ < 0) throw gpusock::program::SocketFailure("connecting to " + to.host_port(), Attempt::connecting, -socket_, to);
   }
 
   /// Sends the header and all of the file; its CRC.
@@ -263,7 +263,7 @@ void send_file(const Endpoint& to, const Settings& settings) {
 int receive_files(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   Receiver receiver(settings);
-  gpusock::program::print_now("listening on " + receiver.local().to_string() + "\n");
+  gpusock::program::print_now("listening on " + receiver.local().host_port() + "\n");
   gpusock::program::wait_for_stop([&] { return receiver.ended(); });
   const Totals totals = receiver.stop();
   std::cout << "received " << totals.files << " files, " << totals.bytes << " bytes; " << totals.lost << " not whole"

@@ -206,7 +206,7 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
     throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
   }
 
-  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
+  gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
   gpusock::Stream stream(context);
   const Service service{report[0].listener, matrices.data(), size_max, patience_s * 1'000'000'000ull};
   gpusock::launch(context, {.grid = blocks, .block = kThreads, .stream = &stream}, serve, context.net(), service,

@@ -74,14 +74,14 @@ void Connection::step_handshake() {
   const auto state = handshake_->advance();
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
-    log_info("handshake with " + peer_.to_string() + " failed: " + strerror(error) +
+    log_info("handshake with " + peer_.host_port() + " failed: " + strerror(error) +
              (error == EPROTO ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)" : "") +
              (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")"));
     fail_opening(error);
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->kind();
     link_reason_ = handshake_->reasons();
-    if (!link_reason_.empty()) log_info(peer_.to_string() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_);
+    if (!link_reason_.empty()) log_info(peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_);
     setup_ = handshake_->take_setup();
     handshake_.reset();
     phase_ = Phase::agreed;
@@ -124,7 +124,7 @@ void Connection::establish() {
   deadline_ns_ = kNever;
   host_.count_established();
   publish();
-  log_debug("connected " + local_.to_string() + " to " + peer_.to_string() + " by " + std::string(to_string(link_kind_)));
+  log_debug("connected " + local_.host_port() + " to " + peer_.host_port() + " by " + std::string(to_string(link_kind_)));
 }
 
 bool Connection::step_link() {
@@ -186,17 +186,17 @@ void Connection::orphan(bool accepted) {
 void Connection::expire() {
   deadline_ns_ = kNever;
   if (phase_ == Phase::established) {
-    log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.to_string() + ": it did not " +
+    log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
              (link_->finished() ? "answer" : "take what was sent") + " within " + std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
-    log_info(peer_.to_string() + " did not agree on a link in time");
+    log_info(peer_.host_port() + " did not agree on a link in time");
     fail_opening(ETIMEDOUT);
   }
 }
 
 void Connection::send_away() {
-  log_info(peer_.to_string() + " made others wait, and has not said who it is: sent away");
+  log_info(peer_.host_port() + " made others wait, and has not said who it is: sent away");
   fail_opening(ETIMEDOUT);
 }
 
@@ -235,7 +235,7 @@ void Connection::on_failed(int error) {
     return;
   }
   error_ = error;
-  log_info("the connection to " + peer_.to_string() + " failed: " + strerror(error));
+  log_info("the connection to " + peer_.host_port() + " failed: " + strerror(error));
   publish();
 }
 

@@ -88,6 +88,13 @@ std::uint32_t parse_ring(std::string_view text, std::string_view value) {
   return static_cast<std::uint32_t>(bytes << shift);
 }
 
+/// As parse_ring() takes it.
+std::string ring_text(std::uint32_t bytes) {
+  if (bytes % (1u << 20) == 0) return std::to_string(bytes >> 20) + "M";
+  if (bytes % (1u << 10) == 0) return std::to_string(bytes >> 10) + "K";
+  return std::to_string(bytes);
+}
+
 SocketType parse_type(std::string_view text, std::string_view value) {
   if (value == "stream") return SocketType::stream;
   if (value != "seqpacket") reject(text, "unknown type '" + std::string(value) + "'");
@@ -141,6 +148,14 @@ Endpoint Endpoint::parse(std::string_view text) {
 }
 
 std::string Endpoint::to_string() const {
+  if (family == 0) return host_port();
+  std::string text = host_port() + ",link=" + std::string(gpusock::to_string(link));
+  if (ring_bytes != 0) text += ",ring=" + ring_text(ring_bytes);
+  if (type == SocketType::seqpacket) text += ",type=seqpacket";
+  return text;
+}
+
+std::string Endpoint::host_port() const {
   char buffer[INET6_ADDRSTRLEN] = "";
   if (family == 0) return "none";
   inet_ntop(family == 4 ? AF_INET : AF_INET6, address, buffer, sizeof buffer);

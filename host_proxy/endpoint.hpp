@@ -49,8 +49,15 @@ struct Endpoint {
   /// Throws Error (EINVAL for syntax, ENOENT for an unknown name) with a message that says what is wrong.
   static Endpoint parse(std::string_view text);
 
-  /// "127.0.0.1:7000" or "[::1]:7000"; parse() takes it back.
+  /// All of it as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there is no address.
+  /// parse() makes an equal endpoint of it, whatever GPUSOCK_LINK is, if this one is as parse() makes them. An unset ring and
+  /// type=stream are left out.
   std::string to_string() const;
+
+  /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
+  std::string host_port() const;
+
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
 
   /// Is it an address of this host alone (127.0.0.0/8, ::1).
   bool is_loopback() const;

@@ -216,13 +216,13 @@ bool Proxy::links_are_ready(const Endpoint& asked) {
 void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
   const Endpoint& at = request.endpoint;
   if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
-    log_error("refused to listen at " + at.to_string() + ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
+    log_error("refused to listen at " + at.host_port() + ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
               "all of them, or name link=tcp to serve anyone");
     slots_.publish(slot, table::Phase::failed, EACCES);
     return;
   }
   if (!resources_.has(at.link)) {
-    log_error("refused to listen at " + at.to_string() + ": this context has no link " + std::string(gpusock::to_string(at.link)) +
+    log_error("refused to listen at " + at.host_port() + ": this context has no link " + std::string(gpusock::to_string(at.link)) +
               "; gpusock-doctor says why");
     slots_.publish(slot, table::Phase::failed, EPROTONOSUPPORT);
     return;
@@ -231,7 +231,7 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   int error = EMFILE;
   auto acceptor = queues.empty() ? nullptr : network_.listen(at, request.backlog, error);
   if (acceptor == nullptr) {
-    log_info("listening at " + at.to_string() + ": " + strerror(error));
+    log_info("listening at " + at.host_port() + ": " + strerror(error));
     slots_.publish(slot, table::Phase::failed, error);
     return;
   }

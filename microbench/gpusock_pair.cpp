@@ -37,12 +37,12 @@ void ContextPair::add_work(Round& round, const gpusock::Context::Stats& before) 
 
 void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at) {
   if (listener >= 0) return;
-  throw gpusock::program::SocketFailure("listening at " + at.to_string(), gpusock::program::Attempt::listening, -listener, at);
+  throw gpusock::program::SocketFailure("listening at " + at.host_port(), gpusock::program::Attempt::listening, -listener, at);
 }
 
 void require_connection(const Account& account, const gpusock::Endpoint& to) {
   if (account.failed_step != Step::connect) return;
-  throw gpusock::program::SocketFailure("connecting to " + to.to_string(), gpusock::program::Attempt::connecting,
+  throw gpusock::program::SocketFailure("connecting to " + to.host_port(), gpusock::program::Attempt::connecting,
                                         static_cast<int>(-account.result), to);
 }
 

@@ -15,7 +15,7 @@ std::string variable(const char* name) {
 }
 
 std::string host_of(const Endpoint& at) {
-  const std::string text = at.to_string();
+  const std::string text = at.host_port();
   const std::string host = text.substr(0, text.rfind(':'));
   return at.family == 6 ? host.substr(1, host.size() - 2) : host;
 }

@@ -66,7 +66,7 @@ bool in_training(const Failure& failure) {
 }
 
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& at_peer) {
-  const std::string peer = at_peer.family == 0 ? "" : at_peer.to_string();
+  const std::string peer = at_peer.family == 0 ? "" : at_peer.host_port();
   const std::string who = "rank " + std::to_string(failure.rank);
   const std::string at = peer.empty() ? "" : " at " + peer;
   const std::string why = reason(failure.error);

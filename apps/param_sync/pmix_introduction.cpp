@@ -173,7 +173,7 @@ class PmixIntroduction : public Introduction {
 
   std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint& mine) override {
     address_.port = mine.port;
-    session_.publish(address_.to_string());
+    session_.publish(address_.host_port());
     auto held = std::make_unique<std::shared_ptr<Arrival>>(arrival_);
     session_.meet(&Arrival::arrive, held.get());
     held.release();

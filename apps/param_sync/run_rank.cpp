@@ -44,7 +44,7 @@ int train_controlled(const Config& config, ControlChannel& control, std::atomic<
     node.request_stop();
     control.interrupt();
   });
-  control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).to_string()}});
+  control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).host_port()}});
   const auto answer = control.receive();
   if (!answer || stopped_by != 0) throw Interrupted();
   std::vector<gpusock::Endpoint> peers;
@@ -99,7 +99,7 @@ int run_by_hand(const Config& config) {
   std::vector<gpusock::Endpoint> peers;
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
-  gpusock::program::print_now("listening on " + at.to_string() + "\n");
+  gpusock::program::print_now("listening on " + at.host_port() + "\n");
   return train_by_hand(config, node, peers, data);
 }
 

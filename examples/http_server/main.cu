@@ -82,7 +82,7 @@ int run(const Settings& settings) {
   const http::Server server{context.net(), report[0].listener, limits, {settings.cohort, settings.delay_us * std::uint64_t{1000}},
                             of_block, connections.data(), input.data(), entries.data(), counters.data(), report.data()};
 
-  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
+  gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve, server);
   gpusock::program::wait_for_stop([&] { return stream.idle(); });

@@ -438,7 +438,7 @@ std::string FabricProviders::problem(const Endpoint& local) const {
   Endpoint address = local;
   address.port = 0;
   const std::string which = impl_->wanted.empty() ? "no provider of libfabric" : "libfabric's provider \"" + impl_->wanted + "\" is not here, or not";
-  return which + " on the network of " + address.to_string() + " (fi_info shows them; GPUSOCK_FABRIC_PROVIDER names one)";
+  return which + " on the network of " + address.host_port() + " (fi_info shows them; GPUSOCK_FABRIC_PROVIDER names one)";
 }
 
 std::shared_ptr<FabricDomain> FabricProviders::open(const std::string& name, const Endpoint& local) const {

@@ -337,7 +337,7 @@ std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {
 // itself something that only the two of them know. So neither can be taken for another.
 std::shared_ptr<FabricPeer> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
                                                           const Identity& acceptor) {
-  const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.to_string();
+  const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.host_port();
   if (auto peer = find(key)) return peer;
   return make_peer(key, provider, request, random_bytes<16>());
 }
@@ -353,7 +353,7 @@ std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const
                                                    const Identity& pair) {
   Endpoint local = request.local;
   local.port = 0;
-  std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.to_string()];
+  std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.host_port()];
   auto domain = kept.lock();
   if (domain == nullptr) kept = domain = discovery_->providers().open(provider, local);
   auto port = domain->open_port();
@@ -362,7 +362,7 @@ std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const
   peers_[key] = peer;
   polled_.push_back(peer);
   if (peer->port().closes_only_idle()) idle_.keep(peer);
-  log_debug("opened an endpoint of " + provider + " for " + request.peer.to_string());
+  log_debug("opened an endpoint of " + provider + " for " + request.peer.host_port());
   return peer;
 }
 

@@ -258,7 +258,7 @@ void VerbsLink::on_failed(int error) {
 }
 
 void VerbsLink::fail(int error, const std::string& why) {
-  log_warn("the verbs link to " + stream_.peer().to_string() + " failed: " + why);
+  log_warn("the verbs link to " + stream_.peer().host_port() + " failed: " + why);
   on_failed(error);
 }
 

@@ -239,7 +239,7 @@ void VerbsMaker::end_trial(const ReadySink& sink) {
 std::shared_ptr<rdma::Card> VerbsMaker::card_at(const Endpoint& local) {
   Endpoint address = local;
   address.port = 0;
-  const std::string key = address.to_string();
+  const std::string key = address.host_port();
   if (const auto found = cards_.find(key); found != cards_.end()) return found->second;
   const sockaddr_storage storage = to_sockaddr(local);
   const auto& at = reinterpret_cast<const sockaddr&>(storage);

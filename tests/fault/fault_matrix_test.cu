@@ -204,7 +204,7 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
   }
 
   void meet_peer() {
-    peer_ = std::make_unique<Peer>("connect", to_.to_string() + ",link=" + link());
+    peer_ = std::make_unique<Peer>("connect", to_.host_port() + ",link=" + link());
     run(take_connection, socket_, handles_.data() + 1);
     socket_ = handles_[1];
     ASSERT_GE(socket_, 0);
@@ -225,11 +225,11 @@ class FaultMatrix : public testing::TestWithParam<std::tuple<Call, Fault, std::s
       return;
     }
     for (int i = 0; i < kSockets; ++i) {
-      visitors_.push_back(std::make_unique<Peer>("connect", to_.to_string() + ",link=" + link()));
+      visitors_.push_back(std::make_unique<Peer>("connect", to_.host_port() + ",link=" + link()));
       run(take_connection, socket_, handles_.data() + 1);
       ASSERT_GE(handles_[1], 0);
     }
-    visitors_.push_back(std::make_unique<Peer>("connect", to_.to_string() + ",link=" + link()));
+    visitors_.push_back(std::make_unique<Peer>("connect", to_.host_port() + ",link=" + link()));
   }
 
   void break_it() {

@@ -39,7 +39,7 @@ int be_peer(const std::string& role, const std::string& endpoint) {
     const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
     Endpoint local;
     if (listener < 0 || net.getsockname(listener, local) != 0) return 1;
-    std::puts(local.to_string().c_str());
+    std::puts(local.host_port().c_str());
     std::fflush(stdout);
   }
   wait_for_end_of_input();

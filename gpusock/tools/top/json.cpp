@@ -10,7 +10,7 @@ using nlohmann::ordered_json;
 ordered_json or_null(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
 
 ordered_json address_json(const Endpoint& endpoint) {
-  return endpoint.family == 0 ? ordered_json(nullptr) : ordered_json(endpoint.to_string());
+  return endpoint.family == 0 ? ordered_json(nullptr) : ordered_json(endpoint.host_port());
 }
 
 ordered_json socket_json(const SocketView& socket) {

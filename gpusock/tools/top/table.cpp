@@ -38,7 +38,7 @@ std::string remark(const SocketInfo& info) {
   return "";
 }
 
-std::string address(const Endpoint& endpoint) { return endpoint.family == 0 ? "-" : endpoint.to_string(); }
+std::string address(const Endpoint& endpoint) { return endpoint.family == 0 ? "-" : endpoint.host_port(); }
 
 std::string socket_line(const SocketView& socket) {
   const SocketInfo& info = socket.info;

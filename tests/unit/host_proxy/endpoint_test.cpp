@@ -18,11 +18,11 @@ TEST(EndpointTest, ParsesAddressesNamesAndLinks) {
   EXPECT_EQ(v4.family, 4);
   EXPECT_EQ(v4.port, 7000);
   EXPECT_EQ(v4.link, LinkKind::tcp);
-  EXPECT_EQ(v4.to_string(), "192.0.2.7:7000");
+  EXPECT_EQ(v4.host_port(), "192.0.2.7:7000");
   const Endpoint v6 = Endpoint::parse("[2001:db8::1]:65535,link=p2p");
   EXPECT_EQ(v6.family, 6);
   EXPECT_EQ(v6.link, LinkKind::p2p);
-  EXPECT_EQ(v6.to_string(), "[2001:db8::1]:65535");
+  EXPECT_EQ(v6.host_port(), "[2001:db8::1]:65535");
   EXPECT_TRUE(Endpoint::parse("localhost:1").is_loopback());
 }
 
@@ -44,10 +44,34 @@ TEST(EndpointTest, ParsesRingsAndTypesInAnyOrder) {
   EXPECT_EQ(Endpoint::parse("127.0.0.1:1,ring=64M,type=stream").ring_bytes, 64u << 20);
 }
 
+TEST(EndpointTest, PrintsAllOfIt) {
+  EXPECT_EQ(Endpoint::parse("127.0.0.1:7,link=tcp").to_string(), "127.0.0.1:7,link=tcp");
+  EXPECT_EQ(Endpoint::parse("[::1]:80,type=seqpacket,ring=65536,link=auto").to_string(), "[::1]:80,link=auto,ring=64K,type=seqpacket");
+  EXPECT_EQ(Endpoint().to_string(), "none");
+}
+
+/// Every link, type and size of ring, with addresses of each kind: parse() makes the same of what to_string() prints, also where
+/// the environment names another link.
 TEST(EndpointTest, WhatItPrintsItParses) {
-  for (const char* text : {"127.0.0.1:0", "[::1]:80", "255.255.255.255:1"}) {
-    EXPECT_EQ(Endpoint::parse(text).to_string(), text);
+  for (const char* environment : {"", "tcp", "p2p"}) {
+    setenv("GPUSOCK_LINK", environment, 1);
+    for (const char* host : {"127.0.0.1:0", "0.0.0.0:7", "255.255.255.255:65535", "[::1]:80", "[fe80::1%1]:9", "[::ffff:192.0.2.7]:1"}) {
+      for (const char* link : {"auto", "p2p", "tcp", "fabric", "verbs"}) {
+        for (const char* type : {"stream", "seqpacket"}) {
+          if (link == std::string("tcp") && type == std::string("seqpacket")) continue;
+          const std::string text = std::string(host) + ",link=" + link + ",type=" + type;
+          Endpoint at = Endpoint::parse(text);
+          EXPECT_EQ(at.host_port(), host);
+          EXPECT_EQ(Endpoint::parse(at.to_string()), at) << text;
+          for (std::uint32_t ring = kRingBytesMin; ring <= kRingBytesMax; ring *= 2) {
+            at.ring_bytes = ring;
+            EXPECT_EQ(Endpoint::parse(at.to_string()), at) << text << " with a ring of " << ring;
+          }
+        }
+      }
+    }
   }
+  unsetenv("GPUSOCK_LINK");
 }
 
 TEST(EndpointTest, KnowsLoopback) {

@@ -44,7 +44,7 @@ class Peer {
     const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + link), 1, patience());
     Endpoint where;
     EXPECT_EQ(net.getsockname(listener, where), 0);
-    std::string at = where.to_string() + ",link=" + link;
+    std::string at = where.host_port() + ",link=" + link;
     std::string self = "/proc/self/exe", flag = "--peer";
     char* const arguments[] = {self.data(), flag.data(), at.data(), nullptr};
     EXPECT_EQ(posix_spawn(&process_, self.c_str(), nullptr, nullptr, arguments, environ), 0);
