@@ -26,7 +26,7 @@
 
 namespace gpusock {
 
-/// How a context is set up. Everything has a default; from_env() takes the environment's word over it.
+/// How a context is set up. Everything has a default; environment variables override defaults in from_env().
 struct Options {
   int gpu = 0;                               ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
   std::string secret;                        ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
@@ -57,7 +57,8 @@ struct Options {
   std::string processors = "near";
 
   /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_OBSERVE,
-  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. Throws Error (EINVAL) on a value that cannot be.
+  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws Error (EINVAL) that names the
+  /// variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another value.
   static Options from_env();
 };
 

@@ -1,5 +1,8 @@
 #include "gpusock/detail/options.hpp"
 
+#include "host_proxy/endpoint.hpp"
+#include "host_proxy/fabric_provider_name.hpp"
+#include "host_proxy/log.hpp"
 #include "host_proxy/processors.hpp"
 #include "host_proxy/segment.hpp"
 
@@ -34,6 +37,19 @@ std::string parse_folder(std::string_view text) {
   return std::string(text);
 }
 
+/// A provider's name: whether libfabric has it here is asked when the first connection needs it.
+std::string parse_provider(std::string_view text) {
+  if (!proxy::is_fabric_provider_name(text)) {
+    reject("GPUSOCK_FABRIC_PROVIDER='" + std::string(text) + "' must be one provider's name as fi_info prints it, like tcp or verbs;ofi_rxm");
+  }
+  return std::string(text);
+}
+
+void check_log_level(std::string_view text) {
+  if (proxy::is_log_level(text)) return;
+  reject("GPUSOCK_LOG='" + std::string(text) + "' must be trace, debug, info, warn, error or off");
+}
+
 void check_processors(const std::string& text) {
   if (text == "near" || text == "any" || !proxy::usable(proxy::parse_processors(text)).empty()) return;
   reject("GPUSOCK_PROCESSORS='" + text + "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
@@ -52,10 +68,13 @@ Options Options::from_env() {
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
   if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
   if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
-  if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = provider;
+  if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = parse_provider(provider);
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   check_processors(options.processors);
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
+  // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it starts.
+  if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
+  detail::default_link();
   return options;
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace gpusock {
 namespace {
@@ -70,10 +71,24 @@ void resolve(std::string_view text, const std::string& host, Endpoint& endpoint)
   throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
 }
 
-LinkKind default_link() {
-  const char* name = std::getenv("GPUSOCK_LINK");
-  return name == nullptr || *name == '\0' ? LinkKind::automatic : parse_link(name);
+std::optional<LinkKind> find_link(std::string_view name) {
+  for (int kind = 0; kind < kLinkKinds; ++kind) {
+    if (name == kLinkNames[kind]) return static_cast<LinkKind>(kind);
+  }
+  return std::nullopt;
 }
+
+}  // namespace
+
+LinkKind detail::default_link() {
+  const char* name = std::getenv("GPUSOCK_LINK");
+  if (name == nullptr || *name == '\0') return LinkKind::automatic;
+  const auto link = find_link(name);
+  if (!link) throw Error(EINVAL, "GPUSOCK_LINK='" + std::string(name) + "' must be auto, p2p, verbs, fabric or tcp");
+  return *link;
+}
+
+namespace {
 
 /// "64K", "1M" or bytes.
 std::uint32_t parse_ring(std::string_view text, std::string_view value) {
@@ -122,15 +137,13 @@ std::string_view to_string(LinkKind link) {
 }
 
 LinkKind parse_link(std::string_view name) {
-  for (int kind = 0; kind < kLinkKinds; ++kind) {
-    if (name == kLinkNames[kind]) return static_cast<LinkKind>(kind);
-  }
+  if (const auto link = find_link(name)) return *link;
   throw Error(EINVAL, "unknown link '" + std::string(name) + "': there are auto, p2p, verbs, fabric and tcp");
 }
 
 Endpoint Endpoint::parse(std::string_view text) {
   Endpoint endpoint;
-  endpoint.link = default_link();
+  endpoint.link = detail::default_link();
   const auto comma = text.find(',');
   for (auto rest = comma; rest != std::string_view::npos;) {
     const auto next = text.find(',', rest + 1);

@@ -32,6 +32,12 @@ std::string_view to_string(LinkKind link);
 /// The link of that name; throws Error (EINVAL) that lists the names.
 LinkKind parse_link(std::string_view name);
 
+namespace detail {
+/// The link of endpoints that name none: GPUSOCK_LINK's, or auto where that is unset or empty. Throws Error (EINVAL) that names the
+/// variable and the links.
+LinkKind default_link();
+}  // namespace detail
+
 /// An IPv4 or IPv6 address with a port, and how connections there are carried. Trivially copyable; 32 bytes.
 struct Endpoint {
   std::uint8_t address[16] = {};  ///< network byte order; the first 4 bytes for IPv4
@@ -46,7 +52,7 @@ struct Endpoint {
   /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
   /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
   /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
-  /// Throws Error (EINVAL for syntax, ENOENT for an unknown name) with a message that says what is wrong.
+  /// Throws Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
   static Endpoint parse(std::string_view text);
 
   /// All of it as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there is no address.

@@ -3,11 +3,19 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <string>
 
 namespace gpusock::proxy {
+
+bool is_log_level(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"trace", "debug", "info", "warn", "error", "off"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 namespace {
 
 spdlog::logger* make_logger() {
@@ -17,11 +25,10 @@ spdlog::logger* make_logger() {
   logger->set_level(spdlog::level::warn);
   logger->flush_on(spdlog::level::trace);
   if (const char* name = std::getenv("GPUSOCK_LOG"); name != nullptr && *name != '\0') {
-    const auto level = spdlog::level::from_str(name);
-    if (level == spdlog::level::off && std::string(name) != "off") {
-      logger->warn("GPUSOCK_LOG='{}' is not one of trace, debug, info, warn, error, off; logging at warn", name);
+    if (is_log_level(name)) {
+      logger->set_level(spdlog::level::from_str(name));
     } else {
-      logger->set_level(level);
+      logger->warn("GPUSOCK_LOG='{}' is not one of trace, debug, info, warn, error, off; logging at warn", name);
     }
   }
   return logger;

@@ -3,10 +3,14 @@
 /// Nothing is logged on the data path.
 
 #include <string>
+#include <string_view>
 
 namespace gpusock::proxy {
 
 enum class LogLevel { debug, info, warn, error };
+
+/// True if GPUSOCK_LOG may have this value.
+bool is_log_level(std::string_view name);
 
 /// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
 /// reported once.

@@ -30,7 +30,7 @@ std::vector<int> parse_processors(std::string_view list) {
     }
     if (first < 0 || last < first || last >= kProcessorsMax) return {};
     for (int processor = first; processor <= last; ++processor) processors.push_back(processor);
-    if (parsed.ptr != end && *parsed.ptr != ',') return {};
+    if (parsed.ptr != end && (*parsed.ptr != ',' || parsed.ptr + 1 == end)) return {};
     at = parsed.ptr == end ? end : parsed.ptr + 1;
   }
   return processors;

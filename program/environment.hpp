@@ -14,11 +14,6 @@ inline std::string problem_of_environment() {
   } catch (const Error& error) {
     return error.what();
   }
-  try {
-    Endpoint::parse("127.0.0.1:0");
-  } catch (const Error& error) {  // of the link that it does not name
-    return std::string("GPUSOCK_LINK: ") + error.what();
-  }
   return {};
 }
 

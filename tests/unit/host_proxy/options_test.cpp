@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace gpusock {
 namespace {
@@ -72,6 +74,35 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   unsetenv("GPUSOCK_PROCESSORS");
   unsetenv("GPUSOCK_SECRET");
   EXPECT_EQ(Options::from_env().gpu, 0);
+}
+
+/// Every variable that from_env() reads, with values near the allowed ones. GPUSOCK_SECRET is missing: it may be any text.
+TEST(OptionsTest, RefusesEveryWrongVariableByName) {
+  const std::pair<const char*, std::vector<const char*>> wrong[] = {
+      {"GPUSOCK_GPU", {"first", "-1", "0x1", "1 ", "99999999999"}},
+      {"GPUSOCK_LINK", {"pigeon", "TCP", " tcp", "tcp,p2p"}},
+      {"GPUSOCK_FABRIC_PROVIDER", {"two names", "tcp,shm", "^tcp", "tcp\n", "/usr/lib"}},
+      {"GPUSOCK_RING", {"attic", "Host", "device "}},
+      {"GPUSOCK_GPUDIRECT", {"maybe", "on", "1"}},
+      {"GPUSOCK_OBSERVE", {"somewhere", "./x", "OFF"}},
+      {"GPUSOCK_PROCESSORS", {"some", "3-1", "0-", "-1", "0,,1", "0,", "0 1", "65535"}},
+      {"GPUSOCK_LOG", {"foo", "WARN", "warning", "err", "critical", "3"}},
+  };
+  for (const auto& [name, values] : wrong) {
+    for (const char* value : values) {
+      setenv(name, value, 1);
+      try {
+        Options::from_env();
+        ADD_FAILURE() << name << "='" << value << "' was taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code().value(), EINVAL);
+        EXPECT_NE(std::string(error.what()).find(std::string(name) + "='" + value + "'"), std::string::npos) << error.what();
+      }
+    }
+    setenv(name, "", 1);
+    EXPECT_NO_THROW(Options::from_env()) << name << " is empty: as if it were not set";
+    unsetenv(name);
+  }
 }
 
 TEST(OptionsTest, DeviceBuffersRefuseToCopyPastTheirEnd) {
