@@ -71,12 +71,14 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   choice.command = "unset GPUSOCK_LINK";
   if (!facts.default_link) {
     choice.link = "none";
-    choice.why = "GPUSOCK_LINK names no link, so endpoints have to";
+    choice.rings.clear();
+    choice.why = "GPUSOCK_LINK names no link";
   } else if (*facts.default_link == LinkKind::automatic || *facts.default_link == best) {
     choice.command.clear();
     return false;
   } else if (const std::string problem = problem_of(facts, *facts.default_link, best); !problem.empty()) {
     choice.link = "none";
+    choice.rings.clear();
     choice.why = "GPUSOCK_LINK=" + std::string(to_string(*facts.default_link)) + " does not reach these peers: " + problem;
   } else {
     choice.link = to_string(*facts.default_link);
@@ -84,6 +86,19 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
     choice.why = "not " + std::string(to_string(best)) + ": GPUSOCK_LINK=" + choice.link;
   }
   return true;
+}
+
+/// A link that GPUSOCK_LINK names and that reaches nobody from here is something to mend.
+void report_unusable_link(Report& report) {
+  const Facts& facts = report.facts;
+  if (!facts.default_link) return;  // reported as no link
+  const LinkKind named = *facts.default_link;
+  const std::string problem = problem_of(facts, named, named);
+  if (problem.empty()) return;
+  const bool short_of_locked_memory = named == LinkKind::verbs && facts.verbs_built && facts.rdma_nics_active > 0;
+  report.add("environment", Level::mend,
+             "GPUSOCK_LINK=" + std::string(to_string(named)) + ", but " + problem + ": endpoints that name no link reach nobody",
+             short_of_locked_memory ? "ulimit -l unlimited" : "unset GPUSOCK_LINK");
 }
 
 LinkChoice none(const char* peer, const char* why, const char* command) { return {peer, "none", "", why, command}; }
@@ -175,6 +190,7 @@ Report examine(const Sources& sources) {
   probe_network(sources, report);
   probe_rdma(sources, report);
   probe_environment(sources, report);
+  report_unusable_link(report);
   choose_links(report);
   return report;
 }

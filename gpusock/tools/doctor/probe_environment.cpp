@@ -1,7 +1,8 @@
 #include "gpusock/tools/doctor/probes.hpp"
-#include "host_proxy/processors.hpp"
-
 #include "host_proxy/error.hpp"
+#include "host_proxy/fabric_provider_name.hpp"
+#include "host_proxy/log.hpp"
+#include "host_proxy/processors.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,14 +13,16 @@
 namespace gpusock::doctor {
 namespace {
 
-constexpr std::string_view kLogLevels[] = {"trace", "debug", "info", "warn", "error", "off"};
-
 constexpr const char* kProvider = "GPUSOCK_FABRIC_PROVIDER";
 
 void probe_fabric_provider(const Sources& sources, Report& report) {
   const auto provider = sources.environment(kProvider);
   if (!provider) return;
   const std::string undo = fmt::format("unset {}", kProvider);
+  if (!proxy::is_fabric_provider_name(*provider)) {
+    report.add("environment", Level::mend, fmt::format("{}='{}' is no provider's name: no context can be made", kProvider, *provider), undo);
+    return;
+  }
   if (!report.facts.fabric_built || !report.facts.libfabric) {
     report.add("environment", Level::note,
                fmt::format("{}='{}' changes nothing: {}", kProvider, *provider,
@@ -45,7 +48,7 @@ void probe_environment(const Sources& sources, Report& report) {
     } catch (const Error&) {
       report.facts.default_link = std::nullopt;
       report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_LINK='{}' is no link: endpoints that name none are refused", *link), "unset GPUSOCK_LINK");
+                 fmt::format("GPUSOCK_LINK='{}' is no link: no context can be made", *link), "unset GPUSOCK_LINK");
     }
   }
   if (const auto ring = sources.environment("GPUSOCK_RING")) {
@@ -74,13 +77,16 @@ void probe_environment(const Sources& sources, Report& report) {
       report.facts.gpudirect = std::nullopt;
       report.add("environment", Level::mend,
                  fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect), "unset GPUSOCK_GPUDIRECT");
+    } else if (*gpudirect == "off" && report.facts.ring != RingPlacement::device) {
+      report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory", "unset GPUSOCK_GPUDIRECT");
     }
   }
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
-  if (level && std::find(std::begin(kLogLevels), std::end(kLogLevels), *level) == std::end(kLogLevels)) {
-    report.add("environment", Level::note, fmt::format("GPUSOCK_LOG='{}' is no level: warnings are logged", *level),
-               "export GPUSOCK_LOG=info");
+  if (level && !proxy::is_log_level(*level)) {
+    report.add("environment", Level::mend,
+               fmt::format("GPUSOCK_LOG='{}' is none of trace, debug, info, warn, error and off: no context can be made", *level),
+               "unset GPUSOCK_LOG");
   }
 }
 

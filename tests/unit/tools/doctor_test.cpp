@@ -279,6 +279,58 @@ TEST(Doctor, ALinkThatIsNamedIsTakenWhereItCanBe) {
   EXPECT_NE(link(machine.examine(), "same process").why.find("GPUSOCK_LINK=verbs does not reach"), std::string::npos);
 }
 
+TEST(Doctor, ALinkThatIsNamedAndReachesNobodyIsToBeMended) {
+  Machine machine;
+  machine.environment["GPUSOCK_LINK"] = "verbs";
+  expect_mend(machine.examine(), "GPUSOCK_LINK=verbs, but this build has no verbs link", "unset GPUSOCK_LINK");
+  EXPECT_EQ(link(machine.examine(), "same host").rings, "") << "no link, no rings";
+  machine.sources.verbs_built = true;
+  expect_mend(machine.examine(), "GPUSOCK_LINK=verbs, but there is no RDMA NIC", "unset GPUSOCK_LINK");
+  machine.add_nic();
+  EXPECT_TRUE(machine.examine().well());
+  machine.write_limits("1048576", "65536");
+  expect_mend(machine.examine(), "GPUSOCK_LINK=verbs, but only 64 KiB of memory may be locked", "ulimit -l unlimited");
+  machine.environment["GPUSOCK_LINK"] = "fabric";
+  expect_mend(machine.examine(), "GPUSOCK_LINK=fabric, but this build has no fabric link", "unset GPUSOCK_LINK");
+  machine.sources.fabric_built = true;
+  expect_mend(machine.examine(), "GPUSOCK_LINK=fabric, but libfabric is not installed", "unset GPUSOCK_LINK");
+}
+
+/// Whatever the variables are, on a machine with and without what they need.
+TEST(Doctor, AllIsNotWellWhereNoPeerGetsALink) {
+  const std::pair<const char*, std::vector<const char*>> variables[] = {  // what each other one is tried beside comes first
+      {"GPUSOCK_LINK", {"", "auto", "p2p", "verbs", "fabric", "tcp", "x"}},
+      {"GPUSOCK_RING", {"", "host", "device", "x"}},
+      {"GPUSOCK_GPUDIRECT", {"", "off", "x"}},
+      {"GPUSOCK_FABRIC_PROVIDER", {"", "tcp", "tpc", "two names"}},
+      {"GPUSOCK_LOG", {"", "x"}},
+  };
+  for (const bool equipped : {false, true}) {
+    Machine machine;
+    if (equipped) {
+      machine.sources.verbs_built = machine.sources.fabric_built = true;
+      machine.libraries = {{"libfabric.so.1", 1}};
+      machine.fabric_providers = {"shm", "tcp"};
+      machine.add_nic();
+    }
+    for (const auto& [first, first_values] : variables) {
+      for (const auto& [second, second_values] : {variables[0]}) {
+        for (const char* a : first_values) {
+          for (const char* b : second_values) {
+            machine.environment.clear();
+            if (*b != 0) machine.environment[second] = b;
+            if (*a != 0) machine.environment[first] = a;
+            const Report report = machine.examine();
+            const bool none = std::all_of(report.links.begin(), report.links.end(),
+                                          [](const LinkChoice& choice) { return choice.link == "none"; });
+            EXPECT_FALSE(none && report.well()) << first << '=' << a << ' ' << second << '=' << b;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Doctor, AProviderOfLibfabricThatIsNotHereIsFound) {
   Machine machine;
   machine.environment["GPUSOCK_FABRIC_PROVIDER"] = "tpc";
@@ -448,7 +500,11 @@ TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   EXPECT_TRUE(link(report, "other host").command.empty());
   EXPECT_EQ(make_page(report).find("swordfish"), std::string::npos) << "a secret is not shown";
   EXPECT_EQ(make_json(report).find("swordfish"), std::string::npos);
-  EXPECT_NE(make_page(report).find("GPUSOCK_LOG='loud'"), std::string::npos);
+  expect_mend(report, "GPUSOCK_LOG='loud'", "unset GPUSOCK_LOG");
+  machine.environment = {{"GPUSOCK_FABRIC_PROVIDER", "two names"}};
+  expect_mend(machine.examine(), "'two names'", "unset GPUSOCK_FABRIC_PROVIDER");
+  machine.environment = {{"GPUSOCK_GPUDIRECT", "off"}};
+  EXPECT_NE(make_page(machine.examine()).find("GPUSOCK_GPUDIRECT=off changes nothing"), std::string::npos);
   machine.environment = {{"GPUSOCK_GPU", "first"}};
   expect_mend(machine.examine(), "'first'", "GPUSOCK_GPU=0");
   machine.environment = {{"GPUSOCK_PROCESSORS", "0-3,8"}};
