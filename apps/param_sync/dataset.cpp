@@ -14,8 +14,13 @@ namespace {
 
 std::filesystem::path find_file(const std::filesystem::path& folder, const std::string& name) {
   for (const auto& candidate : {folder / (name + ".gz"), folder / name}) {
-    std::error_code ignored;
-    if (std::filesystem::exists(candidate, ignored)) return candidate;
+    std::error_code error;
+    if (std::filesystem::exists(candidate, error)) return candidate;
+    if (error) {  // not missing: nobody knows, as the folder may not be searched or cannot be read
+      throw gpusock::Error(error.value(), "looking for " + candidate.string() +
+                                              ": let this user read the folder (ls -ld shows who may), or name another "
+                                              "with --data");
+    }
   }
   throw gpusock::Error(ENOENT,
                        "no " + name + " or " + name + ".gz in " + folder.string() +

@@ -27,7 +27,7 @@ class Reader {
   explicit Reader(const std::filesystem::path& file) : path_(file), file_(gzopen(file.c_str(), "rb"), &gzclose) {
     if (!file_) {
       throw gpusock::Error(errno != 0 ? errno : ENOMEM,
-                           "cannot open " + file.string() + ": name its folder with --data");
+                           "cannot open " + file.string() + ": let this user read it, or name another folder with --data");
     }
     gzbuffer(file_.get(), 1 << 17);
   }

@@ -7,7 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <set>
+#include <stdexcept>
 
 namespace param_sync {
 namespace {
@@ -15,6 +19,7 @@ namespace {
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::idx_bytes;
 using gpusock::test::Folder;
 
@@ -52,6 +57,36 @@ TEST(Dataset, SaysWhichFileIsMissing) {
   std::filesystem::remove(folder.path() / "t10k-labels-idx1-ubyte");
   EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }),
               AllOf(HasSubstr("t10k-labels-idx1-ubyte"), HasSubstr(folder.path().string()), HasSubstr("--data")));
+}
+
+/// Root may search every folder, so a test that root runs does this part as another user.
+class AsOrdinaryUser {
+ public:
+  AsOrdinaryUser() {
+    if (was_ == 0 && seteuid(kNobody) != 0) throw std::runtime_error("seteuid");
+  }
+  ~AsOrdinaryUser() {
+    if (was_ == 0 && seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  uid_t was_ = geteuid();
+};
+
+TEST(Dataset, SaysThatAFolderCannotBeReadAndNotThatFilesAreMissing) {
+  Folder folder;
+  write_dataset(folder);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::none);
+  {
+    const AsOrdinaryUser user;
+    EXPECT_THAT(error_of([&] { load_dataset(folder.path(), 0); }),
+                AllOf(HasSubstr("Permission denied"), HasSubstr(folder.path().string()), Not(HasSubstr("install"))));
+  }
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+  std::filesystem::create_symlink("loop", folder.path() / "loop");
+  EXPECT_THAT(error_of([&] { load_dataset(folder.path() / "loop", 0); }),
+              AllOf(HasSubstr("symbolic links"), HasSubstr("loop"), Not(HasSubstr("install"))));
 }
 
 TEST(Dataset, RefusesImagesWithoutLabels) {
