@@ -5,6 +5,7 @@ main() {
   local preset program what link size between results=out/bench
   if in_bundle; then
     program=bin/gpusock-bench
+    asks_for_help "$@" || require_device "$(cat BUNDLE.preset)"
   else
     require_packages "${build_packages[@]}"
     preset=$(device_preset)

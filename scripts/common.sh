@@ -23,6 +23,23 @@ device_preset() {
   if have_gpu && find_nvcc >/dev/null; then echo cuda; else echo host; fi
 }
 
+# asks_for_help ARGS...
+asks_for_help() {
+  local argument
+  for argument in "$@"; do
+    case "$argument" in -h | --help) return 0 ;; esac
+  done
+  return 1
+}
+
+# require_device PRESET: can programs of this preset run their kernels here. Ends with 1 and the reason where they cannot.
+require_device() {
+  [ "$1" = cuda ] || return 0
+  ! have_gpu && ! compgen -G '/dev/nvidia[0-9]*' >/dev/null || return 0
+  fail "these programs run their kernels on a GPU, and this machine has none (nvidia-smi -L lists none). For the CPU device make" \
+    "another bundle where the sources are: ./run bundle --device cpu DIR"
+}
+
 # A path as the user meant it: from where ./run was called.
 from_there() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
 

@@ -3,12 +3,13 @@
 . scripts/hosts.sh
 
 main() {
-  local preset program plot options=() results=out/demo hosts=''
+  local preset program plot options=() results=out/demo hosts='' status=0
   take_hosts "$@"
   set -- "${left[@]}"
   if in_bundle; then
     program=bin/param_sync plot=data/plot.gp
     preset=$(cat BUNDLE.preset)
+    asks_for_help "$@" || require_device "$preset"
   else
     require_packages "${build_packages[@]}" "${demo_packages[@]}"
     preset=$(device_preset)
@@ -26,7 +27,9 @@ main() {
   [ "$preset" != cuda ] || options=(--in-process)
   given --nodes "$@" || options+=(--nodes 4)
   choose_options "$@"
-  "$program" "${data_options[@]}" "${options[@]}" "$@"
+  "$program" "${data_options[@]}" "${options[@]}" "$@" || status=$?
+  keep_results
+  [ $status -eq 0 ] || exit $status
   show_results
 }
 
@@ -43,29 +46,44 @@ take_hosts() {
   [ -z "$hosts" ] || check_hosts "$hosts"
 }
 
-# Adds what the user has left open to options.
+# Adds what the user has left open to options. Results are written into a folder of their own, `fresh`: those of the last run
+# are not lost to a run that has none.
+fresh=''
 choose_options() {
+  fresh=$(mktemp -d "$results/new.XXXXXX")
+  trap 'rm -rf "$fresh"' EXIT
   given --epochs "$@" || options+=(--epochs 2)
-  given --json "$@" || options+=(--json "$results/param_sync.json")
-  given --series "$@" || options+=(--series "$results/param_sync.tsv")
-  rm -f "$results"/param_sync.*
+  given --json "$@" || options+=(--json "$fresh/param_sync.json")
+  given --series "$@" || options+=(--series "$fresh/param_sync.tsv")
 }
 
+# Puts this run's results, if it has any, in the place of the last run's.
+keep_results() {
+  compgen -G "$fresh/param_sync.*" >/dev/null || return 0
+  rm -f "$results"/param_sync.*
+  mv "$fresh"/* "$results/"
+  has_results=yes
+}
+has_results=no
+
 run_across_hosts() {
-  local option printed printer status=0 weights output=$results/output.txt invoked_from=$root
+  local option printed printer weights output invoked_from=$root
   for option in --nodes --rank --peers --serial --in-process; do
     ! given "$option" "$@" || misuse "demo --hosts N starts a node on each host: it does not go with $option"
   done
   [ "$preset" != cuda ] || say "all hosts share this machine's GPU: their kernels may wait for their turns"
-  choose_options "$@"
   require_hosts
+  choose_options "$@"
+  output=$fresh/output.txt
   say "$hosts hosts: network namespaces of this machine"
   exec {printed}> >(exec tee -i "$output")
   printer=$!
   run_on_hosts "$hosts" '' '' "$program" "${data_options[@]}" "${options[@]}" "$@" >&"$printed" || status=$?
   exec {printed}>&-
   wait "$printer"
+  keep_results
   [ $status -eq 0 ] || exit $status
+  [ -f "$output" ] || output=$results/output.txt
   weights=$(sed -n 's/^\[[0-9]*\] weights \([0-9a-f]*\).*/\1/p' "$output")
   [ "$(wc -l <<<"$weights")" -eq "$hosts" ] && [ "$(sort -u <<<"$weights" | wc -l)" -eq 1 ] || fail "the hosts' weights differ"
   say "the same weights on all $hosts hosts: ${weights%%$'\n'*}"
@@ -73,7 +91,7 @@ run_across_hosts() {
 }
 
 show_results() {
-  [ -f "$results/param_sync.json" ] || return 0
+  [ $has_results = yes ] && [ -f "$results/param_sync.json" ] || return 0
   say "results: $results/param_sync.json"
   draw "$plot" "$results"
 }

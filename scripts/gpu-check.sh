@@ -16,11 +16,11 @@ main() {
     say "no NVIDIA GPU here (nvidia-smi -L lists none): nothing to check"
     exit 77
   fi
+  provide_programs
   mkdir -p "$out/logs"
   out=$(cd "$out" && pwd)
   : >"$out/results.txt"
   machine_facts >"$out/machine.txt" 2>&1
-  provide_programs
   check_everything
   say "results: $out (results.txt, machine.txt, doctor.txt, logs/)"
   column -t "$out/results.txt" 2>/dev/null || cat "$out/results.txt"

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Promises of ./run: it takes what the machine has, says what it lacks, and a command that is refused loses nothing.
+
+usage: test_commands.py SOURCE_FOLDER
+
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIMIT_S = 60
+# In the place of param_sync: refuses --foo, fails with --fail, else writes the files that it is to write.
+PARAM_SYNC = """#!/bin/bash
+echo "called: $*"
+case " $* " in *" --foo "*) exit 2 ;; *" --fail "*) exit 1 ;; *" --help "*) exit 0 ;; esac
+while [ $# -gt 0 ]; do
+  case "$1" in --json | --series) echo new >"$2" ;; esac
+  shift
+done
+"""
+# ./run bundle, with everything that takes time replaced.
+BUNDLE = """set -euo pipefail
+cd "$SOURCE"
+root=$PWD invoked_from=$PWD
+. scripts/common.sh
+. scripts/bundle.sh
+require_packages() { :; }
+build() { echo "build $1"; }
+fill_bundle() { mkdir -p "$1"; echo "fill $1 $2"; }
+main "$@"
+"""
+
+
+class Commands(unittest.TestCase):
+    source = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.tools = self.folder / "tools"
+        self.tools.mkdir()
+
+    def tool(self, name, text="#!/bin/sh\n"):
+        path = self.tools / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def gpu(self, there):
+        self.tool("nvidia-smi", "#!/bin/sh\n" + ("echo 'GPU 0: Imaginary 9000'\n" if there else "exit 9\n"))
+
+    def attempt(self, *command, **environment):
+        path = f"{self.tools}:{os.environ['PATH']}"
+        variables = dict(os.environ, PATH=path, SOURCE=self.source, **environment)
+        return subprocess.run(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
+                              check=False, cwd=self.folder)
+
+    def run_bundle(self, *arguments, **environment):
+        return self.attempt("bash", "-c", BUNDLE, "bundle", *arguments, str(self.folder / "made"), **environment)
+
+    def fill(self, preset):
+        """A bundle whose programs are the ones above."""
+        bundle = self.folder / "bundle"
+        (bundle / "bin").mkdir(parents=True)
+        shutil.copytree(pathlib.Path(self.source) / "scripts", bundle / "scripts")
+        shutil.copy(pathlib.Path(self.source) / "run", bundle / "run")
+        (bundle / "BUNDLE").write_text("0\n")
+        (bundle / "BUNDLE.preset").write_text(preset + "\n")
+        for name in ("param_sync", "gpusock-bench"):
+            (bundle / "bin" / name).write_text(PARAM_SYNC)
+            (bundle / "bin" / name).chmod(0o755)
+        return bundle
+
+    def test_a_bundle_is_for_what_the_demo_could_run_on(self):
+        nvcc = str(self.tool("nvcc"))
+        for gpu, options, preset in ((False, [], "host"), (True, [], "cuda"), (True, ["--device", "cpu"], "host"),
+                                     (False, ["--device=cuda"], "cuda"), (False, ["--device", "cuda"], "cuda")):
+            with self.subTest(gpu=gpu, options=options):
+                self.gpu(gpu)
+                done = self.run_bundle(*options, CUDACXX=nvcc)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertIn(f"build {preset}\n", done.stdout)
+                self.assertIn(f"fill {self.folder}/made {preset}\n", done.stdout)
+        self.gpu(False)
+        self.assertIn("./run bundle --device cuda", self.run_bundle(CUDACXX=nvcc).stdout)
+
+    def test_a_bundle_that_cannot_be_is_refused_before_anything_is_built(self):
+        for options, status, says in ((["--device", "tpu"], 2, "--device is cpu or cuda"), (["--device=tpu"], 2, "--device is cpu or cuda"),
+                                      (["--speed"], 2, "--speed"), (["--device", "cuda"], 1, "needs nvcc"), (["here"], 2, "one folder")):
+            with self.subTest(options=options):
+                done = self.run_bundle(*options, CUDACXX="/nowhere/nvcc")
+                self.assertEqual(done.returncode, status, done.stdout)
+                self.assertIn(says, done.stdout)
+                self.assertNotIn("build", done.stdout.replace("./run bundle", ""))
+
+    def test_a_bundle_for_gpus_says_so_where_there_is_none(self):
+        if list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+            self.skipTest("there is a GPU here")
+        bundle = self.fill("cuda")
+        self.gpu(False)
+        for command in ("demo", "bench"):
+            done = self.attempt(bundle / "run", command)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("this machine has none", done.stdout)
+            self.assertIn("./run bundle --device cpu", done.stdout)
+            self.assertNotIn("called", done.stdout)
+            self.assertEqual(self.attempt(bundle / "run", command, "--help").returncode, 0)
+        self.gpu(True)
+        done = self.attempt(bundle / "run", "demo")
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_demo_without_results_keeps_those_of_the_last_one(self):
+        bundle = self.fill("host")
+        results = bundle / "out" / "demo"
+        done = self.attempt(bundle / "run", "demo")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("results: out/demo/param_sync.json", done.stdout)
+        (results / "param_sync.json").write_text("old\n")
+        for option, status in (("--foo", 2), ("--fail", 1), ("--help", 0)):
+            done = self.attempt(bundle / "run", "demo", option)
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertNotIn("results:", done.stdout)
+            self.assertEqual((results / "param_sync.json").read_text(), "old\n", option)
+        self.assertEqual(self.attempt(bundle / "run", "demo", "--hosts", "2", "--nodes", "2").returncode, 2)
+        self.assertEqual((results / "param_sync.json").read_text(), "old\n")
+        self.attempt(bundle / "run", "demo")
+        self.assertEqual((results / "param_sync.json").read_text(), "new\n")
+        left = sorted(path.name for path in results.iterdir() if path.suffix != ".svg")
+        self.assertEqual(left, ["param_sync.json", "param_sync.tsv"])
+
+    def test_a_gpu_check_that_cannot_be_keeps_the_results_of_the_last_one(self):
+        bundle = self.fill("host")
+        self.gpu(True)
+        (bundle / "gpu-check").mkdir()
+        (bundle / "gpu-check" / "results.txt").write_text("PASS\n")
+        done = self.attempt(bundle / "run", "gpu-check")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("built without nvcc", done.stdout)
+        self.assertEqual((bundle / "gpu-check" / "results.txt").read_text(), "PASS\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(2)
+    Commands.source = sys.argv.pop()
+    unittest.main()
