@@ -17,7 +17,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-from commands import LIMIT_S, call
+from commands import LIMIT_S, attempt, call
 
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
 
@@ -36,6 +36,14 @@ def echoes(program):
             client.shutdown(socket.SHUT_WR)
             end = client.recv(1)
         return got == data and end == b"" and server.wait(LIMIT_S) == 0
+
+
+def refusal(*command):
+    """What a command that must fail says."""
+    done = attempt(*command)
+    if done.returncode == 0:
+        raise AssertionError(f"{command} succeeded:\n{done.stdout}")
+    return " ".join(done.stdout.split())
 
 
 class Package(unittest.TestCase):
@@ -71,6 +79,45 @@ class Package(unittest.TestCase):
                                 "-DCMAKE_CUDA_ARCHITECTURES=90")
         if os.path.exists("/dev/nvidia0"):
             self.assertTrue(echoes(program))
+
+    def cuda_project(self, name, body, *options):
+        """The command that configures a project that enables CUDA, which need not be here: its compiler is only pretended."""
+        folder = self.work / name
+        modules = folder / "modules"
+        modules.mkdir(parents=True)
+        (modules / "CMakeDetermineCUDACompiler.cmake").write_text(
+            "set(CMAKE_CUDA_COMPILER /bin/true)\nset(CMAKE_CUDA_COMPILER_ENV_VAR CUDACXX)\n"
+            'configure_file("${CMAKE_CURRENT_LIST_DIR}/CMakeCUDACompiler.cmake.in"'
+            ' "${CMAKE_PLATFORM_INFO_DIR}/CMakeCUDACompiler.cmake" COPYONLY)\n')
+        (modules / "CMakeCUDACompiler.cmake.in").write_text("set(CMAKE_CUDA_COMPILER /bin/true)\nset(CMAKE_CUDA_COMPILER_LOADED 1)\n")
+        (modules / "CMakeCUDAInformation.cmake").write_text("set(CMAKE_CUDA_INFORMATION_LOADED 1)\n")
+        (modules / "CMakeTestCUDACompiler.cmake").write_text("set(CMAKE_CUDA_COMPILER_WORKS 1 CACHE INTERNAL \"\")\n")
+        shutil.copy(CONSUMER / "echo.cu", folder / "echo.cu")
+        (folder / "CMakeLists.txt").write_text(
+            'cmake_minimum_required(VERSION 3.25)\nproject(consumer LANGUAGES CXX)\n'
+            'list(APPEND CMAKE_MODULE_PATH "${CMAKE_CURRENT_SOURCE_DIR}/modules")\n' + body)
+        return ("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", *options)
+
+    def test_a_cuda_project_is_told_that_the_package_has_the_cpu_device_only(self):
+        if self.nvcc is not None:
+            self.skipTest("this package has both")
+        enabled = "enable_language(CUDA)\nfind_package(gpusock REQUIRED)\n"
+        program = "add_executable(echo echo.cu)\n"
+        sources = "gpusock_device_sources(echo.cu)\n"
+        link = "target_link_libraries(echo PRIVATE gpusock::{})\n"
+        told = refusal(*self.cuda_project("sources", enabled + program + sources + link.format("gpusock")))
+        self.assertIn("this project has enabled CUDA, but the gpusock in", told)
+        self.assertIn("GPUSOCK_DEVICE=cpu", told)
+        as_cxx = "set_source_files_properties(echo.cu PROPERTIES LANGUAGE CXX)\n"
+        told = refusal(*self.cuda_project("link", enabled + program + as_cxx + link.format("gpusock")))
+        self.assertIn("this project has enabled CUDA", told)
+        self.assertIn("gpusock::cuda", told)
+        late = "find_package(gpusock REQUIRED)\nenable_language(CUDA)\n"
+        told = refusal(*self.cuda_project("late", late + program + sources + link.format("gpusock")))
+        self.assertIn("after find_package(gpusock)", told)
+        call(*self.cuda_project("named", enabled + program + as_cxx + link.format("cpu")))
+        call(*self.cuda_project("chosen", enabled + program + sources + link.format("gpusock"), "-DGPUSOCK_DEVICE=cpu"))
+        call("cmake", "--build", self.work / "chosen" / "build")
 
     def test_a_device_that_the_package_lacks_is_refused_by_name(self):
         with self.assertRaises(AssertionError) as refused:
