@@ -40,14 +40,12 @@ main() {
   [ $# -gt 0 ] || misuse "bare takes a command to run there"
   needs_sources bare
   [ "$(id -u)" -eq 0 ] || fail "bare needs root: sudo ./run bare ..."
-  git rev-parse --verify --quiet HEAD >/dev/null || fail "bare clones this folder with git, and it is no git repository that has a commit"
   require_packages "${bare_packages[@]}"
   isolate=(unshare --mount --pid --fork --kill-child --ipc)
   if ! "${isolate[@]}" mount -t tmpfs bare /mnt 2>/dev/null; then
     printf 'run: this machine does not let root mount file systems (in a container: --privileged)\n' >&2
     exit 77
   fi
-  [ -z "$(git status --porcelain)" ] || say "bare: the last commit runs there; what is not committed does not"
   make_system
   bare_root=$(mktemp -d "${TMPDIR:-/var/tmp}/gpusock-bare.XXXXXX")
   trap end_bare EXIT
@@ -73,7 +71,7 @@ end_bare() {
 
 # Sets system: the minimal system, as an archive.
 make_system() {
-  local folder=${XDG_CACHE_HOME:-$HOME/.cache}/gpusock/bare
+  local folder=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/gpusock/bare
   system=$folder/$release.tar
   [ -z "$(find "$system" -mtime -30 2>/dev/null)" ] || return 0
   mkdir -p "$folder"
@@ -96,15 +94,27 @@ print_sources() {
 # How apt reaches them: proxies and the like. What else apt is told on this machine may name programs that are not there.
 print_apt_options() { apt-config dump Acquire | grep -vE '^Acquire(::(IndexTargets|Changelogs|CompressionTypes|cdrom).*)? ' || true; }
 
-# Unpacks the system, clones the project, and sets environment: what of this machine's holds there.
+# copy_project FOLDER: the last commit, or where git knows none (a downloaded archive, another user's checkout) all but what was built.
+copy_project() {
+  if git rev-parse --verify --quiet HEAD >/dev/null 2>&1; then
+    [ -z "$(git status --porcelain)" ] || say "bare: the last commit runs there; what is not committed does not"
+    git clone --quiet "$root" "$1" 2>/dev/null || fail "git could not clone $root"
+  else
+    say "bare: git knows no commit here; all files but build/ and out/ run there"
+    mkdir -p "$1"
+    tar -c --exclude=./build --exclude=./out --exclude=./bundle -C "$root" . | tar -x --no-same-owner -C "$1"
+  fi
+}
+
+# Unpacks the system, copies the project, and sets environment: what of this machine's holds there.
 fill_root() {
-  local folder=$bare_root/root/gpusock name
+  local name
   chmod 755 "$bare_root"
   tar -xf "$system" -C "$bare_root"
   print_sources >"$bare_root/etc/apt/sources.list"
   print_apt_options >"$bare_root/etc/apt/apt.conf.d/99gpusock-bare"
   cp -L /etc/resolv.conf /etc/hosts "$bare_root/etc/"
-  git clone --quiet "$root" "$folder" 2>/dev/null || fail "git could not clone $root"
+  copy_project "$bare_root/root/gpusock"
   environment=(HOME=/root "TERM=${TERM:-dumb}" LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
   for name in CI http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
     [ -z "${!name:-}" ] || environment+=("$name=${!name}")
