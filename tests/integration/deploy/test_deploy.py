@@ -160,6 +160,18 @@ class Deploy(unittest.TestCase):
             self.assertIn("done, and waits", printed)
 
 
+class Bare(unittest.TestCase):
+    """Of ./run bare, what makes no system."""
+
+    def test_misuse_is_explained(self):
+        for words, *arguments in (("takes a command",), ("bookworm or trixie, not \"woody\"", "--release", "woody", "true"),
+                                  ("--release takes", "--release"), ("does not take \"--fast\"", "--fast", "true")):
+            done = call(Settings.source / "run", "bare", *arguments)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(words, done.stdout)
+        self.assertEqual(call(Settings.source / "run", "bare", "--help").returncode, 0)
+
+
 class RdmaTest(unittest.TestCase):
     """Of ./run rdma-test, what needs no virtual machine."""
 
