@@ -1,17 +1,20 @@
 #pragma once
 /// @file The socket calls of GPUnet (OSDI'14, ut-osa/gpunet) on gpusock: a kernel written for GPUnet compiles with its include
-/// of gpunet.cu.h changed to this file. docs/from_gpunet.md has call by call what is the same and what differs.
+/// of gpunet.cu.h changed to this file, or unchanged with -I on gpusock/compat/gpunet. docs/from_gpunet.md has call by call what is the same and what differs.
 ///
 /// The host calls gpunet_init(context) before it launches. As there, calls are made by all threads of a block, those named
 /// single_thread_* by one thread; the calls below that GPUnet had for blocks only also exist as single_thread_*, for use inside
 /// BEGIN_SINGLE_THREAD_PART. Results are handles or counts, or negated errno values; nothing hangs once the context ends.
 
 #include "gpusock/compat/gpunet_kernel.cuh"
+#include "gpusock/compat/gpunet_memory.cuh"
 #include "gpusock/compat/gpunet_poll.cuh"
 #include "gpusock/compat/gpunet_state.cuh"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+
+#include <type_traits>
 
 namespace gpusock::compat {
 
@@ -113,14 +116,28 @@ __device__ inline int gconnect_bounce_in(const sockaddr_in* address) {
   return gconnect_in(address);
 }
 
-/// Waits for a connection.
-__device__ inline int gaccept(int listener) {
-  return gpusock::compat::accept(gpusock::this_block(), listener, gpusock::Deadline::never());
-}
 /// gaccept for one thread.
 __device__ inline int single_thread_gaccept(int listener) {
   return gpusock::compat::accept(gpusock::this_thread(), listener, gpusock::Deadline::never());
 }
+
+namespace gpusock::compat {
+
+/// `Scope`: the type of the name gpunet_scope where gaccept stands.
+template <class Scope>
+__device__ int accept_in(int listener) {
+  if constexpr (std::is_same_v<Scope, const SingleThreadPart>) {
+    return single_thread_gaccept(listener);
+  } else {
+    return accept(this_block(), listener, Deadline::never());
+  }
+}
+
+}  // namespace gpusock::compat
+
+/// Block: waits for a connection. Within BEGIN_SINGLE_THREAD_PART, where GPUnet's own programs call it too, that thread alone waits: it
+/// must stand there itself, not in a function that is called there.
+#define gaccept(listener) gpusock::compat::accept_in<decltype(gpunet_scope)>(listener)
 
 /// Takes a connection that is there, else -EWOULDBLOCK.
 __device__ inline int gaccept_nb(int listener) {

@@ -14,10 +14,27 @@ using uchar = unsigned char;
 /// Is this the grid's first block.
 #define FIRST_BLOCK() (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
 
+namespace gpusock::compat {
+
+/// Is the thread in a part for one thread. In such a part this object hides the function gpunet_scope().
+struct SingleThreadPart {
+  bool mine;
+};
+
+}  // namespace gpusock::compat
+
+/// Never called. The type of this name is how a call knows whether it stands in a part for one thread: see gaccept.
+void gpunet_scope();
+
+/// The braces that follow are for the threads of which the condition holds. A loop, so that `break` leaves them, as in GPUnet.
+#define GPUSOCK_GPUNET_PART(condition)                                                               \
+  if (const gpusock::compat::SingleThreadPart gpunet_scope{condition}; gpunet_scope.mine)            \
+    for (bool gpunet_first = true; gpunet_first; gpunet_first = false)
+
 /// BEGIN_SINGLE_THREAD_PART { ... } END_SINGLE_THREAD_PART; runs the braces in the block's first thread, between two barriers.
 #define BEGIN_SINGLE_THREAD_PART \
   __syncthreads();               \
-  for (bool gpunet_mine = FIRST_THREAD_IN_BLOCK(); gpunet_mine; gpunet_mine = false)
+  GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK())
 /// Ends what BEGIN_SINGLE_THREAD_PART began.
 #define END_SINGLE_THREAD_PART __syncthreads()
 /// The same with the braces in the macros: BEGIN_SINGLE_THREAD ... END_SINGLE_THREAD.
@@ -29,7 +46,7 @@ using uchar = unsigned char;
 /// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread; a barrier in each block.
 #define BEGIN_UNIQUE_THREAD_PART \
   __syncthreads();               \
-  for (bool gpunet_mine = FIRST_THREAD_IN_BLOCK() && FIRST_BLOCK(); gpunet_mine; gpunet_mine = false)
+  GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK() && FIRST_BLOCK())
 /// Ends what BEGIN_UNIQUE_THREAD_PART began.
 #define END_UNIQUE_THREAD_PART __syncthreads()
 
@@ -38,9 +55,12 @@ using uchar = unsigned char;
 /// The block's number in its grid.
 #define TBID (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z))
 
-#ifndef GPU_ASSERT
-/// What must hold in a kernel: assert().
-#define GPU_ASSERT(condition) assert(condition)
+#if defined(RELEASE) && !defined(GPU_ASSERT)
+/// Nothing: with RELEASE, as GPUnet's programs are built, the condition is not even computed.
+#define GPU_ASSERT(condition)
+#elif !defined(GPU_ASSERT)
+/// What must hold in a kernel: assert(), with GPUnet's semicolon.
+#define GPU_ASSERT(condition) assert(condition);
 #endif
 
 /// A point in time.

@@ -1,6 +1,7 @@
 #pragma once
 // Kernels in the style of GPUnet's programs: nothing of gpusock in them but the include and where the port is told.
-#include <gpusock/compat/gpunet.cuh>
+#include <gpufs.cu.h>
+#include <gpunet.cu.h>
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -16,9 +17,14 @@ struct Outcome {
   int result[8];
 };
 
+#define GPUSOCK_TEST_TEXT(...) #__VA_ARGS__
+#define GPUSOCK_TEST_TEXT_OF(...) GPUSOCK_TEST_TEXT(__VA_ARGS__)
+static_assert(sizeof GPUSOCK_TEST_TEXT_OF(GPU_ASSERT(false)) == sizeof "", "with RELEASE it is nothing");
+
 __global__ void bind_kernel(const sockaddr_in* addr, Outcome* out) {
   const int sock = single_thread_gbind_in(addr);
   out->result[0] = sock;
+  GPU_ASSERT(sock == 0);  // true of GPUnet's first socket; its programs are built with RELEASE
   if (sock >= 0) {
     Endpoint local;
     gpunet_net().getsockname(sock, local);
@@ -202,6 +208,98 @@ __global__ void idle_poll_kernel(Outcome* out) {
   }
 }
 #endif
+
+/// What the blocks of locks_kernel share.
+struct Shared {
+  INIT_LOCK init;
+  LAST_SEMAPHORE last;
+  int lock;
+  int initialized;
+  int counted;
+  int ready;
+};
+
+/// Any number of blocks: the first initializes, all count under a lock, the last tells.
+__global__ void locks_kernel(Shared* shared, Outcome* out) {
+  BEGIN_SINGLE_THREAD_PART {
+    if (shared->init.try_wait()) {
+      ++shared->initialized;
+      shared->init.signal();
+    }
+    MUTEX_LOCK(shared->lock);
+    ++shared->counted;
+    MUTEX_UNLOCK(shared->lock);
+    if (shared->last.is_last()) {
+      out->result[0] = shared->initialized;
+      out->result[1] = shared->counted;
+      out->result[2] = MUTEX_WAS_LOCKED(shared->lock);
+      out->result[3] = MUTEX_WAS_LOCKED(shared->lock);
+      __threadfence();
+      *const_cast<volatile int*>(&shared->ready) = 1;
+    }
+    WAIT_ON_MEM(shared->ready, 1);
+    WAIT_ON_MEM_NE(shared->ready, 0);
+  }
+  END_SINGLE_THREAD_PART;
+}
+
+/// One block: copies of every size and skew that the words could get wrong.
+__global__ void copies_kernel(Outcome* out) {
+  __shared__ __align__(16) uchar from[80], to[80];
+  __shared__ int wrong;
+  BEGIN_SINGLE_THREAD_PART {
+    for (int i = 0; i < 80; ++i) from[i] = static_cast<uchar>(i + 1);
+    wrong = 0;
+  }
+  END_SINGLE_THREAD_PART;
+  for (int skew = 0; skew < 16; ++skew) {
+    for (int size = 0; size <= 40; ++size) {
+      BEGIN_SINGLE_THREAD {
+        bzero_thread(to, sizeof to);
+      }
+      END_SINGLE_THREAD
+      copy_block(to + skew, from + skew, size);
+      BEGIN_SINGLE_THREAD {
+        for (int i = 0; i < 80; ++i) wrong += to[i] != (i >= skew && i < skew + size ? from[i] : 0);
+      }
+      END_SINGLE_THREAD
+    }
+  }
+  BEGIN_SINGLE_THREAD_PART {
+    char text[8];
+    memcpy_thread(text, "abcdefg", 8);
+    out->result[0] = wrong;
+    out->result[1] = strcmp_thread(text, "abcdefg", 100);
+    out->result[2] = strcmp_thread(text, "abcxefg", 100);
+    out->result[3] = strcmp_thread(text, "abcxefg", 3);
+    write_thread(reinterpret_cast<uchar*>(text), from, 7);
+    out->result[4] = text[3] == 4 && text[4] == 'e';
+  }
+  END_SINGLE_THREAD_PART;
+}
+
+/// One block: its first thread connects and accepts, within a part for one thread.
+__global__ void accept_in_part_kernel(int listener, const sockaddr_in* addr, Outcome* out) {
+  __shared__ int near_end, far_end;
+  BEGIN_SINGLE_THREAD_PART {
+    near_end = single_thread_gconnect_in(addr);
+    far_end = gaccept(listener);
+    out->result[0] = near_end;
+    out->result[1] = far_end;
+  }
+  END_SINGLE_THREAD_PART;
+  BEGIN_UNIQUE_THREAD_PART {
+    const int another = single_thread_gconnect_in(addr);
+    out->result[2] = gaccept(listener);
+    single_thread_gclose(another);
+    single_thread_gclose(out->result[2]);
+    if (another >= 0) break;
+    out->result[2] = -1;
+  }
+  END_UNIQUE_THREAD_PART;
+  gclose(near_end);
+  gclose(far_end);
+}
 
 /// One block: waits for what never comes, until the host ends the context.
 __global__ void wait_for_ever_kernel(int listener, Outcome* out) {

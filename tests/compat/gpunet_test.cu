@@ -105,6 +105,38 @@ TEST_P(Gpunet, PollGivesUpTheProcessorWhileNothingHappens) {
 }
 #endif
 
+TEST_P(Gpunet, AcceptWithinAPartForOneThreadIsThatThreads) {
+  run(accept_in_part_kernel, kThreads, listener_, address_.data(), outcome_.data());
+  EXPECT_GE(result(0), 0);
+  EXPECT_GE(result(1), 0);
+  EXPECT_GE(result(2), 0);
+}
+
+TEST(GpunetMemory, OneInitializesAllCountAndTheLastTells) {
+  constexpr unsigned kBlocks = 8;
+  Context context;
+  Mapped<Shared> shared(context, 1);
+  Mapped<Outcome> outcome(context, 1);
+  launch(context, {.grid = kBlocks, .block = kThreads}, locks_kernel, shared.data(), outcome.data());
+  context.synchronize();
+  EXPECT_EQ(outcome[0].result[0], 1);
+  EXPECT_EQ(outcome[0].result[1], static_cast<int>(kBlocks));
+  EXPECT_EQ(outcome[0].result[2], 0) << "the lock was free";
+  EXPECT_EQ(outcome[0].result[3], 1) << "and is taken";
+}
+
+TEST(GpunetMemory, CopiesAreOfTheirSize) {
+  Context context;
+  Mapped<Outcome> outcome(context, 1);
+  launch(context, {.grid = 1, .block = kThreads}, copies_kernel, outcome.data());
+  context.synchronize();
+  EXPECT_EQ(outcome[0].result[0], 0) << "bytes that are wrong";
+  EXPECT_EQ(outcome[0].result[1], 0);
+  EXPECT_EQ(outcome[0].result[2], 1);
+  EXPECT_EQ(outcome[0].result[3], 0) << "equal as far as it is compared";
+  EXPECT_EQ(outcome[0].result[4], 1) << "whole words only";
+}
+
 TEST_P(Gpunet, AWaitEndsWithTheContext) {
   launch(context_, {.grid = 1, .block = kThreads}, wait_for_ever_kernel, listener_, outcome_.data());
   context_.cancel();
