@@ -34,7 +34,7 @@ enum PollEvents : std::int16_t {
   kPollIn = 0x01,    ///< recv has something to say: bytes, the end of the stream or an error; on a listener: accept has
   kPollOut = 0x04,   ///< send would not wait: there is room, or it has an error to say
   kPollErr = 0x08,   ///< the connection failed; looked for also where it is not asked for, as the next two
-  kPollHup = 0x10,   ///< nothing goes either way any more
+  kPollHup = 0x10,   ///< the peer neither takes nor sends anything any more
   kPollNval = 0x20,  ///< not an open socket of this side
 };
 

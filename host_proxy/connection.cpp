@@ -212,7 +212,7 @@ void Connection::fail_opening(int error) {
 }
 
 void Connection::publish() {
-  host_.slots().publish(slot_, error_ != 0 ? table::Phase::failed : table::Phase::connected, error_, flags_);
+  host_.slots().publish(slot_, failed_ ? table::Phase::failed : table::Phase::connected, error_, flags_);
 }
 
 void Connection::on_ended(std::uint64_t final_position) {
@@ -229,13 +229,26 @@ void Connection::on_peer_deaf() {
   publish();
 }
 
+/// The first error is the cause; the others follow from it.
+void Connection::note_error(int error) {
+  if (error_ != 0) return;
+  error_ = error;
+  log_info("the connection to " + peer_.host_port() + " failed: " + strerror(error));
+}
+
+void Connection::on_sending_failed(int error) {
+  if (closing_) return;
+  note_error(error);
+  publish();
+}
+
 void Connection::on_failed(int error) {
   if (closing_) {
     phase_ = Phase::over;
     return;
   }
-  error_ = error;
-  log_info("the connection to " + peer_.host_port() + " failed: " + strerror(error));
+  note_error(error);
+  failed_ = true;
   publish();
 }
 

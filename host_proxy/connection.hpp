@@ -120,10 +120,12 @@ class Connection final : public LinkEvents, public ReadySink {
   void expire();
   void fail_opening(int error);
   void publish();
+  void note_error(int error);
   bool step_link();
 
   void on_ended(std::uint64_t final_position) override;
   void on_peer_deaf() override;
+  void on_sending_failed(int error) override;
   void on_failed(int error) override;
 
   ConnectionHost& host_;
@@ -145,7 +147,8 @@ class Connection final : public LinkEvents, public ReadySink {
   std::string link_reason_;
   std::uint64_t deadline_ns_;
   bool closing_ = false;
-  int error_ = 0;
+  int error_ = 0;        // why nothing can be sent any more
+  bool failed_ = false;  // nor does anything arrive
   std::uint8_t flags_ = 0;
 };
 

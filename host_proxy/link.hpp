@@ -10,7 +10,10 @@ class LinkEvents {
  public:
   virtual void on_ended(std::uint64_t final_position) = 0;  ///< the peer's stream ends at this position of the rx ring
   virtual void on_peer_deaf() = 0;                          ///< the peer reads no more
-  virtual void on_failed(int error) = 0;                    ///< the connection is gone; `error` is an errno
+  /// Nothing can be sent any more, as the connection is gone: `error` is an errno. Bytes that arrived before are still
+  /// being delivered; on_ended() and on_failed() follow them.
+  virtual void on_sending_failed(int error) { on_failed(error); }
+  virtual void on_failed(int error) = 0;  ///< the connection is gone, and nothing arrives any more; `error` is an errno
 
  protected:
   ~LinkEvents() = default;

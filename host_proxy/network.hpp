@@ -29,6 +29,9 @@ class ByteStream {
   virtual std::int64_t read(std::span<const iovec> into) = 0;    ///< 0: the peer ended its direction
   virtual std::int64_t write(std::span<const iovec> from) = 0;
   virtual int connected() = 0;                                   ///< 0, -EINPROGRESS, or why it failed
+  /// Why the connection is gone, as an errno, or 0. Given once, by this call, read() or write(); bytes that arrived
+  /// before can still be read, and then the stream ends.
+  virtual int take_error() = 0;
   virtual void end_writing() = 0;
   virtual void reset_on_close() = 0;                             ///< closing then resets instead of ending in order
   virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on from the start
@@ -39,6 +42,9 @@ class ByteStream {
   /// May a read (write) succeed: false after one gave -EAGAIN until the network says otherwise.
   bool readable = true;
   bool writable = true;
+  /// Has the network said that the connection is gone, or that both directions have ended: then take_error() tells
+  /// which.
+  bool broken = false;
   ReadySink* sink = nullptr;
 };
 

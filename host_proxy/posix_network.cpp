@@ -19,6 +19,7 @@ namespace {
 struct Interest {
   bool* readable = nullptr;
   bool* writable = nullptr;
+  bool* broken = nullptr;
   ReadySink** sink = nullptr;
 };
 
@@ -114,13 +115,13 @@ class TcpStream final : public ByteStream {
   }
 
   int connected() override {
-    int error = 0;
-    socklen_t bytes = sizeof error;
-    getsockopt(descriptor_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    const int error = pending_error();
     if (error == EPIPE) return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
     if (error != 0) return -error;
     return peer().family == 0 ? -EINPROGRESS : 0;
   }
+
+  int take_error() override { return of_connection(pending_error()); }
 
   void end_writing() override { ::shutdown(descriptor_.get(), SHUT_WR); }
 
@@ -141,18 +142,29 @@ class TcpStream final : public ByteStream {
     setsockopt(descriptor_.get(), level, option, &value, sizeof value);
   }
 
+  int pending_error() {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    getsockopt(descriptor_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    return error;
+  }
+
+  /// Callers take ETIMEDOUT for their deadline, after which they may try again. A connection that the system has given
+  /// up is gone.
+  static int of_connection(int error) { return error == ETIMEDOUT ? ECONNRESET : error; }
+
   static std::int64_t finish(ssize_t result, bool& ready) {
     if (result >= 0) return result;
     if (errno == EAGAIN || errno == EINTR) {
       ready = errno == EINTR;
       return -EAGAIN;
     }
-    return -errno;
+    return -of_connection(errno);
   }
 
   Descriptor descriptor_;
   int epoll_;
-  Interest interest_{&readable, &writable, &sink};
+  Interest interest_{&readable, &writable, &broken, &sink};
 };
 
 class TcpAcceptor final : public Acceptor {
@@ -180,7 +192,7 @@ class TcpAcceptor final : public Acceptor {
  private:
   Descriptor descriptor_;
   int epoll_;
-  Interest interest_{&readable, nullptr, &sink};
+  Interest interest_{&readable, nullptr, nullptr, &sink};
 };
 
 /// A watched descriptor's interest is freed by nobody: it is the sink itself, told apart by the lowest bit.
@@ -240,6 +252,7 @@ void PosixNetwork::poll() {
     const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
     if (interest.readable != nullptr && (broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0)) *interest.readable = true;
     if (interest.writable != nullptr && (broken || (events[i].events & EPOLLOUT) != 0)) *interest.writable = true;
+    if (interest.broken != nullptr && broken) *interest.broken = true;
     if (*interest.sink != nullptr) (*interest.sink)->on_ready();
   }
 }

@@ -25,9 +25,9 @@ std::uint64_t fill_of(const table::RingSetup& ring) {
   return std::min(load(ring.committed) - consumed, ring.memory.capacity);
 }
 
-SocketState state_of(const Connection& connection, table::Phase phase, bool accepted) {
+SocketState state_of(const Connection& connection, const table::Status& status, bool accepted) {
   if (connection.closed()) return SocketState::closing;
-  if (phase == table::Phase::failed) return SocketState::failed;
+  if (status.error != 0) return SocketState::failed;
   if (connection.link() == nullptr) return SocketState::opening;
   return accepted ? SocketState::connected : SocketState::waiting;
 }
@@ -64,7 +64,7 @@ SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const 
     info.pending = state.listener->pending();
     info.backlog = state.listener->backlog();
   } else if (state.connection != nullptr) {
-    info.state = state_of(*state.connection, status.phase, accept_queue_of_[slot] == kNone);
+    info.state = state_of(*state.connection, status, accept_queue_of_[slot] == kNone);
     describe(*state.connection, info);
   } else {
     info.state = SocketState::failed;

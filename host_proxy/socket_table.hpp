@@ -124,7 +124,9 @@ enum StatusFlags : std::uint8_t {
 /// A status word taken apart: generation << 32 | errno << 16 | phase << 8 | flags.
 struct Status {
   std::uint32_t generation = 0;
-  std::uint16_t error = 0;  ///< errno of a failed socket
+  /// Why the socket failed, an errno. Sending fails as soon as this is set; receiving once the phase is `failed`: until
+  /// then the proxy delivers what arrived before.
+  std::uint16_t error = 0;
   Phase phase = Phase::idle;
   std::uint8_t flags = 0;
 

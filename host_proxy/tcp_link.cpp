@@ -28,6 +28,8 @@ TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource>
 
 bool TcpLink::pump() {
   if (failed_) return false;
+  if (stream_->broken) take_breakage();
+  if (failed_) return true;
   const bool sent = transmit();
   const bool received = discard_ ? drop_arriving() : deliver();
   return sent || received;
@@ -59,16 +61,27 @@ bool TcpLink::transmit() {
 std::uint64_t TcpLink::write(std::span<const iovec> from) {
   const auto result = stream_->write(from);
   if (result >= 0) return static_cast<std::uint64_t>(result);
-  if (result == -EAGAIN) return 0;
-  if (result == -EPIPE) {
-    events_.on_peer_deaf();
-  } else {
-    write_error_ = static_cast<int>(-result);  // what has arrived before is still to be read
-    stream_->readable = true;
-  }
+  if (result != -EAGAIN) fail_sending(static_cast<int>(-result));
+  return 0;
+}
+
+/// The network says that the connection is gone, though nothing is being read or written: the rx ring may be full, the
+/// peer's stream may have ended long ago, and the caller may have nothing to send.
+void TcpLink::take_breakage() {
+  stream_->broken = false;
+  if (const int error = stream_->take_error(); error != 0) fail_sending(error);
+}
+
+/// Senders are told at once. What arrived before is still to be read, however long that takes; the reader is told after
+/// it.
+void TcpLink::fail_sending(int error) {
+  if (send_error_ != 0) return;
+  send_error_ = error;
+  stream_->readable = true;
   writing_ended_ = true;  // what is left cannot be delivered
   tx_->stop();
-  return 0;
+  events_.on_sending_failed(error);
+  if (reading_ended_ && !how_reading_ended_) fail(error);  // the reader has all
 }
 
 std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
@@ -116,20 +129,19 @@ bool TcpLink::deliver() {
 std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
-  if (result == -EAGAIN && write_error_ == 0) return 0;
+  if (result == -EAGAIN && send_error_ == 0) return 0;
+  // A broken stream ends as well, once it has told its error. EPIPE says that the peer had ended its direction before.
+  const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
   reading_ended_ = true;
-  how_reading_ended_ = result == 0 || write_error_ != 0 ? write_error_ : static_cast<int>(-result);
+  how_reading_ended_ = in_order ? 0 : send_error_ != 0 ? send_error_ : static_cast<int>(-result);
   tell_how_reading_ended();
   return 0;
 }
 
 bool TcpLink::tell_how_reading_ended() {
   if (!how_reading_ended_ || !rx_->drained()) return false;
-  if (*how_reading_ended_ == 0) {
-    events_.on_ended(rx_->position());
-  } else {
-    fail(*how_reading_ended_);
-  }
+  if (*how_reading_ended_ == 0) events_.on_ended(rx_->position());
+  if (const int error = *how_reading_ended_ != 0 ? *how_reading_ended_ : send_error_; error != 0) fail(error);
   how_reading_ended_.reset();
   return true;
 }
@@ -148,10 +160,7 @@ bool TcpLink::drop_arriving() {
   if (reading_ended_ || failed_ || !stream_->readable) return false;
   std::array<std::byte, 16384> sink;
   const iovec vector{sink.data(), sink.size()};
-  const auto result = stream_->read({&vector, 1});
-  if (result == 0) reading_ended_ = true;
-  if (result < 0 && result != -EAGAIN) fail(static_cast<int>(-result));
-  return result > 0;
+  return read({&vector, 1}) != 0 || reading_ended_;
 }
 
 void TcpLink::end_sending() { end_wanted_ = true; }

@@ -22,7 +22,7 @@ class TcpLink final : public Link {
   void end_receiving() override { discard_ = true; }
   void close() override {}
   bool finished() const override { return writing_ended_ || failed_; }
-  bool waits_for_credit() const override { return rx_full_; }
+  bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_; }
   bool watches_memory() const override { return !failed_ && ((!writing_ended_ && tx_->watches()) || rx_->watches()); }
   Traffic traffic() const override;
 
@@ -34,6 +34,8 @@ class TcpLink final : public Link {
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
   bool tell_how_reading_ended();
+  void take_breakage();
+  void fail_sending(int error);
   void fail(int error);
   void fail_from_here(int error);
 
@@ -51,7 +53,7 @@ class TcpLink final : public Link {
   std::optional<int> how_reading_ended_;  // an errno, or 0 in order; told once callers can have all that was read
   bool rx_full_ = false;
   bool failed_ = false;
-  int write_error_ = 0;
+  int send_error_ = 0;  // why nothing can be sent any more: an errno
 };
 
 }  // namespace gpusock::proxy

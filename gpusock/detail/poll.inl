@@ -12,14 +12,15 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
   const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
   const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (shut & static_cast<int>(Shutdown::read)) != 0;
   const bool no_more_out = (status.flags & table::kStatusPeerDeaf) != 0 || (shut & static_cast<int>(Shutdown::write)) != 0;
-  int events = no_more_in && no_more_out ? kPollHup : 0;
+  const bool broken = status.error != 0;  // nothing can be sent; what arrived before is still being delivered
+  int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;
   const bool records = table::carries_records(socket);
   if ((wanted & kPollIn) != 0) {
     const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rx) : slot.rx.readable_at_a_glance() != 0;
     if (no_more_in || arrived) events |= kPollIn;
   }
   if ((wanted & kPollOut) == 0) return events;
-  if (no_more_out || slot.tx.writable_at_a_glance() >= (records ? slot.tx.memory().capacity / 4 : 1)) {
+  if (broken || no_more_out || slot.tx.writable_at_a_glance() >= (records ? slot.tx.memory().capacity / 4 : 1)) {
     events |= kPollOut;
   } else if (announces && slot.link_needs_proxy != 0) {
     announce(side, socket);

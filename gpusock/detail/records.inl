@@ -139,7 +139,7 @@ GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slo
     std::uint64_t arrived = there;
     const Arrival arrival = next_record(side, slot, arrived);
     if (arrival.bytes != -EAGAIN) return arrival;
-    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
     if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};  // the end, in a record's middle?
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};

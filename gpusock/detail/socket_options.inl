@@ -65,7 +65,7 @@ GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, 
     case SocketOption::no_delay: result.value = chosen.no_delay ? 1 : 0; break;
     case SocketOption::keep_alive: result.value = chosen.keep_alive ? 1 : 0; break;
     case SocketOption::linger: result.value = chosen.linger_s; break;
-    case SocketOption::error: result.value = status.phase == Phase::failed ? status.error : 0; break;
+    case SocketOption::error: result.value = status.error; break;
     case SocketOption::send_buffer:
       result = {listens ? -ENOTCONN : 0, static_cast<std::int64_t>(slot->tx.memory().capacity)};
       break;

@@ -216,7 +216,7 @@ GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, S
   if (canceled(side)) return -ECANCELED;
   const Status status = load_status(side, table::slot_of(socket));
   if (status.generation != table::generation_of(socket)) return -EBADF;
-  if (status.phase == Phase::failed) return -static_cast<int>(status.error);
+  if (status.error != 0) return -static_cast<int>(status.error);
   if (status.phase != Phase::connected) return -ENOTCONN;
   if ((status.flags & table::kStatusPeerDeaf) != 0) return -EPIPE;
   if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return -EPIPE;
@@ -245,7 +245,7 @@ GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slo
   }
 }
 
-/// How much can be read, and whether nothing comes behind it.
+/// How much can be read, and whether that is the rest of a stream that ended in order.
 struct Arrived {
   std::uint64_t bytes;
   bool ended;
@@ -253,8 +253,7 @@ struct Arrived {
 
 GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t least) {
   std::uint64_t arrived = slot.rx.readable(least);
-  bool ended = status.phase == Phase::failed ||
-               (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
+  const bool ended = (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
   if (arrived == ringbuf::kRingCorrupt || (status.flags & table::kStatusEnded) == 0) return {arrived, ended};
   const auto final_position = SystemRef(side.table.sectors[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
   const std::uint64_t left = final_position - slot.rx.position();  // relaxed: T4 ordered it
@@ -278,11 +277,11 @@ GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slo
     if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
     if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
-    if (arrived >= least || (arrived > 0 && ended && status.phase != Phase::failed)) {
+    if (arrived >= least || (arrived > 0 && ended)) {
       return {static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
     }
+    if (ended) return {0};  // first: a failure after the end takes nothing from the reader
     if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
-    if (ended) return {0};
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }

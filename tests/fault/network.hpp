@@ -10,6 +10,9 @@ bool enter_own_network();
 /// Is there a network that may be cut.
 bool can_cut_network();
 
+/// May it be cut, and does TCP give its connections up within a second then.
+bool can_lose_network();
+
 /// Takes the network away from, or gives it back to, all of its connections.
 void set_network_up(bool up);
 

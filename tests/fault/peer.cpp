@@ -1,5 +1,7 @@
 #include "peer.hpp"
 
+#include "obedient_peer.hpp"
+
 #include "tests/support/patience.hpp"
 #include "tests/support/shm_leftovers.hpp"
 
@@ -30,6 +32,7 @@ void wait_for_end_of_input() {
 }  // namespace
 
 int be_peer(const std::string& role, const std::string& endpoint) {
+  if (role == "plain" || role == "gpusock") return obey(role == "plain");
   Context context(Options::from_env());
   const Net net = context.net();
   if (role == "connect") {
@@ -68,6 +71,11 @@ Peer::~Peer() {
   kill_and_wait();
   close(to_peer_);
   close(from_peer_);
+}
+
+void Peer::say(const std::string& command) const {
+  const std::string line = command + "\n";
+  require(::write(to_peer_, line.data(), line.size()) == static_cast<ssize_t>(line.size()), "writing to the peer");
 }
 
 void Peer::stop() const {

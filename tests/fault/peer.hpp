@@ -11,6 +11,8 @@ namespace gpusock::fault {
 /// What a process started with `--peer ROLE ENDPOINT` does. It ends when its standard input does, unless it is killed before.
 ///   connect  connects to ENDPOINT, sends one byte, and then neither sends nor receives
 ///   listen   listens at ENDPOINT, says where on standard output, and takes what comes
+///   plain    does what say() tells it, on plain TCP connections
+///   gpusock  the same, on gpusock's
 int be_peer(const std::string& role, const std::string& endpoint);
 
 /// A peer process.
@@ -20,6 +22,14 @@ class Peer {
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
+
+  /// Tells a peer of the last two kinds, whose connections have names of one letter, one of:
+  ///   "connect NAME ENDPOINT"  connects, and sends the name
+  ///   "fill NAME -"            sends until nothing more goes
+  ///   "end NAME -"             ends its direction
+  ///   "end_all - -"            ends it on all connections
+  ///   "reset - -"              resets all connections
+  void say(const std::string& command) const;
 
   void stop() const;  ///< returns when no thread of it runs any more
   void kill_and_wait();

@@ -64,6 +64,7 @@ class WireStream : public proxy::ByteStream {
   }
 
   int connected() override { return wire_->reset ? -ECONNREFUSED : 0; }
+  int take_error() override { return wire_->reset ? ECONNRESET : 0; }
   void end_writing() override { (far_end_ ? wire_->ended : wire_->node_ended) = true; }
   void reset_on_close() override {}
   void set_no_delay(bool) override {}

@@ -49,6 +49,7 @@ class ModelStream final : public proxy::ByteStream {
   }
 
   int connected() override { return 0; }
+  int take_error() override { return 0; }
   void end_writing() override {
     wire_->ended = true;
     if (echoes_) wire_->peer_ended = true;

@@ -263,8 +263,9 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
 
 void Run::converse(const End& end) {
   const auto busy = std::make_shared<int>(1);
-  script(end.side == 0 ? "client's receiver" : "server's receiver", end.place, [end, busy, this] {
-    receive_all(end);
+  const auto all_is_sent = std::make_shared<bool>(false);
+  script(end.side == 0 ? "client's receiver" : "server's receiver", end.place, [end, busy, all_is_sent, this] {
+    receive_all(end, *all_is_sent);
     --*busy;
   });
   if (end.planned.endings[end.side] == Ending::midway) {
@@ -288,6 +289,7 @@ void Run::converse(const End& end) {
     send_stream(end);
   }
   while (*senders != 0) schedule_.sleep(20'000);
+  *all_is_sent = true;
   const Net& net = end.node.net();
   const Ending ending = end.planned.endings[end.side];
   if (ending == Ending::orderly) {
@@ -303,9 +305,28 @@ void Run::converse(const End& end) {
   if (result != 0) fail("close gave " + std::to_string(result));
 }
 
+/// A call has timed out: the connection must not have been gone, as its host's system knows, for longer than the proxy
+/// needs to say so.
+void Run::check_not_over(const End& end, const char* call) {
+  Endpoint local, remote;
+  const Net& net = end.node.net();
+  const bool open = net.getsockname(end.socket, local) == 0 && net.getpeername(end.socket, remote) == 0;
+  if (!open) return;  // closed by somebody else
+  const auto address_of = [](const Endpoint& endpoint) {
+    Address address{0, endpoint.port};
+    std::memcpy(&address.ip, endpoint.address, sizeof address.ip);
+    return address;
+  };
+  const auto socket = kernel_.find(address_of(local), address_of(remote));
+  if (socket == nullptr || socket->over_since_ns() == Schedule::kNever) return;
+  const std::uint64_t since_ns = std::max(socket->over_since_ns(), end.node.stalled_until_ns());
+  if (schedule_.now_ns() > since_ns + kLateNs) fail(std::string(call) + " waited on a connection that was gone");
+}
+
 /// May this call end its way like that.
 bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   end.attempt.failed = true;
+  if (result == -ETIMEDOUT && std::strncmp(call, "send", 4) == 0) check_not_over(end, call);
   const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly || is_hasty(end.planned.server);
   const bool deaf = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
   const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty());
@@ -332,6 +353,7 @@ void Run::send_stream(const End& end) {
       patience.use();
       if (random.one_in(8)) schedule_.sleep(random.magnitude(1'000, 1'000'000'000));  // what the proxy was not told of it does not hear of soon
     } else if ((result == -ETIMEDOUT && manner != Manner::whole) || result == -EAGAIN) {
+      if (result == -ETIMEDOUT) check_not_over(end, "send");
       if (patience.over()) return;
       patience.pause();
     } else {
@@ -395,6 +417,7 @@ void Run::send_records(const End& end, int sender) {
       first = false;
       patience.use();
     } else if (result == -ETIMEDOUT || result == -EAGAIN || (result == -EBUSY && planned.senders > 1)) {
+      if (result == -ETIMEDOUT) check_not_over(end, "send of a record");
       if (patience.over()) return;
       patience.pause();
     } else if (result != 0) {
@@ -436,8 +459,12 @@ std::int64_t Run::send_record(const End& end, int sender, std::uint64_t bytes) {
                [&](Deadline deadline) { return net.send(this_thread(), end.socket, data.data(), bytes, 0, deadline); });
 }
 
-void Run::receive_all(const End& end) {
+void Run::receive_all(const End& end, const bool& all_is_sent) {
   const PlannedWay& planned = end.planned_in();
+  for (std::uint64_t pause_ns = 5'000; planned.read_late && !all_is_sent;) {
+    schedule_.sleep(pause_ns);
+    pause_ns = std::min<std::uint64_t>(2 * pause_ns, 2'000'000);
+  }
   std::vector<std::byte> buffer(end.planned.records ? plan_.ring_bytes : std::max(planned.piece_bytes, std::uint64_t{20'000}));
   Patience patience(*this);
   Random& random = schedule_.random();
@@ -452,6 +479,8 @@ void Run::receive_all(const End& end) {
       end.in().end_seen = true;
       return;
     } else if (result == -ETIMEDOUT || result == -EAGAIN) {
+      const bool copies = plan_.processes[end.place].device_rings;  // which may take long
+      if (result == -ETIMEDOUT && !copies) check_not_over(end, "recv");
       if (patience.over()) return;
       patience.pause();
     } else {

@@ -46,6 +46,7 @@ class Node {
   proxy::Proxy& proxy() { return proxy_; }
   Fiber& server() { return *server_; }
 
+  std::uint64_t stalled_until_ns() const { return stalled_until_ns_; }
   void stall_until(std::uint64_t time_ns) { stalled_until_ns_ = time_ns; }
   /// As Context::cancel().
   void cancel();

@@ -108,6 +108,9 @@ Plan make_plan(std::uint64_t seed) {
   const std::uint64_t faults = random.percent(45) ? 0 : random.between(1, 3);
   for (std::uint64_t i = 0; i < faults; ++i) plan.faults.push_back(make_fault(random, plan));
   plan.looks_ns = random.one_in(2) ? random.magnitude(1'000'000, 1'000'000'000) : 0;
+  for (PlannedConnection& connection : plan.connections) {
+    connection.ways[random.below(2)].read_late = random.one_in(3);  // one way: of both, neither would go on
+  }
   return plan;
 }
 
@@ -131,7 +134,8 @@ std::string describe(const Plan& plan) {
       const PlannedWay& planned = connection.ways[way];
       text += std::string(way == 0 ? "; out " : "; back ") + std::to_string(planned.bytes) + " B in " + std::to_string(planned.piece_bytes) + " (" +
               kManners[static_cast<int>(planned.sending)] + ", " + kManners[static_cast<int>(planned.receiving)] + ", pause " +
-              std::to_string(planned.pause_ns) + "), ends " + kEndings[static_cast<int>(connection.endings[way])];
+              std::to_string(planned.pause_ns) + (planned.read_late ? ", read late" : "") + "), ends " +
+              kEndings[static_cast<int>(connection.endings[way])];
     }
     text += '\n';
   }

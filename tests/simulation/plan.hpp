@@ -27,6 +27,7 @@ struct PlannedWay {
   Manner receiving = Manner::copy;
   std::uint64_t pause_ns = 0;      ///< a slow reader's, between two calls
   int senders = 1;                 ///< of records
+  bool read_late = false;          ///< its reader first sends all that it has to send
 };
 
 struct PlannedConnection {

@@ -47,8 +47,8 @@ SUBSTITUTIONS = [
      "    outbox_.erase(0, sim::planted(5) ? outbox_.size() : static_cast<std::size_t>(result));\n",
      "handshake: the rest of a partial write is forgotten"),
     (6, "host_proxy/tcp_link.hpp",
-     "bool waits_for_credit() const override { return rx_full_; }",
-     "bool waits_for_credit() const override { return rx_full_ && !sim::planted(6); }",
+     "bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_; }",
+     "bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_ && !sim::planted(6); }",
      "tcp: a full ring does not ask to be woken for credit"),
     (7, "host_proxy/proxy.cpp",
      "      if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();\n",
@@ -153,6 +153,14 @@ SUBSTITUTIONS = [
      "  return bytes == 0 ? receive() : bytes;\n",
      "  return bytes == 0 && !sim::planted(30) ? receive() : bytes;\n",
      "p2p: a 0 from a Unix socket whose peer has closed is taken for the end although a message is there"),
+    (31, "host_proxy/tcp_link.cpp",
+     "  events_.on_sending_failed(error);\n",
+     "  if (!sim::planted(31)) events_.on_sending_failed(error);\n",
+     "tcp: senders hear of a broken connection only from its reading side, which may stand still"),
+    (32, "host_proxy/tcp_link.cpp",
+     "  if (stream_->broken) take_breakage();\n",
+     "  if (stream_->broken && !sim::planted(32)) take_breakage();\n",
+     "tcp: a connection that breaks is noticed only by who reads or writes it"),
 ]
 
 

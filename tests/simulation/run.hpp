@@ -118,10 +118,11 @@ class Run {
   std::int64_t send_piece(const End& end, Manner manner, std::uint64_t offset, std::uint64_t bytes, bool last);
   void send_records(const End& end, int sender);
   std::int64_t send_record(const End& end, int sender, std::uint64_t bytes);
-  void receive_all(const End& end);
+  void receive_all(const End& end, const bool& all_is_sent);
   std::int64_t receive_piece(const End& end, Manner manner, std::byte* buffer, std::uint64_t bytes);
   Flow* check(const End& end, const std::byte* data, std::uint64_t bytes);
   void consume(const End& end, Flow& flow, std::uint64_t bytes);
+  void check_not_over(const End& end, const char* call);
   bool may_end(const End& end, const char* call, std::int64_t result);
   template <class Call>
   std::int64_t timed(Node& node, const char* what, std::uint64_t duration_ns, Call call);

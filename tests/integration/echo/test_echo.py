@@ -10,6 +10,7 @@ import hashlib
 import os
 import pathlib
 import random
+import select
 import shutil
 import signal
 import socket
@@ -59,6 +60,18 @@ def echo(client, chunks):
         got_bytes += len(data)
     sender.join(LIMIT_S)
     return sent.hexdigest(), got.hexdigest(), got_bytes
+
+
+def send_until_full(clients):
+    """Sends on all of them, and reads nothing, until none takes any more."""
+    for client in clients:
+        client.setblocking(False)
+    while ready := select.select([], clients, [], 0.2)[1]:
+        for client in ready:
+            try:
+                client.send(bytes(1 << 20))
+            except BlockingIOError:
+                pass
 
 
 class EchoServer(unittest.TestCase):
@@ -123,6 +136,26 @@ class EchoServer(unittest.TestCase):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close() sends a reset
                 client.close()
             self.expect_echo(server, SEED, 100_000)
+
+    def test_clients_that_send_without_reading_and_leave_take_no_block_with_them(self):
+        hold_four = (f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).resolve().parent)!r})\n"
+                     "import test_echo, socket\n"
+                     "clients = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(4)]\n"
+                     "test_echo.send_until_full(clients)\nprint('full', flush=True)\nsys.stdin.read()\n")
+        with Server("--blocks", "8") as server:
+            host, port = server.address[:2]
+            with subprocess.Popen([sys.executable, "-c", hold_four, host, str(port)], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE) as killed:
+                clients = [server.connect() for _ in range(4)]
+                send_until_full(clients)
+                self.assertEqual(killed.stdout.readline(), b"full\n")
+                for client in clients:
+                    client.close()
+                killed.kill()
+            with server.connect() as client:
+                client.settimeout(LIMIT_S)
+                client.sendall(b"x")
+                self.assertEqual(client.recv(1), b"x")
 
     def test_ends_cleanly_on_sigint_and_sigterm_idle_or_with_a_client(self):
         for which in (signal.SIGINT, signal.SIGTERM):

@@ -360,6 +360,7 @@ void TcpSocket::send_reset() {
 void TcpSocket::be_reset(int error) {
   if (state_ == State::over || state_ == State::listening) return;
   state_ = State::over;
+  over_since_ns_ = kernel_.schedule().now_ns();
   error_ = error;
   if (error == ECONNRESET && peer_ended_) error_ = ended_ ? 0 : EPIPE;  // as Linux has it
   coming_.clear();
@@ -486,6 +487,14 @@ std::vector<std::shared_ptr<TcpSocket>> Kernel::connected() {
     if (socket != nullptr && socket->state_ == TcpSocket::State::connected && !socket->closed_) all.push_back(socket);
   }
   return all;
+}
+
+std::shared_ptr<TcpSocket> Kernel::find(const Address& local, const Address& remote) const {
+  for (const auto& weak : sockets_) {
+    const auto socket = weak.lock();
+    if (socket != nullptr && !socket->closed_ && socket->local_ == local && socket->remote_ == remote) return socket;
+  }
+  return nullptr;
 }
 
 std::byte* Kernel::allocate(std::size_t bytes) {

@@ -157,6 +157,8 @@ class TcpSocket final : public File, public std::enable_shared_from_this<TcpSock
   void vanish();
 
   State state() const { return state_; }
+  /// Since when it has been gone, as this end's system knows; Schedule::kNever where it is not.
+  std::uint64_t over_since_ns() const { return over_since_ns_; }
   Host& host() const { return *host_; }
   const Address& local() const { return local_; }
   const Address& remote() const { return remote_; }
@@ -203,6 +205,7 @@ class TcpSocket final : public File, public std::enable_shared_from_this<TcpSock
   bool vanished_ = false;
   bool waits_to_be_accepted_ = false;
   int error_ = 0;
+  std::uint64_t over_since_ns_ = Schedule::kNever;
 };
 
 /// The network between hosts, and how the hosts' systems behave.
@@ -236,6 +239,8 @@ class Kernel {
   std::uint64_t travel_ns(const Host& from, const Host& to, std::size_t bytes);
 
   void add(const std::shared_ptr<TcpSocket>& socket) { sockets_.push_back(socket); }
+  /// The end of this connection at `local`; nullptr where there is none.
+  std::shared_ptr<TcpSocket> find(const Address& local, const Address& remote) const;
   /// Connected ends, for who wants to break one.
   std::vector<std::shared_ptr<TcpSocket>> connected();
 

@@ -32,6 +32,7 @@ class Pipe final : public ByteStream {
     return static_cast<std::int64_t>(from[0].iov_len);
   }
   int connected() override { return 0; }
+  int take_error() override { return 0; }
   void end_writing() override {}
   void reset_on_close() override {}
   void set_no_delay(bool) override {}

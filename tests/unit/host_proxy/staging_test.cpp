@@ -268,6 +268,7 @@ class FakeStream final : public ByteStream {
     return static_cast<std::int64_t>(bytes);
   }
   int connected() override { return 0; }
+  int take_error() override { return 0; }
   void end_writing() override { network_.ended_writing = true; }
   void reset_on_close() override { network_.reset = true; }
   void set_no_delay(bool) override {}
