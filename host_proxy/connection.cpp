@@ -15,6 +15,13 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
+/// The system may give a connection to a port of this host, where nobody listens, that very port: then it is connected
+/// to itself (RFC 9293, 3.5, simultaneous open).
+bool is_same_address(const Endpoint& one, const Endpoint& other) {
+  return one.family == other.family && one.port == other.port && one.scope_id == other.scope_id &&
+         std::memcmp(one.address, other.address, sizeof one.address) == 0;
+}
+
 }  // namespace
 
 Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
@@ -56,6 +63,11 @@ void Connection::step_connecting() {
     return;
   }
   local_ = stream_->local();
+  if (listener_ == nullptr && is_same_address(local_, stream_->peer())) {
+    stream_->reset_on_close();  // else the port would be taken for another minute
+    fail_opening(ECONNREFUSED);
+    return;
+  }
   if (asked_.link == LinkKind::tcp) {
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;

@@ -18,6 +18,7 @@ namespace {
 
 /// What may be taken down; empty: nothing.
 std::string interface;
+bool is_own = false;
 bool tcp_gives_up = false;
 
 /// TCP tries again for a quarter of an hour; in a network of our own once or twice.
@@ -42,11 +43,14 @@ bool enter_own_network() {
   }
   interface = "lo";
   set_network_up(true);
+  is_own = true;
   tcp_gives_up = make_tcp_impatient();
   return true;
 }
 
 bool can_cut_network() { return !interface.empty(); }
+
+bool has_own_network() { return is_own; }
 
 bool can_lose_network() { return tcp_gives_up; }
 

@@ -10,6 +10,9 @@ bool enter_own_network();
 /// Is there a network that may be cut.
 bool can_cut_network();
 
+/// Is it this process's own.
+bool has_own_network();
+
 /// May it be cut, and does TCP give its connections up within a second then.
 bool can_lose_network();
 

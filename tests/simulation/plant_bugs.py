@@ -161,6 +161,10 @@ SUBSTITUTIONS = [
      "  if (stream_->broken) take_breakage();\n",
      "  if (stream_->broken && !sim::planted(32)) take_breakage();\n",
      "tcp: a connection that breaks is noticed only by who reads or writes it"),
+    (33, "host_proxy/connection.cpp",
+     "  if (listener_ == nullptr && is_same_address(",
+     "  if (listener_ == nullptr && !sim::planted(33) && is_same_address(",
+     "connect: a socket that is connected to itself is taken for a connection"),
 ]
 
 
