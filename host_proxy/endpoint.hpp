@@ -63,6 +63,7 @@ struct Endpoint {
   /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
   std::string host_port() const;
 
+  /// True if all fields are equal.
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 
   /// Is it an address of this host alone (127.0.0.0/8, ::1).
