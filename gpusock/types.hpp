@@ -91,10 +91,10 @@ class Deadline {
   GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}); }
   /// Do not wait: the call returns -EAGAIN where it would have to.
   GPUSOCK_FN static constexpr Deadline now() { return Deadline(0); }
-  /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed.
+  /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed. Beyond the clock's end:
+  /// never().
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
-    const std::uint64_t start_ns = clock_ns();
-    return Deadline(duration_ns < ~start_ns ? start_ns + duration_ns : ~std::uint64_t{0});
+    return Deadline(proxy::later_ns(clock_ns(), duration_ns));
   }
 
   GPUSOCK_FN constexpr std::uint64_t at_ns() const { return at_ns_; }  ///< when, by clock_ns()

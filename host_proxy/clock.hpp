@@ -1,5 +1,7 @@
 #pragma once
-/// @file The host's clocks.
+/// @file The host's clocks, and points in time.
+
+#include "ringbuf/annotations.hpp"
 
 #include <cstdint>
 #include <ctime>
@@ -18,5 +20,13 @@ inline std::uint64_t monotonic_ns() { return read_clock_ns(CLOCK_MONOTONIC); }
 
 /// The time of day, since 1970.
 inline std::uint64_t unix_ns() { return read_clock_ns(CLOCK_REALTIME); }
+
+/// The time that stands for never.
+inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+/// The time this long after another one; kNever where that is beyond the last time there is.
+GPUSOCK_FN constexpr std::uint64_t later_ns(std::uint64_t time_ns, std::uint64_t duration_ns) {
+  return duration_ns < kNever - time_ns ? time_ns + duration_ns : kNever;
+}
 
 }  // namespace gpusock::proxy

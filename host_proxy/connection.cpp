@@ -1,5 +1,6 @@
 #include "host_proxy/connection.hpp"
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/listener.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/segment.hpp"
@@ -11,7 +12,6 @@
 namespace gpusock::proxy {
 namespace {
 
-constexpr std::uint64_t kNever = ~std::uint64_t{0};
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
@@ -171,7 +171,7 @@ void Connection::close(std::uint64_t now_ns) {
     return;
   }
   link_->close();
-  deadline_ns_ = now_ns + linger_ns();
+  deadline_ns_ = later_ns(now_ns, linger_ns());
   host_.due(deadline_ns_);
 }
 

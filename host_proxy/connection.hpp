@@ -104,6 +104,9 @@ class Connection final : public LinkEvents, public ReadySink {
   /// The proxy's own: place in its list of active connections.
   bool active = false;
   bool resting = false;  ///< counted among its page's resting connections
+  bool in_line = false;  ///< in its list of connections that wait for a slot
+  std::uint64_t arrival = 0;  ///< of two connections the one with the smaller number came first
+  std::uint64_t came_ns = 0;  ///< when it came, or was asked for
   std::uint64_t idle_steps = 0;
   std::list<std::unique_ptr<Connection>>::iterator place;
 

@@ -1,5 +1,6 @@
 #include "host_proxy/proxy.hpp"
 
+#include "host_proxy/clock.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/segment.hpp"
 
@@ -160,7 +161,10 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   if (state.connection != nullptr) {
     state.connection->request(fresh, now_ns);
   } else if ((fresh & table::kRequestClose) != 0) {
-    if (state.listener != nullptr) close_listener(*state.listener, now_ns);
+    if (state.listener != nullptr) {
+      take_back(*state.listener, now_ns);
+      close_listener(*state.listener);
+    }
     slots_.release(slot);
   }
 }
@@ -190,7 +194,8 @@ void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   }
   slots_.publish(slot, table::Phase::opening);
   slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint,
-                                                              now_ns + options_.handshake_timeout_ns));
+                                                              later_ns(now_ns, options_.handshake_timeout_ns)),
+                                 now_ns);
 }
 
 /// Opens what waited for its links. A caller may have given up meanwhile.
@@ -250,11 +255,25 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
   slots_.publish(slot, table::Phase::listening);
 }
 
-void Proxy::close_listener(Listener& listener, std::uint64_t now_ns) {
-  // Callers accept before they close the listener, but the scan may meet the two requests the other way round.
+/// Takes back the connections that no caller has taken from a listener's queue. Its callers have closed the listener,
+/// and no call is in it any more (Slot::life): nobody takes another one. The queue's next listener skips what is left
+/// there.
+void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
   for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
-    if (accept_queue_of_[slot] == listener.slot()) scan_requests(now_ns, slot);
+    if (accept_queue_of_[slot] != listener.slot()) continue;
+    scan_requests(now_ns, slot);  // a caller has told of the connection that it took before it told of the close
+    if (accept_queue_of_[slot] != listener.slot()) continue;
+    accept_queue_of_[slot] = kNone;
+    if (Connection* connection = slots_[slot].connection) {
+      connection->abandon();
+      connection->request(table::kRequestClose, now_ns);
+    } else {
+      slots_.release(slot);
+    }
   }
+}
+
+void Proxy::close_listener(Listener& listener) {
   for (const auto& connection : connections_) {
     if (connection->listener() == &listener) {
       const bool accepted = connection->has_slot() && accept_queue_of_[connection->slot()] != listener.slot();
@@ -263,7 +282,7 @@ void Proxy::close_listener(Listener& listener, std::uint64_t now_ns) {
     }
   }
   for (std::uint32_t& owner : accept_queue_of_) {
-    if (owner == listener.slot()) owner = kNone;  // the queue's next listener closes what was never taken
+    if (owner == listener.slot()) owner = kNone;
   }
   free_queues_[static_cast<int>(slots_.opener(listener.slot()))].push_back(listener.queue());
   slots_[listener.slot()].listener = nullptr;
@@ -275,7 +294,8 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   for (const auto& listener : listeners_) {
     while (auto stream = listener->try_accept()) {
       add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
-                                       now_ns + options_.handshake_timeout_ns));
+                                       later_ns(now_ns, options_.handshake_timeout_ns)),
+          now_ns);
       listener->add_pending();
       moved = true;
     }
@@ -293,7 +313,7 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   }
   for (const auto& connection : connections_) {  // in the order in which they came
     if (connection->listener() != &listener || !connection->is_stranger()) continue;
-    const std::uint64_t until_ns = connection->deadline_ns() - options_.handshake_timeout_ns + options_.stranger_ns();
+    const std::uint64_t until_ns = later_ns(connection->came_ns, options_.stranger_ns());
     if (now_ns >= until_ns) {
       connection->send_away();
       activate(*connection);
@@ -303,25 +323,48 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
     due(until_ns);
     return;
   }
-  listener.look_again_ns = now_ns + options_.stranger_ns();
+  listener.look_again_ns = later_ns(now_ns, options_.stranger_ns());
 }
 
-void Proxy::accept_agreed(Connection& connection, std::uint64_t now_ns) {
-  const auto slot = slots_.take_for_accept();
-  if (!slot) return;  // all are open: it waits, and so does its peer
+/// Notes an incoming connection that has agreed on a link.
+void Proxy::stand_in_line(Connection& connection) {
+  if (connection.in_line) return;
+  connection.in_line = true;
+  const auto later = [](std::uint64_t arrival, const Connection* other) { return arrival < other->arrival; };
+  line_.insert(std::upper_bound(line_.begin(), line_.end(), connection.arrival, later), &connection);
+}
+
+/// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
+/// all slots are taken they wait, and so do their peers.
+bool Proxy::hand_over(std::uint64_t now_ns) {
+  std::size_t done = 0;
+  for (; done < line_.size(); ++done) {
+    Connection& connection = *line_[done];
+    if (connection.wants_slot()) {  // it may be over meanwhile
+      const auto slot = slots_.take_for_accept();
+      if (!slot) break;
+      accept_agreed(connection, *slot, now_ns);
+    }
+    connection.in_line = false;
+  }
+  line_.erase(line_.begin(), line_.begin() + static_cast<std::ptrdiff_t>(done));
+  return done != 0;
+}
+
+void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {
   Listener& listener = *connection.listener();
-  connection.give_slot(*slot);
-  slots_[*slot].connection = &connection;
-  slots_[*slot].opened_ns = now_ns;
-  accept_queue_of_[*slot] = listener.slot();
+  connection.give_slot(slot);
+  slots_[slot].connection = &connection;
+  slots_[slot].opened_ns = now_ns;
+  accept_queue_of_[slot] = listener.slot();
   connection.step(now_ns);
   if (connection.over()) {  // it could not be set up: nobody hears of it
     connection.take_slot_back();
-    accept_queue_of_[*slot] = kNone;
-    slots_.release(*slot);
+    accept_queue_of_[slot] = kNone;
+    slots_.release(slot);
     return;
   }
-  accept_queues_[listener.queue()].push(slots_.handle(*slot));
+  accept_queues_[listener.queue()].push(slots_.handle(slot));
 }
 
 bool Proxy::step_active(std::uint64_t now_ns) {
@@ -330,7 +373,8 @@ bool Proxy::step_active(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < active_.size();) {
     Connection& connection = *active_[i];
     if (guess) connection.guess_readable();
-    const bool progressed = step_one(connection, now_ns);
+    const bool progressed = connection.step(now_ns);
+    if (connection.wants_slot()) stand_in_line(connection);
     moved |= progressed;
     connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
     const bool rest = !connection.watches_memory() &&
@@ -348,13 +392,7 @@ bool Proxy::step_active(std::uint64_t now_ns) {
       ++i;
     }
   }
-  return moved;
-}
-
-bool Proxy::step_one(Connection& connection, std::uint64_t now_ns) {
-  const bool moved = connection.step(now_ns);
-  if (connection.wants_slot()) accept_agreed(connection, now_ns);
-  return moved;
+  return hand_over(now_ns) || moved;
 }
 
 void Proxy::expire(std::uint64_t now_ns) {
@@ -370,10 +408,12 @@ void Proxy::expire(std::uint64_t now_ns) {
   }
 }
 
-Connection& Proxy::add(std::unique_ptr<Connection> connection) {
+Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now_ns) {
   connections_.push_back(std::move(connection));
   Connection& added = *connections_.back();
   added.place = std::prev(connections_.end());
+  added.arrival = ++arrivals_;
+  added.came_ns = now_ns;
   due(added.deadline_ns());
   activate(added);
   return added;
@@ -381,6 +421,7 @@ Connection& Proxy::add(std::unique_ptr<Connection> connection) {
 
 void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
   add_traffic(stats_, connection);
+  if (connection.in_line) std::erase(line_, &connection);
   if (!connection.has_slot() && connection.listener() != nullptr) connection.listener()->remove_pending();
   if (connection.has_slot()) {
     slots_[connection.slot()].connection = nullptr;
@@ -392,7 +433,7 @@ void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
 
 void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
   if (segment == nullptr || segment->is_kept()) return;
-  retired_.push_back({std::move(segment), now_ns + kRetireNs});
+  retired_.push_back({std::move(segment), later_ns(now_ns, kRetireNs)});
   due(retired_.back().until_ns);
 }
 
@@ -408,7 +449,7 @@ bool Proxy::wants_polling() const {
 
 void Proxy::close_all(std::uint64_t now_ns) {
   unready_.clear();
-  while (!listeners_.empty()) close_listener(*listeners_.front(), now_ns);
+  while (!listeners_.empty()) close_listener(*listeners_.front());
   for (const auto& connection : connections_) connection->request(table::kRequestClose, now_ns);
 }
 

@@ -97,14 +97,16 @@ class Proxy final : public ConnectionHost {
   bool open_unready(std::uint64_t now_ns);
   bool links_are_ready(const Endpoint& asked);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
-  void close_listener(Listener& listener, std::uint64_t now_ns);
+  void take_back(Listener& listener, std::uint64_t now_ns);
+  void close_listener(Listener& listener);
   bool step_listeners(std::uint64_t now_ns);
   void make_room(Listener& listener, std::uint64_t now_ns);
-  void accept_agreed(Connection& connection, std::uint64_t now_ns);
+  void stand_in_line(Connection& connection);
+  bool hand_over(std::uint64_t now_ns);
+  void accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);
-  bool step_one(Connection& connection, std::uint64_t now_ns);
   void expire(std::uint64_t now_ns);
-  Connection& add(std::unique_ptr<Connection> connection);
+  Connection& add(std::unique_ptr<Connection> connection, std::uint64_t now_ns);
   void destroy(Connection& connection, std::uint64_t now_ns);
   void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns);
   void add_traffic(ProxyStats& stats, const Connection& connection) const;
@@ -122,6 +124,8 @@ class Proxy final : public ConnectionHost {
   std::vector<std::uint32_t> resting_;  // by page: connections that are open and not active
   std::list<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> active_;
+  std::vector<Connection*> line_;  // connections that wait for a slot, in the order in which they came
+  std::uint64_t arrivals_ = 0;
   std::list<std::unique_ptr<Listener>> listeners_;
   std::array<ringbuf::HandleProducer<>, table::kListenersMax> accept_queues_;
   std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per side, last freed first

@@ -166,7 +166,7 @@ struct alignas(64) SocketSetup {
   std::uint64_t records = 0;                    ///< 1 where the rings carry records (SocketType::seqpacket)
   std::uint64_t options = 0;                    ///< SocketOptions that an accepted socket has from its listener
   std::uint64_t accept_queue = 0;               ///< of a listening socket: which of TableView::accept_queues
-  std::uint64_t accept_start = 0;               ///< entries before this are leftovers of an earlier listener
+  std::uint64_t accept_start = 0;               ///< entries before this are of earlier listeners, and mean nothing
 };
 
 /// How several senders of one socket share its tx ring: space is claimed in order, filled at the same time, and committed in
@@ -233,7 +233,7 @@ struct TableView {
 inline constexpr std::uint32_t kListenersMax = 64;
 /// How many connections of one listener may wait to be accepted.
 inline constexpr int kBacklogMax = 512;
-/// Entries of an accept queue: room for a listener's, and for what an earlier one may have left.
-inline constexpr std::uint32_t kAcceptQueueEntries = 2 * kBacklogMax;
+/// Entries of an accept queue: as many connections may wait there. What earlier listeners have left is overwritten.
+inline constexpr std::uint32_t kAcceptQueueEntries = kBacklogMax;
 
 }  // namespace gpusock::table

@@ -7,7 +7,7 @@
 ///
 /// The producer never has more than `capacity` handles outstanding (published and not yet known to be taken), which its
 /// user guarantees: a taken handle comes back to the proxy as a request on its socket. So an entry is never overwritten
-/// before it was taken.
+/// before it was taken, or before the proxy has taken its handle back: then the entry means nothing, and is skipped.
 ///
 /// Ordering table
 ///   label  operation                        scope   order    partner  data protected
@@ -58,13 +58,10 @@ class HandleConsumer {
       : entries_(entries), mask_(capacity - 1), published_(published), taken_(taken) {}
 
   /// The oldest handle, which is the caller's alone from now on, or -1 when there is none.
-  GPUSOCK_FN std::int32_t try_take() const { return try_take_before(~std::uint64_t{0}); }
-
-  /// As try_take(), but only a handle that was pushed before `end` was the producer's position.
-  GPUSOCK_FN std::int32_t try_take_before(std::uint64_t end) const {
+  GPUSOCK_FN std::int32_t try_take() const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
     std::uint64_t position = taken.load(kAcquire);  // Q3, pairs with Q4
-    while (position < end && position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
+    while (position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
       const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
                              .load(kRelaxed);  // relaxed: Q2 ordered it
       if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {  // Q4, pairs with Q3
@@ -72,6 +69,12 @@ class HandleConsumer {
       }
     }
     return -1;
+  }
+
+  /// Drops all handles that were pushed before `end` was the producer's position. Until it returns no other consumer
+  /// uses the queue.
+  GPUSOCK_FN void skip_to(std::uint64_t end) const {
+    typename Own::template Ref<std::uint64_t>(*taken_).store(end, kRelaxed);  // relaxed: see above
   }
 
   /// Is there a handle to take.

@@ -228,11 +228,8 @@ GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) co
 template <class Group>
 GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
   group.sync();  // nobody of the group is still in an earlier call
-  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-    const bool valid = detail::find(side(), socket) != nullptr;
-    const bool listens = valid && detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
-    return listens ? detail::close_listener(side(), socket) : detail::close_one(side(), socket);
-  }));
+  return static_cast<int>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one(side(), socket); }));
 }
 
 GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {

@@ -118,32 +118,11 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   return 0;
 }
 
-/// Closes a listener and the connections that nobody has accepted.
-GPUSOCK_FN_APART inline int close_listener(const Side& side, Socket listener) {
-  Slot* slot = enter(side, listener);  // so that the proxy hears of the close behind theirs
-  if (slot == nullptr) return -EBADF;
-  const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
-  const int result = close_one(side, listener);
-  while (result == 0) {
-    const Socket socket = queue.try_take();
-    if (socket < 0) break;
-    claim(side, socket);
-    close_one(side, socket);
-  }
-  leave(side, listener, *slot);
-  return result;
-}
-
-/// Closes the connections that an earlier listener left in a queue: they were never taken, so nobody else will.
-GPUSOCK_FN_APART inline void discard_leftovers(const Side& side, Socket listener) {
+/// Drops what earlier listeners left in a new listener's queue: the proxy has taken those handles back
+/// (Proxy::take_back).
+GPUSOCK_FN inline void skip_leftovers(const Side& side, Socket listener) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(listener)];
-  const auto queue = side.accept_queue(setup.accept_queue);
-  for (;;) {
-    const Socket socket = queue.try_take_before(setup.accept_start);
-    if (socket < 0) break;
-    claim(side, socket);
-    close_one(side, socket);
-  }
+  side.accept_queue(setup.accept_queue).skip_to(setup.accept_start);
 }
 
 /// Opens a socket and waits until the proxy has done so.
@@ -169,7 +148,7 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
     }
   }
   if (wanted == Phase::connected) return adopt(side, socket, slot);
-  discard_leftovers(side, socket);
+  skip_leftovers(side, socket);
   return socket;
 }
 

@@ -216,6 +216,59 @@ Case left_to_the_next_listener() {
           1'000};
 }
 
+/// A listener closes while the proxy hands connections to it: their sockets come back, and another listener's
+/// connection gets one.
+Case closes_while_the_proxy_pushes() {
+  return {"sockets.a_listener_closes_while_the_proxy_pushes",
+          [](Run& run) {
+            auto& world = run.make<Shared>(2);
+            world.network.incoming = 3;
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket busy = net.listen(kMe, somewhere(), 2);
+              const Socket other = net.listen(kMe, somewhere(), 2);
+              require(busy >= 0 && other >= 0, "both listen");
+              require(net.close(kMe, busy) == 0, "one closes");
+              const Socket socket = net.accept(kMe, other);
+              require(socket >= 0 && net.send(kMe, socket, "z", 1) == 1,
+                      "the other one accepts, and the connection works");
+              require(net.close(kMe, socket) == 0, "and closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([] { return std::string(); });
+          },
+          {""},
+          1'000};
+}
+
+/// Two listens come too late in a row, though the proxy has opened their ports and taken connections: another listener
+/// gets one.
+Case listens_too_late() {
+  return {"sockets.listens_that_come_too_late",
+          [](Run& run) {
+            auto& world = run.make<Shared>(2);
+            world.network.incoming = 3;
+            run.let_time_pass();
+            run.thread([&] {
+              const Net net = world.net();
+              const Socket other = net.listen(kMe, somewhere(), 2);
+              require(other >= 0, "one listens");
+              for (int i = 0; i < 2; ++i) {
+                const Socket late = net.listen(kMe, somewhere(), 2, Deadline::after_ns(1'000'000));
+                require(late >= 0 || late == -ETIMEDOUT || late == -EMFILE, "the others listen, or come too late");
+                if (late >= 0) require(net.close(kMe, late) == 0, "or are closed");
+              }
+              const Socket socket = net.accept(kMe, other);
+              require(socket >= 0 && net.send(kMe, socket, "z", 1) == 1, "what is accepted works");
+              require(net.close(kMe, socket) == 0, "and closes");
+            });
+            run.server([&] { world.step(); });
+            run.at_end([] { return std::string(); });
+          },
+          {""},
+          1'000};
+}
+
 /// An accept that is late for a listener takes nothing from the one that has its slot and queue next.
 Case late_accept() {
   return {"sockets.a_late_accept",
@@ -358,9 +411,21 @@ Case end_of_stream() {
 }  // namespace
 
 std::vector<Case> socket_cases() {
-  return {open_that_fails(), echo(), send_meets_close(), requests_meet(), accept_meets_close(), accepted_before_the_close(), left_to_the_next_listener(), late_accept(), broken_connection(), cancel(),
+  return {open_that_fails(),
+          echo(),
+          send_meets_close(),
+          requests_meet(),
+          accept_meets_close(),
+          accepted_before_the_close(),
+          left_to_the_next_listener(),
+          closes_while_the_proxy_pushes(),
+          listens_too_late(),
+          late_accept(),
+          broken_connection(),
+          cancel(),
           deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
-          deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}), end_of_stream()};
+          deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}),
+          end_of_stream()};
 }
 
 }  // namespace gpusock::model

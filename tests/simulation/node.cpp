@@ -286,23 +286,10 @@ std::string Node::check_words() {
   return {};
 }
 
-/// Is this slot's handle left in the accept queue of a listener that was closed at the same time: its next listener closes it.
-bool Node::is_left_over(std::uint32_t slot) const {
-  const table::TableView view = table_.view(proxy::SideKind::host);
-  for (std::uint32_t queue = 0; queue < table::kListenersMax; ++queue) {
-    for (std::uint64_t position = taken_[1 + queue]; position != view.accept_published[queue]; ++position) {
-      const std::uint64_t entry = view.accept_entries[queue * table::kAcceptQueueEntries + position % table::kAcceptQueueEntries];
-      if (table::slot_of(static_cast<std::int32_t>(entry)) == slot) return true;
-    }
-  }
-  return false;
-}
-
 std::string Node::check_released() const {
   const table::TableView view = table_.view(proxy::SideKind::host);
   for (std::uint32_t slot = 0; slot < view.slots; ++slot) {
     const auto status = table::Status::unpack(view.sectors[slot].status);
-    if (status.phase == table::Phase::failed && is_left_over(slot)) continue;
     if (status.phase != table::Phase::idle) return "slot " + std::to_string(slot) + " was not given back";
     if (table::users_of(slots_[slot].life) != 0) return "slot " + std::to_string(slot) + " is still used by a call";
   }

@@ -70,7 +70,6 @@ class Node {
   template <class Move>
   std::uint64_t try_move(Move move);
   void make_net();
-  bool is_left_over(std::uint32_t slot) const;
 
   Schedule& schedule_;
   Process& process_;

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace gpusock {
 namespace {
@@ -187,6 +189,80 @@ TEST(SocketsAlone, AHandshakeInProgressIsOpeningAndHasNoHandleYet) {
   EXPECT_EQ(info.peer.family, 4);
   EXPECT_EQ(info.link, LinkKind::automatic);
   close(silent);
+}
+
+/// A plain TCP client that is connected.
+class Client {
+ public:
+  explicit Client(const Endpoint& to) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(to.port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  Client(Client&& from) noexcept : descriptor_(std::exchange(from.descriptor_, -1)) {}
+  ~Client() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  void say(char byte) const { EXPECT_EQ(::send(descriptor_, &byte, 1, MSG_NOSIGNAL), 1); }
+
+ private:
+  int descriptor_;
+};
+
+class Accepting : public testing::Test {
+ protected:
+  static constexpr std::uint32_t kSockets = 8;
+  static Options options() {
+    Options options;
+    options.sockets_max = kSockets;
+    return options;
+  }
+  Socket listen(int backlog) {
+    const Socket listener = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"), backlog, patience());
+    EXPECT_EQ(net_.getsockname(listener, at_), 0) << listener;
+    return listener;
+  }
+
+  Context context_{options()};
+  Net net_ = context_.net();
+  Endpoint at_;  // of the last listener
+};
+
+TEST_F(Accepting, ConnectionsThatWaitForASocketAreAcceptedInTheOrderInWhichTheyCame) {
+  constexpr int kClients = 3 * kSockets;
+  const Socket listener = listen(kClients);
+  std::vector<Client> clients;
+  for (int i = 0; i < kClients; ++i) clients.emplace_back(at_).say(static_cast<char>(i));
+  wait_for(context_, listener, [](const SocketInfo& now) { return now.pending == kClients; });
+  for (int i = 0; i < kClients; ++i) {
+    const Socket socket = net_.accept(this_thread(), listener, patience());
+    char byte = -1;
+    ASSERT_EQ(net_.recv(this_thread(), socket, &byte, 1, 0, patience()), 1);
+    ASSERT_EQ(byte, i);
+    ASSERT_EQ(net_.close(this_thread(), socket), 0);
+  }
+}
+
+// The proxy hands connections over while the listener closes.
+TEST_F(Accepting, ClosingABusyListenerGivesAllSocketsBack) {
+  for (int round = 0; round < 10; ++round) {
+    const Socket busy = listen(2 * kSockets);
+    std::vector<Client> clients;
+    for (std::uint32_t i = 0; i < 2 * kSockets; ++i) clients.emplace_back(at_);
+    const Socket other = listen(kSockets);
+    ASSERT_EQ(net_.close(this_thread(), busy), 0);
+    clients.clear();
+    std::vector<Socket> accepted;
+    for (std::uint32_t i = 0; i < kSockets; ++i) {
+      clients.emplace_back(at_);
+      accepted.push_back(net_.accept(this_thread(), other, patience()));
+      ASSERT_GE(accepted.back(), 0) << "round " << round << ", connection " << i;
+    }
+    for (const Socket socket : accepted) EXPECT_EQ(net_.close(this_thread(), socket), 0);
+    EXPECT_EQ(net_.close(this_thread(), other), 0);
+  }
 }
 
 }  // namespace

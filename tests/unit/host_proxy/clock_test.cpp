@@ -1,0 +1,52 @@
+// Points in time: what is further off than the clock goes is never, and not at once.
+#include <gpusock/gpusock.hpp>
+
+#include "host_proxy/clock.hpp"
+#include "tests/support/patience.hpp"
+
+#include <gtest/gtest.h>
+
+namespace gpusock {
+namespace {
+
+constexpr std::uint64_t kLast = ~std::uint64_t{0};
+
+TEST(LaterTime, IsNeverWhereTheClockDoesNotGoThatFar) {
+  static_assert(proxy::later_ns(5, 7) == 12);
+  static_assert(proxy::later_ns(5, kLast - 6) == kLast - 1);
+  static_assert(proxy::later_ns(5, kLast - 5) == proxy::kNever);
+  static_assert(proxy::later_ns(5, kLast) == proxy::kNever);
+  static_assert(proxy::later_ns(kLast, kLast) == proxy::kNever);
+  static_assert(proxy::later_ns(proxy::kNever, 0) == proxy::kNever);
+}
+
+class LongTimeouts : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(LongTimeouts, ConnectionsAreMadeAndClosed) {
+  Options options;
+  options.sockets_max = 8;
+  options.handshake_timeout_ns = GetParam();
+  Context server(options), client(options);
+  const Net ours = server.net(), theirs = client.net();
+  const Socket listener = ours.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 1, patience());
+  Endpoint at;
+  ASSERT_EQ(ours.getsockname(listener, at), 0);
+  for (int i = 0; i < 3; ++i) {
+    const Socket near = theirs.connect(this_thread(), at, patience());
+    ASSERT_GE(near, 0);
+    const Socket far = ours.accept(this_thread(), listener, patience());
+    ASSERT_GE(far, 0);
+    ASSERT_EQ(ours.setsockopt(this_thread(), far, SocketOption::linger, std::int64_t{1} << 30), 0);
+    ASSERT_EQ(ours.send(this_thread(), far, "x", 1, 0, Deadline::after_ns(GetParam())), 1);
+    ASSERT_EQ(ours.close(this_thread(), far), 0);
+    char byte = 0;
+    EXPECT_EQ(theirs.recv(this_thread(), near, &byte, 1, 0, patience()), 1);
+    EXPECT_EQ(theirs.recv(this_thread(), near, &byte, 1, 0, patience()), 0);
+    EXPECT_EQ(theirs.close(this_thread(), near), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Times, LongTimeouts, testing::Values(kLast, kLast - 1, kLast / 2));
+
+}  // namespace
+}  // namespace gpusock
