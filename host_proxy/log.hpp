@@ -1,7 +1,9 @@
 #pragma once
 /// @file The library's log: to standard error, at the level of GPUSOCK_LOG (trace, debug, info, warn, error, off).
-/// Nothing is logged on the data path.
+/// Nothing is logged on the data path, and logging never waits: what standard error has no room for is dropped
+/// (standard_error.hpp).
 
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -13,12 +15,21 @@ enum class LogLevel { debug, info, warn, error };
 bool is_log_level(std::string_view name);
 
 /// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
-/// reported once.
-void log(LogLevel level, const std::string& line);
+/// reported once. Of the warnings and errors of one line of code at most ten are written in a second (log_limiter.hpp);
+/// the next one after that says how many were not.
+void log(LogLevel level, const std::string& line, const std::source_location& kind);
 
-inline void log_debug(const std::string& line) { log(LogLevel::debug, line); }
-inline void log_info(const std::string& line) { log(LogLevel::info, line); }
-inline void log_warn(const std::string& line) { log(LogLevel::warn, line); }
-inline void log_error(const std::string& line) { log(LogLevel::error, line); }
+inline void log_debug(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+  log(LogLevel::debug, line, kind);
+}
+inline void log_info(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+  log(LogLevel::info, line, kind);
+}
+inline void log_warn(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+  log(LogLevel::warn, line, kind);
+}
+inline void log_error(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+  log(LogLevel::error, line, kind);
+}
 
 }  // namespace gpusock::proxy
