@@ -20,7 +20,7 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
     if (no_more_in || arrived) events |= kPollIn;
   }
   if ((wanted & kPollOut) == 0) return events;
-  if (broken || no_more_out || slot.tx.writable_at_a_glance() >= (records ? slot.tx.memory().capacity / 4 : 1)) {
+  if (broken || no_more_out || (records ? record_fits(side, slot) : slot.tx.writable_at_a_glance() != 0)) {
     events |= kPollOut;
   } else if (announces && slot.link_needs_proxy != 0) {
     announce(side, socket);

@@ -21,28 +21,52 @@ struct Claim {
   std::uint64_t span = 0;
 };
 
-/// Claims space for a record if there is some now; -EAGAIN if not.
-GPUSOCK_FN_APART inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
-  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
-  table::RecordSender& records = slot.records;
+/// Whether a claim would succeed, and the bytes at the ring's end that it would leave unused.
+struct Room {
+  int error = 0;  ///< 0, -EAGAIN or -EPROTO
+  std::uint64_t filler = 0;
+};
+
+/// The room for a record that takes `span` bytes. Under the lock.
+GPUSOCK_FN_APART inline Room find_room(Slot& slot, std::uint64_t span) {
+  const table::RecordSender& records = slot.records;
   const ringbuf::RingMemory& memory = slot.tx.memory();
-  Claim claim{-EAGAIN};
-  lock_records(side, records);
   const std::uint64_t to_end = memory.capacity - memory.index_of(records.claimed);
   const std::uint64_t filler = to_end < span ? to_end : 0;
   const std::uint64_t ahead = records.claimed - slot.tx.position();  // claimed and not committed
   const std::uint64_t free_bytes = slot.tx.writable(ahead + filler + span);
-  if (free_bytes == ringbuf::kRingCorrupt) {
-    claim.error = -EPROTO;
-  } else if (free_bytes >= ahead + filler + span && records.next - records.first < kClaims) {
-    const ringbuf::RecordHeader header{ringbuf::RecordHeader::kFiller, static_cast<std::uint32_t>(filler)};
-    if (filler != 0) *ringbuf::header_at(memory, records.claimed) = header.pack();
-    claim = {0, records.next++, records.claimed + filler, span};
-    records.claimed += filler + span;
+  if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
+  const bool fits =
+      free_bytes >= ahead + filler + span && records.next - records.first < table::RecordSender::kClaimsMax;
+  return {fits ? 0 : -EAGAIN, filler};
+}
+
+/// Claims space for a record if there is some now; -EAGAIN if not.
+GPUSOCK_FN_APART inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
+  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
+  table::RecordSender& records = slot.records;
+  lock_records(side, records);
+  const Room room = find_room(slot, span);
+  Claim claim{room.error};
+  if (room.error == 0) {
+    const ringbuf::RecordHeader header{ringbuf::RecordHeader::kFiller, static_cast<std::uint32_t>(room.filler)};
+    if (room.filler != 0) *ringbuf::header_at(slot.tx.memory(), records.claimed) = header.pack();
+    claim = {0, records.next++, records.claimed + room.filler, span};
+    records.claimed += room.filler + span;
     records.ends[claim.ticket % kClaims] = records.claimed;
   }
   unlock_records(records);
   return claim;
+}
+
+/// For poll: true if sending a record of an eighth of the ring would not wait.
+GPUSOCK_FN_APART inline bool record_fits(const Side& side, Slot& slot) {
+  const std::uint64_t span = ringbuf::record_span(slot.tx.memory().capacity / 8);
+  if (slot.tx.writable_at_a_glance() < span) return false;  // the lock is only for when it may fit
+  lock_records(side, slot.records);
+  const Room room = find_room(slot, span);
+  unlock_records(slot.records);
+  return room.error != -EAGAIN;
 }
 
 /// Waits for space for a record of `bytes` bytes.

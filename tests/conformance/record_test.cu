@@ -317,6 +317,32 @@ TEST_P(RecordPair, AReservationKeepsItsPlaceAndOthersGoOnSending) {
   EXPECT_EQ(std::string(bytes, 5), "third");
 }
 
+// The most that such a record takes: its header, and before it a ring's end into which it does not fit by those 8
+// bytes.
+TEST_P(RecordPair, WhatPollCallsWritableTakesARecordOfAnEighthOfTheRing) {
+  connect();
+  std::int64_t ring_bytes = 0;
+  ASSERT_EQ(other_net_.getsockopt(this_thread(), near_, SocketOption::send_buffer, ring_bytes), 0);
+  std::vector<char> eighth(static_cast<std::size_t>(ring_bytes) / 8);
+  const std::size_t with_header = eighth.size() - 8;
+  const auto send = [&](std::size_t bytes) {
+    return other_net_.send(this_thread(), near_, eighth.data(), bytes, kDontWait);
+  };
+  const auto writable = [&] {
+    PollEntry entry{near_, kPollOut, 0};
+    return other_net_.poll(this_thread(), &entry, 1, Deadline::now()) == 1;
+  };
+  for (int i = 0; i < 7; ++i) ASSERT_EQ(send(with_header), std::int64_t(with_header)) << i;
+  int received = 0;
+  while (!writable()) {
+    ASSERT_EQ(net_.recv(this_thread(), far_, eighth.data(), eighth.size(), 0, patience()), std::int64_t(with_header))
+        << received;
+    ++received;
+  }
+  EXPECT_EQ(send(eighth.size()), std::int64_t(eighth.size()))
+      << "writable when " << received << " of 7 eighths were received";
+}
+
 TEST_P(RecordPair, MoreRecordsInTheMakingThanThereIsRoomForWaitTheirTurn) {
   connect();
   ASSERT_EQ(other_net_.reserve(this_thread(), near_, 8, patience()).size, 8);
