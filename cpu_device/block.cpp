@@ -117,6 +117,12 @@ std::optional<Failure> Block::finish() noexcept {
     signal_ = 0;
   }
   if (abandoned_) {
+    for (unsigned i = 0; i < next_unstarted_; ++i) {
+      const Carrier* unended = threads_[i].carrier;
+      const Unfinished unfinished = std::exchange(threads_[i].unfinished, {});
+      if (unended != nullptr && unfinished.end != nullptr)
+        unfinished.end(unfinished.self, unfinished.handle, unfinished.kind);
+    }
     for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
   }
   return std::exchange(failure_, std::nullopt);

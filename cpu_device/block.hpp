@@ -3,6 +3,7 @@
 
 #include "cpu_device/detail/builtins.hpp"
 #include "cpu_device/fiber.hpp"
+#include "cpu_device/launch.hpp"
 
 #include <csignal>
 #include <cstdint>
@@ -38,6 +39,8 @@ struct Thread : ThreadInfo {
 
   std::uint64_t sleep_began_ns = 0;  ///< of a row of nanosleep() calls with nothing much between them
   std::uint64_t sleep_ended_ns = 0;
+
+  Unfinished unfinished;
 };
 
 /// First in, first out.

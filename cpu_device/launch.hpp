@@ -99,6 +99,19 @@ bool in_kernel() noexcept;
 /// lock.
 void relax(std::uint64_t waited_ns) noexcept;
 
+/// What is to be ended for a thread whose block is abandoned: nobody runs its destructors.
+struct Unfinished {
+  void (*end)(void* self, std::int32_t handle, int kind) noexcept = nullptr;  ///< nullptr: nothing
+  void* self = nullptr;
+  std::int32_t handle = 0;
+  int kind = 0;
+};
+
+/// Notes what the running thread of a kernel has begun, in the place of what was noted before. Where the block is
+/// abandoned before the next note, end() is called on the OS thread that ran the block. Of no effect outside of
+/// kernels.
+void note_unfinished(const Unfinished& what) noexcept;
+
 /// CLOCK_MONOTONIC in ns; also what clock64() and globaltimer read.
 std::uint64_t clock_ns() noexcept;
 

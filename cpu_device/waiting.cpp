@@ -77,6 +77,10 @@ void relax(std::uint64_t waited_ns) noexcept {
   }
 }
 
+void note_unfinished(const Unfinished& what) noexcept {
+  if (detail::t_running) detail::t_running->current().unfinished = what;
+}
+
 std::uint64_t clock_ns() noexcept {
   return detail::clock_ns();
 }

@@ -129,15 +129,22 @@ void Context::Impl::make_net() {
     if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
     impl_of(self).device->relax(waited_ns);
   };
-  const detail::Side host{table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
-  detail::Side kernels = host;
+  hooks.note = [](void* self, std::int32_t handle, int kind) {
+    constexpr auto kEnd = [](void* context, std::int32_t its_handle, int its_kind) noexcept {
+      detail::end_unfinished(impl_of(context).host_side, static_cast<detail::Unfinished>(its_kind), its_handle);
+    };
+    const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
+    impl_of(self).device->note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
+  };
+  host_side = {table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
+  detail::Side kernels = host_side;
   if (device->has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
     device_state = device->allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
     auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(device_state) + slot_bytes);
     kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(device_state), taken, taken + 1, nullptr};
   }
-  net = Net(kernels, host);
+  net = Net(kernels, host_side);
 }
 
 void Context::Impl::add(detail::DeviceStream* stream) {

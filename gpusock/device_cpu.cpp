@@ -44,6 +44,10 @@ class CpuDevice final : public Device {
   void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+  void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,
+                       int kind) override {
+    cpu_device::note_unfinished({end, self, handle, kind});
+  }
 };
 
 }  // namespace

@@ -46,6 +46,7 @@ struct Context::Impl {
   std::vector<std::uint64_t> host_taken;
   void* device_state = nullptr;
   detail::Hooks hooks{};
+  detail::Side host_side;
   Net net;
 
   std::atomic<std::uint64_t> host_api_calls{0};

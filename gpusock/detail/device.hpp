@@ -35,6 +35,12 @@ class Device {
 
   /// One turn of a wait on a host thread (or the CPU device).
   virtual void relax(std::uint64_t waited_ns) = 0;
+
+  /// Calls `end(self, handle, kind)` where a fault ends the calling kernel before the next note. On the CPU device.
+  virtual void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
+                               std::int32_t handle, int kind) {
+    (void)end, (void)self, (void)handle, (void)kind;
+  }
 };
 
 /// The device that the options name. Throws Error (ENODEV) where there is none.

@@ -21,6 +21,16 @@ struct Hooks {
   std::uint64_t (*receive)(void* self, std::uint32_t slot, void* data, std::uint64_t bytes);
   /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
+  /// Notes what the calling thread is in the middle of, in the place of what was noted before: it is to be ended for
+  /// the thread where a fault ends its kernel. nullptr where no kernel runs.
+  void (*note)(void* self, std::int32_t handle, int kind) = nullptr;
+};
+
+/// What a thread may be in the middle of.
+enum class Unfinished : int {
+  nothing,
+  call,   ///< counted in the socket of this handle (Slot::life)
+  close,  ///< about to tell the proxy of the close; the handle has the closed generation
 };
 
 /// One side (the kernels of a context, or its host threads) of the socket table.
@@ -52,6 +62,14 @@ GPUSOCK_FN inline void announce(const Side& side, Socket socket) {
   side.hooks->announce(side.hooks->self, table::slot_of(socket));
 #else
   (void)side, (void)socket;
+#endif
+}
+
+GPUSOCK_FN inline void note(const Side& side, Unfinished what, std::int32_t handle) {
+#if !GPUSOCK_ON_GPU
+  if (side.hooks->note != nullptr) side.hooks->note(side.hooks->self, handle, static_cast<int>(what));
+#else
+  (void)side, (void)what, (void)handle;
 #endif
 }
 

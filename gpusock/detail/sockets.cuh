@@ -84,14 +84,31 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
+/// Tells the proxy that the socket is closed, in a generation that is even.
+GPUSOCK_FN inline void tell_close(const Side& side, Socket socket, Slot& slot, std::uint32_t closed_generation) {
+  note(side, Unfinished::close, table::make_handle(table::slot_of(socket), closed_generation));
+  post_request(side, socket, slot, closed_generation, table::kRequestClose);
+  note(side, Unfinished::nothing, socket);
+}
+
 /// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the close. That may
 /// be a late call on an earlier handle of the slot, which was counted in beside the others: the generation is the one it finds.
 GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) {
+  note(side, Unfinished::nothing, socket);
   const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
   const std::uint32_t generation = table::generation_of_life(before);
   const bool closed = (generation & 1) == 0;
-  if (closed && table::users_of(before) == 1) post_request(side, socket, slot, generation, table::kRequestClose);
+  if (closed && table::users_of(before) == 1) tell_close(side, socket, slot, generation);
 }
+
+#if !GPUSOCK_ON_GPU
+/// Ends for a thread what it was in the middle of when a fault ended its kernel.
+inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handle) {
+  Slot& slot = side.slots[table::slot_of(handle)];
+  if (what == Unfinished::call) leave(side, handle, slot);
+  if (what == Unfinished::close) tell_close(side, handle, slot, table::generation_of(handle));
+}
+#endif
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
 GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
@@ -99,6 +116,7 @@ GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
   if (slot == nullptr) return nullptr;
   const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
   const bool open = table::generation_of_life(before) == table::generation_of(socket);
+  note(side, Unfinished::call, socket);
   if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
   leave(side, socket, *slot);
   return nullptr;
@@ -114,7 +132,7 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
     if (table::generation_of_life(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
   } while (!life.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_of(before),
                                        ringbuf::kAcqRel, ringbuf::kRelaxed));  // T9
-  if (table::users_of(before) == 0) post_request(side, socket, *slot, shut, table::kRequestClose);
+  if (table::users_of(before) == 0) tell_close(side, socket, *slot, shut);
   return 0;
 }
 

@@ -5,7 +5,8 @@ namespace gpusock {
 namespace detail {
 
 /// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold().
-GPUSOCK_FN inline void begin_hold(std::uint64_t& held, Socket socket, std::int64_t size) {
+GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size) {
+  note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
   DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | static_cast<std::uint64_t>(size),
                         ringbuf::kRelaxed);  // relaxed: the holder's own word, and who passes it on orders it
 }
@@ -42,7 +43,7 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slo
   }
   slot.records.reserved = claim.ticket;
   slot.records.reserved_at = claim.position;
-  begin_hold(slot.tx_held, socket, static_cast<std::int64_t>(bytes));
+  begin_hold(side, slot.tx_held, socket, static_cast<std::int64_t>(bytes));
   return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data, static_cast<std::int64_t>(bytes)};
 }
 
@@ -82,7 +83,7 @@ GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::u
     return {nullptr, grant.bytes};
   }
   const Span span = first_run(slot->tx.memory(), grant);
-  begin_hold(slot->tx_held, socket, span.size);  // and still counted in
+  begin_hold(side, slot->tx_held, socket, span.size);  // and still counted in
   return span;
 }
 
@@ -112,7 +113,7 @@ GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, 
   const auto bytes = static_cast<std::uint64_t>(arrival.bytes);
   if (bytes > bytes_max) return {nullptr, -EMSGSIZE};
   slot.records.peeked_span = arrival.span;
-  begin_hold(slot.rx_held, socket, arrival.bytes);
+  begin_hold(side, slot.rx_held, socket, arrival.bytes);
   return {slot.rx.memory().spans(arrival.position, bytes).first.data, arrival.bytes};
 }
 
@@ -131,7 +132,7 @@ GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint
     return {nullptr, grant.bytes};
   }
   const Span span = first_run(slot->rx.memory(), grant);
-  begin_hold(slot->rx_held, socket, span.size);  // and still counted in
+  begin_hold(side, slot->rx_held, socket, span.size);  // and still counted in
   return span;
 }
 
