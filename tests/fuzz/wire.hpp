@@ -69,7 +69,11 @@ class WireStream : public proxy::ByteStream {
   void reset_on_close() override {}
   void set_no_delay(bool) override {}
   void set_keep_alive(bool) override {}
-  Endpoint local() const override { return here(); }
+  Endpoint local() const override {  // of another port than the peer's: a socket is not connected to itself
+    Endpoint endpoint = here();
+    ++endpoint.port;
+    return endpoint;
+  }
   Endpoint peer() const override { return here(); }
 
   bool has_news() const { return !wire_->to_node.empty() || wire_->ended || wire_->reset; }

@@ -15,7 +15,7 @@ namespace gpusock::proxy {
 // Not in these cases: all connections here are plain TCP, and nobody reads a log.
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
-void log(LogLevel, const std::string&, const std::source_location&) {}
+void log(LogLevel, const std::string&) {}
 
 }  // namespace gpusock::proxy
 
@@ -57,7 +57,11 @@ class ModelStream final : public proxy::ByteStream {
   void reset_on_close() override {}
   void set_no_delay(bool) override {}
   void set_keep_alive(bool) override {}
-  Endpoint local() const override { return somewhere(); }
+  Endpoint local() const override {  // of another port than the peer's: a socket is not connected to itself
+    Endpoint endpoint = somewhere();
+    ++endpoint.port;
+    return endpoint;
+  }
   Endpoint peer() const override { return somewhere(); }
 
  private:
