@@ -192,7 +192,8 @@ __global__ void poll_kernel(int listener, const sockaddr_in* addr, Outcome* out)
 }
 
 #if defined(GPUSOCK_DEVICE_CPU)
-/// One block: calls gpoll while nothing happens, until one of the calls has given up the processor.
+/// One block: calls gpoll while nothing happens, longer each time, until one of the calls has given up the processor. A slow machine may
+/// need all of a short call to get to the wait.
 __global__ void idle_poll_kernel(Outcome* out) {
   const auto sleeps = [] {
     rusage usage{};
@@ -200,8 +201,8 @@ __global__ void idle_poll_kernel(Outcome* out) {
     return usage.ru_nvcsw;
   };
   const long before = sleeps();
-  for (int i = 0; i < 20; ++i) {
-    gpoll(nullptr, 0, 5'000'000);
+  for (int clocks = 5'000'000; clocks < 2'000'000'000 / 2; clocks *= 2) {
+    gpoll(nullptr, 0, clocks);
     const bool slept = sleeps() != before;
     if (TID == 0) out->result[0] = slept;
     if (__syncthreads_or(slept) != 0) return;

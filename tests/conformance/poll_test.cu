@@ -9,7 +9,7 @@ namespace gpusock::conformance::polling {
 namespace {
 
 constexpr int kMany = 1100;
-constexpr int kChunk = 512;
+constexpr int kChunk = 16'384;
 
 Options poll_options() {
   Options options;
@@ -269,15 +269,16 @@ inline long sleeps_of_thread() {
   return usage.ru_nvcsw;
 }
 
-/// Polls while nothing happens, until one of the calls has given up the processor.
+/// Polls while nothing happens, longer each time, until one of the calls has given up the processor. A slow machine may need all of a
+/// short call to get to the wait.
 struct PollAndSleep {
   Report* report;
   template <class Group>
   void operator()(const Group& group, const Net& net) {
-    constexpr int kTries = 20;  // a machine with much to do may let a whole call pass without a turn
+    constexpr std::uint64_t kLongestNs = 10'000'000'000;
     const long before = sleeps_of_thread();
-    for (int i = 0; i < kTries; ++i) {
-      net.poll(group, nullptr, 0, Deadline::after_ns(25 * cpu_device::kSpinNs));
+    for (std::uint64_t duration_ns = 25 * cpu_device::kSpinNs; duration_ns < kLongestNs; duration_ns *= 2) {
+      net.poll(group, nullptr, 0, Deadline::after_ns(duration_ns));
       const bool slept = sleeps_of_thread() != before;  // one OS thread runs the whole group
       note(group, report, 0, slept);
       if (detail::broadcast(group, std::int64_t{slept}) != 0) return;
