@@ -41,12 +41,19 @@ std::string without_device(const Endpoint& at) {
          "that gpusock-doctor lists";
 }
 
+std::string without_route(const Endpoint& at) {
+  return "no way leads there; `ip route get " + host_of(at) + "` shows which this machine would take";
+}
+
 std::string remedy_of_both(int error, const Endpoint& at) {
   switch (error) {
     case EAFNOSUPPORT:
       if (at.family == 6) return "there is no IPv6 here; use an IPv4 address";
       return "there is no IPv4 here; use an IPv6 address";
     case EMFILE: return "too many files or sockets are open; raise the limit (ulimit -n)";
+    case ENOBUFS:
+      return "there is no memory or descriptor for another connection, here or there; raise the limits (ulimit -n, "
+             "-f, -v), or use fewer connections or smaller rings";
     case EPROTONOSUPPORT: return "there is no " + link_of(at) + ", here or there; gpusock-doctor says why";
     case ENODEV: return without_device(at);
     default: return {};
@@ -80,8 +87,10 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
       if (at.link == LinkKind::p2p) {
         return "link=p2p reaches only this user's processes on this host; leave it out, or name another";
       }
-      [[fallthrough]];
-    case ENETUNREACH: return "no way leads there; `ip route get " + host_of(at) + "` shows which this machine would take";
+      return without_route(at);
+    case ENETUNREACH:
+      if (at.is_loopback()) return "the loopback interface is down; `ip link set lo up` starts it";
+      return without_route(at);
     case EADDRNOTAVAIL: return "no address or port of this machine is left to connect from; see `ip addr` and `ss -s`";
     case EACCES: return at.link == LinkKind::tcp ? "" : "the secrets differ; set GPUSOCK_SECRET to the same text on both sides";
     case EPROTOTYPE: return "the peer's socket is of the other type; both name type=seqpacket, or neither";

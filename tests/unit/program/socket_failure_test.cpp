@@ -54,6 +54,15 @@ TEST(SocketFailure, WhyAPeerIsNotReachedDependsOnTheLink) {
   EXPECT_THAT(connecting(EINVAL, "127.0.0.1:0"), HasSubstr("not 0"));
 }
 
+TEST(SocketFailure, AConnectionWithoutRoomNamesTheLimits) {
+  EXPECT_THAT(connecting(ENOBUFS, "127.0.0.1:7000"), HasSubstr("ulimit -n"));
+  EXPECT_THAT(listening(ENOBUFS, "127.0.0.1:7000"), HasSubstr("ulimit -n"));
+}
+
+TEST(SocketFailure, ALoopbackInterfaceThatIsDownIsNamed) {
+  EXPECT_THAT(connecting(ENETUNREACH, "127.0.0.1:7000"), HasSubstr("`ip link set lo up`"));
+}
+
 TEST(SocketFailure, AProviderThatIsNotThereIsNamed) {
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
   EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"), HasSubstr("GPUSOCK_FABRIC_PROVIDER may name"));
