@@ -5,6 +5,8 @@
 #include "idx.hpp"
 #include "random.hpp"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -43,8 +45,15 @@ Samples load_samples(const std::filesystem::path& folder, const std::string& pre
 
 }  // namespace
 
+/// Images are tens of megabytes, for which zlib's CRC takes a tenth of the time of FNV-1a.
 std::uint64_t Dataset::fingerprint() const {
-  return fnv1a(test.labels.data(), test.labels.size(), fnv1a(train.labels.data(), train.labels.size()));
+  std::uint64_t hash = kFnvBasis;
+  for (const Samples* part : {&train, &test}) {
+    const std::uint64_t images = crc32_z(crc32_z(0, nullptr, 0), part->images.data(), part->images.size());
+    hash = fnv1a(&images, sizeof images, hash);
+    hash = fnv1a(part->labels.data(), part->labels.size(), hash);
+  }
+  return hash;
 }
 
 Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limit) {

@@ -21,7 +21,7 @@ struct Dataset {
   Samples test;
   std::uint32_t classes = 0;
 
-  /// A number that differs where the labels differ: nodes compare theirs.
+  /// A number that differs where images or labels differ: nodes compare theirs.
   std::uint64_t fingerprint() const;
 };
 

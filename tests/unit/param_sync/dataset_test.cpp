@@ -51,6 +51,18 @@ TEST(Dataset, KeepsTheFirstSamplesOfALimit) {
   EXPECT_NE(data.fingerprint(), load_dataset(folder.path(), 0).fingerprint());
 }
 
+TEST(Dataset, TellsImagesApartNotOnlyLabels) {
+  Folder folder;
+  write_dataset(folder);
+  const std::uint64_t before = load_dataset(folder.path(), 0).fingerprint();
+  EXPECT_EQ(before, load_dataset(folder.path(), 0).fingerprint());
+  folder.write("train-images-idx3-ubyte", idx_bytes({5, 2, 1}, {0, 1, 10, 11, 20, 21, 30, 31, 40, 42}));
+  const std::uint64_t other_training_image = load_dataset(folder.path(), 0).fingerprint();
+  folder.write("t10k-images-idx3-ubyte", idx_bytes({2, 2, 1}, {5, 6, 7, 9}));
+  EXPECT_NE(before, other_training_image);
+  EXPECT_NE(other_training_image, load_dataset(folder.path(), 0).fingerprint());
+}
+
 TEST(Dataset, SaysWhichFileIsMissing) {
   Folder folder;
   write_dataset(folder);
