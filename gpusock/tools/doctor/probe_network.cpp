@@ -3,30 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
+#include <algorithm>
+#include <string>
+#include <vector>
 
 namespace gpusock::doctor {
 namespace {
 
-constexpr long kUpFlag = 1;  // IFF_UP
-
-long number_in(const std::string& text, int base = 10) {
-  const bool prefixed = base == 16 && text.starts_with("0x");
-  long value = 0;
-  std::from_chars(text.data() + (prefixed ? 2 : 0), text.data() + text.size(), value, base);
-  return value;
-}
-
-bool is_up(const Sources& sources, const std::string& name) {
-  const std::string state = sources.line("sys/class/net/" + name + "/operstate");
-  const bool enabled = (number_in(sources.line("sys/class/net/" + name + "/flags"), 16) & kUpFlag) != 0;
-  return enabled && (state == "up" || state == "unknown");  // drivers without carrier detection say unknown
-}
-
-std::string describe(const Sources& sources, const std::string& name) {
-  const long speed = number_in(sources.line("sys/class/net/" + name + "/speed"));
-  const std::string mtu = sources.line("sys/class/net/" + name + "/mtu");
-  return fmt::format("{} ({}MTU {})", name, speed > 0 ? fmt::format("{} Mbit/s, ", speed) : "", mtu.empty() ? "unknown" : mtu);
+std::string describe(const Interface& interface) {
+  const std::string speed = interface.mbit_per_s > 0 ? fmt::format("{} Mbit/s, ", interface.mbit_per_s) : "";
+  const std::string mtu = interface.mtu > 0 ? std::to_string(interface.mtu) : "unknown";
+  return fmt::format("{} ({}MTU {})", interface.name, speed, mtu);
 }
 
 std::string describe_nic(const Sources& sources, const std::string& name) {
@@ -53,12 +40,12 @@ std::vector<std::string> parse_providers(const std::string& text) {
 
 void probe_network(const Sources& sources, Report& report) {
   std::vector<std::string> up;
-  for (const std::string& name : sources.names("sys/class/net")) {
-    if (!is_up(sources, name)) continue;
-    if (name == "lo") {
+  for (const Interface& interface : sources.interfaces()) {
+    if (!interface.up) continue;
+    if (interface.loopback) {
       report.facts.loopback_up = true;
     } else {
-      up.push_back(describe(sources, name));
+      up.push_back(describe(interface));
     }
   }
   report.facts.other_interface_up = !up.empty();

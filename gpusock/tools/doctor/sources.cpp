@@ -80,6 +80,7 @@ Sources Sources::of_this_machine() {
   sources.library = load_library;
   sources.list_providers = run_fi_info;
   sources.fabric_providers = ask_fabric;
+  sources.interfaces = ask_interfaces;
   sources.space = space_in;
   sources.make_memory_file = can_make_memory_file;
   sources.environment = environment_of;

@@ -36,6 +36,15 @@ struct Space {
   std::uint64_t total_bytes = 0;
 };
 
+/// A network interface of this process's network namespace.
+struct Interface {
+  std::string name;
+  bool loopback = false;
+  bool up = false;                        ///< enabled, and with a carrier where its driver knows
+  long mtu = 0;                           ///< 0: unknown
+  long mbit_per_s = 0;                    ///< 0: unknown
+};
+
 struct Sources {
   std::filesystem::path root = "/";                                                ///< /sys, /proc and /dev lie in it
   std::string built_for = "cpu";                                                   ///< "cpu" or "cuda"
@@ -46,6 +55,7 @@ struct Sources {
   std::function<std::string()> list_providers;                                     ///< what `fi_info -l` prints
   /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not set.
   std::function<std::vector<std::string>(const std::string& wanted)> fabric_providers;
+  std::function<std::vector<Interface>()> interfaces;                              ///< sorted by name
   std::function<std::optional<Space>(const std::string& folder)> space;            ///< nothing: it cannot be written to
   std::function<bool()> make_memory_file;                                          ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;
@@ -64,6 +74,9 @@ struct Sources {
 
 /// What libcuda says, loaded at run time (cuda_driver.cpp).
 Cuda ask_cuda_driver();
+
+/// The interfaces of this process's network namespace (interfaces.cpp). /sys shows those of the one it was mounted in.
+std::vector<Interface> ask_interfaces();
 
 /// The value of "Name:   value" in a text of such lines; "" where there is none.
 std::string value_of(const std::string& text, std::string_view name);

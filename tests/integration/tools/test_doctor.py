@@ -50,6 +50,16 @@ class Doctor(unittest.TestCase):
             self.assertRegex(other_host["why"], "no better one: (there is no RDMA NIC|this build has no verbs link)")
             self.assertNotIn("ulimit", other_host["command"] or "", "locked memory would change nothing")
 
+    def test_it_looks_at_the_interfaces_of_its_own_network_namespace(self):
+        """/sys shows those of the namespace in which it was mounted."""
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this user may make no network namespace")
+        done = subprocess.run([*unshare, self.program, "--json"], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("the loopback interface is down: nothing reaches 127.0.0.1",
+                      [finding["says"] for finding in json.loads(done.stdout)["findings"]])
+
     def test_something_to_mend_is_exit_status_1_with_its_command(self):
         done = self.call("--json", GPUSOCK_LINK="carrier-pigeon")
         self.assertEqual(done.returncode, 1)

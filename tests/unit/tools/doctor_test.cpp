@@ -31,9 +31,6 @@ struct Machine {
       write_cache(cpu + "index2/", "3", "Unified", "8192K", "0-1");
     }
     write_limits("1048576", "unlimited");
-    write_interface("lo", "0x9", "unknown");
-    write_interface("eth0", "0x1003", "up");
-    write("sys/class/net/eth0/speed", "10000\n");
     sources.root = folder.path();
     sources.cuda = [this] { return cuda; };
     sources.library = [this](const char* name) { return libraries.contains(name); };
@@ -45,6 +42,7 @@ struct Machine {
       }
       return names;
     };
+    sources.interfaces = [this] { return interfaces; };
     sources.space = [this](const std::string&) { return space; };
     sources.make_memory_file = [this] { return memory_files; };
     sources.environment = [this](const char* name) {
@@ -64,11 +62,6 @@ struct Machine {
     write("proc/self/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"
                               "Max open files            " + files + "  1048576  files     \n"
                               "Max locked memory         " + locked + "  unlimited  bytes     \n");
-  }
-  void write_interface(const std::string& name, const char* flags, const char* state) const {
-    write("sys/class/net/" + name + "/flags", flags + std::string("\n"));
-    write("sys/class/net/" + name + "/operstate", state + std::string("\n"));
-    write("sys/class/net/" + name + "/mtu", "1500\n");
   }
   void add_gpu_on_bus() const {
     write("sys/bus/pci/devices/0000:17:00.0/vendor", "0x10de\n");
@@ -92,6 +85,7 @@ struct Machine {
   std::map<std::string, int> libraries;
   std::string providers;
   std::vector<std::string> fabric_providers;
+  std::vector<Interface> interfaces{{"eth0", false, true, 1500, 10000}, {"lo", true, true, 65536, 0}};
   std::optional<Space> space = Space{1u << 30, 2u << 30};
   bool memory_files = true;
   std::map<std::string, std::string> environment;
@@ -430,7 +424,7 @@ TEST(Doctor, APlaceForPagesIsNeeded) {
 
 TEST(Doctor, ALoopbackThatIsDownIsFound) {
   Machine machine;
-  machine.write_interface("lo", "0x8", "down");
+  machine.interfaces[1].up = false;
   const Report report = machine.examine();
   expect_mend(report, "loopback", "ip link set lo up");
   EXPECT_EQ(link(report, "same host").link, "none");
@@ -439,7 +433,7 @@ TEST(Doctor, ALoopbackThatIsDownIsFound) {
 
 TEST(Doctor, WithoutANetworkNoOtherHostIsReached) {
   Machine machine;
-  machine.write_interface("eth0", "0x1002", "down");
+  machine.interfaces[0].up = false;
   const Report report = machine.examine();
   EXPECT_TRUE(report.well());
   EXPECT_EQ(link(report, "other host").link, "none");
@@ -524,7 +518,7 @@ TEST(Doctor, EverythingToMendNamesACommand) {
   machine.memory_files = false;
   machine.space.reset();
   machine.write_limits("10", "10");
-  machine.write_interface("lo", "0x8", "down");
+  machine.interfaces[1].up = false;
   machine.add_gpu_on_bus();
   machine.environment = {{"GPUSOCK_LINK", "x"}, {"GPUSOCK_GPU", "x"}};
   const Report report = machine.examine();
