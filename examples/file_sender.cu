@@ -192,7 +192,7 @@ class Sender {
     for (done_ = 0; done_ < bytes_;) {
       const auto piece = std::min<std::uint64_t>(bytes_ - done_, kBufferBytes);
       if (!file.read(buffer.data(), static_cast<std::streamsize>(piece)))
-        fail(EIO, ": the rest cannot be read; did the file shrink?");
+        fail(EIO, ": the rest cannot be read; did the file shrink? A file in /sys holds less than its size says: send a copy");
       crc = crc32_z(crc, reinterpret_cast<const Bytef*>(buffer.data()), piece);
       send_all(buffer.data(), piece);
       done_ += piece;
@@ -244,6 +244,9 @@ void send_file(const Endpoint& to, const Settings& settings) {
   std::ifstream file(settings.file, std::ios::binary);
   if (!file) throw gpusock::Error(errno != 0 ? errno : EIO, "opening " + settings.file);
   const std::uint64_t bytes = std::filesystem::file_size(settings.file);
+  if (bytes == 0 && file.peek() != std::ifstream::traits_type::eof()) {
+    throw gpusock::Error(EINVAL, settings.file + " does not say its size, as files in /proc do not: send a copy of it");
+  }
 
   gpusock::Context context(gpusock::Options::from_env());
   Sender sender(context.net(), settings, bytes);

@@ -96,6 +96,16 @@ class FileSender(unittest.TestCase):
             self.assertEqual(done.returncode, 1, done.stderr)  # not misuse: the link is known
             self.assertIn("no link verbs", done.stderr)
 
+    def test_a_file_whose_size_is_not_what_it_holds_is_refused(self):
+        done = run(self.program, "local", *FEW_THREADS, "/proc/self/status")  # whose size is said to be 0
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "/proc/self/status does not say its size.*send a copy")
+        number = "/sys/kernel/uevent_seqnum"  # a few digits, whose size is said to be a page
+        if os.path.exists(number) and os.path.getsize(number) > 100:
+            done = run(self.program, "local", *FEW_THREADS, number)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertRegex(done.stderr, "/sys.*send a copy")
+
     def test_several_senders_at_once(self):
         paths = [self.make_file(1 + int(5_000_000 * SCALE), f"file{number}") for number in range(5)]
         with self.receiver("--blocks", "3") as server:
