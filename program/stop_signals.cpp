@@ -25,6 +25,11 @@ void block_stop_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+void unblock_stop_signals() {
+  const sigset_t set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 void wait_for_stop(const std::function<bool()>& ended) {
   const sigset_t set = stop_signals();
   while (sigtimedwait(&set, nullptr, &kTurn) < 0 && !ended()) {

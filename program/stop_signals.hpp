@@ -9,6 +9,10 @@ namespace gpusock::program {
 /// Keeps SIGINT and SIGTERM from ending the process. Before any other thread is started: they inherit it.
 void block_stop_signals();
 
+/// Lets SIGINT and SIGTERM end the process again, also one that has come meanwhile. For the end of a program, where it may
+/// wait for a reader of its results. Call it when no StopWatcher is left.
+void unblock_stop_signals();
+
 /// Waits until SIGINT or SIGTERM comes, or `ended` (asked about ten times a second) is true.
 void wait_for_stop(const std::function<bool()>& ended);
 

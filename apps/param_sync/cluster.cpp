@@ -1,11 +1,12 @@
 #include "runs.hpp"
 
+#include "failure.hpp"
 #include "node_process.hpp"
-#include "plan.hpp"
 #include "progress.hpp"
 #include "stall.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
+#include "program/stop_signals.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace param_sync {
@@ -64,12 +66,11 @@ class Cluster {
 
   bool interrupted() const { return interrupted_; }
 
-  std::vector<NodeReport> reports() const {
-    std::vector<NodeReport> all;
-    for (const NodeProcess& node : nodes_) {
-      if (node.report) all.push_back(*node.report);
-    }
-    return all;
+  /// What the nodes have reported, once all have ended well. They tell the model's size, too: the data may be gone.
+  RunReport report() const {
+    RunReport run{config_, make_layout(nodes_.front().widths, config_.nodes), device_name(), {}};
+    for (const NodeProcess& node : nodes_) run.nodes.push_back(*node.report);
+    return run;
   }
 
  private:
@@ -103,7 +104,10 @@ class Cluster {
       if (message->contains("failure") && !interrupted_ && !(stalled_ && node.standing_told)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
       }
-      if (message->contains("report")) node.report = node_report_from(message->at("report"));
+      if (message->contains("report")) {
+        node.report = node_report_from(message->at("report"));
+        message->at("widths").get_to(node.widths);
+      }
       if (message->contains("progress")) show(message->at("progress"));
       if (message->contains("listening")) introduce();
     }
@@ -185,10 +189,11 @@ class Cluster {
   void give_up_waiting_for_starts() {
     const double limit_s = std::max(config_.timeout_s, kStartSecondsMin);
     if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(limit_s)) return;
+    std::vector<int> missing;
     for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
-      if (!nodes_[rank].listening.empty()) continue;
-      fmt::print(stderr, "param_sync: rank {} has not come up within {:g} s\n", rank, limit_s);
+      if (nodes_[rank].listening.empty()) missing.push_back(static_cast<int>(rank));
     }
+    fmt::print(stderr, "param_sync: {}\n", describe_missing(missing, config_.nodes, limit_s));
     fail();
     kill_all(SIGTERM);
   }
@@ -225,21 +230,16 @@ class Cluster {
 }  // namespace
 
 int run_cluster(const Config& config, const std::string& program) {
-  std::vector<NodeReport> reports;
+  std::optional<RunReport> run;
   {
     Cluster cluster(config, program);
     const bool well = cluster.run();
     if (cluster.interrupted()) throw Interrupted();
     if (!well) return 1;
-    reports = cluster.reports();
+    run = cluster.report();
   }
-  const RunReport run{config, Plan::make(config, load_dataset(config.data, config.limit)).layout, device_name(),
-                      reports};
-  gpusock::program::print(run.summary());
-  run.write_files();
-  if (run.same_weights()) return 0;
-  fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");
-  return 1;
+  gpusock::program::unblock_stop_signals();
+  return tell_results(*run);
 }
 
 }  // namespace param_sync

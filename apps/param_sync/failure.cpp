@@ -2,6 +2,8 @@
 
 #include "program/socket_failure.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -19,8 +21,12 @@ using gpusock::program::Attempt;
 
 /// What to do where no socket could be opened.
 std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
-  const bool absent = error == ECONNREFUSED || error == ECONNRESET || error == ETIMEDOUT;
+  const bool absent = error == ECONNREFUSED || error == ECONNRESET;
   if (attempt == Attempt::connecting && absent) return ". Start that node, or correct --peers";
+  if (attempt == Attempt::connecting && error == ETIMEDOUT) {
+    return ". It does not answer: start that node, or correct --peers; if it runs, a firewall may be between, or it "
+           "may have no descriptors left (raise ulimit -n)";
+  }
   const std::string to_do = gpusock::program::remedy(attempt, error, at);
   return to_do.empty() ? "" : ": " + to_do;
 }
@@ -99,6 +105,15 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
       break;
   }
   return text + "unknown failure";
+}
+
+std::string describe_missing(const std::vector<int>& ranks, int nodes, double limit_s) {
+  const bool all = ranks.size() == static_cast<std::size_t>(nodes);
+  const bool one = ranks.size() == 1;
+  const std::string who = one   ? fmt::format("rank {} has not", ranks.front())
+                          : all ? fmt::format("none of the {} nodes has", nodes)
+                                : fmt::format("ranks {} have not", fmt::join(ranks, ", "));
+  return fmt::format("{} come up within {:g} s; raise --timeout if the machine is only slow", who, limit_s);
 }
 
 }  // namespace param_sync

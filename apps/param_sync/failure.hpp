@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace param_sync {
 
@@ -50,5 +51,8 @@ class NodeFailure : public std::runtime_error {
 /// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or where
 /// this node was to listen; one without a family is not known.
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& peer);
+
+/// The message for nodes that have not come up in time, of `nodes` that were started.
+std::string describe_missing(const std::vector<int>& ranks, int nodes, double limit_s);
 
 }  // namespace param_sync

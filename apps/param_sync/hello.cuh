@@ -38,9 +38,25 @@ struct Listening {
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
 }
 
-/// May an attempt that failed so succeed later: the peer is not up yet, or it has just gone away.
-__device__ inline bool worth_retrying(std::int64_t error) {
-  return error == -ECONNREFUSED || error == -ECONNRESET || error == -EHOSTUNREACH || error == -ENETUNREACH;
+/// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just gone
+/// away. A loopback interface that is down stays down.
+__device__ inline bool worth_retrying(std::int64_t error, const gpusock::Endpoint& to) {
+  const bool loopback = to.family == 4 && to.address[0] == 127;
+  return error == -ECONNREFUSED || error == -ECONNRESET || error == -EHOSTUNREACH ||
+         (error == -ENETUNREACH && !loopback);
+}
+
+/// The socket to or from a peer while kernels of the set-up share it. Relaxed: kernels that use the sockets come later.
+using SharedSocket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>;
+
+/// Waits until this node has reached all peers, or has failed. Attempts to reach them end at their deadline. One thread.
+__device__ inline void await_reached(const NodeState& node) {
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    const SharedSocket socket(node.push_sockets[peer]);
+    while (peer != node.rank && !ended(node) && socket.load(cuda::memory_order_relaxed) < 0) {
+      __nanosleep(1'000'000);
+    }
+  }
 }
 
 /// Sends this node's hello and receives the peer's; 0, or a negated errno. One thread.
@@ -67,7 +83,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
       const HelloField field = theirs.magic != Hello::kMagic ? HelloField::version : ours.difference(theirs);
       const bool ranks_fit = theirs.rank == static_cast<std::uint64_t>(peer);
       if (theirs.magic == Hello::kMagic && field == HelloField::none && ranks_fit) {
-        node.push_sockets[peer] = socket;
+        SharedSocket(node.push_sockets[peer]).store(socket, cuda::memory_order_relaxed);
         return;
       }
       const HelloField wrong = field == HelloField::none ? HelloField::rank : field;
@@ -76,7 +92,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
       return;
     }
     if (socket >= 0) node.net.close(thread, socket);
-    if (!worth_retrying(error) || gpusock::clock_ns() >= deadline.at_ns()) {
+    if (!worth_retrying(error, peers[peer]) || gpusock::clock_ns() >= deadline.at_ns()) {
       fail(node, FailureKind::connect, peer, -error);
       return;
     }
@@ -92,6 +108,8 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
   while (!ended(node)) {
     const gpusock::Socket socket = node.net.accept(thread, listener, deadline);
     if (socket < 0) {
+      // That a peer cannot be reached from here says more than that it has not come: that failure is recorded first.
+      if (socket == -ETIMEDOUT) await_reached(node);
       fail(node, FailureKind::accept, -1, -socket);
       return;
     }
@@ -109,7 +127,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
     }
     gpusock::Socket expected = -1;
     const bool other = peer >= 0 && peer < node.layout.nodes && peer != node.rank;
-    if (!other || !cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>(node.serve_sockets[peer])
+    if (!other || !SharedSocket(node.serve_sockets[peer])
                        .compare_exchange_strong(expected, socket, cuda::memory_order_relaxed,
                                                 cuda::memory_order_relaxed)) {  // relaxed: read by later kernels
       fail(node, FailureKind::mismatch, peer, EPROTO, HelloField::rank);

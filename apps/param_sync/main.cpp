@@ -7,11 +7,14 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 namespace {
 
@@ -22,12 +25,20 @@ void prepare_cuda() {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 
+/// The errno with which writing this file would fail, or 0. A FIFO is not opened: its reader would see an early end.
+int problem_of_writing(const std::string& file) {
+  std::error_code unknown;
+  if (std::filesystem::is_fifo(file, unknown)) return access(file.c_str(), W_OK) == 0 ? 0 : errno;
+  errno = 0;
+  if (std::ofstream(file, std::ios::app)) return 0;
+  return errno != 0 ? errno : EIO;
+}
+
 /// Before anything is trained: a file that cannot be written should cost nobody a long run.
 void check_writable(const param_sync::Config& config) {
   for (const std::string& file : {config.json_file, config.series_file, config.weights_file}) {
-    if (file.empty()) continue;
-    errno = 0;
-    if (!std::ofstream(file, std::ios::app)) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
+    const int error = file.empty() ? 0 : problem_of_writing(file);
+    if (error != 0) throw gpusock::Error(error, "cannot write " + file);
   }
 }
 

@@ -7,8 +7,10 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace param_sync {
 
@@ -18,6 +20,7 @@ struct NodeProcess {
   ControlChannel control;
   std::string listening;             ///< where, once it has told
   std::optional<NodeReport> report;  ///< once it has ended well
+  std::vector<std::uint32_t> widths;  ///< of its model's layers; comes with the report
   bool lost_a_node = false;    ///< and waits until the others have seen that too
   bool standing_told = false;  ///< when it lost that
   bool channel_ended = false;

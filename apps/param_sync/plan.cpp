@@ -7,13 +7,16 @@
 
 namespace param_sync {
 
-Plan Plan::make(const Config& config, const Dataset& data) {
+std::vector<std::uint32_t> layer_widths(const Config& config, const Dataset& data) {
   std::vector<std::uint32_t> widths{data.train.pixels};
   widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
   widths.push_back(data.classes);
+  return widths;
+}
 
+Plan Plan::make(const Config& config, const Dataset& data) {
   Plan plan;
-  plan.layout = make_layout(widths, config.nodes);
+  plan.layout = make_layout(layer_widths(config, data), config.nodes);
   plan.batch = config.batch;
   plan.steps_per_epoch = data.train.count() / plan.samples_per_step();
   plan.steps = plan.steps_per_epoch * config.epochs;

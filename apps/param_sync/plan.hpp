@@ -24,6 +24,9 @@ struct Plan {
   std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
 };
 
+/// The widths of the model's layers: inputs, hidden layers, classes.
+std::vector<std::uint32_t> layer_widths(const Config& config, const Dataset& data);
+
 /// The training samples that `rank` visits in the whole run, one batch after the other.
 std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank);
 

@@ -4,12 +4,22 @@
 
 #include <fmt/format.h>
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 namespace param_sync {
+namespace {
+
+/// True if writing a line does not wait for a reader. Also where it fails: then the error is told.
+bool output_takes_a_line() {
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) != 0;
+}
+
+}  // namespace
 
 ProgressLine::ProgressLine(int nodes, std::uint32_t batch)
     : nodes_(nodes), batch_(batch), terminal_(isatty(STDOUT_FILENO)) {}
@@ -33,13 +43,15 @@ void ProgressLine::show(const Progress& progress) {
   const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(1000);
   if (now - last_ < pause && progress.steps != progress.steps_all) return;
   last_ = now;
+  const bool last_step = progress.steps == progress.steps_all;
+  if (!output_takes_a_line() && !last_step) return;
   if (terminal_) {
     gpusock::program::print("\r" + text(progress) + "\x1b[K");
     open_ = true;
   } else {
     gpusock::program::print(text(progress) + "\n");
   }
-  gpusock::program::flush_output();
+  if (output_takes_a_line()) gpusock::program::flush_output();  // else at the end, where signals end that wait
 }
 
 }  // namespace param_sync

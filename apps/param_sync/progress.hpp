@@ -13,7 +13,8 @@ class ProgressLine {
   ProgressLine(int nodes, std::uint32_t batch);
   ~ProgressLine();
 
-  /// Shows `progress` of rank 0, unless the last was shown a moment ago. The last step is always shown.
+  /// Shows `progress` of rank 0, unless the last was shown a moment ago, or standard output is a full pipe: training
+  /// waits for no reader. The last step is always shown, at the latest when the program ends.
   void show(const Progress& progress);
 
  private:

@@ -76,6 +76,7 @@ struct InProcessRun {
   Stoppables stoppables;
   ProgressLine line;
   std::vector<NodeReport> reports;
+  std::vector<float> weights;
   std::vector<std::exception_ptr> failures;
 
   InProcessRun(const Config& run, const Dataset& dataset)
@@ -114,7 +115,7 @@ struct InProcessRun {
     reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {
       if (rank == 0) line.show(now);
     });
-    if (rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, node.weights());
+    if (rank == 0) weights = node.weights();
   }
 };
 
@@ -136,15 +137,15 @@ bool tell_failures(const std::vector<std::exception_ptr>& failures) {
   return told;
 }
 
-int finish(const RunReport& report) {
-  gpusock::program::print(report.summary());
-  report.write_files();
-  if (report.same_weights()) return 0;
+}  // namespace
+
+int tell_results(const RunReport& run) {
+  gpusock::program::print(run.summary());
+  run.write_files();
+  if (run.same_weights()) return 0;
   fmt::print(stderr, "param_sync: the nodes' weights differ; this is a defect, please report it\n");
   return 1;
 }
-
-}  // namespace
 
 std::string device_name() {
 #if defined(GPUSOCK_DEVICE_CUDA)
@@ -158,25 +159,29 @@ int run_in_process(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   gpusock::program::block_stop_signals();
   InProcessRun run(config, data);
-  gpusock::program::StopWatcher watcher([&](int) { run.stoppables.stop_all(); });
   {
+    gpusock::program::StopWatcher watcher([&](int) { run.stoppables.stop_all(); });
     std::vector<std::jthread> threads;
     for (int rank = 0; rank < config.nodes; ++rank) threads.emplace_back([&run, rank] { run.run_node(rank); });
   }
+  gpusock::program::unblock_stop_signals();
   if (tell_failures(run.failures)) return 1;
-  return finish({config, Plan::make(config, data).layout, device_name(), run.reports});
+  if (!config.weights_file.empty()) write_weights(config.weights_file, run.weights);
+  return tell_results({config, Plan::make(config, data).layout, device_name(), run.reports});
 }
 
 int run_serial(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   gpusock::program::block_stop_signals();
   std::atomic<bool> stop{false};
-  gpusock::program::StopWatcher watcher([&](int) { stop = true; });
-  ProgressLine line(config.nodes, config.batch);
-  const SerialResult result = train_serially(
-      config, data, [&](const Progress& now) { line.show(now); }, stop);
+  const SerialResult result = [&] {
+    gpusock::program::StopWatcher watcher([&](int) { stop = true; });
+    ProgressLine line(config.nodes, config.batch);
+    return train_serially(config, data, [&](const Progress& now) { line.show(now); }, stop);
+  }();
+  gpusock::program::unblock_stop_signals();
   if (!config.weights_file.empty()) write_weights(config.weights_file, result.weights);
-  return finish({config, Plan::make(config, data).layout, device_name(), {result.report}});
+  return tell_results({config, Plan::make(config, data).layout, device_name(), {result.report}});
 }
 
 }  // namespace param_sync

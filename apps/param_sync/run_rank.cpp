@@ -13,6 +13,8 @@
 #include <sys/prctl.h>
 
 #include <csignal>
+#include <utility>
+#include <vector>
 
 namespace param_sync {
 namespace {
@@ -28,10 +30,21 @@ nlohmann::json to_json(const Progress& now) {
           {"loss", now.loss},   {"train_s", now.train_s},     {"pushed_per_step", now.pushed_per_step}};
 }
 
+/// What a node has when it has trained. Results are written after the node itself is gone, when no signal is blocked.
+struct Trained {
+  NodeReport report;
+  std::vector<float> weights;
+};
+
+Trained train(Node& node, const ProgressSink& progress) {
+  NodeReport report = node.train(progress);
+  return {std::move(report), node.weights()};
+}
+
 /// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report. `stopped_by` gets
 /// the signal that ends it, if one does.
-int train_controlled(const Config& config, ControlChannel& control, std::atomic<int>& stopped_by) {
-  const Dataset data = load_dataset(config.data, config.limit);
+Trained train_controlled(const Config& config, const Dataset& data, ControlChannel& control,
+                         std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
   Node node(config, data, [&](const Loss& loss) {
     nlohmann::json told{{"stalled", loss.stalled}};
@@ -50,11 +63,18 @@ int train_controlled(const Config& config, ControlChannel& control, std::atomic<
   std::vector<gpusock::Endpoint> peers;
   for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
   node.connect(peers);
-  const NodeReport report = node.train([&](const Progress& now) {
+  return train(node, [&](const Progress& now) {
     if (config.rank == 0) control.send({{"progress", to_json(now)}});
   });
-  if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, node.weights());
-  control.send({{"report", to_json(report)}});
+}
+
+int train_and_report(const Config& config, ControlChannel& control, std::atomic<int>& stopped_by) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  const Trained trained = train_controlled(config, data, control, stopped_by);
+  if (stopped_by != 0) throw Interrupted();
+  gpusock::program::unblock_stop_signals();
+  if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
+  control.send({{"report", to_json(trained.report)}, {"widths", layer_widths(config, data)}});
   return 0;
 }
 
@@ -66,7 +86,7 @@ int run_controlled(const Config& config) {
   std::atomic<int> stopped_by{0};
   try {
     try {
-      return train_controlled(config, control, stopped_by);
+      return train_and_report(config, control, stopped_by);
     } catch (const NodeFailure& failure) {
       control.send({{"failure", failure.what()}});
       return 1;
@@ -80,19 +100,7 @@ int run_controlled(const Config& config) {
   }
 }
 
-int train_by_hand(const Config& config, Node& node, const std::vector<gpusock::Endpoint>& peers, const Dataset& data) {
-  node.connect(peers);
-  ProgressLine line(config.nodes, config.batch);
-  const NodeReport report = node.train([&](const Progress& now) { line.show(now); });
-  if (!config.weights_file.empty()) write_weights(config.weights_file, node.weights());
-  const RunReport run{config, Plan::make(config, data).layout, device_name(), {report}};
-  gpusock::program::print(run.summary());
-  run.write_files();
-  return 0;
-}
-
-int run_by_hand(const Config& config) {
-  const Dataset data = load_dataset(config.data, config.limit);
+Trained train_by_hand(const Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
   Node node(config, data);
   gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
@@ -100,26 +108,13 @@ int run_by_hand(const Config& config) {
   for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
   const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
   gpusock::program::print_now("listening on " + at.host_port() + "\n");
-  return train_by_hand(config, node, peers, data);
-}
-
-/// A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
-int train_launched(const Config& config, Node& node, const std::vector<gpusock::Endpoint>& peers, const Dataset& data) {
-  if (config.rank == 0) return train_by_hand(config, node, peers, data);
   node.connect(peers);
-  const NodeReport report = node.train([](const Progress&) {});
-  gpusock::program::print(fmt::format("weights {:016x}\n", report.weights_hash));
-  return 0;
+  ProgressLine line(config.nodes, config.batch);
+  return train(node, [&](const Progress& now) { line.show(now); });
 }
 
-}  // namespace
-
-int run_rank(const Config& config) {
-  return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config);
-}
-
-int run_launched(Config config) {
-  const Dataset data = load_dataset(config.data, config.limit);
+/// The launcher says who this node is: that goes into `config`.
+Trained train_launched(Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
   const auto introduction = introduce(*config.launch, config);
   Node node(config, data);
@@ -131,7 +126,38 @@ int run_launched(Config config) {
   at.link = config.link;
   auto peers = introduction->meet(node.listen(at));
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
-  return train_launched(config, node, peers, data);
+  node.connect(peers);
+  if (config.rank != 0) return train(node, {});
+  ProgressLine line(config.nodes, config.batch);
+  return train(node, [&](const Progress& now) { line.show(now); });
+}
+
+/// Signals end the process from here on: whoever reads a result may keep it waiting.
+int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
+  gpusock::program::unblock_stop_signals();
+  if (!config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
+  return tell_results({config, Plan::make(config, data).layout, device_name(), {trained.report}});
+}
+
+int run_by_hand(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  return tell_own_results(config, data, train_by_hand(config, data));
+}
+
+}  // namespace
+
+int run_rank(const Config& config) {
+  return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config);
+}
+
+int run_launched(Config config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  const Trained trained = train_launched(config, data);
+  // A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
+  if (config.rank == 0) return tell_own_results(config, data, trained);
+  gpusock::program::unblock_stop_signals();
+  gpusock::program::print(fmt::format("weights {:016x}\n", trained.report.weights_hash));
+  return 0;
 }
 
 }  // namespace param_sync

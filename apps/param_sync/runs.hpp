@@ -3,6 +3,7 @@
 /// All throw gpusock::Error, NodeFailure or Interrupted.
 
 #include "config.hpp"
+#include "report.hpp"
 
 #include <string>
 
@@ -22,6 +23,9 @@ int run_serial(const Config& config);
 
 /// Starts one process for each node on this machine, and waits for them.
 int run_cluster(const Config& config, const std::string& program);
+
+/// Prints the summary and writes the files that were asked for. The exit status: 1 where the nodes' weights differ.
+int tell_results(const RunReport& run);
 
 /// "cpu" or "cuda": the device that the kernels were built for.
 std::string device_name();

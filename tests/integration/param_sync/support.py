@@ -45,8 +45,10 @@ SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epo
 ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
 
 
-def start(*arguments, **more):
-    return subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+def start(*arguments, before=(), stdout=subprocess.PIPE, **more):
+    """Starts the program; `before` is a command that starts it, as unshare."""
+    command = [*before, PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, **more)
 
 
 def run(*arguments):

@@ -1,9 +1,12 @@
 """What param_sync promises to its users. Run by ctest, one suite at a time."""
 import contextlib
+import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -241,7 +244,16 @@ class Failures(Runs):
         node = self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", ",".join(addresses), "--timeout", 0.5)
         status, _, err = self.end(node)
         self.assertEqual(status, 1)
-        self.assertRegex(err, f"cannot reach rank 1 at {addresses[1]}|not all peers connected")
+        self.assertIn(f"cannot reach rank 1 at {addresses[1]}: connection refused", err)
+
+    def test_a_loopback_interface_that_is_down_is_named(self):
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this user may make no network namespace")
+        cluster = self.start(*SMALL, "--nodes", 2, before=unshare)
+        status, _, err = self.end(cluster)
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"cannot reach rank \d at 127.0.0.1:\d+: network is unreachable: .*`ip link set lo up`")
 
     def test_other_settings_are_refused_by_name(self):
         for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),
@@ -266,6 +278,73 @@ class Failures(Runs):
             second = self.start(*common, "--rank", 1)
             for node in (first, second):
                 self.assertEqual(self.end(node)[0], 0)
+
+
+class Results(Runs):
+    """A finished run is told, and nobody who reads it late, or never, keeps it from being ended."""
+
+    MODES = (("--serial",), ("--in-process",)) + (() if DEVICE == "cuda" else ((),))
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def wait_for_contents(self, file):
+        deadline = time.monotonic() + support.PATIENCE_S
+        while not file.exists() or file.stat().st_size == 0:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    @needs_processes
+    def test_the_data_may_go_once_it_was_read(self):
+        data = self.folder / "data"
+        shutil.copytree(support.DATA.folder, data)
+        cluster = self.start(*SMALL, "--nodes", 2, "--epochs", 20, "--data", data)
+        support.wait_for_line(cluster, r"step \d+/")
+        shutil.rmtree(data)
+        status, out, err = self.end(cluster)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("36 x 16", out)
+
+    def test_a_pipe_gets_the_results(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+            self.processes = [reader]
+            status, _, err = self.end(self.start(*SMALL, "--nodes", 2, "--serial", "--json", pipe))
+            self.assertEqual((status, err), (0, ""))
+            self.assertEqual(json.loads(reader.communicate(timeout=support.PATIENCE_S)[0])["nodes"], 2)
+
+    def test_a_pipe_that_nobody_reads_can_be_given_up(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for mode in self.MODES:
+            weights = self.folder / "weights"
+            process = self.start(*SMALL, "--nodes", 2, *mode, "--json", pipe, "--save-weights", weights)
+            self.wait_for_contents(weights)
+            process.send_signal(signal.SIGTERM)
+            status, _, _ = self.end(process)
+            self.assertIn(status, (1, -signal.SIGTERM), "interrupted by then, or ended while it writes")
+            weights.unlink()
+
+    def test_output_that_nobody_reads_can_be_given_up(self):
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, writing)
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, bytes(4096))
+        os.set_blocking(writing, True)
+        for mode in self.MODES:
+            results_file = self.folder / "results"
+            process = self.start(*SMALL, "--nodes", 2, *mode, "--json", results_file, stdout=writing)
+            self.wait_for_contents(results_file)  # training waited for no reader
+            process.send_signal(signal.SIGTERM)
+            status, _, _ = self.end(process)
+            self.assertEqual(status, -signal.SIGTERM)
+            results_file.unlink()
 
 
 class Misuse(unittest.TestCase):

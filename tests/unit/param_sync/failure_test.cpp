@@ -44,6 +44,18 @@ TEST(Failure, SaysWhatToDoAboutTheError) {
   EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer), HasSubstr("in use: another process listens there"));
 }
 
+// Nodes that were up, but had no descriptors left, were said not to be started.
+TEST(Failure, DoesNotSayThatASilentNodeIsDown) {
+  EXPECT_THAT(describe({1, FailureKind::connect, 1, ETIMEDOUT}, 0, kPeer), HasSubstr("if it runs"));
+  EXPECT_THAT(describe({1, FailureKind::connect, 1, ENOBUFS}, 0, kPeer), HasSubstr("ulimit -n"));
+}
+
+TEST(Failure, NodesThatDidNotComeUpAreNamedInOneLine) {
+  EXPECT_EQ(describe_missing({3}, 4, 30), "rank 3 has not come up within 30 s; raise --timeout if the machine is only slow");
+  EXPECT_THAT(describe_missing({0, 2}, 4, 30), StartsWith("ranks 0, 2 have not come up within 30 s; "));
+  EXPECT_THAT(describe_missing({0, 1}, 2, 45), StartsWith("none of the 2 nodes has come up within 45 s; "));
+}
+
 // On a loaded machine connecting took longer than a short --timeout, and a run whose nodes were all well was given up.
 TEST(Failure, IsNoneWhereNodesThatAreAllThereConnectSlowly) {
   Config config;
