@@ -300,7 +300,7 @@ class Results(Runs):
     def test_the_data_may_go_once_it_was_read(self):
         data = self.folder / "data"
         shutil.copytree(support.DATA.folder, data)
-        cluster = self.start(*SMALL, "--nodes", 2, "--epochs", 20, "--data", data)
+        cluster = self.start(*SMALL, "--nodes", 2, "--epochs", 8, "--data", data)
         support.wait_for_line(cluster, r"step \d+/")
         shutil.rmtree(data)
         status, out, err = self.end(cluster)
