@@ -11,9 +11,13 @@ using table::Phase;
 using table::Slot;
 using table::Status;
 
-/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if there is no such slot.
+/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if nobody can have been
+/// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none: it
+/// must not reach the slot's words, where 0 means that nothing is held.
 GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
-  return socket < 0 || table::slot_of(socket) >= side.table.slots ? nullptr : &side.slots[table::slot_of(socket)];
+  const std::uint32_t slot = table::slot_of(socket);
+  const bool given_out = socket >= 0 && (table::generation_of(socket) & 1) != 0 && slot < side.table.slots;
+  return given_out ? &side.slots[slot] : nullptr;
 }
 
 /// Was the socket closed, by whichever thread.
@@ -25,7 +29,7 @@ GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
 /// The open socket of this handle on this side, or nullptr (-EBADF).
 GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
   Slot* slot = slot_at(side, socket);
-  return slot != nullptr && (table::generation_of(socket) & 1) != 0 && !closed(*slot, socket) ? slot : nullptr;
+  return slot != nullptr && !closed(*slot, socket) ? slot : nullptr;
 }
 
 /// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers

@@ -28,7 +28,7 @@ GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant&
   return {run.data, static_cast<std::int64_t>(run.bytes)};
 }
 
-/// A reservation that is being made: no handle has this in its upper half.
+/// A reservation that is being made. Its upper half is 0, which is no handle: see slot_at().
 inline constexpr std::uint64_t kHoldPending = 1;
 
 /// Reserves a record in a socket that the caller has entered.

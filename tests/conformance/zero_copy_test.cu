@@ -236,6 +236,30 @@ TEST_P(HeldMemory, StaysValidAfterCloseAndIsNeverSent) {
   EXPECT_EQ(other_net_.commit(this_thread(), socket, 0), -EBADF) << "an old handle in a slot that is used again";
 }
 
+TEST_P(HeldMemory, AHandleThatWasNeverGivenOutEndsNothing) {
+  const Socket socket = connect();
+  const Socket far = net_.accept(this_thread(), listener_, patience());
+  ASSERT_EQ(table::slot_of(socket), 0u) << "where a zeroed handle points";
+  const Socket closed = table::make_handle(0, table::next_generation(table::generation_of(socket)));
+  for (const Socket wrong : {Socket{0}, closed, Socket{table::kRecordBit}}) {
+    EXPECT_EQ(other_net_.abort(this_thread(), wrong), -EBADF) << wrong;
+    EXPECT_EQ(other_net_.commit(this_thread(), wrong, 0), -EBADF) << wrong;
+    EXPECT_EQ(other_net_.release(this_thread(), wrong, 0), -EBADF) << wrong;
+  }
+  const Span out = other_net_.reserve(this_thread(), socket, 2, patience());
+  ASSERT_EQ(out.size, 2) << "the socket in that slot is as it was";
+  EXPECT_EQ(other_net_.abort(this_thread(), 0), -EBADF);
+  EXPECT_EQ(other_net_.release(this_thread(), 0, 0), -EBADF);
+  std::memcpy(out.data, "ok", 2);
+  EXPECT_EQ(other_net_.commit(this_thread(), socket, 2), 0);
+  char bytes[2] = {};
+  EXPECT_EQ(net_.recv(this_thread(), far, bytes, 2, kWaitAll, patience()), 2);
+  EXPECT_EQ(std::string(bytes, 2), "ok");
+  EXPECT_EQ(other_net_.close(this_thread(), socket), 0);
+  const Socket next = connect();
+  EXPECT_GE(next, 0) << "no call is counted in the closed socket, so its slot came back";
+}
+
 TEST_P(HeldMemory, AThreadMayCloseWhileAnotherWritesIntoItsReservation) {
   for (int round = 0; round < 200; ++round) {
     const Socket socket = connect();
