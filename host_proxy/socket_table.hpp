@@ -170,7 +170,8 @@ struct alignas(64) SocketSetup {
 };
 
 /// How several senders of one socket share its tx ring: space is claimed in order, filled at the same time, and committed in
-/// the order of the claims, by whoever completes the next one. All of it under the lock, which is held for a few accesses.
+/// the order of the claims, by whoever completes the next one. A claim that is given up is undone, unless there are others
+/// behind it: then it becomes a filler before them. All of it under the lock, which is held for a few accesses.
 struct RecordSender {
   static constexpr std::uint32_t kClaimsMax = 32;  ///< records that may be in the making
 
@@ -179,6 +180,8 @@ struct RecordSender {
   std::uint32_t first = 0;         ///< the oldest claim that is not committed, counted from the socket's first
   std::uint32_t next = 0;          ///< the next claim
   std::uint32_t done = 0;          ///< a bit for each claim, modulo kClaimsMax: it is completed
+  std::uint32_t given_up = 0;      ///< the same: it is completed and no record
+  std::uint32_t ended = 0;         ///< 1 once this side has ended sending: the end is told when no claim is open
   std::uint32_t reserved = 0;      ///< the open reservation's claim
   std::uint64_t reserved_at = 0;   ///< its record's position
   std::uint64_t peeked_span = 0;   ///< the receiver's: what the open peek's record takes in the ring

@@ -2,7 +2,8 @@
 /// @file How records lie in a byte ring: each in one piece, behind a header.
 ///
 /// A record is a header of one 64-bit word and its bytes, and takes a multiple of 8 bytes of the ring, its span. It does not
-/// pass the ring's end: a filler, a header without a record, takes what is left there. Both ends of a connection have rings
+/// pass the ring's end: a filler, a header without a record, takes what is left there, and what a sender has given up
+/// before other records. A sender commits a filler only together with a record behind it. Both ends of a connection have rings
 /// of the same capacity, so that what is in one piece at the sender is so at the receiver.
 ///
 ///   bit 0..31    bytes of the record; kFiller: there is none

@@ -95,7 +95,11 @@ GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Slo
   if (load_status(side, table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
   if (bits == 0 || bits > 3) return -EINVAL;
   DeviceRef(slot.shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
-  return post_request(side, socket, slot, table::generation_of(socket), bits * table::kRequestShutdownRead) ? 0 : -EBADF;
+  std::uint64_t asked = bits * table::kRequestShutdownRead;
+  const bool ends_records = (asked & table::kRequestShutdownWrite) != 0 && table::carries_records(socket);
+  // Records whose senders have returned may lie behind one that is in the making: the end comes behind them all.
+  if (ends_records && !end_records(side, slot.records)) asked &= ~std::uint64_t{table::kRequestShutdownWrite};
+  return post_request(side, socket, slot, table::generation_of(socket), asked) ? 0 : -EBADF;
 }
 
 }  // namespace detail

@@ -23,13 +23,14 @@ struct Claim {
 
 /// Whether a claim would succeed, and the bytes at the ring's end that it would leave unused.
 struct Room {
-  int error = 0;  ///< 0, -EAGAIN or -EPROTO
+  int error = 0;  ///< 0, -EAGAIN, -EPROTO, or -EPIPE once this side has ended sending
   std::uint64_t filler = 0;
 };
 
 /// The room for a record that takes `span` bytes. Under the lock.
 GPUSOCK_FN_APART inline Room find_room(Slot& slot, std::uint64_t span) {
   const table::RecordSender& records = slot.records;
+  if (records.ended != 0) return {-EPIPE};
   const ringbuf::RingMemory& memory = slot.tx.memory();
   const std::uint64_t to_end = memory.capacity - memory.index_of(records.claimed);
   const std::uint64_t filler = to_end < span ? to_end : 0;
@@ -83,24 +84,69 @@ GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot
   }
 }
 
-/// Ends a claim as a record of `bytes` bytes, which have been written, or as a filler. Commits it and those behind it that were
-/// completed before, unless one before it is not complete: then its sender will.
-GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes, int flags) {
+/// Undoes the last claims as far as they were given up: their space is free at once. The caller has the lock.
+GPUSOCK_FN inline void take_back_claims(Slot& slot) {
+  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
+  table::RecordSender& records = slot.records;
+  while (records.next != records.first && (records.given_up >> (records.next - 1) % kClaims & 1) != 0) {
+    --records.next;
+    records.done &= ~(1u << records.next % kClaims);
+    records.given_up &= ~(1u << records.next % kClaims);
+    records.claimed = records.next == records.first ? slot.tx.position() : records.ends[(records.next - 1) % kClaims];
+  }
+}
+
+/// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given up
+/// is committed only with a record behind it: a receiver that waits for a record with poll() gives no space back. The
+/// caller has the lock.
+GPUSOCK_FN inline std::uint64_t commit_completed(Slot& slot) {
+  constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
+  table::RecordSender& records = slot.records;
+  std::uint32_t behind = records.first;  // the claim behind the last record that can be committed
+  for (std::uint32_t i = records.first; i != records.next && (records.done >> i % kClaims & 1) != 0; ++i) {
+    if ((records.given_up >> i % kClaims & 1) == 0) behind = i + 1;
+  }
+  std::uint64_t end = slot.tx.position();
+  for (; records.first != behind; ++records.first) {
+    end = records.ends[records.first % kClaims];
+    records.done &= ~(1u << records.first % kClaims);
+    records.given_up &= ~(1u << records.first % kClaims);
+  }
+  const std::uint64_t committed = end - slot.tx.position();
+  if (committed != 0) slot.tx.commit(committed);
+  return committed;
+}
+
+/// From now on nobody claims space. True if no claim is open; otherwise whoever completes the last one tells the proxy of
+/// the end.
+GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& records) {
+  lock_records(side, records);
+  records.ended = 1;
+  const bool none_open = records.first == records.next;
+  unlock_records(records);
+  return none_open;
+}
+
+/// Ends a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits it and those
+/// behind it that were completed before, unless one before it is not complete: then its sender will.
+GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes,
+                                      int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   *ringbuf::header_at(slot.tx.memory(), claim.position) =
       ringbuf::RecordHeader{bytes, static_cast<std::uint32_t>(claim.span)}.pack();
   lock_records(side, records);
   records.done |= 1u << claim.ticket % kClaims;
-  std::uint64_t end = slot.tx.position();
-  for (; records.first != records.next && (records.done >> records.first % kClaims & 1) != 0; ++records.first) {
-    end = records.ends[records.first % kClaims];
-    records.done &= ~(1u << records.first % kClaims);
-  }
-  const std::uint64_t committed = end - slot.tx.position();
-  if (committed != 0) slot.tx.commit(committed);
+  if (bytes == ringbuf::RecordHeader::kFiller) records.given_up |= 1u << claim.ticket % kClaims;
+  take_back_claims(slot);
+  const std::uint64_t committed = commit_completed(slot);
+  const bool ends = records.ended != 0 && records.first == records.next;
   unlock_records(records);
-  if (committed != 0 && slot.link_needs_proxy != 0 && (flags & kMore) == 0) announce(side, socket);
+  if (ends) {
+    post_request(side, socket, slot, table::generation_of(socket), table::kRequestShutdownWrite);
+  } else if (committed != 0 && slot.link_needs_proxy != 0 && (flags & kMore) == 0) {
+    announce(side, socket);
+  }
 }
 
 template <class Group>

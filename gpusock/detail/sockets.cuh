@@ -84,7 +84,7 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   slot.stores = {};
   slot.has_records = setup.records;
   slot.records.claimed = setup.tx.start;
-  slot.records.first = slot.records.next = slot.records.done = 0;
+  slot.records.first = slot.records.next = slot.records.done = slot.records.given_up = slot.records.ended = 0;
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 

@@ -343,6 +343,76 @@ TEST_P(RecordPair, WhatPollCallsWritableTakesARecordOfAnEighthOfTheRing) {
       << "writable when " << received << " of 7 eighths were received";
 }
 
+TEST_P(RecordPair, WhatIsGivenUpStandsInNobodysWay) {
+  connect();
+  char bytes[kRing] = {};
+  ASSERT_EQ(other_net_.send(this_thread(), near_, bytes, 100, 0, patience()), 100);
+  ASSERT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience()), 100);
+  ASSERT_EQ(other_net_.reserve(this_thread(), near_, 4000, patience()).size, 4000);
+  ASSERT_EQ(other_net_.abort(this_thread(), near_), 0);
+  // Behind 4000 bytes it would begin at the ring's origin, where there would be no room before they are received.
+  EXPECT_EQ(other_net_.send(this_thread(), near_, bytes, kLongest, kDontWait), static_cast<std::int64_t>(kLongest));
+  PollEntry entry{far_, kPollIn, 0};
+  EXPECT_EQ(net_.poll(this_thread(), &entry, 1, patience()), 1);
+  EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, kDontWait), static_cast<std::int64_t>(kLongest));
+}
+
+TEST_P(RecordPair, TheEndComesBehindEveryRecordThatWasSent) {
+  for (const bool aborts : {true, false}) {
+    connect();
+    char bytes[64] = {};
+    ASSERT_EQ(other_net_.send(this_thread(), near_, "first", 5, 0, patience()), 5);
+    ASSERT_EQ(other_net_.reserve(this_thread(), near_, 16, patience()).size, 16);
+    ASSERT_EQ(other_net_.send(this_thread(), near_, "second", 6, 0, patience()), 6);
+    EXPECT_EQ(other_net_.shutdown(this_thread(), near_, Shutdown::write), 0);
+    EXPECT_EQ(other_net_.send(this_thread(), near_, "late", 4, 0, patience()), -EPIPE);
+    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience()), 5);
+    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, kDontWait), -EAGAIN) << "the end is behind the second";
+    if (aborts) {
+      EXPECT_EQ(other_net_.abort(this_thread(), near_), 0);
+    } else {
+      EXPECT_EQ(other_net_.commit(this_thread(), near_, 16), -EPIPE);
+    }
+    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience()), 6);
+    EXPECT_EQ(std::string(bytes, 6), "second");
+    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience()), 0);
+    other_net_.close(this_thread(), near_);
+    net_.close(this_thread(), far_);
+  }
+}
+
+TEST_P(RecordPair, EndingUnderSeveralSendersLosesNothingThatWasSent) {
+  for (int round = 0; round < 8; ++round) {
+    connect();
+    std::atomic<int> sent = 0;
+    std::vector<std::thread> senders;
+    for (int i = 0; i < 3; ++i) {
+      senders.emplace_back([this, i, &sent] {
+        const std::vector<char> record(static_cast<std::size_t>(8 + 1500 * i));
+        std::int64_t result = 0;
+        for (;; ++sent) {
+          result = other_net_.send(this_thread(), near_, record.data(), record.size(), 0, patience());
+          if (result <= 0) break;
+        }
+        EXPECT_EQ(result, -EPIPE);
+      });
+    }
+    char bytes[kRing];
+    std::int64_t length = 0;
+    int received = 0;
+    for (; (length = net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience())) > 0; ++received) {
+      if (received == round) {
+        EXPECT_EQ(other_net_.shutdown(this_thread(), near_, Shutdown::write), 0);
+      }
+    }
+    for (std::thread& sender : senders) sender.join();
+    EXPECT_EQ(length, 0) << "the end, round " << round;
+    EXPECT_EQ(received, sent) << "round " << round;
+    other_net_.close(this_thread(), near_);
+    net_.close(this_thread(), far_);
+  }
+}
+
 TEST_P(RecordPair, MoreRecordsInTheMakingThanThereIsRoomForWaitTheirTurn) {
   connect();
   ASSERT_EQ(other_net_.reserve(this_thread(), near_, 8, patience()).size, 8);

@@ -78,6 +78,8 @@ class Pair {
   }
 
   std::string got;
+  std::int64_t results[2] = {};
+  std::uint64_t ended_at = ~std::uint64_t{0};
 
   // What a peer and the proxy do, of cases with one caller.
   void write_header(std::uint64_t position, std::uint32_t bytes, std::uint32_t span) {
@@ -300,6 +302,59 @@ Case reservations() {
           2'000};
 }
 
+/// One thinks better of a reservation, and then sends what would not fit behind it; the receiver waits with poll alone.
+Case given_up_beside_a_poll() {
+  return {"records.given_up_beside_a_poll",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              pair.send('a', 8);
+              require(pair.net().reserve(kMe, pair.sender(), 24, Deadline::never()).size == 24, "there is room");
+              require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
+              pair.send('b', 24);
+            });
+            run.thread([&] {
+              for (const std::size_t bytes : {8u, 24u}) {
+                PollEntry entry{pair.receiver(), kPollIn, 0};
+                require(pair.net().poll(kMe, &entry, 1, Deadline::never()) == 1, "poll sees the record");
+                pair.receive(bytes);
+              }
+            });
+            run.at_end([&] { return pair.got; });
+          },
+          {"ab"},
+          2'000};
+}
+
+/// One ends sending while others send: the proxy hears of the end behind every record that was sent.
+Case end_beside_senders() {
+  return {"records.end_beside_senders",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            for (int i = 0; i < 2; ++i) {
+              run.thread([&pair, i] {
+                const std::int64_t result = pair.net().send(kMe, pair.sender(), "abcd", 4);
+                require(result == 4 || result == -EPIPE, "it is sent, or too late");
+                pair.results[i] = result;
+              });
+            }
+            run.thread([&] {
+              require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "sending is ended");
+            });
+            run.thread([&] {  // the proxy
+              while ((pair.load_requests() & table::kRequestShutdownWrite) == 0) give_way();
+              pair.ended_at = pair.load_committed();
+            });
+            run.at_end([&] {
+              const int sent = (pair.results[0] == 4) + (pair.results[1] == 4);
+              require(pair.ended_at == 16u * static_cast<unsigned>(sent), "the end is behind all that was sent");
+              return std::to_string(sent);
+            });
+          },
+          {"0", "1", "2"},
+          3'000};
+}
+
 /// One asks for too much, between two that reserve: what they keep is not theirs at the same time.
 Case reservation_that_fails() {
   return {"records.a_reservation_that_fails",
@@ -449,6 +504,30 @@ void claims_of_all(Pair& pair) {
   require(pair.load_committed() == 16 * kAll, "then all are");
 }
 
+/// Claims that are given up: the last ones are undone, and those before a record become fillers.
+void given_up(Pair& pair) {
+  std::vector<detail::Claim> claims;
+  for (int i = 0; i < 4; ++i) claims.push_back(detail::try_claim(pair.side(), pair.sending_slot(), 16));
+  require(detail::try_claim(pair.side(), pair.sending_slot(), 16).error == -EAGAIN, "the ring is full");
+  const auto complete = [&](int i, std::uint32_t bytes) {
+    detail::complete(pair.side(), pair.sender(), pair.sending_slot(), claims[static_cast<std::size_t>(i)], bytes, 0);
+  };
+  constexpr std::uint32_t kGivenUp = ringbuf::RecordHeader::kFiller;
+  complete(0, kGivenUp);
+  require(pair.load_committed() == 0, "a filler is not committed by itself");
+  complete(2, kGivenUp);
+  complete(3, kGivenUp);
+  require(pair.sending_slot().records.claimed == 32, "the last two are undone");
+  complete(1, 8);
+  require(pair.load_committed() == 32, "the first is committed with the record behind it");
+  require(pair.look() == 8 && pair.look() == -EAGAIN, "which is all that arrives");
+  const detail::Claim alone = detail::try_claim(pair.side(), pair.sending_slot(), 32);
+  require(alone.position == 32, "the next is where the undone ones were");
+  claims[0] = alone;
+  complete(0, kGivenUp);
+  require(pair.sending_slot().records.claimed == 32 && pair.load_committed() == 32, "the only one is undone as well");
+}
+
 /// What was reserved before the socket was closed is not sent any more; and a handle says whether its socket carries records.
 void closed_meanwhile(Pair& pair) {
   const Net net = pair.net();
@@ -457,8 +536,7 @@ void closed_meanwhile(Pair& pair) {
   require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8, "there is room");
   require(net.close(kMe, pair.sender()) == 0, "it is closed");
   require(net.commit(kMe, pair.sender(), 8) == -EBADF, "which is what the sender hears");
-  std::uint64_t end = pair.load_committed();
-  require(end == 0 || end == 16, "at most a filler is committed");
+  require(pair.load_committed() == 0, "nothing is committed");
   require(pair.look() == -EAGAIN, "and no record");
 }
 
@@ -466,7 +544,8 @@ void closed_meanwhile(Pair& pair) {
 
 std::vector<Case> record_cases() {
   return {late_call(), late_call_in_the_next_socket(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(),
-          reservation_that_fails(), reservation_handed_over(), alone("a_part_of_one", 64, part_of_a_record),
+          given_up_beside_a_poll(), end_beside_senders(), reservation_that_fails(), reservation_handed_over(),
+          alone("given_up", 64, given_up), alone("a_part_of_one", 64, part_of_a_record),
           alone("what_lies_behind_the_end", 64, behind_the_end), alone("what_is_announced", 64, what_is_announced),
           alone("what_is_announced_of_a_stream", 64, what_is_announced_of_a_stream), alone("what_else_is_told", 64, what_else_is_told),
           alone("closed_while_waiting", 64, closed_while_waiting),
