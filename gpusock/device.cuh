@@ -37,7 +37,8 @@ class Net {
 
   /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
   /// accepted, 1 to 512. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
-  /// docs/semantics.md), -EMFILE (all sockets of the context are open), -EINVAL.
+  /// docs/semantics.md), -EMFILE (all sockets of the context are open), -EPROTONOSUPPORT (this context does not have the link
+  /// that `at` names), -EINVAL.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16, Deadline deadline = Deadline::never()) const;
 
@@ -46,7 +47,8 @@ class Net {
   GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::never()) const;
 
   /// Opens a socket connected to `to`. Errors: -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak
-  /// gpusock: use link=tcp for plain TCP peers), -EACCES (the secrets differ), -EMFILE.
+  /// gpusock: use link=tcp for plain TCP peers), -EPROTONOSUPPORT (this context does not have the link that `to` names, or the
+  /// peer has none in common), -EACCES (the secrets differ), -EMFILE.
   template <class Group>
   GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::never()) const;
 
@@ -105,7 +107,8 @@ class Net {
   template <class Group>
   GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count, Deadline deadline = Deadline::never()) const;
 
-  /// Ends one direction or both; what was sent before still arrives. 0, -EBADF or -ENOTCONN.
+  /// Ends one direction or both; what was sent before still arrives. Records: so does what other groups are sending when
+  /// it is called; the end comes behind that, and behind an open reservation's commit or abort. 0, -EBADF or -ENOTCONN.
   template <class Group>
   GPUSOCK_FN int shutdown(const Group& group, Socket socket, Shutdown how) const;
 

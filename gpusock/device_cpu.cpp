@@ -64,7 +64,7 @@ void throw_launch_error() {
   try {
     throw;
   } catch (const std::invalid_argument& error) {
-    throw Error(EINVAL, std::string("launch: ") + error.what());
+    throw Error(EINVAL, error.what());  // names the call itself
   } catch (const std::bad_alloc&) {
     throw Error(ENOMEM, "launch: queueing a kernel");
   } catch (const Error&) {

@@ -56,7 +56,8 @@ enum class SocketOption : int {
   receive_buffer,  ///< bytes of the rx ring, read only
 };
 
-/// How a connected socket stands. Records count with their headers and what fills the ring's end.
+/// How a connected socket stands. Bytes are counted as they lie in the rings. So a record counts with its header, in whole
+/// words of 8 bytes, and with what stays unused before it: one of 10 bytes is 24.
 struct SocketStats {
   std::uint64_t bytes_sent = 0;      ///< taken from the caller
   std::uint64_t bytes_received = 0;  ///< given to the caller

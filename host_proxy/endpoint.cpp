@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 
 namespace gpusock {
 namespace {
@@ -119,7 +120,9 @@ SocketType parse_type(std::string_view text, std::string_view value) {
 void parse_option(std::string_view text, std::string_view option, Endpoint& endpoint) {
   const auto value = option.substr(std::min(option.size(), option.find('=') + 1));
   if (option.starts_with("link=")) {
-    endpoint.link = parse_link(value);
+    const auto link = find_link(value);
+    if (!link) reject(text, "unknown link '" + std::string(value) + "'");
+    endpoint.link = *link;
   } else if (option.starts_with("ring=")) {
     endpoint.ring_bytes = parse_ring(text, value);
   } else if (option.starts_with("type=")) {
@@ -145,9 +148,13 @@ Endpoint Endpoint::parse(std::string_view text) {
   Endpoint endpoint;
   endpoint.link = detail::default_link();
   const auto comma = text.find(',');
+  std::set<std::string_view> names;
   for (auto rest = comma; rest != std::string_view::npos;) {
     const auto next = text.find(',', rest + 1);
-    parse_option(text, text.substr(rest + 1, next - rest - 1), endpoint);
+    const std::string_view option = text.substr(rest + 1, next - rest - 1);
+    parse_option(text, option, endpoint);
+    const std::string_view name = option.substr(0, option.find('='));
+    if (!names.insert(name).second) reject(text, "'" + std::string(name) + "' is given twice");
     rest = next;
   }
   if (endpoint.type == SocketType::seqpacket && endpoint.link == LinkKind::tcp) {
@@ -183,7 +190,9 @@ std::string Endpoint::host_port() const {
 bool Endpoint::is_loopback() const {
   if (family == 4) return address[0] == 127;
   static constexpr std::uint8_t kLoopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-  return family == 6 && std::memcmp(address, kLoopback, 16) == 0;
+  static constexpr std::uint8_t kMapped[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};  // ::ffff:127.0.0.0/104
+  if (family != 6) return false;
+  return std::memcmp(address, kLoopback, sizeof kLoopback) == 0 || std::memcmp(address, kMapped, sizeof kMapped) == 0;
 }
 
 }  // namespace gpusock

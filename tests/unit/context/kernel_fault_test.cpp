@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -106,6 +107,19 @@ TEST_F(KernelFault, InsideACallLeavesASocketThatCanBeUsedAndClosed) {
   EXPECT_EQ(net_.close(this_thread(), listener_), 0);
   EXPECT_EQ(other_.net().close(this_thread(), near_), 0);
   expect_all_closed();
+}
+
+__global__ void do_nothing() {}
+
+TEST(Launch, ARefusalNamesTheCallOnce) {
+  Context context;
+  try {
+    launch(context, {.grid = 0, .block = 1}, do_nothing);
+    FAIL() << "took a grid of no blocks";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find("launch: a grid has at least one block"), 0u) << text;
+  }
 }
 
 }  // namespace

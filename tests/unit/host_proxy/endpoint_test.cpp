@@ -77,6 +77,9 @@ TEST(EndpointTest, WhatItPrintsItParses) {
 TEST(EndpointTest, KnowsLoopback) {
   EXPECT_TRUE(Endpoint::parse("127.9.9.9:1").is_loopback());
   EXPECT_TRUE(Endpoint::parse("[::1]:1").is_loopback());
+  EXPECT_TRUE(Endpoint::parse("[::ffff:127.0.0.1]:1").is_loopback());
+  EXPECT_FALSE(Endpoint::parse("[::ffff:128.0.0.1]:1").is_loopback());
+  EXPECT_FALSE(Endpoint::parse("[::127.0.0.1]:1").is_loopback());
   EXPECT_FALSE(Endpoint::parse("0.0.0.0:1").is_loopback());
   EXPECT_FALSE(Endpoint::parse("[::]:1").is_loopback());
   EXPECT_FALSE(Endpoint::parse("128.0.0.1:1").is_loopback());
@@ -88,7 +91,9 @@ TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
       {"127.0.0.1:65536", "not a port"}, {"127.0.0.1:-1", "not a port"},        {"127.0.0.1:7 ", "not a port"},
       {"::1:80", "brackets"},            {"[::1]", "'['"},                      {"[::1:80", "'['"},
       {":80", "host is missing"},        {"127.0.0.1:1,link=rfc", "unknown link"}, {"127.0.0.1:1,speed=1", "unknown option"},
-      {"127.0.0.1:1,link=roce", "there are auto"}, {"127.0.0.1:1,", "unknown option"},
+      {"127.0.0.1:1,link=roce", "expected host:port"}, {"127.0.0.1:1,", "unknown option"},
+      {"127.0.0.1:7,link=", "endpoint '127.0.0.1:7,link=': unknown link ''"},
+      {"127.0.0.1:7,link=tcp,link=p2p", "'link' is given twice"}, {"127.0.0.1:7,ring=4K,ring=4K", "'ring' is given twice"},
       {"127.0.0.1:1,ring=", "power of two"},           {"127.0.0.1:1,ring=2K", "power of two"},
       {"127.0.0.1:1,ring=128M", "power of two"},       {"127.0.0.1:1,ring=5000", "power of two"},
       {"127.0.0.1:1,ring=64k", "power of two"},        {"127.0.0.1:1,ring=-4K", "power of two"},
