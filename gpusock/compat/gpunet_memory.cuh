@@ -3,6 +3,8 @@
 
 #include "gpusock/compat/gpunet_kernel.cuh"
 
+#include "ringbuf/atomics.hpp"
+
 #include <cstddef>
 
 namespace gpusock::compat {
@@ -14,10 +16,10 @@ __device__ inline void wait_a_turn() {
 
 }  // namespace gpusock::compat
 
-/// One thread: reads what another thread may just have written.
+/// One thread: reads a number that another thread may just have written, as one atomic access of device scope.
 template <class T>
 __device__ inline T readNoCache(const volatile T* address) {
-  return *address;
+  return gpusock::ringbuf::DeviceAtomics::Ref<T>(*const_cast<T*>(address)).load(gpusock::ringbuf::kAcquire);
 }
 
 /// One thread: waits until the variable has the value; the block's other threads run meanwhile.

@@ -236,7 +236,7 @@ __global__ void locks_kernel(Shared* shared, Outcome* out) {
       out->result[2] = MUTEX_WAS_LOCKED(shared->lock);
       out->result[3] = MUTEX_WAS_LOCKED(shared->lock);
       __threadfence();
-      *const_cast<volatile int*>(&shared->ready) = 1;
+      atomicExch(&shared->ready, 1);
     }
     WAIT_ON_MEM(shared->ready, 1);
     WAIT_ON_MEM_NE(shared->ready, 0);

@@ -22,14 +22,14 @@ constexpr unsigned kThreads = 32;
 
 /// The first block waits in a call; the second one fails once the socket is in use.
 __global__ void fail_beside_a_call(Net net, Call call, Socket socket, char* full, std::size_t bytes,
-                                   volatile int* waits) {
+                                   int* waits) {
   if (blockIdx.x == 1) {
-    while (*waits == 0) __nanosleep(1'000);
+    while (atomicAdd(waits, 0) == 0) __nanosleep(1'000);
     throw std::runtime_error("on purpose");
   }
   auto block = this_block();
   char byte = 0;
-  if (block.thread_rank() == 0) *waits = 1;
+  if (block.thread_rank() == 0) atomicExch(waits, 1);
   if (call == Call::recv) net.recv(block, socket, &byte, 1);
   if (call == Call::send) net.send(block, socket, full, bytes, kWaitAll);
   if (call == Call::accept) net.accept(block, socket);
