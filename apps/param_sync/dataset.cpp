@@ -45,7 +45,7 @@ Samples load_samples(const std::filesystem::path& folder, const std::string& pre
 
 }  // namespace
 
-/// Images are tens of megabytes, for which zlib's CRC takes a tenth of the time of FNV-1a.
+/// Images are tens of megabytes, for which zlib's CRC takes a quarter of the time of FNV-1a: 50 ms for Fashion-MNIST.
 std::uint64_t Dataset::fingerprint() const {
   std::uint64_t hash = kFnvBasis;
   for (const Samples* part : {&train, &test}) {

@@ -277,11 +277,12 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   if (node.peer_count == 0) return;
   node.memory.endpoints.copy_in(peers);
   const auto grid = static_cast<unsigned>(node.peer_count);
+  const Hello hello = node.hello();
   NodeState connecting = node.state();
   connecting.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.serving}, accept_peers, connecting, node.hello(),
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.serving}, accept_peers, connecting, hello,
                   node.listening[0].socket);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.mirroring}, connect_peers, connecting, node.hello(),
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.mirroring}, connect_peers, connecting, hello,
                   node.memory.endpoints.data());
   node.await_setup(node.mirroring);
   node.await_setup(node.serving);
