@@ -88,6 +88,7 @@ constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
 Context::Impl::Impl(const Options& chosen)
     : options(checked(chosen)),
       device(detail::make_device(options)),
+      memory(*device),
       platform(device->platform()),
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
@@ -104,13 +105,14 @@ Context::Impl::Impl(const Options& chosen)
              {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake(),
               processors_of(options, *platform), &observer}),
       own_stream(device->make_stream()) {
-  add(own_stream.get());
+  memory.add(*own_stream);
   make_net();
 }
 
 Context::Impl::~Impl() {
-  remove(own_stream.get());
-  own_stream.reset();  // waits for its kernels
+  own_stream->finish();
+  memory.remove(*own_stream);
+  own_stream.reset();
   engine.drain(kDrainNs);
   if (device_state != nullptr) device->free(device_state);
 }
@@ -147,24 +149,10 @@ void Context::Impl::make_net() {
   net = Net(kernels, host_side);
 }
 
-void Context::Impl::add(detail::DeviceStream* stream) {
-  const std::lock_guard lock(streams_mutex);
-  streams.insert(stream);
-}
-
-void Context::Impl::remove(detail::DeviceStream* stream) {
-  const std::lock_guard lock(streams_mutex);
-  streams.erase(stream);
-}
-
 void Context::Impl::synchronize() {
   count_call();
-  std::set<detail::DeviceStream*> all;
-  {
-    const std::lock_guard lock(streams_mutex);
-    all = streams;
-  }
-  for (detail::DeviceStream* stream : all) stream->synchronize();
+  for (detail::DeviceStream* stream : memory.streams()) stream->synchronize();
+  memory.free_unused();
 }
 
 Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -200,16 +188,20 @@ Context::Stats Context::stats() const {
 std::vector<SocketInfo> Context::sockets() const { return impl_->engine.sockets(); }
 
 Stream::Impl::Impl(Context& owner) : context(owner), native(owner.impl().device->make_stream()) {
-  context.impl().add(native.get());
+  context.impl().memory.add(*native);
 }
 
 Stream::Stream(Context& context) : impl_(std::make_unique<Impl>(context)) {}
 
-Stream::~Stream() { impl_->context.impl().remove(impl_->native.get()); }
+Stream::~Stream() {
+  impl_->native->finish();  // before its memory counts as unused
+  impl_->context.impl().memory.remove(*impl_->native);
+}
 
 void Stream::synchronize() {
   impl_->context.impl().count_call();
   impl_->native->synchronize();
+  impl_->context.impl().memory.free_unused();
 }
 
 bool Stream::idle() const { return impl_->native->idle(); }
@@ -218,10 +210,10 @@ namespace detail {
 
 void* allocate_device(Context& context, std::size_t bytes) {
   context.impl().count_call();
-  return context.impl().device->allocate(bytes);
+  return context.impl().memory.allocate(KernelMemory::Kind::device, bytes);
 }
 
-void free_device(Context& context, void* memory) noexcept { context.impl().device->free(memory); }
+void free_device(Context& context, void* memory) noexcept { context.impl().memory.free(memory); }
 
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
   context.impl().count_call();
@@ -235,10 +227,18 @@ void copy_from_device(Context& context, void* to, const void* from, std::size_t 
 
 void* allocate_mapped(Context& context, std::size_t bytes) {
   context.impl().count_call();
-  return context.impl().device->allocate_mapped(bytes);
+  return context.impl().memory.allocate(KernelMemory::Kind::mapped, bytes);
 }
 
-void free_mapped(Context& context, void* memory) noexcept { context.impl().device->free_mapped(memory); }
+void free_mapped(Context& context, void* memory) noexcept { context.impl().memory.free(memory); }
+
+DeviceStream& chosen_stream(Context& context, Stream* stream) {
+  return stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
+}
+
+void note_launch(Context& context, Stream* stream) noexcept {
+  context.impl().memory.note_launch(chosen_stream(context, stream));
+}
 
 }  // namespace detail
 }  // namespace gpusock

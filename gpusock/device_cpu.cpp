@@ -42,6 +42,7 @@ class CpuDevice final : public Device {
   void copy_out(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void* allocate_mapped(std::size_t bytes) override { return allocate_zeroed(bytes); }
   void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  bool freeing_waits() const override { return false; }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,
@@ -56,8 +57,7 @@ std::unique_ptr<Device> make_device(const Options&) { return std::make_unique<Cp
 
 cpu_device::Stream& native_stream(Context& context, Stream* stream) {
   context.impl().count_call();
-  DeviceStream& chosen = stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
-  return static_cast<CpuStream&>(chosen).native;
+  return static_cast<CpuStream&>(chosen_stream(context, stream)).native;
 }
 
 void throw_launch_error() {

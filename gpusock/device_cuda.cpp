@@ -239,6 +239,7 @@ class CudaDevice final : public Device {
   void copy_out(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes, cudaMemcpyDeviceToHost); }
   void* allocate_mapped(std::size_t bytes) override { return platform_->allocate_shared(bytes); }
   void free_mapped(void* memory) noexcept override { cudaFreeHost(memory); }
+  bool freeing_waits() const override { return true; }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CudaStream>(gpu_); }
 
   void relax(std::uint64_t waited_ns) override {
@@ -268,8 +269,7 @@ class CudaDevice final : public Device {
 std::unique_ptr<Device> make_device(const Options& options) { return std::make_unique<CudaDevice>(options.gpu); }
 
 cudaStream_t native_stream(Context& context, Stream* stream) {
-  DeviceStream& chosen = stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
-  return static_cast<CudaStream&>(chosen).native;
+  return static_cast<CudaStream&>(chosen_stream(context, stream)).native;
 }
 
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments) {
@@ -277,6 +277,7 @@ void launch_native(Context& context, const LaunchShape& shape, const void* kerne
   cudaSetDevice(context.options().gpu);
   check(cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes, native_stream(context, shape.stream)),
         EINVAL, "launch");
+  note_launch(context, shape.stream);
 }
 
 }  // namespace gpusock::detail

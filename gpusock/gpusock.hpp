@@ -67,8 +67,8 @@ class Stream;
 /// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process.
 /// The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed
 /// for up to 2 s (what is left then is reset). Streams and memory of the context go before it, and host threads must be out of
-/// their calls: cancel() ends those, then join the threads. On a GPU, freeing memory or a Stream may wait for running kernels:
-/// cancel() before, too, if they might wait for ever.
+/// their calls: cancel() ends those, then join the threads. Freeing memory does not wait for kernels. Destroying a Stream waits for
+/// its own launches: call cancel() before, if one of them might wait for ever.
 class Context {
  public:
   /// Throws Error: which option is wrong, or what the machine refused and what to do about it.
@@ -172,6 +172,9 @@ std::size_t bytes_of(std::size_t count) {
 }  // namespace detail
 
 /// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
+/// The destructor returns at once. Memory that launches may still use (those made while it was allocated) is kept until they have
+/// ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of the context runs,
+/// because the driver would wait for all of them: while one runs without end, what is freed stays allocated.
 template <class T>
 class Mapped {
  public:
@@ -197,7 +200,7 @@ class Mapped {
   std::size_t count_;
 };
 
-/// Zeroed device memory, with copies in and out.
+/// Zeroed device memory, with copies in and out. The destructor returns at once, as that of Mapped.
 template <class T>
 class DeviceBuffer {
  public:

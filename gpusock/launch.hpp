@@ -17,6 +17,7 @@ namespace gpusock {
 #if defined(GPUSOCK_DEVICE_CPU)
 namespace detail {
 cpu_device::Stream& native_stream(Context& context, Stream* stream);
+void note_launch(Context& context, Stream* stream) noexcept;
 [[noreturn]] void throw_launch_error();  ///< of the exception that is handled now: as launch() documents it
 }  // namespace detail
 
@@ -33,6 +34,7 @@ void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameter
   } catch (const std::exception&) {
     detail::throw_launch_error();
   }
+  detail::note_launch(context, shape.stream);
 }
 
 /// The block's dynamic shared memory, as many bytes as the launch asked for.
@@ -43,6 +45,7 @@ T* dynamic_shared() {
 
 #elif defined(GPUSOCK_DEVICE_CUDA)
 namespace detail {
+void note_launch(Context& context, Stream* stream) noexcept;
 cudaStream_t native_stream(Context& context, Stream* stream);
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments);
 }  // namespace detail

@@ -1,15 +1,13 @@
 #pragma once
 /// @file What a Context owns, in the order in which it comes to life.
 
-#include "gpusock/detail/device.hpp"
+#include "gpusock/detail/kernel_memory.hpp"
 #include "host_proxy/engine.hpp"
 #include "host_proxy/segment.hpp"
 #include "host_proxy/tcp_setup.hpp"
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <vector>
 
 namespace gpusock {
@@ -24,13 +22,12 @@ struct Context::Impl {
   explicit Impl(const Options& chosen);
   ~Impl();
 
-  void add(detail::DeviceStream* stream);
-  void remove(detail::DeviceStream* stream);
   void synchronize();
   void count_call() { host_api_calls.fetch_add(1, std::memory_order_relaxed); }
 
   Options options;
   std::unique_ptr<detail::Device> device;
+  detail::KernelMemory memory;
   std::shared_ptr<proxy::Platform> platform;
   proxy::SharedTable table;
   proxy::PosixNetwork network;
@@ -50,8 +47,6 @@ struct Context::Impl {
   Net net;
 
   std::atomic<std::uint64_t> host_api_calls{0};
-  std::mutex streams_mutex;
-  std::set<detail::DeviceStream*> streams;
   proxy::Observer observer;
   proxy::Engine engine;
   std::unique_ptr<detail::DeviceStream> own_stream;
@@ -59,5 +54,10 @@ struct Context::Impl {
  private:
   void make_net();
 };
+
+namespace detail {
+/// What a launch with this shape's stream is queued on.
+DeviceStream& chosen_stream(Context& context, Stream* stream);
+}  // namespace detail
 
 }  // namespace gpusock

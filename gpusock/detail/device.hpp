@@ -14,6 +14,13 @@ class DeviceStream {
   virtual ~DeviceStream() = default;
   virtual void synchronize() = 0;   ///< throws Error (EFAULT) when a kernel failed
   virtual bool idle() const = 0;
+  /// Waits for all launches; a failure is not told.
+  void finish() noexcept {
+    try {
+      synchronize();
+    } catch (const Error&) {
+    }
+  }
 };
 
 class Device {
@@ -30,6 +37,8 @@ class Device {
   virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
   virtual void* allocate_mapped(std::size_t bytes) = 0;  ///< zeroed; throws Error (ENOMEM)
   virtual void free_mapped(void* memory) noexcept = 0;
+  /// True if free() and free_mapped() wait for all kernels that run.
+  virtual bool freeing_waits() const = 0;
 
   virtual std::unique_ptr<DeviceStream> make_stream() = 0;
 
