@@ -1,5 +1,7 @@
 #include "cpu_device/pool.hpp"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -15,6 +17,24 @@ namespace {
 constexpr auto kMonitorPeriod =
     std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks ten times slower
 constexpr std::uint64_t kSlowStarts = 8;  // workers started one by one before the monitor starts more at a time
+
+/// While it lives, a thread that is started takes no signal of the program: those are for the program's own threads, and a handler
+/// would run on the stack of a kernel's thread. Faults of the thread itself are not blocked.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
@@ -48,6 +68,7 @@ void Pool::enqueue(std::shared_ptr<Launch> launch) {
 /// Sees that a launch that is queued now will get a worker. Throws where none can be started.
 void Pool::prepare(Lock& lock) {
   if (!monitored_) {
+    const SignalsBlocked blocked;
     std::thread([this] { monitor_main(); }).detach();
     monitored_ = true;
   }
@@ -86,10 +107,11 @@ std::uint64_t Pool::pending(Lock&) const {
 }
 
 /// Calls workers for pending blocks while there are processors for them, and `beyond` more. `taken_care_of` blocks need
-/// none.
-void Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
+/// none. Returns how many it called.
+std::uint64_t Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of) {
   std::uint64_t blocks = pending(lock);
   blocks -= std::min(blocks, taken_care_of);
+  const std::uint64_t called_before = permits_;
   while (permits_ < blocks) {
     if (busy_.load(std::memory_order_seq_cst) >= processors_) {
       if (beyond == 0) break;
@@ -101,10 +123,12 @@ void Pool::dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_o
     work_.notify_one();
   }
   if (permits_ < blocks) monitor_.notify_one();
+  return permits_ - called_before;
 }
 
 /// Throws, and has changed nothing, where there is no thread to be had.
 void Pool::start_worker(Lock&) {
+  const SignalsBlocked blocked;
   std::thread([this, stack = SignalStack()]() mutable { worker_main(std::move(stack)); }).detach();
   ++workers_;
   ++idle_;
@@ -249,8 +273,7 @@ void Pool::monitor_main() {
     const bool spinning = spinning_.load(std::memory_order_relaxed) > 0;
     if (!spinning && quiet_periods < 1 + 4 * started) continue;
     const std::uint64_t more = spinning && started >= kSlowStarts ? std::min<std::uint64_t>(started, 64) : 1;
-    dispatch(lock, more);
-    started += more;
+    started += dispatch(lock, more);  // where no thread can be started now, it tries again as soon
     quiet_periods = 0;
   }
 }

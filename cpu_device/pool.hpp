@@ -87,7 +87,7 @@ class Pool {
   void end_launch(Launch& launch);
   void start(Lock& lock, std::shared_ptr<Launch> launch);
   void pop_runnable(Lock& lock);
-  void dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
+  std::uint64_t dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
   void prepare(Lock& lock);
   void start_worker(Lock& lock);
   bool try_start_worker(Lock& lock) noexcept;

@@ -1,5 +1,6 @@
 // No thread is to be had: a limit on threads, which a test as root cannot set. A stack that no address space holds is refused as well.
 // Each test is a process of its own: the pool of the CPU device lives as long as its process.
+#include "gpusock/device.cuh"
 #include "gpusock/gpusock.hpp"
 
 #include <gtest/gtest.h>
@@ -140,6 +141,55 @@ void grids_run_on_the_threads_there_are() {
 
 TEST_F(NoThread, GridsRunOnTheThreadsThatThereAre) {
   EXPECT_EXIT(grids_run_on_the_threads_there_are(), testing::ExitedWithCode(0), "");
+}
+
+__global__ void meet(int* arrived, int count) {
+  atomicAdd(arrived, 1);
+  while (atomicAdd(arrived, 0) < count) __nanosleep(1000);
+}
+
+/// Blocks that wait for each other, on fewer threads than blocks: they meet once there are threads again.
+void blocks_meet_once_there_are_threads() {
+  constexpr int kBlocks = 12;
+  Context context;
+  Mapped<int> arrived(context, 1);
+  launch(context, {}, set, arrived.data(), 0);
+  context.synchronize();
+  {
+    const NoThreads shortage;
+    launch(context, {.grid = kBlocks}, meet, arrived.data(), kBlocks);
+    while (std::atomic_ref(arrived[0]).load() == 0) std::this_thread::yield();
+  }
+  context.synchronize();
+  require(arrived[0] == kBlocks, "every block ran");
+  std::_Exit(0);
+}
+
+TEST_F(NoThread, BlocksThatWaitForEachOtherMeetOnceThereAreThreads) {
+  EXPECT_EXIT(blocks_meet_once_there_are_threads(), testing::ExitedWithCode(0), "");
+}
+
+__global__ void accept_one(Net net, Socket listener, int* ended) {
+  net.accept(this_thread(), listener);
+  atomicAdd(ended, 1);
+}
+
+void cancel_ends_blocks_without_threads() {
+  Context context;
+  Mapped<int> ended(context, 1);
+  const Socket listener = context.net().listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"), 1);
+  launch(context, {}, set, ended.data(), 0);
+  context.synchronize();
+  const NoThreads shortage;
+  launch(context, {.grid = 40}, accept_one, context.net(), listener, ended.data());
+  context.cancel();
+  context.synchronize();
+  require(ended[0] == 40, "every block ran and ended");
+  std::_Exit(0);
+}
+
+TEST_F(NoThread, CancelEndsBlocksThatWaitForAThread) {
+  EXPECT_EXIT(cancel_ends_blocks_without_threads(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
