@@ -8,7 +8,9 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace cpu_device::detail {
 
@@ -39,9 +41,15 @@ class SignalsBlocked {
 }  // namespace
 
 Pool& pool() {
-  static Pool* const instance = [] {
+  static Pool* instance = nullptr;
+  [[maybe_unused]] static const bool made = [] {
     install_fault_handlers();
-    return new Pool;
+    instance = new Pool;
+    pthread_atfork(nullptr, nullptr, [] {
+      [[maybe_unused]] static Pool* parents;  // not a leak
+      parents = std::exchange(instance, new Pool);
+    });
+    return true;
   }();
   return *instance;
 }
@@ -54,6 +62,7 @@ void Pool::enqueue(std::shared_ptr<Launch> launch) {
   std::list<std::shared_ptr<Launch>> queued{launch};
   Lock lock(mutex_);
   StreamState& stream = *launch->stream;
+  if (stream.process != getpid()) throw std::invalid_argument("a stream of the process that forked this one");
   if (stream.fault) return;
   if (!stream.launches.empty()) {  // the worker that ends the launch before it takes it
     stream.launches.splice(stream.launches.end(), queued);
@@ -279,6 +288,7 @@ void Pool::monitor_main() {
 }
 
 void Pool::wait(StreamState& stream) {
+  if (stream.process != getpid()) return;  // its launches run in the process that forked this one
   Lock lock(mutex_);
   while (!stream.launches.empty()) stream.ended.wait(lock);
 }

@@ -4,6 +4,9 @@
 #include "cpu_device/launch.hpp"
 #include "cpu_device/block.hpp"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <list>
@@ -32,6 +35,7 @@ struct Launch {
 
 /// What the pool's mutex guards for a stream.
 struct StreamState {
+  const pid_t process = getpid();
   std::list<std::shared_ptr<Launch>> launches;  ///< the first one runs
   std::optional<KernelFault> fault;
   std::condition_variable ended;
@@ -116,7 +120,8 @@ class Pool {
   bool monitored_ = false;
 };
 
-/// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits.
+/// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits. A process
+/// that was forked has one of its own, because it has none of the parent's threads.
 Pool& pool();
 
 /// Waits shorter than this cost nothing but a pause; longer ones let other OS threads run.

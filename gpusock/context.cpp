@@ -9,7 +9,11 @@
 #include "host_proxy/verbs/maker.hpp"
 #endif
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <mutex>
+#include <set>
 #include <thread>
 
 namespace gpusock {
@@ -83,6 +87,35 @@ Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); 
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
 constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
 
+/// The contexts that live in this process, and those that it has from its parent.
+class Contexts {
+ public:
+  static Contexts& instance() {
+    static Contexts* const all = new Contexts;  // never destroyed: static contexts go at any time
+    return *all;
+  }
+  void add(Context::Impl& context) {
+    const std::lock_guard lock(mutex_);
+    contexts_.insert(&context);
+  }
+  void remove(Context::Impl& context) {
+    const std::lock_guard lock(mutex_);
+    contexts_.erase(&context);
+  }
+
+ private:
+  Contexts() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     for (Context::Impl* context : instance().contexts_) context->leave_to_parent();
+                     instance().mutex_.unlock();
+                   });
+  }
+
+  std::mutex mutex_;
+  std::set<Context::Impl*> contexts_;
+};
+
 }  // namespace
 
 Context::Impl::Impl(const Options& chosen)
@@ -107,9 +140,11 @@ Context::Impl::Impl(const Options& chosen)
       own_stream(device->make_stream()) {
   memory.add(*own_stream);
   make_net();
+  Contexts::instance().add(*this);
 }
 
 Context::Impl::~Impl() {
+  Contexts::instance().remove(*this);
   own_stream->finish();
   memory.remove(*own_stream);
   own_stream.reset();
@@ -149,25 +184,53 @@ void Context::Impl::make_net() {
   net = Net(kernels, host_side);
 }
 
+void Context::Impl::require_own_process() const {
+  if (in_own_process()) return;
+  throw Error(ECANCELED, "a context of the process that forked this one; make another context here, or exec");
+}
+
+void Context::Impl::leave_to_parent() noexcept {
+  hooks.announce = [](void*, std::uint32_t) {};
+  hooks.announce_credit = [](void*) {};
+  hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
+  hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
+  hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
+  hooks.note = nullptr;
+  if (device->has_own_side()) return;  // the driver's memory is not for a child
+  table.cancel();                      // in the child's copy
+  for (table::Slot& slot : host_slots) {
+    if (slot.posting != 0) slot.posting = 0;  // a thread held it that is not here
+  }
+}
+
 void Context::Impl::synchronize() {
-  count_call();
+  begin_call();
   for (detail::DeviceStream* stream : memory.streams()) stream->synchronize();
   memory.free_unused();
 }
 
 Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
 
-Context::~Context() { cancel(); }
+Context::~Context() {
+  if (impl_->in_own_process()) {
+    cancel();
+  } else {
+    (void)impl_.release();  // all that it would end is the parent's
+  }
+}
 
 Net Context::net() const { return impl_->net; }
 
 void Context::synchronize() { impl_->synchronize(); }
 
-void Context::cancel() noexcept { impl_->table.cancel(); }
+void Context::cancel() noexcept {
+  if (impl_->in_own_process()) impl_->table.cancel();
+}
 
 const Options& Context::options() const { return impl_->options; }
 
 Context::Stats Context::stats() const {
+  impl_->require_own_process();
   const proxy::ProxyStats proxy = impl_->engine.stats();
   Stats stats;
   stats.host_api_calls = impl_->host_api_calls.load(std::memory_order_relaxed);
@@ -185,52 +248,68 @@ Context::Stats Context::stats() const {
   return stats;
 }
 
-std::vector<SocketInfo> Context::sockets() const { return impl_->engine.sockets(); }
+std::vector<SocketInfo> Context::sockets() const {
+  impl_->require_own_process();
+  return impl_->engine.sockets();
+}
 
-Stream::Impl::Impl(Context& owner) : context(owner), native(owner.impl().device->make_stream()) {
+Stream::Impl::Impl(Context& owner) : context(owner) {
+  context.impl().require_own_process();
+  native = context.impl().device->make_stream();
   context.impl().memory.add(*native);
 }
 
 Stream::Stream(Context& context) : impl_(std::make_unique<Impl>(context)) {}
 
 Stream::~Stream() {
+  if (!impl_->context.impl().in_own_process()) {
+    (void)impl_->native.release();  // its launches run in the parent
+    return;
+  }
   impl_->native->finish();  // before its memory counts as unused
   impl_->context.impl().memory.remove(*impl_->native);
 }
 
 void Stream::synchronize() {
-  impl_->context.impl().count_call();
+  impl_->context.impl().begin_call();
   impl_->native->synchronize();
   impl_->context.impl().memory.free_unused();
 }
 
-bool Stream::idle() const { return impl_->native->idle(); }
+bool Stream::idle() const {
+  impl_->context.impl().require_own_process();
+  return impl_->native->idle();
+}
 
 namespace detail {
 
 void* allocate_device(Context& context, std::size_t bytes) {
-  context.impl().count_call();
+  context.impl().begin_call();
   return context.impl().memory.allocate(KernelMemory::Kind::device, bytes);
 }
 
-void free_device(Context& context, void* memory) noexcept { context.impl().memory.free(memory); }
+void free_device(Context& context, void* memory) noexcept {
+  if (context.impl().in_own_process()) context.impl().memory.free(memory);
+}
 
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
-  context.impl().count_call();
+  context.impl().begin_call();
   context.impl().device->copy_in(to, from, bytes);
 }
 
 void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes) {
-  context.impl().count_call();
+  context.impl().begin_call();
   context.impl().device->copy_out(to, from, bytes);
 }
 
 void* allocate_mapped(Context& context, std::size_t bytes) {
-  context.impl().count_call();
+  context.impl().begin_call();
   return context.impl().memory.allocate(KernelMemory::Kind::mapped, bytes);
 }
 
-void free_mapped(Context& context, void* memory) noexcept { context.impl().memory.free(memory); }
+void free_mapped(Context& context, void* memory) noexcept {
+  if (context.impl().in_own_process()) context.impl().memory.free(memory);
+}
 
 DeviceStream& chosen_stream(Context& context, Stream* stream) {
   return stream != nullptr ? *stream->impl().native : *context.impl().own_stream;

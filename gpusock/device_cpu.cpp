@@ -56,7 +56,7 @@ class CpuDevice final : public Device {
 std::unique_ptr<Device> make_device(const Options&) { return std::make_unique<CpuDevice>(); }
 
 cpu_device::Stream& native_stream(Context& context, Stream* stream) {
-  context.impl().count_call();
+  context.impl().begin_call();
   return static_cast<CpuStream&>(chosen_stream(context, stream)).native;
 }
 

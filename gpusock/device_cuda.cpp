@@ -273,7 +273,7 @@ cudaStream_t native_stream(Context& context, Stream* stream) {
 }
 
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments) {
-  context.impl().count_call();
+  context.impl().begin_call();
   cudaSetDevice(context.options().gpu);
   check(cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes, native_stream(context, shape.stream)),
         EINVAL, "launch");

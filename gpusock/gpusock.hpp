@@ -64,7 +64,8 @@ struct Options {
 
 class Stream;
 
-/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process.
+/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process. It belongs to the process
+/// that made it: in one that was forked, calls throw Error (ECANCELED) and the destructor does nothing (docs/semantics.md).
 /// The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed
 /// for up to 2 s (what is left then is reset). Streams and memory of the context go before it, and host threads must be out of
 /// their calls: cancel() ends those, then join the threads. Freeing memory does not wait for kernels. Destroying a Stream waits for

@@ -6,6 +6,9 @@
 #include "host_proxy/segment.hpp"
 #include "host_proxy/tcp_setup.hpp"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -23,8 +26,18 @@ struct Context::Impl {
   ~Impl();
 
   void synchronize();
-  void count_call() { host_api_calls.fetch_add(1, std::memory_order_relaxed); }
+  /// A launch, a synchronization or a memory call begins. Throws Error (ECANCELED) in a process that was forked.
+  void begin_call() {
+    require_own_process();
+    host_api_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// True if this is the process that made the context: it has the threads, and all that it shares with peers is its own.
+  bool in_own_process() const { return getpid() == process; }
+  void require_own_process() const;
+  /// In a process that was just forked: its calls on sockets return -ECANCELED, and touch nothing that the parent uses.
+  void leave_to_parent() noexcept;
 
+  const pid_t process = getpid();
   Options options;
   std::unique_ptr<detail::Device> device;
   detail::KernelMemory memory;
