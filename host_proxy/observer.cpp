@@ -3,6 +3,7 @@
 #include "host_proxy/clock.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/proxy.hpp"
+#include "host_proxy/signals.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -69,6 +70,7 @@ Observer::~Observer() {
 
 /// The page appears under its name whole and locked, so that nobody takes it for one left over.
 void Observer::create(const std::string& folder) {
+  const FileSizeSignalBlocked blocked;
   const std::uint64_t number = next_number.fetch_add(1, std::memory_order_relaxed);
   if (number == 0) page::remove_left_over(folder);
   const page::Identity identity = make_identity(number, records_max_);

@@ -2,6 +2,7 @@
 
 #include "host_proxy/error.hpp"
 #include "host_proxy/log.hpp"
+#include "host_proxy/signals.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,13 +19,14 @@ namespace gpusock::proxy {
 namespace {
 
 int make_memory_file(std::size_t bytes) {
+  const FileSizeSignalBlocked blocked;
   const int descriptor = memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
   if (fchmod(descriptor, 0600) != 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
       fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     ::close(descriptor);
-    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes");
+    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes" + (error == EFBIG ? "; see ulimit -f" : ""));
   }
   return descriptor;
 }

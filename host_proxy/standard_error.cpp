@@ -1,6 +1,7 @@
 #include "host_proxy/standard_error.hpp"
 
 #include "host_proxy/posix_network.hpp"
+#include "host_proxy/signals.hpp"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +14,7 @@ namespace gpusock::proxy {
 namespace {
 
 bool write_to(int descriptor, const std::string& text) {
+  const FileSizeSignalBlocked blocked;  // it may be a file
   return ::write(descriptor, text.data(), text.size()) >= 0;
 }
 
