@@ -266,6 +266,7 @@ void Pool::end_launch(Launch& launch) {
 }
 
 void Pool::monitor_main() {
+  prctl(PR_SET_NAME, "cpu_device", 0, 0, 0);
   std::uint64_t started = 0;  // in a row, with no block ended
   std::uint64_t quiet_periods = 0;
   for (Lock lock(mutex_);;) {

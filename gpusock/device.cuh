@@ -37,8 +37,8 @@ class Net {
 
   /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
   /// accepted, 1 to 512. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
-  /// docs/semantics.md), -EMFILE (all sockets of the context are open), -EPROTONOSUPPORT (this context does not have the link
-  /// that `at` names), -EINVAL.
+  /// docs/semantics.md), -EMFILE (all sockets of the context are open), -ENOMEM (no memory for it), -EPROTONOSUPPORT (this context
+  /// does not have the link that `at` names), -EINVAL.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16, Deadline deadline = Deadline::never()) const;
 
@@ -48,7 +48,7 @@ class Net {
 
   /// Opens a socket connected to `to`. Errors: -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak
   /// gpusock: use link=tcp for plain TCP peers), -EPROTONOSUPPORT (this context does not have the link that `to` names, or the
-  /// peer has none in common), -EACCES (the secrets differ), -EMFILE.
+  /// peer has none in common), -EACCES (the secrets differ), -EMFILE, -ENOBUFS (no memory or descriptor for its rings), -ENOMEM.
   template <class Group>
   GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::never()) const;
 

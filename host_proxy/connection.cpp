@@ -86,14 +86,20 @@ void Connection::step_handshake() {
   const auto state = handshake_->advance();
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
-    log_info("handshake with " + peer_.host_port() + " failed: " + strerror(error) +
+    try_log(LogLevel::info, [&] {
+      return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
              (error == EPROTO ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)" : "") +
-             (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")"));
+             (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
+    });
     fail_opening(error);
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->kind();
     link_reason_ = handshake_->reasons();
-    if (!link_reason_.empty()) log_info(peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_);
+    if (!link_reason_.empty()) {
+      try_log(LogLevel::info, [&] {
+        return peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_;
+      });
+    }
     setup_ = handshake_->take_setup();
     handshake_.reset();
     phase_ = Phase::agreed;
@@ -136,7 +142,9 @@ void Connection::establish() {
   deadline_ns_ = kNever;
   host_.count_established();
   publish();
-  log_debug("connected " + local_.host_port() + " to " + peer_.host_port() + " by " + std::string(to_string(link_kind_)));
+  try_log(LogLevel::debug, [&] {
+    return "connected " + local_.host_port() + " to " + peer_.host_port() + " by " + std::string(to_string(link_kind_));
+  });
 }
 
 bool Connection::step_link() {
@@ -157,7 +165,7 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     if (close && !closing_) this->close(now_ns);
   } else if ((bits & table::kRequestClose) != 0) {
     closing_ = true;
-    phase_ = Phase::over;  // given up before it was open
+    phase_ = Phase::over;  // given up before it was open, or broken
   }
   host_.activate(*this);
 }
@@ -202,14 +210,30 @@ void Connection::expire() {
              (link_->finished() ? "answer" : "take what was sent") + " within " + std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
-    log_info(peer_.host_port() + " did not agree on a link in time");
+    try_log(LogLevel::info, [&] { return peer_.host_port() + " did not agree on a link in time"; });
     fail_opening(ETIMEDOUT);
   }
 }
 
 void Connection::send_away() {
-  log_info(peer_.host_port() + " made others wait, and has not said who it is: sent away");
+  try_log(LogLevel::info, [&] { return peer_.host_port() + " made others wait, and has not said who it is: sent away"; });
   fail_opening(ETIMEDOUT);
+}
+
+void Connection::give_up(int error) {
+  if (phase_ == Phase::broken || phase_ == Phase::over) return;
+  if (phase_ != Phase::established) {
+    fail_opening(error);
+    return;
+  }
+  if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
+  stream_hint_ = nullptr;
+  link_.reset();
+  deadline_ns_ = kNever;
+  phase_ = closing_ ? Phase::over : Phase::broken;
+  error_ = error;
+  failed_ = true;
+  if (!closing_) publish();
 }
 
 void Connection::fail_opening(int error) {
@@ -245,7 +269,7 @@ void Connection::on_peer_deaf() {
 void Connection::note_error(int error) {
   if (error_ != 0) return;
   error_ = error;
-  log_info("the connection to " + peer_.host_port() + " failed: " + strerror(error));
+  try_log(LogLevel::info, [&] { return "the connection to " + peer_.host_port() + " failed: " + strerror(error); });
 }
 
 void Connection::on_sending_failed(int error) {

@@ -75,6 +75,9 @@ class Connection final : public LinkEvents, public ReadySink {
     const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
     return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way && (handshake_ == nullptr || !handshake_->peer_is_known());
   }
+  /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link goes, the peer
+  /// is reset, and its caller is told.
+  void give_up(int error);
   /// Ends the handshake in favour of others.
   void send_away();
   /// The listener is gone. A connection that nobody has accepted ends.
@@ -111,7 +114,8 @@ class Connection final : public LinkEvents, public ReadySink {
   std::list<std::unique_ptr<Connection>>::iterator place;
 
  private:
-  enum class Phase { connecting, shaking, agreed, established, over };
+  /// broken: it was established, has lost its link to give_up(), and waits for its caller to close it.
+  enum class Phase { connecting, shaking, agreed, established, broken, over };
 
   void step_connecting();
   void start_handshake();

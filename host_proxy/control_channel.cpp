@@ -10,7 +10,9 @@ namespace gpusock::proxy {
 static_assert(std::endian::native == std::endian::little, "control messages are written as they lie in memory");
 
 ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices)
-    : stream_(std::move(stream)), events_(events), notices_(notices) {}
+    : stream_(std::move(stream)), events_(events), notices_(notices) {
+  outbox_.reserve(4 * sizeof(Notice));  // what the end of a connection has to say
+}
 
 void ControlChannel::say_ended(std::uint64_t final_position) {
   if (!ended_) post(kEnded, final_position);

@@ -72,11 +72,15 @@ void Engine::run() {
 /// Refreshes what observers read, while there are any.
 void Engine::show(std::uint64_t now) {
   if (!options_.observer->due(now)) return;
-  {
-    const auto lock = suspend();
-    options_.observer->collect(proxy_, now, wakeups());
+  try {
+    {
+      const auto lock = suspend();
+      options_.observer->collect(proxy_, now, wakeups());
+    }
+    options_.observer->publish();
+  } catch (const std::exception&) {
+    return;  // no memory for it: observers see it later
   }
-  options_.observer->publish();
 }
 
 /// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.

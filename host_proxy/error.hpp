@@ -2,6 +2,7 @@
 /// @file The exception that set-up on the host throws.
 
 #include <cerrno>
+#include <exception>
 #include <string>
 #include <system_error>
 
@@ -15,5 +16,11 @@ class Error : public std::system_error {
   Error(int errno_value, const std::string& what_happened)
       : std::system_error(errno_value, std::generic_category(), what_happened) {}
 };
+
+/// The errno of an exception that ended something: of a lack of memory, ENOMEM.
+inline int errno_of(const std::exception& exception) noexcept {
+  const auto* error = dynamic_cast<const std::system_error*>(&exception);
+  return error != nullptr && error->code().value() != 0 ? error->code().value() : ENOMEM;
+}
 
 }  // namespace gpusock

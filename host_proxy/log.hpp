@@ -3,6 +3,7 @@
 /// Nothing is logged on the data path, and logging never waits: what standard error has no room for is dropped
 /// (standard_error.hpp).
 
+#include <exception>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -30,6 +31,16 @@ inline void log_warn(const std::string& line, const std::source_location& kind =
 }
 inline void log_error(const std::string& line, const std::source_location& kind = std::source_location::current()) {
   log(LogLevel::error, line, kind);
+}
+
+/// Logs the line that `make` puts together; where there is no memory for it, nothing. For places that must not fail.
+template <class Make>
+void try_log(LogLevel level, Make make, const std::source_location& kind = std::source_location::current()) noexcept {
+  try {
+    log(level, make(), kind);
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 }  // namespace gpusock::proxy

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <new>
 
 namespace gpusock::proxy {
 namespace {
@@ -104,14 +105,14 @@ class TcpStream final : public ByteStream {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(into.data());
     message.msg_iovlen = into.size();
-    return finish(recvmsg(descriptor_.get(), &message, MSG_DONTWAIT), readable);
+    return finish(uninterrupted([&] { return recvmsg(descriptor_.get(), &message, MSG_DONTWAIT); }), readable);
   }
 
   std::int64_t write(std::span<const iovec> from) override {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(from.data());
     message.msg_iovlen = from.size();
-    return finish(sendmsg(descriptor_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL), writable);
+    return finish(uninterrupted([&] { return sendmsg(descriptor_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); }), writable);
   }
 
   int connected() override {
@@ -155,10 +156,7 @@ class TcpStream final : public ByteStream {
 
   static std::int64_t finish(ssize_t result, bool& ready) {
     if (result >= 0) return result;
-    if (errno == EAGAIN || errno == EINTR) {
-      ready = errno == EINTR;
-      return -EAGAIN;
-    }
+    if (errno == EAGAIN) ready = false;
     return -of_connection(errno);
   }
 
@@ -182,7 +180,7 @@ class TcpAcceptor final : public Acceptor {
         readable = errno != EAGAIN;  // out of descriptors: look again later
         return nullptr;
       }
-      auto stream = std::make_unique<TcpStream>(std::move(accepted), epoll_);
+      auto stream = make_stream(accepted);
       if (stream->join()) return stream;
     }
   }
@@ -190,6 +188,17 @@ class TcpAcceptor final : public Acceptor {
   Endpoint local() const override { return name_of(descriptor_.get(), getsockname); }
 
  private:
+  /// Where there is no memory for it, the peer is reset.
+  std::unique_ptr<TcpStream> make_stream(Descriptor& accepted) {
+    try {
+      return std::make_unique<TcpStream>(std::move(accepted), epoll_);
+    } catch (const std::bad_alloc&) {
+      const linger abort{1, 0};
+      setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+      throw;
+    }
+  }
+
   Descriptor descriptor_;
   int epoll_;
   Interest interest_{&readable, nullptr, nullptr, &sink};

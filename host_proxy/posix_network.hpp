@@ -3,6 +3,8 @@
 
 #include "host_proxy/network.hpp"
 
+#include <cerrno>
+
 namespace gpusock::proxy {
 
 /// A descriptor that closes itself.
@@ -29,6 +31,14 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+/// Makes a system call again as long as a signal interrupts it.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
 
 class PosixNetwork final : public Network {
  public:

@@ -1,6 +1,7 @@
 #include "host_proxy/proxy.hpp"
 
 #include "host_proxy/clock.hpp"
+#include "host_proxy/error.hpp"
 #include "host_proxy/log.hpp"
 #include "host_proxy/segment.hpp"
 
@@ -32,6 +33,7 @@ Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, con
       requests_(slots_.view().requests, table.slots()), tx_committed_(slots_.view().tx_committed, table.slots()),
       rx_consumed_(slots_.view().rx_consumed, table.slots()), resting_((table.slots() + kPageSlots - 1) / kPageSlots),
       accept_queue_of_(table.slots(), kNone) {
+  unready_.reserve(table.slots());
   const table::TableView& view = slots_.view();
   for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
     accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries, table::kAcceptQueueEntries,
@@ -43,7 +45,45 @@ Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, con
 
 Proxy::~Proxy() = default;
 
+/// Runs what concerns one connection, and returns what that returns; an exception ends the connection.
+template <class What>
+auto Proxy::contain(Connection& connection, What what) {
+  using Result = decltype(what());
+  try {
+    return what();
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    connection.give_up(errno_of(error));
+    activate(connection);
+    return Result();
+  }
+}
+
+/// Runs what concerns no single connection. True if it returned true, or failed: then it is to be tried again.
+template <class What>
+bool Proxy::contain(What what) {
+  try {
+    return what();
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    return true;
+  }
+}
+
+/// Once: where memory is short, each connection would say so.
+void Proxy::tell_shortage(const std::exception& error) noexcept {
+  if (std::exchange(told_shortage_, true)) return;
+  try_log(LogLevel::error, [&] {
+    return std::string("a connection is refused or ended: ") + error.what() + "; others go on, and this is logged once. Check the limits on memory (ulimit -v, "
+           "the cgroup's memory.max)";
+  });
+}
+
 bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
+  return contain([&] { return step_all(now_ns, thoroughness); });
+}
+
+bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
   ++stats_.steps;
   const bool full = thoroughness == Thoroughness::full;
   if (hinted_slot_ < slots_.count()) {
@@ -56,7 +96,12 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
-    for (LinkMaker* maker : resources_.makers) maker->tend(now_ns);
+    for (LinkMaker* maker : resources_.makers) {
+      moved |= contain([&] {
+        maker->tend(now_ns);
+        return false;
+      });
+    }
     moved |= open_unready(now_ns);
     moved |= step_listeners(now_ns);
     expire(now_ns);
@@ -68,7 +113,7 @@ bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
 
 bool Proxy::poll_links(std::uint64_t now_ns) {
   bool news = false;
-  for (LinkMaker* maker : resources_.makers) news |= maker->poll(now_ns);
+  for (LinkMaker* maker : resources_.makers) news |= contain([&] { return maker->poll(now_ns); });
   return news;
 }
 
@@ -76,14 +121,14 @@ std::uint64_t Proxy::transmit(std::uint32_t slot, const void* data, std::uint64_
   Connection* connection = slots_[slot].connection;
   if (connection == nullptr) return 0;
   activate(*connection);
-  return connection->transmit(data, bytes);
+  return contain(*connection, [&] { return connection->transmit(data, bytes); });
 }
 
 std::uint64_t Proxy::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
   Connection* connection = slots_[slot].connection;
   if (connection == nullptr) return 0;
   activate(*connection);
-  return connection->receive(data, bytes);
+  return contain(*connection, [&] { return connection->receive(data, bytes); });
 }
 
 void Proxy::step_beside_moves(std::uint64_t now_ns) {
@@ -152,14 +197,14 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
       accept_queue_of_[slot] = kNone;
     }
   } else if ((fresh & table::kRequestOpen) != 0 && (word & table::kRequestClose) == 0) {
-    open(slot, now_ns);
+    if (!try_open(slot, now_ns)) open_later(slot);
   }
   if (word >> table::kChangeShift != seen >> table::kChangeShift) set_options(slot);
   if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
   const bool never_accepted = slot >= table_.accepted() && (word & table::kRequestOpen) == 0;
   if (never_accepted && state.connection != nullptr) state.connection->abandon();
   if (state.connection != nullptr) {
-    state.connection->request(fresh, now_ns);
+    request(*state.connection, fresh, now_ns);
   } else if ((fresh & table::kRequestClose) != 0) {
     if (state.listener != nullptr) {
       take_back(*state.listener, now_ns);
@@ -169,44 +214,66 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   }
 }
 
+void Proxy::request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns) {
+  contain(connection, [&] { connection.request(bits, now_ns); });
+  const bool missed = (bits & table::kRequestClose) != 0 && !connection.closed();
+  if (missed) connection.request(bits, now_ns);  // it was given up before it heard that; now it has nothing left to do that could fail
+}
+
 void Proxy::set_options(std::uint32_t slot) {
   const auto options = table::SocketOptions::unpack(Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed: T2
   if (Connection* connection = slots_[slot].connection) connection->set_options(options);
   if (Listener* listener = slots_[slot].listener) listener->set_options(options);
 }
 
-void Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
+/// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of that.
+bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
+  try {
+    return open(slot, now_ns);
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    slots_.publish(slot, table::Phase::failed, errno_of(error));
+    return true;
+  }
+}
+
+/// As try_open(); an exception leaves no connection or listener behind.
+bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   const table::OpenRequest request = slots_.view().open_requests[slot];
   slots_[slot].opened_ns = now_ns;
-  if (!links_are_ready(request.endpoint)) {
-    unready_.push_back({slot, slots_[slot].generation});
-    return;
-  }
+  if (!links_are_ready(request.endpoint)) return false;
   if (request.kind == table::OpenKind::listen) {
     open_listener(slot, request);
-    return;
+    return true;
   }
   int error = 0;
   auto stream = network_.connect(request.endpoint, error);
   if (stream == nullptr) {
     slots_.publish(slot, table::Phase::failed, error);
-    return;
+    return true;
   }
   slots_.publish(slot, table::Phase::opening);
   slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint,
                                                               later_ns(now_ns, options_.handshake_timeout_ns)),
                                  now_ns);
+  return true;
+}
+
+/// Notes a slot for open_unready(), once: so there is room.
+void Proxy::open_later(std::uint32_t slot) {
+  std::erase_if(unready_, [slot](const Unready& entry) { return entry.slot == slot; });
+  unready_.push_back({slot, slots_[slot].generation});
 }
 
 /// Opens what waited for its links. A caller may have given up meanwhile.
 bool Proxy::open_unready(std::uint64_t now_ns) {
   bool moved = false;
-  for (const Unready& entry : std::exchange(unready_, {})) {
-    if (slots_[entry.slot].generation != entry.generation) continue;
-    const std::size_t before = unready_.size();
-    open(entry.slot, now_ns);
-    moved |= unready_.size() == before;
-  }
+  std::erase_if(unready_, [&](const Unready& entry) {
+    if (slots_[entry.slot].generation != entry.generation) return true;
+    const bool tried = try_open(entry.slot, now_ns);
+    moved |= tried;
+    return tried;
+  });
   return moved;
 }
 
@@ -241,8 +308,8 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
     return;
   }
   const std::uint32_t queue = queues.back();
-  queues.pop_back();
   listeners_.push_back(std::make_unique<Listener>(slot, std::move(acceptor), request, queue));
+  queues.pop_back();  // from here on nothing throws
   slots_[slot].listener = listeners_.back().get();
   table::SocketSetup& setup = slots_.view().setups[slot];
   setup = {};
@@ -277,7 +344,7 @@ void Proxy::close_listener(Listener& listener) {
   for (const auto& connection : connections_) {
     if (connection->listener() == &listener) {
       const bool accepted = connection->has_slot() && accept_queue_of_[connection->slot()] != listener.slot();
-      connection->orphan(accepted);
+      contain(*connection, [&] { connection->orphan(accepted); });
       activate(*connection);
     }
   }
@@ -292,13 +359,18 @@ void Proxy::close_listener(Listener& listener) {
 bool Proxy::step_listeners(std::uint64_t now_ns) {
   bool moved = false;
   for (const auto& listener : listeners_) {
-    while (auto stream = listener->try_accept()) {
-      add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
-                                       later_ns(now_ns, options_.handshake_timeout_ns)),
-          now_ns);
-      listener->add_pending();
-      moved = true;
-    }
+    // One for which there is no memory is closed, and the next is taken at the next step.
+    moved |= contain([&] {
+      bool any = false;
+      while (auto stream = listener->try_accept()) {
+        add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
+                                         later_ns(now_ns, options_.handshake_timeout_ns)),
+            now_ns);
+        listener->add_pending();
+        any = true;
+      }
+      return any;
+    });
   }
   return moved;
 }
@@ -357,7 +429,7 @@ void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint6
   slots_[slot].connection = &connection;
   slots_[slot].opened_ns = now_ns;
   accept_queue_of_[slot] = listener.slot();
-  connection.step(now_ns);
+  contain(connection, [&] { connection.step(now_ns); });
   if (connection.over()) {  // it could not be set up: nobody hears of it
     connection.take_slot_back();
     accept_queue_of_[slot] = kNone;
@@ -373,7 +445,7 @@ bool Proxy::step_active(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < active_.size();) {
     Connection& connection = *active_[i];
     if (guess) connection.guess_readable();
-    const bool progressed = connection.step(now_ns);
+    const bool progressed = contain(connection, [&] { return connection.step(now_ns); });
     if (connection.wants_slot()) stand_in_line(connection);
     moved |= progressed;
     connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
@@ -408,8 +480,14 @@ void Proxy::expire(std::uint64_t now_ns) {
   }
 }
 
+/// Adds it, with all the room that its life will need; an exception leaves everything as it was.
 Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now_ns) {
+  const std::size_t count = connections_.size() + 1;
+  if (active_.capacity() < count) active_.reserve(2 * count);
+  if (line_.capacity() < count) line_.reserve(2 * count);
+  std::list<Retired> place_to_retire(1);
   connections_.push_back(std::move(connection));
+  unretired_.splice(unretired_.end(), place_to_retire);
   Connection& added = *connections_.back();
   added.place = std::prev(connections_.end());
   added.arrival = ++arrivals_;
@@ -431,9 +509,13 @@ void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
   connections_.erase(connection.place);
 }
 
-void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) {
-  if (segment == nullptr || segment->is_kept()) return;
-  retired_.push_back({std::move(segment), later_ns(now_ns, kRetireNs)});
+void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexcept {
+  if (segment == nullptr || segment->is_kept()) {
+    unretired_.pop_front();
+    return;
+  }
+  unretired_.front() = {std::move(segment), later_ns(now_ns, kRetireNs)};
+  retired_.splice(retired_.end(), unretired_, unretired_.begin());
   due(retired_.back().until_ns);
 }
 
@@ -450,7 +532,9 @@ bool Proxy::wants_polling() const {
 void Proxy::close_all(std::uint64_t now_ns) {
   unready_.clear();
   while (!listeners_.empty()) close_listener(*listeners_.front());
-  for (const auto& connection : connections_) connection->request(table::kRequestClose, now_ns);
+  for (const auto& connection : connections_) {
+    request(*connection, table::kRequestClose, now_ns);
+  }
 }
 
 void Proxy::activate(Connection& connection) {
@@ -458,7 +542,7 @@ void Proxy::activate(Connection& connection) {
   if (connection.active) return;
   connection.active = true;
   set_resting(connection, false);
-  active_.push_back(&connection);
+  active_.push_back(&connection);  // add() has made room
 }
 
 void Proxy::add_traffic(ProxyStats& stats, const Connection& connection) const {

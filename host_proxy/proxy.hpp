@@ -34,6 +34,9 @@ struct ProxyStats {
 };
 
 /// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
+///
+/// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM for its caller
+/// and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others go on.
 class Proxy final : public ConnectionHost {
  public:
   /// `network` and `resources` outlive it.
@@ -84,6 +87,12 @@ class Proxy final : public ConnectionHost {
   void count_established() override { ++stats_.connections; }
 
  private:
+  bool step_all(std::uint64_t now_ns, Thoroughness thoroughness);
+  template <class What>
+  auto contain(Connection& connection, What what);
+  template <class What>
+  bool contain(What what);
+  void tell_shortage(const std::exception& error) noexcept;
   bool poll_links(std::uint64_t now_ns);
   void scan(std::uint64_t now_ns, std::uint32_t pages);
   void scan_page(std::uint64_t now_ns, std::uint32_t page);
@@ -92,8 +101,11 @@ class Proxy final : public ConnectionHost {
   void note_rings(std::uint32_t slot);
   void set_resting(Connection& connection, bool resting);
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
+  void request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns);
   void set_options(std::uint32_t slot);
-  void open(std::uint32_t slot, std::uint64_t now_ns);
+  bool try_open(std::uint32_t slot, std::uint64_t now_ns);
+  bool open(std::uint32_t slot, std::uint64_t now_ns);
+  void open_later(std::uint32_t slot);
   bool open_unready(std::uint64_t now_ns);
   bool links_are_ready(const Endpoint& asked);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
@@ -108,7 +120,7 @@ class Proxy final : public ConnectionHost {
   void expire(std::uint64_t now_ns);
   Connection& add(std::unique_ptr<Connection> connection, std::uint64_t now_ns);
   void destroy(Connection& connection, std::uint64_t now_ns);
-  void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns);
+  void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexcept;
   void add_traffic(ProxyStats& stats, const Connection& connection) const;
   void describe(const Connection& connection, SocketInfo& info) const;
   SocketInfo describe_slot(std::uint32_t slot, std::uint64_t now_ns) const;
@@ -136,6 +148,7 @@ class Proxy final : public ConnectionHost {
     std::uint64_t until_ns;
   };
   std::list<Retired> retired_;
+  std::list<Retired> unretired_;  // a place in retired_ for each connection: its end allocates nothing
 
   /// Slots that are to be opened once their links are prepared.
   struct Unready {
@@ -143,6 +156,7 @@ class Proxy final : public ConnectionHost {
     std::uint32_t generation;
   };
   std::vector<Unready> unready_;
+  bool told_shortage_ = false;
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;

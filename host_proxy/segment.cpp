@@ -39,6 +39,9 @@ Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, R
   map();
 }
 
+Segment::Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes, RingPlacement placement)
+    : Segment(std::move(platform), descriptor.release(), ring_bytes, placement) {}
+
 Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes, RingPlacement placement)
     : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes), room_bytes_(ring_bytes),
       placement_(placement) {
@@ -141,30 +144,37 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
               std::to_string(sizes_.shared) + "; raise Options::ring_bytes");
     return nullptr;
   }
-  const std::lock_guard lock(shelf_->mutex);
   const bool on_device = placement == RingPlacement::device;
-  if (shelf_->free[on_device].empty()) {
+  Segment* segment = take_from_shelf(on_device);
+  if (segment == nullptr) {
     log_error("all ring memory is in use; raise Options::connections_max");
     return nullptr;
   }
-  Segment* segment = shelf_->free[on_device].back().release();
-  shelf_->free[on_device].pop_back();
   segment->limit(ring_bytes);
   return {segment, [shelf = shelf_, on_device](Segment* used) {
             used->clear();
             const std::lock_guard shelf_lock(shelf->mutex);
-            shelf->free[on_device].emplace_back(used);
+            shelf->free[on_device].emplace_back(used);  // it was there: there is room
           }};
+}
+
+Segment* SegmentPool::take_from_shelf(bool on_device) {
+  const std::lock_guard lock(shelf_->mutex);
+  auto& free = shelf_->free[on_device];
+  if (free.empty()) return nullptr;
+  Segment* segment = free.back().release();
+  free.pop_back();
+  return segment;
 }
 
 void SegmentPool::settle(Segment& segment) const {
   if (!keeps_memory()) segment.close_descriptor();
 }
 
-std::shared_ptr<Segment> SegmentPool::map(int descriptor, std::uint64_t ring_bytes) {
+std::shared_ptr<Segment> SegmentPool::map(int number, std::uint64_t ring_bytes) {
+  Descriptor descriptor(number);
   if (!platform_->attaches_any_time()) {
     log_info("this device cannot map another process's rings while kernels run");
-    ::close(descriptor);
     return nullptr;
   }
   try {

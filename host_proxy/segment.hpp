@@ -3,6 +3,7 @@
 /// a GPU, the words alone.
 
 #include "host_proxy/platform.hpp"
+#include "host_proxy/posix_network.hpp"
 #include "host_proxy/ring_placement.hpp"
 #include "host_proxy/socket_table.hpp"
 
@@ -36,6 +37,8 @@ class Segment {
   /// cannot shrink, of this user and for nobody else: a mapping of a file that shrinks would fault.
   Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
+  /// The same; the descriptor is the caller's still where there is no memory for the segment.
+  Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes, RingPlacement placement);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -128,6 +131,8 @@ class SegmentPool {
     std::mutex mutex;
     std::vector<std::unique_ptr<Segment>> free[2];  // in host memory, in device memory
   };
+
+  Segment* take_from_shelf(bool on_device);
 
   std::shared_ptr<Platform> platform_;
   RingSizes sizes_;

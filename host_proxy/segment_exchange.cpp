@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -22,28 +23,26 @@ constexpr std::size_t kVisitorsMax = 128;
 
 constexpr std::size_t kVisitorsPerStep = 512;
 
-std::string key_of(const Ticket& ticket) { return {ticket.begin(), ticket.end()}; }
-
 /// Segments offered by any context of this process: an address space has one such table by nature.
 class LocalOffers {
  public:
   void add(const Ticket& ticket, const std::shared_ptr<Segment>& segment) {
     const std::lock_guard lock(mutex_);
-    offers_[key_of(ticket)] = segment;
+    offers_[ticket] = segment;
   }
-  void remove(const std::string& key) {
+  void remove(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
-    offers_.erase(key);
+    offers_.erase(ticket);
   }
   std::shared_ptr<Segment> find(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
-    const auto found = offers_.find(key_of(ticket));
+    const auto found = offers_.find(ticket);
     return found == offers_.end() ? nullptr : found->second.lock();
   }
 
  private:
   std::mutex mutex_;
-  std::unordered_map<std::string, std::weak_ptr<Segment>> offers_;
+  std::map<Ticket, std::weak_ptr<Segment>> offers_;  // withdrawing, which destructors do, allocates nothing
 };
 
 LocalOffers& local_offers() {
@@ -89,7 +88,7 @@ bool send_descriptor(int connection, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  return uninterrupted([&] { return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL); }) == 1;
 }
 
 /// Receives without waiting, and receives again after a 0, which need not mean the end. Linux looks for a message and then, apart from
@@ -97,8 +96,8 @@ bool send_descriptor(int connection, int descriptor) {
 /// looks, the call gives 0 although a message is there. Nothing is sent after the close, so the second 0 is the end.
 template <class Receive>
 ssize_t receive_or_end(Receive receive) {
-  const ssize_t bytes = receive();
-  return bytes == 0 ? receive() : bytes;
+  const ssize_t bytes = uninterrupted(receive);
+  return bytes == 0 ? uninterrupted(receive) : bytes;
 }
 
 /// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
@@ -130,31 +129,37 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
   if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 4096) != 0) {
     throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
   }
+  visitors_.reserve(kVisitorsMax);  // serve() allocates nothing
   heed_visitors(true);
 }
 
 SegmentOffers::~SegmentOffers() {
-  for (const auto& [key, segment] : offers_) local_offers().remove(key);
+  for (const auto& [ticket, segment] : offers_) local_offers().remove(ticket);
   for (const Visitor& visitor : visitors_) network_.unwatch(visitor.connection.get());
   heed_visitors(false);
 }
 
 Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment) {
   const Ticket ticket = random_bytes<16>();
-  local_offers().add(ticket, segment);
-  offers_[key_of(ticket)] = segment;
+  offers_[ticket] = segment;
+  try {
+    local_offers().add(ticket, segment);
+  } catch (...) {
+    offers_.erase(ticket);
+    throw;
+  }
   return ticket;
 }
 
 void SegmentOffers::withdraw(const Ticket& ticket) {
-  local_offers().remove(key_of(ticket));
-  offers_.erase(key_of(ticket));
+  local_offers().remove(ticket);
+  offers_.erase(ticket);
 }
 
 void SegmentOffers::serve() {
   if (ready_) {
     for (std::size_t visitors = 0; visitors < kVisitorsPerStep; ++visitors) {  // whoever connects without end does not keep the step
-      Descriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      Descriptor connection(uninterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }));
       // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
       const bool stuck = !connection && errno != EAGAIN;
       heed_visitors(!stuck);
@@ -192,7 +197,7 @@ bool SegmentOffers::serve(const Visitor& visitor) {
   const ssize_t bytes = receive_or_end([&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
   if (bytes < 0 && errno == EAGAIN) return false;
   if (bytes != static_cast<ssize_t>(ticket.size())) return true;
-  const auto found = offers_.find(key_of(ticket));
+  const auto found = offers_.find(ticket);
   if (found == offers_.end()) return true;
   if (const auto segment = found->second.lock(); segment != nullptr && segment->descriptor() >= 0) {
     send_descriptor(visitor.connection.get(), segment->descriptor());
@@ -214,7 +219,8 @@ SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::
   connection_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!connection_ || ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
       !same_user(connection_.get()) ||
-      ::send(connection_.get(), ticket.data(), ticket.size(), MSG_DONTWAIT | MSG_NOSIGNAL) != static_cast<ssize_t>(ticket.size())) {
+      uninterrupted([&] { return ::send(connection_.get(), ticket.data(), ticket.size(), MSG_DONTWAIT | MSG_NOSIGNAL); }) !=
+          static_cast<ssize_t>(ticket.size())) {
     state_ = State::failed;  // not on this host
     return;
   }

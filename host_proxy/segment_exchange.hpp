@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <map>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -51,7 +51,7 @@ class SegmentOffers final : public ReadySink {
   std::string name_;
   Descriptor listener_;
   std::vector<Visitor> visitors_;
-  std::unordered_map<std::string, std::weak_ptr<Segment>> offers_;
+  std::map<Ticket, std::weak_ptr<Segment>> offers_;
   bool ready_ = true;
   bool heeds_ = false;
 };

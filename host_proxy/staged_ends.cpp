@@ -45,8 +45,8 @@ StagedSource::StagedSource(ringbuf::ByteConsumer<> ring, std::shared_ptr<void> k
 }
 
 StagedSource::~StagedSource() {
-  pool_.remove(*this);
   StagedSource::stop();
+  pool_.remove(*this);
 }
 
 void StagedSource::stop() { leave(chunks_, pool_, keeper_); }
@@ -108,8 +108,8 @@ StagedSink::StagedSink(ringbuf::ByteProducer<> ring, std::shared_ptr<void> keepe
 }
 
 StagedSink::~StagedSink() {
-  pool_.remove(*this);
   StagedSink::stop();
+  pool_.remove(*this);
 }
 
 void StagedSink::stop() {

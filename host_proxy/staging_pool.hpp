@@ -57,8 +57,24 @@ class StagingPool {
   /// Takes back what these two were told of, where the copies have ended.
   void collect();
 
-  void add(Holder& holder) { holders_.push_back(&holder); }
-  void remove(Holder& holder) { std::erase(holders_, &holder); }
+  /// Throws std::bad_alloc, and then has not added it.
+  void add(Holder& holder) {
+    promise_endings();
+    holders_.push_back(&holder);
+  }
+  void remove(Holder& holder) {
+    std::erase(holders_, &holder);
+    --promises_;
+  }
+
+  /// For whoever may leave copies behind: makes room for them, so that keep_until_ended() and give_back_after() cannot fail. Until
+  /// take_promise_back().
+  void promise_endings() {
+    ending_.reserve(ending_.size() + kCopiesOfOne * (promises_ + 1));
+    ++promises_;
+  }
+  void take_promise_back() { --promises_; }
+  static constexpr std::size_t kCopiesOfOne = 4;  ///< copies that one connection's ring has under way, at most
 
  private:
   struct Ending {
@@ -74,6 +90,7 @@ class StagingPool {
   std::vector<Ending> ending_;  // before the copier: it waits for the copies, then the rings may go
   std::vector<Holder*> holders_;
   std::size_t next_holder_ = 0;
+  std::size_t promises_ = 0;
   std::unique_ptr<Copier> copier_;
 };
 

@@ -77,6 +77,7 @@ void TcpLink::take_breakage() {
 void TcpLink::fail_sending(int error) {
   if (send_error_ != 0) return;
   send_error_ = error;
+  stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
   stream_->readable = true;
   writing_ended_ = true;  // what is left cannot be delivered
   tx_->stop();

@@ -17,21 +17,35 @@ class TcpSetup final : public LinkSetup {
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+    try {
+      return make(slots, slot, stream, events);
+    } catch (...) {
+      stream->reset_on_close();  // the peer must not take it for an orderly end
+      throw;
+    }
+  }
+
+ private:
+  /// Takes the stream over last.
+  std::unique_ptr<Link> make(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream>& stream, LinkEvents& events) {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
     setup.tx = slots.tx_setup(slot, segment_->callers_ring(0));
     setup.rx = slots.rx_setup(slot, segment_->callers_ring(1));
     const ringbuf::ByteConsumer<> tx = slots.tx_consumer(slot, segment_->ring(0));
     const ringbuf::ByteProducer<> rx = slots.rx_producer(slot, segment_->ring(1));
+    std::unique_ptr<RingSource> source;
+    std::unique_ptr<RingSink> sink;
     if (segment_->placement() == RingPlacement::device) {
-      return std::make_unique<TcpLink>(std::move(stream), std::make_unique<StagedSource>(tx, segment_, *staging_),
-                                       std::make_unique<StagedSink>(rx, segment_, *staging_), events);
+      source = std::make_unique<StagedSource>(tx, segment_, *staging_);
+      sink = std::make_unique<StagedSink>(rx, segment_, *staging_);
+    } else {
+      source = std::make_unique<DirectSource>(tx);
+      sink = std::make_unique<DirectSink>(rx);
     }
-    return std::make_unique<TcpLink>(std::move(stream), std::make_unique<DirectSource>(tx), std::make_unique<DirectSink>(rx),
-                                     events);
+    return std::make_unique<TcpLink>(std::move(stream), std::move(source), std::move(sink), events);
   }
 
- private:
   std::shared_ptr<Segment> segment_;
   StagingPool* staging_;
 };

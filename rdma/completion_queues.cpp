@@ -22,15 +22,17 @@ CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, Completio
   }
   auto found = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& queue) { return queue.entries - queue.taken >= entries; });
   if (found == queues_.end()) {
+    queues_.reserve(queues_.size() + 1);
     ibv_cq* made = ibv_create_cq(device_, static_cast<int>(entries_max_), nullptr, nullptr, 0);
     if (made == nullptr) fail(errno, "making completion queue " + std::to_string(queues_.size() + 1) + " of the RDMA device");
     queues_.push_back({made, std::min(entries_max_, static_cast<std::uint32_t>(made->cqe)), 0});
     found = std::prev(queues_.end());
     if (found->entries < entries) fail(EINVAL, "the RDMA device's completion queues are too short");
   }
-  found->taken += entries;
   while (next_sink_ == 0 || sinks_.contains(next_sink_)) ++next_sink_;
+  if (touched_.capacity() <= sinks_.size()) touched_.reserve(2 * sinks_.size() + 1);  // poll() and give_back() allocate nothing
   sinks_.emplace(next_sink_, &sink);
+  found->taken += entries;
   return {static_cast<std::size_t>(found - queues_.begin()), entries, next_sink_++};
 }
 

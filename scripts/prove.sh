@@ -42,6 +42,7 @@ prove_all() {
   beside seeds 600 's/ from 1 on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/, \1, \2/p' "$simulation" --seeds 1..10000
   beside fresh-seeds $((minutes * 60 + 300)) 's/ on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/ on, \1, \2/p' \
     "$simulation" --minutes "$minutes"
+  [ $quick = yes ] || beside shortages 900 's/ from 1 on: ok; \([0-9]* shortages\),.*/, \1/p' "$simulation" --shortages --seeds 1..1000 --seconds-max 300
   [ $quick = yes ] || beside planted-bugs 1800 's/^planted bugs //p' "$simulation" --planted-bugs --seeds 1..50000
   all_beside
   build_step clang clang
@@ -76,7 +77,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests model mutants seeds fresh-seeds planted-bugs fuzz tidy gcc clang coverage; do
+  for name in tests model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -24,6 +25,11 @@ IdlePeers::~IdlePeers() {
   if (kept_.empty()) return;
   // Nobody else is left who uses their domain: libfabric lets one thread at a time.
   const std::lock_guard lock(orphans().mutex);
+  try {
+    orphans().peers.kept_.reserve(orphans().peers.kept_.size() + kept_.size());
+  } catch (const std::exception&) {
+    return;  // no memory to keep them any longer
+  }
   for (Kept& each : kept_) {
     each.peer->revoke();
     const std::uint64_t made = each.peer->connections_made();

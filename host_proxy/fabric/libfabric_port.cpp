@@ -225,6 +225,7 @@ class LibfabricPort final : public FabricPort {
 
   bool read(std::vector<Completion>& into) override {
     const std::size_t before = into.size();
+    into.reserve(before + kEntries * kReadsPerPoll);  // what has been read from the queue must not be lost
     std::array<fi_cq_data_entry, kEntries> entries;
     for (int turn = 0; turn < kReadsPerPoll; ++turn) {
       const auto count = fi_cq_read(queue_.get(), entries.data(), entries.size());
@@ -309,6 +310,7 @@ class LibfabricPort final : public FabricPort {
 
   Operation* take_operation(std::uint64_t token) {
     if (free_.empty()) {
+      free_.reserve(operations_.size() + 1);  // so that give_back() allocates nothing
       operations_.emplace_back();
       free_.push_back(&operations_.back());
     }

@@ -36,15 +36,18 @@ int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& 
 
 std::uint32_t FabricPeer::add(FabricChannel& channel) {
   if (exhausted()) throw Error(ENOBUFS, "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
+  std::list<Left> place_to_leave(1);
+  if (free_.capacity() <= channels_.size()) free_.reserve(2 * channels_.size() + 1);
   std::uint32_t index = next_index_;
   if (free_.empty()) {
-    ++next_index_;
     channels_.push_back(nullptr);
+    ++next_index_;
   } else {
     index = free_.back();
     free_.pop_back();
   }
   channels_[index] = &channel;
+  unleft_.splice(unleft_.end(), place_to_leave);
   ++connections_;
   ++connections_made_;
   return index;
@@ -56,9 +59,11 @@ void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, 
   --connections_;
   if (settled && writes == 0) {
     free_.insert(free_.begin(), index);  // the one that has rested longest is used next
+    unleft_.pop_front();
     return;
   }
-  left_.push_back({index, writes, std::move(memory), 0});
+  unleft_.front() = {index, writes, std::move(memory), 0};
+  left_.splice(left_.end(), unleft_, unleft_.begin());
   forget_left();
 }
 

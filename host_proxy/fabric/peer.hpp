@@ -9,7 +9,7 @@
 #include "host_proxy/network.hpp"
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,7 +75,8 @@ class FabricPeer {
   void forget_left();
   FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
 
-  std::deque<Left> left_;
+  std::list<Left> left_;
+  std::list<Left> unleft_;  // a place in left_ for each connection: its destructor allocates nothing
   std::unique_ptr<FabricPort> port_;
   Identity pair_;
   std::string name_;

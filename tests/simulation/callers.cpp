@@ -249,7 +249,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
     const bool sent_away = socket == -ECONNRESET && plan_.wire.loss_percent != 0;
     if (socket == -ETIMEDOUT && deadline_ns == connection.deadline_ns && deadline_ns > connect_ns()) fail("connect took too long");
     const bool busy = socket == -EMFILE || socket == -ETIMEDOUT || sent_away;
-    const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS);
+    const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS || is_shortage(socket));
     // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in order.
     if (!busy && !broken && !(plan_.faulty() && connection.link == LinkKind::fabric)) fail("connect gave " + std::to_string(socket));
     return false;
@@ -323,13 +323,17 @@ void Run::check_not_over(const End& end, const char* call) {
   if (schedule_.now_ns() > since_ns + kLateNs) fail(std::string(call) + " waited on a connection that was gone");
 }
 
+bool Run::is_shortage(std::int64_t result) const {
+  return plan_.shortage && (result == -ENOMEM || result == -ENOBUFS || result == -ENFILE || result == -ENOSPC);
+}
+
 /// May this call end its way like that.
 bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   end.attempt.failed = true;
   if (result == -ETIMEDOUT && std::strncmp(call, "send", 4) == 0) check_not_over(end, call);
   const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly || is_hasty(end.planned.server);
   const bool deaf = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
-  const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty());
+  const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty()) || is_shortage(result);
   const bool ok = (result == -ECANCELED && end.node.canceled()) || (result == -EBADF && end.planned.endings[end.side] != Ending::orderly) ||
                   (broken && (rude || plan_.faulty())) ||
                   (result == -EPROTO && end.planned.records && end.attempt.broken[1 - end.side]);  // killed in a record's middle

@@ -26,6 +26,8 @@ struct Options {
   bool trace = false;
   bool no_shrink = false;
   std::string connections, faults;
+  std::string denied;
+  sim::Shortage shortage;
   std::uint64_t bytes_max = ~std::uint64_t{0};
 };
 
@@ -64,7 +66,7 @@ int report(const Options& options, std::uint64_t seed, const std::string& proble
 }
 
 int run_one(const Options& options, std::uint64_t seed) {
-  const sim::Plan plan = sim::cut_down(sim::make_plan(seed), cut_of(options));
+  const sim::Plan plan = options.shortage ? sim::make_plan(seed, options.shortage) : sim::cut_down(sim::make_plan(seed), cut_of(options));
   if (options.verbose) std::printf("%s", sim::describe(plan).c_str());
   const sim::Outcome outcome = sim::run(plan, options.verbose);
   if (options.trace) std::printf("trace %016llx\n", static_cast<unsigned long long>(outcome.trace));
@@ -73,7 +75,42 @@ int run_one(const Options& options, std::uint64_t seed) {
               static_cast<double>(outcome.simulated_ns) * 1e-9, static_cast<unsigned long long>(outcome.connections),
               static_cast<unsigned long long>(outcome.bytes));
   if (outcome.problem.empty()) return program::kSuccess;
-  return options.verbose ? program::kFailure : report(options, seed, outcome.problem);
+  return options.verbose || options.shortage ? program::kFailure : report(options, seed, outcome.problem);
+}
+
+/// The seed with this shortage; prints what went wrong. `denied`: something was denied at all.
+bool holds_with(const Options& options, std::uint64_t seed, const sim::Shortage& shortage, bool& denied) {
+  const sim::Outcome outcome = sim::run(sim::make_plan(seed, shortage));
+  denied = outcome.denied;
+  if (outcome.problem.empty()) return true;
+  const std::string what = to_string(shortage);
+  std::printf("seed %llu, denied %s: %s\n", static_cast<unsigned long long>(seed), what.c_str(), outcome.problem.c_str());
+  std::printf("replay: simulation%s --seed %llu --denied %s --verbose\n", options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
+              static_cast<unsigned long long>(seed), what.c_str());
+  return false;
+}
+
+/// Denies each seed each of its allocations and system calls, one at a time; then all from each one on.
+int run_shortages(const Options& options, std::uint64_t first, std::uint64_t last) {
+  const auto start = Clock::now();
+  const double limit_s = 60.0 * options.minutes + options.seconds_max;
+  std::uint64_t runs = 0, seeds = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed, ++seeds) {
+    for (const auto of : {sim::Shortage::Of::memory, sim::Shortage::Of::calls, sim::Shortage::Of::interrupts}) {
+      for (const bool all : {false, true}) {
+        if (all && of == sim::Shortage::Of::interrupts) continue;  // such a program does nothing else any more
+        bool denied = true;
+        for (std::uint64_t nth = 1; denied; ++nth, ++runs) {
+          if (limit_s != 0 && seconds_since(start) > limit_s) denied = false;
+          else if (!holds_with(options, seed, {of, nth, all}, denied)) return program::kFailure;
+        }
+      }
+    }
+    if (limit_s != 0 && seconds_since(start) > limit_s) break;
+  }
+  std::printf("%llu seeds from %llu on: ok; %llu shortages, %.1f s\n", static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(runs), seconds_since(start));
+  return program::kSuccess;
 }
 
 int run_many(const Options& options, std::uint64_t first, std::uint64_t last) {
@@ -98,16 +135,31 @@ int run_many(const Options& options, std::uint64_t first, std::uint64_t last) {
   return program::kSuccess;
 }
 
+/// What goes wrong first where one of the seed's allocations fails, or "".
+std::string problem_in_shortages(std::uint64_t seed) {
+  bool denied = true;
+  for (std::uint64_t nth = 1; denied; ++nth) {
+    const sim::Outcome outcome = sim::run(sim::make_plan(seed, {sim::Shortage::Of::memory, nth, false}));
+    if (!outcome.problem.empty()) return outcome.problem;
+    denied = outcome.denied;
+  }
+  return {};
+}
+
 /// At which seed each planted bug is found.
 int prove(std::uint64_t first, std::uint64_t last) {
   int caught = 0;
   for (int bug = 1; bug <= sim::kPlantedBugs; ++bug) {
+    const bool by_shortage = std::string_view(sim::name_of_bug(bug)).starts_with("shortage");
     sim::plant(bug);
     std::uint64_t seed = first;
     std::string problem;
-    for (; seed <= last && problem.empty(); ++seed) problem = sim::run(sim::make_plan(seed)).problem;
+    for (; seed <= last && problem.empty(); ++seed) problem = by_shortage ? problem_in_shortages(seed) : sim::run(sim::make_plan(seed)).problem;
     sim::plant(0);
-    if (!problem.empty() && !sim::run(sim::make_plan(seed - 1)).problem.empty()) {
+    if (by_shortage && !problem.empty()) {
+      std::printf("bug %2d: caught at seed %llu (%s): %s\n", bug, static_cast<unsigned long long>(seed - 1), problem.c_str(), sim::name_of_bug(bug));
+      ++caught;
+    } else if (!problem.empty() && !sim::run(sim::make_plan(seed - 1)).problem.empty()) {
       std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", bug, static_cast<unsigned long long>(seed - 1));
     } else if (problem.empty()) {
       std::printf("bug %2d: NOT caught by %llu seeds: %s\n", bug, static_cast<unsigned long long>(last - first + 1), sim::name_of_bug(bug));
@@ -125,7 +177,7 @@ int prove(std::uint64_t first, std::uint64_t last) {
 
 int main(int argc, char** argv) {
   Options options;
-  bool all_bugs = false;
+  bool all_bugs = false, shortages = false;
   program::Arguments arguments("Runs gpusock in a simulation, where a seed decides all that happens, and checks what must always hold.",
                                "A seed that fails is made smaller, and the command that replays it is printed.");
   arguments.text("--seeds", options.seeds, "run these, as 1..10000");
@@ -136,6 +188,8 @@ int main(int argc, char** argv) {
   arguments.flag("--trace", options.trace, "print a number that is equal for equal runs of --seed");
   arguments.number("--bug", options.bug, "with this planted bug; 0: none", 0, sim::kPlantedBugs);
   arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug");
+  arguments.flag("--shortages", shortages, "deny each of --seeds each of its allocations and system calls: one, then all from there on");
+  arguments.text("--denied", options.denied, "deny --seed this, as memory:17 or calls:3+ (all from the third on)").shown_default("nothing");
   arguments.flag("--no-shrink", options.no_shrink, "do not make a seed that fails smaller");
   arguments.text("--connections", options.connections, "only these connections of --seed, as 0,2").shown_default("all");
   arguments.text("--faults", options.faults, "only these faults of --seed, as 0,2; none: no faults").shown_default("all");
@@ -144,6 +198,7 @@ int main(int argc, char** argv) {
   arguments.check([&]() -> std::string {
     if (!options.seed.empty() && (!read_range(options.seed, first, last) || first != last)) return "--seed takes a number";
     if (options.seed.empty() && !read_range(options.seeds, first, last)) return "--seeds takes numbers, as 1..10000";
+    if (!sim::parse(options.denied, options.shortage)) return "--denied takes what and which, as memory:17 or calls:3+";
     return {};
   });
   if (const auto status = arguments.parse(argc, argv)) return *status;
@@ -156,5 +211,5 @@ int main(int argc, char** argv) {
     last = ~std::uint64_t{0};
     std::printf("fresh seeds from %llu on\n", static_cast<unsigned long long>(first));
   }
-  return run_many(options, first, last);
+  return shortages ? run_shortages(options, first, last) : run_many(options, first, last);
 }

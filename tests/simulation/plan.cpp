@@ -120,6 +120,22 @@ Plan make_plan(std::uint64_t seed) {
   return plan;
 }
 
+Plan make_plan(std::uint64_t seed, const Shortage& shortage) {
+  Plan plan = make_plan(seed);
+  if (!shortage) return plan;
+  plan.shortage = shortage;
+  plan.faults.clear();
+  plan.fabric = plan.verbs = false;
+  for (PlannedProcess& process : plan.processes) process.device_rings = false;
+  plan.connections.resize(std::min<std::size_t>(plan.connections.size(), 2));  // each is denied hundreds of things, one run for each
+  for (PlannedConnection& connection : plan.connections) {
+    connection.times = 1;
+    for (PlannedWay& way : connection.ways) way.bytes = std::min<std::uint64_t>(way.bytes, 2000);
+    if (connection.link == LinkKind::fabric || connection.link == LinkKind::verbs) connection.link = LinkKind::automatic;
+  }
+  return plan;
+}
+
 std::string describe(const Plan& plan) {
   std::string text = std::to_string(plan.processes.size()) + " processes on " + std::to_string(plan.hosts) + " hosts, rings of " +
                      std::to_string(plan.ring_bytes) + ", " + std::to_string(plan.sockets_max) + " sockets, a turn every " +
@@ -145,6 +161,7 @@ std::string describe(const Plan& plan) {
     }
     text += '\n';
   }
+  if (plan.shortage) text += "  denied: " + to_string(plan.shortage) + "\n";
   for (std::size_t i = 0; i < plan.faults.size(); ++i) {
     const PlannedFault& fault = plan.faults[i];
     text += "  fault " + std::to_string(i) + ": " + kFaults[static_cast<int>(fault.kind)] + " at " + std::to_string(fault.time_ns) + " ns for " +

@@ -3,6 +3,7 @@
 
 #include "host_proxy/endpoint.hpp"
 #include "tests/support/sim/kernel.hpp"
+#include "tests/support/sim/shortage.hpp"
 
 #include <cstdint>
 #include <string>
@@ -84,11 +85,14 @@ struct Plan {
   std::vector<PlannedProcess> processes;
   std::vector<PlannedConnection> connections;
   std::vector<PlannedFault> faults;
+  Shortage shortage;
 
-  bool faulty() const { return !faults.empty(); }
+  bool faulty() const { return !faults.empty() || shortage.of == Shortage::Of::memory || shortage.of == Shortage::Of::calls; }
 };
 
 Plan make_plan(std::uint64_t seed);
+/// The seed's plan without faults, on the links p2p and tcp with rings in host memory, denied something.
+Plan make_plan(std::uint64_t seed, const Shortage& shortage);
 
 /// For people.
 std::string describe(const Plan& plan);

@@ -150,8 +150,8 @@ SUBSTITUTIONS = [
      "bool can_be_passed() override { return sim::planted(29) || ring_.writable() == ring_.memory().capacity; }",
      "tcp: recv past the ring overtakes what is in it"),
     (30, "host_proxy/segment_exchange.cpp",
-     "  return bytes == 0 ? receive() : bytes;\n",
-     "  return bytes == 0 && !sim::planted(30) ? receive() : bytes;\n",
+     "  return bytes == 0 ? uninterrupted(receive) : bytes;\n",
+     "  return bytes == 0 && !sim::planted(30) ? uninterrupted(receive) : bytes;\n",
      "p2p: a 0 from a Unix socket whose peer has closed is taken for the end although a message is there"),
     (31, "host_proxy/tcp_link.cpp",
      "  events_.on_sending_failed(error);\n",
@@ -161,6 +161,11 @@ SUBSTITUTIONS = [
      "  if (listener_ == nullptr && is_same_address(",
      "  if (listener_ == nullptr && !sim::planted(32) && is_same_address(",
      "connect: a socket that is connected to itself is taken for a connection"),
+    (34, "host_proxy/segment.cpp",
+     "std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
+     "sim::planted(34) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
+     "                                    : std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
+     "shortage: a descriptor that was received is lost where there is no memory for its segment"),
 ]
 
 

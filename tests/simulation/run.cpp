@@ -317,14 +317,21 @@ Outcome Run::play() {
   if (problem_.empty() && of_cards != 0) fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
   if (problem_.empty() && fabric_.registrations() != 0) fail(std::to_string(fabric_.registrations()) + " registrations are left");
   if (problem_.empty() && !kernel_.freed_memory_is_intact()) fail("somebody wrote into memory that nobody had mapped any more");
-  Outcome outcome{problem_, schedule_.trace(), schedule_.turns(), schedule_.now_ns() - 1'000'000'000, bytes_, 0};
+  Outcome outcome{problem_, schedule_.trace(), schedule_.turns(), schedule_.now_ns() - 1'000'000'000, bytes_, 0, false};
   outcome.connections = static_cast<std::uint64_t>(std::count_if(attempts_.begin(), attempts_.end(), [](const Attempt& attempt) { return attempt.met; }));
   return outcome;
 }
 
 Outcome run(const Plan& plan, bool verbose) {
-  Run all(plan, verbose);
-  return all.play();
+  begin_shortage(plan.shortage);
+  Outcome outcome;
+  {
+    Run all(plan, verbose);
+    outcome = all.play();
+  }
+  begin_shortage({});
+  outcome.denied = was_denied();
+  return outcome;
 }
 
 }  // namespace gpusock::sim

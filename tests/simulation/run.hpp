@@ -20,6 +20,7 @@ struct Outcome {
   std::uint64_t simulated_ns = 0;
   std::uint64_t bytes = 0;     ///< that arrived and were checked
   std::uint64_t connections = 0;
+  bool denied = false;         ///< something was (Plan::shortage)
 };
 
 /// `verbose`: every call and every fault is told on standard output.
@@ -124,6 +125,8 @@ class Run {
   void consume(const End& end, Flow& flow, std::uint64_t bytes);
   void check_not_over(const End& end, const char* call);
   bool may_end(const End& end, const char* call, std::int64_t result);
+  /// Is this how a call ends where its proxy was denied something.
+  bool is_shortage(std::int64_t result) const;
   template <class Call>
   std::int64_t timed(Node& node, const char* what, std::uint64_t duration_ns, Call call);
   bool needs_listener(std::uint32_t place, int kind) const;

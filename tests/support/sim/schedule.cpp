@@ -154,9 +154,10 @@ void Schedule::sleep_until(std::uint64_t time_ns) {
   accesses_left_ = std::max<std::uint64_t>(accesses_left_, 1);
 }
 
-/// Whoever is being unwound is not sent away.
+/// Whoever is being unwound is not sent away; neither is a step that handles an exception: those of a thread end in order.
 void Schedule::turn_away() {
   accesses_left_ = 1 + turn_accesses_;
+  if (running_->whole != 0 && (std::uncaught_exceptions() != 0 || std::current_exception() != nullptr)) return;
   if (running_->killed_ && (running_->whole != 0 || std::uncaught_exceptions() != 0)) return;
   running_->wake_at_ns_ = now_ns_;
   suspend();

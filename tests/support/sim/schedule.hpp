@@ -27,6 +27,8 @@ class Fiber {
 
   /// While it is not 0 the fiber must not be unwound: it is in the middle of what a process does as a whole.
   int whole = 0;
+  /// While it is not 0 what runs on the fiber is the simulation's own (shortage.hpp).
+  int outside = 0;
 
  private:
   friend class Schedule;

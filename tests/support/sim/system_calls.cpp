@@ -1,6 +1,7 @@
 // The libc calls that host_proxy makes, as the linker's --wrap names them. Made by a simulated process they reach its simulated
 // kernel; made by anybody else, or about a real descriptor, the real system. tests/support/sim/CMakeLists.txt lists their names.
 #include "tests/support/sim/kernel.hpp"
+#include "tests/support/sim/shortage.hpp"
 
 #include <fcntl.h>
 #include <netinet/tcp.h>
@@ -269,7 +270,10 @@ GPUSOCK_REAL(ssize_t, getrandom, void*, size_t, unsigned);
 GPUSOCK_REAL(int, clock_gettime, clockid_t, timespec*);
 
 int __wrap_socket(int family, int type, int protocol) {
+  const bool denied = deny_call();
+  const Outside outside;
   if (current_process == nullptr) return __real_socket(family, type, protocol);
+  if (denied) return give(-ENFILE);
   if (out_of_files()) return give(-EMFILE);
   if (family == AF_UNIX) return open_descriptor(std::make_shared<UnixSocket>(*current_process));
   auto socket = std::make_shared<TcpSocket>(current_process->kernel, current_process->host);
@@ -278,7 +282,10 @@ int __wrap_socket(int family, int type, int protocol) {
 }
 
 int __wrap_bind(int descriptor, const sockaddr* name, socklen_t bytes) {
+  const bool denied = deny_call();
+  const Outside outside;
   if (!simulated(descriptor)) return __real_bind(descriptor, name, bytes);
+  if (denied) return give(-ENOMEM);
   if (const auto tcp = at<TcpSocket>(descriptor)) return give(tcp->bind(to_address(name)));
   const auto unix_socket = at<UnixSocket>(descriptor);
   if (unix_socket == nullptr) return give(-EBADF);
@@ -287,6 +294,7 @@ int __wrap_bind(int descriptor, const sockaddr* name, socklen_t bytes) {
 }
 
 int __wrap_listen(int descriptor, int backlog) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_listen(descriptor, backlog);
   if (const auto tcp = at<TcpSocket>(descriptor)) return give(tcp->listen(backlog));
   const auto unix_socket = at<UnixSocket>(descriptor);
@@ -297,14 +305,23 @@ int __wrap_listen(int descriptor, int backlog) {
 }
 
 int __wrap_accept4(int descriptor, sockaddr* name, socklen_t* bytes, int flags) {
+  const bool denied = deny_call();
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (interrupted && simulated(descriptor)) {
+    errno = EINTR;
+    return -1;
+  }
   if (!simulated(descriptor)) return __real_accept4(descriptor, name, bytes, flags);
   if (const auto tcp = at<TcpSocket>(descriptor)) {
     if (!tcp->has_acceptable()) return give(-EAGAIN);
+    if (denied) return give(-ENFILE);
     return out_of_files() ? give(-EMFILE) : open_descriptor(tcp->accept());
   }
   const auto unix_socket = at<UnixSocket>(descriptor);
   if (unix_socket == nullptr) return give(-EBADF);
   if (unix_socket->waiting.empty()) return give(-EAGAIN);
+  if (denied) return give(-ENFILE);
   if (out_of_files()) return give(-EMFILE);
   auto visitor = std::move(unix_socket->waiting.front());
   unix_socket->waiting.pop_front();
@@ -312,33 +329,65 @@ int __wrap_accept4(int descriptor, sockaddr* name, socklen_t* bytes, int flags) 
 }
 
 int __wrap_connect(int descriptor, const sockaddr* name, socklen_t bytes) {
+  const bool denied = deny_call();
+  const Outside outside;
   if (!simulated(descriptor)) return __real_connect(descriptor, name, bytes);
+  if (denied) return give(-ENOBUFS);
   if (const auto tcp = at<TcpSocket>(descriptor)) return give(tcp->connect(to_address(name)));
   const auto unix_socket = at<UnixSocket>(descriptor);
   return give(unix_socket == nullptr ? -EBADF : connect_unix(*unix_socket, abstract_name(name, bytes)));
 }
 
 ssize_t __wrap_recvmsg(int descriptor, msghdr* message, int flags) {
+  const bool denied = deny_call();
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (interrupted && simulated(descriptor)) {
+    errno = EINTR;
+    return -1;
+  }
+  if (denied && simulated(descriptor)) return give(std::int64_t{-ENOMEM});
   return simulated(descriptor) ? give(receive_message(descriptor, message)) : __real_recvmsg(descriptor, message, flags);
 }
 
 ssize_t __wrap_sendmsg(int descriptor, const msghdr* message, int flags) {
+  const bool denied = deny_call();
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (interrupted && simulated(descriptor)) {
+    errno = EINTR;
+    return -1;
+  }
+  if (denied && simulated(descriptor)) return give(std::int64_t{-ENOBUFS});
   return simulated(descriptor) ? give(send_message(descriptor, message)) : __real_sendmsg(descriptor, message, flags);
 }
 
 ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (interrupted && simulated(descriptor)) {
+    errno = EINTR;
+    return -1;
+  }
   if (!simulated(descriptor)) return __real_recv(descriptor, into, bytes, flags);
   const auto unix_socket = at<UnixSocket>(descriptor);
   return give(unix_socket == nullptr ? std::int64_t{-EBADF} : take_unix(*unix_socket, into, bytes, nullptr));
 }
 
 ssize_t __wrap_send(int descriptor, const void* from, size_t bytes, int flags) {
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (interrupted && simulated(descriptor)) {
+    errno = EINTR;
+    return -1;
+  }
   if (!simulated(descriptor)) return __real_send(descriptor, from, bytes, flags);
   const auto unix_socket = at<UnixSocket>(descriptor);
   return give(unix_socket == nullptr ? std::int64_t{-EBADF} : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr}));
 }
 
 int __wrap_shutdown(int descriptor, int how) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_shutdown(descriptor, how);
   const auto tcp = at<TcpSocket>(descriptor);
   if (tcp == nullptr) return give(-EBADF);
@@ -347,31 +396,39 @@ int __wrap_shutdown(int descriptor, int how) {
 }
 
 int __wrap_setsockopt(int descriptor, int level, int option, const void* value, socklen_t bytes) {
+  const Outside outside;
   return simulated(descriptor) ? give(set_option(descriptor, level, option, value))
                                : __real_setsockopt(descriptor, level, option, value, bytes);
 }
 
 int __wrap_getsockopt(int descriptor, int level, int option, void* value, socklen_t* bytes) {
+  const Outside outside;
   return simulated(descriptor) ? give(get_option(descriptor, option, value))
                                : __real_getsockopt(descriptor, level, option, value, bytes);
 }
 
 int __wrap_getsockname(int descriptor, sockaddr* name, socklen_t* bytes) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_getsockname(descriptor, name, bytes);
   const auto tcp = at<TcpSocket>(descriptor);
   return tcp == nullptr ? give(-EBADF) : put_name(tcp->local(), name, bytes);
 }
 
 int __wrap_getpeername(int descriptor, sockaddr* name, socklen_t* bytes) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_getpeername(descriptor, name, bytes);
   const auto tcp = at<TcpSocket>(descriptor);
   if (tcp == nullptr) return give(-EBADF);
   return tcp->state() == TcpSocket::State::connected ? put_name(tcp->remote(), name, bytes) : give(-ENOTCONN);
 }
 
-int __wrap_close(int descriptor) { return simulated(descriptor) ? close_file(descriptor) : __real_close(descriptor); }
+int __wrap_close(int descriptor) {
+  const Outside outside;
+  return simulated(descriptor) ? close_file(descriptor) : __real_close(descriptor);
+}
 
 int __wrap_epoll_create1(int flags) {
+  const Outside outside;
   if (current_process == nullptr) return __real_epoll_create1(flags);
   Process& process = *current_process;
   process.epoll = std::make_shared<EpollFile>([&process] {
@@ -381,32 +438,44 @@ int __wrap_epoll_create1(int flags) {
 }
 
 int __wrap_epoll_ctl(int epoll, int operation, int descriptor, epoll_event* event) {
+  const bool denied = operation == EPOLL_CTL_ADD && deny_call();
+  const Outside outside;
+  if (denied && simulated(epoll)) return give(-ENOSPC);
   return simulated(epoll) ? give(control_epoll(epoll, operation, descriptor, event)) : __real_epoll_ctl(epoll, operation, descriptor, event);
 }
 
 int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
+  const Outside outside;
   if (!simulated(epoll)) return __real_epoll_wait(epoll, events, most, timeout_ms);
   const auto poller = at<EpollFile>(epoll);
   return poller == nullptr ? give(-EBADF) : poller->take(events, most);
 }
 
 int __wrap_eventfd(unsigned value, int flags) {
+  const Outside outside;
   if (current_process == nullptr) return __real_eventfd(value, flags);
   return open_descriptor(std::make_shared<File>());  // the bell, which nobody rings: here callers wake the proxy's fiber by itself
 }
 
 int __wrap_memfd_create(const char* name, unsigned flags) {
+  const bool denied = deny_call();
+  const Outside outside;
   if (current_process == nullptr) return __real_memfd_create(name, flags);
+  if (denied) return give(-ENFILE);
   return out_of_files() ? give(-EMFILE) : open_descriptor(std::make_shared<MemoryFile>(current_process->kernel));
 }
 
 int __wrap_ftruncate(int descriptor, off_t bytes) {
+  const bool denied = deny_call();
+  const Outside outside;
   if (!simulated(descriptor)) return __real_ftruncate(descriptor, bytes);
+  if (denied) return give(-ENOSPC);
   const auto file = at<MemoryFile>(descriptor);
   return give(file != nullptr && file->resize(static_cast<std::size_t>(bytes)) ? 0 : -EBADF);
 }
 
 int __wrap_fchmod(int descriptor, mode_t mode) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_fchmod(descriptor, mode);
   const auto file = at<MemoryFile>(descriptor);
   if (file == nullptr) return give(-EBADF);
@@ -415,6 +484,7 @@ int __wrap_fchmod(int descriptor, mode_t mode) {
 }
 
 int __wrap_fcntl(int descriptor, int command, long argument) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_fcntl(descriptor, command, argument);
   const auto file = at<MemoryFile>(descriptor);
   if (file == nullptr) return give(-EBADF);
@@ -423,6 +493,7 @@ int __wrap_fcntl(int descriptor, int command, long argument) {
 }
 
 int __wrap_fstat(int descriptor, struct stat* facts) {
+  const Outside outside;
   if (!simulated(descriptor)) return __real_fstat(descriptor, facts);
   const auto file = at<MemoryFile>(descriptor);
   if (file == nullptr) return give(-EBADF);
@@ -433,15 +504,23 @@ int __wrap_fstat(int descriptor, struct stat* facts) {
 }
 
 void* __wrap_mmap(void* where, size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+  const bool denied = deny_call();
+  const Outside outside;
+  if (denied && simulated(descriptor)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   return simulated(descriptor) ? map_memory(descriptor) : __real_mmap(where, bytes, protection, flags, descriptor, offset);
 }
 
 int __wrap_munmap(void* memory, size_t bytes) {
+  const Outside outside;
   if (current_process == nullptr) return __real_munmap(memory, bytes);
   return current_process->kernel.unmap(*current_process, memory) ? 0 : __real_munmap(memory, bytes);
 }
 
 ssize_t __wrap_getrandom(void* into, size_t bytes, unsigned flags) {
+  const Outside outside;
   if (current_process == nullptr) return __real_getrandom(into, bytes, flags);
   auto* byte = static_cast<unsigned char*>(into);
   for (size_t i = 0; i < bytes; ++i) byte[i] = static_cast<unsigned char>(current_schedule->random()());
@@ -449,6 +528,7 @@ ssize_t __wrap_getrandom(void* into, size_t bytes, unsigned flags) {
 }
 
 int __wrap_clock_gettime(clockid_t clock, timespec* now) {
+  const Outside outside;
   if (current_schedule == nullptr) return __real_clock_gettime(clock, now);
   const std::uint64_t time_ns = current_schedule->read_clock_ns();
   *now = {static_cast<time_t>(time_ns / 1'000'000'000), static_cast<long>(time_ns % 1'000'000'000)};

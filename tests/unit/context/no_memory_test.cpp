@@ -1,0 +1,132 @@
+// No memory for what a proxy is about to do: that connection is refused or ends, and nothing else does.
+#include "gpusock/gpusock.hpp"
+#include "tests/support/failing_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <thread>
+
+namespace gpusock {
+namespace {
+
+using failing_memory::Extent;
+
+constexpr std::uint64_t kLongNs = 10'000'000'000;
+constexpr std::uint64_t kShortNs = 20'000'000;
+
+Options options_for_test() {
+  Options options;
+  options.observe = "";
+  options.sockets_max = 16;
+  return options;
+}
+
+/// Two contexts, and a connection between them that must not be disturbed.
+class NoMemory : public testing::TestWithParam<const char*> {
+ protected:
+  NoMemory() {
+    listener_ = server_.net().listen(this_thread(), at("127.0.0.1:0"));
+    Endpoint local;
+    EXPECT_EQ(server_.net().getsockname(listener_, local), 0);
+    to_ = at("127.0.0.1:" + std::to_string(local.port));
+    honest_ = client_.net().connect(this_thread(), to_, Deadline::after_ns(kLongNs));
+    accepted_ = server_.net().accept(this_thread(), listener_, Deadline::after_ns(kLongNs));
+    EXPECT_TRUE(talk(honest_, accepted_));
+  }
+
+  static Endpoint at(const std::string& place) { return Endpoint::parse(place + ",link=" + GetParam()); }
+
+  /// True if a byte gets from the client to the server and back.
+  bool talk(Socket client, Socket server, std::uint64_t patience_ns = kLongNs) {
+    const auto self = this_thread();
+    char byte = 'a';
+    return client_.net().send(self, client, &byte, 1, 0, Deadline::after_ns(patience_ns)) == 1 &&
+           server_.net().recv(self, server, &byte, 1, 0, Deadline::after_ns(patience_ns)) == 1 &&
+           server_.net().send(self, server, &byte, 1, 0, Deadline::after_ns(patience_ns)) == 1 &&
+           client_.net().recv(self, client, &byte, 1, 0, Deadline::after_ns(patience_ns)) == 1;
+  }
+
+  /// Connects, talks and closes while the nth allocation fails; false where there were not so many.
+  bool try_one(std::uint64_t nth, Extent extent) {
+    const auto self = this_thread();
+    failing_memory::arm(nth, extent);
+    const Socket client = client_.net().connect(self, to_, Deadline::after_ns(kLongNs));
+    Socket server = client < 0 ? client : server_.net().accept(self, listener_, Deadline::after_ns(kShortNs));
+    if (client >= 0 && server >= 0) talk(client, server, kShortNs);
+    const bool honest_goes_on = talk(honest_, accepted_);
+    const bool failed = failing_memory::disarm();
+    if (!failed && client >= 0 && server == -ETIMEDOUT) server = server_.net().accept(self, listener_, Deadline::after_ns(kLongNs));  // it was slow
+    if (client >= 0) client_.net().close(self, client);
+    if (server >= 0) server_.net().close(self, server);
+    EXPECT_TRUE(honest_goes_on) << "allocation " << nth;
+    EXPECT_NE(client, -ETIMEDOUT) << "allocation " << nth;
+    EXPECT_TRUE(failed || (client >= 0 && server >= 0)) << "no allocation failed, and still " << client << " " << server;
+    return failed;
+  }
+
+  /// Closes what was accepted too late, until nothing but the honest connection is left.
+  void expect_nothing_left() {
+    const auto others = [](const Context& context) {
+      const auto sockets = context.sockets();
+      return std::count_if(sockets.begin(), sockets.end(), [](const SocketInfo& info) { return info.state != SocketState::listening; }) - 1;
+    };
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (others(server_) != 0 || others(client_) != 0) {
+      const Socket late = server_.net().accept(this_thread(), listener_, Deadline::now());
+      if (late >= 0) server_.net().close(this_thread(), late);
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << others(server_) << " sockets of the server are left, " << others(client_) << " of the client";
+      std::this_thread::yield();
+    }
+  }
+
+  Context server_{options_for_test()};
+  Context client_{options_for_test()};
+  Socket listener_ = -1, honest_ = -1, accepted_ = -1;
+  Endpoint to_;
+};
+
+TEST_P(NoMemory, OneAllocationThatFailsEndsThatConnectionAlone) {
+  std::uint64_t nth = 1;
+  while (try_one(nth, Extent::one) && nth < 1000) {
+    expect_nothing_left();
+    ++nth;
+  }
+  EXPECT_GT(nth, 5u) << "allocations of a connection are no longer seen";
+  EXPECT_LT(nth, 1000u);
+  EXPECT_TRUE(talk(honest_, accepted_));
+}
+
+TEST_P(NoMemory, AllThatFailFromOneOnEndThatConnectionAlone) {
+  std::uint64_t nth = 1;
+  while (try_one(nth, Extent::all_from_there) && nth < 1000) {
+    expect_nothing_left();
+    ++nth;
+  }
+  EXPECT_LT(nth, 1000u);
+  EXPECT_TRUE(talk(honest_, accepted_));
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, NoMemory, testing::Values("tcp", "p2p", "auto"));
+
+/// A listener, too, is refused, and can be opened once there is memory again.
+TEST(NoMemoryForListeners, ListenSaysSo) {
+  Context context(options_for_test());
+  for (std::uint64_t nth = 1;; ++nth) {
+    failing_memory::arm(nth, Extent::one);
+    const Socket listener = context.net().listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"));
+    if (!failing_memory::disarm()) {
+      EXPECT_GE(listener, 0);
+      EXPECT_GT(nth, 1u);
+      return;
+    }
+    EXPECT_TRUE(listener >= 0 || listener == -ENOMEM) << listener;
+    context.net().close(this_thread(), listener);
+  }
+}
+
+}  // namespace
+}  // namespace gpusock
