@@ -209,11 +209,6 @@ constexpr std::uintptr_t kSinkTag = 1;
 
 }  // namespace
 
-void Descriptor::reset(int number) {
-  if (number_ >= 0) ::close(number_);
-  number_ = number;
-}
-
 PosixNetwork::PosixNetwork() : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   epoll_event event{};
   event.events = EPOLLIN;

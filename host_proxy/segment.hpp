@@ -2,8 +2,8 @@
 /// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of rings on
 /// a GPU, the words alone.
 
+#include "host_proxy/descriptor.hpp"
 #include "host_proxy/platform.hpp"
-#include "host_proxy/posix_network.hpp"
 #include "host_proxy/ring_placement.hpp"
 #include "host_proxy/socket_table.hpp"
 
