@@ -40,7 +40,7 @@ bool TcpLink::transmit() {
   for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
     const std::uint64_t ready = tx_->ready(stream_->writable);
     if (ready == kRingCorrupt || tx_->error() != 0) {
-      fail_from_here(ready == kRingCorrupt ? EPROTO : tx_->error());
+      fail(ready == kRingCorrupt ? EPROTO : tx_->error());
       break;
     }
     moved |= tx_->moved();
@@ -76,6 +76,8 @@ void TcpLink::take_breakage() {
 /// it.
 void TcpLink::fail_sending(int error) {
   if (send_error_ != 0) return;
+  // The system tells its error once. Where reading has taken it, writing gets EPIPE, which is not the cause.
+  if (how_reading_ended_.value_or(0) != 0) error = *how_reading_ended_;
   send_error_ = error;
   stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
   stream_->readable = true;
@@ -112,7 +114,7 @@ bool TcpLink::deliver() {
   if (failed_ || (!may_read && !rx_->watches())) return false;
   const std::uint64_t room = rx_->room();
   if (room == kRingCorrupt || rx_->error() != 0) {
-    fail_from_here(room == kRingCorrupt ? EPROTO : rx_->error());
+    fail(room == kRingCorrupt ? EPROTO : rx_->error());
     return true;
   }
   const bool moved = rx_->moved();
@@ -170,13 +172,9 @@ Link::Traffic TcpLink::traffic() const {
   return {tx_->position() - tx_start_ + past_rings_.tx_bytes, rx_->position() - rx_start_ + past_rings_.rx_bytes};
 }
 
-/// Fails for a reason that the network does not know of: the peer must not take it for an orderly end.
-void TcpLink::fail_from_here(int error) {
-  stream_->reset_on_close();
-  fail(error);
-}
-
+/// The peer must not take it for an orderly end: the network may not know of the reason.
 void TcpLink::fail(int error) {
+  stream_->reset_on_close();
   failed_ = true;
   tx_->stop();
   rx_->stop();

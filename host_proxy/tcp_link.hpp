@@ -37,7 +37,6 @@ class TcpLink final : public Link {
   void take_breakage();
   void fail_sending(int error);
   void fail(int error);
-  void fail_from_here(int error);
 
   std::unique_ptr<ByteStream> stream_;
   std::unique_ptr<RingSource> tx_;

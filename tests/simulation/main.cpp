@@ -28,6 +28,7 @@ struct Options {
   std::string connections, faults;
   std::string denied;
   sim::Shortage shortage;
+  int every = 1;
   std::uint64_t bytes_max = ~std::uint64_t{0};
 };
 
@@ -90,7 +91,7 @@ bool holds_with(const Options& options, std::uint64_t seed, const sim::Shortage&
   return false;
 }
 
-/// Denies each seed each of its allocations and system calls, one at a time; then all from each one on.
+/// Denies each seed its allocations and system calls, one at a time; then all from each one on.
 int run_shortages(const Options& options, std::uint64_t first, std::uint64_t last) {
   const auto start = Clock::now();
   const double limit_s = 60.0 * options.minutes + options.seconds_max;
@@ -100,7 +101,7 @@ int run_shortages(const Options& options, std::uint64_t first, std::uint64_t las
       for (const bool all : {false, true}) {
         if (all && of == sim::Shortage::Of::interrupts) continue;  // such a program does nothing else any more
         bool denied = true;
-        for (std::uint64_t nth = 1; denied; ++nth, ++runs) {
+        for (std::uint64_t nth = 1 + seed % options.every; denied; nth += options.every, ++runs) {
           if (limit_s != 0 && seconds_since(start) > limit_s) denied = false;
           else if (!holds_with(options, seed, {of, nth, all}, denied)) return program::kFailure;
         }
@@ -189,6 +190,7 @@ int main(int argc, char** argv) {
   arguments.number("--bug", options.bug, "with this planted bug; 0: none", 0, sim::kPlantedBugs);
   arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug");
   arguments.flag("--shortages", shortages, "deny each of --seeds each of its allocations and system calls: one, then all from there on");
+  arguments.number("--every", options.every, "with --shortages: deny one in so many, others for each seed", 1, 1000);
   arguments.text("--denied", options.denied, "deny --seed this, as memory:17 or calls:3+ (all from the third on)").shown_default("nothing");
   arguments.flag("--no-shrink", options.no_shrink, "do not make a seed that fails smaller");
   arguments.text("--connections", options.connections, "only these connections of --seed, as 0,2").shown_default("all");
