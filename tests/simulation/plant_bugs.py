@@ -161,9 +161,9 @@ SUBSTITUTIONS = [
      "  if (listener_ == nullptr && is_same_address(",
      "  if (listener_ == nullptr && !sim::planted(32) && is_same_address(",
      "connect: a socket that is connected to itself is taken for a connection"),
-    (34, "host_proxy/segment.cpp",
+    (33, "host_proxy/segment.cpp",
      "std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
-     "sim::planted(34) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
+     "sim::planted(33) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
      "                                    : std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
      "shortage: a descriptor that was received is lost where there is no memory for its segment"),
 ]

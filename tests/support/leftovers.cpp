@@ -1,7 +1,14 @@
-// After every test: is there anything that it left behind in the process. Linked into a test program, it looks by itself.
+// Fails each test that leaves something behind in its process: what a context had must be gone when it ends. Linked into a test
+// program, it needs no call.
 //
-// What a test's contexts had must be gone with them. Known to stay, for the reasons given below: the CPU device's threads; what
-// libfabric and the RDMA libraries keep for the process.
+// Compared are threads, descriptors, mapped memory files, this process's files in /dev/shm, and the main thread's signal mask.
+// Tolerated, since it lives as long as the process:
+// - the CPU device's threads ("cpu_device"), which contexts share;
+// - once libfabric is loaded, descriptors and threads that may be its own: all but memory files and our proxies' threads;
+// - descriptors of RDMA devices, which libibverbs keeps;
+// - the thread of a sanitizer, which starts with the program's first thread: that one is started before the first test.
+#include "tests/support/shm_leftovers.hpp"
+
 #include <gtest/gtest.h>
 
 #include <dirent.h>
@@ -41,18 +48,13 @@ std::string first_line_of(const std::string& path) {
   return line;
 }
 
-/// Libraries that keep threads, descriptors and mappings of their own once a process has used them.
-bool keeps_things(const std::string& mapped) {
-  return mapped.find("libfabric") != std::string::npos || mapped.find("libibverbs") != std::string::npos;
-}
-
 struct Snapshot {
   Counts threads;
   Counts descriptors;
   Counts mappings;  ///< memory files and files of /dev/shm
   Counts files;     ///< of this process, in /dev/shm
   sigset_t blocked{};
-  bool libraries = false;  ///< libraries are loaded that keep things
+  bool libfabric = false;  ///< it is loaded
 };
 
 /// Without digits: those of a thread, a port or an inode differ from one test to the next.
@@ -61,29 +63,53 @@ std::string kind_of(std::string name) {
   return name;
 }
 
-Snapshot look() {
-  Snapshot now;
+/// Of a descriptor that leads there: true if libfabric opens none of the kind.
+bool is_memory_file(const std::string& target) { return target.starts_with("/memfd:"); }
+
+/// True if libibverbs keeps it.
+bool is_of_rdma_device(const std::string& target) {
+  return target.starts_with("/dev/infiniband/") || target.starts_with("anon_inode:[infinibandevent]");
+}
+
+void look_at_threads(Snapshot& now) {
   for (const std::string& thread : names_in("/proc/self/task")) {
     const std::string name = first_line_of("/proc/self/task/" + thread + "/comm");
-    if (name != "cpu_device" && !name.empty()) ++now.threads[name];  // the pool's, which live as long as the process
+    if (name == "cpu_device" || name.empty()) continue;  // empty: it has ended meanwhile
+    if (!now.libfabric || name == "gpusock-proxy") ++now.threads[name];
   }
+}
+
+void look_at_descriptors(Snapshot& now) {
   for (const std::string& number : names_in("/proc/self/fd")) {
-    char target[256];
-    const ssize_t bytes = readlink(("/proc/self/fd/" + number).c_str(), target, sizeof target);
-    if (bytes > 0) ++now.descriptors[kind_of({target, static_cast<std::size_t>(bytes)})];
+    char path[256];
+    const ssize_t bytes = readlink(("/proc/self/fd/" + number).c_str(), path, sizeof path);
+    if (bytes <= 0) continue;  // the one that read the folder
+    const std::string target(path, static_cast<std::size_t>(bytes));
+    if (is_of_rdma_device(target) || (now.libfabric && !is_memory_file(target))) continue;
+    ++now.descriptors[kind_of(target)];
   }
-  now.descriptors.erase("/proc//fd");  // the one that looks
+}
+
+void look_at_mappings(Snapshot& now) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    now.libraries |= keeps_things(line);
     const auto name = line.find('/');
     if (name == std::string::npos) continue;
     const std::string file = line.substr(name);
-    if (file.starts_with("/memfd:") || file.starts_with("/dev/shm/")) ++now.mappings[kind_of(file)];
+    now.libfabric |= file.find("/libfabric.so") != std::string::npos;
+    if (is_memory_file(file) || file.starts_with("/dev/shm/")) ++now.mappings[kind_of(file)];
   }
-  const std::string own = std::to_string(getpid());
+}
+
+Snapshot look() {
+  Snapshot now;
+  look_at_mappings(now);
+  look_at_threads(now);
+  look_at_descriptors(now);
+  for (const auto& file : shm_files_of(getpid())) ++now.files[kind_of(file.filename())];
+  const std::string page = "gpusock-" + std::to_string(getpid()) + "-";  // that observers read
   for (const std::string& file : names_in("/dev/shm")) {
-    if (file.find(own) != std::string::npos) ++now.files[kind_of(file)];
+    if (file.starts_with(page)) ++now.files[kind_of(file)];
   }
   pthread_sigmask(SIG_SETMASK, nullptr, &now.blocked);
   return now;
@@ -101,11 +127,8 @@ std::string more(const char* what, const Counts& before, const Counts& now) {
 }
 
 std::string leftovers(const Snapshot& before, const Snapshot& now) {
-  std::string text = more("memory files mapped", before.mappings, now.mappings);
-  if (!now.libraries) {
-    text += more("threads", before.threads, now.threads) + more("descriptors", before.descriptors, now.descriptors) +
-            more("files in /dev/shm", before.files, now.files);
-  }
+  std::string text = more("threads", before.threads, now.threads) + more("descriptors", before.descriptors, now.descriptors) +
+                     more("memory files mapped", before.mappings, now.mappings) + more("files in /dev/shm", before.files, now.files);
   for (int signal = 1; signal < NSIG; ++signal) {
     if (sigismember(&before.blocked, signal) != sigismember(&now.blocked, signal)) text += "\n  another signal mask: " + std::to_string(signal);
   }
@@ -113,6 +136,10 @@ std::string leftovers(const Snapshot& before, const Snapshot& now) {
 }
 
 class LeftoversListener final : public testing::EmptyTestEventListener {
+  void OnTestProgramStart(const testing::UnitTest&) override {
+    std::thread([] {}).join();
+  }
+
   void OnTestStart(const testing::TestInfo&) override { before_ = look(); }
 
   void OnTestEnd(const testing::TestInfo& test) override {

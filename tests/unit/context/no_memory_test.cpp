@@ -115,9 +115,10 @@ INSTANTIATE_TEST_SUITE_P(Links, NoMemory, testing::Values("tcp", "p2p", "auto"))
 /// A listener, too, is refused, and can be opened once there is memory again.
 TEST(NoMemoryForListeners, ListenSaysSo) {
   Context context(options_for_test());
+  const Endpoint at = Endpoint::parse("127.0.0.1:0,link=tcp");
   for (std::uint64_t nth = 1;; ++nth) {
     failing_memory::arm(nth, Extent::one);
-    const Socket listener = context.net().listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"));
+    const Socket listener = context.net().listen(this_thread(), at);
     if (!failing_memory::disarm()) {
       EXPECT_GE(listener, 0);
       EXPECT_GT(nth, 1u);
