@@ -76,8 +76,6 @@ void TcpLink::take_breakage() {
 /// it.
 void TcpLink::fail_sending(int error) {
   if (send_error_ != 0) return;
-  // The system tells its error once. Where reading has taken it, writing gets EPIPE, which is not the cause.
-  if (how_reading_ended_.value_or(0) != 0) error = *how_reading_ended_;
   send_error_ = error;
   stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
   stream_->readable = true;
@@ -133,10 +131,12 @@ std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
   if (result == -EAGAIN && send_error_ == 0) return 0;
+  // At once: the system tells its error once, and writing gets EPIPE after it, which is not the cause.
+  if (result < 0 && result != -EAGAIN) fail_sending(static_cast<int>(-result));
   // A broken stream ends as well, once it has told its error. EPIPE says that the peer had ended its direction before.
   const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
   reading_ended_ = true;
-  how_reading_ended_ = in_order ? 0 : send_error_ != 0 ? send_error_ : static_cast<int>(-result);
+  how_reading_ended_ = in_order ? 0 : send_error_;
   tell_how_reading_ended();
   return 0;
 }
