@@ -109,8 +109,8 @@ Plan make_plan(std::uint64_t seed) {
   for (std::uint64_t i = 0; i < faults; ++i) plan.faults.push_back(make_fault(random, plan));
   plan.looks_ns = random.one_in(2) ? random.magnitude(1'000'000, 1'000'000'000) : 0;
   for (PlannedConnection& connection : plan.connections) {
-    connection.ways[random.below(2)].read_late = random.one_in(3);
-    if (!plan.faulty() || !random.one_in(3)) continue;
+    connection.ways[random.below(2)].read_late = random.one_in(6);
+    if (!plan.faulty() || !random.one_in(10)) continue;
     for (PlannedWay& way : connection.ways) {  // neither goes on, until something breaks or both lose their patience
       way.read_late = true;
       way.bytes = std::max(way.bytes, 2 * (plan.ring_bytes + plan.wire.buffer_bytes));
