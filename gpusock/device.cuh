@@ -36,7 +36,8 @@ class Net {
   /// @endcond
 
   /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to be
-  /// accepted, 1 to 512. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
+  /// accepted, 1 to 512. Of several addresses it takes the first that this host has: -EADDRNOTAVAIL and -EAFNOSUPPORT
+  /// move on to the next address, other errors do not. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES (beyond loopback without GPUSOCK_SECRET, see
   /// docs/semantics.md), -EMFILE (all sockets of the context are open), -ENOMEM (no memory for it), -EPROTONOSUPPORT (this context
   /// does not have the link that `at` names), -EINVAL.
   template <class Group>
@@ -46,7 +47,8 @@ class Net {
   template <class Group>
   GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::never()) const;
 
-  /// Opens a socket connected to `to`. Errors: -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak
+  /// Opens a socket connected to `to`. Several addresses are tried one after the other until a TCP connection is made, all
+  /// before the deadline; if none is made, the error is the most telling one (docs/semantics.md). Errors: -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak
   /// gpusock: use link=tcp for plain TCP peers), -EPROTONOSUPPORT (this context does not have the link that `to` names, or the
   /// peer has none in common), -EACCES (the secrets differ), -EMFILE, -ENOBUFS (no memory or descriptor for its rings), -ENOMEM.
   template <class Group>

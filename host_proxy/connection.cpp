@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace gpusock::proxy {
 namespace {
@@ -25,15 +26,15 @@ bool is_same_address(const Endpoint& one, const Endpoint& other) {
 }  // namespace
 
 Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
-                       std::uint64_t deadline_ns)
-    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), asked_(to), peer_(to),
+                       const ConnectAttempts& attempts, std::uint64_t deadline_ns)
+    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), asked_(to), attempts_(attempts), peer_(attempts.current()),
       stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
   stream_->sink = this;
 }
 
 Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
                        const table::SocketOptions& options, std::uint64_t deadline_ns)
-    : host_(host), listener_(&listener), phase_(Phase::connecting), asked_(asked), peer_(stream->peer()),
+    : host_(host), listener_(&listener), phase_(Phase::connecting), asked_(asked), attempts_({}), peer_(stream->peer()),
       stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(deadline_ns) {
   stream_->sink = this;
   set_options(options);
@@ -56,17 +57,8 @@ bool Connection::step(std::uint64_t now_ns) {
 }
 
 void Connection::step_connecting() {
-  const int result = stream_->connected();
-  if (result == -EINPROGRESS) return;
-  if (result != 0) {
-    fail_opening(-result);
-    return;
-  }
-  local_ = stream_->local();
-  if (listener_ == nullptr && is_same_address(local_, stream_->peer())) {
-    stream_->reset_on_close();  // else the port would be taken for another minute
-    fail_opening(ECONNREFUSED);
-    return;
+  for (int result = check_connected(); result != 0; result = check_connected()) {
+    if (result == -EINPROGRESS || !try_next_address(-result)) return;
   }
   if (asked_.link == LinkKind::tcp) {
     phase_ = Phase::agreed;
@@ -74,6 +66,39 @@ void Connection::step_connecting() {
   } else {
     start_handshake();
   }
+}
+
+/// 0, -EINPROGRESS, or why this address did not take the connection.
+int Connection::check_connected() {
+  const int result = stream_->connected();
+  if (result != 0) return result;
+  local_ = stream_->local();
+  if (listener_ == nullptr && is_same_address(local_, stream_->peer())) {
+    stream_->reset_on_close();  // else the port would be taken for another minute
+    return -ECONNREFUSED;
+  }
+  return 0;
+}
+
+/// The address tried last did not take the connection: closes the stream and begins with the next address, in what is
+/// left of the same time. Callers hear of a failure only after the last address. False if no address is left: then the
+/// connection has failed.
+bool Connection::try_next_address(int error) {
+  attempts_.note_failure(error);
+  stream_hint_ = nullptr;
+  stream_.reset();  // before the next one: it may be the last descriptor
+  auto stream = attempts_.start_next(host_.network());
+  if (stream == nullptr) {
+    fail_opening(attempts_.error());
+    return false;
+  }
+  stream_ = std::move(stream);
+  stream_hint_ = stream_.get();
+  stream_->sink = this;
+  local_ = {};
+  peer_ = attempts_.current();
+  set_options(std::exchange(options_, {}));  // a stream starts with the defaults
+  return true;
 }
 
 void Connection::start_handshake() {

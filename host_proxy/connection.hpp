@@ -1,6 +1,7 @@
 #pragma once
 /// @file One connection from its first packet to the return of its slot.
 
+#include "host_proxy/connect_attempts.hpp"
 #include "host_proxy/handshake.hpp"
 #include "host_proxy/link.hpp"
 #include "host_proxy/network.hpp"
@@ -17,6 +18,7 @@ namespace gpusock::proxy {
 class ConnectionHost {
  public:
   virtual Slots& slots() = 0;
+  virtual Network& network() = 0;
   virtual const LinkResources& links() = 0;
   virtual void activate(Connection& connection) = 0;  ///< it may have something to do
   virtual void due(std::uint64_t deadline_ns) = 0;    ///< a connection must be stepped by then
@@ -28,9 +30,9 @@ class ConnectionHost {
 
 class Connection final : public LinkEvents, public ReadySink {
  public:
-  /// An outgoing connection of the caller who opened `slot`.
+  /// An outgoing connection of the caller who opened `slot` to `to`. `stream` is of the attempt that `attempts` began.
   Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
-             std::uint64_t deadline_ns);
+             const ConnectAttempts& attempts, std::uint64_t deadline_ns);
   /// An incoming one, which gets a slot when it is established.
   Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
              const table::SocketOptions& options, std::uint64_t deadline_ns);
@@ -118,6 +120,8 @@ class Connection final : public LinkEvents, public ReadySink {
   enum class Phase { connecting, shaking, agreed, established, broken, over };
 
   void step_connecting();
+  int check_connected();
+  bool try_next_address(int error);
   void start_handshake();
   bool callers_are_kernels() const;
   void step_handshake();
@@ -141,6 +145,7 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint32_t slot_ = 0;
   Phase phase_;
   Endpoint asked_;  // what the caller connects to, or the listener was opened with
+  ConnectAttempts attempts_;  // an incoming one has no other address
   table::SocketOptions options_;
   Endpoint local_;
   Endpoint peer_;

@@ -14,11 +14,21 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <vector>
 
 namespace gpusock {
 namespace {
 
 constexpr std::string_view kLinkNames[kLinkKinds] = {"auto", "p2p", "tcp", "fabric", "verbs"};
+
+void set_address(ResolvedEndpoint& endpoint, const HostAddress& address) {
+  std::memcpy(endpoint.address, address.address, sizeof endpoint.address);
+  endpoint.scope_id = address.scope_id;
+  endpoint.family = address.family;
+}
+
+/// True if this is the family of an address. Endpoints that a peer tells may hold anything.
+bool is_family(std::uint8_t family) { return family == 4 || family == 6; }
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
   throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why +
@@ -47,6 +57,40 @@ std::pair<std::string, std::string_view> split_host(std::string_view text, std::
   return {std::string(host_port.substr(0, colon)), host_port.substr(colon + 1)};
 }
 
+std::optional<HostAddress> to_address(const addrinfo& entry) {
+  HostAddress result;
+  if (entry.ai_family == AF_INET) {
+    result.family = 4;
+    std::memcpy(result.address, &reinterpret_cast<const sockaddr_in*>(entry.ai_addr)->sin_addr, 4);
+  } else if (entry.ai_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry.ai_addr);
+    result.family = 6;
+    result.scope_id = v6->sin6_scope_id;
+    std::memcpy(result.address, &v6->sin6_addr, 16);
+  } else {
+    return std::nullopt;
+  }
+  return result;
+}
+
+/// The addresses that an endpoint keeps, each once, in the order of the list. One of each family is among them if the list has both:
+/// a host may be without one of the two.
+std::vector<HostAddress> choose_addresses(const addrinfo* list) {
+  constexpr std::size_t kAddressesMax = 1 + Endpoint::kFurtherMax;
+  std::vector<HostAddress> chosen;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    const auto address = to_address(*entry);
+    if (!address || std::find(chosen.begin(), chosen.end(), *address) != chosen.end()) continue;
+    if (chosen.size() < kAddressesMax) {
+      chosen.push_back(*address);
+    } else if (std::none_of(chosen.begin(), chosen.end(), [&](const auto& other) { return other.family == address->family; })) {
+      chosen.back() = *address;
+      break;
+    }
+  }
+  return chosen;
+}
+
 void resolve(std::string_view text, const std::string& host, Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -55,21 +99,12 @@ void resolve(std::string_view text, const std::string& host, Endpoint& endpoint)
     throw Error(ENOENT, "endpoint '" + std::string(text) + "': looking up '" + host + "': " + gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family == AF_INET) {
-      endpoint.family = 4;
-      std::memcpy(endpoint.address, &reinterpret_cast<sockaddr_in*>(entry->ai_addr)->sin_addr, 4);
-      return;
-    }
-    if (entry->ai_family == AF_INET6) {
-      const auto* v6 = reinterpret_cast<sockaddr_in6*>(entry->ai_addr);
-      endpoint.family = 6;
-      endpoint.scope_id = v6->sin6_scope_id;
-      std::memcpy(endpoint.address, &v6->sin6_addr, 16);
-      return;
-    }
+  const std::vector<HostAddress> addresses = choose_addresses(list);
+  if (addresses.empty()) {
+    throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
   }
-  throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
+  set_address(endpoint, addresses.front());
+  std::copy(addresses.begin() + 1, addresses.end(), endpoint.further);
 }
 
 std::optional<LinkKind> find_link(std::string_view name) {
@@ -167,7 +202,19 @@ Endpoint Endpoint::parse(std::string_view text) {
   return endpoint;
 }
 
-std::string Endpoint::to_string() const {
+int Endpoint::addresses() const {
+  if (!is_family(family)) return 0;
+  const auto* end = std::find_if_not(std::begin(further), std::end(further), [](const auto& entry) { return is_family(entry.family); });
+  return 1 + static_cast<int>(end - further);
+}
+
+Endpoint Endpoint::at_address(int index) const {
+  Endpoint one{*this, {}};
+  if (index > 0) set_address(one, further[index - 1]);
+  return one;
+}
+
+std::string ResolvedEndpoint::to_string() const {
   if (family == 0) return host_port();
   std::string text = host_port() + ",link=" + std::string(gpusock::to_string(link));
   if (ring_bytes != 0) text += ",ring=" + ring_text(ring_bytes);
@@ -175,7 +222,7 @@ std::string Endpoint::to_string() const {
   return text;
 }
 
-std::string Endpoint::host_port() const {
+std::string ResolvedEndpoint::host_port() const {
   char buffer[INET6_ADDRSTRLEN] = "";
   if (family == 0) return "none";
   inet_ntop(family == 4 ? AF_INET : AF_INET6, address, buffer, sizeof buffer);
@@ -187,7 +234,7 @@ std::string Endpoint::host_port() const {
   return host + ":" + std::to_string(port);
 }
 
-bool Endpoint::is_loopback() const {
+bool ResolvedEndpoint::is_loopback() const {
   if (family == 4) return address[0] == 127;
   static constexpr std::uint8_t kLoopback[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
   static constexpr std::uint8_t kMapped[13] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127};  // ::ffff:127.0.0.0/104

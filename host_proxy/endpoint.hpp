@@ -38,8 +38,9 @@ namespace detail {
 LinkKind default_link();
 }  // namespace detail
 
-/// An IPv4 or IPv6 address with a port, and how connections there are carried. Trivially copyable; 32 bytes.
-struct Endpoint {
+/// An IPv4 or IPv6 address with a port, and how connections there are carried: what Endpoint is without further addresses. This is
+/// how the shared tables store the ends of a connection. Trivially copyable; 32 bytes.
+struct ResolvedEndpoint {
   std::uint8_t address[16] = {};  ///< network byte order; the first 4 bytes for IPv4
   std::uint32_t scope_id = 0;     ///< IPv6 link-local interface index
   std::uint16_t port = 0;         ///< host byte order; 0 lets listen() pick one
@@ -49,25 +50,56 @@ struct Endpoint {
   SocketType type = SocketType::stream;  ///< what a connection carries
   std::uint8_t reserved[3] = {};  ///< zero
 
-  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
-  /// name (looked up here, on the calling host thread). Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
-  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
-  /// Throws Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
-  static Endpoint parse(std::string_view text);
-
-  /// All of it as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there is no address.
-  /// parse() makes an equal endpoint of it, whatever GPUSOCK_LINK is, if this one is as parse() makes them. An unset ring and
-  /// type=stream are left out.
+  /// The endpoint as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there is no
+  /// address. An unset ring, type=stream and further addresses are left out.
   std::string to_string() const;
 
   /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
   std::string host_port() const;
 
+  /// True if the address is one of this host alone (127.0.0.0/8, ::1).
+  bool is_loopback() const;
+
+  /// True if all fields are equal.
+  friend bool operator==(const ResolvedEndpoint&, const ResolvedEndpoint&) = default;
+};
+static_assert(sizeof(ResolvedEndpoint) == 32);
+
+/// One more address of an endpoint's host.
+struct HostAddress {
+  std::uint8_t address[16] = {};  ///< as ResolvedEndpoint has it
+  std::uint32_t scope_id = 0;     ///< as ResolvedEndpoint has it
+  std::uint8_t family = 0;        ///< 4, 6, or 0 for none
+  std::uint8_t reserved[3] = {};  ///< zero
+
+  /// True if all fields are equal.
+  friend bool operator==(const HostAddress&, const HostAddress&) = default;
+};
+
+/// Where to listen or connect: a host of up to four addresses, a port, and how connections there are carried. The base has the
+/// address to try first; Net::connect and Net::listen say when they go on to `further`. Trivially copyable; 104 bytes.
+struct Endpoint : ResolvedEndpoint {
+  static constexpr int kFurtherMax = 3;  ///< how many there may be in `further`
+  HostAddress further[kFurtherMax];      ///< in the order in which they are tried; the first of family 0 ends the list
+
+  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
+  /// name (looked up here, on the calling host thread). Of a name with several addresses the endpoint keeps the first four, in the
+  /// order of getaddrinfo (RFC 6724); if those are all IPv4 or all IPv6, the first address of the other family replaces the fourth.
+  /// Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
+  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
+  /// An endpoint of one address that parse() made is equal to what parse() makes of its to_string(), whatever GPUSOCK_LINK is. With
+  /// several addresses they differ: to_string() shows the first alone.
+  /// Throws Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
+  static Endpoint parse(std::string_view text);
+
+  /// How many addresses there are: 0 to 4.
+  int addresses() const;
+
+  /// The same endpoint with its address number `index` alone; `index` is less than addresses().
+  Endpoint at_address(int index) const;
+
   /// True if all fields are equal.
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
-
-  /// Is it an address of this host alone (127.0.0.0/8, ::1).
-  bool is_loopback() const;
 };
 
 }  // namespace gpusock

@@ -78,8 +78,8 @@ struct Record {
   std::uint64_t age_ns = 0;
   std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while observed
   std::uint64_t rx_stalled_ns = 0;
-  Endpoint local;
-  Endpoint peer;
+  ResolvedEndpoint local;
+  ResolvedEndpoint peer;
   char link_reason[160] = {};  ///< cut, zero-padded
 };
 static_assert(std::is_trivially_copyable_v<Identity> && std::is_trivially_copyable_v<Snapshot> &&

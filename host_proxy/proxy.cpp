@@ -246,14 +246,14 @@ bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
     open_listener(slot, request);
     return true;
   }
-  int error = 0;
-  auto stream = network_.connect(request.endpoint, error);
+  ConnectAttempts attempts(request.endpoint);
+  auto stream = attempts.start_next(network_);
   if (stream == nullptr) {
-    slots_.publish(slot, table::Phase::failed, error);
+    slots_.publish(slot, table::Phase::failed, attempts.error());
     return true;
   }
   slots_.publish(slot, table::Phase::opening);
-  slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint,
+  slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint, attempts,
                                                               later_ns(now_ns, options_.handshake_timeout_ns)),
                                  now_ns);
   return true;
@@ -285,25 +285,43 @@ bool Proxy::links_are_ready(const Endpoint& asked) {
   return ready;
 }
 
-void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
-  const Endpoint& at = request.endpoint;
+/// False, with the reason as an errno, if nobody may listen at this address.
+bool Proxy::may_listen(const Endpoint& at, int& error) const {
   if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
     log_error("refused to listen at " + at.host_port() + ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
               "all of them, or name link=tcp to serve anyone");
-    slots_.publish(slot, table::Phase::failed, EACCES);
-    return;
+    error = EACCES;
+    return false;
   }
   if (!resources_.has(at.link)) {
     log_error("refused to listen at " + at.host_port() + ": this context has no link " + std::string(gpusock::to_string(at.link)) +
               "; gpusock-doctor says why");
-    slots_.publish(slot, table::Phase::failed, EPROTONOSUPPORT);
-    return;
+    error = EPROTONOSUPPORT;
+    return false;
   }
+  return true;
+}
+
+/// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first address
+/// is busy, clients reach the other server there, and not this one at a later address.
+std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& error) {
+  error = EAFNOSUPPORT;
+  for (int index = 0; index < request.endpoint.addresses(); ++index) {
+    const Endpoint at = request.endpoint.at_address(index);
+    if (!may_listen(at, error)) return nullptr;
+    if (auto acceptor = network_.listen(at, request.backlog, error)) return acceptor;
+    log_info("listening at " + at.host_port() + ": " + strerror(error));
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) return nullptr;
+  }
+  return nullptr;
+}
+
+void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
+  const Endpoint& at = request.endpoint;
   auto& queues = free_queues_[static_cast<int>(slots_.opener(slot))];
   int error = EMFILE;
-  auto acceptor = queues.empty() ? nullptr : network_.listen(at, request.backlog, error);
+  auto acceptor = queues.empty() ? nullptr : listen(request, error);
   if (acceptor == nullptr) {
-    log_info("listening at " + at.host_port() + ": " + strerror(error));
     slots_.publish(slot, table::Phase::failed, error);
     return;
   }

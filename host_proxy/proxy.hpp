@@ -81,6 +81,7 @@ class Proxy final : public ConnectionHost {
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
 
   Slots& slots() override { return slots_; }
+  Network& network() override { return network_; }
   const LinkResources& links() override { return resources_; }
   void activate(Connection& connection) override;
   void due(std::uint64_t deadline_ns) override { due_ns_ = std::min(due_ns_, deadline_ns); }
@@ -109,6 +110,8 @@ class Proxy final : public ConnectionHost {
   bool open_unready(std::uint64_t now_ns);
   bool links_are_ready(const Endpoint& asked);
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
+  std::unique_ptr<Acceptor> listen(const table::OpenRequest& request, int& error);
+  bool may_listen(const Endpoint& at, int& error) const;
   void take_back(Listener& listener, std::uint64_t now_ns);
   void close_listener(Listener& listener);
   bool step_listeners(std::uint64_t now_ns);

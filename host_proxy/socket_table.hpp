@@ -160,8 +160,8 @@ struct RingSetup {
 struct alignas(64) SocketSetup {
   RingSetup tx;
   RingSetup rx;
-  Endpoint local;
-  Endpoint peer;
+  ResolvedEndpoint local;
+  ResolvedEndpoint peer;
   std::uint64_t link_needs_proxy = 0;           ///< 1 where the proxy moves the bytes, so that a commit concerns it
   std::uint64_t records = 0;                    ///< 1 where the rings carry records (SocketType::seqpacket)
   std::uint64_t options = 0;                    ///< SocketOptions that an accepted socket has from its listener

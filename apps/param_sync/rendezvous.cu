@@ -97,6 +97,8 @@ void Rendezvous::open() {
     fail_to_open("rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
                  gpusock::program::Attempt::listening, at);
   }
+  // Of a name with several addresses, the one that this host has.
+  if (context_.options().secret.empty()) net_.getsockname(socket_, local_);
 }
 
 void Rendezvous::reach() {
@@ -137,7 +139,7 @@ bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) 
                       std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
                       (twice ? ", that rank already among them" : ""));
   }
-  guests[greeting.rank] = {socket, greeting.listens};
+  guests[greeting.rank] = {socket, {greeting.listens, {}}};
   Endpoint towards;
   if (local_.is_loopback() && net_.getsockname(socket, towards) == 0) local_ = towards;
   return true;

@@ -16,18 +16,18 @@ struct Greeting {
   std::uint64_t magic = kRendezvousMagic;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
-  gpusock::Endpoint listens;
+  gpusock::ResolvedEndpoint listens;
 };
 
 /// From rank 0, once all are there, or as soon as they cannot be.
 struct Answer {
   std::uint64_t magic = kRendezvousMagic;
   std::uint64_t fits = 0;  ///< 0: another rank like this one, or another size
-  gpusock::Endpoint listens[kNodesMax];
+  gpusock::ResolvedEndpoint listens[kNodesMax];
 };
 
 /// May a node be reached there.
-inline bool is_place(const gpusock::Endpoint& at) { return (at.family == 4 || at.family == 6) && at.port != 0; }
+inline bool is_place(const gpusock::ResolvedEndpoint& at) { return (at.family == 4 || at.family == 6) && at.port != 0; }
 
 /// Is it of a node that a run of `size` has; rank 0 is the one that is greeted.
 inline bool can_be(const Greeting& greeting, int size) {
@@ -37,9 +37,10 @@ inline bool can_be(const Greeting& greeting, int size) {
 
 /// Where the nodes of a run of `size` are; empty where the answer gives something that is no place.
 inline std::vector<gpusock::Endpoint> places_in(const Answer& answer, int size) {
-  std::vector<gpusock::Endpoint> all(answer.listens, answer.listens + size);
-  for (const gpusock::Endpoint& at : all) {
-    if (!is_place(at)) return {};
+  std::vector<gpusock::Endpoint> all;
+  for (int rank = 0; rank < size; ++rank) {
+    if (!is_place(answer.listens[rank])) return {};
+    all.push_back({answer.listens[rank], {}});
   }
   return all;
 }

@@ -240,7 +240,7 @@ GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
   table::Slot* slot = detail::enter(side(), socket);  // the setup stays this connection's while we look
   if (slot == nullptr) return -EBADF;
   detail::load_status(side(), table::slot_of(socket));  // T4: orders the setup
-  local = side().table.setups[table::slot_of(socket)].local;
+  local = Endpoint{side().table.setups[table::slot_of(socket)].local, {}};
   detail::leave(side(), socket, *slot);
   return 0;
 }
@@ -249,7 +249,7 @@ GPUSOCK_FN inline int Net::getpeername(Socket socket, Endpoint& peer) const {
   table::Slot* slot = detail::enter(side(), socket);  // as above
   if (slot == nullptr) return -EBADF;
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
-  if (!listens) peer = side().table.setups[table::slot_of(socket)].peer;
+  if (!listens) peer = Endpoint{side().table.setups[table::slot_of(socket)].peer, {}};
   detail::leave(side(), socket, *slot);
   return listens ? -ENOTCONN : 0;
 }

@@ -42,7 +42,7 @@ bool from_bytes(const std::string& bytes, Message& message) {
 }
 
 /// It can be shown, and tried: a link or a type that there is not, connect() refuses.
-void check_place(const Endpoint& at) {
+void check_place(const ResolvedEndpoint& at) {
   FUZZ_CHECK((at.family == 4 || at.family == 6) && at.port != 0);
   FUZZ_CHECK(!at.to_string().empty() && !to_string(at.link).empty());
 }
@@ -59,7 +59,7 @@ void meet(Input& input) {
     check_place(greeting.listens);
   }
   Answer honest_answer, answer;
-  for (Endpoint& at : honest_answer.listens) at = WireStream::here();
+  for (ResolvedEndpoint& at : honest_answer.listens) at = WireStream::here();
   if (!from_bytes(near_honest(input, honest_answer, ""), answer)) return;
   const auto places = places_in(answer, kSize);
   FUZZ_CHECK(places.empty() || places.size() == kSize);

@@ -105,6 +105,19 @@ Endpoint Run::endpoint_of(std::uint32_t place, int kind, LinkKind link, bool by_
   return endpoint;
 }
 
+/// What a client connects to. Some servers' names have an address before the right one where nobody takes connections: one of the
+/// client's own host, which may also connect the socket to itself, or one to which no way leads.
+Endpoint Run::name_of(const PlannedConnection& connection) const {
+  Endpoint name = endpoint_of(connection.server, kind_of(connection), connection.link, connection.by_loopback);
+  if (!connection.knocks_first) return name;
+  const bool same_host = plan_.processes[connection.client].host == plan_.processes[connection.server].host;
+  const std::uint32_t wrong = htonl(same_host ? 0x0affffff : 0x7f000001);
+  name.further[0].family = 4;
+  std::memcpy(name.further[0].address, name.address, sizeof name.address);
+  std::memcpy(name.address, &wrong, sizeof wrong);
+  return name;
+}
+
 // --- the listening side
 
 void Run::listen_and_serve(std::uint32_t place, int kind) {
@@ -216,7 +229,7 @@ void Run::visit(std::uint32_t planned) {
 
 /// Where nobody listens, that is what a caller hears.
 void Run::knock(Node& node, const PlannedConnection& connection) {
-  Endpoint nowhere = endpoint_of(connection.server, kind_of(connection), connection.link, connection.by_loopback);
+  Endpoint nowhere = name_of(connection);
   nowhere.port = 4999;
   std::int64_t result = -EMFILE;
   while (result == -EMFILE && problem_.empty()) {
@@ -240,7 +253,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   attempt.number = attempts_.size() - 1;
   attempt.planned = planned;
   for (Way& way : attempt.ways) way.salt = schedule_.random()();
-  const Endpoint to = endpoint_of(connection.server, kind_of(connection), connection.link, connection.by_loopback);
+  const Endpoint to = name_of(connection);
   const auto socket = static_cast<Socket>(
       timed(node, "connect", deadline_ns, [&](Deadline deadline) { return node.net().connect(this_thread(), to, deadline); }));
   if (socket == -ECANCELED) return true;

@@ -37,7 +37,7 @@ struct PlannedConnection {
   LinkKind link = LinkKind::tcp;
   bool records = false;
   bool by_loopback = false;
-  bool knocks_first = false;       ///< at a port where nobody listens
+  bool knocks_first = false;       ///< at a port where nobody listens; and its name of the server has a wrong address first
   int times = 1;                   ///< one after the other
   std::uint64_t start_ns = 0;
   std::uint64_t deadline_ns = 0;   ///< of each call

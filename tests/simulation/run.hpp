@@ -131,6 +131,7 @@ class Run {
   std::int64_t timed(Node& node, const char* what, std::uint64_t duration_ns, Call call);
   bool needs_listener(std::uint32_t place, int kind) const;
   Endpoint endpoint_of(std::uint32_t place, int kind, LinkKind link, bool by_loopback) const;
+  Endpoint name_of(const PlannedConnection& connection) const;
 
   const Plan& plan_;
   bool verbose_;

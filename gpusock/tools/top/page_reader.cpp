@@ -26,7 +26,7 @@ std::string printable(const char* text, std::size_t bytes_max) {
 }
 
 /// Only what makes an address.
-Endpoint to_endpoint(const Endpoint& raw) {
+Endpoint to_endpoint(const ResolvedEndpoint& raw) {
   Endpoint endpoint;
   if (raw.family != 4 && raw.family != 6) return endpoint;
   std::memcpy(endpoint.address, raw.address, sizeof endpoint.address);
