@@ -3,8 +3,9 @@
 /// Nothing is logged on the data path, and logging never waits: what standard error has no room for is dropped
 /// (standard_error.hpp).
 
+#include "host_proxy/code_line.hpp"
+
 #include <exception>
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -18,24 +19,24 @@ bool is_log_level(std::string_view name);
 /// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
 /// reported once. Of the warnings and errors of one line of code at most ten are written in a second (log_limiter.hpp);
 /// the next one after that says how many were not.
-void log(LogLevel level, const std::string& line, const std::source_location& kind);
+void log(LogLevel level, const std::string& line, const CodeLine& kind);
 
-inline void log_debug(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+inline void log_debug(const std::string& line, const CodeLine& kind = CodeLine::current()) {
   log(LogLevel::debug, line, kind);
 }
-inline void log_info(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+inline void log_info(const std::string& line, const CodeLine& kind = CodeLine::current()) {
   log(LogLevel::info, line, kind);
 }
-inline void log_warn(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+inline void log_warn(const std::string& line, const CodeLine& kind = CodeLine::current()) {
   log(LogLevel::warn, line, kind);
 }
-inline void log_error(const std::string& line, const std::source_location& kind = std::source_location::current()) {
+inline void log_error(const std::string& line, const CodeLine& kind = CodeLine::current()) {
   log(LogLevel::error, line, kind);
 }
 
 /// Logs the line that `make` puts together; where there is no memory for it, nothing. For places that must not fail.
 template <class Make>
-void try_log(LogLevel level, Make make, const std::source_location& kind = std::source_location::current()) noexcept {
+void try_log(LogLevel level, Make make, const CodeLine& kind = CodeLine::current()) noexcept {
   try {
     log(level, make(), kind);
   } catch (const std::exception&) {

@@ -2,11 +2,11 @@
 /// @file Bounds how often one kind of message is logged.
 
 #include "host_proxy/clock.hpp"
+#include "host_proxy/code_line.hpp"
 
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <source_location>
 #include <string_view>
 #include <utility>
 
@@ -19,7 +19,7 @@ class LogLimiter {
   static constexpr std::uint64_t kWindowNs = 1'000'000'000;
 
   /// Whether a message may be logged now: then how many of its kind were not since the last one that was.
-  std::optional<std::uint64_t> admit(const std::source_location& kind, std::uint64_t now_ns) {
+  std::optional<std::uint64_t> admit(const CodeLine& kind, std::uint64_t now_ns) {
     State& state = states_[{kind.file_name(), kind.line()}];
     if (state.lines == 0 || now_ns >= later_ns(state.window_start_ns, kWindowNs)) {
       state.window_start_ns = now_ns;

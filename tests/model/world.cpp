@@ -15,7 +15,7 @@ namespace gpusock::proxy {
 // Not in these cases: all connections here are plain TCP, and nobody reads a log.
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
-void log(LogLevel, const std::string&, const std::source_location&) {}
+void log(LogLevel, const std::string&, const CodeLine&) {}
 
 }  // namespace gpusock::proxy
 

@@ -5,7 +5,7 @@
 
 namespace gpusock::proxy {
 
-void log(LogLevel, const std::string& line, const std::source_location&) {
+void log(LogLevel, const std::string& line, const CodeLine&) {
   if (sim::on_log) sim::on_log(line);
 }
 

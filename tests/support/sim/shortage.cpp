@@ -14,7 +14,7 @@ const std::string kNames[] = {"nothing", "memory", "calls", "interrupts"};  // b
 
 Shortage current;
 std::uint64_t calls_seen = 0;
-bool denied = false;
+bool any_denied = false;
 
 /// The fiber whose proxy is in the middle of its step, or nullptr.
 Fiber* stepping() {
@@ -46,19 +46,19 @@ bool parse(const std::string& text, Shortage& shortage) {
 }
 
 void begin_shortage(const Shortage& shortage) {
-  if (current.of == Shortage::Of::memory) denied = failing_memory::disarm();
-  if (current.of == Shortage::Of::calls || current.of == Shortage::Of::interrupts) denied = calls_seen >= current.nth;
+  if (current.of == Shortage::Of::memory) any_denied = failing_memory::disarm();
+  if (current.of == Shortage::Of::calls || current.of == Shortage::Of::interrupts) any_denied = calls_seen >= current.nth;
   current = shortage;
   if (!shortage) return;
   calls_seen = 0;
-  denied = false;
+  any_denied = false;
   failing_memory::counts = counts;
   if (shortage.of == Shortage::Of::memory) {
     failing_memory::arm(shortage.nth, shortage.all_from_there ? failing_memory::Extent::all_from_there : failing_memory::Extent::one);
   }
 }
 
-bool was_denied() { return denied; }
+bool was_denied() { return any_denied; }
 
 /// Is this the one of its kind.
 bool is_chosen(Shortage::Of kind) {

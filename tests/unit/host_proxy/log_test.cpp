@@ -104,8 +104,8 @@ TEST(StandardErrorLines, GoNowhereWhereItIsClosed) {
 
 TEST(LogLimiter, EachKindHasTenLinesASecondAndTheNextOneSaysHowManyWereNotLogged) {
   LogLimiter limiter;
-  const auto one = std::source_location::current();
-  const auto other = std::source_location::current();
+  const auto one = CodeLine::current();
+  const auto other = CodeLine::current();
   constexpr std::uint64_t kStart = 5'000'000'000;
   for (std::uint64_t i = 0; i < LogLimiter::kLinesPerWindow; ++i) EXPECT_EQ(limiter.admit(one, kStart + i), 0u);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(limiter.admit(one, kStart + LogLimiter::kWindowNs - 1), std::nullopt);
