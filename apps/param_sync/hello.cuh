@@ -75,6 +75,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
   const int peer = peer_of_block(node);
   const auto thread = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
+  std::int64_t last_answer = -ETIMEDOUT;  // says more of the peer than that the deadline cut the last attempt short
   while (!ended(node)) {
     gpusock::Socket socket = node.net.connect(thread, peers[peer], deadline);
     Hello theirs;
@@ -92,8 +93,10 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
       return;
     }
     if (socket >= 0) node.net.close(thread, socket);
-    if (!worth_retrying(error, peers[peer]) || gpusock::clock_ns() >= deadline.at_ns()) {
-      fail(node, FailureKind::connect, peer, -error);
+    const bool retry = worth_retrying(error, peers[peer]);
+    if (retry) last_answer = error;
+    if (!retry || gpusock::clock_ns() >= deadline.at_ns()) {
+      fail(node, FailureKind::connect, peer, -(error == -ETIMEDOUT ? last_answer : error));
       return;
     }
     __nanosleep(1'000'000);

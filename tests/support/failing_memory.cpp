@@ -30,6 +30,15 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   return memory;
 }
 
+/// As allocate(), for who asked for no exception.
+void* or_null(std::size_t bytes, std::size_t alignment = __STDCPP_DEFAULT_NEW_ALIGNMENT__) noexcept {
+  try {
+    return allocate(bytes, alignment);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 bool (*counts)() = nullptr;
@@ -53,6 +62,14 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return gpusock::failing_memory::allocate(bytes, static_cast<std::size_t>(alignment));
 }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) { return operator new(bytes, alignment); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return gpusock::failing_memory::or_null(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return gpusock::failing_memory::or_null(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return gpusock::failing_memory::or_null(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return gpusock::failing_memory::or_null(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
