@@ -50,7 +50,7 @@ struct Expected {
   bool told;
 };
 
-bool blocks_sending(Caller caller) { return caller == Caller::send || caller == Caller::poll_out; }
+GPUSOCK_FN bool blocks_sending(Caller caller) { return caller == Caller::send || caller == Caller::poll_out; }
 /// Has the reader something to hear, whatever happens.
 bool reading_is_over(State state) { return state == State::peer_ended || state == State::own_read_shut; }
 
