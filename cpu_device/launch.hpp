@@ -112,7 +112,7 @@ struct Unfinished {
 /// kernels.
 void note_unfinished(const Unfinished& what) noexcept;
 
-/// CLOCK_MONOTONIC in ns; also what clock64() and globaltimer read.
+/// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their own.
 std::uint64_t clock_ns() noexcept;
 
 /// The block's dynamic shared memory: `shared_bytes` of the launch, 128-byte aligned. Outside of kernels, null.

@@ -1,5 +1,7 @@
 #include "cpu_device/pool.hpp"
 
+#include "cpu_device/device_memory.hpp"
+
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -47,7 +49,7 @@ Pool& pool() {
     instance = new Pool;
     pthread_atfork(nullptr, nullptr, [] {
       [[maybe_unused]] static Pool* parents;  // not a leak
-      parents = std::exchange(instance, new Pool);
+      parents = std::exchange(instance, Pool::of_child(*instance));
     });
     return true;
   }();
@@ -59,17 +61,20 @@ Pool::Pool()
       no_memory_("", {0, 0, 0}, {0, 0, 0}, "no memory is left, also not to say where") {}
 
 void Pool::enqueue(std::shared_ptr<Launch> launch) {
-  std::list<std::shared_ptr<Launch>> queued{launch};
+  std::list<std::shared_ptr<Launch>> queued{launch}, unended{launch};
   Lock lock(mutex_);
   StreamState& stream = *launch->stream;
   if (stream.process != getpid()) throw std::invalid_argument("a stream of the process that forked this one");
   if (stream.fault) return;
-  if (!stream.launches.empty()) {  // the worker that ends the launch before it takes it
-    stream.launches.splice(stream.launches.end(), queued);
-    return;
-  }
-  prepare(lock);
-  stream.launches.splice(stream.launches.end(), queued);
+  auto& launches = stream.queue->launches;
+  const bool starts = launches.empty();  // else the worker that ends the launch before it takes it
+  if (starts) prepare(lock);
+  launches.splice(launches.end(), queued);
+  ++stream.unended;
+  launch->number = ++launches_made_;
+  launch->unended = unended.begin();
+  unended_.splice(unended_.end(), unended);
+  if (!starts) return;
   start(lock, std::move(launch));
   dispatch(lock, 0);
 }
@@ -82,7 +87,7 @@ void Pool::prepare(Lock& lock) {
     monitored_ = true;
   }
   const bool processor_is_free = busy_.load(std::memory_order_seq_cst) < processors_;
-  if (permits_ < idle_ || !processor_is_free || workers_ >= kResidentBlocksMax) return;
+  if (permits_ < idle_ || !processor_is_free || workers_ >= shape_.resident_blocks_max) return;
   try {
     start_worker(lock);
   } catch (const std::exception&) {
@@ -144,7 +149,7 @@ void Pool::start_worker(Lock&) {
 }
 
 bool Pool::try_start_worker(Lock& lock) noexcept {
-  if (workers_ >= kResidentBlocksMax) return false;
+  if (workers_ >= shape_.resident_blocks_max) return false;
   try {
     start_worker(lock);
   } catch (const std::exception&) {
@@ -211,6 +216,7 @@ void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   std::uint64_t count = 0;
   in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before and after
   do {
+    open_device_memory();  // again for each block: a fault's handler leaves the thread without the right
     if (const auto failure = block.run(launch, index)) report(launch, *failure);
     ++count;
     blocks_ended_.fetch_add(1, std::memory_order_relaxed);  // a sign of life for the monitor
@@ -251,18 +257,30 @@ void Pool::end_blocks(Launch& launch, std::uint64_t count) {
 
 void Pool::end_launch(Launch& launch) {
   launch.body = nullptr;                       // what it holds is gone before synchronize() returns
-  std::list<std::shared_ptr<Launch>> dropped;  // destroyed after the mutex is released
+  std::list<std::shared_ptr<Launch>> dropped, forgotten;  // destroyed after the mutex is released
   Lock lock(mutex_);
   StreamState& stream = *launch.stream;
-  dropped.splice(dropped.end(), stream.launches, stream.launches.begin());
-  if (stream.fault) dropped.splice(dropped.end(), stream.launches);
-  if (stream.launches.empty()) {
-    stream.ended.notify_all();
-  } else {
-    start(lock, stream.launches.front());
+  auto& launches = stream.queue->launches;
+  dropped.splice(dropped.end(), launches, launches.begin());
+  if (stream.fault) drop(lock, stream, dropped);
+  for (const auto& ended : dropped) forgotten.splice(forgotten.end(), unended_, ended->unended);
+  stream.unended -= dropped.size();
+  some_launch_ended_.notify_all();
+  if (stream.unended == 0) stream.ended.notify_all();
+  if (!launches.empty()) {
+    start(lock, launches.front());
     dispatch(lock, 0, 1);  // this worker takes the first block
   }
   lock.unlock();
+}
+
+/// Takes a stream's launches, none of which runs, out of its queue.
+void Pool::drop(Lock&, StreamState& stream, std::list<std::shared_ptr<Launch>>& dropped) {
+  auto& launches = stream.queue->launches;
+  for (auto next = launches.begin(); next != launches.end();) {
+    const auto launch = next++;
+    if ((*launch)->stream.get() == &stream) dropped.splice(dropped.end(), launches, launch);
+  }
 }
 
 void Pool::monitor_main() {
@@ -291,12 +309,12 @@ void Pool::monitor_main() {
 void Pool::wait(StreamState& stream) {
   if (stream.process != getpid()) return;  // its launches run in the process that forked this one
   Lock lock(mutex_);
-  while (!stream.launches.empty()) stream.ended.wait(lock);
+  while (stream.unended != 0) stream.ended.wait(lock);
 }
 
 bool Pool::idle(StreamState& stream) {
   const Lock lock(mutex_);
-  return stream.launches.empty();
+  return stream.unended == 0;
 }
 
 std::optional<KernelFault> Pool::take_fault(StreamState& stream) {

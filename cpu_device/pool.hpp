@@ -1,8 +1,9 @@
 #pragma once
 /// @file The process's OS threads that run blocks, and which block each takes next.
 
-#include "cpu_device/launch.hpp"
 #include "cpu_device/block.hpp"
+#include "cpu_device/device_shape.hpp"
+#include "cpu_device/launch.hpp"
 
 #include <sys/types.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace cpu_device::detail {
 
@@ -25,6 +27,8 @@ struct Launch {
   std::function<void()> body;
   std::shared_ptr<StreamState> stream;
   std::uint64_t blocks = 0;
+  std::uint64_t number = 0;  ///< counted from the process's first
+  std::list<std::shared_ptr<Launch>>::iterator unended;  ///< where Pool::unended_ has it
   std::atomic<std::uint64_t> next{0};   ///< the first block that nobody has taken
   std::atomic<std::uint64_t> ended{0};  ///< blocks that have ended, or will never start
   std::atomic<bool> failed{false};
@@ -33,10 +37,18 @@ struct Launch {
   std::string kernel_name() const;
 };
 
+/// Launches that run one after the other; the first one runs. The pool's mutex guards it.
+struct LaunchQueue {
+  std::list<std::shared_ptr<Launch>> launches;
+};
+
 /// What the pool's mutex guards for a stream.
 struct StreamState {
+  explicit StreamState(std::shared_ptr<LaunchQueue> its_queue) : queue(std::move(its_queue)) {}
+
   const pid_t process = getpid();
-  std::list<std::shared_ptr<Launch>> launches;  ///< the first one runs
+  const std::shared_ptr<LaunchQueue> queue;  ///< perhaps of other streams too
+  std::uint64_t unended = 0;                 ///< its launches in the queue
   std::optional<KernelFault> fault;
   std::condition_variable ended;
 };
@@ -61,6 +73,8 @@ class SignalStack {
 class Pool {
  public:
   Pool();
+  /// For a child of a process whose pool this is: with the same shape.
+  static Pool* of_child(const Pool& parents);
 
   /// Throws std::system_error or std::bad_alloc where no thread can be started that the launch needs; then nothing is
   /// queued.
@@ -68,6 +82,14 @@ class Pool {
   void wait(StreamState& stream);
   bool idle(StreamState& stream);
   std::optional<KernelFault> take_fault(StreamState& stream);
+
+  // device_shape.cpp
+  void set_shape(const DeviceShape& shape);
+  DeviceShape shape();
+  std::shared_ptr<LaunchQueue> queue_of_new_stream();
+  /// Waits for the launches that were made before, so long; true if all have ended.
+  bool wait_for_launches(std::uint64_t wait_max_ns);
+  std::string describe_launches();
 
   /// Of a resident block: it leaves its processor unused from here on; it does not any more.
   void block_waits();
@@ -89,6 +111,7 @@ class Pool {
   void report(Launch& launch, const Failure& failure);
   void end_blocks(Launch& launch, std::uint64_t count);
   void end_launch(Launch& launch);
+  void drop(Lock& lock, StreamState& stream, std::list<std::shared_ptr<Launch>>& dropped);
   void start(Lock& lock, std::shared_ptr<Launch> launch);
   void pop_runnable(Lock& lock);
   std::uint64_t dispatch(Lock& lock, std::uint64_t beyond, std::uint64_t taken_care_of = 0);
@@ -102,6 +125,12 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable monitor_;
+  std::condition_variable some_launch_ended_;
+  DeviceShape shape_;
+  std::vector<std::shared_ptr<LaunchQueue>> queues_;  ///< those that streams share
+  std::size_t next_queue_ = 0;
+  std::list<std::shared_ptr<Launch>> unended_;  ///< in the order of their numbers
+  std::uint64_t launches_made_ = 0;
   /// Launches with blocks that nobody has taken. They are linked among themselves: a worker that starts a stream's next
   /// launch allocates nothing.
   std::shared_ptr<Launch> first_runnable_;
@@ -123,6 +152,9 @@ class Pool {
 /// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits. A process
 /// that was forked has one of its own, because it has none of the parent's threads.
 Pool& pool();
+
+/// CLOCK_MONOTONIC, for kernels and hosts alike.
+std::uint64_t clock_ns() noexcept;
 
 /// Waits shorter than this cost nothing but a pause; longer ones let other OS threads run.
 inline constexpr std::uint64_t kYieldAfterNs = 5'000;

@@ -61,7 +61,7 @@ KernelFault::KernelFault(std::string kernel, uint3 block, uint3 thread, const st
       block_(block),
       thread_(thread) {}
 
-Stream::Stream() : state_(std::make_shared<detail::StreamState>()) {}
+Stream::Stream() : state_(std::make_shared<detail::StreamState>(detail::pool().queue_of_new_stream())) {}
 
 Stream::~Stream() {
   detail::pool().wait(*state_);

@@ -82,7 +82,7 @@ void note_unfinished(const Unfinished& what) noexcept {
 }
 
 std::uint64_t clock_ns() noexcept {
-  return detail::clock_ns();
+  return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns();
 }
 
 void* dynamic_shared() noexcept {

@@ -35,7 +35,8 @@ BarrierCount block_barrier(bool predicate);
 /// Lets the block's other threads run without saying that this one waits.
 void yield() noexcept;
 void nanosleep(std::uint64_t duration_ns) noexcept;
-std::uint64_t clock_ns() noexcept;
+/// What a kernel sees of the clock (DeviceShape).
+std::uint64_t kernel_clock_ns() noexcept;
 
 }  // namespace cpu_device::detail
 
@@ -65,5 +66,5 @@ inline void __nanosleep(unsigned duration_ns) {
 }
 /// The device clock; on the CPU device one tick is a nanosecond.
 inline long long clock64() {
-  return static_cast<long long>(cpu_device::detail::clock_ns());
+  return static_cast<long long>(cpu_device::detail::kernel_clock_ns());
 }

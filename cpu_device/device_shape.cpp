@@ -1,0 +1,108 @@
+#include "cpu_device/device_shape.hpp"
+
+#include "cpu_device/device_memory.hpp"
+#include "cpu_device/pool.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace cpu_device {
+
+namespace detail {
+
+namespace {
+
+// Set before the first launch, and then only read.
+constinit std::atomic<std::uint64_t> g_kernel_clock_ahead_ns{0};
+constinit std::atomic<std::uint64_t> g_kernel_clock_step_ns{1};
+
+}  // namespace
+
+std::uint64_t kernel_clock_ns() noexcept {
+  const std::uint64_t now_ns = clock_ns() + g_kernel_clock_ahead_ns.load(std::memory_order_relaxed);
+  return now_ns - now_ns % g_kernel_clock_step_ns.load(std::memory_order_relaxed);
+}
+
+void Pool::set_shape(const DeviceShape& shape) {
+  std::vector<std::shared_ptr<LaunchQueue>> queues(shape.hardware_queues);
+  for (auto& queue : queues) queue = std::make_shared<LaunchQueue>();
+  const Lock lock(mutex_);
+  if (workers_ > shape.resident_blocks_max) {
+    throw std::logic_error("set_device_shape: there were more resident blocks before; set the shape before the first launch");
+  }
+  if (shape.guarded_device_memory) guard_device_memory();
+  shape_ = shape;
+  queues_.swap(queues);
+  next_queue_ = 0;
+  g_kernel_clock_ahead_ns.store(shape.kernel_clock_ahead_ns, std::memory_order_relaxed);
+  g_kernel_clock_step_ns.store(shape.kernel_clock_step_ns, std::memory_order_relaxed);
+}
+
+Pool* Pool::of_child(const Pool& parents) {
+  auto* pool = new Pool;
+  pool->set_shape(parents.shape_);  // without the parent's mutex, which a thread may hold that is not here
+  return pool;
+}
+
+DeviceShape Pool::shape() {
+  const Lock lock(mutex_);
+  return shape_;
+}
+
+std::shared_ptr<LaunchQueue> Pool::queue_of_new_stream() {
+  {
+    const Lock lock(mutex_);
+    if (!queues_.empty()) return queues_[next_queue_++ % queues_.size()];
+  }
+  return std::make_shared<LaunchQueue>();
+}
+
+bool Pool::wait_for_launches(std::uint64_t wait_max_ns) {
+  Lock lock(mutex_);
+  const std::uint64_t last = launches_made_;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(wait_max_ns);
+  return some_launch_ended_.wait_until(lock, until, [&] { return unended_.empty() || unended_.front()->number > last; });
+}
+
+std::string Pool::describe_launches() {
+  const Lock lock(mutex_);
+  std::string text;
+  for (const auto& launch : unended_) {
+    const bool runs = launch->stream->queue->launches.front() == launch;
+    text += "  " + launch->kernel_name() + ": " + std::to_string(launch->ended.load(std::memory_order_relaxed)) + " of " +
+            std::to_string(launch->blocks) + " blocks have ended" +
+            (runs ? "\n" : ", none has started: waits for " + launch->stream->queue->launches.front()->kernel_name() + " in its queue\n");
+  }
+  return text;
+}
+
+}  // namespace detail
+
+void set_device_shape(const DeviceShape& shape) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string("set_device_shape: ") + what);
+  };
+  require(shape.hardware_queues <= 1024, "at most 1024 hardware queues");
+  require(shape.resident_blocks_max >= 1 && shape.resident_blocks_max <= kResidentBlocksMax, "1 to 1024 resident blocks");
+  require(shape.kernel_clock_step_ns >= 1, "the kernels' clock goes in steps of 1 ns or more");
+  detail::pool().set_shape(shape);
+}
+
+DeviceShape device_shape() { return detail::pool().shape(); }
+
+std::string describe_launches() { return detail::pool().describe_launches(); }
+
+void wait_for_kernels(std::string_view call) {
+  if (in_kernel()) throw std::logic_error(std::string(call) + " was called by a kernel: it would wait for itself");
+  const std::uint64_t wait_max_ns = detail::pool().shape().wait_max_ns;
+  if (detail::pool().wait_for_launches(wait_max_ns)) return;
+  std::fprintf(stderr,
+               "cpu_device: %.*s has waited for %.2f s, as on a GPU, for the kernels that run, and they do not end. Do it before they are "
+               "launched, or after their end. Launched and not ended:\n%s",
+               static_cast<int>(call.size()), call.data(), static_cast<double>(wait_max_ns) * 1e-9, describe_launches().c_str());
+  std::abort();
+}
+
+}  // namespace cpu_device
