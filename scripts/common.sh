@@ -131,7 +131,7 @@ programs_in() {
   local folder
   for folder in "$@"; do
     [ ! -d "$folder" ] || find "$folder" \( -name CMakeFiles -o -name work \) -prune -o -type f -executable \
-      -exec sh -c 'readelf -h "$1" >/dev/null 2>&1' _ {} \; -print
+      -exec sh -c '[ "$(head -c 4 "$1" | tail -c 3)" = ELF ]' _ {} \; -print
   done
 }
 

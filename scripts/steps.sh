@@ -1,12 +1,13 @@
 # Steps with a limit and a verdict each, of which none keeps the next from running; sourced. They write into the folder $out.
 
 # step NAME SECONDS COMMAND...: one line in results.txt, the output in logs/NAME.log. What the output says behind "figure: " is in
-# that line, too; or what the sed script $figure_of prints of it.
+# that line, too; or what the sed script $figure_of prints of it. A step that runs past its time is FAIL-time, or $late_verdict.
 step() {
   local name=$1 limit_s=$2 start=$SECONDS status=0 verdict
   shift 2
   set -m  # or who is started in the background would ignore SIGINT for good
-  timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
+  # The outer one ends the inner where that waits for what even SIGKILL does not end: a process that is stuck in a driver.
+  timeout --signal=KILL $((limit_s + 20)) timeout --kill-after=10 "$limit_s" "$@" >"$out/logs/$name.log" 2>&1 </dev/null &
   set +m
   echo $! >"$out/logs/$name.$$.pid"
   wait $! || status=$?
@@ -14,7 +15,7 @@ step() {
   case $status in
     0) verdict=PASS ;;
     77) verdict=SKIP ;;
-    124 | 137) verdict=FAIL-time ;;
+    124 | 137) verdict=${late_verdict:-FAIL-time} ;;
     *) verdict=FAIL-$status ;;
   esac
   verdict "$verdict" $((SECONDS - start)) "$name" "$(sed -n "${figure_of:-s/^figure: //p}" "$out/logs/$name.log" | tail -n 1)"

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Promises of ./run gpu-check in a bundle whose programs are stand-ins: what it runs, what it keeps of what fails, and what it needs.
+
+usage: test_gpu_check.py SOURCE_FOLDER
+
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LIMIT_S = 60
+TESTS = ("calls_test", "connections_test", "fault_matrix_test", "gpu_memory_test", "gpunet_test", "kernels_test", "param_sync_model_test")
+DOCTOR = """#!/bin/sh
+echo '  ok    gpu     GPU 0: Imaginary 9000, sm_90, 0000:01:00.0; dmabuf yes, GPUDirect RDMA yes'
+echo '  ok    driver  driver 580.1.2 for CUDA 13.0'
+"""
+# A bundle may be all there is: these may not be called.
+ABSENT = ("apt-get", "sudo", "dpkg-query", "cmake", "ninja", "g++", "c++", "nvcc", "readelf", "curl", "git")
+
+
+class GpuCheck(unittest.TestCase):
+    source = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.tools = self.folder / "tools"
+        self.tools.mkdir()
+        for name in ABSENT:
+            self.program(self.tools / name, f"#!/bin/sh\necho {name} >>'{self.folder}/called'\nexit 1\n")
+
+    def program(self, path, text):
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def gpu(self):
+        self.program(self.tools / "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: Imaginary 9000 (UUID: GPU-1)'\n")
+
+    def bundle(self, preset="host", doctor=DOCTOR, code="toolkit 13.0\ncode sm_80 sm_90 compute_80\ntests compute_80\n", **does):
+        """`does`: by test program, what its tests do."""
+        bundle = self.folder / "bundle"
+        shutil.rmtree(bundle, ignore_errors=True)
+        (bundle / "bin").mkdir(parents=True)
+        (bundle / "tests").mkdir()
+        shutil.copytree(self.source / "scripts", bundle / "scripts")
+        shutil.copy(self.source / "run", bundle / "run")
+        (bundle / "BUNDLE").write_text("0\n")
+        (bundle / "BUNDLE.preset").write_text(preset + "\n")
+        (bundle / "BUNDLE.cuda").write_text(code)
+        for name in ("param_sync", "gpusock-bench"):
+            self.program(bundle / "bin" / name, "#!/bin/sh\necho \"figure: $*\"\n")
+        self.program(bundle / "bin" / "gpusock-doctor", doctor)
+        for name in TESTS:
+            stand_in = (pathlib.Path(__file__).parent / "stand_in_test.py").read_text()
+            self.program(bundle / "tests" / name, f"#!{sys.executable} -IS\n{stand_in}")
+            if name in does:
+                (bundle / "tests" / f"{name}.does").write_text("\n".join(does[name]))
+        return bundle
+
+    def start(self, bundle, *arguments, **environment):
+        variables = {**os.environ, "PATH": f"{self.tools}:{os.environ['PATH']}", "GPUSOCK_TEST_SILENCE": "1", **environment}
+        return subprocess.Popen([bundle / "run", "gpu-check", *arguments], env=variables, cwd=self.folder, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def check(self, bundle, *arguments, status=0, **environment):
+        """What it prints."""
+        program = self.start(bundle, *arguments, **environment)
+        said, _ = program.communicate(timeout=LIMIT_S)
+        self.assertEqual(program.returncode, status, said)
+        return said
+
+    def rehearse(self, bundle, *steps, **options):
+        chosen = ["--steps", ",".join(steps)] if steps else []
+        return self.check(bundle, "--device", "cpu", *chosen, **options)
+
+    def results(self, bundle, folder="out/gpu-check-cpu"):
+        """By step, its verdict."""
+        lines = (bundle / folder / "results.txt").read_text().splitlines()
+        return {line.split()[3]: line.split()[0] for line in lines}
+
+    def test_the_list_names_every_step_and_runs_none(self):
+        bundle = self.bundle()
+        listed = [line.split()[0] for line in self.check(bundle, "--list").splitlines()]
+        for earlier, later in zip(("memory", "bus", "p2p-echo", "tcp-echo", "calls", "demo", "bench-lat-tcp-threads"),
+                                  ("bus", "p2p-echo", "tcp-echo", "calls", "demo", "bench-lat-tcp-threads", "memcheck-calls")):
+            self.assertLess(listed.index(earlier), listed.index(later))
+        self.assertFalse((bundle / "gpu-check").exists())
+        for seconds in (int(line.split()[1]) for line in self.check(bundle, "--list").splitlines()):
+            self.assertLessEqual(seconds, 300)
+
+    def test_misuse_is_told_before_anything_runs(self):
+        bundle = self.bundle()
+        for arguments, says in ((["--steps", "bus,nothing"], 'no step "nothing"; there are: memory'), (["--steps"], "takes a value"),
+                                (["--steps", ","], "names no step"), (["--minutes", "0"], "above 0"), (["--minutes", "soon"], "above 0"),
+                                (["--device", "tpu"], "cuda or cpu"), (["--fast"], "--fast")):
+            self.assertIn(says, self.check(bundle, "--device", "cpu", *arguments, status=2))
+        self.assertFalse((bundle / "out").exists())
+
+    def test_a_bundle_checks_everything_with_nothing_but_what_it_holds(self):
+        self.gpu()
+        bundle = self.bundle("cuda")
+        self.program(self.tools / "compute-sanitizer", "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n  case $1 in --tool | --error-exitcode) shift 2 ;;\n"
+                     "  *) break ;;\n  esac\ndone\nexec \"$@\"\n")
+        (bundle / "tests" / "integration" / "echo").mkdir(parents=True)
+        (bundle / "tests" / "integration" / "echo" / "test_echo.py").write_text("")
+        said = self.check(bundle)
+        self.assertIn("sm_90, driver for CUDA 13.0", said)
+        results = self.results(bundle, "gpu-check")
+        self.assertEqual(set(results.values()), {"PASS"}, said)
+        self.assertEqual(list(results), [line.split()[0] for line in self.check(bundle, "--list").splitlines()])
+        self.assertFalse((self.folder / "called").exists(), "a tool that may not be there was called")
+        for name in ("summary.txt", "machine.txt", "doctor.txt", "logs/bus.log"):
+            self.assertTrue((bundle / "gpu-check" / name).exists(), name)
+        self.assertIn("Imaginary 9000", (bundle / "gpu-check" / "summary.txt").read_text())
+
+    def test_a_rehearsal_says_what_it_cannot_show(self):
+        bundle = self.bundle()
+        said = self.rehearse(bundle, "memory", "bus", "memcheck-bus")
+        self.assertEqual(self.results(bundle), {"memory": "SKIP", "bus": "PASS", "memcheck-bus": "SKIP"})
+        self.assertIn("memory  (it asks a GPU)", said)
+        self.assertIn("nothing here is about a GPU", said)
+
+    def test_a_program_that_is_missing_is_a_failure(self):
+        bundle = self.bundle()
+        (bundle / "tests" / "gpunet_test").unlink()
+        self.assertIn("there is no gpunet_test", self.rehearse(bundle, "compat", status=1))
+        self.assertEqual(self.results(bundle), {"compat": "FAIL"})
+
+    def test_tests_after_one_that_does_not_pass_are_run_and_it_is_named(self):
+        bundle = self.bundle(gpunet_test=["A.Good pass", "A.Hangs hang", "B.Crashes crash", "B.Leaves exit", "B.Fails fail", "C.Skips skip",
+                                          "C.Last pass"])
+        said = self.rehearse(bundle, "compat", "model", status=1)
+        self.assertEqual(self.results(bundle), {"compat": "FAIL-1", "model": "PASS"})
+        for words in ("2 passed, 1 skipped: no card here, 4 not: ", "A.Hangs (hangs: silent for 1 s)", "B.Crashes (ended by signal 11)",
+                      "B.Leaves (ended its process with 3)", "B.Fails"):
+            self.assertIn(words, (bundle / "out" / "gpu-check-cpu" / "summary.txt").read_text())
+        self.assertIn("some steps failed", said)
+
+    def test_a_broken_machine_is_not_tried_for_ever(self):
+        bundle = self.bundle(gpunet_test=[f"A.Fails{i} fail" for i in range(30)])
+        self.assertIn("0 passed, 10 not: ", self.rehearse(bundle, "compat", status=1))
+
+    def test_a_program_that_fails_beside_its_tests_fails(self):
+        self.program(self.tools / "compute-sanitizer", "#!/bin/sh\nwhile [ $# -gt 1 ] && [ \"${1%_test}\" = \"$1\" ]; do shift; done\n\"$@\"\nexit 1\n")
+        bundle = self.bundle("cuda")
+        self.gpu()
+        said = self.check(bundle, "--steps", "memcheck-bus", status=1)
+        self.assertIn("ended with 1 though no test had failed", said)
+
+    def test_what_is_found_stays_when_the_time_is_over(self):
+        bundle = self.bundle(gpunet_test=["A.Good pass", "A.Hangs hang"])
+        said = self.check(bundle, "--device", "cpu", "--steps", "bus,compat,model,demo", "--minutes", "0.07", status=1,
+                          GPUSOCK_TEST_SILENCE="30")
+        self.assertEqual(self.results(bundle), {"bus": "PASS", "compat": "CUT"})
+        self.assertIn("1 passed, 1 not: A.Hangs (began and did not end)", said)
+        self.assertIn("no time was left for: compat model demo", said)
+        self.assertIn("./run gpu-check --steps compat,model,demo", said)
+
+    def test_what_is_found_stays_when_it_is_ended(self):
+        bundle = self.bundle(gpunet_test=["A.Hangs hang"])
+        program = self.start(bundle, "--device", "cpu", "--steps", "bus,compat", GPUSOCK_TEST_SILENCE="600")
+        log = bundle / "out" / "gpu-check-cpu" / "logs" / "compat.log"
+        while program.poll() is None and "A.Hangs" not in (log.read_text() if log.exists() else ""):
+            pass
+        program.send_signal(signal.SIGTERM)
+        said, _ = program.communicate(timeout=LIMIT_S)  # to the end of its output, which a test that is left over would hold
+        self.assertEqual(program.returncode, 143, said)
+        self.assertEqual(self.results(bundle), {"bus": "PASS"})
+        self.assertIn("running: compat, since ", (bundle / "out" / "gpu-check-cpu" / "summary.txt").read_text())
+
+    def test_chosen_steps_leave_the_results_of_others(self):
+        bundle = self.bundle(gpunet_test=["A.Fails fail"])
+        self.rehearse(bundle, "bus", "compat", status=1)
+        (bundle / "tests" / "gpunet_test.does").write_text("A.Good pass")
+        self.rehearse(bundle, "compat")
+        self.assertEqual(self.results(bundle), {"bus": "PASS", "compat": "PASS"})
+        (bundle / "BUNDLE").write_text("1\n")
+        self.rehearse(bundle, "compat")
+        self.assertEqual(self.results(bundle), {"compat": "PASS"}, "results of other programs are none of these")
+
+    def test_a_machine_without_a_gpu_is_told_so(self):
+        if shutil.which("nvidia-smi") or list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
+            self.skipTest("there may be a GPU here")
+        self.assertIn("no NVIDIA GPU here", self.check(self.bundle("cuda"), status=77))
+        self.assertIn("run on GPUs", self.check(self.bundle("cuda"), "--device", "cpu", status=1))
+
+    def test_a_driver_that_cannot_run_the_programs_is_told_at_once(self):
+        self.gpu()
+        old = self.bundle("cuda", doctor=DOCTOR.replace("13.0", "12.4"))
+        said = self.check(old, status=1)
+        self.assertIn("the driver is for CUDA 12.4, and the programs were built with CUDA 13.0", said)
+        self.assertEqual(self.results(old, "gpu-check"), {})
+        none = self.bundle("cuda", doctor="#!/bin/sh\necho 'mend gpu the CUDA driver does not start'\nexit 1\n")
+        self.assertIn("the CUDA driver does not start", self.check(none, status=1))
+
+    def why_not(self, *arguments):
+        script = f"cd '{self.source}'; . scripts/common.sh; . scripts/gpu_machine.sh; why_not \"$@\""
+        return subprocess.run(["bash", "-c", script, "_", *arguments], text=True, stdout=subprocess.PIPE, check=True).stdout
+
+    def test_which_drivers_run_which_programs(self):
+        both = ("sm_80", "sm_90", "compute_80")
+        for fine in (("13.0", "13.0", "90", *both), ("13.1", "13.0", "90", *both), ("13.0", "13.2", "90", *both), ("13.0", "13.0", "100", *both),
+                     ("13.0", "12.9", "86", "sm_80"), ("13.0", "13.0", "90", "compute_80"), ("14.0", "13.0", "120", *both)):
+            self.assertEqual(self.why_not(*fine), "", fine)
+        for wrong, says in ((("12.9", "13.0", "90", *both), "need a driver for CUDA 13.0"), (("13.0", "13.0", "75", *both), "sm_75"),
+                            (("13.0", "13.2", "100", *both), "cannot translate the PTX"), (("13.0", "13.1", "90", "compute_80"), "PTX"),
+                            (("13.0", "13.0", "80", "sm_90"), "--arch 80"), (("13.0", "13.0", "100", "sm_90"), "--arch 100")):
+            self.assertIn(says, self.why_not(*wrong), wrong)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    GpuCheck.source = pathlib.Path(sys.argv.pop())
+    unittest.main()
