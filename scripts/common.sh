@@ -40,6 +40,17 @@ require_device() {
     "another bundle where the sources are: ./run bundle --device cpu DIR"
 }
 
+# unpack_bundle: what is packed in it, once. In a folder beside it first: what is cut off leaves nothing half there.
+unpack_bundle() {
+  local unpacked=unpacked.$$
+  [ -f packed.tar.gz ] && [ ! -d tests ] || return 0
+  mkdir "$unpacked" 2>/dev/null || fail "cannot unpack packed.tar.gz: $root cannot be written; copy the bundle elsewhere"
+  tar -xzf packed.tar.gz -C "$unpacked" || { rm -rf "$unpacked"; fail "cannot unpack packed.tar.gz"; }
+  mv -f "$unpacked"/bin/* bin/
+  mv -T "$unpacked/tests" tests 2>/dev/null || [ -d tests ] # another process was faster
+  rm -rf "$unpacked"
+}
+
 # A path as the user meant it: from where ./run was called.
 from_there() { case $1 in /*) echo "$1" ;; *) echo "$invoked_from/$1" ;; esac; }
 
@@ -87,10 +98,13 @@ warnings_option() {
   esac
 }
 
+# Where a preset is built, and options of that build alone (./run bundle --arch).
+build_folder='' build_options=()
+
 # configure PRESET: only where there is no build folder yet or the options changed; Ninja itself reruns CMake where a
 # CMakeLists.txt changed.
 configure() {
-  local preset=$1 folder="build/$1" options=()
+  local preset=$1 folder=${build_folder:-build/$1} options=("${build_options[@]}")
   options+=("-DBUILD_TESTING=$(tests_option "$folder")" "-DCMAKE_COMPILE_WARNING_AS_ERROR=$(warnings_option "$preset")")
   # Half the time where everything is built at once. Those who work on a file at a time call `cmake --preset host` themselves.
   # Each unit pays for the headers: where processors are few, one unit for each target is a tenth less work in all.
@@ -108,7 +122,7 @@ configure() {
   if [ -f "$folder/build.ninja" ] && [ "$(cat "$folder/run.options" 2>/dev/null)" = "$wanted" ]; then return 0; fi
   mkdir -p "$folder"
   # Shown only on failure: a successful configure says nothing that a user needs.
-  if ! cmake --preset "$preset" "${options[@]}" >"$folder/configure.log" 2>&1; then
+  if ! cmake --preset "$preset" -B "$folder" "${options[@]}" >"$folder/configure.log" 2>&1; then
     cat "$folder/configure.log" >&2
     fail "configuring the preset $preset failed"
   fi
@@ -122,7 +136,7 @@ build() {
   local preset=$1
   shift
   configure "$preset"
-  nice -n "$build_priority" cmake --build "build/$preset" -j "$(jobs)" ${1:+--target "$@"}
+  nice -n "$build_priority" cmake --build "${build_folder:-build/$preset}" -j "$(jobs)" ${1:+--target "$@"}
 }
 
 # The programs under the given folders, a line each: what a test wrote into its own folder `work` is none of them. Names are

@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
-# fill_bundle.sh TO BUILD_FOLDER PRESET: makes the folder TO from what is built in BUILD_FOLDER (see ./run bundle).
+# fill_bundle.sh TO BUILD_FOLDER PRESET [part|all|none]: makes the folder TO from what is built in BUILD_FOLDER, with so much of the images that
+# the demo trains on (see ./run bundle).
 set -euo pipefail
-[ $# -eq 3 ] || { sed -n 2p "$0" >&2; exit 2; }
-to=$1 from=$2 preset=$3
+[ $# -eq 3 ] || [ $# -eq 4 ] || { sed -n 2,3p "$0" >&2; exit 2; }
+to=$1 from=$2 preset=$3 data=${4:-part}
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 . scripts/common.sh
+. scripts/gpu_machine.sh
+
+images=/usr/share/datasets/fashion-mnist
+part_train=15000 part_test=5000
+# What gpu-check runs. The other tests need no GPU, or what a bundle has not.
+tests=(calls_test connections_test fault_matrix_test gpu_memory_test gpunet_test kernels_test param_sync_model_test)
+# What ./run demo, bench and gpu-check do not run is packed, like the tests, until ./run unpack: most of each program is the same libraries.
+seldom=(file_sender http_server matmul_server redis_client)
 
 # Programs are linked to look for libraries in ../lib beside their folder (see GpusockBuild.cmake).
 copy_program() {
@@ -22,17 +31,57 @@ copy_libraries() {
     grep -vE '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|nss_[a-z]*|cuda|nvidia-[a-z]*))\.so[.0-9]*$')
 }
 
+# cut FILE HEADER ITEM COUNT: the first COUNT items, ITEM bytes each, of an IDX file that has HEADER bytes before them. The second word of the
+# header is how many there are.
+cut() (
+  set +o pipefail # what has been read enough of is no failure
+  local count
+  printf -v count '\\x%02x\\x%02x\\x%02x\\x%02x' $(($4 >> 24 & 255)) $(($4 >> 16 & 255)) $(($4 >> 8 & 255)) $(($4 & 255))
+  {
+    zcat "$images/$1.gz" | head -c 4
+    printf '%b' "$count"
+    zcat "$images/$1.gz" | head -c $(($2 + $3 * $4)) | tail -c +9
+  } | gzip -6n >"$to/data/fashion-mnist/$1.gz"
+)
+
+copy_data() {
+  mkdir -p "$to/data/fashion-mnist"
+  case "$data" in
+    all) install -m 644 "$images"/*.gz "$to/data/fashion-mnist/" ;;
+    part)
+      cut train-images-idx3-ubyte 16 784 $part_train
+      cut train-labels-idx1-ubyte 8 1 $part_train
+      cut t10k-images-idx3-ubyte 16 784 $part_test
+      cut t10k-labels-idx1-ubyte 8 1 $part_test ;;
+    none) rmdir "$to/data/fashion-mnist" ;;
+    *) fail "data: part, all or none, not \"$data\"" ;;
+  esac
+}
+
+# What the programs were built with: gpu-check compares it with the driver.
+note_cuda() {
+  local compiler
+  compiler=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$from/CMakeCache.txt")
+  printf 'toolkit %s\n' "$("$compiler" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+  printf 'code %s\ntests %s\n' "$(code_of "$from" code)" "$(code_of "$from" tests)"
+}
+
 rm -rf "$to"
-mkdir -p "$to"/{bin,tests,lib,data/fashion-mnist,scripts}
+mkdir -p "$to"/{bin,tests,lib,data,scripts}
 while read -r program; do copy_program "$program" "$to/bin"; done < <(programs_in "$from"/{apps,examples,microbench,gpusock})
-while read -r program; do copy_program "$program" "$to/tests"; done < <(programs_in "$from/tests")
+while read -r program; do
+  [[ " ${tests[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/tests"
+done < <(programs_in "$from/tests")
 copy_libraries
-install -m 644 /usr/share/datasets/fashion-mnist/*.gz "$to/data/fashion-mnist/"
+copy_data
 install -m 644 apps/param_sync/plot.gp "$to/data/"
 install -m 644 -D tests/integration/server.py "$to/tests/integration/server.py"
 install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
+tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${seldom[@]/#/bin/}" tests
+rm -rf "${seldom[@]/#/$to/bin/}" "$to/tests"
 install -m 755 run "$to/run"
 install -m 644 scripts/*.sh "$to/scripts/"
 install -m 644 LICENSE README.md "$to/"
 project_commit >"$to/BUNDLE"
 echo "$preset" >"$to/BUNDLE.preset"
+[ "$preset" != cuda ] || note_cuda >"$to/BUNDLE.cuda"

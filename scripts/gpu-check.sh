@@ -101,6 +101,7 @@ provide_programs() {
     [ "$(cat BUNDLE.preset)" = $preset ] || fail "this bundle's programs run on GPUs; for a rehearsal: ./run bundle --device cpu DIR, there"
     param_sync=bin/param_sync bench=bin/gpusock-bench echo_server=bin/echo_server tests=tests
     doctor=bin/gpusock-doctor
+    unpack_bundle
     return
   fi
   [ $preset = host ] || find_nvcc >/dev/null ||

@@ -54,7 +54,9 @@ command_of() {
     device-rings-calls) tests_of calls_test "$device_ring_calls" && command=(env GPUSOCK_RING=device "${command[@]}") ;;
     model) tests_of param_sync_model_test ;;
     faults) tests_of fault_matrix_test ;;
-    demo) command=("$param_sync" --nodes 4 --epochs 2 --in-process --json "$out/param_sync.json" "${data_options[@]}") ;;
+    demo)
+      ! in_bundle || [ -d data/fashion-mnist ] || { skip "this bundle has no images (./run bundle --data)"; return; }
+      command=("$param_sync" --nodes 4 --epochs 2 --in-process --json "$out/param_sync.json" "${data_options[@]}") ;;
     bench-*) benchmark_of "${1#bench-}" ;;
     echo-server)
       if command -v python3 >/dev/null; then command=(env GPUSOCK_TEST_SCALE=0.2 python3 tests/integration/echo/test_echo.py "$echo_server")

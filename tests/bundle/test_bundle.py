@@ -5,6 +5,7 @@ usage: test_bundle.py SOURCE_FOLDER BUILD_FOLDER PRESET WORK_FOLDER
 
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
+import gzip
 import os
 import pathlib
 import shutil
@@ -34,7 +35,7 @@ def libraries(program):
 
 
 class Bundle(unittest.TestCase):
-    source = build = work = preset = bundle = None
+    source = build = work = preset = bundle = size = None
 
     @classmethod
     def setUpClass(cls):
@@ -44,6 +45,10 @@ class Bundle(unittest.TestCase):
         filled = attempt(cls.source / "scripts" / "fill_bundle.sh", cls.bundle, cls.build, cls.preset)
         if filled.returncode != 0:
             raise AssertionError(filled.stdout)
+        cls.size = sum(file.stat().st_size for file in cls.bundle.rglob("*") if file.is_file())
+        unpacked = attempt(cls.bundle / "run", "unpack", cwd="/")
+        if unpacked.returncode != 0:
+            raise AssertionError(unpacked.stdout)
 
     def programs(self):
         programs = [file for folder in ("bin", "tests") for file in (self.bundle / folder).iterdir() if file.is_file()]
@@ -56,6 +61,14 @@ class Bundle(unittest.TestCase):
                 if name not in GLIBC:
                     self.assertIsNotNone(path, f"{program.name}: {name} is not found")
                     self.assertTrue(path.is_relative_to(self.bundle.resolve()), f"{program.name}: {name} is {path}")
+
+    def test_every_program_of_gpu_check_is_there(self):
+        checked = {program.name for program in (self.bundle / "tests").iterdir() if program.is_file()}
+        # gpu_memory_test is about GPUs' memory and network cards.
+        self.assertLessEqual({"calls_test", "connections_test", "fault_matrix_test", "gpunet_test", "kernels_test",
+                              "param_sync_model_test"}, checked)
+        if self.preset == "cuda":
+            self.assertRegex((self.bundle / "BUNDLE.cuda").read_text(), r"^toolkit \d+\.\d+\ncode sm_80.*\ntests .*\d\n$")
 
     def test_programs_run_with_an_empty_environment(self):
         for name in ("param_sync", "echo_server", "gpusock-bench", "gpusock-doctor", "gpusock-top"):
@@ -90,8 +103,24 @@ class Bundle(unittest.TestCase):
         self.assertIn("no NVIDIA GPU", done.stdout)
 
     def test_is_small_enough_to_copy_around(self):
-        size = sum(file.stat().st_size for file in self.bundle.rglob("*") if file.is_file())
-        self.assertLess(size, 100 * MEBIBYTE)
+        self.assertLess(self.size, 40 * MEBIBYTE)
+
+    def test_its_images_are_the_first_of_the_data_set(self):
+        for name, header, item, count in (("train-images-idx3-ubyte", 16, 784, 15000), ("train-labels-idx1-ubyte", 8, 1, 15000),
+                                          ("t10k-images-idx3-ubyte", 16, 784, 5000), ("t10k-labels-idx1-ubyte", 8, 1, 5000)):
+            with gzip.open(f"/usr/share/datasets/fashion-mnist/{name}.gz") as file:
+                whole = file.read(header + item * count)
+            with gzip.open(self.bundle / "data" / "fashion-mnist" / f"{name}.gz") as file:
+                self.assertEqual(file.read(), whole[:4] + count.to_bytes(4, "big") + whole[8:], name)
+
+    def test_gpu_check_rehearses_on_the_cpu_device(self):
+        if self.preset == "cuda":
+            self.skipTest("its programs need a GPU")
+        done = attempt(self.bundle / "run", "gpu-check", "--device", "cpu", "--steps", "kernels,p2p-echo,tcp-echo,device-rings", cwd="/",
+                       env={"PATH": os.environ["PATH"], "GPUSOCK_TEST_SCALE": "0.02"})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for step in ("kernels", "p2p-echo", "tcp-echo", "device-rings"):
+            self.assertRegex(done.stdout, rf"PASS +\d+ s  {step}  \([1-9]\d* passed")
 
 
 def main():

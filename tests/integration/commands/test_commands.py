@@ -31,7 +31,7 @@ root=$PWD invoked_from=$PWD
 . scripts/bundle.sh
 require_packages() { :; }
 build() { echo "build $1"; }
-fill_bundle() { mkdir -p "$1"; echo "fill $1 $2"; }
+fill_bundle() { mkdir -p "$1"; echo "fill $1 $2 $3 in ${build_folder:-its folder} with ${build_options[*]:-nothing}"; }
 main "$@"
 """
 
@@ -86,18 +86,49 @@ class Commands(unittest.TestCase):
                 done = self.run_bundle(*options, CUDACXX=nvcc)
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertIn(f"build {preset}\n", done.stdout)
-                self.assertIn(f"fill {self.folder}/made {preset}\n", done.stdout)
+                self.assertIn(f"fill {self.folder}/made {preset} part ", done.stdout)
         self.gpu(False)
         self.assertIn("./run bundle --device cuda", self.run_bundle(CUDACXX=nvcc).stdout)
 
     def test_a_bundle_that_cannot_be_is_refused_before_anything_is_built(self):
         for options, status, says in ((["--device", "tpu"], 2, "--device is cpu or cuda"), (["--device=tpu"], 2, "--device is cpu or cuda"),
-                                      (["--speed"], 2, "--speed"), (["--device", "cuda"], 1, "needs nvcc"), (["here"], 2, "one folder")):
+                                      (["--speed"], 2, "--speed"), (["--device", "cuda"], 1, "needs nvcc"), (["here"], 2, "one folder"),
+                                      (["--data", "some"], 2, "--data is part"), (["--device", "cpu", "--arch", "90"], 2, "--arch is for")):
             with self.subTest(options=options):
                 done = self.run_bundle(*options, CUDACXX="/nowhere/nvcc")
                 self.assertEqual(done.returncode, status, done.stdout)
                 self.assertIn(says, done.stdout)
                 self.assertNotIn("build", done.stdout.replace("./run bundle", ""))
+
+    def test_a_bundle_for_chosen_gpus_is_built_apart(self):
+        nvcc = str(self.tool("nvcc", "#!/bin/sh\nprintf '%s\\n' sm_80 sm_90 sm_90a\n"))
+        done = self.run_bundle("--device", "cuda", "--arch", "80,90a", "--data", "none", CUDACXX=nvcc)
+        self.assertIn("cuda none in build/cuda-80-90a with -DGPUSOCK_CUDA_ARCHITECTURES=80-real;90a-real\n", done.stdout)
+        self.assertIn("cuda part in its folder with nothing\n", self.run_bundle("--device", "cuda", CUDACXX=nvcc).stdout)
+        for wrong, status, says in (("91", 1, "makes no code for sm_91; it makes: sm_80 sm_90"), ("sm_90", 2, "numbers as in 80,90")):
+            done = self.run_bundle("--device", "cuda", "--arch", wrong, CUDACXX=nvcc)
+            self.assertEqual(done.returncode, status, done.stdout)
+            self.assertIn(says, done.stdout)
+
+    def test_a_bundle_is_unpacked_once_and_says_where_it_cannot_be(self):
+        bundle = self.fill("host")
+        packed = self.folder / "packed"
+        (packed / "bin").mkdir(parents=True)
+        (packed / "tests").mkdir()
+        (packed / "bin" / "seldom").write_text("new")
+        subprocess.run(["tar", "-C", str(packed), "-czf", str(bundle / "packed.tar.gz"), "bin", "tests"], check=True)
+        for _ in range(2):
+            done = self.attempt(bundle / "run", "unpack")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertEqual((bundle / "bin" / "seldom").read_text(), "new")
+            (bundle / "bin" / "seldom").write_text("new")
+        self.assertEqual([path.name for path in bundle.glob("unpacked*")], [])
+        (bundle / "packed.tar.gz").write_text("cut off")
+        (bundle / "tests").rmdir()
+        done = self.attempt(bundle / "run", "unpack")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("cannot unpack", done.stdout)
+        self.assertEqual([path.name for path in bundle.glob("unpacked*")], [])
 
     def test_a_bundle_for_gpus_says_so_where_there_is_none(self):
         if list(pathlib.Path("/dev").glob("nvidia[0-9]*")):
