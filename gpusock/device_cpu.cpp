@@ -42,7 +42,10 @@ class CpuDevice final : public Device {
   void copy_out(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void* allocate_mapped(std::size_t bytes) override { return allocate_zeroed(bytes); }
   void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
-  bool freeing_waits() const override { return false; }
+  bool free_without_waiting(void* memory, bool) noexcept override {
+    free(memory);
+    return true;
+  }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,

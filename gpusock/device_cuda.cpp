@@ -1,4 +1,6 @@
 // CUDA GPUs: shared memory is pinned host memory at one address for both sides; rings may be in the GPU's own.
+#include "gpusock/cuda/check.hpp"
+#include "gpusock/cuda/gpu.hpp"
 #include "gpusock/detail/context_impl.hpp"
 #include "host_proxy/processors.hpp"
 
@@ -10,7 +12,6 @@
 #include <sched.h>
 #include <time.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -18,36 +19,27 @@
 namespace gpusock::detail {
 namespace {
 
-std::string describe(cudaError_t error) {
-  return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
-}
-
-void check(cudaError_t error, int errno_value, const std::string& what) {
-  if (error != cudaSuccess) throw Error(errno_value, what + ": " + describe(error));
-}
+using cudart::check;
+using cudart::CurrentGpu;
+using cudart::Gpu;
+using cudart::OwnStream;
+using cudart::Streams;
+using cudart::taken;
 
 /// Copies by the GPU's copy engines, on streams of their own, which no kernel uses: one for each direction, as engines are.
 class CudaCopier final : public proxy::Copier {
  public:
-  explicit CudaCopier(int gpu) : gpu_(gpu) {
-    cudaSetDevice(gpu_);
-    for (cudaStream_t* stream : {&out_, &in_}) {
-      check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), ENOMEM, "cudaStreamCreate for copies of rings");
-    }
-  }
+  explicit CudaCopier(Gpu& gpu) : gpu_(gpu) {}
   ~CudaCopier() override {
-    cudaSetDevice(gpu_);
-    for (cudaStream_t stream : {out_, in_}) {
-      cudaStreamSynchronize(stream);
-      cudaStreamDestroy(stream);
-    }
-    for (Slot& slot : copies_) cudaEventDestroy(slot.ended);
+    const CurrentGpu current(gpu_.number);
+    for (const OwnStream* stream : {&out_, &in_}) taken(cudaStreamSynchronize(stream->get()));
+    for (Slot& slot : copies_) taken(cudaEventDestroy(slot.ended));
   }
 
   /// The kernel's release of `committed`, at system scope, precedes the proxy's acquire of it, and that this call: the bytes are
   /// in device memory before the engine is told to read them.
   Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override {
-    return start(out_, [&](cudaStream_t stream) {
+    return start(out_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to, from.first.data, from.first.bytes, cudaMemcpyDeviceToHost, stream);
       if (error != cudaSuccess) return error;
       return copy(to + from.first.bytes, from.second.data, from.second.bytes, cudaMemcpyDeviceToHost, stream);
@@ -56,7 +48,7 @@ class CudaCopier final : public proxy::Copier {
   /// The event that follows the copy says that the bytes are in device memory; the proxy then releases `arrived`, at system
   /// scope, and the kernel acquires it before it reads them.
   Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
-    return start(in_, [&](cudaStream_t stream) {
+    return start(in_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to.first.data, from, to.first.bytes, cudaMemcpyHostToDevice, stream);
       if (error != cudaSuccess) return error;
       return copy(to.second.data, from + to.first.bytes, to.second.bytes, cudaMemcpyHostToDevice, stream);
@@ -66,7 +58,7 @@ class CudaCopier final : public proxy::Copier {
   State query(Copy which) override {
     if (which == kNotStarted) return State::failed;
     Slot& slot = copies_[which];
-    const cudaError_t error = cudaEventQuery(slot.ended);
+    const cudaError_t error = taken(cudaEventQuery(slot.ended));
     if (error == cudaErrorNotReady) return State::busy;
     slot.used = false;
     return error == cudaSuccess ? State::done : State::failed;
@@ -85,14 +77,13 @@ class CudaCopier final : public proxy::Copier {
 
   template <class Start>
   Copy start(cudaStream_t stream, Start start_copies) {
-    cudaSetDevice(gpu_);
+    const CurrentGpu current(gpu_.number);
     for (Copy which = 0;; ++which) {
       if (which == copies_.size() && !add_slot()) return kNotStarted;
       if (copies_[which].used) continue;
-      // Also where only one of two was started its end is waited for: the memory may not be used before.
-      const bool started = start_copies(stream) == cudaSuccess;
-      if (cudaEventRecord(copies_[which].ended, stream) != cudaSuccess) return kNotStarted;
-      if (!started) cudaStreamSynchronize(stream);
+      const bool started = taken(start_copies(stream)) == cudaSuccess && taken(cudaEventRecord(copies_[which].ended, stream)) == cudaSuccess;
+      // What was started without an event is waited for: the memory may not be used before.
+      if (!started) taken(cudaStreamSynchronize(stream));
       copies_[which].used = started;
       return started ? which : kNotStarted;
     }
@@ -101,16 +92,20 @@ class CudaCopier final : public proxy::Copier {
   /// There are soon as many as copies are ever under way at a time.
   bool add_slot() {
     Slot slot;
-    if (cudaEventCreateWithFlags(&slot.ended, cudaEventDisableTiming) != cudaSuccess) return false;
+    copies_.reserve(copies_.size() + 1);
+    if (taken(cudaEventCreateWithFlags(&slot.ended, cudaEventDisableTiming)) != cudaSuccess) return false;
     copies_.push_back(slot);
     return true;
   }
 
-  int gpu_;
-  cudaStream_t out_ = nullptr;
-  cudaStream_t in_ = nullptr;
+  Gpu& gpu_;
+  OwnStream out_{gpu_.streams, Streams::Use::copies};
+  OwnStream in_{gpu_.streams, Streams::Use::copies};
   std::vector<Slot> copies_;  // a copy's name is its index
 };
+
+/// A launch with more dynamic shared memory has to be announced.
+constexpr std::size_t kSharedBytesUnasked = 48 << 10;
 
 class CudaPlatform final : public proxy::Platform {
  public:
@@ -121,21 +116,21 @@ class CudaPlatform final : public proxy::Platform {
   }
 
   void* allocate_shared(std::size_t bytes) override {
-    cudaSetDevice(gpu_);
+    const CurrentGpu current(gpu_);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), ENOMEM,
           "pinning " + std::to_string(bytes) + " bytes of host memory (see ulimit -l; lower Options::sockets_max)");
     std::memset(memory, 0, bytes);
     return memory;
   }
-  void free_shared(void* memory, std::size_t) noexcept override { cudaFreeHost(memory); }
+  void free_shared(void* memory, std::size_t) noexcept override { taken(cudaFreeHost(memory)); }
 
   void attach(void* memory, std::size_t bytes) override {
-    cudaSetDevice(gpu_);
+    const CurrentGpu current(gpu_);
     check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), ENOMEM,
           "pinning " + std::to_string(bytes) + " bytes of rings (see ulimit -l; lower Options::connections_max or ring_bytes)");
   }
-  void detach(void* memory, std::size_t) noexcept override { cudaHostUnregister(memory); }
+  void detach(void* memory, std::size_t) noexcept override { taken(cudaHostUnregister(memory)); }
 
   /// Pinning memory may wait for running kernels, and a kernel may be waiting for the connection that it is for.
   bool attaches_any_time() const override { return false; }
@@ -144,32 +139,32 @@ class CudaPlatform final : public proxy::Platform {
   /// No processor can use it, and no process maps another's while kernels run.
   bool device_memory_is_mappable() const override { return false; }
   std::byte* allocate_device(std::size_t bytes) override {
-    cudaSetDevice(gpu_);
+    const CurrentGpu current(gpu_);
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), ENOMEM,
           "allocating " + std::to_string(bytes) + " bytes of device memory for rings (lower Options::connections_max or "
           "ring_bytes, or set GPUSOCK_RING=host)");
     return static_cast<std::byte*>(memory);
   }
-  void free_device(std::byte* memory) noexcept override { cudaFree(memory); }
+  void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
   std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
   bool reaches_device_memory_of(const Platform& other) const override {
     const auto* gpu = dynamic_cast<const CudaPlatform*>(&other);
     return gpu != nullptr && gpu->gpu_ == gpu_;  // between GPUs peer access would have to be set up
   }
-  std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(gpu_); }
+  std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(Gpu::get(gpu_)); }
 
 #if GPUSOCK_HAS_VERBS
   rdma::CardWrites card_writes() const override { return card_writes_; }
   int flush_card_writes() override {
-    cudaSetDevice(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
+    const CurrentGpu current(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
     return rdma::flush_writes_to_gpu(*rdma::cuda_driver());
   }
 #endif
 
   std::vector<int> near_processors() const override {
     char address[32] = {};
-    return cudaDeviceGetPCIBusId(address, sizeof address, gpu_) == cudaSuccess ? proxy::processors_near(address) : std::vector<int>();
+    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? proxy::processors_near(address) : std::vector<int>();
   }
 
  private:
@@ -181,65 +176,51 @@ class CudaPlatform final : public proxy::Platform {
 
 class CudaStream final : public DeviceStream {
  public:
-  explicit CudaStream(int gpu) : gpu_(gpu) {
-    cudaSetDevice(gpu_);
-    check(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking), ENOMEM, "cudaStreamCreate");
-  }
-  ~CudaStream() override {
-    cudaStreamSynchronize(native);
-    cudaStreamDestroy(native);
-  }
-  void synchronize() override {
-    cudaSetDevice(gpu_);
-    check(cudaStreamSynchronize(native), EFAULT, "a kernel failed");
-  }
-  bool idle() const override { return cudaStreamQuery(native) != cudaErrorNotReady; }
+  explicit CudaStream(Gpu& gpu) : stream_(gpu.streams, Streams::Use::kernels) {}
+  void synchronize() override { check(cudaStreamSynchronize(native()), EFAULT, "a kernel failed"); }
+  bool idle() const override { return taken(cudaStreamQuery(native())) != cudaErrorNotReady; }
 
-  cudaStream_t native = nullptr;
+  cudaStream_t native() const { return stream_.get(); }
 
  private:
-  int gpu_;
+  OwnStream stream_;
 };
+
+/// The GPU of this number. Throws Error (ENODEV, ENOTSUP) where there is none that gpusock can use.
+Gpu& find_gpu(int number) {
+  int count = 0;
+  const cudaError_t error = taken(cudaGetDeviceCount(&count));
+  if (error != cudaSuccess || count == 0) {
+    throw Error(ENODEV, "no CUDA GPU (" + cudart::describe(error) + "); programs built with the host preset need none");
+  }
+  if (number >= count) {
+    throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(number) + ", but the GPUs here are 0 to " + std::to_string(count - 1));
+  }
+  int same_address = 0;
+  check(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, number), ENODEV,
+        "using GPU " + std::to_string(number));
+  if (same_address == 0) {
+    throw Error(ENOTSUP, "GPU " + std::to_string(number) + " cannot use host addresses of pinned memory, which rings need");
+  }
+  return Gpu::get(number);
+}
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int gpu) : gpu_(gpu) {
-    // A kernel that is loaded when it is first launched may wait for those that run, and one of them may wait for it. This
-    // has effect where no CUDA call was made before.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-    int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-      throw Error(ENODEV, "no CUDA GPU (" + describe(error) + "); programs built with the host preset need none");
-    }
-    if (gpu >= count) {
-      throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(gpu) + ", but the GPUs here are 0 to " + std::to_string(count - 1));
-    }
-    check(cudaSetDevice(gpu), ENODEV, "using GPU " + std::to_string(gpu));
-    int same_address = 0;
-    cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, gpu);
-    if (same_address == 0) {
-      throw Error(ENOTSUP, "GPU " + std::to_string(gpu) + " cannot use host addresses of pinned memory, which rings need");
-    }
-    platform_ = std::make_shared<CudaPlatform>(gpu);
-  }
+  explicit CudaDevice(int gpu) : gpu_(find_gpu(gpu)), platform_(std::make_shared<CudaPlatform>(gpu)) { gpu_.prepare_copies(); }
 
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
   bool has_own_side() const override { return true; }
 
-  void* allocate(std::size_t bytes) override {
-    cudaSetDevice(gpu_);
-    void* memory = nullptr;
-    check(cudaMalloc(&memory, bytes), ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
-    check(cudaMemset(memory, 0, bytes), ENOMEM, "zeroing device memory");
-    return memory;
-  }
-  void free(void* memory) noexcept override { cudaFree(memory); }
-  void copy_in(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes, cudaMemcpyHostToDevice); }
-  void copy_out(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes, cudaMemcpyDeviceToHost); }
+  void* allocate(std::size_t bytes) override { return gpu_.allocate(bytes); }
+  void free(void* memory) noexcept override { taken(cudaFree(memory)); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, cudaMemcpyHostToDevice); }
+  void copy_out(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, cudaMemcpyDeviceToHost); }
   void* allocate_mapped(std::size_t bytes) override { return platform_->allocate_shared(bytes); }
-  void free_mapped(void* memory) noexcept override { cudaFreeHost(memory); }
-  bool freeing_waits() const override { return true; }
+  void free_mapped(void* memory) noexcept override { taken(cudaFreeHost(memory)); }
+  bool free_without_waiting(void* memory, bool mapped) noexcept override {
+    return gpu_.free_if_quiet([&] { taken(mapped ? cudaFreeHost(memory) : cudaFree(memory)); });
+  }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CudaStream>(gpu_); }
 
   void relax(std::uint64_t waited_ns) override {
@@ -253,14 +234,7 @@ class CudaDevice final : public Device {
   }
 
  private:
-  /// On a stream of its own: the default stream would wait for resident kernels.
-  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    CudaStream stream(gpu_);
-    check(cudaMemcpyAsync(to, from, bytes, kind, stream.native), EFAULT, "copying " + std::to_string(bytes) + " bytes");
-    stream.synchronize();
-  }
-
-  int gpu_;
+  Gpu& gpu_;
   std::shared_ptr<CudaPlatform> platform_;
 };
 
@@ -269,14 +243,21 @@ class CudaDevice final : public Device {
 std::unique_ptr<Device> make_device(const Options& options) { return std::make_unique<CudaDevice>(options.gpu); }
 
 cudaStream_t native_stream(Context& context, Stream* stream) {
-  return static_cast<CudaStream&>(chosen_stream(context, stream)).native;
+  return static_cast<CudaStream&>(chosen_stream(context, stream)).native();
 }
 
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments) {
   context.impl().begin_call();
-  cudaSetDevice(context.options().gpu);
-  check(cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes, native_stream(context, shape.stream)),
-        EINVAL, "launch");
+  Gpu& gpu = Gpu::get(context.options().gpu);
+  const CurrentGpu current(gpu.number);
+  const cudaError_t error = gpu.kernels.launch(kernel, [&] {
+    if (shape.shared_bytes > kSharedBytesUnasked) {
+      const cudaError_t refused = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+      if (refused != cudaSuccess) return refused;
+    }
+    return cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes, native_stream(context, shape.stream));
+  });
+  check(error, EINVAL, "launch");
   note_launch(context, shape.stream);
 }
 

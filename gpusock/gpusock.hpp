@@ -123,7 +123,8 @@ class Context {
 /// An in-order queue of launches; launches on different streams run at the same time.
 class Stream {
  public:
-  /// A stream of this context, which outlives it. Throws Error where the device refuses.
+  /// A stream of this context, which outlives it. Throws Error: (ENOBUFS) on a GPU, where each of its hardware queues has a stream
+  /// (docs/semantics.md), (ENOMEM) where the device refuses.
   explicit Stream(Context& context);
   ~Stream();  ///< waits for its launches
   Stream(const Stream&) = delete;
@@ -174,8 +175,9 @@ std::size_t bytes_of(std::size_t count) {
 
 /// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
 /// The destructor returns at once. Memory that launches may still use (those made while it was allocated) is kept until they have
-/// ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of the context runs,
-/// because the driver would wait for all of them: while one runs without end, what is freed stays allocated.
+/// ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of any context runs,
+/// because the driver would wait for all of them: while one runs without end, what is freed stays allocated. For the same reason
+/// allocating may wait for kernels there: do it before those that wait for something.
 template <class T>
 class Mapped {
  public:

@@ -8,7 +8,7 @@
 
 #if defined(__CUDACC__)
 #include <cooperative_groups.h>
-#elif defined(GPUSOCK_DEVICE_CPU)
+#elif GPUSOCK_KERNELS_ON_CPU
 #include "cpu_device/cuda.hpp"
 #endif
 
@@ -28,7 +28,7 @@ struct ThisThread {
 /// The calling thread alone, in a kernel or on the host.
 GPUSOCK_FN inline ThisThread this_thread() { return {}; }
 
-#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
 /// The calling thread's warp: all 32 threads call together.
 __device__ inline auto this_warp() { return cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block()); }
 
@@ -43,7 +43,7 @@ namespace detail {
 /// barrier before its next broadcast: a block's value stays in one place until then.
 template <class Group, class T>
 GPUSOCK_FN T broadcast(const Group& group, const T& value) {
-#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
   if constexpr (requires { group.shfl(0ull, 0); }) {
     static_assert(sizeof(T) % sizeof(unsigned long long) == 0);
     constexpr int kWords = sizeof(T) / sizeof(unsigned long long);
@@ -82,7 +82,7 @@ GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
 /// The sum of every thread's value, in every thread of the group. Also a barrier of the group, as broadcast() is.
 template <class Group>
 GPUSOCK_FN int sum(const Group& group, int value) {
-#if defined(__CUDACC__) || defined(GPUSOCK_DEVICE_CPU)
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
   if constexpr (requires { group.shfl(0, 0); }) {
     group.sync();
     int total = 0;

@@ -27,19 +27,19 @@ void KernelMemory::free(void* memory) noexcept {
     auto piece = allocated_.extract(memory);  // moved from map to map: nothing is allocated
     if (piece.empty()) return;
     piece.mapped().freed_after = launches_;
-    if (forget_idle_streams()) take_unused(unused);
+    if (forget_idle_streams() || refused_) take_unused(unused);
     (in_use(piece.mapped()) ? freed_ : unused).insert(std::move(piece));
   }
-  free_all(unused);  // without the lock: on a GPU the driver may wait for kernels of other contexts
+  free_or_keep(std::move(unused));
 }
 
 void KernelMemory::free_unused() noexcept {
   Pieces unused;
   {
     const std::lock_guard lock(mutex_);
-    if (forget_idle_streams()) take_unused(unused);
+    if (forget_idle_streams() || refused_) take_unused(unused);
   }
-  free_all(unused);
+  free_or_keep(std::move(unused));
 }
 
 void KernelMemory::add(DeviceStream& stream) {
@@ -55,7 +55,7 @@ void KernelMemory::remove(DeviceStream& stream) noexcept {
     forget_idle_streams();
     take_unused(unused);
   }
-  free_all(unused);
+  free_or_keep(std::move(unused));
 }
 
 /// After the launch was queued, so that an idle stream has none that are counted. Its caller still owns what the launch uses.
@@ -88,15 +88,27 @@ bool KernelMemory::in_use(const Piece& piece) const {
   return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
     const Running& running = stream.second;
     if (running.last == 0) return false;
-    return device_.freeing_waits() || (running.first <= piece.freed_after && running.last > piece.allocated_after);
+    return running.first <= piece.freed_after && running.last > piece.allocated_after;
   });
 }
 
 void KernelMemory::take_unused(Pieces& unused) {
+  refused_ = false;
   for (auto next = freed_.begin(); next != freed_.end();) {
     const auto piece = next++;
     if (!in_use(piece->second)) unused.insert(freed_.extract(piece));
   }
+}
+
+/// Keeps what cannot be freed without waiting. Not under the lock: freeing asks the driver.
+void KernelMemory::free_or_keep(Pieces pieces) noexcept {
+  std::erase_if(pieces, [this](const auto& piece) {
+    return device_.free_without_waiting(piece.first, piece.second.kind == Kind::mapped);
+  });
+  if (pieces.empty()) return;
+  const std::lock_guard lock(mutex_);
+  freed_.merge(pieces);  // nothing is allocated
+  refused_ = true;
 }
 
 void KernelMemory::free_all(const Pieces& pieces) noexcept {

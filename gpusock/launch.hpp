@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(GPUSOCK_DEVICE_CPU)
+#if GPUSOCK_KERNELS_ON_CPU
 #include "cpu_device/launch.hpp"
 #endif
 
@@ -48,10 +48,21 @@ namespace detail {
 void note_launch(Context& context, Stream* stream) noexcept;
 cudaStream_t native_stream(Context& context, Stream* stream);
 void launch_native(Context& context, const LaunchShape& shape, const void* kernel, void** arguments);
+
+/// What the CUDA runtime knows a kernel by.
+template <class... Parameters>
+const void* symbol_of(void (*kernel)(Parameters...)) {
+#if defined(GPUSOCK_CUDA_DOUBLE)
+  return cuda_double::symbol_of(kernel);  // which has nobody else to tell it how a kernel is called
+#else
+  return reinterpret_cast<const void*>(kernel);
+#endif
+}
 }  // namespace detail
 
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
-/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have.
+/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have, (EBUSY)
+/// where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where there is no memory for its stack.
 /// A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
@@ -60,7 +71,7 @@ void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameter
   std::apply(
       [&](auto&... value) {
         void* addresses[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
-        detail::launch_native(context, shape, reinterpret_cast<const void*>(kernel), addresses);
+        detail::launch_native(context, shape, detail::symbol_of(kernel), addresses);
       },
       values);
 }
@@ -71,6 +82,11 @@ template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char gpusock_dynamic_shared[];
   return reinterpret_cast<T*>(gpusock_dynamic_shared);
+}
+#elif GPUSOCK_KERNELS_ON_CPU
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(cpu_device::dynamic_shared());
 }
 #endif
 #endif

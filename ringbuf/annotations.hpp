@@ -24,3 +24,11 @@
 #else
 #define GPUSOCK_ON_GPU 0
 #endif
+
+/// GPUSOCK_KERNELS_ON_CPU is 1 where a host compiler compiles kernels: for the CPU device, and in tests for the double of the CUDA
+/// runtime (tests/support/cuda_double), which runs them on it.
+#if defined(GPUSOCK_DEVICE_CPU) || defined(GPUSOCK_CUDA_DOUBLE)
+#define GPUSOCK_KERNELS_ON_CPU 1
+#else
+#define GPUSOCK_KERNELS_ON_CPU 0
+#endif

@@ -10,20 +10,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
 
 namespace {
-
-/// Kernels of several nodes wait for each other on one GPU: all must be able to run at once, and none may be loaded
-/// late (loading waits for the kernels that run). Before the first CUDA call.
-void prepare_cuda() {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
 
 /// The errno with which writing this file would fail, or 0. A FIFO is not opened: its reader would see an early end.
 int problem_of_writing(const std::string& file) {
@@ -57,7 +49,6 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;
-  prepare_cuda();
   return gpusock::program::run("param_sync", [&] {
     try {
       return run(*config);

@@ -37,8 +37,9 @@ class Device {
   virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
   virtual void* allocate_mapped(std::size_t bytes) = 0;  ///< zeroed; throws Error (ENOMEM)
   virtual void free_mapped(void* memory) noexcept = 0;
-  /// True if free() and free_mapped() wait for all kernels that run.
-  virtual bool freeing_waits() const = 0;
+  /// Frees memory of the former kind, or mapped memory, unless that would wait for kernels that run, of whichever context. True
+  /// if it did.
+  virtual bool free_without_waiting(void* memory, bool mapped) noexcept = 0;
 
   virtual std::unique_ptr<DeviceStream> make_stream() = 0;
 

@@ -18,7 +18,7 @@ class KernelMemory {
   enum class Kind { device, mapped };
 
   explicit KernelMemory(Device& device) : device_(device) {}
-  ~KernelMemory();  ///< frees what is left; all launches have ended
+  ~KernelMemory();  ///< frees what is left; all launches have ended. On a GPU this waits for the kernels of other contexts
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
@@ -52,6 +52,7 @@ class KernelMemory {
   bool in_use(const Piece& piece) const;
   void take_unused(Pieces& unused);
   void free_all(const Pieces& pieces) noexcept;
+  void free_or_keep(Pieces pieces) noexcept;
 
   Device& device_;
   mutable std::mutex mutex_;
@@ -59,6 +60,7 @@ class KernelMemory {
   std::map<DeviceStream*, Running> streams_;
   Pieces allocated_;
   Pieces freed_;  ///< but kept
+  bool refused_ = false;  ///< no launch uses some of these: freeing them would have waited for another context's kernels
 };
 
 }  // namespace gpusock::detail

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <set>
+#include <vector>
 
 namespace gpusock::detail {
 namespace {
@@ -29,11 +30,18 @@ class FakeDevice final : public Device {
   void copy_out(void*, const void*, std::size_t) override {}
   void* allocate_mapped(std::size_t bytes) override { return allocate(bytes); }
   void free_mapped(void* memory) noexcept override { live.erase(memory); }
-  bool freeing_waits() const override { return freeing_waits_; }
+  bool free_without_waiting(void* memory, bool) noexcept override {
+    for (const FakeStream* stream : streams) {
+      if (freeing_waits_ && !stream->is_idle) return false;
+    }
+    free(memory);
+    return true;
+  }
   std::unique_ptr<DeviceStream> make_stream() override { return nullptr; }
   void relax(std::uint64_t) override {}
 
   std::set<void*> live;
+  std::vector<const FakeStream*> streams;  ///< of this device, whichever context has them
 
  private:
   std::uintptr_t next_ = 0;
@@ -45,6 +53,7 @@ class KernelMemoryTest : public testing::TestWithParam<bool> {
   KernelMemoryTest() {
     memory.add(one);
     memory.add(two);
+    device.streams = {&one, &two, &of_another_context};
   }
   void run(FakeStream& stream) {
     stream.is_idle = false;
@@ -53,7 +62,7 @@ class KernelMemoryTest : public testing::TestWithParam<bool> {
   bool live(void* piece) const { return device.live.contains(piece); }
 
   FakeDevice device{GetParam()};
-  FakeStream one, two;
+  FakeStream one, two, of_another_context;
   KernelMemory memory{device};
 };
 
@@ -110,6 +119,20 @@ TEST_P(KernelMemoryTest, ALaunchOfAfterwardsKeepsItOnlyWhereFreeingWouldWait) {
   EXPECT_EQ(live(piece), GetParam());
 }
 
+TEST_P(KernelMemoryTest, AnotherContextsKernelKeepsItOnlyWhereFreeingWouldWait) {
+  of_another_context.is_idle = false;
+  void* piece = memory.allocate(KernelMemory::Kind::device, 1);
+  run(one);
+  one.is_idle = true;
+  memory.free(piece);
+  EXPECT_EQ(live(piece), GetParam());
+  memory.free_unused();
+  EXPECT_EQ(live(piece), GetParam());
+  of_another_context.is_idle = true;
+  memory.free_unused();
+  EXPECT_FALSE(live(piece));
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, KernelMemoryTest, testing::Bool(), [](const auto& waits) {
   return waits.param ? "WhereFreeingWaits" : "WhereFreeingDoesNot";
 });
@@ -120,6 +143,7 @@ TEST(KernelMemory, WhatIsKeptGoesWithTheContext) {
   {
     KernelMemory memory(device);
     memory.add(stream);
+    device.streams = {&stream};
     void* piece = memory.allocate(KernelMemory::Kind::device, 1);
     stream.is_idle = false;
     memory.note_launch(stream);

@@ -1,0 +1,42 @@
+#pragma once
+/// @file The CUDA runtime's errors, and the calling thread's current GPU.
+
+#include "host_proxy/error.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+namespace gpusock::cudart {
+
+/// The error of a call. The runtime remembers it for the thread; it is taken from there, because the program's own next
+/// cudaGetLastError() must not report it. (One that ended the CUDA context stays.) cudaErrorNotReady is remembered too.
+inline cudaError_t taken(cudaError_t error) {
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error;
+}
+
+inline std::string describe(cudaError_t error) {
+  return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+}
+
+/// Throws Error with this errno where a call failed.
+inline void check(cudaError_t error, int errno_value, const std::string& what) {
+  if (taken(error) != cudaSuccess) throw Error(errno_value, what + ": " + describe(error));
+}
+
+/// Makes a GPU the calling thread's current one for as long as it lives. Then the program's own choice comes back; a thread
+/// that has not used CUDA keeps this GPU, since another one would get a CUDA context that nobody asked for.
+class CurrentGpu {
+ public:
+  explicit CurrentGpu(int gpu);
+  ~CurrentGpu();
+  CurrentGpu(const CurrentGpu&) = delete;
+  CurrentGpu& operator=(const CurrentGpu&) = delete;
+
+ private:
+  int before_ = 0;
+  bool comes_back_ = false;
+};
+
+}  // namespace gpusock::cudart

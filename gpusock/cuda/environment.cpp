@@ -1,0 +1,44 @@
+#include "gpusock/cuda/environment.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace gpusock::cudart {
+namespace {
+
+constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr int kQueuesOfDriver = 8;  // where the variable is unset
+constexpr int kQueuesMax = 32;
+
+bool set_too_late = false;
+
+/// True if CUDA has been initialised in this process: the driver has read the environment.
+bool cuda_in_use() {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver == nullptr) return false;
+  const auto current = reinterpret_cast<int (*)(void**)>(dlsym(driver, "cuCtxGetCurrent"));
+  void* context = nullptr;
+  constexpr int kNotInitialized = 3;  // CUDA_ERROR_NOT_INITIALIZED
+  const bool in_use = current == nullptr || current(&context) != kNotInitialized;
+  dlclose(driver);
+  return in_use;
+}
+
+/// Before main(), and before other objects' constructors: the process has one thread, and has made no CUDA call.
+[[gnu::constructor(101)]] void set_environment() {
+  set_too_late = getenv(kQueues) == nullptr && cuda_in_use();
+  setenv(kQueues, "32", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+}  // namespace
+
+int hardware_queues() {
+  const char* const value = set_too_late ? nullptr : std::getenv(kQueues);
+  const int queues = value == nullptr ? 0 : std::atoi(value);
+  return queues <= 0 ? kQueuesOfDriver : std::min(queues, kQueuesMax);
+}
+
+}  // namespace gpusock::cudart

@@ -1,0 +1,63 @@
+#include "gpusock/cuda/gpu.hpp"
+
+#include "gpusock/cuda/check.hpp"
+
+#include <map>
+#include <memory>
+#include <string>
+
+namespace gpusock::cudart {
+
+Gpu& Gpu::get(int number) {
+  static std::mutex mutex;
+  static auto* const gpus = new std::map<int, std::unique_ptr<Gpu>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Gpu>& gpu = (*gpus)[number];
+  if (gpu == nullptr) gpu = std::make_unique<Gpu>(number);
+  return *gpu;
+}
+
+cudaStream_t Gpu::copy_stream() {
+  if (!copies_) copies_.emplace(streams, Streams::Use::copies);
+  return copies_->get();
+}
+
+void Gpu::prepare_copies() {
+  const std::lock_guard lock(copying_);
+  copy_stream();
+}
+
+/// Zeroes on the stream for copies, and waits: on the default stream the zeros could come after what other streams write.
+void* Gpu::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const CurrentGpu current(number);
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
+  try {
+    const std::lock_guard lock(copying_);
+    check(cudaMemsetAsync(memory, 0, bytes, copy_stream()), ENOMEM, "zeroing device memory");
+    check(cudaStreamSynchronize(copy_stream()), ENOMEM, "zeroing device memory");
+  } catch (const Error&) {
+    taken(cudaFree(memory));
+    throw;
+  }
+  return memory;
+}
+
+void Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return;
+  const CurrentGpu current(number);
+  const std::lock_guard lock(copying_);
+  const std::string what = "copying " + std::to_string(bytes) + " bytes";
+  check(cudaMemcpyAsync(to, from, bytes, kind, copy_stream()), EFAULT, what);
+  check(cudaStreamSynchronize(copy_stream()), EFAULT, what);
+}
+
+bool Gpu::free_if_quiet(const std::function<void()>& free_memory) {
+  const auto no_launches = kernels.hold_launches();
+  if (streams.any_kernel_runs()) return false;
+  free_memory();
+  return true;
+}
+
+}  // namespace gpusock::cudart

@@ -1,0 +1,56 @@
+#pragma once
+/// @file Makes a GPU ready for kernels before they are launched, so that no launch waits for kernels that run.
+
+#include "gpusock/cuda/streams.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
+#include <vector>
+
+namespace gpusock::cudart {
+
+/// A launch waits for all kernels that run in two cases: the kernel has not been loaded yet (lazy loading), or it needs a larger
+/// stack than the GPU has set up. A kernel that waits for the new one then never ends. So the first launch of a kernel
+/// loads all kernels of its library (nvcc makes one of each .cu file) and sets up the largest stack of them, while no kernel runs.
+class Kernels {
+ public:
+  explicit Kernels(Streams& streams) : streams_(streams) {}
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  /// Launches a kernel by `start`, on the current GPU. Where it has to be made ready for and kernels run, waits for their end, up
+  /// to patience_ns(). Throws Error: (EBUSY) they have not ended by then, (EINVAL) CUDA does not have the kernel.
+  template <class Start>
+  cudaError_t launch(const void* symbol, Start start) {
+    const std::shared_lock ready = make_ready(symbol);
+    return start();
+  }
+
+  /// No launch begins while the result lives.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> hold_launches() { return std::unique_lock(mutex_); }
+
+  /// How long a launch waits until no kernel runs: 5 s. Tests shorten it.
+  static std::atomic<std::uint64_t>& patience_ns();
+
+ private:
+  using Handles = std::vector<cudaKernel_t>;
+
+  std::shared_lock<std::shared_mutex> make_ready(const void* symbol);
+  bool try_make_ready(const void* symbol, cudaKernel_t kernel);
+  Handles library_of(cudaKernel_t kernel) const;
+  bool loads_lazily() const;
+  std::size_t load(cudaKernel_t kernel) const;
+
+  Streams& streams_;
+  std::shared_mutex mutex_;  ///< launches share it; loading has it alone, so that no kernel starts meanwhile
+  std::unordered_set<const void*> ready_;
+  std::unordered_set<cudaKernel_t> loaded_;  ///< and their stacks are set up
+};
+
+}  // namespace gpusock::cudart

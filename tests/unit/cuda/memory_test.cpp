@@ -1,0 +1,116 @@
+// The memory of a context on CUDA.
+#include "tests/unit/cuda/fixture.hpp"
+
+#include <numeric>
+
+namespace gpusock::cuda_test {
+namespace {
+
+__global__ void sum(const unsigned char* bytes, std::size_t count, std::uint64_t* result) {
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) total += bytes[i];
+  *result = total;
+}
+
+__global__ void fill(unsigned char* bytes, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = 1;
+}
+
+constexpr std::size_t kCount = 1000;
+
+class Memory : public testing::Test {
+ protected:
+  Context context{small_options()};
+  Mapped<std::uint64_t> result{context, 1};
+};
+
+/// Streams of contexts do not wait for the default stream.
+TEST_F(Memory, KernelsFindNewMemoryZeroed) {
+  DeviceBuffer<unsigned char> bytes(context, kCount);
+  launch(context, {}, sum, bytes.data(), kCount, result.data());
+  context.synchronize();
+  EXPECT_EQ(result[0], 0u);
+}
+
+TEST_F(Memory, WhatKernelsWriteIntoNewMemoryStays) {
+  DeviceBuffer<unsigned char> bytes(context, kCount);
+  launch(context, {}, fill, bytes.data(), kCount);
+  context.synchronize();
+  DeviceBuffer<unsigned char> another(context, kCount);  // which waits for all that the GPU was told to do
+  launch(context, {}, sum, bytes.data(), kCount, result.data());
+  context.synchronize();
+  EXPECT_EQ(result[0], kCount);
+}
+
+TEST_F(Memory, CopiesPassWhileAKernelRunsOnEachOtherStream) {
+  std::vector<std::unique_ptr<Stream>> streams;
+  Mapped<std::uint64_t> words(context, 8);
+  DeviceBuffer<std::uint64_t> there(context, 100);
+  launch(context, {}, wait_for<1>, words.data());
+  for (int i = 1; i < 8; ++i) {
+    streams.push_back(std::make_unique<Stream>(context));
+    launch(context, {.stream = streams.back().get()}, wait_for<1>, words.data() + i);
+  }
+  std::vector<std::uint64_t> values(100), back(100);
+  std::iota(values.begin(), values.end(), 0);
+  for (int i = 0; i < 3 * cuda_double::hardware_queues(); ++i) there.copy_in(values);  // a stream for each would get to a busy queue
+  there.copy_out(back);
+  EXPECT_EQ(back, values);
+  for (std::uint64_t& word : words) raise(word);
+  context.synchronize();
+}
+
+TEST_F(Memory, NoBytesAreNoCallOfCuda) {
+  DeviceBuffer<int> nothing(context, 0);
+  Mapped<int> mapped(context, 0);
+  nothing.copy_in({});
+  nothing.copy_out({});
+}
+
+/// The thread that frees may be the one that another context's kernel waits for.
+TEST_F(Memory, FreeingDoesNotWaitForKernelsOfOtherContexts) {
+  Context other(small_options());
+  Mapped<std::uint64_t> word(other, 1);
+  const std::size_t before = cuda_double::left().size();
+  auto bytes = std::make_unique<DeviceBuffer<unsigned char>>(context, kCount);
+  auto mapped = std::make_unique<Mapped<std::uint64_t>>(context, 1);
+  launch(other, {}, wait_for<1>, word.data());
+  bytes.reset();
+  mapped.reset();
+  context.synchronize();
+  EXPECT_EQ(cuda_double::left().size(), before + 2);
+  raise(word[0]);
+  other.synchronize();
+  context.synchronize();
+  EXPECT_EQ(cuda_double::left().size(), before);
+}
+
+/// A program that uses several GPUs chooses the current one for itself.
+TEST_F(Memory, TheThreadsCurrentGpuStaysWhatItWas) {
+  Options options = small_options();
+  options.gpu = 1;
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  int gpu = -1;
+  const auto current = [&] {
+    cudaGetDevice(&gpu);
+    return gpu;
+  };
+  {
+    Context second(options);
+    EXPECT_EQ(current(), 0);
+    Mapped<std::uint64_t> word(second, 1);
+    DeviceBuffer<std::uint64_t> buffer(second, 1);
+    EXPECT_EQ(current(), 0);
+    launch(second, {}, set<1>, word.data(), std::uint64_t{7});
+    EXPECT_EQ(current(), 0);
+    second.synchronize();
+    EXPECT_EQ(current(), 0);
+    EXPECT_EQ(word[0], 7u);
+    buffer.copy_in(std::vector<std::uint64_t>{1});
+    EXPECT_EQ(current(), 0);
+  }
+  EXPECT_EQ(current(), 0);
+}
+
+}  // namespace
+}  // namespace gpusock::cuda_test
