@@ -87,7 +87,7 @@ tests_option() {
 warnings_option() {
   local compiler=${CXX:-c++}
   case "$1" in
-    asan | clang | fuzz) compiler=clang++ ;;
+    asan | tsan | clang | fuzz) compiler=clang++ ;;
     cuda) echo OFF; return ;;  # nvcc's host half is the other presets'
   esac
   case "$(tests_option "build/$1") $("$compiler" --version 2>/dev/null | head -n 1) $("$compiler" -dumpversion 2>/dev/null)" in
@@ -111,6 +111,8 @@ configure() {
   options+=(-DCMAKE_UNITY_BUILD=ON)
   [ "$(jobs)" -gt 4 ] || options+=(-DCMAKE_UNITY_BUILD_BATCH_SIZE=0)
   if command -v ccache >/dev/null; then
+    # ccache does not run the preprocessor before each compilation then: the compiler's list of included files is enough.
+    export CCACHE_DEPEND=1
     options+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
     [ "$preset" != cuda ] || options+=(-DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi

@@ -12,6 +12,8 @@
 #include "cpu_device/launch.hpp"
 #endif
 
+#include "tests/support/sanitized.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -25,11 +27,7 @@
 namespace gpusock::test {
 
 /// The largest block that tests use. ThreadSanitizer takes a megabyte, and its time, for each thread at a barrier.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr unsigned kLargestBlock = 128;
-#else
-inline constexpr unsigned kLargestBlock = 1024;
-#endif
+inline constexpr unsigned kLargestBlock = kThreadSanitized ? 128 : 1024;
 
 struct KernelShape {
   dim3 grid{1};

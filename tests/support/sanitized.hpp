@@ -1,14 +1,22 @@
 #pragma once
-/// @file Is this a sanitizer's build, an order of magnitude slower: GCC says so by a macro, Clang by a feature.
+/// @file Which sanitizer this build is for, if any. Under one, tests are an order of magnitude slower.
 
 namespace gpusock {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kSanitized = true;
+// GCC defines macros. Clang has features.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitized = true;
+inline constexpr bool kAddressSanitized = false;
+#elif defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kThreadSanitized = false;
+inline constexpr bool kAddressSanitized = true;
 #elif defined(__has_feature)
-inline constexpr bool kSanitized = __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
+inline constexpr bool kThreadSanitized = __has_feature(thread_sanitizer);
+inline constexpr bool kAddressSanitized = __has_feature(address_sanitizer);
 #else
-inline constexpr bool kSanitized = false;
+inline constexpr bool kThreadSanitized = false;
+inline constexpr bool kAddressSanitized = false;
 #endif
+inline constexpr bool kSanitized = kThreadSanitized || kAddressSanitized;
 
 }  // namespace gpusock

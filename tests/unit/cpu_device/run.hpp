@@ -12,6 +12,7 @@
 namespace cpu_device::test {
 
 using gpusock::kSanitized;
+using gpusock::kThreadSanitized;
 
 /// Throws KernelFault where the kernel fails.
 template <class... Parameters, class... Arguments>
