@@ -16,7 +16,8 @@ find_nvcc() {
   else return 1; fi
 }
 
-have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+# A driver that has failed may never answer.
+have_gpu() { command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
 # The preset whose programs use what this machine has.
 device_preset() {

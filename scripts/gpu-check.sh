@@ -29,7 +29,7 @@ HELP
 
 main() {
   out='' # global: the steps are ended, however this command ends, by what is in that folder
-  local device=cuda chosen='' minutes='' deadline='' steps=() left=() now=''
+  local device=cuda chosen='' minutes='' deadline='' steps=() left=() now='' gpu=''
   local param_sync bench echo_server tests doctor silence_s=${GPUSOCK_TEST_SILENCE:-45}
   take_arguments "$@"
   choose_steps
@@ -120,7 +120,8 @@ open_results() {
   local of
   out=$(cd "$out" && pwd)
   mkdir -p "$out/logs"
-  of="$(project_commit) $device $(uname -n) $(nvidia-smi -L 2>/dev/null | head -n 1 || true)"
+  gpu=$(timeout 30 nvidia-smi -L 2>/dev/null | head -n 1 || true)
+  of="$(project_commit) $device $(uname -n) $gpu"
   if [ -z "$chosen" ] || [ "$(cat "$out/of.txt" 2>/dev/null)" != "$of" ]; then
     rm -f "$out"/{results,summary,machine,doctor}.txt "$out"/*.json "$out"/logs/*.log
     : >"$out/results.txt"
@@ -139,6 +140,7 @@ require_driver() {
     tail -n 20 "$out/doctor.txt" >&2
     fail "the driver shows no GPU to programs (above is what gpusock-doctor finds)"
   fi
+  [ -n "$gpu" ] || gpu="a GPU of sm_$capability"
   say "sm_$capability, driver for CUDA $driver; programs built with CUDA ${toolkit:-?} for $(built_code code)"
   [ -n "$toolkit" ] || return 0
   for of in code tests; do
@@ -178,8 +180,7 @@ run_steps() {
 print_summary() {
   local name
   printf '\ngpusock %s, %s, %s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" \
-    "$([ "$device" = cpu ] && echo 'a rehearsal on the CPU device: nothing here is about a GPU' ||
-      { nvidia-smi -L 2>/dev/null || grep -h 'GPU [0-9]*:' "$out/doctor.txt"; } | sed 's/ (UUID.*//; s/^ *//' | head -n 1)"
+    "$([ "$device" = cuda ] && echo "${gpu%% (UUID*}" || echo 'a rehearsal on the CPU device: nothing here is about a GPU')"
   cat "$out/results.txt"
   while read -r name; do
     [ -f "$out/logs/$name.log" ] || continue

@@ -49,6 +49,7 @@ class GpuCheck(unittest.TestCase):
         shutil.rmtree(bundle, ignore_errors=True)
         (bundle / "bin").mkdir(parents=True)
         (bundle / "tests").mkdir()
+        (bundle / "data" / "fashion-mnist").mkdir(parents=True)
         shutil.copytree(self.source / "scripts", bundle / "scripts")
         shutil.copy(self.source / "run", bundle / "run")
         (bundle / "BUNDLE").write_text("0\n")
