@@ -39,6 +39,12 @@ class Simulation(unittest.TestCase):
         self.assertEqual(again.returncode, 1, again.stdout)
         self.assertIn("FAILED", again.stdout)
 
+    def test_a_plan_without_its_faults_ends(self):
+        # In some plans both sides of a connection send before they read. Only their faults end that.
+        for seed in range(1, 61):
+            call = self.call("--seed", str(seed), "--faults", "none", "--no-shrink")
+            self.assertEqual(call.returncode, 0, call.stdout)
+
     def test_some_planted_bugs_are_caught_within_few_seeds(self):
         # Which, changes with every change of what is simulated; that it catches hardly any would mean that it no longer looks.
         said = self.call("--planted-bugs", "--seeds", "1..100").stdout
