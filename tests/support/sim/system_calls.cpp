@@ -191,6 +191,18 @@ std::int64_t send_message(int descriptor, const msghdr* message) {
   return send_unix(*unix_socket, std::move(out));
 }
 
+/// A call that signals may interrupt and that may fail with the errno `denial`, as the run's shortage has it. About a simulated
+/// descriptor `simulate` makes it, about any other `real`.
+template <class Simulate, class Real>
+ssize_t make_call(int descriptor, int denial, Simulate simulate, Real real) {
+  const bool denied = deny_call();
+  const bool interrupted = interrupt_call();
+  const Outside outside;
+  if (!simulated(descriptor)) return real();
+  if (interrupted) return give(std::int64_t{-EINTR});
+  return give(denied ? std::int64_t{-denial} : simulate());
+}
+
 int set_option(int descriptor, int level, int option, const void* value) {
   const auto tcp = at<TcpSocket>(descriptor);
   if (tcp == nullptr) return -EBADF;
@@ -308,11 +320,8 @@ int __wrap_accept4(int descriptor, sockaddr* name, socklen_t* bytes, int flags) 
   const bool denied = deny_call();
   const bool interrupted = interrupt_call();
   const Outside outside;
-  if (interrupted && simulated(descriptor)) {
-    errno = EINTR;
-    return -1;
-  }
   if (!simulated(descriptor)) return __real_accept4(descriptor, name, bytes, flags);
+  if (interrupted) return give(-EINTR);
   if (const auto tcp = at<TcpSocket>(descriptor)) {
     if (!tcp->has_acceptable()) return give(-EAGAIN);
     if (denied) return give(-ENFILE);
@@ -339,51 +348,29 @@ int __wrap_connect(int descriptor, const sockaddr* name, socklen_t bytes) {
 }
 
 ssize_t __wrap_recvmsg(int descriptor, msghdr* message, int flags) {
-  const bool denied = deny_call();
-  const bool interrupted = interrupt_call();
-  const Outside outside;
-  if (interrupted && simulated(descriptor)) {
-    errno = EINTR;
-    return -1;
-  }
-  if (denied && simulated(descriptor)) return give(std::int64_t{-ENOMEM});
-  return simulated(descriptor) ? give(receive_message(descriptor, message)) : __real_recvmsg(descriptor, message, flags);
+  return make_call(descriptor, ENOMEM, [&] { return receive_message(descriptor, message); },
+                   [&] { return __real_recvmsg(descriptor, message, flags); });
 }
 
 ssize_t __wrap_sendmsg(int descriptor, const msghdr* message, int flags) {
-  const bool denied = deny_call();
-  const bool interrupted = interrupt_call();
-  const Outside outside;
-  if (interrupted && simulated(descriptor)) {
-    errno = EINTR;
-    return -1;
-  }
-  if (denied && simulated(descriptor)) return give(std::int64_t{-ENOBUFS});
-  return simulated(descriptor) ? give(send_message(descriptor, message)) : __real_sendmsg(descriptor, message, flags);
+  return make_call(descriptor, ENOBUFS, [&] { return send_message(descriptor, message); },
+                   [&] { return __real_sendmsg(descriptor, message, flags); });
 }
 
 ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
-  const bool interrupted = interrupt_call();
-  const Outside outside;
-  if (interrupted && simulated(descriptor)) {
-    errno = EINTR;
-    return -1;
-  }
-  if (!simulated(descriptor)) return __real_recv(descriptor, into, bytes, flags);
-  const auto unix_socket = at<UnixSocket>(descriptor);
-  return give(unix_socket == nullptr ? std::int64_t{-EBADF} : take_unix(*unix_socket, into, bytes, nullptr));
+  const auto take = [&] {
+    const auto unix_socket = at<UnixSocket>(descriptor);
+    return unix_socket == nullptr ? std::int64_t{-EBADF} : take_unix(*unix_socket, into, bytes, nullptr);
+  };
+  return make_call(descriptor, ENOMEM, take, [&] { return __real_recv(descriptor, into, bytes, flags); });
 }
 
 ssize_t __wrap_send(int descriptor, const void* from, size_t bytes, int flags) {
-  const bool interrupted = interrupt_call();
-  const Outside outside;
-  if (interrupted && simulated(descriptor)) {
-    errno = EINTR;
-    return -1;
-  }
-  if (!simulated(descriptor)) return __real_send(descriptor, from, bytes, flags);
-  const auto unix_socket = at<UnixSocket>(descriptor);
-  return give(unix_socket == nullptr ? std::int64_t{-EBADF} : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr}));
+  const auto put = [&] {
+    const auto unix_socket = at<UnixSocket>(descriptor);
+    return unix_socket == nullptr ? std::int64_t{-EBADF} : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr});
+  };
+  return make_call(descriptor, ENOBUFS, put, [&] { return __real_send(descriptor, from, bytes, flags); });
 }
 
 int __wrap_shutdown(int descriptor, int how) {
