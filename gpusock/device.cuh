@@ -114,7 +114,8 @@ class Net {
   template <class Group>
   GPUSOCK_FN int shutdown(const Group& group, Socket socket, Shutdown how) const;
 
-  /// Closes the socket; the handle is invalid from here on. What was sent still arrives. 0 or -EBADF.
+  /// Closes the socket; the handle is invalid from here on. What was sent still arrives, except that closing a socket of
+  /// link=tcp with unread input resets the connection, as with POSIX (docs/semantics.md). 0 or -EBADF.
   template <class Group>
   GPUSOCK_FN int close(const Group& group, Socket socket) const;
 

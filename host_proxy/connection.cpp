@@ -185,8 +185,11 @@ bool Connection::step_link() {
 void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
   if (phase_ == Phase::established) {
     const bool close = (bits & table::kRequestClose) != 0;
+    if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
+    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is unread.
+    if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
     if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
-    if ((bits & table::kRequestShutdownRead) != 0 || close) link_->end_receiving();
+    if (close) link_->end_receiving();
     if (close && !closing_) this->close(now_ns);
   } else if ((bits & table::kRequestClose) != 0) {
     closing_ = true;

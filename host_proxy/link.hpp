@@ -41,6 +41,11 @@ class Link {
   /// The caller reads no more: what arrives is dropped, and the peer is told where the link can.
   virtual void end_receiving() = 0;
 
+  /// The caller closes the socket of a plain TCP connection; end_sending(), end_receiving() and close() follow. From now on
+  /// bytes that arrive reset the connection. True if it is to be reset at once: bytes have arrived that the caller has not
+  /// received.
+  virtual bool refuse_input() { return false; }
+
   /// The caller closed the socket, after end_sending() and end_receiving(); may_go() tells when the link may go.
   virtual void close() = 0;
 

@@ -55,6 +55,8 @@ class RingSink {
   /// Behind the last byte that callers can have.
   virtual std::uint64_t position() const = 0;
 
+  /// True if bytes were put that callers have not taken.
+  virtual bool unread() = 0;
   /// Can callers have all that was put.
   virtual bool drained() const { return true; }
   /// Is the ring itself full, as of the last room(): nothing can be put until callers give space back.
@@ -92,6 +94,7 @@ class DirectSink final : public RingSink {
   ringbuf::RingSpans spans(std::uint64_t bytes) const override { return ring_.spans(bytes); }
   void commit(std::uint64_t bytes) override { ring_.commit(bytes); }
   std::uint64_t position() const override { return ring_.position(); }
+  bool unread() override { return ring_.writable() != ring_.memory().capacity; }
   bool full() const override { return room_ == 0; }
   bool can_be_passed() override { return ring_.writable() == ring_.memory().capacity; }
 

@@ -90,6 +90,7 @@ class StagedSink final : public RingSink, private StagingPool::Holder {
   void commit(std::uint64_t bytes) override;
   void stop() override;
   std::uint64_t position() const override { return ring_.position(); }
+  bool unread() override { return staged_ != 0 || ring_.writable() != ring_.memory().capacity; }
   bool drained() const override { return staged_ == 0 || error_ != 0; }
   bool full() const override { return full_; }
   bool watches() const override { return error_ == 0 && (starved_ || !chunks_.empty()); }

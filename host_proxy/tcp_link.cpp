@@ -30,6 +30,7 @@ bool TcpLink::pump() {
   if (failed_) return false;
   if (stream_->broken) take_breakage();
   if (failed_) return true;
+  if (refuses_input_ && drop_arriving()) return true;  // before the end is sent: a reset must not follow an orderly end
   const bool sent = transmit();
   const bool received = discard_ ? drop_arriving() : deliver();
   return sent || received;
@@ -163,7 +164,26 @@ bool TcpLink::drop_arriving() {
   if (reading_ended_ || failed_ || !stream_->readable) return false;
   std::array<std::byte, 16384> sink;
   const iovec vector{sink.data(), sink.size()};
-  return read({&vector, 1}) != 0 || reading_ended_;
+  const bool arrived = read({&vector, 1}) != 0;
+  if (arrived && refuses_input_) reset_unread();
+  return arrived || reading_ended_;
+}
+
+/// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that not all
+/// of what it sent was received. After Shutdown::read bytes that arrive are dropped without a reset, as before the close.
+bool TcpLink::refuse_input() {
+  refuses_input_ = !discard_;
+  stream_->readable = true;  // what the operating system holds by now has arrived, too
+  const bool unread = rx_->unread();
+  if (unread) transmit();  // what was sent before the close gets as far as the network takes it at once
+  return unread;
+}
+
+/// Bytes have come that nobody will receive. What was sent before the close gets as far as the network takes it at once.
+void TcpLink::reset_unread() {
+  end_wanted_ = false;  // no orderly end before the reset
+  transmit();
+  if (!failed_) fail(ECONNRESET);
 }
 
 void TcpLink::end_sending() { end_wanted_ = true; }

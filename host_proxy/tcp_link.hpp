@@ -20,6 +20,7 @@ class TcpLink final : public Link {
   std::uint64_t deliver_past_ring(void* data, std::uint64_t bytes) override;
   void end_sending() override;
   void end_receiving() override { discard_ = true; }
+  bool refuse_input() override;
   void close() override {}
   bool finished() const override { return writing_ended_ || failed_; }
   bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_; }
@@ -36,6 +37,7 @@ class TcpLink final : public Link {
   bool tell_how_reading_ended();
   void take_breakage();
   void fail_sending(int error);
+  void reset_unread();
   void fail(int error);
 
   std::unique_ptr<ByteStream> stream_;
@@ -48,6 +50,7 @@ class TcpLink final : public Link {
   bool end_wanted_ = false;
   bool writing_ended_ = false;
   bool discard_ = false;
+  bool refuses_input_ = false;  // the caller has closed the socket: bytes that arrive reset the connection
   bool reading_ended_ = false;
   std::optional<int> how_reading_ended_;  // an errno, or 0 in order; told once callers can have all that was read
   bool rx_full_ = false;

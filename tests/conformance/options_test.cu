@@ -8,7 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace gpusock::conformance::socket_options {
@@ -193,6 +195,13 @@ class DeafPeer {
 
   const Endpoint& where() const { return where_; }
   void accept() { socket_ = ::accept(listener_, nullptr, nullptr); }
+  void send_byte() { ASSERT_EQ(::send(socket_, "x", 1, MSG_NOSIGNAL), 1); }
+  /// What is there; waits for something.
+  std::string receive() {
+    char bytes[64];
+    const auto got = ::recv(socket_, bytes, sizeof bytes, 0);
+    return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string(got == 0 ? "an end" : strerror(errno));
+  }
   /// Waits until the connection fails; with which errno, 0 if it does not in time.
   int wait_for_error(int timeout_ms) {
     pollfd entry{socket_, 0, 0};  // what has come makes no event
@@ -224,6 +233,93 @@ TEST(Linger, APeerThatDoesNotReadIsResetWhenTheTimeIsOver) {
   ASSERT_EQ(net.close(this_thread(), socket), 0);
   EXPECT_EQ(peer.wait_for_error(kWithoutLinger_ms), ECONNRESET);
   EXPECT_GE(clock_ns() - start_ns, 900'000'000u) << "it had a second to read";
+}
+
+constexpr int kMuchLessThanLinger_ms = 20'000;
+
+bool wait_for_input(const Net& net, Socket socket) {
+  PollEntry entry{socket, kPollIn, 0};
+  return net.poll(this_thread(), &entry, 1, patience()) == 1;
+}
+
+TEST(Unread, ClosingWithItResetsAPlainTcpConnection) {
+  Context context(options_options());
+  const Net net = context.net();
+  DeafPeer peer;
+  const Socket socket = net.connect(this_thread(), peer.where(), patience());
+  ASSERT_GE(socket, 0);
+  peer.accept();
+  peer.send_byte();
+  ASSERT_TRUE(wait_for_input(net, socket));
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  EXPECT_EQ(peer.wait_for_error(kMuchLessThanLinger_ms), ECONNRESET);
+}
+
+TEST(Unread, WhatWasSentBeforeTheCloseComesBeforeTheReset) {
+  Context context(options_options());
+  const Net net = context.net();
+  DeafPeer peer;
+  const Socket socket = net.connect(this_thread(), peer.where(), patience());
+  ASSERT_GE(socket, 0);
+  peer.accept();
+  peer.send_byte();
+  ASSERT_TRUE(wait_for_input(net, socket));
+  ASSERT_EQ(net.send(this_thread(), socket, "answer", 6, 0, patience()), 6);
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  EXPECT_EQ(peer.receive(), "answer");
+  EXPECT_EQ(peer.receive(), strerror(ECONNRESET));
+}
+
+TEST(Unread, WhatArrivesAfterTheCloseResetsAPlainTcpConnection) {
+  Context context(options_options());
+  const Net net = context.net();
+  DeafPeer peer;
+  const Socket socket = net.connect(this_thread(), peer.where(), patience());
+  ASSERT_GE(socket, 0);
+  peer.accept();
+  const std::vector<char> much(1 << 20);
+  while (net.send(this_thread(), socket, much.data(), much.size(), 0, Deadline::after_ns(50'000'000)) > 0) {
+  }  // until the ring is full behind the operating system's buffers, so that closing lingers
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  peer.send_byte();
+  EXPECT_EQ(peer.wait_for_error(kMuchLessThanLinger_ms), ECONNRESET);
+}
+
+TEST(Unread, AfterShutdownReadWhatArrivesIsDroppedAndTheEndIsInOrder) {
+  Context context(options_options());
+  const Net net = context.net();
+  DeafPeer peer;
+  const Socket socket = net.connect(this_thread(), peer.where(), patience());
+  ASSERT_GE(socket, 0);
+  peer.accept();
+  ASSERT_EQ(net.shutdown(this_thread(), socket, Shutdown::read), 0);
+  ASSERT_EQ(net.send(this_thread(), socket, "one", 3, 0, patience()), 3);
+  EXPECT_EQ(peer.receive(), "one");
+  peer.send_byte();
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  EXPECT_EQ(peer.receive(), "an end");
+}
+
+TEST(Unread, PeersWithAHandshakeGetWhatWasSent) {
+  for (const bool shares_memory : {true, false}) {
+    Options options = options_options();
+    options.p2p = shares_memory;
+    Context context(options);
+    const Net net = context.net();
+    const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 4, patience());
+    Endpoint where;
+    ASSERT_EQ(net.getsockname(listener, where), 0);
+    where.link = LinkKind::automatic;
+    const Socket near = net.connect(this_thread(), where, patience());
+    const Socket far = net.accept(this_thread(), listener, patience());
+    ASSERT_EQ(net.send(this_thread(), near, "hello", 5, 0, patience()), 5);
+    ASSERT_EQ(net.send(this_thread(), far, "x", 1, 0, patience()), 1);
+    ASSERT_TRUE(wait_for_input(net, near));
+    ASSERT_EQ(net.close(this_thread(), near), 0);
+    char bytes[8];
+    EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, kWaitAll, patience()), 5);
+    EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, 0, patience()), 0) << "shares memory: " << shares_memory;
+  }
 }
 
 /// Two connected sockets of this process's host threads.

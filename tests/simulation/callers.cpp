@@ -284,7 +284,7 @@ void Run::converse(const End& end) {
   if (end.planned.endings[end.side] == Ending::midway) {
     script("somebody else", end.place, [end, this] {
       schedule_.sleep(end.planned.midway_ns);
-      const int result = end.node.net().close(this_thread(), end.socket);
+      const int result = close(end);
       if (result != 0) fail("close gave " + std::to_string(result));
     });
   }
@@ -314,23 +314,37 @@ void Run::converse(const End& end) {
   } else if (ending == Ending::midway) {
     return;
   }
-  const int result = net.close(this_thread(), end.socket);
+  const int result = close(end);
   if (result != 0) fail("close gave " + std::to_string(result));
 }
 
-/// A call has timed out: the connection must not have been gone, as its host's system knows, for longer than the proxy
-/// needs to say so.
-void Run::check_not_over(const End& end, const char* call) {
+/// The operating system's end of this connection; nullptr where the socket is closed, or the connection gone.
+std::shared_ptr<TcpSocket> Run::connection_of(const End& end) const {
   Endpoint local, remote;
   const Net& net = end.node.net();
-  const bool open = net.getsockname(end.socket, local) == 0 && net.getpeername(end.socket, remote) == 0;
-  if (!open) return;  // closed by somebody else
+  if (net.getsockname(end.socket, local) != 0 || net.getpeername(end.socket, remote) != 0) return nullptr;
   const auto address_of = [](const Endpoint& endpoint) {
     Address address{0, endpoint.port};
     std::memcpy(&address.ip, endpoint.address, sizeof address.ip);
     return address;
   };
-  const auto socket = kernel_.find(address_of(local), address_of(remote));
+  return kernel_.find(address_of(local), address_of(remote));
+}
+
+/// Closes the socket, and notes what has arrived there and is not received: on plain TCP the peer is to hear of that.
+int Run::close(const End& end) {
+  const auto connection = connection_of(end);
+  if (connection != nullptr && end.planned.link == LinkKind::tcp) {
+    end.attempt.received_at_close[end.side] = end.in().flows[0].received;
+    end.attempt.unread_at_close[end.side] = connection->bytes_there() + end.node.unread_bytes(end.socket);
+  }
+  return end.node.net().close(this_thread(), end.socket);
+}
+
+/// A call has timed out: the connection must not have been gone, as its host's system knows, for longer than the proxy
+/// needs to say so.
+void Run::check_not_over(const End& end, const char* call) {
+  const auto socket = connection_of(end);
   if (socket == nullptr || socket->over_since_ns() == Schedule::kNever) return;
   const std::uint64_t since_ns = std::max(socket->over_since_ns(), end.node.stalled_until_ns());
   if (schedule_.now_ns() > since_ns + kLateNs) fail(std::string(call) + " waited on a connection that was gone");

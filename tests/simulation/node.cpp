@@ -258,6 +258,11 @@ void Node::drain(std::uint64_t linger_ns) {
   }
 }
 
+std::uint64_t Node::unread_bytes(Socket socket) const {
+  const table::SocketSetup& setup = table_.view(proxy::SideKind::host).setups[table::slot_of(socket)];
+  return word(setup.rx.committed) - word(setup.rx.consumed);
+}
+
 std::string Node::check_words() {
   if (!problem_.empty()) return problem_;
   const table::TableView view = table_.view(proxy::SideKind::host);

@@ -55,6 +55,8 @@ class Node {
   /// As Engine::drain(), on a fiber: closes every socket, and goes on until what was sent is delivered.
   void drain(std::uint64_t linger_ns);
 
+  /// What has arrived in the rings of this socket, which is open and connected, and is not received.
+  std::uint64_t unread_bytes(Socket socket) const;
   /// What is wrong with the words that callers and proxy share, or "".
   std::string check_words();
   /// What has not been given back although all is closed, or "".

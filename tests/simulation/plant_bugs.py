@@ -166,6 +166,14 @@ SUBSTITUTIONS = [
      "sim::planted(33) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
      "                                    : std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
      "shortage: a descriptor that was received is lost where there is no memory for its segment"),
+    (34, "host_proxy/connection.cpp",
+     "asked_.link == LinkKind::tcp && link_->refuse_input())",
+     "asked_.link == LinkKind::tcp && !sim::planted(34) && link_->refuse_input())",
+     "tcp: a socket that is closed with unread input ends in order"),
+    (35, "host_proxy/tcp_link.cpp",
+     "  if (arrived && refuses_input_) reset_unread();\n",
+     "  if (arrived && refuses_input_ && !sim::planted(35)) reset_unread();\n",
+     "tcp: input that the system has when its socket is closed is dropped, and the end is in order"),
 ]
 
 

@@ -256,6 +256,11 @@ void Run::check_way(const Attempt& attempt, int way) {
   const bool polite = planned.endings[1 - way] == Ending::orderly && (planned.endings[way] == Ending::orderly || quiet_back);
   if (!plan_.faulty() && polite && !is_hasty(planned.server) && !here.end_seen) fail("the end of a stream was not seen");
   if (!here.end_seen || attempt.broken[way]) return;
+  const std::uint64_t received_since_close = attempt.ways[1 - way].flows[0].received - attempt.received_at_close[way];
+  if (planned.endings[way] != Ending::orderly && received_since_close < attempt.unread_at_close[way]) {
+    fail("connection " + std::to_string(attempt.planned) + ": an orderly end was seen, though " + (way == 0 ? "the client" : "the server") +
+         " had closed with unread input");
+  }
   for (const Flow& flow : here.flows) {
     if (flow.received < flow.sent) {
       fail("connection " + std::to_string(attempt.planned) + ": the end was seen after " + std::to_string(flow.received) + " of " +

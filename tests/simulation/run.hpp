@@ -49,6 +49,8 @@ struct Attempt {
   std::uint32_t planned = 0;
   bool met = false;            ///< its server has found out which one it is
   bool broken[2] = {};         ///< this side's process was ended
+  std::uint64_t unread_at_close[2] = {};    ///< what had arrived at this side, and was not received, when it closed the socket
+  std::uint64_t received_at_close[2] = {};  ///< what had been received by then
   bool failed = false;         ///< some call said so
   Way ways[2];
 };
@@ -124,6 +126,8 @@ class Run {
   Flow* check(const End& end, const std::byte* data, std::uint64_t bytes);
   void consume(const End& end, Flow& flow, std::uint64_t bytes);
   void check_not_over(const End& end, const char* call);
+  std::shared_ptr<TcpSocket> connection_of(const End& end) const;
+  int close(const End& end);
   bool may_end(const End& end, const char* call, std::int64_t result);
   /// Is this how a call ends where its proxy was denied something.
   bool is_shortage(std::int64_t result) const;
