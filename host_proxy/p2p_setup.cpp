@@ -76,8 +76,8 @@ class P2pOffer final : public P2pSetup {
 
 class P2pAnswer final : public P2pSetup {
  public:
-  P2pAnswer(PosixNetwork& network, SegmentPool& pool, const LinkRequest& request, std::span<const std::byte> offer,
-            ReadySink& sink)
+  P2pAnswer(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const LinkRequest& request,
+            std::span<const std::byte> offer, ReadySink& sink)
       : P2pSetup(1), pool_(pool), kernels_(request.kernels) {
     if (offer.size() != sizeof(Offer)) {
       failure_ = {EPROTO, "what was offered is no shared memory"};
@@ -90,7 +90,7 @@ class P2pAnswer final : public P2pSetup {
       failure_ = {EPROTO, "what was offered is no name of ours"};
       return;
     }
-    fetch_.emplace(network, pool, std::string(offered.shared_name.begin(), offered.shared_name.end()), offered.ticket,
+    fetch_.emplace(network, pool, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()), offered.ticket,
                    offered.ring_bytes, sink);
   }
 
@@ -120,7 +120,7 @@ class P2pAnswer final : public P2pSetup {
 std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request, ReadySink&) { return std::make_unique<P2pOffer>(segments_, offers_, request); }
 
 std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
-  return std::make_unique<P2pAnswer>(network_, segments_, request, offer, sink);
+  return std::make_unique<P2pAnswer>(network_, segments_, full_backlogs_, request, offer, sink);
 }
 
 }  // namespace gpusock::proxy

@@ -16,12 +16,18 @@ class P2pMaker final : public LinkMaker {
   LinkKind kind() const override { return LinkKind::p2p; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
+  bool poll(std::uint64_t /*now_ns*/) override {
+    full_backlogs_.tell();
+    return false;
+  }
   void tend(std::uint64_t) override { offers_.serve(); }
+  bool wants_polling() const override { return !full_backlogs_.empty(); }
 
  private:
   PosixNetwork& network_;
   SegmentPool& segments_;
   SegmentOffers offers_;
+  FullBacklogs full_backlogs_;
 };
 
 }  // namespace gpusock::proxy

@@ -158,27 +158,33 @@ void SegmentOffers::withdraw(const Ticket& ticket) {
 
 void SegmentOffers::serve() {
   if (ready_) {
-    for (std::size_t visitors = 0; visitors < kVisitorsPerStep; ++visitors) {  // whoever connects without end does not keep the step
-      Descriptor connection(uninterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }));
-      // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
-      const bool stuck = !connection && errno != EAGAIN;
-      heed_visitors(!stuck);
-      ready_ = connection || stuck;
-      if (!connection) break;
-      if (!same_user(connection.get())) continue;
-      if (visitors_.size() >= kVisitorsMax) {
-        network_.unwatch(visitors_.front().connection.get());
-        visitors_.erase(visitors_.begin());
-      }
-      network_.watch(connection.get(), *this);
-      visitors_.push_back({std::move(connection), kVisitorTurns});
-    }
+    for (std::size_t visitors = 0; visitors < kVisitorsPerStep && accept_visitor(); ++visitors) {
+    }  // whoever connects without end does not keep the step
   }
   std::erase_if(visitors_, [this](Visitor& visitor) {
     const bool leaves = serve(visitor) || --visitor.turns_left == 0;
     if (leaves) network_.unwatch(visitor.connection.get());
     return leaves;
   });
+}
+
+/// False if no more can be accepted now.
+bool SegmentOffers::accept_visitor() {
+  Visitor visitor{Descriptor(uninterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); })),
+                  kVisitorTurns};
+  // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
+  const bool stuck = !visitor.connection && errno != EAGAIN;
+  heed_visitors(!stuck);
+  ready_ = visitor.connection || stuck;
+  if (!visitor.connection) return false;
+  if (!same_user(visitor.connection.get()) || serve(visitor)) return true;
+  if (visitors_.size() >= kVisitorsMax) {
+    network_.unwatch(visitors_.front().connection.get());
+    visitors_.erase(visitors_.begin());
+  }
+  network_.watch(visitor.connection.get(), *this);
+  visitors_.push_back(std::move(visitor));
+  return true;
 }
 
 /// Whether visitors that come end the proxy's sleep.
@@ -192,6 +198,7 @@ void SegmentOffers::heed_visitors(bool heeds) {
   }
 }
 
+/// Gives the visitor what its ticket is good for, if it has said its ticket. True if the visitor may go.
 bool SegmentOffers::serve(const Visitor& visitor) {
   Ticket ticket;
   const ssize_t bytes = receive_or_end([&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
@@ -206,33 +213,46 @@ bool SegmentOffers::serve(const Visitor& visitor) {
   return true;
 }
 
-SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
-                           std::uint64_t ring_bytes, ReadySink& sink)
-    : network_(network), pool_(pool), ring_bytes_(ring_bytes) {
+SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
+                           const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink)
+    : network_(network), pool_(pool), backlogs_(backlogs), sink_(sink), name_(name), ticket_(ticket), ring_bytes_(ring_bytes) {
   segment_ = local_offers().find(ticket);
   if (segment_ != nullptr) {
     state_ = segment_->ring_bytes() == ring_bytes ? State::done : State::failed;
     return;
   }
-  sockaddr_un address;
-  const socklen_t bytes = abstract_address(name, address);
   connection_ = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!connection_ || ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
-      !same_user(connection_.get()) ||
-      uninterrupted([&] { return ::send(connection_.get(), ticket.data(), ticket.size(), MSG_DONTWAIT | MSG_NOSIGNAL); }) !=
-          static_cast<ssize_t>(ticket.size())) {
-    state_ = State::failed;  // not on this host
-    return;
-  }
-  network.watch(connection_.get(), sink);
+  state_ = connection_ ? connect() : State::failed;
 }
 
 SegmentFetch::~SegmentFetch() {
+  if (backlog_is_full_) backlogs_.remove(sink_);
   if (connection_) network_.unwatch(connection_.get());
 }
 
+/// A Unix socket's connect takes effect at once, or fails. EAGAIN: the peer has not yet accepted as many as its backlog holds.
+/// That lasts until the peer's next step, or at most until this connection's handshake has taken too long.
+SegmentFetch::State SegmentFetch::connect() {
+  sockaddr_un address;
+  const socklen_t bytes = abstract_address(name_, address);
+  const bool connected = uninterrupted([&] { return ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes); }) == 0;
+  const bool full = !connected && errno == EAGAIN;
+  if (full && !backlog_is_full_) backlogs_.add(sink_);
+  if (!full && backlog_is_full_) backlogs_.remove(sink_);
+  backlog_is_full_ = full;
+  if (full) return State::waiting;
+  return connected ? send_ticket() : State::failed;  // failed: the peer is not on this host
+}
+
+SegmentFetch::State SegmentFetch::send_ticket() {
+  const auto say = [&] { return ::send(connection_.get(), ticket_.data(), ticket_.size(), MSG_DONTWAIT | MSG_NOSIGNAL); };
+  if (!same_user(connection_.get()) || uninterrupted(say) != static_cast<ssize_t>(ticket_.size())) return State::failed;
+  network_.watch(connection_.get(), sink_);
+  return State::waiting;
+}
+
 SegmentFetch::State SegmentFetch::advance() {
-  if (state_ == State::waiting) state_ = receive();
+  if (state_ == State::waiting) state_ = backlog_is_full_ ? connect() : receive();
   return state_;
 }
 

@@ -45,6 +45,7 @@ class SegmentOffers final : public ReadySink {
     std::uint64_t turns_left;  // a visitor that says nothing is sent away
   };
   void heed_visitors(bool heeds);
+  bool accept_visitor();
   bool serve(const Visitor& visitor);
 
   PosixNetwork& network_;
@@ -56,10 +57,26 @@ class SegmentOffers final : public ReadySink {
   bool heeds_ = false;
 };
 
+/// Fetches whose peer had no room for another connection in its backlog. The system does not tell when there is room: they
+/// are told to try again at each step.
+class FullBacklogs {
+ public:
+  void add(ReadySink& sink) { sinks_.push_back(&sink); }
+  void remove(ReadySink& sink) { std::erase(sinks_, &sink); }
+  bool empty() const { return sinks_.empty(); }
+  void tell() {
+    for (ReadySink* sink : sinks_) sink->on_ready();
+  }
+
+ private:
+  std::vector<ReadySink*> sinks_;
+};
+
 /// The half that fetches one segment.
 class SegmentFetch {
  public:
-  SegmentFetch(PosixNetwork& network, SegmentPool& pool, const std::string& name, const Ticket& ticket,
+  /// All references outlive it. `sink` is told when advance() may get further.
+  SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name, const Ticket& ticket,
                std::uint64_t ring_bytes, ReadySink& sink);
   ~SegmentFetch();
   SegmentFetch(const SegmentFetch&) = delete;
@@ -70,12 +87,19 @@ class SegmentFetch {
   std::shared_ptr<Segment> take() { return std::move(segment_); }
 
  private:
+  State connect();
+  State send_ticket();
   State receive();
 
   PosixNetwork& network_;
   SegmentPool& pool_;
+  FullBacklogs& backlogs_;
+  ReadySink& sink_;
+  std::string name_;
+  Ticket ticket_;
   std::uint64_t ring_bytes_;
   Descriptor connection_;
+  bool backlog_is_full_ = false;
   std::shared_ptr<Segment> segment_;
   State state_ = State::waiting;
 };

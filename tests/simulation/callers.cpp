@@ -245,6 +245,16 @@ std::uint64_t Run::connect_ns() const {
   return undisturbed ? plan_.fabric_answers_ns + kConnectNs : Schedule::kNever;
 }
 
+/// Where nothing breaks, processes of one host share memory unless another link was asked for.
+void Run::check_link(const End& end) {
+  const bool together = plan_.processes[end.planned.client].host == plan_.processes[end.planned.server].host;
+  if (plan_.faulty() || !together || end.planned.link != LinkKind::automatic) return;
+  SocketStats stats;
+  if (end.node.net().stats(end.socket, stats) == 0 && stats.link != LinkKind::p2p) {
+    fail("auto took " + std::string(to_string(stats.link)) + " within one host");
+  }
+}
+
 /// True where there was a connection, or there is to be none.
 bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   const PlannedConnection& connection = plan_.connections[planned];
@@ -268,6 +278,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
     return false;
   }
   const End end{*this, node, socket, attempt, connection, 0, connection.client};
+  check_link(end);
   converse(end);
   return true;
 }

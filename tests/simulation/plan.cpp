@@ -79,6 +79,7 @@ Plan make_plan(std::uint64_t seed) {
   plan.wire.loss_percent = random.one_in(6) ? random.between(1, 10) : 0;
   plan.wire.buffer_bytes = random.magnitude(300, 32 << 10);
   plan.wire.segment_bytes = random.magnitude(20, 8 << 10);
+  plan.wire.full_percent = random.one_in(4) ? random.below(90) : 0;
   // What takes several connections of one link to go wrong is rare among five of them.
   const LinkKind* alike = random.one_in(3) ? &kLinks[random.below(std::size(kLinks))] : nullptr;
   plan.fabric = random.one_in(2) || (alike != nullptr && *alike == LinkKind::fabric);

@@ -174,6 +174,10 @@ SUBSTITUTIONS = [
      "  if (arrived && refuses_input_) reset_unread();\n",
      "  if (arrived && refuses_input_ && !sim::planted(35)) reset_unread();\n",
      "tcp: input that the system has when its socket is closed is dropped, and the end is in order"),
+    (36, "host_proxy/segment_exchange.cpp",
+     "  const bool full = !connected && errno == EAGAIN;\n",
+     "  const bool full = !connected && errno == EAGAIN && !sim::planted(36);\n",
+     "p2p: a Unix socket whose backlog is full is taken for one of another host"),
 ]
 
 

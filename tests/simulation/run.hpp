@@ -116,6 +116,7 @@ class Run {
   std::uint64_t connect_ns() const;
   bool try_visit(std::uint32_t planned, std::uint64_t deadline_ns);
   void handle(std::uint32_t place, Socket socket, bool records);
+  void check_link(const End& end);
   void converse(const End& end);
   void send_stream(const End& end);
   std::int64_t send_piece(const End& end, Manner manner, std::uint64_t offset, std::uint64_t bytes, bool last);

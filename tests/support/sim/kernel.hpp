@@ -216,6 +216,7 @@ struct Wire {
   std::uint64_t loss_percent = 0;      ///< of segments; each is sent again
   std::size_t buffer_bytes = 16 << 10; ///< of a connection, in each direction
   std::size_t segment_bytes = 1448;
+  std::uint64_t full_percent = 0;      ///< of connects to a Unix socket: its backlog is full of strangers just then
 };
 
 class Kernel {

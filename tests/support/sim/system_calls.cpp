@@ -103,6 +103,8 @@ std::string abstract_name(const sockaddr* name, socklen_t bytes) {
 int connect_unix(UnixSocket& socket, const std::string& name) {
   const auto found = socket.host.unix_listeners.find(name);
   if (found == socket.host.unix_listeners.end()) return -ECONNREFUSED;
+  Kernel& kernel = current_process->kernel;
+  if (kernel.wire.full_percent != 0 && kernel.schedule().random().percent(kernel.wire.full_percent)) return -EAGAIN;
   auto server = std::make_shared<UnixSocket>(*current_process);
   server->connected = socket.connected = true;
   server->peer = socket.weak_from_this();

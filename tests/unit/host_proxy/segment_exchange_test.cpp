@@ -1,4 +1,4 @@
-// Visitors of the Unix socket through which rings are shared: who is silent keeps nobody else out.
+// The Unix socket through which rings are shared: visitors that say nothing, many at once, and a backlog that is full.
 #include "host_proxy/segment_exchange.hpp"
 
 #include <gtest/gtest.h>
@@ -72,6 +72,22 @@ TEST_F(SegmentExchange, SilentVisitorsHoldALimitedNumberOfDescriptors) {
   EXPECT_EQ(answer(honest), 1);
 }
 
+// More than may be silent at once, in one step: each has said its ticket before it is accepted.
+TEST_F(SegmentExchange, ManyVisitorsAtOnceAreAllServed) {
+  constexpr int kVisitors = 300;
+  const auto segment = std::make_shared<Segment>(platform_, 64 << 10);
+  std::vector<Descriptor> visitors;
+  for (int i = 0; i < kVisitors; ++i) {
+    const Ticket ticket = offers_.offer(segment);
+    visitors.push_back(visit());
+    ASSERT_EQ(::send(visitors.back().get(), ticket.data(), ticket.size(), MSG_NOSIGNAL), static_cast<ssize_t>(ticket.size()));
+  }
+  serve();
+  int served = 0;
+  for (const Descriptor& visitor : visitors) served += answer(visitor) == 1;
+  EXPECT_EQ(served, kVisitors);
+}
+
 /// A process that offers memory, as another process sees it: it answers each visitor with the memory, and closes at once.
 class OfferingProcess {
  public:
@@ -132,13 +148,83 @@ TEST_F(SegmentExchange, MemoryArrivesAlthoughItsSenderClosesAtOnce) {
   const OfferingProcess process(segment.descriptor());
   SegmentPool pool(platform_, {64 << 10, 64 << 10}, 0, RingPlacement::host);
   NobodyToTell nobody;
+  FullBacklogs backlogs;
   for (int round = 0; round < 2'000; ++round) {
-    SegmentFetch fetch(network_, pool, process.name(), Ticket{}, segment.ring_bytes(), nobody);
+    SegmentFetch fetch(network_, pool, backlogs, process.name(), Ticket{}, segment.ring_bytes(), nobody);
     SegmentFetch::State state = SegmentFetch::State::waiting;
     while ((state = fetch.advance()) == SegmentFetch::State::waiting) {
     }
     ASSERT_EQ(state, SegmentFetch::State::done) << "round " << round;
   }
+}
+
+/// A listening Unix socket with room for one connection, which nobody has accepted.
+class FullListener {
+ public:
+  FullListener() : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), first_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address.sun_family), 0);  // any abstract name
+    EXPECT_EQ(::listen(listener_.get(), 0), 0);
+    socklen_t bytes = sizeof address;
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    name_.assign(address.sun_path + 1, bytes - offsetof(sockaddr_un, sun_path) - 1);
+    EXPECT_EQ(::connect(first_.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  }
+
+  const std::string& name() const { return name_; }
+  /// The next connection, without waiting.
+  Descriptor accept() { return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+  void close() { listener_.reset(-1); }
+
+ private:
+  Descriptor listener_, first_;
+  std::string name_;
+};
+
+struct CountingSink final : ReadySink {
+  void on_ready() override { ++told; }
+  int told = 0;
+};
+
+TEST_F(SegmentExchange, AFullBacklogIsTriedAgainUntilThereIsRoom) {
+  FullListener listener;
+  SegmentPool pool(platform_, {64 << 10, 64 << 10}, 0, RingPlacement::host);
+  CountingSink sink;
+  FullBacklogs backlogs;
+  const Ticket ticket{1, 2, 3};
+  SegmentFetch fetch(network_, pool, backlogs, listener.name(), ticket, 64 << 10, sink);
+  for (int step = 1; step <= 3; ++step) {
+    EXPECT_EQ(fetch.advance(), SegmentFetch::State::waiting);
+    EXPECT_FALSE(backlogs.empty()) << "the proxy must not sleep: the system will not tell when there is room";
+    backlogs.tell();
+    EXPECT_EQ(sink.told, step);
+  }
+  ASSERT_TRUE(listener.accept());
+  EXPECT_EQ(fetch.advance(), SegmentFetch::State::waiting);
+  EXPECT_TRUE(backlogs.empty());
+  const Descriptor accepted = listener.accept();
+  ASSERT_TRUE(accepted) << "it has connected";
+  Ticket said{};
+  EXPECT_EQ(::recv(accepted.get(), said.data(), said.size(), MSG_DONTWAIT), static_cast<ssize_t>(said.size()));
+  EXPECT_EQ(said, ticket);
+}
+
+TEST_F(SegmentExchange, AFetchThatIsGivenUpAtAFullBacklogIsNotToldAgain) {
+  FullListener listener;
+  SegmentPool pool(platform_, {64 << 10, 64 << 10}, 0, RingPlacement::host);
+  CountingSink sink;
+  FullBacklogs backlogs;
+  {
+    SegmentFetch fetch(network_, pool, backlogs, listener.name(), Ticket{}, 64 << 10, sink);
+    EXPECT_EQ(fetch.advance(), SegmentFetch::State::waiting);
+    listener.close();
+    EXPECT_EQ(fetch.advance(), SegmentFetch::State::failed) << "nobody listens any more";
+    EXPECT_TRUE(backlogs.empty());
+  }
+  FullListener other;
+  { SegmentFetch fetch(network_, pool, backlogs, other.name(), Ticket{}, 64 << 10, sink); }
+  EXPECT_TRUE(backlogs.empty());
 }
 
 }  // namespace
