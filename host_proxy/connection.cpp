@@ -142,6 +142,10 @@ bool Connection::callers_are_kernels() const {
   return host_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
 }
 
+bool Connection::waits_for_rings() const {
+  return setup_ == nullptr && !host_.links().tcp->has_room(callers_are_kernels());
+}
+
 void Connection::establish() {
   Slots& slots = host_.slots();
   if (setup_ == nullptr) {

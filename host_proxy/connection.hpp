@@ -70,6 +70,9 @@ class Connection final : public LinkEvents, public ReadySink {
   bool closed() const { return closing_; }
   /// Is it agreed on and waiting for a slot (an incoming one).
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
+  /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain TCP; others
+  /// have theirs from the handshake.
+  bool waits_for_rings() const;
   void give_slot(std::uint32_t slot);
   void take_slot_back() { has_slot_ = false; }
   /// Has it come in without its peer having proved, so far, that it knows the secret.

@@ -425,20 +425,24 @@ void Proxy::stand_in_line(Connection& connection) {
 }
 
 /// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
-/// all slots are taken they wait, and so do their peers.
+/// all slots are taken they wait, and so do their peers; and so does a connection of plain TCP for which there is no ring memory.
 bool Proxy::hand_over(std::uint64_t now_ns) {
-  std::size_t done = 0;
-  for (; done < line_.size(); ++done) {
-    Connection& connection = *line_[done];
+  std::size_t kept = 0;
+  const std::size_t count = line_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Connection& connection = *line_[i];
     if (connection.wants_slot()) {  // it may be over meanwhile
-      const auto slot = slots_.take_for_accept();
-      if (!slot) break;
+      const auto slot = connection.waits_for_rings() ? std::nullopt : slots_.take_for_accept();
+      if (!slot) {
+        line_[kept++] = &connection;
+        continue;
+      }
       accept_agreed(connection, *slot, now_ns);
     }
     connection.in_line = false;
   }
-  line_.erase(line_.begin(), line_.begin() + static_cast<std::ptrdiff_t>(done));
-  return done != 0;
+  line_.erase(line_.begin() + static_cast<std::ptrdiff_t>(kept), line_.begin() + static_cast<std::ptrdiff_t>(count));
+  return kept != count;
 }
 
 void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {

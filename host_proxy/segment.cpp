@@ -158,6 +158,12 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
           }};
 }
 
+bool SegmentPool::has_room(RingPlacement placement) const {
+  if (!keeps_memory()) return true;
+  const std::lock_guard lock(shelf_->mutex);
+  return !shelf_->free[placement == RingPlacement::device].empty();
+}
+
 Segment* SegmentPool::take_from_shelf(bool on_device) {
   const std::lock_guard lock(shelf_->mutex);
   auto& free = shelf_->free[on_device];

@@ -114,6 +114,12 @@ class SegmentPool {
   /// A segment with rings of this capacity, or nullptr when there is none to be had (logged). It goes back by itself.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
 
+  /// True if no segment is in use, and no context that used one is still giving it back.
+  bool has_all() const { return shelf_.use_count() == 1; }
+
+  /// False while all segments of a fixed number are in use.
+  bool has_room(RingPlacement placement) const;
+
   /// Can callers of this context use a segment of this process.
   bool can_use(const Segment& segment, bool kernels) const { return segment.reachable_from(*platform_, kernels); }
 

@@ -22,6 +22,9 @@ class TcpMaker final : public LinkMaker {
     if (staging_ != nullptr) staging_->collect();
   }
 
+  /// False if make() has no ring memory now and will have some when another connection has ended.
+  bool has_room(bool kernels) const { return segments_.has_room(segments_.placement_for(kernels)); }
+
   /// Either half, also of a connection without a handshake.
   std::unique_ptr<LinkSetup> make(const LinkRequest& request);
 
