@@ -139,11 +139,7 @@ class Net {
  private:
   friend struct detail::Insides;
   GPUSOCK_FN const detail::Side& side() const {
-#if GPUSOCK_ON_GPU
-    return device_;
-#else
-    return host_;
-#endif
+    return detail::on_kernels_side() ? device_ : host_;
   }
 
   detail::Side device_;

@@ -73,6 +73,29 @@ struct SocketStats {
 /// Which directions shutdown() ends.
 enum class Shutdown : int { read = 1, write = 2, both = 3 };
 
+namespace detail {
+#if !GPUSOCK_ON_GPU
+/// Where a CPU runs kernels as a GPU would, with a side and a clock of their own: what tells them from host threads.
+struct KernelsApart {
+  bool (*in_kernel)() noexcept;
+  std::uint64_t (*clock_ns)() noexcept;
+};
+/// Null unless this process's CPU device has the shape of a GPU. Set before its first context is made.
+inline const KernelsApart* kernels_apart = nullptr;
+#endif
+
+/// True for a thread of a kernel whose side and clock are not the host threads'.
+GPUSOCK_FN inline bool on_kernels_side() {
+#if GPUSOCK_ON_GPU
+  return true;
+#else
+  return kernels_apart != nullptr && kernels_apart->in_kernel();
+#endif
+}
+
+class Wait;
+}  // namespace detail
+
 /// Nanoseconds of the clock that deadlines are measured by: the GPU's global timer in a kernel on a GPU, CLOCK_MONOTONIC
 /// on the CPU device and on host threads. The two are not comparable.
 GPUSOCK_FN inline std::uint64_t clock_ns() {
@@ -81,30 +104,48 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 #else
-  return proxy::monotonic_ns();
+  return detail::on_kernels_side() ? detail::kernels_apart->clock_ns() : proxy::monotonic_ns();
 #endif
 }
 
-/// A point in time until which a call may wait; make it where it is used (see clock_ns()).
+/// A point in time until which a call may wait, by the clock of the side (kernels or host threads) that made it. Handed to the other
+/// side, whose clock is another, it counts from when a call there gets it: a kernel whose argument is `after_ns(n)` of the host waits
+/// for n ns in each call.
 class Deadline {
  public:
   /// As long as it takes, or until the context ends.
-  GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}); }
+  GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}, 0); }
   /// Do not wait: the call returns -EAGAIN where it would have to.
-  GPUSOCK_FN static constexpr Deadline now() { return Deadline(0); }
+  GPUSOCK_FN static constexpr Deadline now() { return Deadline(0, 0); }
   /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed. Beyond the clock's end:
   /// never().
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
-    return Deadline(proxy::later_ns(clock_ns(), duration_ns));
+    return Deadline(proxy::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
 
-  GPUSOCK_FN constexpr std::uint64_t at_ns() const { return at_ns_; }  ///< when, by clock_ns()
   GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }  ///< is it never()
   GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                    ///< is it now()
 
+  /// True if it has passed, and for now(). One that the other side made always counts as passed: ask here() instead, once.
+  GPUSOCK_FN bool passed() const { return !is_never() && (is_now() || is_foreign() || clock_ns() >= at_ns_); }
+  /// The same deadline for this side: itself, or one that begins now if the other side made it.
+  GPUSOCK_FN Deadline here() const { return is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels); }
+
  private:
-  GPUSOCK_FN constexpr explicit Deadline(std::uint64_t at_ns) : at_ns_(at_ns) {}
-  std::uint64_t at_ns_;
+  friend class detail::Wait;
+  static constexpr std::uint64_t kKernels = std::uint64_t{1} << 63;
+
+  GPUSOCK_FN constexpr Deadline(std::uint64_t at_ns, std::uint64_t sided) : at_ns_(at_ns), sided_(sided) {}
+  GPUSOCK_FN static std::uint64_t sided(std::uint64_t duration_ns) {
+    const std::uint64_t longest = duration_ns < kKernels ? duration_ns : kKernels - 1;
+    return detail::on_kernels_side() ? longest | kKernels : longest;
+  }
+  GPUSOCK_FN bool is_foreign() const { return ((sided_ & kKernels) != 0) != detail::on_kernels_side(); }
+  /// For a deadline of this side, at this time of its clock.
+  GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }
+
+  std::uint64_t at_ns_;  ///< by the clock of the side that made it
+  std::uint64_t sided_;  ///< how long it was then, and kKernels where kernels made it
 };
 
 }  // namespace gpusock

@@ -95,7 +95,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
     if (socket >= 0) node.net.close(thread, socket);
     const bool retry = worth_retrying(error, peers[peer]);
     if (retry) last_answer = error;
-    if (!retry || gpusock::clock_ns() >= deadline.at_ns()) {
+    if (!retry || deadline.passed()) {
       fail(node, FailureKind::connect, peer, -(error == -ETIMEDOUT ? last_answer : error));
       return;
     }

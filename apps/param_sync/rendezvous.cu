@@ -77,7 +77,7 @@ Endpoint Rendezvous::look_up() const {
           EACCES, "nodes that meet at " + at_ + " need a secret: set GPUSOCK_SECRET to the same text for all of them");
     } catch (const gpusock::Error& error) {
       if (interrupted_) throw Interrupted();
-      if (error.code().value() != ENOENT || gpusock::clock_ns() >= deadline_.at_ns()) throw;
+      if (error.code().value() != ENOENT || deadline_.passed()) throw;
     }
     std::this_thread::sleep_for(kRetry);
   }
@@ -108,7 +108,7 @@ void Rendezvous::reach() {
     if (socket_ >= 0) break;
     const bool not_yet =
         socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH || socket_ == -ENETUNREACH;
-    if (!not_yet || interrupted_ || gpusock::clock_ns() >= deadline_.at_ns()) {
+    if (!not_yet || interrupted_ || deadline_.passed()) {
       fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_, gpusock::program::Attempt::connecting, at);
     }
     std::this_thread::sleep_for(kRetry);

@@ -54,10 +54,6 @@ GPUSOCK_FN inline bool can_open(const Endpoint& at) {
   return (at.family == 4 || at.family == 6) && ring_ok && type_ok && link_ok;
 }
 
-GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
-  return (flags & kDontWait) != 0 ? Deadline::now() : deadline;
-}
-
 #if !GPUSOCK_ON_GPU
 /// From this size on the copy into the ring costs more than the barriers around doing without it.
 inline constexpr std::uint64_t kDirectBytes = 16 << 10;
@@ -108,21 +104,21 @@ template <class Group>
 GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlog, Deadline deadline) const {
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
     if (backlog < 1 || backlog > table::kBacklogMax || !detail::can_open(at)) return -EINVAL;
-    return detail::open(side(), {at, table::OpenKind::listen, backlog}, table::Phase::listening, deadline);
+    return detail::open(side(), {at, table::OpenKind::listen, backlog}, table::Phase::listening, deadline.here());
   }));
 }
 
 template <class Group>
 GPUSOCK_FN Socket Net::accept(const Group& group, Socket listener, Deadline deadline) const {
   return static_cast<Socket>(
-      detail::by_leader(group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline); }));
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline.here()); }));
 }
 
 template <class Group>
 GPUSOCK_FN Socket Net::connect(const Group& group, const Endpoint& to, Deadline deadline) const {
   return static_cast<Socket>(detail::by_leader(group, [&]() -> std::int64_t {
     if (to.port == 0 || !detail::can_open(to)) return -EINVAL;
-    return detail::open(side(), {to, table::OpenKind::connect, 0}, table::Phase::connected, deadline);
+    return detail::open(side(), {to, table::OpenKind::connect, 0}, table::Phase::connected, deadline.here());
   }));
 }
 

@@ -72,7 +72,7 @@ template <class Group>
 GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Deadline deadline) const {
   if (count < 0 || (count > 0 && entries == nullptr)) return -EINVAL;
   const detail::Side& at = side();
-  detail::Wait wait(at, deadline, true);
+  detail::Wait wait(at, deadline.here(), true);
   group.sync();  // the entries may be another thread's work
   for (bool first = true;; first = false) {
     int found = 0;

@@ -154,7 +154,7 @@ GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket
                                     std::uint64_t bytes, int flags, Deadline deadline) {
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && enter(side, socket) != nullptr;
-  const Deadline until = (flags & kDontWait) != 0 ? Deadline::now() : deadline;
+  const Deadline until = with_flags(deadline, flags);
   Claim claim{-EBADF};
   if (entered) claim = bytes == 0 ? Claim{check_committable(side, socket, slot)} : claim_record(side, socket, slot, bytes, until);
   const Grant grant = broadcast(group, Grant{claim.error, claim.position + ringbuf::kRecordHeaderBytes});
@@ -221,7 +221,7 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
                                     std::uint64_t bytes, int flags, Deadline deadline) {
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && enter(side, socket) != nullptr;
-  const Deadline until = (flags & kDontWait) != 0 ? Deadline::now() : deadline;
+  const Deadline until = with_flags(deadline, flags);
   Arrival arrival{-EBADF};
   if (entered) arrival = wait_record(side, socket, slot, until);
   const Grant grant = broadcast(group, Grant{arrival.bytes, arrival.position});

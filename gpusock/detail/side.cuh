@@ -97,7 +97,8 @@ GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
-/// A wait until a deadline. Its caller looks again after each turn at what it waits for, and whether it is canceled.
+/// A wait until a deadline of this side (Deadline::here()). Its caller looks again after each turn at what it waits for, and whether
+/// it is canceled.
 class Wait {
  public:
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)
@@ -108,7 +109,7 @@ class Wait {
     const std::uint64_t now_ns = clock_ns();
     if (turns_++ == 0) {
       started_ns_ = now_ns;
-    } else if (now_ns >= deadline_.at_ns()) {  // at least one turn for the proxy, also where the caller will not wait
+    } else if (deadline_.passed_at(now_ns)) {  // at least one turn for the proxy, also where the caller will not wait
       return deadline_.is_now() ? -EAGAIN : -ETIMEDOUT;
     }
     relax(now_ns);

@@ -11,6 +11,11 @@ using table::Phase;
 using table::Slot;
 using table::Status;
 
+/// The deadline of a call of this side with these flags.
+GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
+  return (flags & kDontWait) != 0 ? Deadline::now() : deadline.here();
+}
+
 /// The slot of this handle, which may belong to a closed or another connection by now; nullptr if nobody can have been
 /// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none: it
 /// must not reach the slot's words, where 0 means that nothing is held.

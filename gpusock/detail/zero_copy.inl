@@ -163,7 +163,7 @@ GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
 
 template <class Group>
 GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
-  return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline); });
+  return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>
@@ -180,7 +180,7 @@ GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
 
 template <class Group>
 GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
-  return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline); });
+  return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>

@@ -35,7 +35,7 @@ template <class Condition>
 SocketInfo wait_for(const Context& context, Socket handle, Condition holds) {
   for (const Deadline until = patience();;) {
     const SocketInfo info = find_socket(context, handle);
-    if (holds(info) || clock_ns() > until.at_ns()) return info;
+    if (holds(info) || until.passed()) return info;
     std::this_thread::yield();
   }
 }
@@ -82,7 +82,7 @@ TEST_P(Sockets, AConnectionIsWaitingUntilItIsAccepted) {
     return std::count_if(all.begin(), all.end(), [&](const SocketInfo& info) { return info.state == state; });
   };
   const Deadline until = patience();
-  while (count(SocketState::waiting) != 1 && clock_ns() < until.at_ns()) std::this_thread::yield();
+  while (count(SocketState::waiting) != 1 && !until.passed()) std::this_thread::yield();
   EXPECT_EQ(count(SocketState::waiting), 1);
   EXPECT_EQ(count(SocketState::connected), 0);
   accept();
@@ -125,7 +125,7 @@ TEST_P(Sockets, AFullRingIsFull) {
   const auto rx_full = [](const SocketInfo& info) { return info.ring_bytes != 0 && info.rx_ring_fill == info.ring_bytes; };
   const auto tx_full = [](const SocketInfo& info) { return info.ring_bytes != 0 && info.tx_ring_fill == info.ring_bytes; };
   const Deadline until = patience();
-  while (!(rx_full(find_socket(server_, peer_)) && tx_full(find_socket(client_, visitor_))) && clock_ns() < until.at_ns()) {
+  while (!(rx_full(find_socket(server_, peer_)) && tx_full(find_socket(client_, visitor_))) && !until.passed()) {
     ASSERT_NE(theirs_.send(this_thread(), visitor_, data.data(), data.size(), 0, Deadline::after_ns(1'000'000)), -ECONNRESET);
   }
   EXPECT_TRUE(rx_full(find_socket(server_, peer_)));
@@ -140,7 +140,7 @@ TEST_P(Sockets, TheEndOfAStreamIsSeenAndAClosedSocketIsGone) {
   ASSERT_EQ(theirs_.close(this_thread(), visitor_), 0);
   ASSERT_EQ(ours_.close(this_thread(), peer_), 0);
   ASSERT_EQ(ours_.close(this_thread(), listener_), 0);
-  for (const Deadline until = patience(); !server_.sockets().empty() && clock_ns() < until.at_ns();) std::this_thread::yield();
+  for (const Deadline until = patience(); !server_.sockets().empty() && !until.passed();) std::this_thread::yield();
   EXPECT_EQ(server_.sockets().size(), 0u);
 }
 
@@ -168,7 +168,7 @@ TEST(SocketsAlone, AFreshContextHasNone) {
 TEST(SocketsAlone, ARefusedConnectionLeavesNothing) {
   Context context(small_context());
   EXPECT_EQ(context.net().connect(this_thread(), refusing(), patience()), -ECONNREFUSED);
-  for (const Deadline until = patience(); !context.sockets().empty() && clock_ns() < until.at_ns();) std::this_thread::yield();
+  for (const Deadline until = patience(); !context.sockets().empty() && !until.passed();) std::this_thread::yield();
   EXPECT_TRUE(context.sockets().empty());
 }
 

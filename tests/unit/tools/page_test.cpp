@@ -139,7 +139,7 @@ TEST(Page, BytesThatNobodyTakesAreStalledOnBothSides) {
   ASSERT_EQ(net.send(this_thread(), visitor, "12345", 5, kWaitAll, patience()), 5);
   Observation observation(folder.path(), std::nullopt);
   std::uint64_t tx_stalled_ns = 0, rx_stalled_ns = 0;
-  for (const Deadline until = patience(); tx_stalled_ns == 0 && clock_ns() < until.at_ns();) {
+  for (const Deadline until = patience(); tx_stalled_ns == 0 && !until.passed();) {
     const Look look = look_for_news(observation);
     for (const SocketView& socket : look.contexts.at(0).sockets) {
       tx_stalled_ns = std::max(tx_stalled_ns, socket.tx_stalled_ns);
@@ -303,7 +303,7 @@ TEST(Page, AContextWritesItsSnapshotsInTurnAndPublishesEachBehindItsBytes) {
   const proxy::Descriptor file(page::open_page(folder / names_in(folder).at(0)));
   std::uint64_t before = 0, after = 1;
   page::Snapshot newest, other;
-  for (const Deadline until = patience(); before != after && clock_ns() < until.at_ns();) {
+  for (const Deadline until = patience(); before != after && !until.passed();) {
     ASSERT_EQ(pread(file.get(), &before, sizeof before, page::kSequenceOffset), static_cast<ssize_t>(sizeof before));
     ASSERT_EQ(pread(file.get(), &newest, sizeof newest, static_cast<off_t>(page::snapshot_offset(before))),
               static_cast<ssize_t>(sizeof newest));
