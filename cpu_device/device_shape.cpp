@@ -66,6 +66,11 @@ bool Pool::wait_for_launches(std::uint64_t wait_max_ns) {
   return some_launch_ended_.wait_until(lock, until, [&] { return unended_.empty() || unended_.front()->number > last; });
 }
 
+bool Pool::any_launch() {
+  const Lock lock(mutex_);
+  return !unended_.empty();
+}
+
 std::string Pool::describe_launches() {
   const Lock lock(mutex_);
   std::string text;
@@ -91,6 +96,8 @@ void set_device_shape(const DeviceShape& shape) {
 }
 
 DeviceShape device_shape() { return detail::pool().shape(); }
+
+bool kernels_run() { return detail::pool().any_launch(); }
 
 std::string describe_launches() { return detail::pool().describe_launches(); }
 

@@ -35,6 +35,9 @@ DeviceShape device_shape();
 /// and call wait for each other. Throws std::logic_error in a kernel.
 void wait_for_kernels(std::string_view call);
 
+/// True if a launch has not ended.
+bool kernels_run();
+
 /// The launches that have not ended, the oldest first: each one's kernel, blocks that have ended, and whether it waits for a queue.
 std::string describe_launches();
 

@@ -89,6 +89,7 @@ class Pool {
   std::shared_ptr<LaunchQueue> queue_of_new_stream();
   /// Waits for the launches that were made before, so long; true if all have ended.
   bool wait_for_launches(std::uint64_t wait_max_ns);
+  bool any_launch();
   std::string describe_launches();
 
   /// Of a resident block: it leaves its processor unused from here on; it does not any more.

@@ -29,28 +29,6 @@ Options checked(const Options& options) {
   return options;
 }
 
-/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one processor to
-/// another, which is faster where they have left the first one's cache.
-constexpr std::uint64_t kTcpRingBytes = 256 << 10;
-constexpr std::uint64_t kP2pRingBytes = 2 << 20;
-constexpr std::uint64_t kPinnedRingBytes = 1 << 20;
-
-proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platform) {
-  if (options.ring_bytes != 0) return {options.ring_bytes, options.ring_bytes};
-  if (!platform.attaches_any_time()) return {kPinnedRingBytes, kPinnedRingBytes};
-  return {kTcpRingBytes, kP2pRingBytes};
-}
-
-/// Where the bytes of kernels' rings lie. Host memory by itself: docs/decisions/010-ring-placement.md.
-RingPlacement placement_of(const Options& options) {
-  return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
-}
-
-std::unique_ptr<proxy::StagingPool> make_staging(const Options& options, const std::shared_ptr<proxy::Platform>& platform) {
-  if (placement_of(options) == RingPlacement::host) return nullptr;
-  return std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), proxy::StagingPool::Sizes{});
-}
-
 using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 
 /// What this context has besides tcp, best first.
@@ -80,6 +58,11 @@ proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std:
 std::vector<int> processors_of(const Options& options, const proxy::Platform& platform) {
   if (options.processors == "any") return {};
   return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
+}
+
+/// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that long.
+bool assists(const Options& options, const proxy::Platform& platform) {
+  return options.assist.value_or(platform.callers_can_wake() && std::thread::hardware_concurrency() <= kFewProcessors);
 }
 
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
@@ -120,24 +103,20 @@ class Contexts {
 
 Context::Impl::Impl(const Options& chosen)
     : options(checked(chosen)),
-      device(detail::make_device(options)),
-      memory(*device),
-      platform(device->platform()),
-      table(platform, options.sockets_max, device->has_own_side()),
-      segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
-               placement_of(options)),
-      staging(make_staging(options, platform)),
-      tcp(segments, staging.get()),
-      better_links(make_links(options, network, segments, staging.get())),
-      resources(list_links(better_links, tcp, ring_sizes(options, *platform).own, options.secret)),
+      held(detail::make_device_holdings(options)),
+      device(*held->device),
+      memory(held->memory),
+      table(held->table),
+      tcp(held->segments, held->staging.get()),
+      better_links(make_links(options, network, held->segments, held->staging.get())),
+      resources(list_links(better_links, tcp, detail::ring_sizes(options, *held->platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),
       observer(options.observe, table.slots()),
       engine(proxy, network,
-             {options.assist.value_or(std::thread::hardware_concurrency() <= kFewProcessors), platform->callers_can_wake(),
-              processors_of(options, *platform), &observer}),
-      own_stream(device->make_stream()) {
+             {assists(options, *held->platform), held->platform->callers_can_wake(), processors_of(options, *held->platform), &observer}),
+      own_stream(device.make_stream()) {
   memory.add(*own_stream);
   make_net();
   Contexts::instance().add(*this);
@@ -149,7 +128,6 @@ Context::Impl::~Impl() {
   memory.remove(*own_stream);
   own_stream.reset();
   engine.drain(kDrainNs);
-  if (device_state != nullptr) device->free(device_state);
 }
 
 void Context::Impl::make_net() {
@@ -164,22 +142,29 @@ void Context::Impl::make_net() {
   };
   hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
     if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
-    impl_of(self).device->relax(waited_ns);
+    impl_of(self).device.relax(waited_ns);
   };
   hooks.note = [](void* self, std::int32_t handle, int kind) {
     constexpr auto kEnd = [](void* context, std::int32_t its_handle, int its_kind) noexcept {
       detail::end_unfinished(impl_of(context).host_side, static_cast<detail::Unfinished>(its_kind), its_handle);
     };
     const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
-    impl_of(self).device->note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
+    impl_of(self).device.note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
   };
+  // Of kernels that run on a CPU and yet have a side of their own, as on a GPU (there nobody looks at them).
+  kernel_hooks.self = this;
+  kernel_hooks.announce = [](void*, std::uint32_t) {};
+  kernel_hooks.announce_credit = [](void*) {};
+  kernel_hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
+  kernel_hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
+  kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) { impl_of(self).device.relax(waited_ns); };
   host_side = {table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
   detail::Side kernels = host_side;
-  if (device->has_own_side()) {
+  if (device.has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
-    device_state = device->allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
-    auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(device_state) + slot_bytes);
-    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(device_state), taken, taken + 1, nullptr};
+    held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
+    auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
+    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(held->device_state), taken, taken + 1, &kernel_hooks};
   }
   net = Net(kernels, host_side);
 }
@@ -196,7 +181,7 @@ void Context::Impl::leave_to_parent() noexcept {
   hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
   hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
   hooks.note = nullptr;
-  if (device->has_own_side()) return;  // the driver's memory is not for a child
+  if (device.has_own_side()) return;  // the driver's memory is not for a child
   table.cancel();                      // in the child's copy
   for (table::Slot& slot : host_slots) {
     if (slot.posting != 0) slot.posting = 0;  // a thread held it that is not here
@@ -207,6 +192,7 @@ void Context::Impl::synchronize() {
   begin_call();
   for (detail::DeviceStream* stream : memory.streams()) stream->synchronize();
   memory.free_unused();
+  detail::free_ended_holdings();
 }
 
 Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
@@ -255,7 +241,7 @@ std::vector<SocketInfo> Context::sockets() const {
 
 Stream::Impl::Impl(Context& owner) : context(owner) {
   context.impl().require_own_process();
-  native = context.impl().device->make_stream();
+  native = context.impl().device.make_stream();
   context.impl().memory.add(*native);
 }
 
@@ -274,6 +260,7 @@ void Stream::synchronize() {
   impl_->context.impl().begin_call();
   impl_->native->synchronize();
   impl_->context.impl().memory.free_unused();
+  detail::free_ended_holdings();
 }
 
 bool Stream::idle() const {
@@ -294,12 +281,12 @@ void free_device(Context& context, void* memory) noexcept {
 
 void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
   context.impl().begin_call();
-  context.impl().device->copy_in(to, from, bytes);
+  context.impl().device.copy_in(to, from, bytes);
 }
 
 void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes) {
   context.impl().begin_call();
-  context.impl().device->copy_out(to, from, bytes);
+  context.impl().device.copy_out(to, from, bytes);
 }
 
 void* allocate_mapped(Context& context, std::size_t bytes) {

@@ -1,7 +1,8 @@
 // The CPU device: memory is this process's, kernels run on cpu_device.
 #include "gpusock/detail/context_impl.hpp"
+#include "gpusock/detail/gpu_shape.hpp"
 
-#include "cpu_device/launch.hpp"
+#include "gpusock/detail/cpu_stream.hpp"
 
 #include <cstring>
 #include <new>
@@ -10,20 +11,6 @@ namespace gpusock::detail {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
-
-class CpuStream final : public DeviceStream {
- public:
-  void synchronize() override {
-    try {
-      native.synchronize();
-    } catch (const cpu_device::KernelFault& fault) {
-      throw Error(EFAULT, fault.what());
-    }
-  }
-  bool idle() const override { return native.idle(); }
-
-  cpu_device::Stream native;
-};
 
 void* allocate_zeroed(std::size_t bytes) {
   void* memory = ::operator new(bytes, kAlignment, std::nothrow);
@@ -46,6 +33,10 @@ class CpuDevice final : public Device {
     free(memory);
     return true;
   }
+  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override {
+    free_memory();
+    return true;
+  }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,
@@ -56,7 +47,10 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_device(const Options&) { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> make_device(const Options&) {
+  if (has_gpu_shape()) return make_gpu_shaped_device();
+  return std::make_unique<CpuDevice>();
+}
 
 cpu_device::Stream& native_stream(Context& context, Stream* stream) {
   context.impl().begin_call();

@@ -221,6 +221,7 @@ class CudaDevice final : public Device {
   bool free_without_waiting(void* memory, bool mapped) noexcept override {
     return gpu_.free_if_quiet([&] { taken(mapped ? cudaFreeHost(memory) : cudaFree(memory)); });
   }
+  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override { return gpu_.free_if_quiet(free_memory); }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CudaStream>(gpu_); }
 
   void relax(std::uint64_t waited_ns) override {

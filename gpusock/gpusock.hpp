@@ -43,8 +43,8 @@ struct Options {
   std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
                                              ///< made; on the CPU device it is made on demand
   bool p2p = true;                           ///< may connections to peers on this host share memory; off, they use tcp
-  std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default where the
-                                             ///< machine has at most 4 processors
+  std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default on the
+                                             ///< CPU device where the machine has at most 4 processors
 
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
@@ -70,6 +70,8 @@ class Stream;
 /// for up to 2 s (what is left then is reset). Streams and memory of the context go before it, and host threads must be out of
 /// their calls: cancel() ends those, then join the threads. Freeing memory does not wait for kernels. Destroying a Stream waits for
 /// its own launches: call cancel() before, if one of them might wait for ever.
+/// On a GPU, making a context, a Mapped or a DeviceBuffer may wait for all kernels that run: make them before you launch a kernel
+/// that waits for what comes after. Ending a context does not wait for other contexts' kernels; its memory is freed when those have ended.
 class Context {
  public:
   /// Throws Error: which option is wrong, or what the machine refused and what to do about it.

@@ -21,10 +21,13 @@ Copier::State MemoryCopier::query(Copy copy) {
   std::byte* host = pending.host;
   for (const ringbuf::RingSpan& span : {pending.ring.first, pending.ring.second}) {
     if (span.bytes == 0) continue;
-    if (pending.to_host) {
-      std::memcpy(host, reveal(span.data), span.bytes);
+    std::byte* const ring = reveal(span.data);
+    std::byte* const to = pending.to_host ? host : ring;
+    const std::byte* const from = pending.to_host ? ring : host;
+    if (move_ != nullptr) {
+      move_(to, from, span.bytes);
     } else {
-      std::memcpy(reveal(span.data), host, span.bytes);
+      std::memcpy(to, from, span.bytes);
     }
     host += span.bytes;
   }

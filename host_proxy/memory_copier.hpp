@@ -24,6 +24,10 @@ inline std::byte* reveal(std::byte* hidden) { return hide(hidden); }
 /// time. So whoever gives memory back, or says that bytes are there, before the end of the copy is found out.
 class MemoryCopier final : public Copier {
  public:
+  /// memcpy, or what stands for it where a thread needs a right to touch device memory.
+  using Move = void (*)(void* to, const void* from, std::size_t bytes) noexcept;
+  explicit MemoryCopier(Move move = nullptr) : move_(move) {}
+
   Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override { return start({to, from, true, 0, true}); }
   Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
     return start({const_cast<std::byte*>(from), to, false, 0, true});
@@ -40,6 +44,7 @@ class MemoryCopier final : public Copier {
   };
   Copy start(const Pending& pending);
 
+  Move move_;
   std::vector<Pending> copies_;  // a copy's name is its index
 };
 

@@ -5,10 +5,10 @@
 
 main() {
   # How much of what has no end: executions of the model (times the usual), minutes of fresh seeds, seconds of each fuzz target.
-  local scale=20 minutes=2 seconds=20 quick=no
+  local scale=20 minutes=2 seconds=20 share=1 quick=no
   while [ $# -gt 0 ]; do
     case "$1" in
-      --quick) quick=yes scale=1 minutes=1 seconds=3; shift ;;
+      --quick) quick=yes scale=1 minutes=1 seconds=3 share=0.1; shift ;;
       --minutes) [ $# -ge 2 ] || misuse "--minutes takes a number"; minutes=$2; shift 2 ;;
       --minutes=*) minutes=${1#--minutes=}; shift ;;
       --fuzz-seconds) [ $# -ge 2 ] || misuse "--fuzz-seconds takes a number"; seconds=$2; shift 2 ;;
@@ -45,6 +45,8 @@ prove_all() {
   [ $quick = yes ] || beside shortages 900 's/ from 1 on: ok; \([0-9]* shortages\),.*/, \1/p' "$simulation" --shortages --seeds 1..1000 --seconds-max 300
   [ $quick = yes ] || beside planted-bugs 1800 's/^planted bugs //p' "$simulation" --planted-bugs --seeds 1..50000
   all_beside
+  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 suites/p' step gpu-shape 1800 env GPUSOCK_TEST_SCALE="$share" \
+    ctest --test-dir build/host -L '^gpu_shape$' -j2 --output-on-failure --timeout 600
   build_step clang clang
   figure_of='s/^== clang-tidy: \(.*\), [0-9]* s$/\1/p' step tidy 1800 ./run tidy
   figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' step fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
@@ -77,7 +79,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage; do
+  for name in tests gpu-shape model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then

@@ -1,9 +1,8 @@
 #pragma once
 /// @file What a Context owns, in the order in which it comes to life.
 
-#include "gpusock/detail/kernel_memory.hpp"
+#include "gpusock/detail/device_holdings.hpp"
 #include "host_proxy/engine.hpp"
-#include "host_proxy/segment.hpp"
 #include "host_proxy/tcp_setup.hpp"
 
 #include <sys/types.h>
@@ -39,13 +38,11 @@ struct Context::Impl {
 
   const pid_t process = getpid();
   Options options;
-  std::unique_ptr<detail::Device> device;
-  detail::KernelMemory memory;
-  std::shared_ptr<proxy::Platform> platform;
-  proxy::SharedTable table;
+  detail::HeldByDevice held;
+  detail::Device& device;
+  detail::KernelMemory& memory;
+  proxy::SharedTable& table;
   proxy::PosixNetwork network;
-  proxy::SegmentPool segments;
-  std::unique_ptr<proxy::StagingPool> staging;  // where rings are in device memory
   proxy::TcpMaker tcp;
   std::vector<std::unique_ptr<proxy::LinkMaker>> better_links;  // best first
   proxy::LinkResources resources;
@@ -54,8 +51,8 @@ struct Context::Impl {
   // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
   std::vector<table::Slot> host_slots;
   std::vector<std::uint64_t> host_taken;
-  void* device_state = nullptr;
   detail::Hooks hooks{};
+  detail::Hooks kernel_hooks{};
   detail::Side host_side;
   Net net;
 

@@ -4,6 +4,7 @@
 #include "gpusock/gpusock.hpp"
 #include "host_proxy/platform.hpp"
 
+#include <functional>
 #include <memory>
 
 namespace gpusock::detail {
@@ -40,6 +41,8 @@ class Device {
   /// Frees memory of the former kind, or mapped memory, unless that would wait for kernels that run, of whichever context. True
   /// if it did.
   virtual bool free_without_waiting(void* memory, bool mapped) noexcept = 0;
+  /// The same of all that `free_memory` frees, which may be this device's own object.
+  virtual bool free_without_waiting(const std::function<void()>& free_memory) noexcept = 0;
 
   virtual std::unique_ptr<DeviceStream> make_stream() = 0;
 

@@ -4,6 +4,7 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
+#include "tests/support/device_kind.hpp"
 #include "tests/support/patience.hpp"
 
 #include <gtest/gtest.h>
@@ -92,6 +93,14 @@ GPUSOCK_FN inline void pause() {
 #else
   sched_yield();
 #endif
+}
+
+/// Why a kernel and a host thread cannot meet on this link, where they cannot: then their tests are skipped. Empty else.
+template <class Scope, class OtherScope>
+std::string why_apart(LinkKind link) {
+  const bool apart = test::like_a_gpu() && Scope::kKernel != OtherScope::kKernel && name_of(link) == "p2p" &&
+                     Options::from_env().ring == RingPlacement::device;
+  return apart ? "host threads do not reach rings in a GPU's memory" : "";
 }
 
 /// A word of a Mapped that one party raises and others wait for.

@@ -28,6 +28,10 @@ struct PollCase {
 template <class Kind>
 class Poll : public testing::Test {
  protected:
+  void SetUp() override {
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+  }
+
   Party<typename Kind::ScopeType> party_{poll_options()};
   Party<HostScope> other_{poll_options()};
   Mapped<PollEntry> entries_{party_.context, kMany};

@@ -23,6 +23,10 @@ struct ZeroCopyCase {
 template <class Kind>
 class ZeroCopy : public testing::Test {
  protected:
+  void SetUp() override {
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+  }
+
   Party<typename Kind::ScopeType> party_{zero_copy_options()};
   Party<HostScope> other_{zero_copy_options()};
   Mapped<std::uint8_t> buffer_{party_.context, 2 * kRing};

@@ -38,6 +38,8 @@ int be_peer(const std::string& role, const std::string& endpoint) {
   if (role == "connect") {
     const Socket socket = net.connect(this_thread(), Endpoint::parse(endpoint), patience());
     if (socket < 0 || net.send(this_thread(), socket, "h", 1, kWaitAll, patience()) != 1) return 1;
+    std::puts("connected");
+    std::fflush(stdout);
   } else {
     const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
     Endpoint local;

@@ -13,7 +13,7 @@ import time
 import unittest
 
 import support
-from support import DEVICE, ENDLESS, SANITIZED, SMALL, results, run, start
+from support import DEVICE, ENDLESS, LINKS_BETWEEN_PROCESSES, SANITIZED, SMALL, results, run, start
 
 # Processes share one GPU only by turns, and their kernels wait for each other.
 needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not run at once on one GPU")
@@ -37,7 +37,7 @@ class Modes(unittest.TestCase):
     def test_processes_equal_serial_on_every_link(self):
         for nodes in (2,) if SANITIZED else (2, 4):
             reference = self.weights(nodes, "--serial")
-            for link in ("p2p", "tcp", "auto"):
+            for link in (*LINKS_BETWEEN_PROCESSES, "auto"):
                 self.assertEqual(self.weights(nodes, "--link", link), reference, f"{nodes} nodes, {link}")
 
     def test_another_seed_gives_other_weights(self):
@@ -122,7 +122,7 @@ class Promptness(Runs):
     """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
-        for link in ("p2p", "tcp"):
+        for link in LINKS_BETWEEN_PROCESSES:
             cluster, nodes = self.training_cluster("--link", link)
             self.assertEqual(sorted(nodes), [0, 1, 2, 3])
             killed_at = time.monotonic()

@@ -37,6 +37,7 @@ class FakeDevice final : public Device {
     free(memory);
     return true;
   }
+  bool free_without_waiting(const std::function<void()>&) noexcept override { return false; }
   std::unique_ptr<DeviceStream> make_stream() override { return nullptr; }
   void relax(std::uint64_t) override {}
 

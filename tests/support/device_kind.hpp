@@ -1,0 +1,19 @@
+#pragma once
+// What kind of device the tests run on, where a test has to know: few do.
+#include <cstdlib>
+#include <string_view>
+
+namespace gpusock::test {
+
+/// True on a GPU, and on the CPU device in the shape of one: rings are made with their context, kernels and host threads have sides of
+/// their own, other processes' memory cannot be mapped.
+inline bool like_a_gpu() {
+#if defined(GPUSOCK_DEVICE_CUDA)
+  return true;
+#else
+  const char* shape = std::getenv("GPUSOCK_CPU_SHAPE");
+  return shape != nullptr && std::string_view(shape) == "gpu";
+#endif
+}
+
+}  // namespace gpusock::test
