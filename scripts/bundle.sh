@@ -22,9 +22,9 @@ main() {
     fail "--device cuda needs nvcc: install the CUDA Toolkit 12.4 or newer, or set CUDACXX to its nvcc"
   [ -n "$preset" ] || preset=$(device_preset)
   [ -z "$architectures" ] || choose_architectures
-  require_packages "${build_packages[@]}" "${test_packages[@]}"
+  require_packages "${build_packages[@]}" "${check_packages[@]}"
   with_tests=ON
-  build "$preset"
+  build_programs
   fill_bundle "$to" "$preset" "$data"
   say "bundle: $to ($(du -sh "$to" | cut -f1)), for $([ "$preset" = cuda ] && echo 'GPUs' || echo 'the CPU device')"
   if [ "$preset" = host ] && find_nvcc >/dev/null; then
@@ -32,6 +32,15 @@ main() {
   fi
   [ "$data" != part ] || say "with a part of the images: ./run bundle --data all takes 22 MB more, and the demo learns more"
   say "there: ./run demo, ./run bench, ./run gpu-check, or bin/param_sync --help; ./run unpack for all programs"
+}
+
+# The programs that fill_bundle.sh takes: there are many more tests than those.
+build_programs() {
+  local programs=(param_sync gpusock-bench gpusock-doctor gpusock-top echo_server file_sender http_server matmul_server redis_client
+    calls_test connections_test fault_matrix_test gpunet_test kernels_test param_sync_model_test)
+  configure "$preset"
+  ! grep -q gpu_memory_test "${build_folder:-build/$preset}/build.ninja" || programs+=(gpu_memory_test) # GPUs with libibverbs
+  build "$preset" "${programs[@]}"
 }
 
 # A build of its own, with machine code for these GPUs alone and for the tests as well: nothing is translated when it starts.

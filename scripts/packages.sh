@@ -3,9 +3,9 @@
 build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   libspdlog-dev libfabric-dev libibverbs-dev librdmacm-dev libssl-dev zlib1g-dev libcu++-dev)
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
-check_packages=(dataset-fashion-mnist libgtest-dev libgmock-dev python3)
+check_packages=(dataset-fashion-mnist doxygen libgmock-dev libgtest-dev python3)
 docs_packages=(doxygen)
-fuzz_packages=(clang libclang-rt-14-dev)
+fuzz_packages=(clang libclang-rt-dev)
 bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)

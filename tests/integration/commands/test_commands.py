@@ -30,7 +30,7 @@ root=$PWD invoked_from=$PWD
 . scripts/common.sh
 . scripts/bundle.sh
 require_packages() { :; }
-build() { echo "build $1"; }
+build_programs() { echo "build $preset"; }
 fill_bundle() { mkdir -p "$1"; echo "fill $1 $2 $3 in ${build_folder:-its folder} with ${build_options[*]:-nothing}"; }
 main "$@"
 """
