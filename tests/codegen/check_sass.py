@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Checks that the machine code of the socket calls keeps the budgets of docs/machine-code.md.
 
-usage: check_sass.py BUDGETS TOOLKIT NVDISASM BUILD...
+usage: check_sass.py BUDGETS TOOLKIT FOLDER BUILD...
 
-BUDGETS is docs/machine-code.md, TOOLKIT nvcc's version, NVDISASM its path or "" (then accesses are not checked), and each BUILD a path without
-its endings: BUILD.cubin is socket_calls.cu as ptxas made it, BUILD.log what `ptxas -v` said.
+BUDGETS is docs/machine-code.md, TOOLKIT nvcc's version, FOLDER where it lies, and each BUILD a path without its endings: BUILD.cubin is
+socket_calls.cu as ptxas made it, BUILD.log what `ptxas -v` said. nvdisasm is looked for in FOLDER, in build/nvdisasm, where pip has put it, and in
+PATH; where there is none, accesses are not checked.
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -75,7 +78,7 @@ class MachineCode(unittest.TestCase):
     def kernels(self, build, more_in=""):
         """`more_in`: a function that gets one more access."""
         if not self.nvdisasm:
-            self.skipTest("no nvdisasm here (python3 -m pip install nvidia-cuda-nvdisasm, or the CUDA Toolkit's): accesses were not counted")
+            self.skipTest("no nvdisasm here: accesses were not counted (python3 -m pip install --no-deps --target build/nvdisasm nvidia-cuda-nvdisasm)")
         if build not in self.listings:
             self.listings[build] = subprocess.run([self.nvdisasm, "-c", f"{build}.cubin"], check=True, text=True, stdout=subprocess.PIPE).stdout
         text = self.listings[build]
@@ -162,12 +165,18 @@ $kernel$_ZN7gpusock6detail5enterERKi:
             self.way(("", "ST"), ("enter", "LD"))
 
 
+def find_nvdisasm(folder):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    folders = [folder, *map(str, root.glob("build/nvdisasm/nvidia/*/bin")), os.environ.get("PATH", "")]
+    return shutil.which("nvdisasm", path=os.pathsep.join(folders))
+
+
 def main():
     if len(sys.argv) < 5:
         print(__doc__)
         return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
     MachineCode.budgets = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
-    MachineCode.toolkit, MachineCode.nvdisasm, MachineCode.builds = sys.argv[2], sys.argv[3], sys.argv[4:]
+    MachineCode.toolkit, MachineCode.nvdisasm, MachineCode.builds = sys.argv[2], find_nvdisasm(sys.argv[3]), sys.argv[4:]
     return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
 
 
