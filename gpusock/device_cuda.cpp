@@ -225,6 +225,9 @@ class CudaDevice final : public Device {
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CudaStream>(gpu_); }
 
   void relax(std::uint64_t waited_ns) override {
+#if defined(GPUSOCK_CUDA_DOUBLE)
+    if (cpu_device::in_kernel()) return cpu_device::relax(waited_ns);  // the double runs kernels there
+#endif
     if (waited_ns < 5'000) return;
     if (waited_ns < proxy::Engine::kAssistNs) {
       sched_yield();

@@ -30,7 +30,7 @@ counted() {
 # kills, or that leave by _exit(), write no counts; and what promises a time does not keep it without optimization.
 run_counted() {
   export GPUSOCK_TEST_SCALE=${GPUSOCK_TEST_SCALE:-0.05}
-  (cd build/coverage && ctest --output-on-failure --timeout 300 -j "$(($(jobs) + 1))" -LE '^(rdma|gpu_shape)$' -E '^(model|simulation|bundle|package|docs|deploy)\.|^param_sync\.(Accuracy|Promptness)$') \
+  (cd build/coverage && ctest --output-on-failure --timeout 300 -j "$(($(jobs) + 1))" -LE '^(rdma|gpu_shape|double)$' -E '^(model|simulation|bundle|package|docs|deploy)\.|^param_sync\.(Accuracy|Promptness)$') \
     >build/coverage/tests.log 2>&1 || { tail -n 60 build/coverage/tests.log >&2; failed+=("tests (build/coverage/tests.log)"); }
   build/coverage/tests/fuzz/fuzz_replay tests/fuzz/corpus >build/coverage/fuzz.log 2>&1 || { tail -n 40 build/coverage/fuzz.log >&2; failed+=("fuzz_replay"); }
 }

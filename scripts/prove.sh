@@ -47,6 +47,8 @@ prove_all() {
   all_beside
   figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 suites/p' step gpu-shape 1800 env GPUSOCK_TEST_SCALE="$share" \
     ctest --test-dir build/host -L '^gpu_shape$' -j2 --output-on-failure --timeout 600
+  figure_of='s/^100% tests passed, 0 tests failed out of \([0-9]*\)$/\1 runs of suites and demo/p' step cuda-double 1800 bash -c \
+    'cmake --build build/host --target on_double && ctest --test-dir build/host -L "^double$" --output-on-failure'
   build_step clang clang
   figure_of='s/^== clang-tidy: \(.*\), [0-9]* s$/\1/p' step tidy 1800 ./run tidy
   figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' step fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
@@ -80,7 +82,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests gpu-shape model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare; do
+  for name in tests gpu-shape cuda-double model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then

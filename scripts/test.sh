@@ -77,7 +77,7 @@ stop_tests() {
 }
 
 run_tests() {
-  local preset=$1 options=(-LE '^(rdma|gpu_shape)$') scale=${GPUSOCK_TEST_SCALE:-1}
+  local preset=$1 options=(-LE '^(rdma|gpu_shape|double)$') scale=${GPUSOCK_TEST_SCALE:-1}
   case "$preset" in
     # Sanitizers cost 5 to 20 times the time: the heavy tests do a share of their work, with every check still made.
     asan | tsan) scale=${GPUSOCK_TEST_SCALE:-0.05} ;;

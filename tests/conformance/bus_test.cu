@@ -25,7 +25,7 @@ class Bus : public testing::Test {
     it_ = {memory, &words_[0], &words_[16], device_pattern_.data(), scratch_.data(), messages(), &words_[32]};
   }
 
-#if defined(GPUSOCK_DEVICE_CUDA)
+#if !GPUSOCK_KERNELS_ON_CPU
   static constexpr int kMessages = 20'000;
 #else
   static constexpr int kMessages = 1'000;  // what could go wrong with a CPU's caches does so in tests of other links as well

@@ -88,7 +88,7 @@ __global__ void run_on_device(Body body, Net net) {
 GPUSOCK_FN inline void pause() {
 #if GPUSOCK_ON_GPU
   __nanosleep(500);
-#elif defined(GPUSOCK_DEVICE_CPU)
+#elif GPUSOCK_KERNELS_ON_CPU
   cpu_device::relax(10'000);
 #else
   sched_yield();

@@ -53,6 +53,8 @@ void on_hang(std::function<void(const std::string& who_waits_for_whom)> handler)
 void set_hang_limit(std::chrono::milliseconds limit);  ///< 0: the default, 20 s
 /// Waits until a call with this name waits for kernels that run.
 void await_waiting_call(const std::string& name);
+/// Waits until a call waits for the one with this name.
+void await_call_that_waits_for(const std::string& name);
 
 /// Copies that were started and have not ended.
 int copies_under_way();

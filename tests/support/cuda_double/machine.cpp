@@ -2,6 +2,7 @@
 
 #include "cpu_device/device_shape.hpp"
 #include "cpu_device/pool.hpp"
+#include "gpusock/types.hpp"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -53,6 +54,8 @@ void Machine::initialize(Lock&) {
   if (initialized) return;
   initialized = true;
   cpu_device::set_device_shape(gpu_shape());
+  static constexpr gpusock::detail::KernelsApart kApart{cpu_device::in_kernel, cpu_device::clock_ns};
+  gpusock::detail::kernels_apart = &kApart;
   const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   if (connections != nullptr) queues = std::clamp(std::atoi(connections), 1, 32);
@@ -348,12 +351,23 @@ void set_hang_limit(std::chrono::milliseconds limit) {
   });
 }
 
-void await_waiting_call(const std::string& name) {
+namespace {
+
+/// Waits until a thread waits for which that is true.
+template <class IsIt>
+void await_waiting(IsIt is_it) {
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
-  machine.changed.wait(lock, [&] {
-    return std::any_of(machine.waiting.begin(), machine.waiting.end(), [&](const Waiting& each) { return each.who.starts_with(name); });
-  });
+  machine.changed.wait(lock, [&] { return std::any_of(machine.waiting.begin(), machine.waiting.end(), is_it); });
+}
+
+}  // namespace
+
+void await_waiting_call(const std::string& name) {
+  await_waiting([&](const Waiting& each) { return each.who.starts_with(name); });
+}
+void await_call_that_waits_for(const std::string& name) {
+  await_waiting([&](const Waiting& each) { return each.for_what().starts_with(name); });
 }
 
 int copies_under_way() {

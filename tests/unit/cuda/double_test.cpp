@@ -43,19 +43,23 @@ TEST_F(Double, WhatMayWaitForKernelsWaitsAndIsNamedWithTheKernel) {
 }
 
 TEST_F(Double, OtherCallsWaitForTheDriverMeanwhile) {
-  std::thread other;
+  HangExpected hang([this] { raise(word[0]); }, std::chrono::milliseconds(0));  // the default, until both wait
+  launch(context, {.stream = &stream}, wait_for<0>, word.data());
   void* memory = nullptr;
-  const std::string hang = hang_of([&] {
-    other = std::thread([] {
-      cuda_double::await_waiting_call("cudaMalloc");
-      int gpu = 0;
-      cudaGetDevice(&gpu);
-    });
-    cudaMalloc(&memory, 1);
+  std::thread allocates([&] { cudaMalloc(&memory, 1); });
+  cuda_double::await_waiting_call("cudaMalloc");
+  std::thread asks([] {
+    int gpu = 0;
+    cudaGetDevice(&gpu);
   });
-  other.join();
+  cuda_double::await_call_that_waits_for("cudaMalloc");
+  cuda_double::set_hang_limit(std::chrono::milliseconds(20));
+  allocates.join();
+  asks.join();
+  stream.synchronize();
   cudaFree(memory);
-  EXPECT_NE(hang.find("  cudaMalloc ("), std::string::npos) << hang;
+  EXPECT_NE(hang.text().find("  cudaMalloc ("), std::string::npos) << hang.text();
+  EXPECT_NE(hang.text().find(") waits for cudaMalloc ("), std::string::npos) << hang.text();
 }
 
 TEST_F(Double, CopiesBetweenTheWrongKindsOfMemoryFail) {

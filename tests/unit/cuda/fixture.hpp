@@ -44,7 +44,7 @@ inline void raise(std::uint64_t& word) { Word(word).store(1, ringbuf::kRelease);
 /// Calls `end_it` at the first hang, which it must end; says who waited for whom.
 class HangExpected {
  public:
-  explicit HangExpected(std::function<void()> end_it) {
+  explicit HangExpected(std::function<void()> end_it, std::chrono::milliseconds limit = std::chrono::milliseconds(20)) {
     cuda_double::on_hang([this, end_it](const std::string& text) {
       {
         const std::lock_guard lock(mutex_);
@@ -52,7 +52,7 @@ class HangExpected {
       }
       end_it();
     });
-    cuda_double::set_hang_limit(std::chrono::milliseconds(20));
+    cuda_double::set_hang_limit(limit);
   }
   ~HangExpected() {
     cuda_double::set_hang_limit(std::chrono::milliseconds(0));
