@@ -97,7 +97,7 @@ main() {
   esac
   # Kept as it is: a bundle is tried in it later. One file system, and without the project and what it builds.
   tar --one-file-system --exclude=./root -cf /root/system.tar -C / . 2>/dev/null
-  out=$PWD/out/bare-commands
+  out=/root/bare-commands # not in the project: that is as a clone is
   mkdir -p "$out/logs"
   : >"$out/results.txt"
   while read -r name seconds quick; do
