@@ -3,8 +3,8 @@
 #
 #   ./run bare bash tests/bare/commands.sh --quick
 #
-# Commands that need few packages come first, so that each is tried with what it installs by itself. --quick is for CI: all tests, and what
-# takes seconds beside them. Not run inside: ./run bare (it is how this runs), and ./run prove, which runs this.
+# Commands that need few packages come first, so that each is tried with what it installs by itself. --quick is for CI: what takes seconds,
+# and a bundle. Not run inside: ./run bare (it is how this runs), and ./run prove, which runs this.
 #
 # Exit status: 0 all did what they should, 1 not, 2 misuse.
 set -euo pipefail
@@ -21,7 +21,7 @@ docs       600 quick
 cluster    300 quick
 bench     1800
 demo      1800
-test      5400 quick
+test      5400
 bundle    1800 quick
 unbuilt    600 quick
 tidy      3600
