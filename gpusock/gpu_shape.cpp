@@ -8,7 +8,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -24,8 +23,8 @@ constexpr std::uint64_t kClockStepNs = 1000;
 
 unsigned hardware_queues() {
   const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const int wanted = text == nullptr ? 0 : std::atoi(text);
-  return wanted < 1 ? kHardwareQueues : std::min(static_cast<unsigned>(wanted), kHardwareQueues);
+  const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  return wanted < 1 || wanted > static_cast<long>(kHardwareQueues) ? kHardwareQueues : static_cast<unsigned>(wanted);
 }
 
 std::string bytes_of(std::size_t bytes) { return std::to_string(bytes) + " bytes"; }
