@@ -65,8 +65,10 @@ struct EndedHoldings {
 namespace {
 
 /// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait for kernels: so
-/// all stays until it is back.
+/// all stays until it is back. The staging pool has the rings of copies that were under way; nobody else looks any more whether they
+/// have ended.
 bool try_to_free(DeviceHoldings* holdings) noexcept {
+  if (holdings->staging != nullptr) holdings->staging->collect();
   const std::shared_ptr<Device> device = holdings->device;  // it outlives the call
   return holdings->segments.has_all() && device->free_without_waiting([&] { delete holdings; });
 }

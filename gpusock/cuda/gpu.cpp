@@ -54,8 +54,8 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kin
 }
 
 bool Gpu::free_if_quiet(const std::function<void()>& free_memory) {
-  const auto no_launches = kernels.hold_launches();
-  if (streams.any_kernel_runs()) return false;
+  const auto no_launches = kernels.try_hold_launches();
+  if (!no_launches.owns_lock() || streams.any_kernel_runs()) return false;
   free_memory();
   return true;
 }

@@ -44,9 +44,10 @@ std::shared_lock<std::shared_mutex> Kernels::make_ready(const void* symbol) {
   }
 }
 
-/// False where that has to wait until no kernel runs.
+/// False where that has to wait until no kernel runs, or is launched.
 bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
-  const std::unique_lock lock(mutex_);
+  const auto lock = try_hold_launches();
+  if (!lock.owns_lock()) return false;
   if (!loaded_.contains(kernel)) {
     const bool busy = streams_.any_kernel_runs();
     if (busy && loads_lazily()) return false;

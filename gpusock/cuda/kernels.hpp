@@ -32,8 +32,9 @@ class Kernels {
     return start();
   }
 
-  /// No launch begins while the result lives.
-  [[nodiscard]] std::unique_lock<std::shared_mutex> hold_launches() { return std::unique_lock(mutex_); }
+  /// No launch begins while the result lives and owns the lock. It does not where one is under way: that may wait, for room in a
+  /// stream's queue.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> try_hold_launches() { return std::unique_lock(mutex_, std::try_to_lock); }
 
   /// How long a launch waits until no kernel runs: 5 s. Tests shorten it.
   static std::atomic<std::uint64_t>& patience_ns();

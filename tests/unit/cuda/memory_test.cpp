@@ -1,4 +1,5 @@
 // The memory of a context on CUDA.
+#include "gpusock/detail/device_holdings.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <numeric>
@@ -83,6 +84,35 @@ TEST_F(Memory, FreeingDoesNotWaitForKernelsOfOtherContexts) {
   other.synchronize();
   context.synchronize();
   EXPECT_EQ(cuda_double::left().size(), before);
+}
+
+/// A connection that is closed in the middle of a copy leaves its ring to the staging pool until the copy has ended.
+TEST_F(Memory, WhatAnEndedContextHadIsFreedAlsoWhereACopyWasUnderWay) {
+  const std::vector<std::string> before = cuda_double::left();
+  Options options = small_options();
+  options.ring = RingPlacement::device;
+  {
+    const cuda_double::SlowCopies slow;
+    detail::HeldByDevice held = detail::make_device_holdings(options);
+    auto segment = held->segments.take(proxy::SegmentPool::Use::own, options.ring_bytes, RingPlacement::device);
+    ASSERT_NE(segment, nullptr);
+    std::byte* const chunk = held->staging->take(proxy::StagingPool::Need::idle);
+    ringbuf::RingSpans ring{};
+    ring.first.data = segment->ring(0).data;
+    ring.first.bytes = 64;
+    held->staging->promise_endings();
+    held->staging->give_back_after(chunk, held->staging->copier().to_host(chunk, ring), std::move(segment));
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kPatienceNs);
+  const auto but_streams = [](std::vector<std::string> left) {  // which the process keeps
+    std::erase(left, "stream");
+    return left;
+  };
+  do {
+    detail::free_ended_holdings();
+    if (but_streams(cuda_double::left()) == but_streams(before)) return;
+  } while (std::chrono::steady_clock::now() < until);
+  FAIL() << cuda_double::left().size() << " pieces of memory, streams and events are left, of " << before.size();
 }
 
 /// A program that uses several GPUs chooses the current one for itself.
