@@ -218,6 +218,8 @@ std::vector<Case> broken_cases() {
       litmus("an_outcome_that_is_not_listed", {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1, {"0"}),
       litmus("an_outcome_that_never_comes", {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1,
              {"0", "1", "2"}),
+      litmus("what_does_not_hold_in_a_thread", {[](Words&) { require(false, "this"); }}, 0, {""}),
+      {"litmus.what_does_not_hold_at_the_end", [](Run& run) { run.at_end([] { require(false, "this"); return std::string(); }); }, {""}},
   };
 }
 

@@ -504,6 +504,20 @@ void claims_of_all(Pair& pair) {
   require(pair.load_committed() == 16 * kAll, "then all are");
 }
 
+/// The end waits for the record that is in the making, behind which another one was sent.
+void end_behind_what_was_sent(Pair& pair) {
+  const Net net = pair.net();
+  require(net.reserve(kMe, pair.sender(), 4, Deadline::now()).size == 4, "a record is in the making");
+  require(net.send(kMe, pair.sender(), "abcd", 4) == 4, "another one is sent");
+  require(net.shutdown(kMe, pair.sender(), Shutdown::write) == 0, "sending is ended");
+  require((pair.load_requests() & table::kRequestShutdownWrite) == 0, "the proxy is not told before all is committed");
+  require(net.send(kMe, pair.sender(), "abcd", 4) == -EPIPE, "nothing more is sent");
+  require(net.abort(kMe, pair.sender()) == 0, "the record in the making is given up");
+  require((pair.load_requests() & table::kRequestShutdownWrite) != 0, "then the proxy is told");
+  require(pair.load_committed() == 32, "the end is behind the record that was sent");
+  require(pair.look() == 4 && pair.look() == -EAGAIN, "which arrives");
+}
+
 /// Claims that are given up: the last ones are undone, and those before a record become fillers.
 void given_up(Pair& pair) {
   std::vector<detail::Claim> claims;
@@ -545,7 +559,8 @@ void closed_meanwhile(Pair& pair) {
 std::vector<Case> record_cases() {
   return {late_call(), late_call_in_the_next_socket(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(),
           given_up_beside_a_poll(), end_beside_senders(), reservation_that_fails(), reservation_handed_over(),
-          alone("given_up", 64, given_up), alone("a_part_of_one", 64, part_of_a_record),
+          alone("end_behind_what_was_sent", 64, end_behind_what_was_sent), alone("given_up", 64, given_up),
+          alone("a_part_of_one", 64, part_of_a_record),
           alone("what_lies_behind_the_end", 64, behind_the_end), alone("what_is_announced", 64, what_is_announced),
           alone("what_is_announced_of_a_stream", 64, what_is_announced_of_a_stream), alone("what_else_is_told", 64, what_else_is_told),
           alone("closed_while_waiting", 64, closed_while_waiting),

@@ -36,7 +36,10 @@ std::optional<std::string> Machine::execute(const Case& one) {
   abandon_all();
   if (!memory_.race().empty()) fail(memory_.race());
   if (!failure_.empty() || pruned_) return std::nullopt;
+  ended_machine = this;
   std::string outcome = run.tell_ ? run.tell_() : std::string();
+  ended_machine = nullptr;
+  if (!failure_.empty()) return std::nullopt;
   return outcome;
 }
 

@@ -82,7 +82,8 @@ Verdict sample(const Case& one, std::uint64_t seed, std::uint64_t executions) {
 
 void require(bool holds, std::string_view what) {
   const Inside machine;
-  if (!holds && machine) machine->fail("does not hold: " + std::string(what));
+  Machine* const its = machine ? machine.operator->() : ended_machine;
+  if (!holds && its != nullptr) its->fail("does not hold: " + std::string(what));
 }
 
 void give_way() {

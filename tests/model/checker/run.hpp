@@ -81,10 +81,11 @@ Verdict check(const Case& one, const Limits& limits);
 /// So many random executions only.
 Verdict sample(const Case& one, std::uint64_t seed, std::uint64_t executions);
 
+/// What must hold: for the threads of a case and for its at_end().
+void require(bool holds, std::string_view what);
+
 // For the threads of a case.
 
-/// What must hold.
-void require(bool holds, std::string_view what);
 /// One turn of a wait.
 void give_way();
 /// Which of the case's threads calls, in the order in which they were made.
@@ -94,6 +95,7 @@ int thread_number();
 
 class Machine;
 inline Machine* running_machine = nullptr;  ///< whose thread's own code is running; nullptr: the checker's, or a case's beginning or end
+inline Machine* ended_machine = nullptr;    ///< whose execution has ended, while the case's at_end() runs
 
 std::uint64_t load(std::uint64_t* word, Order order, Where where);
 void store(std::uint64_t* word, std::uint64_t value, Order order, Where where);
