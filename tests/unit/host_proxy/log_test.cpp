@@ -60,6 +60,15 @@ Ends make_socket() {
   return {Descriptor(ends[1]), Descriptor(ends[0])};
 }
 
+/// While it lives, the program may go on for 20 s: a write that waits waits for ever.
+class TimeLimit {
+ public:
+  TimeLimit() { alarm(20); }
+  ~TimeLimit() { alarm(0); }
+  TimeLimit(const TimeLimit&) = delete;
+  TimeLimit& operator=(const TimeLimit&) = delete;
+};
+
 class Full : public testing::TestWithParam<Ends (*)()> {};
 
 TEST_P(Full, StandardErrorCostsLinesAndNoTime) {
@@ -67,9 +76,10 @@ TEST_P(Full, StandardErrorCostsLinesAndNoTime) {
   StandardError error;
   {
     const AsStandardError replaced(ends.in);
-    alarm(20);  // a write that waits waits for ever
-    for (int i = 0; i < 3000; ++i) error.write(std::string(200, 'x') + "\n");
-    alarm(0);
+    {
+      const TimeLimit limit;
+      for (int i = 0; i < 3000; ++i) error.write(std::string(200, 'x') + "\n");
+    }
     EXPECT_EQ(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0) << "other writers have the same descriptor";
     const std::string before = ends.read();
     EXPECT_EQ(before.size() % 201, 0u) << "whole lines";
@@ -129,6 +139,7 @@ TEST(LogLimiter, ManyErrorsAreFewLines) {
 TEST(LogAcrossFork, AChildLogsAlthoughAnotherThreadWasLogging) {
   const Ends ends = make_pipe();
   const AsStandardError replaced(ends.in);
+  const TimeLimit limit;
   std::atomic<bool> over{false};
   std::thread other([&] {
     while (!over) log_info("busy"), log_error("busy");
@@ -136,7 +147,7 @@ TEST(LogAcrossFork, AChildLogsAlthoughAnotherThreadWasLogging) {
   for (int i = 0; i < 20; ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      alarm(20);
+      const TimeLimit of_child;
       log_error("in the child");
       _exit(0);
     }
