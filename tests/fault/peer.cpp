@@ -35,18 +35,11 @@ int be_peer(const std::string& role, const std::string& endpoint) {
   if (role == "plain" || role == "gpusock") return obey(role == "plain");
   Context context(Options::from_env());
   const Net net = context.net();
-  if (role == "connect") {
-    const Socket socket = net.connect(this_thread(), Endpoint::parse(endpoint), patience());
-    if (socket < 0 || net.send(this_thread(), socket, "h", 1, kWaitAll, patience()) != 1) return 1;
-    std::puts("connected");
-    std::fflush(stdout);
-  } else {
-    const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
-    Endpoint local;
-    if (listener < 0 || net.getsockname(listener, local) != 0) return 1;
-    std::puts(local.host_port().c_str());
-    std::fflush(stdout);
-  }
+  const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
+  Endpoint local;
+  if (listener < 0 || net.getsockname(listener, local) != 0) return 1;
+  std::puts(local.host_port().c_str());
+  std::fflush(stdout);
   wait_for_end_of_input();
   return 0;
 }

@@ -9,7 +9,6 @@
 namespace gpusock::fault {
 
 /// What a process started with `--peer ROLE ENDPOINT` does. It ends when its standard input does, unless it is killed before.
-///   connect  connects to ENDPOINT, sends one byte, and then neither sends nor receives
 ///   listen   listens at ENDPOINT, says where on standard output, and takes what comes
 ///   plain    does what say() tells it, on plain TCP connections
 ///   gpusock  the same, on gpusock's
