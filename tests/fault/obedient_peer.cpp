@@ -27,7 +27,8 @@ class Connections {
  public:
   virtual ~Connections() = default;
   virtual bool connect(char name, const Endpoint& to) = 0;
-  virtual void fill(char name) = 0;
+  /// Sends as much as fills a ring of so many bytes, or all that goes.
+  virtual void fill(char name, std::uint64_t ring_bytes) = 0;
   virtual void end(char name) = 0;
   virtual void reset_all() = 0;
   virtual void end_all() = 0;
@@ -50,7 +51,7 @@ class PlainConnections final : public Connections {
     const bool connected = ::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
     return connected && ::send(socket, &name, 1, 0) == 1;
   }
-  void fill(char name) override { filling_.insert(sockets_[name]); }
+  void fill(char name, std::uint64_t) override { filling_.insert(sockets_[name]); }
   void end(char name) override { ::shutdown(sockets_[name], SHUT_WR); }
   void reset_all() override {
     const linger abort{1, 0};
@@ -91,10 +92,8 @@ class GpusockConnections final : public Connections {
     const Socket socket = sockets_[name] = net_.connect(this_thread(), to, patience());
     return socket >= 0 && net_.send(this_thread(), socket, &name, 1, kWaitAll, patience()) == 1;
   }
-  void fill(char name) override {
-    constexpr std::uint64_t kFillNs = 30'000'000;
-    while (net_.send(this_thread(), sockets_[name], piece_.data(), piece_.size(), 0, Deadline::after_ns(kFillNs)) > 0) {
-    }
+  void fill(char name, std::uint64_t ring_bytes) override {
+    net_.send(this_thread(), sockets_[name], piece_.data(), ring_bytes, kWaitAll, patience());
   }
   void end(char name) override { net_.shutdown(this_thread(), sockets_[name], Shutdown::write); }
   void reset_all() override {
@@ -132,11 +131,11 @@ int obey(bool plain) {
   }
   for (;;) {
     connections->wait_for_input();
-    std::string command, endpoint;
+    std::string command, detail;
     char name = 0;
-    if (!(std::istringstream(next_line()) >> command >> name >> endpoint)) return 0;
-    if (command == "connect" && !connections->connect(name, Endpoint::parse(endpoint))) return 1;
-    if (command == "fill") connections->fill(name);
+    if (!(std::istringstream(next_line()) >> command >> name >> detail)) return 0;
+    if (command == "connect" && !connections->connect(name, Endpoint::parse(detail))) return 1;
+    if (command == "fill") connections->fill(name, std::stoull(detail));
     if (command == "end") connections->end(name);
     if (command == "end_all") connections->end_all();
     if (command == "reset") connections->reset_all();

@@ -1,6 +1,7 @@
 // What goes wrong while the other direction stands still: its ring is full, it has ended, or nobody reads. Such a
 // connection gives the proxy no reason to read or write, and still each caller hears what the network or the peer has
 // done. All cells of one fault on one link are asked at the same time. docs/semantics.md has the same table.
+#include "full_ring.hpp"
 #include "network.hpp"
 #include "peer.hpp"
 
@@ -32,8 +33,7 @@ constexpr int kStateCount = std::size(kStates), kCallerCount = std::size(kCaller
 void PrintTo(Fault fault, std::ostream* out) { *out << kFaults[static_cast<int>(fault)]; }
 
 constexpr std::uint64_t kDeadlineNs = 30'000'000;     ///< of a call that nothing ends before
-constexpr std::uint64_t kFillNs = 100'000'000;        ///< a ring is full once nothing more went for so long
-constexpr std::uint64_t kRingBytes = 64 << 10;
+constexpr std::uint64_t kQuietNs = 100'000'000;       ///< a tcp connection is full once nothing more went for so long
 constexpr std::uint64_t kTooManyBytes = 16 << 20;     ///< more than rings and the operating system's buffers hold
 /// Steps of the proxy after which it looks at an idle connection only when something happens.
 constexpr std::uint64_t kIdleSteps = 600;
@@ -117,7 +117,7 @@ __global__ void accept_all(Net net, Socket listener, Cell* cells, int count) {
   }
 }
 
-__global__ void get_ready(Net net, Cell* cells, const std::uint8_t* data, int* ready) {
+__global__ void get_ready(Net net, Cell* cells, const std::uint8_t* data, std::uint64_t capacity, int* ready) {
   const Cell& cell = cells[blockIdx.x];
   const auto self = this_thread();
   bool ok = cell.socket >= 0;
@@ -130,11 +130,7 @@ __global__ void get_ready(Net net, Cell* cells, const std::uint8_t* data, int* r
   char byte = 0;
   if (ok && cell.state == State::peer_ended) ok = net.recv(self, cell.socket, &byte, 1, 0, patience()) == 0;
   if (ok && cell.state == State::own_read_shut) ok = net.shutdown(self, cell.socket, Shutdown::read) == 0;
-  if (ok && blocks_sending(cell.caller)) {
-    std::int64_t sent = 1;
-    while (sent > 0) sent = net.send(self, cell.socket, data, kTooManyBytes, 0, Deadline::after_ns(kFillNs));
-    ok = sent == -ETIMEDOUT;
-  }
+  if (ok && blocks_sending(cell.caller)) ok = fill(net, cell.socket, data, capacity, kQuietNs) == 0;
   ready[blockIdx.x] = ok ? 1 : 0;
 }
 
@@ -188,15 +184,16 @@ class Group {
 
   /// Lets the peer connect for each cell, and brings the connections into their states.
   void meet(const Peer& peer) {
-    for (int i = 0; i < count_; ++i) peer.say("connect " + name(i) + " " + at_.host_port() + link_option(link_));
+    const std::string to = at_.host_port() + link_option(link_) + ring_option();
+    for (int i = 0; i < count_; ++i) peer.say("connect " + name(i) + " " + to);
     launch(context_, {}, accept_all, context_.net(), (*listener_)[0], cells_.data(), count_);
     context_.synchronize();
     for (int i = 0; i < count_; ++i) {
-      if (cells_[i].state == State::ring_full) peer.say("fill " + name(i) + " -");
+      if (cells_[i].state == State::ring_full) peer.say("fill " + name(i) + " " + std::to_string(kRingBytes));
       if (cells_[i].state == State::peer_ended) peer.say("end " + name(i) + " -");
     }
     launch(context_, {.grid = static_cast<unsigned>(count_)}, get_ready, context_.net(), cells_.data(),
-           static_cast<const std::uint8_t*>(data_.data()), ready_.data());
+           static_cast<const std::uint8_t*>(data_.data()), capacity_of(link_), ready_.data());
   }
 
   void await_readiness() {

@@ -24,7 +24,7 @@ class Peer {
 
   /// Tells a peer of the last two kinds, whose connections have names of one letter, one of:
   ///   "connect NAME ENDPOINT"  connects, and sends the name
-  ///   "fill NAME -"            sends until nothing more goes
+  ///   "fill NAME BYTES"        fills a ring of so many bytes; plain: sends until nothing more goes
   ///   "end NAME -"             ends its direction
   ///   "end_all - -"            ends it on all connections
   ///   "reset - -"              resets all connections
