@@ -25,15 +25,24 @@ Asked& asked_here() {
 std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
   const std::lock_guard lock(asked_here().mutex);
   std::shared_ptr<Discovery>& known = asked_here().by_provider[wanted];
-  if (known != nullptr) return known;
-  known = std::make_shared<Discovery>();
+  if (known != nullptr && !known->failed()) return known;
+  auto begun = std::make_shared<Discovery>();
   const SignalsBlocked blocked;  // also for threads that providers start from this one
   try {
-    std::thread([known, wanted] { ask(known, wanted); }).detach();
-  } catch (const std::exception&) {  // no thread to be had
-    ask(known, wanted);
+    std::thread([begun, wanted] { ask_or_fail(begun, wanted); }).detach();
+  } catch (const std::exception&) {
+    ask(begun, wanted);  // no thread to be had
   }
-  return known;
+  return known = begun;  // not before: where there was no memory for it, the next one asks again
+}
+
+/// As ask(), on a thread, from which no exception may come.
+void Discovery::ask_or_fail(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
+  try {
+    ask(asked, wanted);
+  } catch (const std::exception&) {
+    asked->say_over();
+  }
 }
 
 void Discovery::ask(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
@@ -41,8 +50,12 @@ void Discovery::ask(const std::shared_ptr<Discovery>& asked, const std::string& 
     const std::lock_guard lock(asked_here().asking);
     asked->providers_.emplace(wanted);
   }
-  asked->over_.store(true, std::memory_order_release);
-  asked->over_.notify_all();
+  asked->say_over();
+}
+
+void Discovery::say_over() {
+  over_.store(true, std::memory_order_release);
+  over_.notify_all();
 }
 
 }  // namespace gpusock::proxy::fabric

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace gpusock::proxy::fabric {
@@ -16,7 +18,8 @@ struct IdlePeers::Orphans {
 };
 
 IdlePeers::Orphans& IdlePeers::orphans() {
-  static auto* only = new Orphans;
+  alignas(Orphans) static std::byte memory[sizeof(Orphans)];
+  static auto* only = new (memory) Orphans;  // no allocation: destructors and every step come here
   return *only;
 }
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace gpusock::proxy::fabric {
@@ -270,12 +271,21 @@ FabricMaker::~FabricMaker() {
 bool FabricMaker::prepare(const Endpoint& asked) {
   const bool named = asked.link == LinkKind::fabric || names_provider();
   if (!named && !FabricProviders::may_have_hardware()) return true;
-  if (discovery_ == nullptr) discovery_ = Discovery::of(wanted_);
+  begin_discovery();
   return !named || discovery_->over();
 }
 
-const FabricProviders* FabricMaker::providers(ReadySink& sink) {
+/// Asks what there is, unless that has begun. Throws std::bad_alloc where there was no memory for it; the next call asks again.
+void FabricMaker::begin_discovery() {
+  if (discovery_ != nullptr && discovery_->failed()) {
+    discovery_.reset();
+    throw std::bad_alloc();
+  }
   if (discovery_ == nullptr) discovery_ = Discovery::of(wanted_);
+}
+
+const FabricProviders* FabricMaker::providers(ReadySink& sink) {
+  begin_discovery();
   if (discovery_->over()) return &discovery_->providers();
   if (std::find(waiting_.begin(), waiting_.end(), &sink) == waiting_.end()) waiting_.push_back(&sink);
   return nullptr;

@@ -60,6 +60,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
  private:
   class Watched;
 
+  void begin_discovery();
   bool is_asking() const { return discovery_ != nullptr && !discovery_->over(); }
   bool tell_waiting();
   void on_ready() override {}  // poll() looks at every endpoint anyway: the descriptor is to end a sleep
