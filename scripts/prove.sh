@@ -87,7 +87,7 @@ print_page() {
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then
     printf '  planted bugs, and the seed that catches each:%s\n' \
-      "$(sed -n 's/^bug *\([0-9]*\): caught at seed \([0-9]*\) .*/ \1@\2/p' "$out/logs/planted-bugs.log" | tr -d '\n')"
+      "$(sed -n 's/^bug *\([0-9]*\): caught at seed \([0-9]*\)[ ,].*/ \1@\2/p' "$out/logs/planted-bugs.log" | tr -d '\n')"
   fi
   failed=$(grep -c '^FAIL' "$out/results.txt" || true)
   printf '%s\n' "$([ "$failed" = 0 ] && echo 'all that was promised holds' || echo "$failed FAILED")"

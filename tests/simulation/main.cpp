@@ -4,6 +4,7 @@
 #include "tests/simulation/shrink.hpp"
 #include "tests/support/sim/planted.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -136,42 +137,54 @@ int run_many(const Options& options, std::uint64_t first, std::uint64_t last) {
   return program::kSuccess;
 }
 
-/// What goes wrong first where one of the seed's allocations fails, or "".
-std::string problem_in_shortages(std::uint64_t seed) {
+/// What goes wrong first where one of these is denied after the other, one in `every`, or "".
+std::string problem_in_shortages(std::uint64_t seed, sim::Shortage::Of of, std::uint64_t every) {
   bool denied = true;
-  for (std::uint64_t nth = 1; denied; ++nth) {
-    const sim::Outcome outcome = sim::run(sim::make_plan(seed, {sim::Shortage::Of::memory, nth, false}));
+  for (std::uint64_t nth = 1 + seed % every; denied; nth += every) {
+    const sim::Outcome outcome = sim::run(sim::make_plan(seed, {of, nth, false}));
     if (!outcome.problem.empty()) return outcome.problem;
     denied = outcome.denied;
   }
   return {};
 }
 
-/// At which seed each planted bug is found.
-int prove(std::uint64_t first, std::uint64_t last) {
+/// What goes wrong with this seed in runs of that kind, or "".
+std::string problem_of(const Options& options, std::uint64_t seed, sim::BugShows where) {
+  const auto every = static_cast<std::uint64_t>(options.every);
+  switch (where) {
+    case sim::BugShows::in_seeds: break;
+    case sim::BugShows::in_memory: return problem_in_shortages(seed, sim::Shortage::Of::memory, every);
+    case sim::BugShows::in_calls: return problem_in_shortages(seed, sim::Shortage::Of::calls, every);
+  }
+  return sim::run(sim::make_plan(seed)).problem;
+}
+
+/// At which seed each planted bug is found, in the runs that show it.
+int prove(const Options& options, std::uint64_t first, std::uint64_t last) {
+  static constexpr const char* kWhere[] = {"", ", denied memory", ", denied calls"};  // by BugShows
   int caught = 0;
-  for (int bug = 1; bug <= sim::kPlantedBugs; ++bug) {
-    const bool by_shortage = std::string_view(sim::name_of_bug(bug)).starts_with("shortage");
-    sim::plant(bug);
+  const int only = options.bug;  // 0: all
+  for (int number = std::max(1, only); number <= (only == 0 ? sim::kPlantedBugs : only); ++number) {
+    const sim::PlantedBug& bug = sim::planted_bug_of(number);
+    sim::plant(number);
     std::uint64_t seed = first;
-    std::string problem;
-    for (; seed <= last && problem.empty(); ++seed) problem = by_shortage ? problem_in_shortages(seed) : sim::run(sim::make_plan(seed)).problem;
+    std::string problem = problem_of(options, seed, bug.where);
+    while (problem.empty() && seed < last) problem = problem_of(options, ++seed, bug.where);
     sim::plant(0);
-    if (by_shortage && !problem.empty()) {
-      std::printf("bug %2d: caught at seed %llu (%s): %s\n", bug, static_cast<unsigned long long>(seed - 1), problem.c_str(), sim::name_of_bug(bug));
-      ++caught;
-    } else if (!problem.empty() && !sim::run(sim::make_plan(seed - 1)).problem.empty()) {
-      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", bug, static_cast<unsigned long long>(seed - 1));
-    } else if (problem.empty()) {
-      std::printf("bug %2d: NOT caught by %llu seeds: %s\n", bug, static_cast<unsigned long long>(last - first + 1), sim::name_of_bug(bug));
+    if (problem.empty()) {
+      std::printf("bug %2d: NOT caught by %llu seeds: %s\n", number, static_cast<unsigned long long>(last - first + 1), bug.name);
+    } else if (!problem_of(options, seed, bug.where).empty()) {
+      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", number, static_cast<unsigned long long>(seed));
     } else {
-      std::printf("bug %2d: caught at seed %llu (%s): %s\n", bug, static_cast<unsigned long long>(seed - 1), problem.c_str(), sim::name_of_bug(bug));
+      std::printf("bug %2d: caught at seed %llu%s (%s): %s\n", number, static_cast<unsigned long long>(seed), kWhere[static_cast<int>(bug.where)],
+                  problem.c_str(), bug.name);
       ++caught;
     }
     std::fflush(stdout);
   }
-  std::printf("planted bugs caught: %d/%d\n", caught, sim::kPlantedBugs);
-  return caught == sim::kPlantedBugs ? program::kSuccess : program::kFailure;
+  const int all = only == 0 ? sim::kPlantedBugs : 1;
+  std::printf("planted bugs caught: %d/%d\n", caught, all);
+  return caught == all ? program::kSuccess : program::kFailure;
 }
 
 }  // namespace
@@ -188,9 +201,9 @@ int main(int argc, char** argv) {
   arguments.flag("--verbose", options.verbose, "tell every call and fault of --seed");
   arguments.flag("--trace", options.trace, "print a number that is equal for equal runs of --seed");
   arguments.number("--bug", options.bug, "with this planted bug; 0: none", 0, sim::kPlantedBugs);
-  arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug");
+  arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug, or the one of --bug");
   arguments.flag("--shortages", shortages, "deny each of --seeds each of its allocations and system calls: one, then all from there on");
-  arguments.number("--every", options.every, "with --shortages: deny one in so many, others for each seed", 1, 1000);
+  arguments.number("--every", options.every, "with --shortages and --planted-bugs: deny one in so many, others for each seed", 1, 1000);
   arguments.text("--denied", options.denied, "deny --seed this, as memory:17 or calls:3+ (all from the third on)").shown_default("nothing");
   arguments.flag("--no-shrink", options.no_shrink, "do not make a seed that fails smaller");
   arguments.text("--connections", options.connections, "only these connections of --seed, as 0,2").shown_default("all");
@@ -205,7 +218,7 @@ int main(int argc, char** argv) {
   });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  if (all_bugs) return prove(first, last);
+  if (all_bugs) return prove(options, first, last);
   sim::plant(options.bug);
   if (!options.seed.empty()) return run_one(options, first);
   if (options.minutes != 0) {

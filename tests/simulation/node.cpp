@@ -2,6 +2,7 @@
 
 #include "host_proxy/error.hpp"
 #include "host_proxy/memory_copier.hpp"
+#include "tests/support/sim/shortage.hpp"
 #include "tests/support/sim/verbs.hpp"
 
 #include <algorithm>
@@ -54,6 +55,7 @@ class LateCopier final : public proxy::Copier {
   };
 
   Copy start(Pending pending) {
+    const Outside outside;
     pending.end_ns = schedule_.now_ns() + schedule_.random().magnitude(100, kCopyNsMax);
     copies_.emplace(++started_, pending);
     return started_;

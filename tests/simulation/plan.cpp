@@ -79,6 +79,8 @@ Plan make_plan(std::uint64_t seed) {
   plan.wire.loss_percent = random.one_in(6) ? random.between(1, 10) : 0;
   plan.wire.buffer_bytes = random.magnitude(300, 32 << 10);
   plan.wire.segment_bytes = random.magnitude(20, 8 << 10);
+  plan.wire.spurious_percent = random.one_in(4) ? random.between(1, 30) : 0;
+  plan.wire.ports = random.one_in(4) ? random.between(1, 4) : 0;
   plan.wire.full_percent = random.one_in(4) ? random.below(90) : 0;
   // What takes several connections of one link to go wrong is rare among five of them.
   const LinkKind* alike = random.one_in(3) ? &kLinks[random.below(std::size(kLinks))] : nullptr;
@@ -126,13 +128,14 @@ Plan make_plan(std::uint64_t seed, const Shortage& shortage) {
   if (!shortage) return plan;
   plan.shortage = shortage;
   plan.faults.clear();
-  plan.fabric = plan.verbs = false;
-  for (PlannedProcess& process : plan.processes) process.device_rings = false;
+  plan.verbs = false;
+  // Where no memory is ever to be had again, each step of a proxy with fabric endpoints tries again, and it never sleeps.
+  if (shortage.of == Shortage::Of::memory && shortage.all_from_there) plan.fabric = false;
   plan.connections.resize(std::min<std::size_t>(plan.connections.size(), 2));  // each is denied hundreds of things, one run for each
   for (PlannedConnection& connection : plan.connections) {
     connection.times = 1;
     for (PlannedWay& way : connection.ways) way.bytes = std::min<std::uint64_t>(way.bytes, 2000);
-    if (connection.link == LinkKind::fabric || connection.link == LinkKind::verbs) connection.link = LinkKind::automatic;
+    if (connection.link == LinkKind::verbs || (connection.link == LinkKind::fabric && !plan.fabric)) connection.link = LinkKind::automatic;
   }
   return plan;
 }
@@ -142,7 +145,8 @@ std::string describe(const Plan& plan) {
                      std::to_string(plan.ring_bytes) + ", " + std::to_string(plan.sockets_max) + " sockets, a turn every " +
                      std::to_string(plan.turn_accesses) + " accesses; wire: " + std::to_string(plan.wire.latency_ns) + " ns, " +
                      std::to_string(plan.wire.bytes_per_us) + " B/us, " + std::to_string(plan.wire.loss_percent) + " % lost, buffers of " +
-                     std::to_string(plan.wire.buffer_bytes) + "\n";
+                     std::to_string(plan.wire.buffer_bytes) + (plan.wire.spurious_percent == 0 ? "" : ", spurious readiness") +
+                     (plan.wire.ports == 0 ? "" : ", ports used again") + (plan.wire.full_percent == 0 ? "" : ", full backlogs") + "\n";
   for (std::size_t i = 0; i < plan.processes.size(); ++i) {
     text += "  process " + std::to_string(i) + " on host " + std::to_string(plan.processes[i].host) +
             (plan.processes[i].assist ? ", callers assist" : "") + (plan.processes[i].device_rings ? ", rings on the device" : "") +

@@ -91,7 +91,7 @@ struct Plan {
 };
 
 Plan make_plan(std::uint64_t seed);
-/// The seed's plan without faults, on the links p2p and tcp with rings in host memory, denied something.
+/// The seed's plan without faults and without RDMA cards, denied something.
 Plan make_plan(std::uint64_t seed, const Shortage& shortage);
 
 /// For people.

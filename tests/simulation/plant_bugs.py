@@ -11,18 +11,20 @@ import pathlib
 import sys
 
 PROCESS = 0  # not a bug: what makes simulated processes of one, and sizes that fit their small rings
-# number, file, text, what stands there instead, what the bug is
+# Where a bug is looked for, if not in plain seeds: in seeds that are denied each of their allocations or system calls, one at a time.
+MEMORY, CALLS = "memory", "calls"
+# number, file, text, what stands there instead, what the bug is[, where it is looked for]
 SUBSTITUTIONS = [
     (PROCESS, "host_proxy/segment_exchange.cpp",
      "  static auto* offers = new LocalOffers;\n  return *offers;",
-     "  static auto* offers = new std::unordered_map<const void*, LocalOffers>;\n  return (*offers)[sim::process_key()];", ""),
+     "  return sim::for_process<LocalOffers>();", ""),
     (PROCESS, "host_proxy/fabric/maker.cpp",
      "Identity host_identity() {\n",
      "Identity host_identity() {\n  if (sim::process_key() != nullptr) {\n    Identity simulated{};\n    const std::uint64_t host = sim::host_key();\n"
      "    std::memcpy(simulated.data(), &host, sizeof host);\n    return simulated;\n  }\n", ""),
     (PROCESS, "host_proxy/fabric/discovery.hpp",
      "  void wait() const { over_.wait(false, std::memory_order_acquire); }\n",
-     "  void wait() const {}  // nothing but the schedule answers, and it keeps what it needs\n", ""),
+     "  void wait() const { sim::wait_for_thread(over()); }\n", ""),
     (PROCESS, "gpusock/detail/net.inl",  # rings are small here, and so must be what goes past them
      "inline constexpr std::uint64_t kDirectBytes = 16 << 10;\n",
      "inline constexpr std::uint64_t kDirectBytes = 512;\n", ""),
@@ -165,7 +167,7 @@ SUBSTITUTIONS = [
      "std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
      "sim::planted(33) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
      "                                    : std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
-     "shortage: a descriptor that was received is lost where there is no memory for its segment"),
+     "shortage: a descriptor that was received is lost where there is no memory for its segment", MEMORY),
     (34, "host_proxy/connection.cpp",
      "asked_.link == LinkKind::tcp && link_->refuse_input())",
      "asked_.link == LinkKind::tcp && !sim::planted(34) && link_->refuse_input())",
@@ -178,6 +180,47 @@ SUBSTITUTIONS = [
      "  const bool full = !connected && errno == EAGAIN;\n",
      "  const bool full = !connected && errno == EAGAIN && !sim::planted(36);\n",
      "p2p: a Unix socket whose backlog is full is taken for one of another host"),
+    (37, "host_proxy/tcp_setup.cpp",
+     "      sink = std::make_unique<StagedSink>(rx, segment_, *staging_);\n",
+     "      StagedSource* const forgotten = sim::planted(37) ? static_cast<StagedSource*>(source.release()) : nullptr;\n"
+     "      sink = std::make_unique<StagedSink>(rx, segment_, *staging_);\n"
+     "      if (forgotten != nullptr) source.reset(forgotten);\n",
+     "shortage: one end of device rings keeps their memory where there is none for the other end", MEMORY),
+    (38, "host_proxy/fabric/discovery.cpp",
+     "    ask(begun, wanted);  // no thread to be had\n",
+     "    if (!sim::planted(38)) ask(begun, wanted);\n",
+     "shortage: where no thread is to be had, nobody asks what fabrics there are", CALLS),
+    (39, "host_proxy/posix_network.cpp",
+     "uninterrupted([&] { return recvmsg(descriptor_.get(), &message, MSG_DONTWAIT); })",
+     "uninterrupted([&]() -> ssize_t {\n"
+     "      const bool told = std::exchange(interest_.told, false);\n"
+     "      const ssize_t result = recvmsg(descriptor_.get(), &message, MSG_DONTWAIT);\n"
+     "      if (result < 0 && errno == EAGAIN && told && sim::planted(39)) errno = ECONNRESET;\n"
+     "      return result;\n    })",
+     "tcp: the network says that there are bytes, there are none, and that is taken for a broken connection"),
+    (PROCESS, "host_proxy/posix_network.cpp",
+     "  ReadySink** sink = nullptr;\n",
+     "  ReadySink** sink = nullptr;\n  bool told = false;  // for a bug\n", ""),
+    (PROCESS, "host_proxy/posix_network.cpp",
+     "    const Interest& interest = *static_cast<Interest*>(events[i].data.ptr);\n",
+     "    Interest& interest = *static_cast<Interest*>(events[i].data.ptr);\n"
+     "    interest.told |= (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0;\n", ""),
+    (40, "host_proxy/listener.hpp",
+     "    return acceptor_->accept();\n",
+     "    auto stream = acceptor_->accept();\n"
+     "    if (stream != nullptr && sim::planted(40) && !planted_seen_.insert(stream->peer().host_port()).second) stream.reset();\n"
+     "    return stream;\n",
+     "listeners: a client with an address that was used before is taken for the client of that time"),
+    (PROCESS, "host_proxy/listener.hpp",
+     "  std::int32_t pending_ = 0;\n",
+     "  std::int32_t pending_ = 0;\n  std::set<std::string> planted_seen_;\n", ""),
+    (PROCESS, "host_proxy/listener.hpp", "#include <memory>\n", "#include <memory>\n#include <set>\n#include <string>\n", ""),
+    (PROCESS, "host_proxy/fabric/discovery.cpp",
+     "  static auto* only = new Asked;  // its threads may outlive main\n  return *only;",
+     "  return sim::for_process<Asked>();", ""),
+    (PROCESS, "host_proxy/fabric/discovery.cpp",
+     "    std::thread([begun, wanted] { ask_or_fail(begun, wanted); }).detach();\n",
+     "    sim::start_thread([begun, wanted] { ask_or_fail(begun, wanted); });\n", ""),
 ]
 
 
@@ -188,13 +231,14 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the files that are written")
     options = parser.parse_args()
     files = sorted({entry[1] for entry in SUBSTITUTIONS})
+    entries = [(*entry, "seeds")[:6] for entry in SUBSTITUTIONS]
     if options.list:
         print(";".join(files))
         return
     for name in files:
         path = options.source / name
         text = path.read_text()
-        for number, file, before, after, _ in SUBSTITUTIONS:
+        for number, file, before, after, _, _ in entries:
             if file != name:
                 continue
             if text.count(before) != 1:
@@ -204,12 +248,12 @@ def main():
         include = '#include "tests/support/sim/planted.hpp"\n'
         text = text.replace(marker, marker + include, 1) if marker in text else include + text
         write(options.out / name, text)
-    bugs = [(number, what) for number, _, _, _, what in SUBSTITUTIONS if number != PROCESS]
-    names = "".join(f'  "{what}",\n' for _, what in sorted(bugs))
+    bugs = sorted((entry[0], entry[4], entry[5]) for entry in entries if entry[0] != PROCESS)
+    rows = "".join(f'  {{"{what}", BugShows::in_{where}}},\n' for _, what, where in bugs)
     write(options.out / "planted_bugs.cpp",
-          '#include "tests/support/sim/planted.hpp"\n\nnamespace gpusock::sim {\nnamespace {\nconstexpr const char* kNames[] = {\n'
-          + names + "};\n}\nextern const int kPlantedBugs = sizeof kNames / sizeof kNames[0];\n"
-          "const char* name_of_bug(int bug) { return kNames[bug - 1]; }\n}\n")
+          '#include "tests/support/sim/planted.hpp"\n\nnamespace gpusock::sim {\nnamespace {\nconstexpr PlantedBug kBugs[] = {\n'
+          + rows + "};\n}\nextern const int kPlantedBugs = sizeof kBugs / sizeof kBugs[0];\n"
+          "const PlantedBug& planted_bug_of(int number) { return kBugs[number - 1]; }\n}\n")
 
 
 def write(path, text):

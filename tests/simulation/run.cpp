@@ -31,7 +31,7 @@ Run::Run(const Plan& plan, bool verbose)
   fabric_.disorder_ns = plan.fabric_disorder_ns;
   fabric_.refused_percent = plan.fabric_refused_percent;
   fabric_.connects_ns = plan.fabric_connects_ns;
-  fabric_.answers_ns = plan.fabric_answers_ns;
+  kernel_.thread_ns = plan.fabric_answers_ns;
   cards_.present = plan.verbs;
   cards_.delay_ns = plan.card_delay_ns;
 }
@@ -320,6 +320,7 @@ Outcome Run::play() {
   if (problem_.empty() && kernel_.memory_files() != 0) fail(std::to_string(kernel_.memory_files()) + " memory files are left");
   const std::size_t of_cards = cards_.regions() + cards_.pairs() + cards_.queues();
   if (problem_.empty() && of_cards != 0) fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
+  if (problem_.empty() && kernel_.waited_for_no_thread) fail("a context's end waits for a thread that does not run");
   if (problem_.empty() && fabric_.registrations() != 0) fail(std::to_string(fabric_.registrations()) + " registrations are left");
   if (problem_.empty() && !kernel_.freed_memory_is_intact()) fail("somebody wrote into memory that nobody had mapped any more");
   Outcome outcome{problem_, schedule_.trace(), schedule_.turns(), schedule_.now_ns() - 1'000'000'000, bytes_, 0, false};

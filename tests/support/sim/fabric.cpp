@@ -1,6 +1,7 @@
 #include "tests/support/sim/fabric.hpp"
 
 #include "host_proxy/error.hpp"
+#include "tests/support/sim/shortage.hpp"
 
 #include <unistd.h>
 
@@ -47,6 +48,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   }
   std::span<const std::byte> address() const override { return address_; }
   int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    if (deny_call()) return -ENOMEM;
     if (address.size() != sizeof peer) return -EINVAL;
     std::memcpy(&peer, address.data(), sizeof peer);
     return 0;
@@ -54,7 +56,9 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   bool registers_sources() const override { return true; }
 
   std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&, int& error) override {
-    if (process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
+    const bool denied = deny_call();
+    const Outside outside;
+    if (denied || process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
       error = ENOMEM;
       return nullptr;
     }
@@ -62,6 +66,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   }
 
   int write(const Write& write) override {
+    const Outside outside;
     const auto* source = dynamic_cast<const RegisteredRegion*>(write.source);
     if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;
     Schedule& schedule = fabric_.kernel_.schedule();
@@ -179,6 +184,8 @@ class Domain final : public proxy::fabric::FabricDomain {
  public:
   const std::string& provider() const override { return name_; }
   std::unique_ptr<proxy::fabric::FabricPort> open_port() override {
+    if (deny_call()) throw Error(ENOMEM, "opening a simulated endpoint");
+    const Outside outside;
     return std::make_unique<OwnedPort>(std::make_shared<sim::FabricPort>(*current_fabric, *current_process));
   }
 
@@ -191,24 +198,6 @@ class Domain final : public proxy::fabric::FabricDomain {
 
 namespace gpusock::proxy::fabric {
 
-/// Asks on no thread (host_proxy/fabric/discovery.cpp), but at a time that the schedule keeps.
-std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
-  std::shared_ptr<Discovery>& known = sim::current_fabric->discovered[sim::current_process];
-  if (known != nullptr) return known;
-  known = std::make_shared<Discovery>();
-  if (sim::current_fabric->answers_ns == 0) {
-    ask(known, wanted);
-  } else {
-    sim::current_schedule->after(sim::current_fabric->answers_ns, [known, wanted] { ask(known, wanted); });
-  }
-  return known;
-}
-
-void Discovery::ask(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
-  asked->providers_.emplace(wanted);
-  asked->over_.store(true, std::memory_order_relaxed);
-}
-
 struct FabricProviders::Impl {};
 
 FabricProviders::FabricProviders(std::string) {}
@@ -218,7 +207,10 @@ std::vector<std::string> FabricProviders::names_for(const Endpoint&) const {
   return sim::current_fabric->present ? std::vector<std::string>{"simulated"} : std::vector<std::string>{};
 }
 std::string FabricProviders::problem(const Endpoint&) const { return "no simulated fabric in this run"; }
-std::shared_ptr<FabricDomain> FabricProviders::open(const std::string&, const Endpoint&) const { return std::make_shared<sim::Domain>(); }
+std::shared_ptr<FabricDomain> FabricProviders::open(const std::string&, const Endpoint&) const {
+  const sim::Outside outside;
+  return std::make_shared<sim::Domain>();
+}
 bool FabricProviders::is_hardware(const std::string&) { return true; }
 bool FabricProviders::may_have_hardware() { return sim::current_fabric->present; }
 

@@ -2,7 +2,7 @@
 /// @file A simulated fabric, in the place of libfabric (host_proxy/fabric/libfabric_port.cpp): one-sided writes that are complete
 /// and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a word, or comes twice.
 
-#include "host_proxy/fabric/discovery.hpp"
+#include "host_proxy/fabric/libfabric_port.hpp"
 #include "tests/support/fabric_regions.hpp"
 #include "tests/support/sim/kernel.hpp"
 
@@ -22,15 +22,11 @@ class Fabric {
   std::uint64_t disorder_ns = 0;   ///< by how much writes may pass each other
   std::uint64_t refused_percent = 0;
   std::uint64_t connects_ns = 0;   ///< a new endpoint refuses writes for so long
-  std::uint64_t answers_ns = 0;    ///< a process that asks what there is has to wait for so long
   std::uint64_t fail_until_ns = 0; ///< writes that land until then fail
 
   Kernel& kernel() { return kernel_; }
   std::size_t registrations() const { return regions_.size(); }
   std::size_t ports() const { return ports_.size(); }
-
-  /// What each process, and each life of it, has found out: production asks once in a process.
-  std::map<const Process*, std::shared_ptr<proxy::fabric::Discovery>> discovered;
 
  private:
   friend class FabricPort;

@@ -1,6 +1,7 @@
 #include "tests/support/sim/kernel.hpp"
 
 #include "tests/support/sim/planted.hpp"
+#include "tests/support/sim/shortage.hpp"
 
 #include <arpa/inet.h>
 
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <system_error>
 
 namespace gpusock::sim {
 namespace {
@@ -32,6 +34,29 @@ Process* current_process = nullptr;
 Schedule* current_schedule = nullptr;
 
 const void* process_key() { return current_process; }
+
+std::shared_ptr<void>& kept_by_process(const void* key) {
+  const Outside outside;
+  return current_process->kept[key];
+}
+
+void start_thread(std::function<void()> body) {
+  if (deny_call()) throw std::system_error(EAGAIN, std::generic_category());
+  const Outside outside;
+  Process& process = *current_process;
+  ++process.threads;
+  process.kernel.schedule().after(process.kernel.thread_ns, [&process, body = std::move(body)] {
+    --process.threads;
+    if (process.dead) return;
+    const AsProcess as(&process);
+    body();
+  });
+}
+
+void wait_for_thread(bool over) {
+  if (!over && current_process->threads == 0) current_process->kernel.waited_for_no_thread = true;
+}
+
 std::uint64_t host_key() { return current_process == nullptr ? 0 : current_process->host.number; }
 
 void may_turn() {
@@ -80,13 +105,21 @@ bool EpollFile::has_news() const {
   });
 }
 
+/// Readiness is a hint (select(2), BUGS): what it was about may be gone by the time of the call.
+bool EpollFile::is_told_in_vain() {
+  const std::uint64_t percent = kernel_.wire.spurious_percent;
+  return percent != 0 && kernel_.schedule().random().percent(percent);
+}
+
 int EpollFile::take(epoll_event* into, int most) {
   int count = 0;
   for (std::size_t i = 0; i < items_.size() && count < most; ++i) {
     Item& item = items_[i];
     const auto file = item.file.lock();
-    if (!item.pending || file == nullptr) continue;
-    const std::uint32_t ready = file->ready() & (item.events | EPOLLERR | EPOLLHUP);
+    if (file == nullptr) continue;
+    const std::uint32_t in_vain = is_told_in_vain() ? item.events & (EPOLLIN | EPOLLOUT) : 0;
+    if (!item.pending && in_vain == 0) continue;
+    const std::uint32_t ready = (file->ready() & (item.events | EPOLLERR | EPOLLHUP)) | in_vain;
     if (ready == 0 || (item.events & EPOLLET) != 0) item.pending = false;
     if (ready == 0) continue;
     into[count].events = ready;
@@ -180,7 +213,8 @@ std::shared_ptr<TcpSocket> TcpSocket::accept() {
 
 int TcpSocket::connect(Address to) {
   if (kernel_.host_of(to.ip, *host_) == nullptr) return -EHOSTUNREACH;
-  local_ = {kernel_.host_of(to.ip, *host_) == host_ ? to.ip : host_->ip, host_->next_port++};
+  const std::uint32_t from = kernel_.host_of(to.ip, *host_) == host_ ? to.ip : host_->ip;
+  local_ = {from, kernel_.choose_port(*host_, from, to)};
   remote_ = to;
   state_ = State::connecting;
   const bool free_here = kernel_.host_of(to.ip, *host_) == host_ && !host_->listeners.contains(to.port);
@@ -506,6 +540,23 @@ std::shared_ptr<TcpSocket> Kernel::find(const Address& local, const Address& rem
     if (socket != nullptr && !socket->closed_ && socket->local_ == local && socket->remote_ == remote) return socket;
   }
   return nullptr;
+}
+
+std::uint16_t Kernel::choose_port(Host& host, std::uint32_t from, const Address& to) {
+  const auto is_used = [&](std::uint16_t port) {
+    return std::any_of(sockets_.begin(), sockets_.end(), [&](const std::weak_ptr<TcpSocket>& weak) {
+      const auto socket = weak.lock();
+      const Address local{from, port};
+      return socket != nullptr && ((socket->local_ == local && socket->remote_ == to) || (socket->local_ == to && socket->remote_ == local)) &&
+             (socket->state_ != TcpSocket::State::over || !socket->closed_);
+    });
+  };
+  constexpr std::uint16_t kFirstShared = 19'000;
+  for (int tries = 0; wire.ports != 0 && tries < 8; ++tries) {
+    const auto port = static_cast<std::uint16_t>(kFirstShared + schedule_.random().below(wire.ports));
+    if (!is_used(port)) return port;
+  }
+  return host.next_port++;
 }
 
 std::byte* Kernel::allocate(std::size_t bytes) {

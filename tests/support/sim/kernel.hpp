@@ -48,7 +48,7 @@ class EpollFile final : public File {
     bool pending = false;
   };
 
-  explicit EpollFile(std::function<void()> on_news) : on_news_(std::move(on_news)) {}
+  EpollFile(Kernel& kernel, std::function<void()> on_news) : kernel_(kernel), on_news_(std::move(on_news)) {}
   void add(const std::shared_ptr<File>& file, std::uint32_t events, std::uint64_t data);
   void remove(File* file);
   int take(epoll_event* into, int most);
@@ -57,6 +57,9 @@ class EpollFile final : public File {
   void close() override;
 
  private:
+  bool is_told_in_vain();
+
+  Kernel& kernel_;
   std::vector<Item> items_;
   std::function<void()> on_news_;
 };
@@ -91,6 +94,8 @@ struct Process {
   std::function<void()> on_news;             ///< the epoll has something
   std::uint64_t files_fail_until_ns = 0;     ///< no descriptor to be had until then
   std::uint64_t memory_fails_until_ns = 0;   ///< nor memory
+  std::map<const void*, std::shared_ptr<void>> kept;  ///< what is one for a process in production (planted.hpp)
+  int threads = 0;                           ///< that were started and have not ended
 };
 
 /// A memory file: every process maps it at the same address.
@@ -216,6 +221,8 @@ struct Wire {
   std::uint64_t loss_percent = 0;      ///< of segments; each is sent again
   std::size_t buffer_bytes = 16 << 10; ///< of a connection, in each direction
   std::size_t segment_bytes = 1448;
+  std::uint64_t spurious_percent = 0;  ///< of looks at epoll: it says of a descriptor that it is ready, and it is not
+  std::uint64_t ports = 0;             ///< that connecting sockets share, again and again; 0: each gets a port of its own
   std::uint64_t full_percent = 0;      ///< of connects to a Unix socket: its backlog is full of strangers just then
 };
 
@@ -257,6 +264,12 @@ class Kernel {
   bool freed_memory_is_intact() const;
 
   std::uint64_t parted_until_ns() const { return parted_until_ns_; }
+
+  /// The port of a new connection from `from` to `to`: no other connection has the same addresses and ports.
+  std::uint16_t choose_port(Host& host, std::uint32_t from, const Address& to);
+
+  std::uint64_t thread_ns = 0;       ///< how long a process's own threads take
+  bool waited_for_no_thread = false; ///< a process has waited for an answer that no thread will give
 
   /// Lowest descriptor of simulated processes: others are the real system's.
   static constexpr int kFirstDescriptor = 1 << 20;

@@ -420,7 +420,7 @@ int __wrap_epoll_create1(int flags) {
   const Outside outside;
   if (current_process == nullptr) return __real_epoll_create1(flags);
   Process& process = *current_process;
-  process.epoll = std::make_shared<EpollFile>([&process] {
+  process.epoll = std::make_shared<EpollFile>(process.kernel, [&process] {
     if (process.on_news) process.on_news();
   });
   return open_descriptor(process.epoll);
