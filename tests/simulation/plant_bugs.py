@@ -193,7 +193,7 @@ SUBSTITUTIONS = [
     (39, "host_proxy/posix_network.cpp",
      "uninterrupted([&] { return recvmsg(descriptor_.get(), &message, MSG_DONTWAIT); })",
      "uninterrupted([&]() -> ssize_t {\n"
-     "      const bool told = std::exchange(interest_.told, false);\n"
+     "      const bool told = interest_.told;\n      interest_.told = false;\n"
      "      const ssize_t result = recvmsg(descriptor_.get(), &message, MSG_DONTWAIT);\n"
      "      if (result < 0 && errno == EAGAIN && told && sim::planted(39)) errno = ECONNRESET;\n"
      "      return result;\n    })",

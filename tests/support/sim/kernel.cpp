@@ -18,7 +18,6 @@ constexpr std::uint64_t kResendNs = 200'000'000;
 constexpr int kTriesMax = 8;  // each twice as late as the one before: 25 s and then it is given up
 constexpr std::align_val_t kPage{4096};
 constexpr std::byte kFreed{0xdb};
-constexpr std::size_t kKeptBytesMax = 64 << 20;
 
 std::uint64_t resend_ns(int tries) { return kResendNs << std::min(tries, 6); }
 
