@@ -37,8 +37,8 @@ bool cuda_in_use() {
 
 int hardware_queues() {
   const char* const value = set_too_late ? nullptr : std::getenv(kQueues);
-  const int queues = value == nullptr ? 0 : std::atoi(value);
-  return queues <= 0 ? kQueuesOfDriver : std::min(queues, kQueuesMax);
+  const long queues = value == nullptr ? 0 : std::strtol(value, nullptr, 10);
+  return queues <= 0 ? kQueuesOfDriver : static_cast<int>(std::min<long>(queues, kQueuesMax));
 }
 
 }  // namespace gpusock::cudart

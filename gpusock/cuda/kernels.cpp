@@ -53,7 +53,7 @@ bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
     if (busy && loads_lazily()) return false;
     const Handles library = library_of(kernel);
     std::size_t stack_bytes = 0, set_up = 0;
-    for (const cudaKernel_t each : library) stack_bytes = std::max(stack_bytes, load(each));
+    for (cudaKernel_t each : library) stack_bytes = std::max(stack_bytes, load(each));
     check(cudaDeviceGetLimit(&set_up, cudaLimitStackSize), EINVAL, "launch: reading the stack's size");
     if (stack_bytes > set_up) {
       if (busy) return false;

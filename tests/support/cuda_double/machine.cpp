@@ -58,7 +58,7 @@ void Machine::initialize(Lock&) {
   gpusock::detail::kernels_apart = &kApart;
   const char* const connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
-  if (connections != nullptr) queues = std::clamp(std::atoi(connections), 1, 32);
+  if (connections != nullptr) queues = static_cast<int>(std::clamp(std::strtol(connections, nullptr, 10), 1L, 32L));
   lazy = loading == nullptr || std::string(loading) != "EAGER";
   for (Gpu& gpu : gpus) {
     for (int i = 0; i < queues; ++i) gpu.queues.push_back(std::make_unique<Queue>());
