@@ -54,6 +54,7 @@ prove_all() {
   figure_of='s/^== fuzz executions: \([0-9]*\), \(.*\)/\1 executions, \2/p' step fuzz $((seconds * 20 + 1800)) ./run fuzz --seconds "$seconds"
   figure_of='s/^lines: //p' step coverage 3600 ./run coverage
   [ $quick = yes ] || step bare 18000 ./run bare bash tests/bare/commands.sh
+  [ $quick = yes ] || step debian-13 7200 ./run bare --release trixie ./run test
 }
 
 # build_step NAME PRESET: all of the tree, its tests as well.
@@ -82,7 +83,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests gpu-shape cuda-double model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare; do
+  for name in tests gpu-shape cuda-double model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then

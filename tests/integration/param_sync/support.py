@@ -15,7 +15,7 @@ PROGRAM = os.environ["PARAM_SYNC"]
 DEVICE = os.environ.get("PARAM_SYNC_DEVICE", "cpu")
 SANITIZED = os.environ.get("PARAM_SYNC_SANITIZED", "")
 # The links between processes of one host: a GPU's kernels do not reach the memory of another process.
-LINKS_BETWEEN_PROCESSES = ("tcp",) if os.environ.get("GPUSOCK_CPU_SHAPE") == "gpu" else ("p2p", "tcp")
+LINKS_BETWEEN_PROCESSES = tuple(os.environ.get("PARAM_SYNC_LINKS", "p2p tcp").split())  # on GPUs tcp alone
 PATIENCE_S = 120  # only a hang takes this long
 
 
