@@ -49,6 +49,7 @@ figure() {
 
 # The limit of the whole step ends this program, and with it the test that runs.
 ended_from_outside() {
+  trap '' TERM INT HUP # timeout(1) signals this program and then its group
   [ -z "$child" ] || kill_child KILL
   if [ -n "$began" ]; then
     drop_through "$began"
