@@ -221,51 +221,53 @@ class DeafPeer {
   Endpoint where_;
 };
 
-TEST(Linger, APeerThatDoesNotReadIsResetWhenTheTimeIsOver) {
-  constexpr int kWithoutLinger_ms = 20'000;  // much less than the 30 s that closing lingers unless told otherwise
-  Context context(options_options());
+constexpr int kMuchLessThanLinger_ms = 20'000;  // closing lingers for 30 s unless told otherwise
+
+/// A host thread's socket that is connected to a plain TCP program.
+class ToDeafPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_GE(socket, 0);
+    peer.accept();
+  }
+  /// Until the ring is full, after the operating system's buffers.
+  void send_until_full() {
+    const std::vector<char> much(1 << 20);
+    while (net.send(this_thread(), socket, much.data(), much.size(), 0, Deadline::after_ns(50'000'000)) > 0) {
+    }
+  }
+
+  Context context{options_options()};
   const Net net = context.net();
   DeafPeer peer;
   const Socket socket = net.connect(this_thread(), peer.where(), patience());
-  ASSERT_GE(socket, 0);
-  peer.accept();
-  const std::vector<char> much(1 << 20);
-  while (net.send(this_thread(), socket, much.data(), much.size(), 0, Deadline::after_ns(50'000'000)) > 0) {
-  }  // until the ring is full behind the operating system's buffers
+};
+
+class Linger : public ToDeafPeer {};
+class Unread : public ToDeafPeer {};
+
+TEST_F(Linger, APeerThatDoesNotReadIsResetWhenTheTimeIsOver) {
+  send_until_full();
   ASSERT_EQ(net.setsockopt(this_thread(), socket, SocketOption::linger, 1), 0);
   const std::uint64_t start_ns = clock_ns();
   ASSERT_EQ(net.close(this_thread(), socket), 0);
-  EXPECT_EQ(peer.wait_for_error(kWithoutLinger_ms), ECONNRESET);
+  EXPECT_EQ(peer.wait_for_error(kMuchLessThanLinger_ms), ECONNRESET);
   EXPECT_GE(clock_ns() - start_ns, 900'000'000u) << "it had a second to read";
 }
-
-constexpr int kMuchLessThanLinger_ms = 20'000;
 
 bool wait_for_input(const Net& net, Socket socket) {
   PollEntry entry{socket, kPollIn, 0};
   return net.poll(this_thread(), &entry, 1, patience()) == 1;
 }
 
-TEST(Unread, ClosingWithItResetsAPlainTcpConnection) {
-  Context context(options_options());
-  const Net net = context.net();
-  DeafPeer peer;
-  const Socket socket = net.connect(this_thread(), peer.where(), patience());
-  ASSERT_GE(socket, 0);
-  peer.accept();
+TEST_F(Unread, ClosingWithItResetsAPlainTcpConnection) {
   peer.send_byte();
   ASSERT_TRUE(wait_for_input(net, socket));
   ASSERT_EQ(net.close(this_thread(), socket), 0);
   EXPECT_EQ(peer.wait_for_error(kMuchLessThanLinger_ms), ECONNRESET);
 }
 
-TEST(Unread, WhatWasSentBeforeTheCloseComesBeforeTheReset) {
-  Context context(options_options());
-  const Net net = context.net();
-  DeafPeer peer;
-  const Socket socket = net.connect(this_thread(), peer.where(), patience());
-  ASSERT_GE(socket, 0);
-  peer.accept();
+TEST_F(Unread, WhatWasSentBeforeTheCloseComesBeforeTheReset) {
   peer.send_byte();
   ASSERT_TRUE(wait_for_input(net, socket));
   ASSERT_EQ(net.send(this_thread(), socket, "answer", 6, 0, patience()), 6);
@@ -274,28 +276,14 @@ TEST(Unread, WhatWasSentBeforeTheCloseComesBeforeTheReset) {
   EXPECT_EQ(peer.receive(), strerror(ECONNRESET));
 }
 
-TEST(Unread, WhatArrivesAfterTheCloseResetsAPlainTcpConnection) {
-  Context context(options_options());
-  const Net net = context.net();
-  DeafPeer peer;
-  const Socket socket = net.connect(this_thread(), peer.where(), patience());
-  ASSERT_GE(socket, 0);
-  peer.accept();
-  const std::vector<char> much(1 << 20);
-  while (net.send(this_thread(), socket, much.data(), much.size(), 0, Deadline::after_ns(50'000'000)) > 0) {
-  }  // until the ring is full behind the operating system's buffers, so that closing lingers
+TEST_F(Unread, WhatArrivesAfterTheCloseResetsAPlainTcpConnection) {
+  send_until_full();  // so that closing lingers
   ASSERT_EQ(net.close(this_thread(), socket), 0);
   peer.send_byte();
   EXPECT_EQ(peer.wait_for_error(kMuchLessThanLinger_ms), ECONNRESET);
 }
 
-TEST(Unread, AfterShutdownReadWhatArrivesIsDroppedAndTheEndIsInOrder) {
-  Context context(options_options());
-  const Net net = context.net();
-  DeafPeer peer;
-  const Socket socket = net.connect(this_thread(), peer.where(), patience());
-  ASSERT_GE(socket, 0);
-  peer.accept();
+TEST_F(Unread, AfterShutdownReadWhatArrivesIsDroppedAndTheEndIsInOrder) {
   ASSERT_EQ(net.shutdown(this_thread(), socket, Shutdown::read), 0);
   ASSERT_EQ(net.send(this_thread(), socket, "one", 3, 0, patience()), 3);
   EXPECT_EQ(peer.receive(), "one");
@@ -304,7 +292,7 @@ TEST(Unread, AfterShutdownReadWhatArrivesIsDroppedAndTheEndIsInOrder) {
   EXPECT_EQ(peer.receive(), "an end");
 }
 
-TEST(Unread, PeersWithAHandshakeGetWhatWasSent) {
+TEST(UnreadWithAHandshake, ThePeerGetsWhatWasSent) {
   for (const bool shares_memory : {true, false}) {
     Options options = options_options();
     options.p2p = shares_memory;
