@@ -88,30 +88,39 @@ TEST_F(SegmentExchange, ManyVisitorsAtOnceAreAllServed) {
   EXPECT_EQ(served, kVisitors);
 }
 
+/// A Unix socket that listens at any abstract name. The process that has it offers memory there.
+struct UnixListener {
+  UnixListener(int flags, int backlog) : socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0)) {
+    address.sun_family = AF_UNIX;
+    EXPECT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address.sun_family), 0);
+    EXPECT_EQ(::listen(socket.get(), backlog), 0);
+    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &address_bytes);
+    name.assign(address.sun_path + 1, address_bytes - offsetof(sockaddr_un, sun_path) - 1);
+  }
+
+  Descriptor socket;
+  sockaddr_un address{};
+  socklen_t address_bytes = sizeof address;
+  std::string name;
+};
+
 /// A process that offers memory, as another process sees it: it answers each visitor with the memory, and closes at once.
 class OfferingProcess {
  public:
-  explicit OfferingProcess(int memory) : memory_(memory), listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address.sun_family), 0);  // any abstract name
-    EXPECT_EQ(::listen(listener_.get(), 1), 0);
-    socklen_t bytes = sizeof address;
-    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
-    name_.assign(address.sun_path + 1, bytes - offsetof(sockaddr_un, sun_path) - 1);
+  explicit OfferingProcess(int memory) : memory_(memory) {
     thread_ = std::thread([this] { serve(); });
   }
   ~OfferingProcess() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
+    ::shutdown(listener_.socket.get(), SHUT_RDWR);
     thread_.join();
   }
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return listener_.name; }
 
  private:
   void serve() {
     for (;;) {
-      const Descriptor visitor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const Descriptor visitor(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!visitor) return;
       char ticket[16];
       if (::recv(visitor.get(), ticket, sizeof ticket, 0) != sizeof ticket) continue;
@@ -133,8 +142,7 @@ class OfferingProcess {
   }
 
   int memory_;
-  Descriptor listener_;
-  std::string name_;
+  UnixListener listener_{0, 1};
   std::thread thread_;
 };
 
@@ -161,25 +169,18 @@ TEST_F(SegmentExchange, MemoryArrivesAlthoughItsSenderClosesAtOnce) {
 /// A listening Unix socket with room for one connection, which nobody has accepted.
 class FullListener {
  public:
-  FullListener() : listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), first_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address.sun_family), 0);  // any abstract name
-    EXPECT_EQ(::listen(listener_.get(), 0), 0);
-    socklen_t bytes = sizeof address;
-    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
-    name_.assign(address.sun_path + 1, bytes - offsetof(sockaddr_un, sun_path) - 1);
-    EXPECT_EQ(::connect(first_.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  FullListener() : first_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    EXPECT_EQ(::connect(first_.get(), reinterpret_cast<sockaddr*>(&listener_.address), listener_.address_bytes), 0);
   }
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return listener_.name; }
   /// The next connection, without waiting.
-  Descriptor accept() { return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
-  void close() { listener_.reset(-1); }
+  Descriptor accept() { return Descriptor(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+  void close() { listener_.socket.reset(-1); }
 
  private:
-  Descriptor listener_, first_;
-  std::string name_;
+  UnixListener listener_{SOCK_NONBLOCK, 0};
+  Descriptor first_;
 };
 
 struct CountingSink final : ReadySink {
