@@ -86,7 +86,6 @@ TEST(ContextsBesideKernels, APeersRingMemoryOutlivesItsContext) {
   EXPECT_TRUE(other.runs());
 }
 
-#if !defined(__SANITIZE_THREAD__)
 TEST(ContextsBesideKernels, OneThatIsMadeWaitsForThemAndTheProgramSaysSo) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto make_two = [] {
@@ -99,7 +98,6 @@ TEST(ContextsBesideKernels, OneThatIsMadeWaitsForThemAndTheProgramSaysSo) {
   };
   EXPECT_DEATH(make_two(), "pinning [0-9]+ bytes of host memory has waited for 0.02 s.*wait_for_flag.*0 of 1 blocks");
 }
-#endif
 
 }  // namespace
 }  // namespace gpusock::test
