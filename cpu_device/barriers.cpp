@@ -131,13 +131,9 @@ void Block::release_converged() {
 
 // --- What kernels call.
 
-BarrierCount block_barrier(bool predicate) {
-  return running("__syncthreads").barrier(predicate);
-}
+BarrierCount block_barrier(bool predicate) { return running("__syncthreads").barrier(predicate); }
 
-void warp_sync(unsigned mask) {
-  running("__syncwarp").warp_meet(mask, WarpOperation::sync, 0, 0, nullptr);
-}
+void warp_sync(unsigned mask) { running("__syncwarp").warp_meet(mask, WarpOperation::sync, 0, 0, nullptr); }
 
 std::uint64_t warp_shuffle(unsigned mask, std::uint64_t value, unsigned source_lane) {
   Block& block = running("a warp shuffle");
@@ -157,9 +153,7 @@ unsigned warp_gather(unsigned mask, std::uint64_t value, std::uint64_t (&values)
   return block.current().lanes;
 }
 
-unsigned lane() noexcept {
-  return t_thread->linear % 32;
-}
+unsigned lane() noexcept { return t_thread->linear % 32; }
 
 [[gnu::noinline]] unsigned active_lanes() noexcept {
   if (!t_running) return 1;

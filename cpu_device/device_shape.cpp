@@ -30,7 +30,8 @@ void Pool::set_shape(const DeviceShape& shape) {
   for (auto& queue : queues) queue = std::make_shared<LaunchQueue>();
   const Lock lock(mutex_);
   if (workers_ > shape.resident_blocks_max) {
-    throw std::logic_error("set_device_shape: there were more resident blocks before; set the shape before the first launch");
+    throw std::logic_error(
+        "set_device_shape: there were more resident blocks before; set the shape before the first launch");
   }
   if (shape.guarded_device_memory) guard_device_memory();
   shape_ = shape;
@@ -63,7 +64,8 @@ bool Pool::wait_for_launches(std::uint64_t wait_max_ns) {
   Lock lock(mutex_);
   const std::uint64_t last = launches_made_;
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(wait_max_ns);
-  return some_launch_ended_.wait_until(lock, until, [&] { return unended_.empty() || unended_.front()->number > last; });
+  return some_launch_ended_.wait_until(lock, until,
+                                       [&] { return unended_.empty() || unended_.front()->number > last; });
 }
 
 bool Pool::any_launch() {
@@ -76,9 +78,11 @@ std::string Pool::describe_launches() {
   std::string text;
   for (const auto& launch : unended_) {
     const bool runs = launch->stream->queue->launches.front() == launch;
-    text += "  " + launch->kernel_name() + ": " + std::to_string(launch->ended.load(std::memory_order_relaxed)) + " of " +
-            std::to_string(launch->blocks) + " blocks have ended" +
-            (runs ? "\n" : ", none has started: waits for " + launch->stream->queue->launches.front()->kernel_name() + " in its queue\n");
+    text += "  " + launch->kernel_name() + ": " + std::to_string(launch->ended.load(std::memory_order_relaxed)) +
+            " of " + std::to_string(launch->blocks) + " blocks have ended" +
+            (runs ? "\n"
+                  : ", none has started: waits for " + launch->stream->queue->launches.front()->kernel_name() +
+                        " in its queue\n");
   }
   return text;
 }
@@ -90,7 +94,8 @@ void set_device_shape(const DeviceShape& shape) {
     if (!holds) throw std::invalid_argument(std::string("set_device_shape: ") + what);
   };
   require(shape.hardware_queues <= 1024, "at most 1024 hardware queues");
-  require(shape.resident_blocks_max >= 1 && shape.resident_blocks_max <= kResidentBlocksMax, "1 to 1024 resident blocks");
+  require(shape.resident_blocks_max >= 1 && shape.resident_blocks_max <= kResidentBlocksMax,
+          "1 to 1024 resident blocks");
   require(shape.kernel_clock_step_ns >= 1, "the kernels' clock goes in steps of 1 ns or more");
   detail::pool().set_shape(shape);
 }
@@ -106,9 +111,11 @@ void wait_for_kernels(std::string_view call) {
   const std::uint64_t wait_max_ns = detail::pool().shape().wait_max_ns;
   if (detail::pool().wait_for_launches(wait_max_ns)) return;
   std::fprintf(stderr,
-               "cpu_device: %.*s has waited for %.2f s, as on a GPU, for the kernels that run, and they do not end. Do it before they are "
+               "cpu_device: %.*s has waited for %.2f s, as on a GPU, for the kernels that run, and they do not end. Do "
+               "it before they are "
                "launched, or after their end. Launched and not ended:\n%s",
-               static_cast<int>(call.size()), call.data(), static_cast<double>(wait_max_ns) * 1e-9, describe_launches().c_str());
+               static_cast<int>(call.size()), call.data(), static_cast<double>(wait_max_ns) * 1e-9,
+               describe_launches().c_str());
   std::abort();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// @file What GPUs bound and the CPU device by itself does not, for tests: a program that relies on more than a GPU has fails here.
+/// @file What GPUs bound and the CPU device by itself does not, for tests: a program that relies on more than a GPU has
+/// fails here.
 
 #include "cpu_device/launch.hpp"
 
@@ -11,10 +12,11 @@ namespace cpu_device {
 
 /// How the process's CPU device behaves. The default is the CPU device's own shape.
 struct DeviceShape {
-  /// Streams are given these queues in turn. Launches of one queue run one after the other, also those of different streams. 0: each
-  /// stream has a queue of its own.
+  /// Streams are given these queues in turn. Launches of one queue run one after the other, also those of different
+  /// streams. 0: each stream has a queue of its own.
   unsigned hardware_queues = 0;
-  /// Blocks that are resident at the same time, in all grids together; later ones wait until one has ended. 1 to kResidentBlocksMax.
+  /// Blocks that are resident at the same time, in all grids together; later ones wait until one has ended. 1 to
+  /// kResidentBlocksMax.
   unsigned resident_blocks_max = kResidentBlocksMax;
   /// What clock_ns(), clock64() and globaltimer show in kernels: the host's clock, so much ahead, in steps.
   std::uint64_t kernel_clock_ahead_ns = 0;
@@ -25,20 +27,21 @@ struct DeviceShape {
   std::uint64_t wait_max_ns = 10'000'000'000;
 };
 
-/// For streams that are made from now on, and blocks that start. Before the first launch. Throws std::invalid_argument on a value out of
-/// range, std::logic_error where more blocks could be resident already, and std::bad_alloc.
+/// For streams that are made from now on, and blocks that start. Before the first launch. Throws std::invalid_argument
+/// on a value out of range, std::logic_error where more blocks could be resident already, and std::bad_alloc.
 void set_device_shape(const DeviceShape& shape);
 DeviceShape device_shape();
 
-/// Waits until every launch that was made before has ended, as some calls of GPUs' runtimes do. `call` says for whom, with its object:
-/// "freeing 4096 bytes". After DeviceShape::wait_max_ns it writes to standard error what waits for which kernels, and aborts: kernel
-/// and call wait for each other. Throws std::logic_error in a kernel.
+/// Waits until every launch that was made before has ended, as some calls of GPUs' runtimes do. `call` says for whom,
+/// with its object: "freeing 4096 bytes". After DeviceShape::wait_max_ns it writes to standard error what waits for
+/// which kernels, and aborts: kernel and call wait for each other. Throws std::logic_error in a kernel.
 void wait_for_kernels(std::string_view call);
 
 /// True if a launch has not ended.
 bool kernels_run();
 
-/// The launches that have not ended, the oldest first: each one's kernel, blocks that have ended, and whether it waits for a queue.
+/// The launches that have not ended, the oldest first: each one's kernel, blocks that have ended, and whether it waits
+/// for a queue.
 std::string describe_launches();
 
 }  // namespace cpu_device

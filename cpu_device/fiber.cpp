@@ -70,8 +70,8 @@ Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes) {
   }
   mapping_ = static_cast<std::byte*>(mapping);
   stack_low_ = mapping_ + guard_bytes();
-  context_ =
-      boost::context::detail::make_fcontext(mapping_ + guard_bytes() + stack_bytes_, stack_bytes_, enter_carrier);
+  context_ = boost::context::detail::make_fcontext(mapping_ + guard_bytes() + stack_bytes_, stack_bytes_,
+                                                   enter_carrier);
 #if CPU_DEVICE_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #elif CPU_DEVICE_ASAN

@@ -61,9 +61,9 @@ class Stream {
 
   /// Starts `body` on every CUDA thread of the shape, and returns at once. Throws std::invalid_argument on a shape
   /// beyond CUDA's limits (1024 threads per block, 227 KiB of dynamic shared memory, ...). After a fault, launches are
-  /// dropped until synchronize() has reported it: their input was never made. Throws std::system_error (EAGAIN) where it
-  /// needs an OS thread and none can be started, and std::bad_alloc; then nothing is queued. Blocks for which no thread
-  /// can be started later wait until others end.
+  /// dropped until synchronize() has reported it: their input was never made. Throws std::system_error (EAGAIN) where
+  /// it needs an OS thread and none can be started, and std::bad_alloc; then nothing is queued. Blocks for which no
+  /// thread can be started later wait until others end.
   void enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body);
   /// The same, named after the function at `kernel` where a fault must be reported.
   void enqueue_kernel(LaunchShape shape, const void* kernel, std::function<void()> body);
@@ -112,7 +112,8 @@ struct Unfinished {
 /// kernels.
 void note_unfinished(const Unfinished& what) noexcept;
 
-/// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their own.
+/// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their
+/// own.
 std::uint64_t clock_ns() noexcept;
 
 /// The block's dynamic shared memory: `shared_bytes` of the launch, 128-byte aligned. Outside of kernels, null.

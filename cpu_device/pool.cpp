@@ -18,12 +18,12 @@ namespace cpu_device::detail {
 
 namespace {
 
-constexpr auto kMonitorPeriod =
-    std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks ten times slower
+constexpr auto kMonitorPeriod = std::chrono::milliseconds(CPU_DEVICE_TSAN ? 20 : 2);  // TSan makes blocks ten times
+                                                                                      // slower
 constexpr std::uint64_t kSlowStarts = 8;  // workers started one by one before the monitor starts more at a time
 
-/// While it lives, a thread that is started takes no signal of the program: those are for the program's own threads, and a handler
-/// would run on the stack of a kernel's thread. Faults of the thread itself are not blocked.
+/// While it lives, a thread that is started takes no signal of the program: those are for the program's own threads,
+/// and a handler would run on the stack of a kernel's thread. Faults of the thread itself are not blocked.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -92,7 +92,8 @@ void Pool::prepare(Lock& lock) {
     start_worker(lock);
   } catch (const std::exception&) {
     // A worker that has just ended its block comes by, unless launches that are queued need all of those.
-    const std::uint64_t free_workers = workers_ - in_blocks_.load(std::memory_order_relaxed);  // relaxed: the mutex orders ends
+    const std::uint64_t free_workers = workers_ - in_blocks_.load(std::memory_order_relaxed);  // relaxed: the mutex
+                                                                                               // orders ends
     if (free_workers <= runnable_count_.load(std::memory_order_relaxed)) throw;
   }
 }
@@ -113,8 +114,8 @@ void Pool::pop_runnable(Lock&) {
 std::uint64_t Pool::pending(Lock&) const {
   std::uint64_t blocks = 0;
   for (const Launch* launch = first_runnable_.get(); launch != nullptr; launch = launch->next_runnable.get()) {
-    const std::uint64_t taken =
-        launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too many
+    const std::uint64_t taken = launch->next.load(std::memory_order_relaxed);  // a stale count calls one worker too
+                                                                               // many
     if (taken < launch->blocks) blocks += launch->blocks - taken;
   }
   return blocks;
@@ -179,9 +180,9 @@ std::uint64_t Pool::waiting_per_processor() const {
 bool Pool::take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index) {
   while (first_runnable_) {
     launch = first_runnable_;
-    index = launch->next.fetch_add(
-        1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the launch
-    if (index + 1 >= launch->blocks) pop_runnable(lock);  // `launch` keeps it
+    index = launch->next.fetch_add(1, std::memory_order_relaxed);  // only tells blocks apart; the mutex hands over the
+                                                                   // launch
+    if (index + 1 >= launch->blocks) pop_runnable(lock);           // `launch` keeps it
     if (index < launch->blocks) return true;
   }
   return false;
@@ -214,7 +215,8 @@ void Pool::worker_main(SignalStack signal_stack) {
 /// Runs a block and, without the mutex, those of the launch that follow it.
 void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
   std::uint64_t count = 0;
-  in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before and after
+  in_blocks_.fetch_add(1, std::memory_order_relaxed);  // relaxed, as at its end: read under the mutex that comes before
+                                                       // and after
   do {
     open_device_memory();  // again for each block: a fault's handler leaves the thread without the right
     if (const auto failure = block.run(launch, index)) report(launch, *failure);
@@ -256,7 +258,7 @@ void Pool::end_blocks(Launch& launch, std::uint64_t count) {
 }
 
 void Pool::end_launch(Launch& launch) {
-  launch.body = nullptr;                       // what it holds is gone before synchronize() returns
+  launch.body = nullptr;                                  // what it holds is gone before synchronize() returns
   std::list<std::shared_ptr<Launch>> dropped, forgotten;  // destroyed after the mutex is released
   Lock lock(mutex_);
   StreamState& stream = *launch.stream;

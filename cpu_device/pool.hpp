@@ -27,10 +27,10 @@ struct Launch {
   std::function<void()> body;
   std::shared_ptr<StreamState> stream;
   std::uint64_t blocks = 0;
-  std::uint64_t number = 0;  ///< counted from the process's first
+  std::uint64_t number = 0;                              ///< counted from the process's first
   std::list<std::shared_ptr<Launch>>::iterator unended;  ///< where Pool::unended_ has it
-  std::atomic<std::uint64_t> next{0};   ///< the first block that nobody has taken
-  std::atomic<std::uint64_t> ended{0};  ///< blocks that have ended, or will never start
+  std::atomic<std::uint64_t> next{0};                    ///< the first block that nobody has taken
+  std::atomic<std::uint64_t> ended{0};                   ///< blocks that have ended, or will never start
   std::atomic<bool> failed{false};
   std::shared_ptr<Launch> next_runnable;  ///< the pool's mutex guards it
 
@@ -144,14 +144,14 @@ class Pool {
   std::atomic<std::uint64_t> blocks_ended_{0};
   std::atomic<int> spinning_{0};
   std::uint64_t permits_ = 0;  ///< for workers that have been called and have not come yet
-  std::uint64_t idle_ = 0;  ///< workers that wait for a call, or have just been started and will
+  std::uint64_t idle_ = 0;     ///< workers that wait for a call, or have just been started and will
   std::uint64_t workers_ = 0;
   std::atomic<std::uint64_t> in_blocks_{0};  ///< workers that run a block
   bool monitored_ = false;
 };
 
-/// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits. A process
-/// that was forked has one of its own, because it has none of the parent's threads.
+/// The process's pool, made when first needed. It is never destroyed: blocks may still run while the process exits. A
+/// process that was forked has one of its own, because it has none of the parent's threads.
 Pool& pool();
 
 /// CLOCK_MONOTONIC, for kernels and hosts alike.

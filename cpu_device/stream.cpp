@@ -14,9 +14,7 @@ std::string to_string(const uint3& index) {
   return text += std::to_string(index.z) += ')';
 }
 
-std::string Launch::kernel_name() const {
-  return kernel ? function_name(kernel) : name;
-}
+std::string Launch::kernel_name() const { return kernel ? function_name(kernel) : name; }
 
 namespace {
 
@@ -63,9 +61,7 @@ KernelFault::KernelFault(std::string kernel, uint3 block, uint3 thread, const st
 
 Stream::Stream() : state_(std::make_shared<detail::StreamState>(detail::pool().queue_of_new_stream())) {}
 
-Stream::~Stream() {
-  detail::pool().wait(*state_);
-}
+Stream::~Stream() { detail::pool().wait(*state_); }
 
 void Stream::enqueue(LaunchShape shape, std::string kernel_name, std::function<void()> body) {
   detail::enqueue(state_, shape, std::move(kernel_name), nullptr, std::move(body));
@@ -82,8 +78,6 @@ void Stream::synchronize() {
   if (auto fault = detail::pool().take_fault(*state_)) throw *fault;
 }
 
-bool Stream::idle() const {
-  return detail::pool().idle(*state_);
-}
+bool Stream::idle() const { return detail::pool().idle(*state_); }
 
 }  // namespace cpu_device

@@ -65,9 +65,7 @@ void nanosleep(std::uint64_t duration_ns) noexcept {
 
 }  // namespace detail
 
-bool in_kernel() noexcept {
-  return detail::t_running != nullptr;
-}
+bool in_kernel() noexcept { return detail::t_running != nullptr; }
 
 void relax(std::uint64_t waited_ns) noexcept {
   if (detail::t_running) {
@@ -81,12 +79,8 @@ void note_unfinished(const Unfinished& what) noexcept {
   if (detail::t_running) detail::t_running->current().unfinished = what;
 }
 
-std::uint64_t clock_ns() noexcept {
-  return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns();
-}
+std::uint64_t clock_ns() noexcept { return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns(); }
 
-void* dynamic_shared() noexcept {
-  return detail::t_thread->block->dynamic_shared;
-}
+void* dynamic_shared() noexcept { return detail::t_thread->block->dynamic_shared; }
 
 }  // namespace cpu_device

@@ -1,6 +1,7 @@
 #pragma once
-// CRC-32 as zlib, gzip and Ethernet have it, by all threads of a block: each takes a piece of the data, and moves its CRC to the
-// place of the piece by multiplying it with a power of x modulo the polynomial; their sum (exclusive or) is the CRC of the whole.
+// CRC-32 as zlib, gzip and Ethernet have it, by all threads of a block: each takes a piece of the data, and moves its
+// CRC to the place of the piece by multiplying it with a power of x modulo the polynomial; their sum (exclusive or) is
+// the CRC of the whole.
 #include <gpusock/device.cuh>
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 namespace block_crc {
 
 inline constexpr std::uint32_t kPolynomial = 0xEDB88320;  // lowest power in the highest bit, as in all of this
-inline constexpr std::uint32_t kStart =
-    0xFFFFFFFF;  // before the first byte; the CRC is the complement of the last state
+inline constexpr std::uint32_t kStart = 0xFFFFFFFF;  // before the first byte; the CRC is the complement of the last
+                                                     // state
 
 /// Of a block, in shared memory.
 struct Tables {

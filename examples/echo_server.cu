@@ -67,13 +67,14 @@ int run(const std::string& where, unsigned blocks, unsigned threads) {
   gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at, report.data());
   context.synchronize();
   if (report[0].listener < 0) {
-    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
+    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening,
+                                          -report[0].listener, at);
   }
 
   gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
   gpusock::Stream stream(context);
-  gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(), report[0].listener,
-                  report.data());
+  gpusock::launch(context, {.grid = blocks, .block = threads, .stream = &stream}, serve, context.net(),
+                  report[0].listener, report.data());
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
@@ -89,7 +90,8 @@ int main(int argc, char** argv) {
   unsigned blocks = 8, threads = 32;
   arguments.positional("ENDPOINT", where,
                        "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
-  arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1, 256);
+  arguments.number("--blocks", blocks, "blocks, each serving one client at a time; more clients wait their turn", 1,
+                   256);
   arguments.number("--threads", threads, "threads in a block", 1, 1024);
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(where); }); });

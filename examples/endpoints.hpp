@@ -15,8 +15,8 @@ inline gpusock::Endpoint stream_endpoint(const std::string& text) {
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': this program's peers send streams: leave out type=seqpacket");
 }
 
-/// The endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws Error (EINVAL)
-/// where the text itself names another link; `peers` is who speaks plain TCP.
+/// The endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws Error
+/// (EINVAL) where the text itself names another link; `peers` is who speaks plain TCP.
 inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::string& peers) {
   gpusock::Endpoint at = stream_endpoint(text);
   if (text.find(",link=") == std::string::npos) at.link = gpusock::LinkKind::tcp;

@@ -3,7 +3,8 @@
 //   file_sender local FILE                      both in one program
 //
 // Protocol, all numbers little-endian: the sender sends 8 bytes "gpufile1", the size as 8 bytes, the file; the receiver
-// answers with the number of bytes as 8 bytes, the CRC-32 (as zlib's) as 4, and an errno as 4: 0 when the file is whole.
+// answers with the number of bytes as 8 bytes, the CRC-32 (as zlib's) as 4, and an errno as 4: 0 when the file is
+// whole.
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
@@ -31,10 +32,10 @@
 namespace {
 
 using gpusock::Deadline;
-using gpusock::program::Attempt;
 using gpusock::Endpoint;
 using gpusock::Net;
 using gpusock::Socket;
+using gpusock::program::Attempt;
 
 constexpr int kBacklog = 128;
 constexpr std::size_t kBufferBytes = 256 * 1024;
@@ -141,7 +142,8 @@ class Receiver {
     gpusock::launch(context_, {.grid = 1, .block = 1}, open_listener, context_.net(), at, report_.data());
     context_.synchronize();
     if (report_[0].listener < 0) {
-      throw gpusock::program::SocketFailure("listening on " + settings.where, Attempt::listening, -report_[0].listener, at);
+      throw gpusock::program::SocketFailure("listening on " + settings.where, Attempt::listening, -report_[0].listener,
+                                            at);
     }
     gpusock::launch(context_, {.grid = settings.blocks, .block = settings.threads, .stream = &stream_}, receive_each,
                     context_.net(), report_[0].listener, buffers_.data(), report_.data(), totals_.data(),
@@ -180,7 +182,8 @@ class Sender {
 
   void connect(const Endpoint& to) {
     socket_ = net_.connect(gpusock::this_thread(), to, Deadline::after_ns(settings_.patience_ns()));
-    if (socket_ < 0) throw gpusock::program::SocketFailure("connecting to " + to.host_port(), Attempt::connecting, -socket_, to);
+    if (socket_ < 0)
+      throw gpusock::program::SocketFailure("connecting to " + to.host_port(), Attempt::connecting, -socket_, to);
   }
 
   /// Sends the header and all of the file; its CRC.
@@ -192,7 +195,9 @@ class Sender {
     for (done_ = 0; done_ < bytes_;) {
       const auto piece = std::min<std::uint64_t>(bytes_ - done_, kBufferBytes);
       if (!file.read(buffer.data(), static_cast<std::streamsize>(piece)))
-        fail(EIO, ": the rest cannot be read; did the file shrink? A file in /sys holds less than its size says: send a copy");
+        fail(EIO,
+             ": the rest cannot be read; did the file shrink? A file in /sys holds less than its size says: send a "
+             "copy");
       crc = crc32_z(crc, reinterpret_cast<const Bytef*>(buffer.data()), piece);
       send_all(buffer.data(), piece);
       done_ += piece;
@@ -208,7 +213,8 @@ class Sender {
     if (got < 0) fail(static_cast<int>(-got), ", waiting for the answer");
     if (got != sizeof answer) fail(ECONNRESET, ": the receiver ended the connection before it answered");
     constexpr std::int32_t kErrnoMax = 4095;
-    if (answer.error < 0 || answer.error > kErrnoMax || answer.bytes > bytes_) fail(EPROTO, ": what answered is no file_sender");
+    if (answer.error < 0 || answer.error > kErrnoMax || answer.bytes > bytes_)
+      fail(EPROTO, ": what answered is no file_sender");
     if (answer.error != 0) fail(answer.error, ": the receiver did not get all of it");
     if (answer.bytes != bytes_ || answer.crc != crc) fail(EBADMSG, ": it arrived damaged");
   }
@@ -256,8 +262,9 @@ void send_file(const Endpoint& to, const Settings& settings) {
   sender.check_answer(crc);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   char line[128];
-  std::snprintf(line, sizeof line, ": %llu bytes, crc32 %08x, %.3f s, %.1f MB/s\n", static_cast<unsigned long long>(bytes), crc,
-                took.count(), static_cast<double>(bytes) / 1e6 / took.count());
+  std::snprintf(line, sizeof line, ": %llu bytes, crc32 %08x, %.3f s, %.1f MB/s\n",
+                static_cast<unsigned long long>(bytes), crc, took.count(),
+                static_cast<double>(bytes) / 1e6 / took.count());
   gpusock::program::print(settings.file + line);
   if (gpusock::program::flush_output()) return;
   std::cerr << "file_sender: " << settings.file << " was sent, but that cannot be printed\n";
@@ -299,7 +306,8 @@ int main(int argc, char** argv) {
                     3600);
   }
   arguments.check(gpusock::program::problem_of_environment);
-  arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(settings.where); }); });
+  arguments.check(
+      [&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(settings.where); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("file_sender", [&] {
     if (receive.given()) return receive_files(settings);

@@ -6,8 +6,8 @@
 //   4 bytes "MMUL", then rows, inner and columns as 4 bytes each; A (rows x inner); B (inner x columns)
 // and gets for each, in their order:
 //   an errno as 4 bytes, then rows and columns as 4 bytes each, and 4 bytes 0; C = A * B (rows x columns)
-// Where the errno is not 0 no matrix follows, and the connection ends: 71 (EPROTO) for what is not a request, 90 (EMSGSIZE)
-// for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
+// Where the errno is not 0 no matrix follows, and the connection ends: 71 (EPROTO) for what is not a request, 90
+// (EMSGSIZE) for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
@@ -77,10 +77,11 @@ __device__ void multiply(const Block& block, const float* a, const float* b, flo
       float sums[kTile / kRowsOfThreads] = {};
       for (unsigned first = 0; first < size.inner; first += kTile) {
         for (unsigned row = y; row < kTile; row += kRowsOfThreads) {
-          tile_a[row][x] =
-              top + row < size.rows && first + x < size.inner ? a[(top + row) * size.inner + first + x] : 0;
-          tile_b[row][x] =
-              first + row < size.inner && left + x < size.columns ? b[(first + row) * size.columns + left + x] : 0;
+          tile_a[row][x] = top + row < size.rows && first + x < size.inner ? a[(top + row) * size.inner + first + x]
+                                                                           : 0;
+          tile_b[row][x] = first + row < size.inner && left + x < size.columns
+                               ? b[(first + row) * size.columns + left + x]
+                               : 0;
         }
         block.sync();
         for (int i = 0; i < kTile / kRowsOfThreads; ++i) {
@@ -102,8 +103,8 @@ template <class Block>
 __device__ bool receive_all(const Block& block, const Net& net, Socket client, void* data, std::uint64_t bytes,
                             std::uint64_t patience_ns) {
   for (std::uint64_t done = 0; done < bytes;) {
-    const auto got =
-        net.recv(block, client, static_cast<char*>(data) + done, bytes - done, 0, Deadline::after_ns(patience_ns));
+    const auto got = net.recv(block, client, static_cast<char*>(data) + done, bytes - done, 0,
+                              Deadline::after_ns(patience_ns));
     if (got <= 0) return false;
     done += static_cast<std::uint64_t>(got);
   }
@@ -129,7 +130,8 @@ __device__ int check(const Request& request, std::uint32_t size_max) {
   return fits(request.rows) && fits(request.inner) && fits(request.columns) ? 0 : EMSGSIZE;
 }
 
-/// Says why, and reads what is on its way until the client closes too: a close with unread input would make TCP drop the answer.
+/// Says why, and reads what is on its way until the client closes too: a close with unread input would make TCP drop
+/// the answer.
 template <class Block>
 __device__ void refuse(const Block& block, const Net& net, Socket client, const Answer& answer, const Service& service,
                        float* rest) {
@@ -158,8 +160,8 @@ __device__ void serve_client(const Block& block, const Net& net, Socket client, 
     const int error = check(size, service.size_max);
     block.sync();  // all have read the request
     if (block.thread_rank() == 0) {
-      answer =
-          error == 0 ? Answer{0, size.rows, size.columns, 0} : Answer{error, service.size_max, service.size_max, 0};
+      answer = error == 0 ? Answer{0, size.rows, size.columns, 0}
+                          : Answer{error, service.size_max, service.size_max, 0};
     }
     block.sync();
     if (error != 0) {
@@ -191,7 +193,9 @@ __global__ void serve(Net net, Service service, Report* report, Totals* totals) 
 }
 
 /// Of three matrices for each block.
-std::uint64_t elements_of(unsigned blocks, unsigned size_max) { return std::uint64_t{3} * blocks * size_max * size_max; }
+std::uint64_t elements_of(unsigned blocks, unsigned size_max) {
+  return std::uint64_t{3} * blocks * size_max * size_max;
+}
 
 int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned patience_s) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
@@ -203,7 +207,8 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
   gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at, report.data());
   context.synchronize();
   if (report[0].listener < 0) {
-    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening, -report[0].listener, at);
+    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening,
+                                          -report[0].listener, at);
   }
 
   gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
@@ -238,7 +243,8 @@ int main(int argc, char** argv) {
   arguments.number("--size-max", size_max, "the most rows or columns of a matrix", 1, 4096);
   arguments.number("--patience", patience_s, "seconds without any progress after which a client is given up", 1, 3600);
   arguments.check([&] {
-    return gpusock::program::problem_of_memory(sizeof(float) * elements_of(blocks, size_max), "--blocks x --size-max^2");
+    return gpusock::program::problem_of_memory(sizeof(float) * elements_of(blocks, size_max),
+                                               "--blocks x --size-max^2");
   });
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] { return examples::problem_of_endpoint([&] { return examples::stream_endpoint(where); }); });

@@ -38,7 +38,8 @@ Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::S
   if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
 #if GPUSOCK_HAS_VERBS
   if (proxy::verbs::VerbsMaker::has_devices()) {
-    makers.push_back(std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect)));
+    makers.push_back(
+        std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect)));
   }
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
@@ -47,7 +48,8 @@ Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::S
   return makers;
 }
 
-proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std::uint64_t own_ring_bytes, const std::string& secret) {
+proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std::uint64_t own_ring_bytes,
+                                const std::string& secret) {
   proxy::LinkResources resources{{}, &tcp, own_ring_bytes, secret};
   for (const auto& maker : better) resources.makers.push_back(maker.get());
   resources.makers.push_back(&tcp);
@@ -60,7 +62,8 @@ std::vector<int> processors_of(const Options& options, const proxy::Platform& pl
   return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
 }
 
-/// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that long.
+/// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that
+/// long.
 bool assists(const Options& options, const proxy::Platform& platform) {
   return options.assist.value_or(platform.callers_can_wake() && std::thread::hardware_concurrency() <= kFewProcessors);
 }
@@ -115,7 +118,8 @@ Context::Impl::Impl(const Options& chosen)
       host_taken(kTakenWords),
       observer(options.observe, table.slots()),
       engine(proxy, network,
-             {assists(options, *held->platform), held->platform->callers_can_wake(), processors_of(options, *held->platform), &observer}),
+             {assists(options, *held->platform), held->platform->callers_can_wake(),
+              processors_of(options, *held->platform), &observer}),
       own_stream(device.make_stream()) {
   memory.add(*own_stream);
   make_net();
@@ -157,14 +161,17 @@ void Context::Impl::make_net() {
   kernel_hooks.announce_credit = [](void*) {};
   kernel_hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
   kernel_hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
-  kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) { impl_of(self).device.relax(waited_ns); };
+  kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
+    impl_of(self).device.relax(waited_ns);
+  };
   host_side = {table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
   detail::Side kernels = host_side;
   if (device.has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
     held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
     auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
-    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(held->device_state), taken, taken + 1, &kernel_hooks};
+    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(held->device_state), taken, taken + 1,
+               &kernel_hooks};
   }
   net = Net(kernels, host_side);
 }
@@ -182,7 +189,7 @@ void Context::Impl::leave_to_parent() noexcept {
   hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
   hooks.note = nullptr;
   if (device.has_own_side()) return;  // the driver's memory is not for a child
-  table.cancel();                      // in the child's copy
+  table.cancel();                     // in the child's copy
   for (table::Slot& slot : host_slots) {
     if (slot.posting != 0) slot.posting = 0;  // a thread held it that is not here
   }

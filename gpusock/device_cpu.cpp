@@ -67,8 +67,9 @@ void throw_launch_error() {
   } catch (const Error&) {
     throw;
   } catch (const std::system_error& error) {
-    throw Error(error.code().value(), "launch: starting a thread to run the kernel; raise the limit on threads (ulimit -u, or the "
-                                      "cgroup's pids.max)");
+    throw Error(error.code().value(),
+                "launch: starting a thread to run the kernel; raise the limit on threads (ulimit -u, or the "
+                "cgroup's pids.max)");
   }
 }
 

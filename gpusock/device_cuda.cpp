@@ -26,7 +26,8 @@ using cudart::OwnStream;
 using cudart::Streams;
 using cudart::taken;
 
-/// Copies by the GPU's copy engines, on streams of their own, which no kernel uses: one for each direction, as engines are.
+/// Copies by the GPU's copy engines, on streams of their own, which no kernel uses: one for each direction, as engines
+/// are.
 class CudaCopier final : public proxy::Copier {
  public:
   explicit CudaCopier(Gpu& gpu) : gpu_(gpu) {}
@@ -36,8 +37,8 @@ class CudaCopier final : public proxy::Copier {
     for (Slot& slot : copies_) taken(cudaEventDestroy(slot.ended));
   }
 
-  /// The kernel's release of `committed`, at system scope, precedes the proxy's acquire of it, and that this call: the bytes are
-  /// in device memory before the engine is told to read them.
+  /// The kernel's release of `committed`, at system scope, precedes the proxy's acquire of it, and that this call: the
+  /// bytes are in device memory before the engine is told to read them.
   Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override {
     return start(out_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to, from.first.data, from.first.bytes, cudaMemcpyDeviceToHost, stream);
@@ -45,8 +46,8 @@ class CudaCopier final : public proxy::Copier {
       return copy(to + from.first.bytes, from.second.data, from.second.bytes, cudaMemcpyDeviceToHost, stream);
     });
   }
-  /// The event that follows the copy says that the bytes are in device memory; the proxy then releases `arrived`, at system
-  /// scope, and the kernel acquires it before it reads them.
+  /// The event that follows the copy says that the bytes are in device memory; the proxy then releases `arrived`, at
+  /// system scope, and the kernel acquires it before it reads them.
   Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
     return start(in_.get(), [&](cudaStream_t stream) {
       const cudaError_t error = copy(to.first.data, from, to.first.bytes, cudaMemcpyHostToDevice, stream);
@@ -81,7 +82,8 @@ class CudaCopier final : public proxy::Copier {
     for (Copy which = 0;; ++which) {
       if (which == copies_.size() && !add_slot()) return kNotStarted;
       if (copies_[which].used) continue;
-      const bool started = taken(start_copies(stream)) == cudaSuccess && taken(cudaEventRecord(copies_[which].ended, stream)) == cudaSuccess;
+      const bool started = taken(start_copies(stream)) == cudaSuccess &&
+                           taken(cudaEventRecord(copies_[which].ended, stream)) == cudaSuccess;
       // What was started without an event is waited for: the memory may not be used before.
       if (!started) taken(cudaStreamSynchronize(stream));
       copies_[which].used = started;
@@ -128,7 +130,8 @@ class CudaPlatform final : public proxy::Platform {
   void attach(void* memory, std::size_t bytes) override {
     const CurrentGpu current(gpu_);
     check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), ENOMEM,
-          "pinning " + std::to_string(bytes) + " bytes of rings (see ulimit -l; lower Options::connections_max or ring_bytes)");
+          "pinning " + std::to_string(bytes) +
+              " bytes of rings (see ulimit -l; lower Options::connections_max or ring_bytes)");
   }
   void detach(void* memory, std::size_t) noexcept override { taken(cudaHostUnregister(memory)); }
 
@@ -142,8 +145,9 @@ class CudaPlatform final : public proxy::Platform {
     const CurrentGpu current(gpu_);
     void* memory = nullptr;
     check(cudaMalloc(&memory, bytes), ENOMEM,
-          "allocating " + std::to_string(bytes) + " bytes of device memory for rings (lower Options::connections_max or "
-          "ring_bytes, or set GPUSOCK_RING=host)");
+          "allocating " + std::to_string(bytes) +
+              " bytes of device memory for rings (lower Options::connections_max or "
+              "ring_bytes, or set GPUSOCK_RING=host)");
     return static_cast<std::byte*>(memory);
   }
   void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
@@ -164,7 +168,8 @@ class CudaPlatform final : public proxy::Platform {
 
   std::vector<int> near_processors() const override {
     char address[32] = {};
-    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? proxy::processors_near(address) : std::vector<int>();
+    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? proxy::processors_near(address)
+                                                                                      : std::vector<int>();
   }
 
  private:
@@ -194,34 +199,44 @@ Gpu& find_gpu(int number) {
     throw Error(ENODEV, "no CUDA GPU (" + cudart::describe(error) + "); programs built with the host preset need none");
   }
   if (number >= count) {
-    throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(number) + ", but the GPUs here are 0 to " + std::to_string(count - 1));
+    throw Error(ENODEV,
+                "GPUSOCK_GPU=" + std::to_string(number) + ", but the GPUs here are 0 to " + std::to_string(count - 1));
   }
   int same_address = 0;
   check(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, number), ENODEV,
         "using GPU " + std::to_string(number));
   if (same_address == 0) {
-    throw Error(ENOTSUP, "GPU " + std::to_string(number) + " cannot use host addresses of pinned memory, which rings need");
+    throw Error(ENOTSUP,
+                "GPU " + std::to_string(number) + " cannot use host addresses of pinned memory, which rings need");
   }
   return Gpu::get(number);
 }
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int gpu) : gpu_(find_gpu(gpu)), platform_(std::make_shared<CudaPlatform>(gpu)) { gpu_.prepare_copies(); }
+  explicit CudaDevice(int gpu) : gpu_(find_gpu(gpu)), platform_(std::make_shared<CudaPlatform>(gpu)) {
+    gpu_.prepare_copies();
+  }
 
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
   bool has_own_side() const override { return true; }
 
   void* allocate(std::size_t bytes) override { return gpu_.allocate(bytes); }
   void free(void* memory) noexcept override { taken(cudaFree(memory)); }
-  void copy_in(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, cudaMemcpyHostToDevice); }
-  void copy_out(void* to, const void* from, std::size_t bytes) override { gpu_.copy(to, from, bytes, cudaMemcpyDeviceToHost); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    gpu_.copy(to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    gpu_.copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
   void* allocate_mapped(std::size_t bytes) override { return platform_->allocate_shared(bytes); }
   void free_mapped(void* memory) noexcept override { taken(cudaFreeHost(memory)); }
   bool free_without_waiting(void* memory, bool mapped) noexcept override {
     return gpu_.free_if_quiet([&] { taken(mapped ? cudaFreeHost(memory) : cudaFree(memory)); });
   }
-  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override { return gpu_.free_if_quiet(free_memory); }
+  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override {
+    return gpu_.free_if_quiet(free_memory);
+  }
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CudaStream>(gpu_); }
 
   void relax(std::uint64_t waited_ns) override {
@@ -256,10 +271,12 @@ void launch_native(Context& context, const LaunchShape& shape, const void* kerne
   const CurrentGpu current(gpu.number);
   const cudaError_t error = gpu.kernels.launch(kernel, [&] {
     if (shape.shared_bytes > kSharedBytesUnasked) {
-      const cudaError_t refused = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
+      const cudaError_t refused = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                       static_cast<int>(shape.shared_bytes));
       if (refused != cudaSuccess) return refused;
     }
-    return cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes, native_stream(context, shape.stream));
+    return cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes,
+                            native_stream(context, shape.stream));
   });
   check(error, EINVAL, "launch");
   note_launch(context, shape.stream);

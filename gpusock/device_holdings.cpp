@@ -6,8 +6,8 @@
 namespace gpusock::detail {
 namespace {
 
-/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one processor to
-/// another, which is faster where they have left the first one's cache.
+/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one
+/// processor to another, which is faster where they have left the first one's cache.
 constexpr std::uint64_t kTcpRingBytes = 256 << 10;
 constexpr std::uint64_t kP2pRingBytes = 2 << 20;
 constexpr std::uint64_t kPinnedRingBytes = 1 << 20;
@@ -27,7 +27,8 @@ RingPlacement placement_of(const Options& options) {
   return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
 }
 
-std::unique_ptr<proxy::StagingPool> make_staging(const Options& options, const std::shared_ptr<proxy::Platform>& platform) {
+std::unique_ptr<proxy::StagingPool> make_staging(const Options& options,
+                                                 const std::shared_ptr<proxy::Platform>& platform) {
   if (placement_of(options) == RingPlacement::host) return nullptr;
   return std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), proxy::StagingPool::Sizes{});
 }
@@ -64,9 +65,9 @@ struct EndedHoldings {
 
 namespace {
 
-/// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait for kernels: so
-/// all stays until it is back. The staging pool has the rings of copies that were under way; nobody else looks any more whether they
-/// have ended.
+/// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait
+/// for kernels: so all stays until it is back. The staging pool has the rings of copies that were under way; nobody
+/// else looks any more whether they have ended.
 bool try_to_free(DeviceHoldings* holdings) noexcept {
   if (holdings->staging != nullptr) holdings->staging->collect();
   const std::shared_ptr<Device> device = holdings->device;  // it outlives the call

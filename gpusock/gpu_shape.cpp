@@ -17,7 +17,8 @@ namespace gpusock::detail {
 namespace {
 
 constexpr unsigned kResidentBlocks = 128;
-constexpr unsigned kHardwareQueues = 32;  // the most there are; on GPUs, too, gpusock asks for as many (cuda/environment.cpp)
+constexpr unsigned kHardwareQueues = 32;  // the most there are; on GPUs, too, gpusock asks for as many
+                                          // (cuda/environment.cpp)
 constexpr std::uint64_t kClockAheadNs = 7ull * 365 * 24 * 3600 * 1'000'000'000;
 constexpr std::uint64_t kClockStepNs = 1000;
 
@@ -48,7 +49,9 @@ class GpuShapedPlatform final : public proxy::Platform {
     host_.free_shared(memory, bytes);
   }
   void attach(void*, std::size_t bytes) override { wait_for_kernels("pinning " + bytes_of(bytes) + " of rings"); }
-  void detach(void*, std::size_t bytes) noexcept override { wait_for_kernels("unpinning " + bytes_of(bytes) + " of rings"); }
+  void detach(void*, std::size_t bytes) noexcept override {
+    wait_for_kernels("unpinning " + bytes_of(bytes) + " of rings");
+  }
 
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return false; }
@@ -86,8 +89,12 @@ class GpuShapedDevice final : public Device {
 
   void* allocate(std::size_t bytes) override { return platform_->allocate_device(bytes); }
   void free(void* memory) noexcept override { platform_->free_device(static_cast<std::byte*>(memory)); }
-  void copy_in(void* to, const void* from, std::size_t bytes) override { cpu_device::copy_device_memory(to, from, bytes); }
-  void copy_out(void* to, const void* from, std::size_t bytes) override { cpu_device::copy_device_memory(to, from, bytes); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    cpu_device::copy_device_memory(to, from, bytes);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    cpu_device::copy_device_memory(to, from, bytes);
+  }
 
   void* allocate_mapped(std::size_t bytes) override {
     wait_for_kernels("pinning " + bytes_of(bytes) + " of host memory");

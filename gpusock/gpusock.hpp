@@ -28,50 +28,53 @@ namespace gpusock {
 
 /// How a context is set up. Everything has a default; environment variables override defaults in from_env().
 struct Options {
-  int gpu = 0;                               ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
-  std::string secret;                        ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
-  std::uint32_t sockets_max = 1024;          ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
-  /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1 MiB on a
-  /// GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
+  int gpu = 0;                       ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
+  std::string secret;                ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
+  std::uint32_t sockets_max = 1024;  ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
+  /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1
+  /// MiB on a GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
   std::uint64_t ring_bytes = 0;
-  /// Where the rings' bytes lie (GPUSOCK_RING). On a GPU, device memory is set up for `connections_max` connections more than
-  /// those in host memory, which host threads' sockets use in any case; see docs/decisions/010-ring-placement.md.
+  /// Where the rings' bytes lie (GPUSOCK_RING). On a GPU, device memory is set up for `connections_max` connections
+  /// more than those in host memory, which host threads' sockets use in any case; see
+  /// docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
-  bool gpudirect = true;                     ///< rings in device memory: may RDMA cards read and write them, where they can
-                                             ///< (GPUSOCK_GPUDIRECT: auto); else (off) they are copied through host memory
+  bool gpudirect = true;  ///< rings in device memory: may RDMA cards read and write them, where they can
+                          ///< (GPUSOCK_GPUDIRECT: auto); else (off) they are copied through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
-  std::uint32_t connections_max = 64;        ///< on a GPU: connections that ring memory is pinned for when the context is
-                                             ///< made; on the CPU device it is made on demand
-  bool p2p = true;                           ///< may connections to peers on this host share memory; off, they use tcp
-  std::optional<bool> assist;                ///< may waiting callers run the proxy's step themselves; by default on the
-                                             ///< CPU device where the machine has at most 4 processors
+  std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
+                                       ///< made; on the CPU device it is made on demand
+  bool p2p = true;                     ///< may connections to peers on this host share memory; off, they use tcp
+  std::optional<bool> assist;          ///< may waiting callers run the proxy's step themselves; by default on the
+                                       ///< CPU device where the machine has at most 4 processors
 
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
 
-  /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both peers have.
+  /// libfabric's provider for link=fabric, as fi_info names it (GPUSOCK_FABRIC_PROVIDER); empty: the best that both
+  /// peers have.
   std::string fabric_provider;
 
-  /// Where the proxy's thread runs (GPUSOCK_PROCESSORS): "near", on the processors of the GPU's NUMA node as far as the process may
-  /// use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
+  /// Where the proxy's thread runs (GPUSOCK_PROCESSORS): "near", on the processors of the GPU's NUMA node as far as the
+  /// process may use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
   std::string processors = "near";
 
   /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_OBSERVE,
-  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws Error (EINVAL) that names the
-  /// variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another value.
+  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws Error (EINVAL)
+  /// that names the variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another value.
   static Options from_env();
 };
 
 class Stream;
 
-/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process. It belongs to the process
-/// that made it: in one that was forked, calls throw Error (ECANCELED) and the destructor does nothing (docs/semantics.md).
-/// The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited for, sent bytes are flushed
-/// for up to 2 s (what is left then is reset). Streams and memory of the context go before it, and host threads must be out of
-/// their calls: cancel() ends those, then join the threads. Freeing memory does not wait for kernels. Destroying a Stream waits for
-/// its own launches: call cancel() before, if one of them might wait for ever.
-/// On a GPU, making a context, a Mapped or a DeviceBuffer may wait for all kernels that run: make them before you launch a kernel
-/// that waits for what comes after. Ending a context does not wait for other contexts' kernels; its memory is freed when those have ended.
+/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process. It belongs
+/// to the process that made it: in one that was forked, calls throw Error (ECANCELED) and the destructor does nothing
+/// (docs/semantics.md). The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited
+/// for, sent bytes are flushed for up to 2 s (what is left then is reset). Streams and memory of the context go before
+/// it, and host threads must be out of their calls: cancel() ends those, then join the threads. Freeing memory does not
+/// wait for kernels. Destroying a Stream waits for its own launches: call cancel() before, if one of them might wait
+/// for ever. On a GPU, making a context, a Mapped or a DeviceBuffer may wait for all kernels that run: make them before
+/// you launch a kernel that waits for what comes after. Ending a context does not wait for other contexts' kernels; its
+/// memory is freed when those have ended.
 class Context {
  public:
   /// Throws Error: which option is wrong, or what the machine refused and what to do about it.
@@ -86,7 +89,8 @@ class Context {
   /// Waits for all launches of this context. Throws Error (EFAULT) when a kernel failed, saying which and where.
   void synchronize();
 
-  /// Ends all waiting: every call on this context's sockets returns -ECANCELED from now on. May be called from any thread.
+  /// Ends all waiting: every call on this context's sockets returns -ECANCELED from now on. May be called from any
+  /// thread.
   void cancel() noexcept;
 
   /// What the context was made with.
@@ -94,23 +98,24 @@ class Context {
 
   /// Counters since the context was made.
   struct Stats {
-    std::uint64_t host_api_calls = 0;      ///< launches, synchronisations and memory calls made through this context
-    std::uint64_t proxy_steps = 0;         ///< steps of the proxy, on whichever thread
-    std::uint64_t proxy_wakeups = 0;       ///< times the proxy's own thread woke from sleep
-    std::uint64_t connections = 0;         ///< connections ever established
-    std::uint64_t tcp_tx_bytes = 0;        ///< bytes the proxy sent on the tcp link
-    std::uint64_t tcp_rx_bytes = 0;        ///< bytes the proxy received on the tcp link
-    std::uint64_t p2p_tx_bytes = 0;        ///< bytes kernels stored into peers' rings; of closed connections, and of open ones
-    std::uint64_t p2p_rx_bytes = 0;        ///< bytes kernels consumed from rings that peers stored into
-    std::uint64_t fabric_tx_bytes = 0;     ///< bytes written into peers' rings on the fabric link
-    std::uint64_t fabric_rx_bytes = 0;     ///< bytes that peers wrote into rings here on the fabric link
-    std::uint64_t verbs_tx_bytes = 0;      ///< bytes written into peers' rings on the verbs link
-    std::uint64_t verbs_rx_bytes = 0;      ///< bytes that peers wrote into rings here on the verbs link
+    std::uint64_t host_api_calls = 0;   ///< launches, synchronisations and memory calls made through this context
+    std::uint64_t proxy_steps = 0;      ///< steps of the proxy, on whichever thread
+    std::uint64_t proxy_wakeups = 0;    ///< times the proxy's own thread woke from sleep
+    std::uint64_t connections = 0;      ///< connections ever established
+    std::uint64_t tcp_tx_bytes = 0;     ///< bytes the proxy sent on the tcp link
+    std::uint64_t tcp_rx_bytes = 0;     ///< bytes the proxy received on the tcp link
+    std::uint64_t p2p_tx_bytes = 0;     ///< bytes kernels stored into peers' rings; of closed connections, and of open
+                                        ///< ones
+    std::uint64_t p2p_rx_bytes = 0;     ///< bytes kernels consumed from rings that peers stored into
+    std::uint64_t fabric_tx_bytes = 0;  ///< bytes written into peers' rings on the fabric link
+    std::uint64_t fabric_rx_bytes = 0;  ///< bytes that peers wrote into rings here on the fabric link
+    std::uint64_t verbs_tx_bytes = 0;   ///< bytes written into peers' rings on the verbs link
+    std::uint64_t verbs_rx_bytes = 0;   ///< bytes that peers wrote into rings here on the verbs link
   };
   Stats stats() const;  ///< the counters now
 
-  /// Every socket that is open, or being opened or closed, as it stands now; connections that come in are among them before
-  /// they are accepted. Any thread. Waits for the proxy's step; for people, not for the data path.
+  /// Every socket that is open, or being opened or closed, as it stands now; connections that come in are among them
+  /// before they are accepted. Any thread. Waits for the proxy's step; for people, not for the data path.
   std::vector<SocketInfo> sockets() const;
 
   /// @cond INTERNAL
@@ -125,8 +130,8 @@ class Context {
 /// An in-order queue of launches; launches on different streams run at the same time.
 class Stream {
  public:
-  /// A stream of this context, which outlives it. Throws Error: (ENOBUFS) on a GPU, where each of its hardware queues has a stream
-  /// (docs/semantics.md), (ENOMEM) where the device refuses.
+  /// A stream of this context, which outlives it. Throws Error: (ENOBUFS) on a GPU, where each of its hardware queues
+  /// has a stream (docs/semantics.md), (ENOMEM) where the device refuses.
   explicit Stream(Context& context);
   ~Stream();  ///< waits for its launches
   Stream(const Stream&) = delete;
@@ -176,28 +181,32 @@ std::size_t bytes_of(std::size_t count) {
 }  // namespace detail
 
 /// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
-/// The destructor returns at once. Memory that launches may still use (those made while it was allocated) is kept until they have
-/// ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of any context runs,
-/// because the driver would wait for all of them: while one runs without end, what is freed stays allocated. For the same reason
-/// allocating may wait for kernels there: do it before those that wait for something.
+/// The destructor returns at once. Memory that launches may still use (those made while it was allocated) is kept until
+/// they have ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of
+/// any context runs, because the driver would wait for all of them: while one runs without end, what is freed stays
+/// allocated. For the same reason allocating may wait for kernels there: do it before those that wait for something.
 template <class T>
 class Mapped {
  public:
   /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   Mapped(Context& context, std::size_t count)
-      : context_(&context), data_(static_cast<T*>(detail::allocate_mapped(context, detail::bytes_of<T>(count)))), count_(count) {}
+      : context_(&context),
+        data_(static_cast<T*>(detail::allocate_mapped(context, detail::bytes_of<T>(count)))),
+        count_(count) {}
   ~Mapped() {
     if (data_ != nullptr) detail::free_mapped(*context_, data_);
   }
   /// Takes the other's memory.
-  Mapped(Mapped&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) { other.data_ = nullptr; }
+  Mapped(Mapped&& other) noexcept : context_(other.context_), data_(other.data_), count_(other.count_) {
+    other.data_ = nullptr;
+  }
   Mapped& operator=(Mapped&&) = delete;
 
-  T* data() const { return data_; }           ///< an address for kernels and the host
-  std::size_t size() const { return count_; }  ///< elements
+  T* data() const { return data_; }                                ///< an address for kernels and the host
+  std::size_t size() const { return count_; }                      ///< elements
   T& operator[](std::size_t index) const { return data_[index]; }  ///< unchecked, as a pointer's
-  T* begin() const { return data_; }           ///< the first element
-  T* end() const { return data_ + count_; }    ///< behind the last one
+  T* begin() const { return data_; }                               ///< the first element
+  T* end() const { return data_ + count_; }                        ///< behind the last one
 
  private:
   Context* context_;
@@ -211,7 +220,9 @@ class DeviceBuffer {
  public:
   /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
   DeviceBuffer(Context& context, std::size_t count)
-      : context_(&context), data_(static_cast<T*>(detail::allocate_device(context, detail::bytes_of<T>(count)))), count_(count) {}
+      : context_(&context),
+        data_(static_cast<T*>(detail::allocate_device(context, detail::bytes_of<T>(count)))),
+        count_(count) {}
   ~DeviceBuffer() {
     if (data_ != nullptr) detail::free_device(*context_, data_);
   }

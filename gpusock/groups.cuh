@@ -30,7 +30,9 @@ GPUSOCK_FN inline ThisThread this_thread() { return {}; }
 
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
 /// The calling thread's warp: all 32 threads call together.
-__device__ inline auto this_warp() { return cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block()); }
+__device__ inline auto this_warp() {
+  return cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block());
+}
 
 /// The calling thread's block: all its threads call together.
 __device__ inline auto this_block() { return cooperative_groups::this_thread_block(); }
@@ -39,8 +41,8 @@ __device__ inline auto this_block() { return cooperative_groups::this_thread_blo
 namespace detail {
 
 /// The leader's value, in every thread of the group. T is trivially copyable and at most 16 bytes.
-/// Also a barrier of the group: what its threads wrote before is visible to all of them after. The group must pass another
-/// barrier before its next broadcast: a block's value stays in one place until then.
+/// Also a barrier of the group: what its threads wrote before is visible to all of them after. The group must pass
+/// another barrier before its next broadcast: a block's value stays in one place until then.
 template <class Group, class T>
 GPUSOCK_FN T broadcast(const Group& group, const T& value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
@@ -120,7 +122,8 @@ GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64
   std::uint64_t done = 0;
   if (skew % sizeof(uint4) == 0) {
     const std::uint64_t words = bytes / sizeof(uint4);
-    for (std::uint64_t i = rank; i < words; i += size) reinterpret_cast<uint4*>(out)[i] = reinterpret_cast<const uint4*>(in)[i];
+    for (std::uint64_t i = rank; i < words; i += size)
+      reinterpret_cast<uint4*>(out)[i] = reinterpret_cast<const uint4*>(in)[i];
     done = words * sizeof(uint4);
   } else if (skew % sizeof(std::uint32_t) == 0) {
     const std::uint64_t words = bytes / sizeof(std::uint32_t);

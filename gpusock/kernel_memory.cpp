@@ -58,7 +58,8 @@ void KernelMemory::remove(DeviceStream& stream) noexcept {
   free_or_keep(std::move(unused));
 }
 
-/// After the launch was queued, so that an idle stream has none that are counted. Its caller still owns what the launch uses.
+/// After the launch was queued, so that an idle stream has none that are counted. Its caller still owns what the launch
+/// uses.
 void KernelMemory::note_launch(DeviceStream& stream) noexcept {
   const std::lock_guard lock(mutex_);
   Running& running = streams_.find(&stream)->second;

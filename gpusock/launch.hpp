@@ -21,16 +21,16 @@ void note_launch(Context& context, Stream* stream) noexcept;
 [[noreturn]] void throw_launch_error();  ///< of the exception that is handled now: as launch() documents it
 }  // namespace detail
 
-/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
-/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have,
-/// (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory; then nothing is launched.
-/// A kernel that fails is reported by synchronize().
+/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
+/// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
+/// have, (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory; then nothing
+/// is launched. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
   try {
-    cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes}, kernel,
-                       std::forward<Arguments>(arguments)...);
+    cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes},
+                       kernel, std::forward<Arguments>(arguments)...);
   } catch (const std::exception&) {
     detail::throw_launch_error();
   }
@@ -60,10 +60,10 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
 }
 }  // namespace detail
 
-/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments are
-/// converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not have, (EBUSY)
-/// where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where there is no memory for its stack.
-/// A kernel that fails is reported by synchronize().
+/// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
+/// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
+/// have, (EBUSY) where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where
+/// there is no memory for its stack. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");

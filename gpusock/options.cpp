@@ -40,7 +40,8 @@ std::string parse_folder(std::string_view text) {
 /// A provider's name: whether libfabric has it here is asked when the first connection needs it.
 std::string parse_provider(std::string_view text) {
   if (!proxy::is_fabric_provider_name(text)) {
-    reject("GPUSOCK_FABRIC_PROVIDER='" + std::string(text) + "' must be one provider's name as fi_info prints it, like tcp or verbs;ofi_rxm");
+    reject("GPUSOCK_FABRIC_PROVIDER='" + std::string(text) +
+           "' must be one provider's name as fi_info prints it, like tcp or verbs;ofi_rxm");
   }
   return std::string(text);
 }
@@ -52,7 +53,8 @@ void check_log_level(std::string_view text) {
 
 void check_processors(const std::string& text) {
   if (text == "near" || text == "any" || !proxy::usable(proxy::parse_processors(text)).empty()) return;
-  reject("GPUSOCK_PROCESSORS='" + text + "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
+  reject("GPUSOCK_PROCESSORS='" + text +
+         "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
 }
 
 const char* environment(const char* name) {
@@ -72,7 +74,8 @@ Options Options::from_env() {
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   check_processors(options.processors);
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
-  // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it starts.
+  // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it
+  // starts.
   if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
   detail::default_link();
   return options;

@@ -40,29 +40,29 @@ enum PollEvents : std::int16_t {
 
 /// One socket of a poll call.
 struct PollEntry {
-  Socket socket = -1;         ///< negative: not looked at
-  std::int16_t events = 0;    ///< what to wait for: PollEvents
-  std::int16_t revents = 0;   ///< what there is, written by poll
+  Socket socket = -1;        ///< negative: not looked at
+  std::int16_t events = 0;   ///< what to wait for: PollEvents
+  std::int16_t revents = 0;  ///< what there is, written by poll
 };
 
 /// What setsockopt and getsockopt know. Accepted sockets have their listener's values.
 enum class SocketOption : int {
-  no_delay,        ///< TCP_NODELAY: 1 (the start), small pieces go out at once; 0: TCP may wait for more
-  keep_alive,      ///< SO_KEEPALIVE: 1, a peer that is gone is noticed although nothing is sent; 0 (the start)
-  linger,          ///< SO_LINGER: seconds that closing lets what was sent be delivered, then the connection is reset; 0: closing
-                   ///< resets at once; -1 (the start): 30 s. close never waits for it
-  error,           ///< SO_ERROR, read only: the errno that the connection failed with, or 0; stays
-  send_buffer,     ///< bytes of the tx ring, read only: chosen by the endpoint's ring=
+  no_delay,     ///< TCP_NODELAY: 1 (the start), small pieces go out at once; 0: TCP may wait for more
+  keep_alive,   ///< SO_KEEPALIVE: 1, a peer that is gone is noticed although nothing is sent; 0 (the start)
+  linger,       ///< SO_LINGER: seconds that closing lets what was sent be delivered, then the connection is reset; 0:
+                ///< closing resets at once; -1 (the start): 30 s. close never waits for it
+  error,        ///< SO_ERROR, read only: the errno that the connection failed with, or 0; stays
+  send_buffer,  ///< bytes of the tx ring, read only: chosen by the endpoint's ring=
   receive_buffer,  ///< bytes of the rx ring, read only
 };
 
-/// How a connected socket stands. Bytes are counted as they lie in the rings. So a record counts with its header, in whole
-/// words of 8 bytes, and with what stays unused before it: one of 10 bytes is 24.
+/// How a connected socket stands. Bytes are counted as they lie in the rings. So a record counts with its header, in
+/// whole words of 8 bytes, and with what stays unused before it: one of 10 bytes is 24.
 struct SocketStats {
   std::uint64_t bytes_sent = 0;      ///< taken from the caller
   std::uint64_t bytes_received = 0;  ///< given to the caller
-  std::uint64_t bytes_unsent = 0;    ///< of those sent: still in the ring; on tcp not with the operating system yet, on p2p not
-                                     ///< received by the peer yet
+  std::uint64_t bytes_unsent = 0;    ///< of those sent: still in the ring; on tcp not with the operating system yet, on
+                                     ///< p2p not received by the peer yet
   std::uint64_t bytes_unread = 0;    ///< arrived and not received yet
   std::uint64_t send_buffer = 0;     ///< bytes of the tx ring
   std::uint64_t receive_buffer = 0;  ///< bytes of the rx ring
@@ -96,8 +96,8 @@ GPUSOCK_FN inline bool on_kernels_side() {
 class Wait;
 }  // namespace detail
 
-/// Nanoseconds of the clock that deadlines are measured by: the GPU's global timer in a kernel on a GPU, CLOCK_MONOTONIC
-/// on the CPU device and on host threads. The two are not comparable.
+/// Nanoseconds of the clock that deadlines are measured by: the GPU's global timer in a kernel on a GPU,
+/// CLOCK_MONOTONIC on the CPU device and on host threads. The two are not comparable.
 GPUSOCK_FN inline std::uint64_t clock_ns() {
 #if GPUSOCK_ON_GPU
   std::uint64_t now;
@@ -108,9 +108,9 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
 #endif
 }
 
-/// A point in time until which a call may wait, by the clock of the side (kernels or host threads) that made it. Handed to the other
-/// side, whose clock is another, it counts from when a call there gets it: a kernel whose argument is `after_ns(n)` of the host waits
-/// for n ns in each call.
+/// A point in time until which a call may wait, by the clock of the side (kernels or host threads) that made it. Handed
+/// to the other side, whose clock is another, it counts from when a call there gets it: a kernel whose argument is
+/// `after_ns(n)` of the host waits for n ns in each call.
 class Deadline {
  public:
   /// As long as it takes, or until the context ends.
@@ -126,10 +126,13 @@ class Deadline {
   GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }  ///< is it never()
   GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                    ///< is it now()
 
-  /// True if it has passed, and for now(). One that the other side made always counts as passed: ask here() instead, once.
+  /// True if it has passed, and for now(). One that the other side made always counts as passed: ask here() instead,
+  /// once.
   GPUSOCK_FN bool passed() const { return !is_never() && (is_now() || is_foreign() || clock_ns() >= at_ns_); }
   /// The same deadline for this side: itself, or one that begins now if the other side made it.
-  GPUSOCK_FN Deadline here() const { return is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels); }
+  GPUSOCK_FN Deadline here() const {
+    return is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels);
+  }
 
  private:
   friend class detail::Wait;

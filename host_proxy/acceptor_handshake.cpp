@@ -11,10 +11,15 @@ namespace {
 
 class AcceptorHandshake final : public Handshake {
  public:
-  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink, bool kernels)
+  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
+                    bool kernels)
       : Handshake(stream, resources, asked,
-                  {.acceptor = true, .kernels = kernels, .type = asked.type, .ring_bytes = asked.ring_bytes,
-                   .local = stream.local(), .peer = stream.peer()}),
+                  {.acceptor = true,
+                   .kernels = kernels,
+                   .type = asked.type,
+                   .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(),
+                   .peer = stream.peer()}),
         sink_(sink) {}
 
   State advance() override {
@@ -32,12 +37,18 @@ class AcceptorHandshake final : public Handshake {
   /// True if the next step may be possible.
   bool act() {
     switch (step_) {
-      case Step::hello: return await_hello();
-      case Step::confirm: return await_confirm();
-      case Step::setup: return await_setup();
-      case Step::answer: return await_answer();
-      case Step::trial: return await_trial();
-      case Step::ready: break;
+      case Step::hello:
+        return await_hello();
+      case Step::confirm:
+        return await_confirm();
+      case Step::setup:
+        return await_setup();
+      case Step::answer:
+        return await_answer();
+      case Step::trial:
+        return await_trial();
+      case Step::ready:
+        break;
     }
     if (flush()) state_ = State::done;
     return false;

@@ -14,13 +14,17 @@ bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error
 /// How much an error says of the host: that with the higher number is told.
 int weight_of(int error) {
   switch (error) {
-    case 0: return 0;
+    case 0:
+      return 0;
     case EHOSTUNREACH:
     case ENETUNREACH:
     case EADDRNOTAVAIL:
-    case EAFNOSUPPORT: return 1;
-    case ECONNREFUSED: return 3;
-    default: return is_shortage(error) ? 4 : 2;
+    case EAFNOSUPPORT:
+      return 1;
+    case ECONNREFUSED:
+      return 3;
+    default:
+      return is_shortage(error) ? 4 : 2;
   }
 }
 
@@ -40,7 +44,8 @@ void ConnectAttempts::note_failure(int error) {
   if (weight_of(error) >= weight_of(error_)) error_ = error;
   if (is_shortage(error)) next_ = to_.addresses();
   if (next_ < to_.addresses()) {
-    log_info("connecting to " + current_.host_port() + ": " + strerror(error) + "; trying the next address of its name");
+    log_info("connecting to " + current_.host_port() + ": " + strerror(error) +
+             "; trying the next address of its name");
   }
 }
 

@@ -27,15 +27,30 @@ bool is_same_address(const Endpoint& one, const Endpoint& other) {
 
 Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
                        const ConnectAttempts& attempts, std::uint64_t deadline_ns)
-    : host_(host), has_slot_(true), slot_(slot), phase_(Phase::connecting), asked_(to), attempts_(attempts), peer_(attempts.current()),
-      stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
+    : host_(host),
+      has_slot_(true),
+      slot_(slot),
+      phase_(Phase::connecting),
+      asked_(to),
+      attempts_(attempts),
+      peer_(attempts.current()),
+      stream_(std::move(stream)),
+      stream_hint_(stream_.get()),
+      deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
   stream_->sink = this;
 }
 
-Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
-                       const table::SocketOptions& options, std::uint64_t deadline_ns)
-    : host_(host), listener_(&listener), phase_(Phase::connecting), asked_(asked), attempts_({}), peer_(stream->peer()),
-      stream_(std::move(stream)), stream_hint_(stream_.get()), deadline_ns_(deadline_ns) {
+Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream,
+                       const Endpoint& asked, const table::SocketOptions& options, std::uint64_t deadline_ns)
+    : host_(host),
+      listener_(&listener),
+      phase_(Phase::connecting),
+      asked_(asked),
+      attempts_({}),
+      peer_(stream->peer()),
+      stream_(std::move(stream)),
+      stream_hint_(stream_.get()),
+      deadline_ns_(deadline_ns) {
   stream_->sink = this;
   set_options(options);
 }
@@ -102,8 +117,9 @@ bool Connection::try_next_address(int error) {
 }
 
 void Connection::start_handshake() {
-  handshake_ = listener_ == nullptr ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
-                                    : make_acceptor_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels());
+  handshake_ = listener_ == nullptr
+                   ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
+                   : make_acceptor_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels());
   phase_ = Phase::shaking;
 }
 
@@ -113,7 +129,9 @@ void Connection::step_handshake() {
     const int error = handshake_->error();
     try_log(LogLevel::info, [&] {
       return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
-             (error == EPROTO ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)" : "") +
+             (error == EPROTO
+                  ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)"
+                  : "") +
              (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
     });
     fail_opening(error);
@@ -149,8 +167,11 @@ bool Connection::waits_for_rings() const {
 void Connection::establish() {
   Slots& slots = host_.slots();
   if (setup_ == nullptr) {
-    setup_ = host_.links().tcp->make({.acceptor = listener_ != nullptr, .kernels = callers_are_kernels(),
-                                      .ring_bytes = asked_.ring_bytes, .local = local_, .peer = peer_});
+    setup_ = host_.links().tcp->make({.acceptor = listener_ != nullptr,
+                                      .kernels = callers_are_kernels(),
+                                      .ring_bytes = asked_.ring_bytes,
+                                      .local = local_,
+                                      .peer = peer_});
     if (setup_->advance() != LinkSetup::State::ready) {
       fail_opening(setup_->failure().error);
       return;
@@ -190,7 +211,8 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
   if (phase_ == Phase::established) {
     const bool close = (bits & table::kRequestClose) != 0;
     if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
-    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is unread.
+    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
+    // unread.
     if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
     if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
     if (close) link_->end_receiving();
@@ -202,7 +224,8 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
   host_.activate(*this);
 }
 
-/// The caller has closed an established connection: what was sent may still be delivered, for as long as the caller lets it.
+/// The caller has closed an established connection: what was sent may still be delivered, for as long as the caller
+/// lets it.
 void Connection::close(std::uint64_t now_ns) {
   closing_ = true;
   if (options_.linger_s == 0) {
@@ -239,7 +262,8 @@ void Connection::expire() {
   deadline_ns_ = kNever;
   if (phase_ == Phase::established) {
     log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
-             (link_->finished() ? "answer" : "take what was sent") + " within " + std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
+             (link_->finished() ? "answer" : "take what was sent") + " within " +
+             std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
     try_log(LogLevel::info, [&] { return peer_.host_port() + " did not agree on a link in time"; });
@@ -248,7 +272,8 @@ void Connection::expire() {
 }
 
 void Connection::send_away() {
-  try_log(LogLevel::info, [&] { return peer_.host_port() + " made others wait, and has not said who it is: sent away"; });
+  try_log(LogLevel::info,
+          [&] { return peer_.host_port() + " made others wait, and has not said who it is: sent away"; });
   fail_opening(ETIMEDOUT);
 }
 

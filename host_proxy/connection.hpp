@@ -70,18 +70,19 @@ class Connection final : public LinkEvents, public ReadySink {
   bool closed() const { return closing_; }
   /// Is it agreed on and waiting for a slot (an incoming one).
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
-  /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain TCP; others
-  /// have theirs from the handshake.
+  /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain
+  /// TCP; others have theirs from the handshake.
   bool waits_for_rings() const;
   void give_slot(std::uint32_t slot);
   void take_slot_back() { has_slot_ = false; }
   /// Has it come in without its peer having proved, so far, that it knows the secret.
   bool is_stranger() const {
     const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
-    return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way && (handshake_ == nullptr || !handshake_->peer_is_known());
+    return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way &&
+           (handshake_ == nullptr || !handshake_->peer_is_known());
   }
-  /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link goes, the peer
-  /// is reset, and its caller is told.
+  /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link
+  /// goes, the peer is reset, and its caller is told.
   void give_up(int error);
   /// Ends the handshake in favour of others.
   void send_away();
@@ -111,8 +112,8 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// The proxy's own: place in its list of active connections.
   bool active = false;
-  bool resting = false;  ///< counted among its page's resting connections
-  bool in_line = false;  ///< in its list of connections that wait for a slot
+  bool resting = false;       ///< counted among its page's resting connections
+  bool in_line = false;       ///< in its list of connections that wait for a slot
   std::uint64_t arrival = 0;  ///< of two connections the one with the smaller number came first
   std::uint64_t came_ns = 0;  ///< when it came, or was asked for
   std::uint64_t idle_steps = 0;
@@ -147,15 +148,15 @@ class Connection final : public LinkEvents, public ReadySink {
   bool has_slot_ = false;
   std::uint32_t slot_ = 0;
   Phase phase_;
-  Endpoint asked_;  // what the caller connects to, or the listener was opened with
+  Endpoint asked_;            // what the caller connects to, or the listener was opened with
   ConnectAttempts attempts_;  // an incoming one has no other address
   table::SocketOptions options_;
   Endpoint local_;
   Endpoint peer_;
-  std::unique_ptr<ByteStream> stream_;     // until a link takes it
-  ByteStream* stream_hint_ = nullptr;      // the same, also when a link has it
+  std::unique_ptr<ByteStream> stream_;  // until a link takes it
+  ByteStream* stream_hint_ = nullptr;   // the same, also when a link has it
   std::unique_ptr<Handshake> handshake_;
-  std::unique_ptr<LinkSetup> setup_;       // agreed on, and to be established
+  std::unique_ptr<LinkSetup> setup_;  // agreed on, and to be established
   std::unique_ptr<Link> link_;
   std::shared_ptr<Segment> segment_;
   LinkKind link_kind_ = LinkKind::tcp;

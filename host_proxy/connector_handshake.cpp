@@ -13,8 +13,12 @@ class ConnectorHandshake final : public Handshake {
   ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
                      bool kernels)
       : Handshake(stream, resources, asked,
-                  {.acceptor = false, .kernels = kernels, .type = asked.type, .ring_bytes = asked.ring_bytes,
-                   .local = stream.local(), .peer = stream.peer()}),
+                  {.acceptor = false,
+                   .kernels = kernels,
+                   .type = asked.type,
+                   .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(),
+                   .peer = stream.peer()}),
         sink_(sink) {
     hello_.links = own_links();
     if (hello_.links == 0) {  // named, and not to be had here
@@ -126,8 +130,8 @@ class ConnectorHandshake final : public Handshake {
 
 }  // namespace
 
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
-                                                    ReadySink& sink, bool kernels) {
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
+                                                    const Endpoint& asked, ReadySink& sink, bool kernels) {
   return std::make_unique<ConnectorHandshake>(stream, resources, asked, sink, kernels);
 }
 

@@ -87,7 +87,8 @@ void ControlChannel::take(const Notice& notice) {
   if (notice.kind == kEnded && !peer_ended_) {
     peer_ended_ = true;
     events_.on_ended(notice.position);
-  } else if (notice.kind == kDeaf && !peer_deaf_) {  // each once: notices without end would keep read_notices() for ever
+  } else if (notice.kind == kDeaf && !peer_deaf_) {  // each once: notices without end would keep read_notices() for
+                                                     // ever
     peer_deaf_ = true;
     events_.on_peer_deaf();
   } else if (notice.kind == kClosed && peer_ended_) {

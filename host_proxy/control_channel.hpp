@@ -1,6 +1,6 @@
 #pragma once
-/// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the handshake: how
-/// each of them ends. That connection's breaking is also how a killed peer is noticed.
+/// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the
+/// handshake: how each of them ends. That connection's breaking is also how a killed peer is noticed.
 
 #include "host_proxy/link.hpp"
 #include "host_proxy/network.hpp"
@@ -16,8 +16,8 @@ namespace gpusock::proxy {
 /// What a kind of link says besides.
 class ControlNotices {
  public:
-  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound to how
-  /// many are taken: the channel reads on as long as there are any.
+  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound
+  /// to how many are taken: the channel reads on as long as there are any.
   virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
 
  protected:
@@ -44,8 +44,9 @@ class ControlChannel {
   bool all_said() const { return outbox_.empty(); }
   bool ended() const { return ended_; }              ///< this side has said so
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes behind it
-  /// The peer writes nothing any more. Until then the stream should not be closed: what comes for it then makes the network reset the
-  /// connection, and where packets are lost or late that may overtake what this side has said last (RFC 1122, 4.2.2.13).
+  /// The peer writes nothing any more. Until then the stream should not be closed: what comes for it then makes the
+  /// network reset the connection, and where packets are lost or late that may overtake what this side has said last
+  /// (RFC 1122, 4.2.2.13).
   bool peer_left() const { return peer_closed_ || left_ || failed_; }
   bool failed() const { return failed_; }
 

@@ -17,8 +17,8 @@ class Copier {
   using Copy = std::uint64_t;
 
   /// Starts to copy ring bytes in device memory to host memory, or host memory to ring bytes. The host memory is the
-  /// platform's (Platform::allocate_shared), and neither side may be touched before the copy has ended. Where it cannot even be
-  /// started, query() says so.
+  /// platform's (Platform::allocate_shared), and neither side may be touched before the copy has ended. Where it cannot
+  /// even be started, query() says so.
   virtual Copy to_host(std::byte* to, const ringbuf::RingSpans& from) = 0;
   virtual Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) = 0;
 

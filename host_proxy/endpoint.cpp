@@ -73,8 +73,8 @@ std::optional<HostAddress> to_address(const addrinfo& entry) {
   return result;
 }
 
-/// The addresses that an endpoint keeps, each once, in the order of the list. One of each family is among them if the list has both:
-/// a host may be without one of the two.
+/// The addresses that an endpoint keeps, each once, in the order of the list. One of each family is among them if the
+/// list has both: a host may be without one of the two.
 std::vector<HostAddress> choose_addresses(const addrinfo* list) {
   constexpr std::size_t kAddressesMax = 1 + Endpoint::kFurtherMax;
   std::vector<HostAddress> chosen;
@@ -83,7 +83,8 @@ std::vector<HostAddress> choose_addresses(const addrinfo* list) {
     if (!address || std::find(chosen.begin(), chosen.end(), *address) != chosen.end()) continue;
     if (chosen.size() < kAddressesMax) {
       chosen.push_back(*address);
-    } else if (std::none_of(chosen.begin(), chosen.end(), [&](const auto& other) { return other.family == address->family; })) {
+    } else if (std::none_of(chosen.begin(), chosen.end(),
+                            [&](const auto& other) { return other.family == address->family; })) {
       chosen.back() = *address;
       break;
     }
@@ -204,7 +205,8 @@ Endpoint Endpoint::parse(std::string_view text) {
 
 int Endpoint::addresses() const {
   if (!is_family(family)) return 0;
-  const auto* end = std::find_if_not(std::begin(further), std::end(further), [](const auto& entry) { return is_family(entry.family); });
+  const auto* end = std::find_if_not(std::begin(further), std::end(further),
+                                     [](const auto& entry) { return is_family(entry.family); });
   return 1 + static_cast<int>(end - further);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Where a socket listens or connects: an address, a port and the link to use. Plain data that kernels take by value.
+/// @file Where a socket listens or connects: an address, a port and the link to use. Plain data that kernels take by
+/// value.
 
 #include <cstdint>
 #include <string>
@@ -33,25 +34,25 @@ std::string_view to_string(LinkKind link);
 LinkKind parse_link(std::string_view name);
 
 namespace detail {
-/// The link of endpoints that name none: GPUSOCK_LINK's, or auto where that is unset or empty. Throws Error (EINVAL) that names the
-/// variable and the links.
+/// The link of endpoints that name none: GPUSOCK_LINK's, or auto where that is unset or empty. Throws Error (EINVAL)
+/// that names the variable and the links.
 LinkKind default_link();
 }  // namespace detail
 
-/// An IPv4 or IPv6 address with a port, and how connections there are carried: what Endpoint is without further addresses. This is
-/// how the shared tables store the ends of a connection. Trivially copyable; 32 bytes.
+/// An IPv4 or IPv6 address with a port, and how connections there are carried: what Endpoint is without further
+/// addresses. This is how the shared tables store the ends of a connection. Trivially copyable; 32 bytes.
 struct ResolvedEndpoint {
-  std::uint8_t address[16] = {};  ///< network byte order; the first 4 bytes for IPv4
-  std::uint32_t scope_id = 0;     ///< IPv6 link-local interface index
-  std::uint16_t port = 0;         ///< host byte order; 0 lets listen() pick one
-  std::uint8_t family = 0;        ///< 4, 6, or 0 for none
+  std::uint8_t address[16] = {};        ///< network byte order; the first 4 bytes for IPv4
+  std::uint32_t scope_id = 0;           ///< IPv6 link-local interface index
+  std::uint16_t port = 0;               ///< host byte order; 0 lets listen() pick one
+  std::uint8_t family = 0;              ///< 4, 6, or 0 for none
   LinkKind link = LinkKind::automatic;  ///< what is to carry the bytes
-  std::uint32_t ring_bytes = 0;   ///< capacity of each of a connection's rings; 0: the context's (Options::ring_bytes)
+  std::uint32_t ring_bytes = 0;  ///< capacity of each of a connection's rings; 0: the context's (Options::ring_bytes)
   SocketType type = SocketType::stream;  ///< what a connection carries
-  std::uint8_t reserved[3] = {};  ///< zero
+  std::uint8_t reserved[3] = {};         ///< zero
 
-  /// The endpoint as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there is no
-  /// address. An unset ring, type=stream and further addresses are left out.
+  /// The endpoint as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there
+  /// is no address. An unset ring, type=stream and further addresses are left out.
   std::string to_string() const;
 
   /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
@@ -76,20 +77,21 @@ struct HostAddress {
   friend bool operator==(const HostAddress&, const HostAddress&) = default;
 };
 
-/// Where to listen or connect: a host of up to four addresses, a port, and how connections there are carried. The base has the
-/// address to try first; Net::connect and Net::listen say when they go on to `further`. Trivially copyable; 104 bytes.
+/// Where to listen or connect: a host of up to four addresses, a port, and how connections there are carried. The base
+/// has the address to try first; Net::connect and Net::listen say when they go on to `further`. Trivially copyable; 104
+/// bytes.
 struct Endpoint : ResolvedEndpoint {
   static constexpr int kFurtherMax = 3;  ///< how many there may be in `further`
   HostAddress further[kFurtherMax];      ///< in the order in which they are tried; the first of family 0 ends the list
 
-  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address, an IPv6 address in brackets, or a
-  /// name (looked up here, on the calling host thread). Of a name with several addresses the endpoint keeps the first four, in the
-  /// order of getaddrinfo (RFC 6724); if those are all IPv4 or all IPv6, the first address of the other family replaces the fourth.
-  /// Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
-  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp.
-  /// An endpoint of one address that parse() made is equal to what parse() makes of its to_string(), whatever GPUSOCK_LINK is. With
-  /// several addresses they differ: to_string() shows the first alone.
-  /// Throws Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
+  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address,
+  /// an IPv6 address in brackets, or a name (looked up here, on the calling host thread). Of a name with several
+  /// addresses the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724); if those are all IPv4 or all
+  /// IPv6, the first address of the other family replaces the fourth. Without `link=`, the link is GPUSOCK_LINK's, else
+  /// auto. `ring` is a power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not
+  /// link=tcp. An endpoint of one address that parse() made is equal to what parse() makes of its to_string(), whatever
+  /// GPUSOCK_LINK is. With several addresses they differ: to_string() shows the first alone. Throws Error (EINVAL for
+  /// syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
   static Endpoint parse(std::string_view text);
 
   /// How many addresses there are: 0 to 4.

@@ -38,7 +38,8 @@ void Engine::start_thread() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    throw Error(error.code().value(), "starting the proxy's thread; raise the limit on threads (ulimit -u, or the cgroup's pids.max)");
+    throw Error(error.code().value(),
+                "starting the proxy's thread; raise the limit on threads (ulimit -u, or the cgroup's pids.max)");
   }
 }
 
@@ -140,7 +141,8 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
   return true;
 }
 
-/// An assistant's step may have taken the network's news and left work behind: the thread must be there when the callers leave.
+/// An assistant's step may have taken the network's news and left work behind: the thread must be there when the
+/// callers leave.
 void Engine::wake_thread_behind_assistant() {
   if (sleeper_.end_sleep()) network_.ring();
 }

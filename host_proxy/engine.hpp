@@ -20,10 +20,11 @@
 namespace gpusock::proxy {
 
 struct EngineOptions {
-  bool assist = true;            ///< may callers run steps
-  bool callers_can_wake = true;  ///< false: the device cannot ring, so the thread looks by itself
-  std::vector<int> processors = {};  ///< what the thread is kept on, as far as this process may use them; empty: anywhere
-  Observer* observer = nullptr;  ///< what the thread keeps refreshed for gpusock-top; outlives the engine
+  bool assist = true;                ///< may callers run steps
+  bool callers_can_wake = true;      ///< false: the device cannot ring, so the thread looks by itself
+  std::vector<int> processors = {};  ///< what the thread is kept on, as far as this process may use them; empty:
+                                     ///< anywhere
+  Observer* observer = nullptr;      ///< what the thread keeps refreshed for gpusock-top; outlives the engine
 };
 
 class Engine {
@@ -36,8 +37,9 @@ class Engine {
 
   /// A caller has committed bytes or posted a request on this slot.
   void announce(std::uint32_t slot);
-  /// Hands bytes that follow all that was committed on this slot to the network; how many it took, 0 where the link or the
-  /// moment does not allow that. For the one caller that sends on the slot, while it keeps the slot from being released.
+  /// Hands bytes that follow all that was committed on this slot to the network; how many it took, 0 where the link or
+  /// the moment does not allow that. For the one caller that sends on the slot, while it keeps the slot from being
+  /// released.
   std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
 
   /// Takes bytes that follow all that was delivered on this slot from the network; as transmit().

@@ -19,7 +19,8 @@ constexpr std::size_t kReasonBytesMax = 160;
 
 }  // namespace
 
-Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, const LinkRequest& request)
+Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
+                     const LinkRequest& request)
     : resources_(resources), asked_(asked), request_(request), stream_(stream) {}
 
 std::uint32_t Handshake::own_record_ring_bytes() const {

@@ -19,9 +19,10 @@ class TcpMaker;
 
 /// What this side has for its connections.
 struct LinkResources {
-  std::vector<LinkMaker*> makers;         ///< the kinds of links, best first
-  TcpMaker* tcp = nullptr;                ///< for connections without a handshake; also one of `makers`
-  std::uint64_t record_ring_bytes = 0;    ///< records: rings where each side makes its own, unless the endpoint says otherwise
+  std::vector<LinkMaker*> makers;       ///< the kinds of links, best first
+  TcpMaker* tcp = nullptr;              ///< for connections without a handshake; also one of `makers`
+  std::uint64_t record_ring_bytes = 0;  ///< records: rings where each side makes its own, unless the endpoint says
+                                        ///< otherwise
   std::string secret;
 
   /// Can connections use this link here.
@@ -42,10 +43,11 @@ class Handshake {
   /// Has the peer proved that it knows the secret.
   virtual bool peer_is_known() const = 0;
 
-  int error() const { return error_; }                                     ///< failed: an errno
-  LinkKind kind() const { return kind_; }                                  ///< done: what was agreed on
-  std::unique_ptr<LinkSetup> take_setup() { return std::move(setup_); }    ///< done: ready to be established
-  /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was taken.
+  int error() const { return error_; }                                   ///< failed: an errno
+  LinkKind kind() const { return kind_; }                                ///< done: what was agreed on
+  std::unique_ptr<LinkSetup> take_setup() { return std::move(setup_); }  ///< done: ready to be established
+  /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was
+  /// taken.
   const std::string& reasons() const { return reasons_; }
 
  protected:
@@ -126,10 +128,10 @@ class Handshake {
   std::string reasons_;
 };
 
-/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink` is told
-/// when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
-                                                    ReadySink& sink, bool kernels = false);
+/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink`
+/// is told when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
+                                                    const Endpoint& asked, ReadySink& sink, bool kernels = false);
 /// The side that accepted; `asked` is what its caller listens at.
 std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
                                                    const Endpoint& asked, ReadySink& sink, bool kernels = false);

@@ -9,10 +9,11 @@
 ///   Turn             ─────▶             takes it (kAnswer), or says why not (kRefusal): then the next one is offered
 ///                    ◀─────  Turn       the connection stands (kReady), or there is nothing left to offer (kNone)
 ///
-/// Proofs are HMAC-SHA256 over everything said so far, by both sides, and the side's name, under the shared secret (empty where
-/// there is none: then they only show that both sides read the same). Every message behind Hello ends with one, so that nobody in
-/// between can make a peer refuse a link that it would take. Nonces are fresh, so that nothing can be played again. Nobody
-/// gives memory to a connector before its first proof. A side that finds something wrong says why in `error` and closes.
+/// Proofs are HMAC-SHA256 over everything said so far, by both sides, and the side's name, under the shared secret
+/// (empty where there is none: then they only show that both sides read the same). Every message behind Hello ends with
+/// one, so that nobody in between can make a peer refuse a link that it would take. Nonces are fresh, so that nothing
+/// can be played again. Nobody gives memory to a connector before its first proof. A side that finds something wrong
+/// says why in `error` and closes.
 
 #include "host_proxy/endpoint.hpp"
 
@@ -30,7 +31,9 @@ using Proof = std::array<std::uint8_t, 32>;
 inline constexpr std::array<char, 8> kMagic = {'G', 'P', 'U', 'S', 'O', 'C', 'K', '2'};  ///< the digit is the version
 
 /// A link's bit in `links`.
-constexpr std::uint16_t link_bit(LinkKind kind) { return static_cast<std::uint16_t>(1u << static_cast<unsigned>(kind)); }
+constexpr std::uint16_t link_bit(LinkKind kind) {
+  return static_cast<std::uint16_t>(1u << static_cast<unsigned>(kind));
+}
 
 struct Hello {
   std::array<char, 8> magic = kMagic;
@@ -43,8 +46,8 @@ struct Hello {
 
 struct Reply {
   std::array<char, 8> magic = kMagic;
-  std::uint16_t links = 0;   ///< what may be offered: of those in Hello
-  std::uint16_t error = 0;   ///< an errno: why there will be no connection
+  std::uint16_t links = 0;              ///< what may be offered: of those in Hello
+  std::uint16_t error = 0;              ///< an errno: why there will be no connection
   std::uint32_t record_ring_bytes = 0;  ///< records: of both sides' rings where each makes its own; at most Hello's
   std::uint64_t features = 0;           ///< of those in Hello
   Nonce nonce{};

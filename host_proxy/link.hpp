@@ -27,8 +27,8 @@ class Link {
   /// Moves what can be moved now; true if anything was. Does not wait.
   virtual bool pump() = 0;
 
-  /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot or
-  /// has committed bytes left.
+  /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot
+  /// or has committed bytes left.
   virtual std::uint64_t transmit_past_ring(const void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
 
   /// Delivers bytes that follow all that arrived, without the ring in between; how many, 0 where the link cannot or has
@@ -41,9 +41,9 @@ class Link {
   /// The caller reads no more: what arrives is dropped, and the peer is told where the link can.
   virtual void end_receiving() = 0;
 
-  /// The caller closes the socket of a plain TCP connection; end_sending(), end_receiving() and close() follow. From now on
-  /// bytes that arrive reset the connection. True if it is to be reset at once: bytes have arrived that the caller has not
-  /// received.
+  /// The caller closes the socket of a plain TCP connection; end_sending(), end_receiving() and close() follow. From
+  /// now on bytes that arrive reset the connection. True if it is to be reset at once: bytes have arrived that the
+  /// caller has not received.
   virtual bool refuse_input() { return false; }
 
   /// The caller closed the socket, after end_sending() and end_receiving(); may_go() tells when the link may go.
@@ -58,7 +58,8 @@ class Link {
   /// Can pump() move nothing until the peer or the caller acts: then the link need not be pumped before that.
   virtual bool waits_for_credit() const = 0;
 
-  /// Does it wait for words that the peer's network card writes, of which nobody tells: then it must be pumped again and again.
+  /// Does it wait for words that the peer's network card writes, of which nobody tells: then it must be pumped again
+  /// and again.
   virtual bool watches_memory() const { return false; }
 
   /// Bytes sent and received since the link was made.

@@ -1,10 +1,11 @@
 #pragma once
-/// @file How a connection gets its link: what one kind of link has to agree on with the peer, and what it makes of that.
+/// @file How a connection gets its link: what one kind of link has to agree on with the peer, and what it makes of
+/// that.
 ///
-/// Once both sides have proved that they know the secret, the acceptor offers the best kind that both have; the connector
-/// answers, or refuses and is offered the next. What an offer and an answer say is the kind's own business; that they come
-/// whole, from the peer that was authenticated, and unaltered is the handshake's (handshake_messages.hpp). What they hold is
-/// not to be trusted for that: it is checked against what was granted.
+/// Once both sides have proved that they know the secret, the acceptor offers the best kind that both have; the
+/// connector answers, or refuses and is offered the next. What an offer and an answer say is the kind's own business;
+/// that they come whole, from the peer that was authenticated, and unaltered is the handshake's
+/// (handshake_messages.hpp). What they hold is not to be trusted for that: it is checked against what was granted.
 
 #include "host_proxy/endpoint.hpp"
 #include "host_proxy/link.hpp"
@@ -26,13 +27,15 @@ inline constexpr std::size_t kLinkMessageBytesMax = 512;
 
 /// What a link is wanted for.
 struct LinkRequest {
-  bool acceptor = false;         ///< is this the side that listened
-  bool only = false;             ///< the acceptor's: is this the only kind of link that both would take
-  bool kernels = false;          ///< do kernels use this side's socket that have sockets of their own; else host threads do, too
+  bool acceptor = false;  ///< is this the side that listened
+  bool only = false;      ///< the acceptor's: is this the only kind of link that both would take
+  bool kernels = false;   ///< do kernels use this side's socket that have sockets of their own; else host threads do,
+                          ///< too
   SocketType type = SocketType::stream;
-  std::uint64_t ring_bytes = 0;  ///< capacity of each ring; 0: as the kind likes it
-  std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its own
-  Endpoint local;                ///< of the connection on which the two agree: tells which network leads to the peer
+  std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: as the kind likes it
+  std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its
+                                        ///< own
+  Endpoint local;  ///< of the connection on which the two agree: tells which network leads to the peer
   Endpoint peer;
 
   /// What rings of a kind where each side makes its own are to have; 0: as the kind likes it.
@@ -45,7 +48,8 @@ class LinkSetup {
   virtual ~LinkSetup() = default;
 
   enum class State { waiting, ready, failed };
-  /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries nothing fails.
+  /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries
+  /// nothing fails.
   virtual State advance() { return State::ready; }
 
   /// What the peer must know: the acceptor's offer, or the connector's answer to it. Once ready.
@@ -64,8 +68,8 @@ class LinkSetup {
   /// The memory of the rings; the link in the making and the slot's callers use it.
   virtual const std::shared_ptr<Segment>& memory() const = 0;
 
-  /// Makes the link, on a connected socket's slot: fills rx, tx and link_needs_proxy of its setup. `stream` is the connection
-  /// on which the two agreed; the link keeps it. Once, last. `events` outlives the link.
+  /// Makes the link, on a connected socket's slot: fills rx, tx and link_needs_proxy of its setup. `stream` is the
+  /// connection on which the two agreed; the link keeps it. Once, last. `events` outlives the link.
   virtual std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
                                           LinkEvents& events) = 0;
 };
@@ -77,21 +81,23 @@ class LinkMaker {
 
   virtual LinkKind kind() const = 0;
 
-  /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is asked
-  /// again. Does not wait itself.
+  /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is
+  /// asked again. Does not wait itself.
   virtual bool prepare(const Endpoint& asked) {
     static_cast<void>(asked);
     return true;
   }
 
-  /// The acceptor's half for one connection. `sink` is told when advance() may get further. Never nullptr: where it cannot be,
-  /// advance() fails.
+  /// The acceptor's half for one connection. `sink` is told when advance() may get further. Never nullptr: where it
+  /// cannot be, advance() fails.
   virtual std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) = 0;
 
   /// The connector's half, for what it was offered; otherwise the same.
-  virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) = 0;
+  virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                            ReadySink& sink) = 0;
 
-  /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any. Does not wait.
+  /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any.
+  /// Does not wait.
   virtual bool poll(std::uint64_t /*now_ns*/) { return false; }
 
   /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.

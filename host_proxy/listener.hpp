@@ -11,8 +11,13 @@ namespace gpusock::proxy {
 
 class Listener final : public ReadySink {
  public:
-  Listener(std::uint32_t slot, std::unique_ptr<Acceptor> acceptor, const table::OpenRequest& request, std::uint32_t queue)
-      : slot_(slot), acceptor_(std::move(acceptor)), asked_(request.endpoint), backlog_(request.backlog), queue_(queue) {
+  Listener(std::uint32_t slot, std::unique_ptr<Acceptor> acceptor, const table::OpenRequest& request,
+           std::uint32_t queue)
+      : slot_(slot),
+        acceptor_(std::move(acceptor)),
+        asked_(request.endpoint),
+        backlog_(request.backlog),
+        queue_(queue) {
     acceptor_->sink = this;
   }
 

@@ -73,8 +73,8 @@ struct Log {
 }  // namespace
 
 void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
-                                                          spdlog::level::err};
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
   const spdlog::level::level_enum its_level = kLevels[static_cast<int>(level)];
   Log& log = Log::instance();
   if (!log.logger->should_log(its_level)) return;

@@ -1,9 +1,9 @@
 #pragma once
 /// @file The CPU device's copier, and how its device memory is kept from the proxy.
 ///
-/// The CPU device's memory is this process's, so a proxy that touched ring bytes of the device by mistake would get away with
-/// it, here and nowhere else. Therefore the proxy knows them by hidden addresses, which no processor takes: only the copier
-/// makes real ones of them.
+/// The CPU device's memory is this process's, so a proxy that touched ring bytes of the device by mistake would get
+/// away with it, here and nowhere else. Therefore the proxy knows them by hidden addresses, which no processor takes:
+/// only the copier makes real ones of them.
 
 #include "host_proxy/copier.hpp"
 
@@ -11,17 +11,17 @@
 
 namespace gpusock::proxy {
 
-/// The address by which the proxy knows device memory of the CPU device. Using it faults at once (a system call: EFAULT): on
-/// x86-64 it is not canonical with 48 or with 57 bits of address; on AArch64 it is in neither half, also where the
-/// top byte is ignored.
+/// The address by which the proxy knows device memory of the CPU device. Using it faults at once (a system call:
+/// EFAULT): on x86-64 it is not canonical with 48 or with 57 bits of address; on AArch64 it is in neither half, also
+/// where the top byte is ignored.
 inline std::byte* hide(std::byte* memory) {
   constexpr std::uintptr_t kHidingBits = 0x407c'0000'0000'0000;
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory) ^ kHidingBits);
 }
 inline std::byte* reveal(std::byte* hidden) { return hide(hidden); }
 
-/// Copies with the processor, as late as a copy engine might: not when a copy is started but when its end is asked for a second
-/// time. So whoever gives memory back, or says that bytes are there, before the end of the copy is found out.
+/// Copies with the processor, as late as a copy engine might: not when a copy is started but when its end is asked for
+/// a second time. So whoever gives memory back, or says that bytes are there, before the end of the copy is found out.
 class MemoryCopier final : public Copier {
  public:
   /// memcpy, or what stands for it where a thread needs a right to touch device memory.

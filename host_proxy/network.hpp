@@ -26,14 +26,14 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;  ///< closes; unread or unsent bytes may be lost
 
-  virtual std::int64_t read(std::span<const iovec> into) = 0;    ///< 0: the peer ended its direction
+  virtual std::int64_t read(std::span<const iovec> into) = 0;  ///< 0: the peer ended its direction
   virtual std::int64_t write(std::span<const iovec> from) = 0;
-  virtual int connected() = 0;                                   ///< 0, -EINPROGRESS, or why it failed
+  virtual int connected() = 0;  ///< 0, -EINPROGRESS, or why it failed
   /// Why the connection is gone, as an errno, or 0. Given once, by this call, read() or write(); bytes that arrived
   /// before can still be read, and then the stream ends.
   virtual int take_error() = 0;
   virtual void end_writing() = 0;
-  virtual void reset_on_close() = 0;                             ///< closing then resets instead of ending in order
+  virtual void reset_on_close() = 0;         ///< closing then resets instead of ending in order
   virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on from the start
   virtual void set_keep_alive(bool on) = 0;  ///< a peer that is gone is noticed although nothing is sent
   virtual Endpoint local() const = 0;
@@ -62,8 +62,9 @@ class Acceptor {
 class Network {
  public:
   virtual ~Network() = default;
-  virtual std::unique_ptr<Acceptor> listen(const Endpoint& at, int backlog, int& error) = 0;  ///< nullptr: errno in `error`
-  virtual std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) = 0;            ///< nullptr: errno in `error`
+  virtual std::unique_ptr<Acceptor> listen(const Endpoint& at, int backlog, int& error) = 0;  ///< nullptr: errno in
+                                                                                              ///< `error`
+  virtual std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) = 0;  ///< nullptr: errno in `error`
 
   /// Learns what became readable or writable, and tells the sinks. Does not wait.
   virtual void poll() = 0;

@@ -38,7 +38,8 @@ page::Record to_record(const SocketInfo& info) {
   record.error = info.error;
   record.state = static_cast<std::uint8_t>(info.state);
   record.link = static_cast<std::uint8_t>(info.link);
-  record.flags = static_cast<std::uint8_t>((info.peer_ended ? page::kPeerEnded : 0) | (info.peer_deaf ? page::kPeerDeaf : 0));
+  record.flags = static_cast<std::uint8_t>((info.peer_ended ? page::kPeerEnded : 0) |
+                                           (info.peer_deaf ? page::kPeerDeaf : 0));
   record.pending = info.pending;
   record.backlog = info.backlog;
   record.tx_bytes = info.tx_bytes;
@@ -60,7 +61,8 @@ bool write_all(int file, const void* data, std::size_t bytes, std::uint64_t offs
 }  // namespace
 
 Observer::Observer(const std::string& folder, std::uint32_t slots)
-    : records_max_(std::min(slots + slots / 2, page::kRecordsMax)) {  // sockets, and connections on the way to become some
+    : records_max_(std::min(slots + slots / 2, page::kRecordsMax)) {  // sockets, and connections on the way to become
+                                                                      // some
   if (!folder.empty()) create(folder);
 }
 
@@ -115,7 +117,13 @@ void Observer::collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t w
     note_progress(records_.back(), now_ns);
   }
   forget_closed(now_ns);
-  snapshot_ = {now_ns, stats.steps, wakeups, stats.connections, {}, {}, static_cast<std::uint32_t>(sockets.size()),
+  snapshot_ = {now_ns,
+               stats.steps,
+               wakeups,
+               stats.connections,
+               {},
+               {},
+               static_cast<std::uint32_t>(sockets.size()),
                static_cast<std::uint32_t>(records_.size())};
   for (int kind = 0; kind < kLinkKinds; ++kind) {
     snapshot_.tx_bytes[kind] = stats.traffic[static_cast<std::size_t>(kind)].tx_bytes;
@@ -149,9 +157,11 @@ void Observer::forget_closed(std::uint64_t now_ns) {
 void Observer::publish() {
   const std::uint64_t next = sequence_ + 1;
   const std::uint64_t bytes = records_.size() * sizeof(page::Record);
-  const auto written = pwrite(file_.get(), records_.data(), bytes, static_cast<off_t>(page::records_offset(next, records_max_)));
+  const auto written = pwrite(file_.get(), records_.data(), bytes,
+                              static_cast<off_t>(page::records_offset(next, records_max_)));
   // Where the folder is full: those that there is room for, and how many there are.
-  snapshot_.records = static_cast<std::uint32_t>(written < 0 ? 0 : static_cast<std::uint64_t>(written) / sizeof(page::Record));
+  snapshot_.records = static_cast<std::uint32_t>(
+      written < 0 ? 0 : static_cast<std::uint64_t>(written) / sizeof(page::Record));
   if (write_all(file_.get(), &snapshot_, sizeof snapshot_, page::snapshot_offset(next)) &&
       write_all(file_.get(), &next, sizeof next, page::kSequenceOffset)) {
     sequence_ = next;

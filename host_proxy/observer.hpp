@@ -1,6 +1,6 @@
 #pragma once
-/// @file Shows a context to observers in other processes, by a page (observer_page.hpp). A context that nobody observes looks
-/// at one word when its proxy's thread is awake, at most every 200 ms, and does nothing else.
+/// @file Shows a context to observers in other processes, by a page (observer_page.hpp). A context that nobody observes
+/// looks at one word when its proxy's thread is awake, at most every 200 ms, and does nothing else.
 
 #include "host_proxy/observer_page.hpp"
 #include "host_proxy/posix_network.hpp"
@@ -17,7 +17,8 @@ class Proxy;
 /// Used by one thread, the engine's.
 class Observer {
  public:
-  /// Makes the page in this folder; "": none. Never throws: a context that cannot be observed works (and says why in the log).
+  /// Makes the page in this folder; "": none. Never throws: a context that cannot be observed works (and says why in
+  /// the log).
   Observer(const std::string& folder, std::uint32_t slots);
   ~Observer();  ///< removes the page
   Observer(const Observer&) = delete;

@@ -1,15 +1,17 @@
 #pragma once
-/// @file The page of a context that gpusock-top reads: a small file, written by the context's proxy while somebody looks.
+/// @file The page of a context that gpusock-top reads: a small file, written by the context's proxy while somebody
+/// looks.
 ///
-/// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it as long as
-/// it lives, so a page whose lock is free is left over from a process that died. Both sides use read and write, no mapping: no
-/// full or truncated file can fault anybody.
+/// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it
+/// as long as it lives, so a page whose lock is free is left over from a process that died. Both sides use read and
+/// write, no mapping: no full or truncated file can fault anybody.
 ///
-/// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when (CLOCK_MONOTONIC)
-/// they want news · at kSequenceOffset how many snapshots were published · two Snapshots from kSnapshotsOffset on, and the
-/// Records of both from kRecordsOffset on, written in turn. Snapshot number n is in place n mod 2 and stays whole until n + 1 is
-/// published, also where the writer is stopped in the middle of the next: a reader reads the sequence before and after.
-/// Until somebody observes, the file is one block; what is in that block can be written also where the folder is full.
+/// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
+/// (CLOCK_MONOTONIC) they want news · at kSequenceOffset how many snapshots were published · two Snapshots from
+/// kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number n is in place
+/// n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of the next: a
+/// reader reads the sequence before and after. Until somebody observes, the file is one block; what is in that block
+/// can be written also where the folder is full.
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 
@@ -23,7 +25,7 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 2;                          // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 2;                         // counts up with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
 inline constexpr std::uint64_t kSequenceOffset = 512;
 inline constexpr std::uint64_t kSnapshotsOffset = 1024;
@@ -76,7 +78,8 @@ struct Record {
   std::uint64_t rx_ring_fill = 0;
   std::uint64_t ring_bytes = 0;
   std::uint64_t age_ns = 0;
-  std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while observed
+  std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while
+                                    ///< observed
   std::uint64_t rx_stalled_ns = 0;
   ResolvedEndpoint local;
   ResolvedEndpoint peer;
@@ -95,8 +98,8 @@ constexpr std::uint64_t records_offset(std::uint64_t sequence, std::uint32_t rec
 std::string file_name(std::uint32_t pid, std::uint64_t number);
 bool is_file_name(const std::string& name);
 
-/// Opens the page of that name for reading and for asking; -1 unless it is a regular file of this user (root: of anybody)
-/// with one name and a page's magic.
+/// Opens the page of that name for reading and for asking; -1 unless it is a regular file of this user (root: of
+/// anybody) with one name and a page's magic.
 int open_page(const std::string& path);
 
 /// Has the page's context ended without removing it.

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The p2p link: the peer's ring is mapped here, and callers store straight into it. The proxy carries no data; it
-/// watches the control channel, on which the two sides tell each other how they end.
+/// @file The p2p link: the peer's ring is mapped here, and callers store straight into it. The proxy carries no data;
+/// it watches the control channel, on which the two sides tell each other how they end.
 
 #include "host_proxy/control_channel.hpp"
 #include "host_proxy/segment.hpp"

@@ -25,7 +25,8 @@ class P2pSetup : public LinkSetup {
 
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+                                  LinkEvents& events) override {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 0;
     setup.tx = {segment_->callers_ring(side_), segment_->committed(side_), segment_->consumed(side_), 0};
@@ -42,13 +43,15 @@ class P2pSetup : public LinkSetup {
 
 class P2pOffer final : public P2pSetup {
  public:
-  P2pOffer(SegmentPool& pool, SegmentOffers& offers, const LinkRequest& request) : P2pSetup(0), pool_(pool), offers_(offers) {
+  P2pOffer(SegmentPool& pool, SegmentOffers& offers, const LinkRequest& request)
+      : P2pSetup(0), pool_(pool), offers_(offers) {
     constexpr auto kShared = SegmentPool::Use::shared;
     segment_ = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes), pool.placement_for(request.kernels));
     if (segment_ == nullptr) return;
     ticket_ = offers.offer(segment_);
     offer_ = {segment_->ring_bytes(), {}, *ticket_};
-    std::memcpy(offer_.shared_name.data(), offers.name().data(), std::min(offers.name().size(), offer_.shared_name.size()));
+    std::memcpy(offer_.shared_name.data(), offers.name().data(),
+                std::min(offers.name().size(), offer_.shared_name.size()));
   }
   ~P2pOffer() override { withdraw(); }
 
@@ -86,12 +89,13 @@ class P2pAnswer final : public P2pSetup {
     Offer offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
     const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
-    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {  // a peer does not choose whom we talk to here
+    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {  // a peer does not choose whom we
+                                                                                      // talk to here
       failure_ = {EPROTO, "what was offered is no name of ours"};
       return;
     }
-    fetch_.emplace(network, pool, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()), offered.ticket,
-                   offered.ring_bytes, sink);
+    fetch_.emplace(network, pool, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()),
+                   offered.ticket, offered.ring_bytes, sink);
   }
 
   State advance() override {
@@ -111,15 +115,20 @@ class P2pAnswer final : public P2pSetup {
  private:
   SegmentPool& pool_;
   bool kernels_;
-  Failure failure_{EHOSTUNREACH, "the peer is on another host (or in another network namespace, of another user, or its memory cannot be mapped)"};
+  Failure failure_{
+      EHOSTUNREACH,
+      "the peer is on another host (or in another network namespace, of another user, or its memory cannot be mapped)"};
   std::optional<SegmentFetch> fetch_;
 };
 
 }  // namespace
 
-std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request, ReadySink&) { return std::make_unique<P2pOffer>(segments_, offers_, request); }
+std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request, ReadySink&) {
+  return std::make_unique<P2pOffer>(segments_, offers_, request);
+}
 
-std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                            ReadySink& sink) {
   return std::make_unique<P2pAnswer>(network_, segments_, full_backlogs_, request, offer, sink);
 }
 

@@ -11,8 +11,8 @@
 
 namespace gpusock::proxy {
 
-/// A device's shared memory, whose addresses are the same on both sides; and its own memory for rings, which the proxy reaches
-/// through a copier alone.
+/// A device's shared memory, whose addresses are the same on both sides; and its own memory for rings, which the proxy
+/// reaches through a copier alone.
 class Platform {
  public:
   virtual ~Platform() = default;
@@ -32,21 +32,21 @@ class Platform {
   /// Can the device's callers wake a sleeping proxy. Where they cannot, the proxy has to look by itself.
   virtual bool callers_can_wake() const = 0;
 
-  /// Is device memory ordinary memory, so that a segment's file can hold it, any process can map it, and host threads' calls
-  /// may use it. Else it comes from allocate_device().
+  /// Is device memory ordinary memory, so that a segment's file can hold it, any process can map it, and host threads'
+  /// calls may use it. Else it comes from allocate_device().
   virtual bool device_memory_is_mappable() const = 0;
   /// Ring memory on the device. Throws Error (ENOMEM).
   virtual std::byte* allocate_device(std::size_t bytes) = 0;
   virtual void free_device(std::byte* memory) noexcept = 0;
-  /// The address by which the proxy knows device memory: for the copier, and in requests to a network card that was given the memory under it;
-  /// for nothing else.
+  /// The address by which the proxy knows device memory: for the copier, and in requests to a network card that was
+  /// given the memory under it; for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
   /// Can kernels of this platform use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
 
-  /// A network card has written into device memory, and the proxy has seen the position behind it: what has to happen before
-  /// kernels may read the bytes.
+  /// A network card has written into device memory, and the proxy has seen the position behind it: what has to happen
+  /// before kernels may read the bytes.
   virtual rdma::CardWrites card_writes() const { return rdma::CardWrites::unsure; }
   /// What has to happen where that is a flush. Waits for it. 0 or a negated errno.
   virtual int flush_card_writes() { return -ENOSYS; }
@@ -70,7 +70,9 @@ class HostPlatform final : public Platform {
   std::byte* proxy_address(std::byte* device_memory) const override;
   bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
   std::unique_ptr<Copier> make_copier() override;
-  rdma::CardWrites card_writes() const override { return rdma::CardWrites::in_order; }  // ordinary memory: V1 holds for it
+  rdma::CardWrites card_writes() const override {
+    return rdma::CardWrites::in_order;
+  }  // ordinary memory: V1 holds for it
 };
 
 }  // namespace gpusock::proxy

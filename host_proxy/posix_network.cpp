@@ -112,12 +112,14 @@ class TcpStream final : public ByteStream {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(from.data());
     message.msg_iovlen = from.size();
-    return finish(uninterrupted([&] { return sendmsg(descriptor_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); }), writable);
+    return finish(uninterrupted([&] { return sendmsg(descriptor_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); }),
+                  writable);
   }
 
   int connected() override {
     const int error = pending_error();
-    if (error == EPIPE) return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
+    if (error == EPIPE)
+      return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
     if (error != 0) return -error;
     return peer().family == 0 ? -EINPROGRESS : 0;
   }
@@ -254,7 +256,8 @@ void PosixNetwork::poll() {
     }
     const Interest& interest = *static_cast<Interest*>(events[i].data.ptr);
     const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (interest.readable != nullptr && (broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0)) *interest.readable = true;
+    if (interest.readable != nullptr && (broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0))
+      *interest.readable = true;
     if (interest.writable != nullptr && (broken || (events[i].events & EPOLLOUT) != 0)) *interest.writable = true;
     if (interest.broken != nullptr && broken) *interest.broken = true;
     if (*interest.sink != nullptr) (*interest.sink)->on_ready();
@@ -276,7 +279,8 @@ void PosixNetwork::sleep_until_rung(std::uint64_t timeout_ns) { wait_for(bell_.g
 
 void PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
   pollfd entry{descriptor, POLLIN, 0};
-  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000), static_cast<long>(timeout_ns % 1'000'000'000)};
+  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
+                         static_cast<long>(timeout_ns % 1'000'000'000)};
   ppoll(&entry, 1, &timeout, nullptr);
   std::uint64_t rings = 0;
   [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);

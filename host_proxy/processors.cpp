@@ -38,7 +38,8 @@ std::vector<int> parse_processors(std::string_view list) {
 
 std::vector<int> processors_near(std::string_view address, const std::filesystem::path& root) {
   std::string device(address);
-  std::transform(device.begin(), device.end(), device.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(device.begin(), device.end(), device.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   std::ifstream file(root / "sys/bus/pci/devices" / device / "local_cpulist");
   std::string line;
   std::getline(file, line);

@@ -1,6 +1,7 @@
 #pragma once
-/// @file Which processors a thread may use, and which are near a device: the proxy's thread polls memory that the GPU and the NIC
-/// write to, and from a processor of another NUMA node each look takes a way across the socket interconnect.
+/// @file Which processors a thread may use, and which are near a device: the proxy's thread polls memory that the GPU
+/// and the NIC write to, and from a processor of another NUMA node each look takes a way across the socket
+/// interconnect.
 
 #include <pthread.h>
 
@@ -14,8 +15,8 @@ namespace gpusock::proxy {
 /// The processors of a list like "0-3,8", as Linux writes it (cpuset(7), "List format"); empty where it is none.
 std::vector<int> parse_processors(std::string_view list);
 
-/// The processors of a PCI device's NUMA node, as Linux says: /sys/bus/pci/devices/<address>/local_cpulist below root. Empty where
-/// it says nothing.
+/// The processors of a PCI device's NUMA node, as Linux says: /sys/bus/pci/devices/<address>/local_cpulist below root.
+/// Empty where it says nothing.
 /// @param address "0000:17:00.0", in either case.
 std::vector<int> processors_near(std::string_view address, const std::filesystem::path& root = "/");
 

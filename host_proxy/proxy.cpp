@@ -29,15 +29,21 @@ constexpr std::uint64_t kRetireNs = 1'000'000'000;
 }  // namespace
 
 Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options)
-    : network_(network), resources_(resources), options_(options), table_(table), slots_(table),
-      requests_(slots_.view().requests, table.slots()), tx_committed_(slots_.view().tx_committed, table.slots()),
-      rx_consumed_(slots_.view().rx_consumed, table.slots()), resting_((table.slots() + kPageSlots - 1) / kPageSlots),
+    : network_(network),
+      resources_(resources),
+      options_(options),
+      table_(table),
+      slots_(table),
+      requests_(slots_.view().requests, table.slots()),
+      tx_committed_(slots_.view().tx_committed, table.slots()),
+      rx_consumed_(slots_.view().rx_consumed, table.slots()),
+      resting_((table.slots() + kPageSlots - 1) / kPageSlots),
       accept_queue_of_(table.slots(), kNone) {
   unready_.reserve(table.slots());
   const table::TableView& view = slots_.view();
   for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
-    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries, table::kAcceptQueueEntries,
-                             view.accept_published + queue};
+    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries,
+                             table::kAcceptQueueEntries, view.accept_published + queue};
     const bool device = table.has_device_side() && queue >= table::kListenersMax / 2;
     free_queues_[device ? 1 : 0].push_back(queue);
   }
@@ -74,7 +80,8 @@ bool Proxy::contain(What what) {
 void Proxy::tell_shortage(const std::exception& error) noexcept {
   if (std::exchange(told_shortage_, true)) return;
   try_log(LogLevel::error, [&] {
-    return std::string("a connection is refused or ended: ") + error.what() + "; others go on, and this is logged once. Check the limits on memory (ulimit -v, "
+    return std::string("a connection is refused or ended: ") + error.what() +
+           "; others go on, and this is logged once. Check the limits on memory (ulimit -v, "
            "the cgroup's memory.max)";
   });
 }
@@ -217,16 +224,21 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
 void Proxy::request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns) {
   contain(connection, [&] { connection.request(bits, now_ns); });
   const bool missed = (bits & table::kRequestClose) != 0 && !connection.closed();
-  if (missed) connection.request(bits, now_ns);  // it was given up before it heard that; now it has nothing left to do that could fail
+  if (missed)
+    connection.request(bits, now_ns);  // it was given up before it heard that; now it has nothing left to do that could
+                                       // fail
 }
 
 void Proxy::set_options(std::uint32_t slot) {
-  const auto options = table::SocketOptions::unpack(Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed: T2
+  const auto options = table::SocketOptions::unpack(
+      Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed:
+                                                                  // T2
   if (Connection* connection = slots_[slot].connection) connection->set_options(options);
   if (Listener* listener = slots_[slot].listener) listener->set_options(options);
 }
 
-/// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of that.
+/// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of
+/// that.
 bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
   try {
     return open(slot, now_ns);
@@ -253,9 +265,10 @@ bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
     return true;
   }
   slots_.publish(slot, table::Phase::opening);
-  slots_[slot].connection = &add(std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint, attempts,
-                                                              later_ns(now_ns, options_.handshake_timeout_ns)),
-                                 now_ns);
+  slots_[slot].connection = &add(
+      std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint, attempts,
+                                   later_ns(now_ns, options_.handshake_timeout_ns)),
+      now_ns);
   return true;
 }
 
@@ -288,22 +301,23 @@ bool Proxy::links_are_ready(const Endpoint& asked) {
 /// False, with the reason as an errno, if nobody may listen at this address.
 bool Proxy::may_listen(const Endpoint& at, int& error) const {
   if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
-    log_error("refused to listen at " + at.host_port() + ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
+    log_error("refused to listen at " + at.host_port() +
+              ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
               "all of them, or name link=tcp to serve anyone");
     error = EACCES;
     return false;
   }
   if (!resources_.has(at.link)) {
-    log_error("refused to listen at " + at.host_port() + ": this context has no link " + std::string(gpusock::to_string(at.link)) +
-              "; gpusock-doctor says why");
+    log_error("refused to listen at " + at.host_port() + ": this context has no link " +
+              std::string(gpusock::to_string(at.link)) + "; gpusock-doctor says why");
     error = EPROTONOSUPPORT;
     return false;
   }
   return true;
 }
 
-/// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first address
-/// is busy, clients reach the other server there, and not this one at a later address.
+/// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first
+/// address is busy, clients reach the other server there, and not this one at a later address.
 std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& error) {
   error = EAFNOSUPPORT;
   for (int index = 0; index < request.endpoint.addresses(); ++index) {
@@ -393,8 +407,8 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   return moved;
 }
 
-/// Strangers who say nothing must not keep those out who would: where all of a backlog is taken, the stranger that came first goes,
-/// as soon as it has had the time that an honest peer needs.
+/// Strangers who say nothing must not keep those out who would: where all of a backlog is taken, the stranger that came
+/// first goes, as soon as it has had the time that an honest peer needs.
 void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   if (!listener.keeps_waiting()) return;
   if (now_ns < listener.look_again_ns) {
@@ -425,7 +439,8 @@ void Proxy::stand_in_line(Connection& connection) {
 }
 
 /// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
-/// all slots are taken they wait, and so do their peers; and so does a connection of plain TCP for which there is no ring memory.
+/// all slots are taken they wait, and so do their peers; and so does a connection of plain TCP for which there is no
+/// ring memory.
 bool Proxy::hand_over(std::uint64_t now_ns) {
   std::size_t kept = 0;
   const std::size_t count = line_.size();
@@ -547,8 +562,10 @@ bool Proxy::waits_for_credit() const {
 }
 
 bool Proxy::wants_polling() const {
-  return std::any_of(resources_.makers.begin(), resources_.makers.end(), [](const LinkMaker* maker) { return maker->wants_polling(); }) ||
-         std::any_of(active_.begin(), active_.end(), [](const Connection* connection) { return connection->watches_memory(); });
+  return std::any_of(resources_.makers.begin(), resources_.makers.end(),
+                     [](const LinkMaker* maker) { return maker->wants_polling(); }) ||
+         std::any_of(active_.begin(), active_.end(),
+                     [](const Connection* connection) { return connection->watches_memory(); });
 }
 
 void Proxy::close_all(std::uint64_t now_ns) {

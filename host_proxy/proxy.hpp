@@ -35,8 +35,9 @@ struct ProxyStats {
 
 /// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
 ///
-/// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM for its caller
-/// and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others go on.
+/// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM
+/// for its caller and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others
+/// go on.
 class Proxy final : public ConnectionHost {
  public:
   /// `network` and `resources` outlive it.
@@ -60,7 +61,8 @@ class Proxy final : public ConnectionHost {
   /// Does what there is to do at this time; true if anything moved. Never waits.
   bool step(std::uint64_t now_ns, Thoroughness thoroughness = Thoroughness::hot);
 
-  /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing else.
+  /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing
+  /// else.
   void step_beside_moves(std::uint64_t now_ns);
 
   /// When step() is due even if nothing happens.

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The proxy's ends of a socket's rings, for a link that needs the bytes where a CPU reaches them: as they lie, where the
-/// rings are in host memory; by way of copies (staged_ends.hpp), where they are in a device's.
+/// @file The proxy's ends of a socket's rings, for a link that needs the bytes where a CPU reaches them: as they lie,
+/// where the rings are in host memory; by way of copies (staged_ends.hpp), where they are in a device's.
 
 #include "ringbuf/byte_ring.hpp"
 
@@ -15,8 +15,8 @@ class RingSource {
  public:
   virtual ~RingSource() = default;
 
-  /// Bytes that can be transmitted, or kRingCorrupt. Also takes what goes before that further: copies. `wanted`: would they be
-  /// transmitted now.
+  /// Bytes that can be transmitted, or kRingCorrupt. Also takes what goes before that further: copies. `wanted`: would
+  /// they be transmitted now.
   virtual std::uint64_t ready(bool wanted) = 0;
   /// Where the next `bytes` bytes are; at most what ready() said.
   virtual ringbuf::RingSpans spans(std::uint64_t bytes) const = 0;

@@ -13,7 +13,13 @@ using Atomics = ringbuf::SystemAtomics;
 
 RingFerry::RingFerry(StagingPool& pool, std::shared_ptr<void> keeper, To to, const Rings& rings, std::uint64_t* filled,
                      std::uint64_t* brought, std::uint64_t start)
-    : pool_(pool), keeper_(std::move(keeper)), to_(to), rings_(rings), filled_(filled), brought_(brought), brought_at_(start),
+    : pool_(pool),
+      keeper_(std::move(keeper)),
+      to_(to),
+      rings_(rings),
+      filled_(filled),
+      brought_(brought),
+      brought_at_(start),
       started_at_(start) {
   pool_.promise_endings();
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// @file Brings a ring's bytes from device memory to host memory or the other way, to where they have the same index, and moves a
-/// position behind them once they are there.
+/// @file Brings a ring's bytes from device memory to host memory or the other way, to where they have the same index,
+/// and moves a position behind them once they are there.
 
 #include "host_proxy/staging_pool.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -11,8 +11,9 @@
 
 namespace gpusock::proxy {
 
-/// One direction of one connection. Both rings have the same capacity and the same positions, so that there is room for a byte in
-/// one as soon as there is in the other. Two copies are under way at most: one while the other's end is waited for.
+/// One direction of one connection. Both rings have the same capacity and the same positions, so that there is room for
+/// a byte in one as soon as there is in the other. Two copies are under way at most: one while the other's end is
+/// waited for.
 class RingFerry {
  public:
   enum class To { host, device };
@@ -22,8 +23,8 @@ class RingFerry {
     ringbuf::RingMemory host;
   };
 
-  /// `filled`: the position behind the bytes to bring, moved by who puts them there. `brought`: this one moves it. Both stand at
-  /// `start`. `keeper` keeps both memories; `pool` outlives this.
+  /// `filled`: the position behind the bytes to bring, moved by who puts them there. `brought`: this one moves it. Both
+  /// stand at `start`. `keeper` keeps both memories; `pool` outlives this.
   RingFerry(StagingPool& pool, std::shared_ptr<void> keeper, To to, const Rings& rings, std::uint64_t* filled,
             std::uint64_t* brought, std::uint64_t start);
   /// Copies under way go on; the pool keeps their memory.

@@ -26,7 +26,8 @@ int make_memory_file(std::size_t bytes) {
       fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
     ::close(descriptor);
-    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes" + (error == EFBIG ? "; see ulimit -f" : ""));
+    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes" +
+                           (error == EFBIG ? "; see ulimit -f" : ""));
   }
   return descriptor;
 }
@@ -34,23 +35,32 @@ int make_memory_file(std::size_t bytes) {
 }  // namespace
 
 Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement)
-    : platform_(std::move(platform)), descriptor_(-1), ring_bytes_(ring_bytes), room_bytes_(ring_bytes), placement_(placement) {
+    : platform_(std::move(platform)),
+      descriptor_(-1),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
+      placement_(placement) {
   descriptor_ = make_memory_file(file_bytes());
   map();
 }
 
-Segment::Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes, RingPlacement placement)
+Segment::Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes,
+                 RingPlacement placement)
     : Segment(std::move(platform), descriptor.release(), ring_bytes, placement) {}
 
 Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes, RingPlacement placement)
-    : platform_(std::move(platform)), descriptor_(descriptor), ring_bytes_(ring_bytes), room_bytes_(ring_bytes),
+    : platform_(std::move(platform)),
+      descriptor_(descriptor),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
       placement_(placement) {
   struct stat facts {};
   const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
   const int seals = fcntl(descriptor, F_GET_SEALS);
   const bool known = fstat(descriptor, &facts) == 0;
   const bool is_private = known && facts.st_uid == geteuid() && (facts.st_mode & 0077) == 0;
-  if (!size_ok || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+  if (!size_ok || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
     ::close(descriptor);
     throw Error(EPROTO, "the peer's shared memory is not what was agreed");
   }
@@ -118,7 +128,8 @@ void Segment::clear() {
   ring_bytes_ = room_bytes_;
 }
 
-SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once, RingPlacement placement)
+SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
+                         RingPlacement placement)
     : platform_(std::move(platform)), sizes_(sizes), placement_(placement), shelf_(std::make_shared<Shelf>()) {
   for (const RingPlacement where : {RingPlacement::host, RingPlacement::device}) {
     if (where == RingPlacement::device && placement != RingPlacement::device) continue;

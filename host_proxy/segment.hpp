@@ -1,6 +1,6 @@
 #pragma once
-/// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of rings on
-/// a GPU, the words alone.
+/// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of
+/// rings on a GPU, the words alone.
 
 #include "host_proxy/descriptor.hpp"
 #include "host_proxy/platform.hpp"
@@ -24,8 +24,8 @@ struct RingSizes {
   std::uint64_t shared;  ///< for a link on which the peer reaches them
 };
 
-/// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer, ring
-/// 1 the other way. On the tcp link only the bytes are used; the words are the board's.
+/// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer,
+/// ring 1 the other way. On the tcp link only the bytes are used; the words are the board's.
 class Segment {
  public:
   static constexpr std::size_t kHeaderBytes = 4096;
@@ -38,7 +38,8 @@ class Segment {
   Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
   /// The same; the descriptor is the caller's still where there is no memory for the segment.
-  Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes, RingPlacement placement);
+  Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes,
+          RingPlacement placement);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -106,7 +107,8 @@ class SegmentPool {
 
   Platform& platform() const { return *platform_; }
 
-  /// Where rings are to be that kernels, or host threads, use. In device memory where that was chosen and they reach it.
+  /// Where rings are to be that kernels, or host threads, use. In device memory where that was chosen and they reach
+  /// it.
   RingPlacement placement_for(bool kernels) const {
     return kernels || platform_->device_memory_is_mappable() ? placement_ : RingPlacement::host;
   }

@@ -91,9 +91,10 @@ bool send_descriptor(int connection, int descriptor) {
   return uninterrupted([&] { return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL); }) == 1;
 }
 
-/// Receives without waiting, and receives again after a 0, which need not mean the end. Linux looks for a message and then, apart from
-/// that, whether the peer has closed (__unix_dgram_recvmsg in net/unix/af_unix.c). Where the peer sends and closes between the two
-/// looks, the call gives 0 although a message is there. Nothing is sent after the close, so the second 0 is the end.
+/// Receives without waiting, and receives again after a 0, which need not mean the end. Linux looks for a message and
+/// then, apart from that, whether the peer has closed (__unix_dgram_recvmsg in net/unix/af_unix.c). Where the peer
+/// sends and closes between the two looks, the call gives 0 although a message is there. Nothing is sent after the
+/// close, so the second 0 is the end.
 template <class Receive>
 ssize_t receive_or_end(Receive receive) {
   const ssize_t bytes = uninterrupted(receive);
@@ -103,13 +104,15 @@ ssize_t receive_or_end(Receive receive) {
 /// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
 int receive_descriptor(int connection) {
   std::optional<DescriptorMessage> message;
-  const ssize_t bytes = receive_or_end([&] { return recvmsg(connection, &message.emplace().message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  const ssize_t bytes = receive_or_end(
+      [&] { return recvmsg(connection, &message.emplace().message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   if (bytes < 0) return -1;
   DescriptorMessage& in = *message;
   const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
   int descriptors[2] = {-1, -1};  // the padding of one has room for a second, which nobody honest sends
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(descriptors, CMSG_DATA(header), std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
+    std::memcpy(descriptors, CMSG_DATA(header),
+                std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
   }
   if (descriptors[1] >= 0) ::close(descriptors[1]);
   if (bytes == 1 && descriptors[0] >= 0 && descriptors[1] < 0) return descriptors[0];
@@ -126,7 +129,8 @@ SegmentOffers::SegmentOffers(PosixNetwork& network)
       listener_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name_, address);
-  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 || ::listen(listener_.get(), 4096) != 0) {
+  if (!listener_ || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
+      ::listen(listener_.get(), 4096) != 0) {
     throw Error(errno, "setting up the Unix socket through which processes of this host share rings");
   }
   visitors_.reserve(kVisitorsMax);  // serve() allocates nothing
@@ -170,7 +174,8 @@ void SegmentOffers::serve() {
 
 /// False if no more can be accepted now.
 bool SegmentOffers::accept_visitor() {
-  Visitor visitor{Descriptor(uninterrupted([&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); })),
+  Visitor visitor{Descriptor(uninterrupted(
+                      [&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); })),
                   kVisitorTurns};
   // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
   const bool stuck = !visitor.connection && errno != EAGAIN;
@@ -201,7 +206,8 @@ void SegmentOffers::heed_visitors(bool heeds) {
 /// Gives the visitor what its ticket is good for, if it has said its ticket. True if the visitor may go.
 bool SegmentOffers::serve(const Visitor& visitor) {
   Ticket ticket;
-  const ssize_t bytes = receive_or_end([&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
+  const ssize_t bytes = receive_or_end(
+      [&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
   if (bytes < 0 && errno == EAGAIN) return false;
   if (bytes != static_cast<ssize_t>(ticket.size())) return true;
   const auto found = offers_.find(ticket);
@@ -215,7 +221,13 @@ bool SegmentOffers::serve(const Visitor& visitor) {
 
 SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
                            const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink)
-    : network_(network), pool_(pool), backlogs_(backlogs), sink_(sink), name_(name), ticket_(ticket), ring_bytes_(ring_bytes) {
+    : network_(network),
+      pool_(pool),
+      backlogs_(backlogs),
+      sink_(sink),
+      name_(name),
+      ticket_(ticket),
+      ring_bytes_(ring_bytes) {
   segment_ = local_offers().find(ticket);
   if (segment_ != nullptr) {
     state_ = segment_->ring_bytes() == ring_bytes ? State::done : State::failed;
@@ -230,12 +242,14 @@ SegmentFetch::~SegmentFetch() {
   if (connection_) network_.unwatch(connection_.get());
 }
 
-/// A Unix socket's connect takes effect at once, or fails. EAGAIN: the peer has not yet accepted as many as its backlog holds.
-/// That lasts until the peer's next step, or at most until this connection's handshake has taken too long.
+/// A Unix socket's connect takes effect at once, or fails. EAGAIN: the peer has not yet accepted as many as its backlog
+/// holds. That lasts until the peer's next step, or at most until this connection's handshake has taken too long.
 SegmentFetch::State SegmentFetch::connect() {
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name_, address);
-  const bool connected = uninterrupted([&] { return ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes); }) == 0;
+  const bool connected = uninterrupted([&] {
+                           return ::connect(connection_.get(), reinterpret_cast<sockaddr*>(&address), bytes);
+                         }) == 0;
   const bool full = !connected && errno == EAGAIN;
   if (full && !backlog_is_full_) backlogs_.add(sink_);
   if (!full && backlog_is_full_) backlogs_.remove(sink_);
@@ -245,7 +259,9 @@ SegmentFetch::State SegmentFetch::connect() {
 }
 
 SegmentFetch::State SegmentFetch::send_ticket() {
-  const auto say = [&] { return ::send(connection_.get(), ticket_.data(), ticket_.size(), MSG_DONTWAIT | MSG_NOSIGNAL); };
+  const auto say = [&] {
+    return ::send(connection_.get(), ticket_.data(), ticket_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  };
   if (!same_user(connection_.get()) || uninterrupted(say) != static_cast<ssize_t>(ticket_.size())) return State::failed;
   network_.watch(connection_.get(), sink_);
   return State::waiting;

@@ -2,8 +2,8 @@
 /// @file How a process on the same host gets a connection's memory: over a Unix socket with an abstract name, against a
 /// ticket that the handshake gave it. Inside one process the ticket leads to the segment itself.
 ///
-/// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the network.
-/// Only processes of the same user are served (SO_PEERCRED).
+/// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the
+/// network. Only processes of the same user are served (SO_PEERCRED).
 
 #include "host_proxy/posix_network.hpp"
 #include "host_proxy/segment.hpp"
@@ -57,8 +57,8 @@ class SegmentOffers final : public ReadySink {
   bool heeds_ = false;
 };
 
-/// Fetches whose peer had no room for another connection in its backlog. The system does not tell when there is room: they
-/// are told to try again at each step.
+/// Fetches whose peer had no room for another connection in its backlog. The system does not tell when there is room:
+/// they are told to try again at each step.
 class FullBacklogs {
  public:
   void add(ReadySink& sink) { sinks_.push_back(&sink); }
@@ -76,8 +76,8 @@ class FullBacklogs {
 class SegmentFetch {
  public:
   /// All references outlive it. `sink` is told when advance() may get further.
-  SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name, const Ticket& ticket,
-               std::uint64_t ring_bytes, ReadySink& sink);
+  SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
+               const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink);
   ~SegmentFetch();
   SegmentFetch(const SegmentFetch&) = delete;
   SegmentFetch& operator=(const SegmentFetch&) = delete;

@@ -9,7 +9,8 @@
 
 namespace gpusock::proxy {
 
-/// Blocks all signals of the calling thread while it lives: threads that are started meanwhile have them blocked for good.
+/// Blocks all signals of the calling thread while it lives: threads that are started meanwhile have them blocked for
+/// good.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -25,8 +26,8 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-/// While it lives, what the calling thread writes beyond the limit on the size of files (ulimit -f) fails with EFBIG. Without it
-/// SIGXFSZ would end the program.
+/// While it lives, what the calling thread writes beyond the limit on the size of files (ulimit -f) fails with EFBIG.
+/// Without it SIGXFSZ would end the program.
 class FileSizeSignalBlocked {
  public:
   FileSizeSignalBlocked() {

@@ -5,8 +5,8 @@
 ///   label  operation                                     order    partner
 ///   E1     engine: store asleep, fence, scan the board   seq_cst  E2
 ///   E2     caller: commit, fence, load asleep            seq_cst  E1
-/// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences do it: the accesses around them
-/// are relaxed.
+/// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences do it: the accesses
+/// around them are relaxed.
 
 #include "ringbuf/atomics.hpp"
 

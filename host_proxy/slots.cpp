@@ -23,16 +23,18 @@ ringbuf::HandleProducer<> Slots::queue_of(SideKind side) const {
 }
 
 SideKind Slots::opener(std::uint32_t slot) const {
-  return table_.has_device_side() && slot >= table_.opened_by(SideKind::device) && slot < table_.accepted() ? SideKind::device
-                                                                                                            : SideKind::host;
+  return table_.has_device_side() && slot >= table_.opened_by(SideKind::device) && slot < table_.accepted()
+             ? SideKind::device
+             : SideKind::host;
 }
 
 void Slots::grant(std::uint32_t slot) {
   // A slot's positions go on where its last connection ended: its callers' words are read here and never reset.
-  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);  // relaxed, as the next: T2 of the close ordered them
+  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);  // relaxed, as the next: T2 of the close
+                                                                                // ordered them
   const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kRelaxed);
   table::Sector& sector = view_.sectors[slot];
-  Ref(sector.tx_freed).store(tx_start, kRelaxed);    // relaxed, as the next: T3 publishes them
+  Ref(sector.tx_freed).store(tx_start, kRelaxed);  // relaxed, as the next: T3 publishes them
   Ref(sector.rx_arrived).store(rx_start, kRelaxed);
   publish(slot, table::Phase::idle);
   if (slot >= table_.accepted()) {
@@ -73,7 +75,8 @@ ringbuf::ByteProducer<> Slots::rx_producer(std::uint32_t slot, ringbuf::RingMemo
 
 table::RingSetup Slots::tx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const {
   table::Sector& sector = view_.sectors[slot];
-  memory.origin = Ref(sector.tx_freed).load(kRelaxed);  // relaxed: own word. A connection's first byte is a ring's first
+  memory.origin = Ref(sector.tx_freed).load(kRelaxed);  // relaxed: own word. A connection's first byte is a ring's
+                                                        // first
   return {memory, &view_.tx_committed[slot], &sector.tx_freed, memory.origin};
 }
 

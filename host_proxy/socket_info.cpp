@@ -16,7 +16,8 @@ namespace proxy {
 namespace {
 
 std::uint64_t load(const std::uint64_t* word) {
-  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*const_cast<std::uint64_t*>(word)).load(ringbuf::kRelaxed);  // for people
+  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*const_cast<std::uint64_t*>(word))
+      .load(ringbuf::kRelaxed);  // for people
 }
 
 /// The consumer's word is read first: then the producer's cannot be behind it. A peer's word may still be nonsense.
@@ -46,7 +47,8 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.rx_ring_fill = fill_of(setup.rx);
   const Link::Traffic traffic = connection.link()->traffic();
   info.tx_bytes = traffic.tx_bytes;
-  info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);  // that link counts what was read
+  info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);  // that link counts what was
+                                                                                            // read
 }
 
 SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const {

@@ -1,9 +1,10 @@
 #pragma once
-/// @file The proxy's ends of rings in device memory: two chunks of staging memory for each direction, so that one is copied
-/// while the other is on the network.
+/// @file The proxy's ends of rings in device memory: two chunks of staging memory for each direction, so that one is
+/// copied while the other is on the network.
 ///
-/// The rings' words move as if the link used the bytes in their place: space is given back when its bytes were handed to the
-/// network, and bytes have arrived when their copy into the ring has ended. Copies may end in any order; bytes keep theirs.
+/// The rings' words move as if the link used the bytes in their place: space is given back when its bytes were handed
+/// to the network, and bytes have arrived when their copy into the ring has ended. Copies may end in any order; bytes
+/// keep theirs.
 
 #include "host_proxy/ring_ends.hpp"
 #include "host_proxy/staging_pool.hpp"
@@ -22,9 +23,7 @@ class ChunkPair {
   Chunk& front() { return chunks_[0]; }
   const Chunk& front() const { return chunks_[0]; }
   Chunk& back() { return chunks_[count_ - 1]; }
-  bool any_copying() const {
-    return (count_ > 0 && chunks_[0].copying) || (count_ > 1 && chunks_[1].copying);
-  }
+  bool any_copying() const { return (count_ > 0 && chunks_[0].copying) || (count_ > 1 && chunks_[1].copying); }
   void push(const Chunk& chunk) { chunks_[count_++] = chunk; }
   void pop_front() {
     chunks_[0] = chunks_[1];

@@ -15,15 +15,22 @@ std::shared_ptr<void> both(const StagedLink::Memory& memory) {
 
 }  // namespace
 
-StagedLink::StagedLink(StagingPool& staging, const Slots& slots, std::uint32_t slot, const Memory& memory, ByteStream& stream,
-                       LinkEvents& events)
-    : stream_(stream), events_(events), tx_committed_(slots.tx_setup(slot, memory.host->ring(1)).start),
-      rx_arrived_(slots.rx_setup(slot, memory.host->ring(0)).start), unannounced_(memory.arrived != nullptr),
-      tx_(slots.tx_setup(slot, memory.host->ring(1)).memory, &tx_committed_, slots.tx_setup(slot, {}).consumed, tx_committed_),
-      rx_(slots.rx_setup(slot, memory.host->ring(0)).memory, &rx_arrived_, slots.rx_setup(slot, {}).consumed, rx_arrived_),
-      out_(staging, both(memory), RingFerry::To::host, {slots.tx_setup(slot, memory.callers->ring(1)).memory, tx_.memory()},
-           slots.tx_setup(slot, {}).committed, &tx_committed_, tx_committed_),
-      in_(staging, both(memory), RingFerry::To::device, {slots.rx_setup(slot, memory.callers->ring(0)).memory, rx_.memory()},
+StagedLink::StagedLink(StagingPool& staging, const Slots& slots, std::uint32_t slot, const Memory& memory,
+                       ByteStream& stream, LinkEvents& events)
+    : stream_(stream),
+      events_(events),
+      tx_committed_(slots.tx_setup(slot, memory.host->ring(1)).start),
+      rx_arrived_(slots.rx_setup(slot, memory.host->ring(0)).start),
+      unannounced_(memory.arrived != nullptr),
+      tx_(slots.tx_setup(slot, memory.host->ring(1)).memory, &tx_committed_, slots.tx_setup(slot, {}).consumed,
+          tx_committed_),
+      rx_(slots.rx_setup(slot, memory.host->ring(0)).memory, &rx_arrived_, slots.rx_setup(slot, {}).consumed,
+          rx_arrived_),
+      out_(staging, both(memory), RingFerry::To::host,
+           {slots.tx_setup(slot, memory.callers->ring(1)).memory, tx_.memory()}, slots.tx_setup(slot, {}).committed,
+           &tx_committed_, tx_committed_),
+      in_(staging, both(memory), RingFerry::To::device,
+          {slots.rx_setup(slot, memory.callers->ring(0)).memory, rx_.memory()},
           unannounced_ ? memory.arrived : &rx_arrived_, slots.rx_setup(slot, {}).committed, rx_arrived_) {}
 
 std::shared_ptr<Segment> StagedLink::callers_rings(SegmentPool& segments, const StagingPool* staging, bool kernels,

@@ -1,10 +1,11 @@
 #pragma once
-/// @file Callers' rings in device memory on a link that needs its rings in host memory, since a network card knows no others: the
-/// link has rings of its own, and between the two bytes are copied.
+/// @file Callers' rings in device memory on a link that needs its rings in host memory, since a network card knows no
+/// others: the link has rings of its own, and between the two bytes are copied.
 ///
-/// Of the four words only two are doubled. What callers have committed becomes the link's to send once it has been copied, and
-/// what the link has delivered becomes the callers' once it has been copied; the space that either gives back is given back in
-/// both rings, so the link's credits are what callers have consumed, and a byte is never overwritten while it is copied.
+/// Of the four words only two are doubled. What callers have committed becomes the link's to send once it has been
+/// copied, and what the link has delivered becomes the callers' once it has been copied; the space that either gives
+/// back is given back in both rings, so the link's credits are what callers have consumed, and a byte is never
+/// overwritten while it is copied.
 
 #include "host_proxy/link.hpp"
 #include "host_proxy/network.hpp"
@@ -22,9 +23,10 @@ class StagedLink final : public Link, private LinkEvents {
  public:
   /// What the two sides use.
   struct Memory {
-    std::shared_ptr<Segment> callers;   ///< in device memory; of both, ring 0 receives and ring 1 sends
-    std::shared_ptr<Segment> host;      ///< the link's
-    std::uint64_t* arrived = nullptr;   ///< where a network card says what has arrived, and tells nobody; nullptr: the link says it
+    std::shared_ptr<Segment> callers;  ///< in device memory; of both, ring 0 receives and ring 1 sends
+    std::shared_ptr<Segment> host;     ///< the link's
+    std::uint64_t* arrived = nullptr;  ///< where a network card says what has arrived, and tells nobody; nullptr: the
+                                       ///< link says it
   };
 
   /// On a connected socket's slot. `events` outlives this, and `staging`.
@@ -38,8 +40,8 @@ class StagedLink final : public Link, private LinkEvents {
   /// Hands the link over, which has `stream`. Once, before anything else.
   void set_link(std::unique_ptr<Link> link) { link_ = std::move(link); }
 
-  /// The rings for callers: in device memory where theirs are to be there, else the link's own. nullptr where there is no memory
-  /// (logged). `staging`: nullptr where no rings are in device memory.
+  /// The rings for callers: in device memory where theirs are to be there, else the link's own. nullptr where there is
+  /// no memory (logged). `staging`: nullptr where no rings are in device memory.
   static std::shared_ptr<Segment> callers_rings(SegmentPool& segments, const StagingPool* staging, bool kernels,
                                                 const std::shared_ptr<Segment>& host);
 
@@ -65,7 +67,7 @@ class StagedLink final : public Link, private LinkEvents {
   LinkEvents& events_;
   std::uint64_t tx_committed_;  // the link's words; the others are the slot's
   std::uint64_t rx_arrived_;
-  bool unannounced_;            // nobody tells of what arrives
+  bool unannounced_;  // nobody tells of what arrives
   ringbuf::ByteConsumer<> tx_;
   ringbuf::ByteProducer<> rx_;
   RingFerry out_;

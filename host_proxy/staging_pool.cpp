@@ -31,7 +31,8 @@ std::byte* StagingPool::take(Need need) {
 }
 
 std::size_t StagingPool::held() const {
-  const auto ending = std::count_if(ending_.begin(), ending_.end(), [](const Ending& each) { return each.chunk != nullptr; });
+  const auto ending = std::count_if(ending_.begin(), ending_.end(),
+                                    [](const Ending& each) { return each.chunk != nullptr; });
   return sizes_.chunks - free_.size() - static_cast<std::size_t>(ending);
 }
 

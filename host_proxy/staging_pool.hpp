@@ -13,8 +13,8 @@ namespace gpusock::proxy {
 
 /// Not thread-safe: the proxy's step uses it.
 ///
-/// Nobody keeps a chunk from others for ever: what is copied into a ring ends by itself, and who only waits for the network
-/// gives up what it holds when somebody else has need of it, since the ring still has the bytes.
+/// Nobody keeps a chunk from others for ever: what is copied into a ring ends by itself, and who only waits for the
+/// network gives up what it holds when somebody else has need of it, since the ring still has the bytes.
 class StagingPool {
  public:
   /// Whoever may hold chunks that it can do without.
@@ -49,7 +49,9 @@ class StagingPool {
   std::size_t held() const;
 
   /// Takes over a copy of a connection that is gone: the memory is kept until it has ended.
-  void keep_until_ended(Copier::Copy copy, std::shared_ptr<void> memory) { give_back_after(nullptr, copy, std::move(memory)); }
+  void keep_until_ended(Copier::Copy copy, std::shared_ptr<void> memory) {
+    give_back_after(nullptr, copy, std::move(memory));
+  }
   /// The same of a copy that uses a chunk.
   void give_back_after(std::byte* chunk, Copier::Copy copy, std::shared_ptr<void> ring) {
     ending_.push_back({chunk, copy, std::move(ring)});
@@ -67,8 +69,8 @@ class StagingPool {
     --promises_;
   }
 
-  /// For whoever may leave copies behind: makes room for them, so that keep_until_ended() and give_back_after() cannot fail. Until
-  /// take_promise_back().
+  /// For whoever may leave copies behind: makes room for them, so that keep_until_ended() and give_back_after() cannot
+  /// fail. Until take_promise_back().
   void promise_endings() {
     ending_.reserve(ending_.size() + kCopiesOfOne * (promises_ + 1));
     ++promises_;

@@ -27,8 +27,8 @@ bool try_write(const std::string& text) {
   if (S_ISSOCK(facts.st_mode)) return ::send(STDERR_FILENO, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   const Descriptor again(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (again) return write_to(again.get(), text);
-  pollfd room{STDERR_FILENO, POLLOUT,
-              0};  // another user's, or no /proc: that there is room now is the best that can be known
+  pollfd room{STDERR_FILENO, POLLOUT, 0};  // another user's, or no /proc: that there is room now is the best that can
+                                           // be known
   return ::poll(&room, 1, 0) == 1 && (room.revents & POLLOUT) != 0 && write_to(STDERR_FILENO, text);
 }
 

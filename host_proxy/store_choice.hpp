@@ -1,9 +1,10 @@
 #pragma once
 /// @file Which stores a CPU fills a peer's ring with: ordinary ones or streaming ones, whichever has moved more.
 ///
-/// Where sender and receiver share a cache, ordinary stores are about twice as fast; where they do not, as on two sockets or
-/// two chiplets, streaming stores are up to seven times as fast (docs/decisions/007-stores-between-cores.md). What the
-/// machine says of its caches need not be true of a virtual one, and threads move: so it is measured, window by window.
+/// Where sender and receiver share a cache, ordinary stores are about twice as fast; where they do not, as on two
+/// sockets or two chiplets, streaming stores are up to seven times as fast
+/// (docs/decisions/007-stores-between-cores.md). What the machine says of its caches need not be true of a virtual one,
+/// and threads move: so it is measured, window by window.
 
 #include "ringbuf/annotations.hpp"
 
@@ -76,8 +77,8 @@ class StoreChoice {
   std::uint64_t rate_ = 0;  // of the chosen stores
   std::uint32_t windows_ = 0;
   std::uint32_t patience_ = 0;
-  std::uint32_t chosen_ = 0;  // 1: streaming
-  std::uint32_t trying_ = 0;  // 1: the others are tried
+  std::uint32_t chosen_ = 0;    // 1: streaming
+  std::uint32_t trying_ = 0;    // 1: the others are tried
   std::uint32_t settling_ = 0;  // 1: this window is not weighed
 };
 

@@ -7,10 +7,11 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side starts
-/// on the bytes while they are in the cache.
+/// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side
+/// starts on the bytes while they are in the cache.
 constexpr std::uint64_t kTurnBytes = 256 << 10;
-/// System calls that one pump makes to send at most: a producer that never pauses must not keep the step from the others.
+/// System calls that one pump makes to send at most: a producer that never pauses must not keep the step from the
+/// others.
 constexpr int kWritesPerPump = 8;
 
 std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
@@ -23,7 +24,11 @@ std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<io
 
 TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
                  LinkEvents& events)
-    : stream_(std::move(stream)), tx_(std::move(tx)), rx_(std::move(rx)), events_(events), tx_start_(tx_->position()),
+    : stream_(std::move(stream)),
+      tx_(std::move(tx)),
+      rx_(std::move(rx)),
+      events_(events),
+      tx_start_(tx_->position()),
       rx_start_(rx_->position()) {}
 
 bool TcpLink::pump() {
@@ -169,8 +174,9 @@ bool TcpLink::drop_arriving() {
   return arrived || reading_ended_;
 }
 
-/// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that not all
-/// of what it sent was received. After Shutdown::read bytes that arrive are dropped without a reset, as before the close.
+/// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that
+/// not all of what it sent was received. After Shutdown::read bytes that arrive are dropped without a reset, as before
+/// the close.
 bool TcpLink::refuse_input() {
   refuses_input_ = !discard_;
   stream_->readable = true;  // what the operating system holds by now has arrived, too
@@ -179,7 +185,8 @@ bool TcpLink::refuse_input() {
   return unread;
 }
 
-/// Bytes have come that nobody will receive. What was sent before the close gets as far as the network takes it at once.
+/// Bytes have come that nobody will receive. What was sent before the close gets as far as the network takes it at
+/// once.
 void TcpLink::reset_unread() {
   end_wanted_ = false;  // no orderly end before the reset
   transmit();

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing; whether the rings are in host memory or
-/// a device's is their ends' business.
+/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing; whether the rings are in host
+/// memory or a device's is their ends' business.
 
 #include "host_proxy/link.hpp"
 #include "host_proxy/network.hpp"
@@ -13,7 +13,8 @@ namespace gpusock::proxy {
 
 class TcpLink final : public Link {
  public:
-  TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx, LinkEvents& events);
+  TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+          LinkEvents& events);
 
   bool pump() override;
   std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;

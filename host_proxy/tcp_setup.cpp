@@ -16,7 +16,8 @@ class TcpSetup final : public LinkSetup {
   Failure failure() const override { return {ENOBUFS, "no memory for another connection's rings"}; }
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+                                  LinkEvents& events) override {
     try {
       return make(slots, slot, stream, events);
     } catch (...) {
@@ -27,7 +28,8 @@ class TcpSetup final : public LinkSetup {
 
  private:
   /// Takes the stream over last.
-  std::unique_ptr<Link> make(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream>& stream, LinkEvents& events) {
+  std::unique_ptr<Link> make(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream>& stream,
+                             LinkEvents& events) {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
     setup.tx = slots.tx_setup(slot, segment_->callers_ring(0));

@@ -16,7 +16,9 @@ class TcpMaker final : public LinkMaker {
 
   LinkKind kind() const override { return LinkKind::tcp; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override { return make(request); }
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override {
+    return make(request);
+  }
 
   void tend(std::uint64_t) override {
     if (staging_ != nullptr) staging_->collect();

@@ -1,9 +1,9 @@
 #pragma once
 /// @file One-way bandwidth: one side sends messages one after the other, the other says at the end how many it got.
 ///
-/// All words of the warm-up's messages are checked, then the receiver says go. Of the timed messages the first and the last
-/// word differ from one to the next and are checked, at a cost that does not grow with the size. The clock stops when the
-/// receiver's count of what arrived has come back: bytes that are still under way are not counted as moved.
+/// All words of the warm-up's messages are checked, then the receiver says go. Of the timed messages the first and the
+/// last word differ from one to the next and are checked, at a cost that does not grow with the size. The clock stops
+/// when the receiver's count of what arrived has come back: bytes that are still under way are not counted as moved.
 
 #include "wire.cuh"
 

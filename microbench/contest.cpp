@@ -60,11 +60,16 @@ SizeResult run_rounds(const std::vector<std::unique_ptr<Contestant>>& contestant
 
 const char* describe(Step step) {
   switch (step) {
-    case Step::connect: return "connecting";
-    case Step::accept: return "accepting";
-    case Step::send: return "sending";
-    case Step::receive: return "receiving";
-    default: return "ending the round";
+    case Step::connect:
+      return "connecting";
+    case Step::accept:
+      return "accepting";
+    case Step::send:
+      return "sending";
+    case Step::receive:
+      return "receiving";
+    default:
+      return "ending the round";
   }
 }
 
@@ -78,7 +83,8 @@ void require_success(const Account& account, const Job& job, const std::string& 
     throw gpusock::Error(error, where + describe(account.failed_step) + count);
   }
   if (account.wrong_words != 0) {
-    throw gpusock::Error(EBADMSG, where + std::to_string(account.wrong_words) + " words arrived wrong; this is a defect: report it");
+    throw gpusock::Error(
+        EBADMSG, where + std::to_string(account.wrong_words) + " words arrived wrong; this is a defect: report it");
   }
 }
 

@@ -37,7 +37,8 @@ void ContextPair::add_work(Round& round, const gpusock::Context::Stats& before) 
 
 void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at) {
   if (listener >= 0) return;
-  throw gpusock::program::SocketFailure("listening at " + at.host_port(), gpusock::program::Attempt::listening, -listener, at);
+  throw gpusock::program::SocketFailure("listening at " + at.host_port(), gpusock::program::Attempt::listening,
+                                        -listener, at);
 }
 
 void require_connection(const Account& account, const gpusock::Endpoint& to) {

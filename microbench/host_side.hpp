@@ -9,7 +9,8 @@ namespace bench {
 
 class HostSide {
  public:
-  HostSide(const Job& job, std::uint64_t samples) : out_(words_of(job.bytes)), in_(words_of(job.bytes)), samples_(samples) {}
+  HostSide(const Job& job, std::uint64_t samples)
+      : out_(words_of(job.bytes)), in_(words_of(job.bytes)), samples_(samples) {}
 
   Memory memory() { return {out_.data(), in_.data(), samples_.data(), &account_}; }
   const Account& account() const { return account_; }
@@ -20,8 +21,8 @@ class HostSide {
   Account account_;
 };
 
-/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one, then `asked(account)` before the first is
-/// waited for; the asking side's figures. Throws as Contestant::run.
+/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one, then `asked(account)` before the first
+/// is waited for; the asking side's figures. Throws as Contestant::run.
 template <class Answer, class Ask, class Asked>
 Round run_on_two_threads(const Job& job, Answer answer, Ask ask, Asked asked) {
   HostSide answering(job, 1);

@@ -55,9 +55,12 @@ Kernels kernels_of_kind() {
 
 Kernels kernels_of(GroupKind kind) {
   switch (kind) {
-    case GroupKind::warp: return kernels_of_kind<GroupKind::warp>();
-    case GroupKind::block: return kernels_of_kind<GroupKind::block>();
-    default: return kernels_of_kind<GroupKind::thread>();
+    case GroupKind::warp:
+      return kernels_of_kind<GroupKind::warp>();
+    case GroupKind::block:
+      return kernels_of_kind<GroupKind::block>();
+    default:
+      return kernels_of_kind<GroupKind::thread>();
   }
 }
 
@@ -65,7 +68,10 @@ Kernels kernels_of(GroupKind kind) {
 class DeviceSide {
  public:
   DeviceSide(gpusock::Context& context, const Job& job, std::uint64_t samples)
-      : out_(context, words_of(job.bytes)), in_(context, words_of(job.bytes)), samples_(context, samples), account_(context, 1) {}
+      : out_(context, words_of(job.bytes)),
+        in_(context, words_of(job.bytes)),
+        samples_(context, samples),
+        account_(context, 1) {}
 
   Memory memory() const { return {out_.data(), in_.data(), samples_.data(), account_.data()}; }
 
@@ -88,9 +94,12 @@ class DeviceSide {
 class KernelPair final : public Contestant {
  public:
   explicit KernelPair(const BenchOptions& options)
-      : pair_(options), kernels_(kernels_of(options.group)), threads_(options.threads()), opened_(pair_.acceptor, 1),
-        description_("sockets between kernels of two contexts (one block of " + std::to_string(threads_) + ", calls by " +
-                     to_string(options.group) + ")") {
+      : pair_(options),
+        kernels_(kernels_of(options.group)),
+        threads_(options.threads()),
+        opened_(pair_.acceptor, 1),
+        description_("sockets between kernels of two contexts (one block of " + std::to_string(threads_) +
+                     ", calls by " + to_string(options.group) + ")") {
     gpusock::launch(pair_.acceptor, {}, open_listener, pair_.acceptor.net(), pair_.listen_at(), opened_.data());
     pair_.acceptor.synchronize();
     require_listener(opened_[0].listener, pair_.listen_at());
@@ -117,8 +126,8 @@ class KernelPair final : public Contestant {
 
  private:
   void run_kernels(const Job& job, const DeviceSide& answering, const DeviceSide& asking) {
-    gpusock::launch(pair_.acceptor, {.grid = 1, .block = threads_}, kernels_.answer, pair_.acceptor.net(), opened_[0].listener,
-                    job, answering.memory());
+    gpusock::launch(pair_.acceptor, {.grid = 1, .block = threads_}, kernels_.answer, pair_.acceptor.net(),
+                    opened_[0].listener, job, answering.memory());
     Endpoint to = opened_[0].local;
     gpusock::launch(pair_.connector, {.grid = 1, .block = threads_}, kernels_.ask, pair_.connector.net(), to, job,
                     asking.memory());
@@ -136,6 +145,8 @@ class KernelPair final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_kernel_pair(const BenchOptions& options) { return std::make_unique<KernelPair>(options); }
+std::unique_ptr<Contestant> make_kernel_pair(const BenchOptions& options) {
+  return std::make_unique<KernelPair>(options);
+}
 
 }  // namespace bench

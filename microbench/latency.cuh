@@ -5,7 +5,8 @@
 
 namespace bench {
 
-/// The measuring side. A sample is the time from the call of send to the return of recv; filling and checking are outside.
+/// The measuring side. A sample is the time from the call of send to the return of recv; filling and checking are
+/// outside.
 template <class Group, class Wire>
 GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   const bool leads = group.thread_rank() == 0;

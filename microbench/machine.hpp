@@ -9,11 +9,11 @@ struct MachineFacts {
   std::string device_kind;  ///< "cpu" (the CPU device) or "gpu"
   std::string device_name;  ///< the GPU's name, or the processor's
   std::string cpu_model;
-  unsigned cores = 0;       ///< that this process may run on
-  std::string kernel;       ///< name, release and architecture
+  unsigned cores = 0;  ///< that this process may run on
+  std::string kernel;  ///< name, release and architecture
   std::string compiler;
-  double load = 0;          ///< average of the last minute, before measuring: above 0 others were busy too
-  std::string date;         ///< UTC, ISO 8601
+  double load = 0;   ///< average of the last minute, before measuring: above 0 others were busy too
+  std::string date;  ///< UTC, ISO 8601
 };
 
 /// Reads them. `gpu`: which, in a build for GPUs.

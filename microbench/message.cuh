@@ -15,7 +15,8 @@ GPUSOCK_FN constexpr std::uint64_t message_word(std::uint64_t number, std::uint6
 /// Writes message `number` with all threads of the group. No barrier.
 template <class Group>
 GPUSOCK_FN void fill(const Group& group, std::uint64_t* words, std::uint64_t bytes, std::uint64_t number) {
-  for (std::uint64_t i = group.thread_rank(); i < words_of(bytes); i += group.num_threads()) words[i] = message_word(number, i);
+  for (std::uint64_t i = group.thread_rank(); i < words_of(bytes); i += group.num_threads())
+    words[i] = message_word(number, i);
 }
 
 /// The bits of word `index` that belong to a message of `bytes` bytes.
@@ -26,14 +27,16 @@ GPUSOCK_FN constexpr std::uint64_t mask_of(std::uint64_t bytes, std::uint64_t in
 
 /// Counts the words that differ from message `number` in the account, with all threads of the group. No barrier.
 template <class Group>
-GPUSOCK_FN void check(const Group& group, const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number, Account& account) {
+GPUSOCK_FN void check(const Group& group, const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number,
+                      Account& account) {
   std::uint64_t wrong = 0;
   for (std::uint64_t i = group.thread_rank(); i < words_of(bytes); i += group.num_threads()) {
     if (((words[i] ^ message_word(number, i)) & mask_of(bytes, i)) != 0) ++wrong;
   }
   if (wrong != 0) {
     // relaxed: a barrier or the kernel's end orders it before it is read
-    cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(account.wrong_words).fetch_add(wrong, cuda::memory_order_relaxed);
+    cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(account.wrong_words)
+        .fetch_add(wrong, cuda::memory_order_relaxed);
   }
 }
 
@@ -45,7 +48,8 @@ GPUSOCK_FN inline void stamp(std::uint64_t* words, std::uint64_t bytes, std::uin
 }
 
 /// Checks what stamp() wrote. One thread.
-GPUSOCK_FN inline void check_stamp(const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number, Account& account) {
+GPUSOCK_FN inline void check_stamp(const std::uint64_t* words, std::uint64_t bytes, std::uint64_t number,
+                                   Account& account) {
   const std::uint64_t last = words_of(bytes) - 1;
   const bool first_wrong = ((words[0] ^ message_word(number, 0)) & mask_of(bytes, 0)) != 0;
   const bool last_wrong = ((words[last] ^ message_word(number, last)) & mask_of(bytes, last)) != 0;

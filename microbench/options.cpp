@@ -69,16 +69,18 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
       .check(host_problem);
   arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
   arguments
-      .number("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first", 1,
-              kIterationsMax)
+      .number("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first",
+              1, kIterationsMax)
       .shown_default("");
   arguments.number("--duration", options.duration_s, "seconds a round takes", 0.001, 600.0).shown_default("0.05");
   arguments.number("--repeat", options.repeat, "rounds of each contestant", 1, 10'000);
-  arguments.choice("--between", words.between, words_of(kBetweens), "sockets in kernels, one block each, or in host threads");
+  arguments.choice("--between", words.between, words_of(kBetweens),
+                   "sockets in kernels, one block each, or in host threads");
   arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together");
   arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1, 1024);
   arguments.bytes("--ring-bytes", options.ring_bytes,
-                  "capacity of a socket's rings, a power of two (default: the library's for the link)", 4 << 10, 64 << 20);
+                  "capacity of a socket's rings, a power of two (default: the library's for the link)", 4 << 10,
+                  64 << 20);
   arguments.text("--json", options.json_file, "write all figures and the machine's facts to this file");
   arguments.text("--commit", options.commit, "what the JSON names as the commit, instead of the one built from")
       .shown_default("");
@@ -112,9 +114,11 @@ CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   Words words;
   line.options.commit = GPUSOCK_BENCH_COMMIT;
-  Arguments arguments("Latency and bandwidth between two gpusock contexts, each beside its raw rival in the same run.", kFooter);
+  Arguments arguments("Latency and bandwidth between two gpusock contexts, each beside its raw rival in the same run.",
+                      kFooter);
   Arguments& latency = arguments.command("lat", "round trips: a message there and back");
-  Arguments& bandwidth = arguments.command("bw", "one-way bandwidth: messages one after the other, then an acknowledgement");
+  Arguments& bandwidth = arguments.command("bw",
+                                           "one-way bandwidth: messages one after the other, then an acknowledgement");
   for (Arguments* question : {&latency, &bandwidth}) add_options(*question, line.options, words);
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] {

@@ -16,16 +16,16 @@ enum class GroupKind : std::uint32_t { thread, warp, block };
 struct BenchOptions {
   Question question = Question::latency;
   gpusock::LinkKind link = gpusock::LinkKind::tcp;
-  std::string host = "127.0.0.1";         ///< where the one side listens and the other connects to
+  std::string host = "127.0.0.1";  ///< where the one side listens and the other connects to
   Between between = Between::kernels;
   GroupKind group = GroupKind::thread;
-  unsigned block_threads = 128;           ///< of --group block
-  std::vector<std::uint64_t> sizes;       ///< bytes of a message
-  std::uint64_t iterations = 0;           ///< messages per round; 0: as many as fit in the duration
-  double duration_s = 0;                  ///< of a round; 0: as long as the iterations take
-  int repeat = 15;                        ///< rounds
+  unsigned block_threads = 128;      ///< of --group block
+  std::vector<std::uint64_t> sizes;  ///< bytes of a message
+  std::uint64_t iterations = 0;      ///< messages per round; 0: as many as fit in the duration
+  double duration_s = 0;             ///< of a round; 0: as long as the iterations take
+  int repeat = 15;                   ///< rounds
   std::uint64_t ring_bytes = 0;
-  std::string json_file;                  ///< empty: none
+  std::string json_file;  ///< empty: none
   std::string commit;
 
   /// The group's threads.

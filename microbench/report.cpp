@@ -36,15 +36,15 @@ std::string describe_device(const MachineFacts& machine) {
 }
 
 std::string head(const BenchOptions& options, const MachineFacts& machine, const ContestResult& result) {
-  std::string text = fmt::format(
-      "{} over {}\n  device   {}\n  machine  {}, {} cores, {}, load {:.2f}\n",
-      options.question == Question::latency ? "round trip" : "one-way bandwidth", gpusock::to_string(options.link),
-      describe_device(machine), machine.cpu_model, machine.cores, machine.kernel, machine.load);
+  std::string text = fmt::format("{} over {}\n  device   {}\n  machine  {}, {} cores, {}, load {:.2f}\n",
+                                 options.question == Question::latency ? "round trip" : "one-way bandwidth",
+                                 gpusock::to_string(options.link), describe_device(machine), machine.cpu_model,
+                                 machine.cores, machine.kernel, machine.load);
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     text += fmt::format("  {:<8} {}\n", i == 0 ? "gpusock" : "rival", result.descriptions[i]);
   }
-  text += fmt::format("  rounds   {}, in turn; figures are medians over the rounds, the ratio is gpusock / {}\n\n", options.repeat,
-                      result.names[1]);
+  text += fmt::format("  rounds   {}, in turn; figures are medians over the rounds, the ratio is gpusock / {}\n\n",
+                      options.repeat, result.names[1]);
   return text;
 }
 
@@ -78,8 +78,11 @@ Json size_json(const SizeResult& size, const ContestResult& result, Question que
 }
 
 Json machine_json(const MachineFacts& machine) {
-  return {{"cpu_model", machine.cpu_model}, {"cores", machine.cores},       {"kernel", machine.kernel},
-          {"compiler", machine.compiler},   {"load_before", machine.load}};
+  return {{"cpu_model", machine.cpu_model},
+          {"cores", machine.cores},
+          {"kernel", machine.kernel},
+          {"compiler", machine.compiler},
+          {"load_before", machine.load}};
 }
 
 Json options_json(const BenchOptions& options) {
@@ -106,7 +109,8 @@ std::string make_table(const BenchOptions& options, const MachineFacts& machine,
   for (const SizeResult& size : result.sizes) {
     text += fmt::format("{:>10}", size.bytes);
     for (std::size_t i = 0; i < result.names.size(); ++i) {
-      for (const Column& column : columns) text += fmt::format("{:>22.3f}", size.median_of(i, column.figure) * column.scale);
+      for (const Column& column : columns)
+        text += fmt::format("{:>22.3f}", size.median_of(i, column.figure) * column.scale);
     }
     text += fmt::format("{:>9.2f}\n", size.median_ratio(columns[0].figure));
   }

@@ -35,7 +35,8 @@ class RingWire {
   std::int64_t send(const gpusock::ThisThread&, const void* data, std::uint64_t bytes) {
     Spin spin(deadline_ns_);
     for (std::uint64_t done = 0; done < bytes;) {
-      const std::uint64_t free = out_.bytes.size() - (sent_ - Ref(out_.consumed).load(cuda::memory_order_acquire));  // R4
+      const std::uint64_t free = out_.bytes.size() -
+                                 (sent_ - Ref(out_.consumed).load(cuda::memory_order_acquire));  // R4
       const std::uint64_t part = std::min({bytes - done, free, to_end(out_, sent_)});
       std::memcpy(out_.bytes.data() + sent_ % out_.bytes.size(), static_cast<const char*>(data) + done, part);
       sent_ += part;
@@ -96,7 +97,9 @@ class RingRival final : public Contestant {
   explicit RingRival(std::uint64_t ring_bytes) : ring_bytes_(ring_bytes != 0 ? ring_bytes : kDefaultRingBytes) {}
 
   std::string name() const override { return "memcpy between"; }
-  std::string description() const override { return "memcpy into a bare ring and out of it, two host threads that spin"; }
+  std::string description() const override {
+    return "memcpy into a bare ring and out of it, two host threads that spin";
+  }
 
   Round run(const Job& job) override {
     BareRing there(ring_bytes_), back(ring_bytes_);
@@ -122,6 +125,8 @@ class RingRival final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_ring_rival(std::uint64_t ring_bytes) { return std::make_unique<RingRival>(ring_bytes); }
+std::unique_ptr<Contestant> make_ring_rival(std::uint64_t ring_bytes) {
+  return std::make_unique<RingRival>(ring_bytes);
+}
 
 }  // namespace bench

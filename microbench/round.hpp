@@ -16,7 +16,7 @@ struct Job {
   std::uint64_t warmup = 0;        ///< messages before the clock starts, all bytes checked
   std::uint64_t messages_max = 0;  ///< at least 1; latency: no more than Memory::samples holds
   std::uint64_t duration_ns = 0;
-  std::uint64_t limit_ns = 0;      ///< a round that takes longer has failed
+  std::uint64_t limit_ns = 0;  ///< a round that takes longer has failed
 };
 
 /// What a side was doing when it failed.
@@ -25,11 +25,11 @@ enum class Step : std::uint32_t { none, connect, accept, send, receive, finish }
 /// One side's account of a round, written by its group's leader.
 struct Account {
   Step failed_step = Step::none;
-  std::int64_t result = 0;         ///< of the failed step: a negated errno, or a count that is too small
-  std::uint64_t messages = 0;      ///< timed ones
-  std::uint64_t elapsed_ns = 0;    ///< from the first timed message's start to the last one's acknowledgement
-  std::uint64_t wrong_words = 0;   ///< device scope: all threads of the group add to it
-  std::uint64_t more = 0;          ///< how the leader tells the group whether to go on
+  std::int64_t result = 0;        ///< of the failed step: a negated errno, or a count that is too small
+  std::uint64_t messages = 0;     ///< timed ones
+  std::uint64_t elapsed_ns = 0;   ///< from the first timed message's start to the last one's acknowledgement
+  std::uint64_t wrong_words = 0;  ///< device scope: all threads of the group add to it
+  std::uint64_t more = 0;         ///< how the leader tells the group whether to go on
 };
 
 /// One side's buffers, where its group reaches them. Messages are whole words: one word more than the bytes need.

@@ -42,7 +42,8 @@ class TcpWire {
     });
   }
   std::int64_t receive(const gpusock::ThisThread& group, void* data, std::uint64_t bytes) {
-    return move_all(bytes, [&](std::uint64_t done) { return read(group, static_cast<char*>(data) + done, bytes - done); });
+    return move_all(bytes,
+                    [&](std::uint64_t done) { return read(group, static_cast<char*>(data) + done, bytes - done); });
   }
   std::int64_t receive_some(const gpusock::ThisThread& group, void* data, std::uint64_t bytes) {
     Spin spin(deadline_ns_);

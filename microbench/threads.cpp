@@ -21,8 +21,7 @@ class ThreadPair final : public Contestant {
     Account asked;
     try {
       Round round = run_on_two_threads(
-          job,
-          [&](const Memory& memory) { play_acceptor(group, pair_.acceptor.net(), listener_, job, memory); },
+          job, [&](const Memory& memory) { play_acceptor(group, pair_.acceptor.net(), listener_, job, memory); },
           [&](const Memory& memory) { play_connector(group, pair_.connector.net(), local_, job, memory); },
           [&](const Account& account) {
             asked = account;
@@ -52,6 +51,8 @@ class ThreadPair final : public Contestant {
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_thread_pair(const BenchOptions& options) { return std::make_unique<ThreadPair>(options); }
+std::unique_ptr<Contestant> make_thread_pair(const BenchOptions& options) {
+  return std::make_unique<ThreadPair>(options);
+}
 
 }  // namespace bench

@@ -53,7 +53,8 @@ GPUSOCK_FN inline void give_up(Account& account, Step step, std::int64_t result)
 
 /// Was all of it moved; if not, the account says so.
 template <class Group>
-GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t wanted, Step step, const Memory& memory) {
+GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t wanted, Step step,
+                          const Memory& memory) {
   if (result == static_cast<std::int64_t>(wanted)) return true;
   if (group.thread_rank() == 0) give_up(*memory.account, step, result);
   return false;

@@ -15,7 +15,8 @@
 namespace gpusock::program {
 namespace {
 
-constexpr const char* kStatuses = "Exit status: 0 success, 1 failure, 2 misuse: wrong arguments, or a GPUSOCK_... variable.";
+constexpr const char* kStatuses =
+    "Exit status: 0 success, 1 failure, 2 misuse: wrong arguments, or a GPUSOCK_... variable.";
 
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
 
@@ -37,7 +38,8 @@ CLI::Validator in_range(Value min, Value max) {
 }
 
 template <class Value>
-Argument add_number(CLI::App& app, const std::string& name, Value& value, const std::string& help, Value min, Value max) {
+Argument add_number(CLI::App& app, const std::string& name, Value& value, const std::string& help, Value min,
+                    Value max) {
   return Argument(app.add_option(name, value, help)->capture_default_str()->check(in_range(min, max)));
 }
 
@@ -55,13 +57,14 @@ CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, con
   return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(in_range(min, max));
 }
 
-/// What was given and nobody takes, as a message; nothing where there is no such thing. CLI11 would complain first of what is
-/// missing, and then often because of a name that is spelt wrong.
+/// What was given and nobody takes, as a message; nothing where there is no such thing. CLI11 would complain first of
+/// what is missing, and then often because of a name that is spelt wrong.
 std::string stray_arguments(const CLI::App& app) {
   const std::vector<std::string> stray = app.remaining(true);
   if (stray.empty()) return {};
   // What follows an unknown option may be its value, or another positional: that the option is wrong is certain.
-  const auto option = std::find_if(stray.begin(), stray.end(), [](const std::string& text) { return text.starts_with("-"); });
+  const auto option = std::find_if(stray.begin(), stray.end(),
+                                   [](const std::string& text) { return text.starts_with("-"); });
   if (option != stray.end()) return "there is no option " + *option;
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
   if (!commands.empty() && app.get_subcommands().empty()) {
@@ -135,7 +138,8 @@ Argument Arguments::number(const std::string& name, int& value, const std::strin
   return add_number(*impl_->app, name, value, help, min, max);
 }
 
-Argument Arguments::number(const std::string& name, unsigned& value, const std::string& help, unsigned min, unsigned max) {
+Argument Arguments::number(const std::string& name, unsigned& value, const std::string& help, unsigned min,
+                           unsigned max) {
   return add_number(*impl_->app, name, value, help, min, max);
 }
 
@@ -159,8 +163,8 @@ Argument Arguments::bytes(const std::string& name, std::uint64_t& value, const s
   return Argument(&option);
 }
 
-Argument Arguments::bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help, std::uint64_t min,
-                          std::uint64_t max) {
+Argument Arguments::bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
+                          std::uint64_t min, std::uint64_t max) {
   CLI::Option& option = add_bytes(*impl_->app, name, values, help, min, max);
   option.multi_option_policy(CLI::MultiOptionPolicy::Throw)->delimiter(',');
   std::string start;

@@ -33,11 +33,13 @@ class Argument {
   void* option_;  // CLI::Option
 };
 
-/// The arguments of a program, or of one of its commands. Values are references that parse() fills; what they hold before
-/// is the default, shown in --help. Of an option that is given twice the last one counts, so that a script's can be overridden.
+/// The arguments of a program, or of one of its commands. Values are references that parse() fills; what they hold
+/// before is the default, shown in --help. Of an option that is given twice the last one counts, so that a script's can
+/// be overridden.
 class Arguments {
  public:
-  /// `description` says what the program does; `footer` ends --help. What exit statuses mean is added where it does not tell.
+  /// `description` says what the program does; `footer` ends --help. What exit statuses mean is added where it does not
+  /// tell.
   explicit Arguments(const std::string& description, const std::string& footer = {});
   ~Arguments();
   Arguments(const Arguments&) = delete;
@@ -49,27 +51,31 @@ class Arguments {
   Argument flag(const std::string& name, bool& value, const std::string& help);
   Argument number(const std::string& name, int& value, const std::string& help, int min, int max);
   Argument number(const std::string& name, unsigned& value, const std::string& help, unsigned min, unsigned max);
-  Argument number(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min, std::uint64_t max);
+  Argument number(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min,
+                  std::uint64_t max);
   Argument number(const std::string& name, float& value, const std::string& help, float min, float max);
   Argument number(const std::string& name, double& value, const std::string& help, double min, double max);
   /// Bytes: 64, 4K, 1M (powers of 1024). A default of 0 is not shown.
-  Argument bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min, std::uint64_t max);
-  /// Several of these, with commas.
-  Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help, std::uint64_t min,
+  Argument bytes(const std::string& name, std::uint64_t& value, const std::string& help, std::uint64_t min,
                  std::uint64_t max);
+  /// Several of these, with commas.
+  Argument bytes(const std::string& name, std::vector<std::uint64_t>& values, const std::string& help,
+                 std::uint64_t min, std::uint64_t max);
   /// One of these words.
-  Argument choice(const std::string& name, std::string& value, const std::vector<std::string>& words, const std::string& help);
+  Argument choice(const std::string& name, std::string& value, const std::vector<std::string>& words,
+                  const std::string& help);
 
   /// A command of the program, with arguments of its own; exactly one is to be given.
   Arguments& command(const std::string& name, const std::string& description);
   /// Was this command given.
   bool given() const;
 
-  /// `problem` is asked when all values are there: what is wrong with them together, or nothing. Several are asked in turn.
+  /// `problem` is asked when all values are there: what is wrong with them together, or nothing. Several are asked in
+  /// turn.
   void check(std::function<std::string()> problem);
 
-  /// Reads the command line. The status to exit with at once (--help, or misuse, which was told on stderr), or nothing: then
-  /// comes run().
+  /// Reads the command line. The status to exit with at once (--help, or misuse, which was told on stderr), or nothing:
+  /// then comes run().
   std::optional<int> parse(int argc, char** argv);
 
  private:
@@ -78,8 +84,8 @@ class Arguments {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What is wrong with options that together take so much memory, or nothing: who slipped gets an answer, instead of a process
-/// that the system kills. `product` names the options.
+/// What is wrong with options that together take so much memory, or nothing: who slipped gets an answer, instead of a
+/// process that the system kills. `product` names the options.
 std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
 
 /// The parts of a text between commas; none of an empty text.

@@ -1,5 +1,6 @@
 #pragma once
-/// @file The GPUSOCK_... variables as a part of a program's arguments: wrong ones are misuse. For programs with kernels.
+/// @file The GPUSOCK_... variables as a part of a program's arguments: wrong ones are misuse. For programs with
+/// kernels.
 
 #include <gpusock/gpusock.hpp>
 

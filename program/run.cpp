@@ -18,7 +18,8 @@ void tell(const std::string& program, const std::string& what) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), what.c_str());
 }
 
-/// The errno with which writing failed first. What could not be written is not kept: a later attempt has nothing to fail with.
+/// The errno with which writing failed first. What could not be written is not kept: a later attempt has nothing to
+/// fail with.
 std::atomic<int> first_error{0};
 
 bool note_error() {
@@ -27,7 +28,8 @@ bool note_error() {
   return false;
 }
 
-/// Some file systems tell only at the end that there was no room: closing a copy says what closing standard output would.
+/// Some file systems tell only at the end that there was no room: closing a copy says what closing standard output
+/// would.
 bool copy_closes_well() {
   const int copy = dup(STDOUT_FILENO);
   return copy < 0 || close(copy) == 0 || note_error();

@@ -1,6 +1,7 @@
 #pragma once
-/// @file A program's work behind its command line: what it prints, and how it ends. What could not be written to standard output,
-/// as on a full disk, is a failure that is told, as coreutils' programs do it: who reads it later must not take a part for all.
+/// @file A program's work behind its command line: what it prints, and how it ends. What could not be written to
+/// standard output, as on a full disk, is a failure that is told, as coreutils' programs do it: who reads it later must
+/// not take a part for all.
 
 #include <functional>
 #include <stdexcept>
@@ -8,7 +9,8 @@
 
 namespace gpusock::program {
 
-/// Prints to standard output. That it could not be written is told when the program ends: work goes on that does not need it.
+/// Prints to standard output. That it could not be written is told when the program ends: work goes on that does not
+/// need it.
 void print(const std::string& text);
 
 /// Has all that was printed been written.
@@ -23,8 +25,8 @@ class OutputError : public std::runtime_error {
 /// Prints what others wait for, at once. Throws OutputError.
 void print_now(const std::string& text);
 
-/// `status`, where all that was printed is written; else kFailure (unless `status` is one of failure), and why is said on stderr.
-/// Before a program ends.
+/// `status`, where all that was printed is written; else kFailure (unless `status` is one of failure), and why is said
+/// on stderr. Before a program ends.
 int check_output(const std::string& program, int status);
 
 /// What was asked for cannot be, as is known only when the work has begun.
@@ -33,8 +35,8 @@ class Misuse : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for Misuse,
-/// else kFailure.
+/// The status to end with, after check_output(): that of `work`; where it throws, which is told on stderr, kMisuse for
+/// Misuse, else kFailure.
 int run(const std::string& program, const std::function<int()>& work);
 
 }  // namespace gpusock::program

@@ -34,10 +34,12 @@ std::string without_device(const Endpoint& at) {
     return "there is no device for " + link_of(at) + ", here or there; gpusock-doctor says which links there are";
   }
   if (provider.empty()) {
-    return "libfabric has no provider for that network, here or there (where GPUSOCK_FABRIC_PROVIDER may name a wrong one); "
+    return "libfabric has no provider for that network, here or there (where GPUSOCK_FABRIC_PROVIDER may name a wrong "
+           "one); "
            "gpusock-doctor says which there are";
   }
-  return "GPUSOCK_FABRIC_PROVIDER=" + provider + " names no provider that libfabric has for that network; unset it, or name one "
+  return "GPUSOCK_FABRIC_PROVIDER=" + provider +
+         " names no provider that libfabric has for that network; unset it, or name one "
          "that gpusock-doctor lists";
 }
 
@@ -50,13 +52,17 @@ std::string remedy_of_both(int error, const Endpoint& at) {
     case EAFNOSUPPORT:
       if (at.family == 6) return "there is no IPv6 here; use an IPv4 address";
       return "there is no IPv4 here; use an IPv6 address";
-    case EMFILE: return "too many files or sockets are open; raise the limit (ulimit -n)";
+    case EMFILE:
+      return "too many files or sockets are open; raise the limit (ulimit -n)";
     case ENOBUFS:
       return "there is no memory or descriptor for another connection, here or there; raise the limits (ulimit -n, "
              "-f, -v), or use fewer connections or smaller rings";
-    case EPROTONOSUPPORT: return "there is no " + link_of(at) + ", here or there; gpusock-doctor says why";
-    case ENODEV: return without_device(at);
-    default: return {};
+    case EPROTONOSUPPORT:
+      return "there is no " + link_of(at) + ", here or there; gpusock-doctor says why";
+    case ENODEV:
+      return without_device(at);
+    default:
+      return {};
   }
 }
 
@@ -65,24 +71,32 @@ std::string remedy_of_listening(int error, const Endpoint& at) {
     case EADDRINUSE:
       return "another process listens there; choose another port, or 0 for any free one (`ss -ltnp` shows who has it)";
     case EADDRNOTAVAIL:
-      return "no interface of this machine has that address; `ip addr` shows which there are; 0.0.0.0 and [::] mean all";
+      return "no interface of this machine has that address; `ip addr` shows which there are; 0.0.0.0 and [::] mean "
+             "all";
     case EACCES:
       if (at.link != LinkKind::tcp && !at.is_loopback() && variable("GPUSOCK_SECRET").empty()) {
-        return "beyond loopback peers must share a secret; set GPUSOCK_SECRET to the same text for all of them, or name link=tcp "
+        return "beyond loopback peers must share a secret; set GPUSOCK_SECRET to the same text for all of them, or "
+               "name link=tcp "
                "to serve anyone";
       }
-      if (at.port != 0 && at.port < kRootsPorts) return "ports below 1024 are root's; choose a higher one, or 0 for any free one";
+      if (at.port != 0 && at.port < kRootsPorts)
+        return "ports below 1024 are root's; choose a higher one, or 0 for any free one";
       return {};
-    default: return remedy_of_both(error, at);
+    default:
+      return remedy_of_both(error, at);
   }
 }
 
 std::string remedy_of_connecting(int error, const Endpoint& at) {
   switch (error) {
-    case ECONNREFUSED: return "nobody listens there; start the server first, or correct the address";
-    case ETIMEDOUT: return "there is no answer; is that machine up, and does a firewall let this through" + or_plain_tcp(at);
-    case ECONNRESET: return "who is there hung up" + or_plain_tcp(at);
-    case EPROTO: return "who is there is no gpusock program, or of another version" + or_plain_tcp(at);
+    case ECONNREFUSED:
+      return "nobody listens there; start the server first, or correct the address";
+    case ETIMEDOUT:
+      return "there is no answer; is that machine up, and does a firewall let this through" + or_plain_tcp(at);
+    case ECONNRESET:
+      return "who is there hung up" + or_plain_tcp(at);
+    case EPROTO:
+      return "who is there is no gpusock program, or of another version" + or_plain_tcp(at);
     case EHOSTUNREACH:
       if (at.link == LinkKind::p2p) {
         return "link=p2p reaches only this user's processes on this host; leave it out, or name another";
@@ -91,11 +105,16 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
     case ENETUNREACH:
       if (at.is_loopback()) return "the loopback interface is down; `ip link set lo up` starts it";
       return without_route(at);
-    case EADDRNOTAVAIL: return "no address or port of this machine is left to connect from; see `ip addr` and `ss -s`";
-    case EACCES: return at.link == LinkKind::tcp ? "" : "the secrets differ; set GPUSOCK_SECRET to the same text on both sides";
-    case EPROTOTYPE: return "the peer's socket is of the other type; both name type=seqpacket, or neither";
-    case EINVAL: return at.port == 0 ? "a server's port is not 0; it prints the one that it has picked" : "";
-    default: return remedy_of_both(error, at);
+    case EADDRNOTAVAIL:
+      return "no address or port of this machine is left to connect from; see `ip addr` and `ss -s`";
+    case EACCES:
+      return at.link == LinkKind::tcp ? "" : "the secrets differ; set GPUSOCK_SECRET to the same text on both sides";
+    case EPROTOTYPE:
+      return "the peer's socket is of the other type; both name type=seqpacket, or neither";
+    case EINVAL:
+      return at.port == 0 ? "a server's port is not 0; it prints the one that it has picked" : "";
+    default:
+      return remedy_of_both(error, at);
   }
 }
 

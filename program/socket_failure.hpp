@@ -10,8 +10,8 @@ namespace gpusock::program {
 
 enum class Attempt { listening, connecting };
 
-/// What to do where the attempt failed with this errno, as a clause without a full stop; nothing where that says all there is.
-/// Reads GPUSOCK_SECRET and GPUSOCK_FABRIC_PROVIDER, on which the answer depends.
+/// What to do where the attempt failed with this errno, as a clause without a full stop; nothing where that says all
+/// there is. Reads GPUSOCK_SECRET and GPUSOCK_FABRIC_PROVIDER, on which the answer depends.
 std::string remedy(Attempt attempt, int error, const Endpoint& at);
 
 /// A socket could not be opened: "listening on 127.0.0.1:80: Permission denied: " and the remedy.

@@ -1,5 +1,6 @@
 #pragma once
-/// @file SIGINT and SIGTERM as what a program waits for, or as calls on a thread of their own, where everything may be called.
+/// @file SIGINT and SIGTERM as what a program waits for, or as calls on a thread of their own, where everything may be
+/// called.
 
 #include <functional>
 #include <thread>
@@ -9,8 +10,8 @@ namespace gpusock::program {
 /// Keeps SIGINT and SIGTERM from ending the process. Before any other thread is started: they inherit it.
 void block_stop_signals();
 
-/// Lets SIGINT and SIGTERM end the process again, also one that has come meanwhile. For the end of a program, where it may
-/// wait for a reader of its results. Call it when no StopWatcher is left.
+/// Lets SIGINT and SIGTERM end the process again, also one that has come meanwhile. For the end of a program, where it
+/// may wait for a reader of its results. Call it when no StopWatcher is left.
 void unblock_stop_signals();
 
 /// Waits until SIGINT or SIGTERM comes, or `ended` (asked about ten times a second) is true.
@@ -25,7 +26,8 @@ class StopWatcher {
   std::jthread thread_;
 };
 
-/// Ends the process by this signal, as if it had never been kept from that: so whoever waits for the process learns why it ended.
+/// Ends the process by this signal, as if it had never been kept from that: so whoever waits for the process learns why
+/// it ended.
 [[noreturn]] void end_by(int signal);
 
 }  // namespace gpusock::program

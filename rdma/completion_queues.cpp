@@ -9,7 +9,8 @@
 
 namespace gpusock::rdma {
 
-CompletionQueues::CompletionQueues(ibv_context* device, std::uint32_t entries_max) : device_(device), entries_max_(entries_max) {}
+CompletionQueues::CompletionQueues(ibv_context* device, std::uint32_t entries_max)
+    : device_(device), entries_max_(entries_max) {}
 
 CompletionQueues::~CompletionQueues() {
   for (const Queue& queue : queues_) ibv_destroy_cq(queue.queue);
@@ -17,20 +18,24 @@ CompletionQueues::~CompletionQueues() {
 
 CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, CompletionSink& sink) {
   if (entries > entries_max_) {
-    fail(EINVAL, "a send queue of " + std::to_string(entries) + " requests needs a completion queue longer than the RDMA device's " +
+    fail(EINVAL, "a send queue of " + std::to_string(entries) +
+                     " requests needs a completion queue longer than the RDMA device's " +
                      std::to_string(entries_max_));
   }
-  auto found = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& queue) { return queue.entries - queue.taken >= entries; });
+  auto found = std::find_if(queues_.begin(), queues_.end(),
+                            [&](const Queue& queue) { return queue.entries - queue.taken >= entries; });
   if (found == queues_.end()) {
     queues_.reserve(queues_.size() + 1);
     ibv_cq* made = ibv_create_cq(device_, static_cast<int>(entries_max_), nullptr, nullptr, 0);
-    if (made == nullptr) fail(errno, "making completion queue " + std::to_string(queues_.size() + 1) + " of the RDMA device");
+    if (made == nullptr)
+      fail(errno, "making completion queue " + std::to_string(queues_.size() + 1) + " of the RDMA device");
     queues_.push_back({made, std::min(entries_max_, static_cast<std::uint32_t>(made->cqe)), 0});
     found = std::prev(queues_.end());
     if (found->entries < entries) fail(EINVAL, "the RDMA device's completion queues are too short");
   }
   while (next_sink_ == 0 || sinks_.contains(next_sink_)) ++next_sink_;
-  if (touched_.capacity() <= sinks_.size()) touched_.reserve(2 * sinks_.size() + 1);  // poll() and give_back() allocate nothing
+  if (touched_.capacity() <= sinks_.size())
+    touched_.reserve(2 * sinks_.size() + 1);  // poll() and give_back() allocate nothing
   sinks_.emplace(next_sink_, &sink);
   found->taken += entries;
   return {static_cast<std::size_t>(found - queues_.begin()), entries, next_sink_++};

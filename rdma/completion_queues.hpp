@@ -17,7 +17,8 @@ namespace gpusock::rdma {
 /// Who gets the completions of one queue pair.
 class CompletionSink {
  public:
-  /// All requests up to this one (counted from the queue pair's first, modulo 2^32) are complete, or `status` says what went wrong.
+  /// All requests up to this one (counted from the queue pair's first, modulo 2^32) are complete, or `status` says what
+  /// went wrong.
   virtual void on_completion(std::uint32_t request, ibv_wc_status status) = 0;
   /// No more completions now: time to act on them.
   virtual void on_completions_taken() = 0;

@@ -30,7 +30,8 @@ const CudaDriver* cuda_driver() {
 
 std::string CudaDriver::name_of(int error) const {
   const char* name = nullptr;
-  if (get_error_name == nullptr || get_error_name(error, &name) != 0 || name == nullptr) return "error " + std::to_string(error);
+  if (get_error_name == nullptr || get_error_name(error, &name) != 0 || name == nullptr)
+    return "error " + std::to_string(error);
   return name;
 }
 

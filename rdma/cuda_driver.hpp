@@ -1,6 +1,6 @@
 #pragma once
-/// @file The few calls of the CUDA driver that a network card's access to a GPU's memory needs, loaded at run time: what is
-/// built without CUDA has them too.
+/// @file The few calls of the CUDA driver that a network card's access to a GPU's memory needs, loaded at run time:
+/// what is built without CUDA has them too.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace gpusock::rdma {
 
-/// Functions of libcuda, with the types of its ABI (CUresult, CUdevice and the enumerations are ints). nullptr where a driver
-/// has none of that name. Tests put their own here.
+/// Functions of libcuda, with the types of its ABI (CUresult, CUdevice and the enumerations are ints). nullptr where a
+/// driver has none of that name. Tests put their own here.
 struct CudaDriver {
   int (*get_handle_for_address_range)(void* handle, std::uint64_t address, std::size_t bytes, int type,
-                                      unsigned long long flags) = nullptr;                          // cuMemGetHandleForAddressRange
-  int (*device_get_attribute)(int* value, int attribute, int device) = nullptr;                     // cuDeviceGetAttribute
-  int (*flush_gpudirect_rdma_writes)(int target, int scope) = nullptr;                              // cuFlushGPUDirectRDMAWrites
-  int (*get_error_name)(int error, const char** name) = nullptr;                                    // cuGetErrorName
+                                      unsigned long long flags) = nullptr;       // cuMemGetHandleForAddressRange
+  int (*device_get_attribute)(int* value, int attribute, int device) = nullptr;  // cuDeviceGetAttribute
+  int (*flush_gpudirect_rdma_writes)(int target, int scope) = nullptr;           // cuFlushGPUDirectRDMAWrites
+  int (*get_error_name)(int error, const char** name) = nullptr;                 // cuGetErrorName
 
   /// "CUDA_ERROR_NOT_SUPPORTED", or "error 801".
   std::string name_of(int error) const;

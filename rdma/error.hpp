@@ -1,5 +1,6 @@
 #pragma once
-/// @file How set-up fails: by an exception with the errno and words for people. The data path returns negated errno values.
+/// @file How set-up fails: by an exception with the errno and words for people. The data path returns negated errno
+/// values.
 
 #include <string>
 #include <system_error>

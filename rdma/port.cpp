@@ -29,7 +29,8 @@ const sockaddr_in6& as_ipv6(const sockaddr& address) { return reinterpret_cast<c
 
 std::string to_text(const sockaddr& address) {
   char text[INET6_ADDRSTRLEN] = "?";
-  const void* bytes = address.sa_family == AF_INET ? static_cast<const void*>(&as_ipv4(address).sin_addr) : &as_ipv6(address).sin6_addr;
+  const void* bytes = address.sa_family == AF_INET ? static_cast<const void*>(&as_ipv4(address).sin_addr)
+                                                   : &as_ipv6(address).sin6_addr;
   inet_ntop(address.sa_family, bytes, text, sizeof text);
   return text;
 }
@@ -92,8 +93,9 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
   if (is_loopback(local)) return first_port_up(reason);
   rdma_cm_id* made = nullptr;
   if (rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0) {
-    reason = errno == ENODEV || errno == ENOENT ? "this machine has no RDMA device"
-                                                : std::string("librdmacm: ") + std::strerror(errno) + " (is /dev/infiniband/rdma_cm there?)";
+    reason = errno == ENODEV || errno == ENOENT
+                 ? "this machine has no RDMA device"
+                 : std::string("librdmacm: ") + std::strerror(errno) + " (is /dev/infiniband/rdma_cm there?)";
     return std::nullopt;
   }
   const std::unique_ptr<rdma_cm_id, IdDeleter> id(made);
@@ -111,7 +113,8 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
   return Place{ibv_get_device_name(id->verbs->device), id->port_num, ntohs(id->route.addr.addr.ibaddr.pkey)};
 }
 
-std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, std::uint32_t port, const sockaddr& local) {
+std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, std::uint32_t port,
+                                        const sockaddr& local) {
   const ibv_gid wanted = gid_of(local);
   const bool any = is_loopback(local);
   std::optional<ibv_gid_entry> best;
@@ -126,7 +129,8 @@ std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, 
 Port describe_port(ibv_context* device, const Place& place, const sockaddr& local) {
   const std::string name = place.device + " port " + std::to_string(place.port);
   ibv_port_attr facts{};
-  if (const int error = ibv_query_port(device, place.port, &facts); error != 0) fail(error, "asking RDMA device " + name);
+  if (const int error = ibv_query_port(device, place.port, &facts); error != 0)
+    fail(error, "asking RDMA device " + name);
   if (facts.state != IBV_PORT_ACTIVE) fail(ENETDOWN, "RDMA device " + name + " is not up");
   Port port{.device = place.device, .number = place.port};
   port.ethernet = facts.link_layer == IBV_LINK_LAYER_ETHERNET;

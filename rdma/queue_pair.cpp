@@ -15,9 +15,9 @@ namespace {
 /// What is asked for; a card with less room gives up less. The words that follow the bytes must fit.
 constexpr std::uint32_t kInlineWanted[] = {220, 64, 16};
 
-/// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight seconds is
-/// gone (cards may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK Timeout"). Lost packets that others follow are asked
-/// for at once.
+/// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight
+/// seconds is gone (cards may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK
+/// Timeout"). Lost packets that others follow are asked for at once.
 constexpr std::uint8_t kTimeout = 16;
 constexpr std::uint8_t kRetries = 7;
 /// Writes need no receive request, so a correct peer never says that it is not ready; one that does is given up on.
@@ -26,7 +26,8 @@ constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms
 
 std::uint32_t random_psn() {
   std::uint32_t value = 0;
-  if (getrandom(&value, sizeof value, 0) != sizeof value) value = 1;  // of no secret's importance: it keeps old packets out
+  if (getrandom(&value, sizeof value, 0) != sizeof value)
+    value = 1;  // of no secret's importance: it keeps old packets out
   return value & 0xffffff;
 }
 
@@ -38,7 +39,9 @@ void modify(ibv_qp* pair, ibv_qp_attr& attributes, int mask, const char* to) {
 }  // namespace
 
 QueuePair::QueuePair(std::shared_ptr<Card> card)
-    : card_(std::move(card)), depth_(std::min(kDepth, card_->send_requests_max())), places_(card_->completions().take(depth_, *this)),
+    : card_(std::move(card)),
+      depth_(std::min(kDepth, card_->send_requests_max())),
+      places_(card_->completions().take(depth_, *this)),
       psn_(random_psn()) {
   try {
     pair_ = make(depth_);
@@ -61,7 +64,8 @@ ibv_qp* QueuePair::make(std::uint32_t depth) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = card_->completions().queue(places_);
     wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {.max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = bytes};
+    wanted.cap = {
+        .max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = bytes};
     if (ibv_qp* pair = ibv_create_qp(card_->domain(), &wanted)) {
       inline_bytes_ = std::max(bytes, std::min(wanted.cap.max_inline_data, kInlineWanted[0]));
       return pair;
@@ -99,10 +103,12 @@ void QueuePair::connect(const QueuePairAddress& peer) {
   ready.ah_attr.dlid = peer.lid;
   if (port.ethernet || peer.gid.global.subnet_prefix != port.gid.global.subnet_prefix) {
     ready.ah_attr.is_global = 1;
-    ready.ah_attr.grh = {.dgid = peer.gid, .flow_label = 0, .sgid_index = port.gid_index, .hop_limit = 64, .traffic_class = 0};
+    ready.ah_attr.grh = {
+        .dgid = peer.gid, .flow_label = 0, .sgid_index = port.gid_index, .hop_limit = 64, .traffic_class = 0};
   }
   modify(pair_, ready,
-         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+             IBV_QP_MIN_RNR_TIMER,
          "RTR (ready to receive)");
   ibv_qp_attr sending{};
   sending.qp_state = IBV_QPS_RTS;
@@ -133,7 +139,8 @@ int QueuePair::post(std::span<const Write> writes, bool notify) {
     request.sg_list = &pieces[i];
     request.num_sge = 1;
     request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = (announced ? unsigned{IBV_SEND_SIGNALED} : 0u) | (write.copied ? unsigned{IBV_SEND_INLINE} : 0u);
+    request.send_flags = (announced ? unsigned{IBV_SEND_SIGNALED} : 0u) |
+                         (write.copied ? unsigned{IBV_SEND_INLINE} : 0u);
     request.wr.rdma = {write.remote_address, write.remote_key};
   }
   ibv_send_wr* bad = nullptr;

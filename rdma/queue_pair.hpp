@@ -1,9 +1,10 @@
 #pragma once
-/// @file A reliable connection (RC) between two cards, and RDMA writes on it. Its ends agree on their addresses by other means.
+/// @file A reliable connection (RC) between two cards, and RDMA writes on it. Its ends agree on their addresses by
+/// other means.
 ///
-/// The send queue cannot overflow: it has room for `depth` requests, and what was posted and is not known to be complete
-/// counts. Requests ask for a completion where the poster wants to know, and at least once every quarter of the depth, since
-/// a place is free only when a later completion says so.
+/// The send queue cannot overflow: it has room for `depth` requests, and what was posted and is not known to be
+/// complete counts. Requests ask for a completion where the poster wants to know, and at least once every quarter of
+/// the depth, since a place is free only when a later completion says so.
 
 #include "rdma/card.hpp"
 
@@ -28,10 +29,10 @@ struct QueuePairAddress {
 struct Write {
   const void* data = nullptr;
   std::uint32_t bytes = 0;
-  std::uint32_t local_key = 0;       ///< of nothing where `copied`
+  std::uint32_t local_key = 0;  ///< of nothing where `copied`
   std::uint64_t remote_address = 0;
   std::uint32_t remote_key = 0;
-  bool copied = false;               ///< `data` is copied when it is posted, and may be changed then; bytes <= inline_bytes()
+  bool copied = false;  ///< `data` is copied when it is posted, and may be changed then; bytes <= inline_bytes()
 };
 
 /// Who hears of a queue pair's completions.
@@ -66,12 +67,13 @@ class QueuePair final : private CompletionSink {
   /// Writes that are not known to be complete.
   std::uint32_t outstanding() const { return posted_ - completed_; }
 
-  /// Posts these, at most kBatchMax, in this order; `notify`: a completion is wanted behind the last. 0 or a negated errno
+  /// Posts these, at most kBatchMax, in this order; `notify`: a completion is wanted behind the last. 0 or a negated
+  /// errno
   /// (-EAGAIN: there is no room for all of them, and none was posted).
   int post(std::span<const Write> writes, bool notify);
 
-  /// How many were posted ever, and how many of them are known to be complete: a write is complete when the other card has
-  /// acknowledged it. Counts modulo 2^32.
+  /// How many were posted ever, and how many of them are known to be complete: a write is complete when the other card
+  /// has acknowledged it. Counts modulo 2^32.
   std::uint32_t posted() const { return posted_; }
   std::uint32_t completed() const { return completed_; }
 

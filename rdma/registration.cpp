@@ -33,20 +33,20 @@ ibv_mr* register_addresses(ibv_pd* domain, void* memory, std::size_t bytes, Acce
   return ibv_reg_mr_iova(domain, memory, bytes, known_as, access_flags(access));
 }
 
-Registration by_dmabuf(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const CudaDriver* driver,
-                       std::string& reason, std::uint64_t known_as) {
+Registration by_dmabuf(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access,
+                       const CudaDriver* driver, std::string& reason, std::uint64_t known_as) {
   const DmaBuf memory = export_dmabuf(address, bytes, driver, reason);
   if (memory.descriptor < 0) return {};
-  ibv_mr* region = ibv_reg_dmabuf_mr(domain, memory.offset, bytes, known_as != 0 ? known_as : address, memory.descriptor,
-                                     static_cast<int>(access_flags(access)));
+  ibv_mr* region = ibv_reg_dmabuf_mr(domain, memory.offset, bytes, known_as != 0 ? known_as : address,
+                                     memory.descriptor, static_cast<int>(access_flags(access)));
   const int error = errno;
   ::close(memory.descriptor);  // the registration holds the memory
   if (region == nullptr) reason = "dma-buf: ibv_reg_dmabuf_mr: " + text_of(error);
   return region == nullptr ? Registration() : Registration(region, Path::dmabuf);
 }
 
-Registration by_peermem(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, bool loaded, std::string& reason,
-                        std::uint64_t known_as) {
+Registration by_peermem(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, bool loaded,
+                        std::string& reason, std::uint64_t known_as) {
   if (!loaded) {
     reason += "; peermem: the module nvidia_peermem is not loaded (modprobe nvidia_peermem)";
     return {};
@@ -65,7 +65,8 @@ DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver*
   }
   const Pages pages = pages_around(address, bytes);
   int descriptor = -1;
-  if (const int error = driver->get_handle_for_address_range(&descriptor, pages.first, pages.bytes, kDmaBufFd, 0); error != 0) {
+  if (const int error = driver->get_handle_for_address_range(&descriptor, pages.first, pages.bytes, kDmaBufFd, 0);
+      error != 0) {
     reason = "dma-buf: cuMemGetHandleForAddressRange gave " + driver->name_of(error) +
              " (it takes the open kernel modules of the driver, and Linux 5.12)";
     return {};
@@ -74,7 +75,8 @@ DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver*
 }
 
 unsigned access_flags(Access access) {
-  return access == Access::read_by_card ? IBV_ACCESS_RELAXED_ORDERING : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  return access == Access::read_by_card ? IBV_ACCESS_RELAXED_ORDERING
+                                        : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 }
 
 const char* to_string(Path path) {
@@ -105,15 +107,17 @@ Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Acce
 }
 
 bool peermem_is_loaded(const std::string& sys) {
-  return access((sys + "/module/nvidia_peermem").c_str(), F_OK) == 0 || access((sys + "/module/nv_peer_mem").c_str(), F_OK) == 0;
+  return access((sys + "/module/nvidia_peermem").c_str(), F_OK) == 0 ||
+         access((sys + "/module/nv_peer_mem").c_str(), F_OK) == 0;
 }
 
 GpuMemoryPaths gpu_memory_paths() { return {cuda_driver(), peermem_is_loaded()}; }
 
-Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const GpuMemoryPaths& paths,
-                          std::string& reason, std::uint64_t known_as) {
+Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access,
+                          const GpuMemoryPaths& paths, std::string& reason, std::uint64_t known_as) {
   Registration region = by_dmabuf(domain, address, bytes, access, paths.driver, reason, known_as);
-  return region ? std::move(region) : by_peermem(domain, address, bytes, access, paths.peermem_loaded, reason, known_as);
+  return region ? std::move(region)
+                : by_peermem(domain, address, bytes, access, paths.peermem_loaded, reason, known_as);
 }
 
 }  // namespace gpusock::rdma

@@ -11,7 +11,8 @@
 
 namespace gpusock::rdma {
 
-/// What a registration permits. Nobody may read memory from afar, and only what peers write into has a key of use to them.
+/// What a registration permits. Nobody may read memory from afar, and only what peers write into has a key of use to
+/// them.
 enum class Access {
   read_by_card,      ///< this side's card reads it to send it
   written_by_peers,  ///< a peer's card writes it
@@ -19,10 +20,11 @@ enum class Access {
 
 /// The verbs flags of an access.
 ///
-/// Relaxed ordering lets the PCIe fabric reorder the card's accesses (PCIe Base Specification, "Transaction Ordering": the
-/// attribute RO). It is on for memory that the card only reads: nothing is inferred from the order of those reads, since the
-/// bytes were complete before they were posted, and the completion says when they were read. It is off for memory that is
-/// written: whoever sees the position word written behind the bytes takes them for there (visibility.hpp, V1 and V3).
+/// Relaxed ordering lets the PCIe fabric reorder the card's accesses (PCIe Base Specification, "Transaction Ordering":
+/// the attribute RO). It is on for memory that the card only reads: nothing is inferred from the order of those reads,
+/// since the bytes were complete before they were posted, and the completion says when they were read. It is off for
+/// memory that is written: whoever sees the position word written behind the bytes takes them for there
+/// (visibility.hpp, V1 and V3).
 unsigned access_flags(Access access);
 
 /// How the card was given the memory.
@@ -53,8 +55,8 @@ class Registration {
   Path path_ = Path::host;
 };
 
-/// Registers host memory. Throws std::system_error that says what to do (the limit of locked memory). `known_as`: the address by which
-/// this side's requests and peers name it, at the same place in its page; 0: its own.
+/// Registers host memory. Throws std::system_error that says what to do (the limit of locked memory). `known_as`: the
+/// address by which this side's requests and peers name it, at the same place in its page; 0: its own.
 Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as = 0);
 
 /// What there is on this machine to give a GPU's memory to the card with.
@@ -75,10 +77,10 @@ struct DmaBuf {
 /// Exports it. Where that does not work `reason` says why.
 DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver* driver, std::string& reason);
 
-/// Registers a GPU's memory: by dma-buf, else through nvidia_peermem. An empty one where neither works; `reason` then says why
-/// each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem did. `known_as`: as
-/// register_host().
-Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access, const GpuMemoryPaths& paths,
-                          std::string& reason, std::uint64_t known_as = 0);
+/// Registers a GPU's memory: by dma-buf, else through nvidia_peermem. An empty one where neither works; `reason` then
+/// says why each did not, and rings must lie in host memory. Also sets `reason` where dma-buf did not work and peermem
+/// did. `known_as`: as register_host().
+Registration register_gpu(ibv_pd* domain, std::uint64_t address, std::size_t bytes, Access access,
+                          const GpuMemoryPaths& paths, std::string& reason, std::uint64_t known_as = 0);
 
 }  // namespace gpusock::rdma

@@ -1,8 +1,8 @@
 #pragma once
 /// @file The one macro that lets a header compile for the host, the CPU device and GPUs.
-/// GPUSOCK_FN marks a function that both a host thread and a kernel may call. GPUSOCK_FN_APART marks one that is called and not
-/// copied into each of its callers: a call costs nothing beside an access across the bus, and a kernel that makes ten socket
-/// calls would else hold ten copies of all of them (and take a compiler a minute).
+/// GPUSOCK_FN marks a function that both a host thread and a kernel may call. GPUSOCK_FN_APART marks one that is called
+/// and not copied into each of its callers: a call costs nothing beside an access across the bus, and a kernel that
+/// makes ten socket calls would else hold ten copies of all of them (and take a compiler a minute).
 
 #if defined(__CUDACC__)
 #define GPUSOCK_FN __host__ __device__
@@ -25,8 +25,8 @@
 #define GPUSOCK_ON_GPU 0
 #endif
 
-/// GPUSOCK_KERNELS_ON_CPU is 1 where a host compiler compiles kernels: for the CPU device, and in tests for the double of the CUDA
-/// runtime (tests/support/cuda_double), which runs them on it.
+/// GPUSOCK_KERNELS_ON_CPU is 1 where a host compiler compiles kernels: for the CPU device, and in tests for the double
+/// of the CUDA runtime (tests/support/cuda_double), which runs them on it.
 #if defined(GPUSOCK_DEVICE_CPU) || defined(GPUSOCK_CUDA_DOUBLE)
 #define GPUSOCK_KERNELS_ON_CPU 1
 #else

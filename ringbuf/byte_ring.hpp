@@ -4,10 +4,10 @@
 /// The ring is `capacity` bytes (a power of two) and two words, each with a single writer:
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
-/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity, counted
-/// from the ring's origin.
-/// The producer and the consumer are separate halves, so that each lives in its own processor's memory, and the two words
-/// and the bytes may lie in three different memories. Each half is plain data: copyable, and valid in shared memory.
+/// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity,
+/// counted from the ring's origin. The producer and the consumer are separate halves, so that each lives in its own
+/// processor's memory, and the two words and the bytes may lie in three different memories. Each half is plain data:
+/// copyable, and valid in shared memory.
 ///
 /// Ordering table (scope: system)
 ///   label  operation                  order    partner  data protected
@@ -70,21 +70,23 @@ class ByteProducer {
   GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0)
       : memory_(memory), committed_(committed), consumed_(consumed), position_(start), consumed_seen_(start) {}
 
-  /// Bytes that may be written now. The consumer's word is read (P2) only where fewer than `wanted` are known to be free.
+  /// Bytes that may be written now. The consumer's word is read (P2) only where fewer than `wanted` are known to be
+  /// free.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable(std::uint64_t wanted = ~std::uint64_t{0}) {
     std::uint64_t free_bytes = memory_.capacity - (position_ - consumed_seen_);
     if (free_bytes >= wanted || free_bytes == memory_.capacity) return free_bytes;
-    const auto consumed = typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with C2
+    const auto consumed = typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with
+                                                                                                     // C2
     if (position_ - consumed > memory_.capacity) return kRingCorrupt;
     consumed_seen_ = consumed;
     return memory_.capacity - (position_ - consumed);
   }
 
-  /// Bytes that could be written now, for anybody who is not in the middle of using this half: reads both words and changes
-  /// nothing. While the producer is at work, a moment's guess.
+  /// Bytes that could be written now, for anybody who is not in the middle of using this half: reads both words and
+  /// changes nothing. While the producer is at work, a moment's guess.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
-    const std::uint64_t end = committed.load(kRelaxed);         // relaxed, as the next: nothing is written on its strength
+    const std::uint64_t end = committed.load(kRelaxed);  // relaxed, as the next: nothing is written on its strength
     const std::uint64_t used = end - consumed.load(kRelaxed);
     return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
   }
@@ -103,10 +105,10 @@ class ByteProducer {
 
  private:
   RingMemory memory_;
-  std::uint64_t* committed_ = nullptr;    // this half writes it
-  std::uint64_t* consumed_ = nullptr;     // the consumer writes it
-  std::uint64_t position_ = 0;            // == *committed_
-  std::uint64_t consumed_seen_ = 0;       // a past value of *consumed_
+  std::uint64_t* committed_ = nullptr;  // this half writes it
+  std::uint64_t* consumed_ = nullptr;   // the consumer writes it
+  std::uint64_t position_ = 0;          // == *committed_
+  std::uint64_t consumed_seen_ = 0;     // a past value of *consumed_
 };
 
 /// The consuming half. One thread at a time.
@@ -123,7 +125,8 @@ class ByteConsumer {
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable(std::uint64_t wanted = ~std::uint64_t{0}) {
     const std::uint64_t known = committed_seen_ - position_;
     if (known >= wanted || known == memory_.capacity) return known;
-    const auto committed = typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with P1
+    const auto committed = typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with
+                                                                                                       // P1
     if (committed - position_ > memory_.capacity) return kRingCorrupt;
     committed_seen_ = committed;
     return committed - position_;
@@ -132,7 +135,7 @@ class ByteConsumer {
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
-    const std::uint64_t end = committed.load(kRelaxed);         // relaxed, as the next: who reads the bytes looks again (C1)
+    const std::uint64_t end = committed.load(kRelaxed);  // relaxed, as the next: who reads the bytes looks again (C1)
     const std::uint64_t there = end - consumed.load(kRelaxed);
     return there > memory_.capacity ? kRingCorrupt : there;
   }
@@ -151,10 +154,10 @@ class ByteConsumer {
 
  private:
   RingMemory memory_;
-  std::uint64_t* committed_ = nullptr;    // the producer writes it
-  std::uint64_t* consumed_ = nullptr;     // this half writes it
-  std::uint64_t position_ = 0;            // == *consumed_
-  std::uint64_t committed_seen_ = 0;      // a past value of *committed_
+  std::uint64_t* committed_ = nullptr;  // the producer writes it
+  std::uint64_t* consumed_ = nullptr;   // this half writes it
+  std::uint64_t position_ = 0;          // == *consumed_
+  std::uint64_t committed_seen_ = 0;    // a past value of *committed_
 };
 
 }  // namespace gpusock::ringbuf

@@ -11,13 +11,17 @@
 ///
 /// Ordering table
 ///   label  operation                        scope   order    partner  data protected
-///   Q1     proxy: store published           system  release  Q2       entries before the new position, and what the proxy
+///   Q1     proxy: store published           system  release  Q2       entries before the new position, and what the
+///   proxy
 ///                                                                     prepared for the handles in them
 ///   Q2     consumer: load published         system  acquire  Q1       as Q1
-///   Q3     consumer: load taken             device  acquire  Q4       the `published` that was seen by who took last: nobody sees
+///   Q3     consumer: load taken             device  acquire  Q4       the `published` that was seen by who took last:
+///   nobody sees
 ///                                                                     more taken than published
-///   Q4     consumer: compare-and-swap taken device  release, acquire  Q3, Q4   as Q3; acquire where it fails. A winner has what it
-///                                                                     needs from its load of the value that it replaces
+///   Q4     consumer: compare-and-swap taken device  release, acquire  Q3, Q4   as Q3; acquire where it fails. A winner
+///   has what it
+///                                                                     needs from its load of the value that it
+///                                                                     replaces
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
@@ -36,7 +40,7 @@ class HandleProducer {
 
   GPUSOCK_FN void push(std::int32_t handle) {
     typename Shared::template Ref<std::uint64_t>(entries_[position_ & mask_])
-        .store(static_cast<std::uint32_t>(handle), kRelaxed);  // relaxed: Q1 publishes it
+        .store(static_cast<std::uint32_t>(handle), kRelaxed);                                // relaxed: Q1 publishes it
     typename Shared::template Ref<std::uint64_t>(*published_).store(++position_, kRelease);  // Q1, pairs with Q2
   }
 
@@ -54,17 +58,21 @@ template <class Shared = SystemAtomics, class Own = DeviceAtomics>
 class HandleConsumer {
  public:
   HandleConsumer() = default;
-  GPUSOCK_FN HandleConsumer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published, std::uint64_t* taken)
+  GPUSOCK_FN HandleConsumer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published,
+                            std::uint64_t* taken)
       : entries_(entries), mask_(capacity - 1), published_(published), taken_(taken) {}
 
   /// The oldest handle, which is the caller's alone from now on, or -1 when there is none.
   GPUSOCK_FN std::int32_t try_take() const {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
-    std::uint64_t position = taken.load(kAcquire);  // Q3, pairs with Q4
+    std::uint64_t position = taken.load(kAcquire);                                                  // Q3, pairs with Q4
     while (position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
-      const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_])
-                             .load(kRelaxed);  // relaxed: Q2 ordered it
-      if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {  // Q4, pairs with Q3
+      const auto entry =
+          typename Shared::template Ref<std::uint64_t>(entries_[position & mask_]).load(kRelaxed);  // relaxed:
+                                                                                                    // Q2
+                                                                                                    // ordered
+                                                                                                    // it
+      if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {                // Q4, pairs with Q3
         return static_cast<std::int32_t>(entry);
       }
     }
@@ -79,9 +87,11 @@ class HandleConsumer {
 
   /// Is there a handle to take.
   GPUSOCK_FN bool empty() const {
-    const auto published = typename Shared::template Ref<std::uint64_t>(*published_)
-                               .load(kRelaxed);  // relaxed: who takes a handle looks again (Q2)
-    return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;  // relaxed: a hint
+    const auto published = typename Shared::template Ref<std::uint64_t>(*published_).load(kRelaxed);  // relaxed: who
+                                                                                                      // takes a handle
+                                                                                                      // looks again
+                                                                                                      // (Q2)
+    return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;            // relaxed: a hint
   }
 
  private:

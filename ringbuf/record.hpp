@@ -1,10 +1,10 @@
 #pragma once
 /// @file How records lie in a byte ring: each in one piece, behind a header.
 ///
-/// A record is a header of one 64-bit word and its bytes, and takes a multiple of 8 bytes of the ring, its span. It does not
-/// pass the ring's end: a filler, a header without a record, takes what is left there, and what a sender has given up
-/// before other records. A sender commits a filler only together with a record behind it. Both ends of a connection have rings
-/// of the same capacity, so that what is in one piece at the sender is so at the receiver.
+/// A record is a header of one 64-bit word and its bytes, and takes a multiple of 8 bytes of the ring, its span. It
+/// does not pass the ring's end: a filler, a header without a record, takes what is left there, and what a sender has
+/// given up before other records. A sender commits a filler only together with a record behind it. Both ends of a
+/// connection have rings of the same capacity, so that what is in one piece at the sender is so at the receiver.
 ///
 ///   bit 0..31    bytes of the record; kFiller: there is none
 ///   bit 32..63   span: bytes from this header to the next
@@ -34,7 +34,8 @@ struct RecordHeader {
 
   /// Can this header be where `to_end` bytes are left before the ring's end.
   GPUSOCK_FN constexpr bool fits(std::uint64_t to_end) const {
-    const bool content_ok = is_filler() || (bytes != 0 && bytes <= span - kRecordHeaderBytes);  // an empty record would be an end
+    const bool content_ok = is_filler() || (bytes != 0 && bytes <= span - kRecordHeaderBytes);  // an empty record would
+                                                                                                // be an end
     return span >= kRecordHeaderBytes && span % 8 == 0 && span <= to_end && content_ok;
   }
 };
@@ -43,7 +44,9 @@ struct RecordHeader {
 GPUSOCK_FN constexpr std::uint64_t record_span(std::uint64_t bytes) { return (kRecordHeaderBytes + bytes + 7) / 8 * 8; }
 
 /// The longest record of a ring: with a filler before it as long as itself, it must fit.
-GPUSOCK_FN constexpr std::uint64_t record_bytes_max(std::uint64_t capacity) { return capacity / 2 - kRecordHeaderBytes; }
+GPUSOCK_FN constexpr std::uint64_t record_bytes_max(std::uint64_t capacity) {
+  return capacity / 2 - kRecordHeaderBytes;
+}
 
 /// The header's word at this position, which is a multiple of 8 from the ring's origin.
 GPUSOCK_FN inline std::uint64_t* header_at(const RingMemory& memory, std::uint64_t position) {

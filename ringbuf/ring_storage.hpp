@@ -47,7 +47,9 @@ class RingStorage {
     void operator()(std::byte* bytes) const { ::operator delete(bytes, kAlignment); }
   };
 
-  std::uint64_t* word(std::uint64_t which) { return reinterpret_cast<std::uint64_t*>(bytes_.get() + which * kWordStride); }
+  std::uint64_t* word(std::uint64_t which) {
+    return reinterpret_cast<std::uint64_t*>(bytes_.get() + which * kWordStride);
+  }
 
   std::unique_ptr<std::byte, Deleter> bytes_;
   RingMemory memory_;

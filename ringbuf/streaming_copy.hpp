@@ -1,8 +1,8 @@
 #pragma once
 /// @file A copy whose stores go past the caches of the processor that makes it.
 ///
-/// Bytes that another processor will read, and this one will not, may be quicker to fetch from memory than from this one's
-/// cache: always so where the two share no cache (store_choice.hpp measures it).
+/// Bytes that another processor will read, and this one will not, may be quicker to fetch from memory than from this
+/// one's cache: always so where the two share no cache (store_choice.hpp measures it).
 
 #include <cstddef>
 #include <cstdint>
@@ -21,9 +21,9 @@ inline constexpr bool kHasStreamingStores = true;
 inline constexpr bool kHasStreamingStores = false;
 #endif
 
-/// Copies as memcpy does, with non-temporal stores. They are complete, for any processor, before whatever this thread stores
-/// after the call (Intel SDM volume 1, 10.4.6.2: weakly ordered, so a fence follows them).
-/// Not inlined: it is for many bytes, and compilers warn of lines that a small buffer would not hold.
+/// Copies as memcpy does, with non-temporal stores. They are complete, for any processor, before whatever this thread
+/// stores after the call (Intel SDM volume 1, 10.4.6.2: weakly ordered, so a fence follows them). Not inlined: it is
+/// for many bytes, and compilers warn of lines that a small buffer would not hold.
 [[gnu::noinline]] inline void stream_copy(void* to, const void* from, std::size_t bytes) {
 #if defined(__SSE2__)
   constexpr std::size_t kLine = 64;

@@ -26,7 +26,7 @@
 namespace param_sync {
 namespace {
 
-constexpr auto kEndAfterFailure = std::chrono::seconds(5);  // what is still there then is killed
+constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still there then is killed
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
 
 using gpusock::program::kFailure;
@@ -114,8 +114,8 @@ class Cluster {
   }
 
   void show(const nlohmann::json& now) {
-    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), static_cast<float>(number_from(now.at("loss"))),
-                now.at("train_s"), now.at("pushed_per_step")});
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"),
+                static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step")});
   }
 
   void lose(NodeProcess& node, const nlohmann::json& loss) {
@@ -124,16 +124,19 @@ class Cluster {
     node.standing_told = loss.contains("standing");
     if (node.standing_told) standings_.push_back(standing_from(loss.at("standing")));
     fail();
-    if (stalled_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // for the others to tell, too: who does not is suspected
+    if (stalled_)
+      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // for the others to tell, too: who does not is suspected
   }
 
-  /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together does.
+  /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
+  /// does.
   void tell_stall() const {
     const auto layers = static_cast<int>(config_.hidden.size()) + 1;
     fmt::print(stderr, "param_sync: {}\n", describe(find_stall(standings_, config_.nodes), layers, config_.timeout_s));
   }
 
-  /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to anyone.
+  /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to
+  /// anyone.
   void release() {
     const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(),
                                      [](const NodeProcess& node) { return node.exited || node.lost_a_node; });
@@ -220,7 +223,7 @@ class Cluster {
   std::vector<NodeProcess> nodes_;
   SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
-  bool stalled_ = false;  // it began with a node that has waited for too long
+  bool stalled_ = false;             // it began with a node that has waited for too long
   std::vector<Standing> standings_;  // of nodes that cannot go on
   bool interrupted_ = false;
   bool killing_ = false;  // what ends from now on was told to

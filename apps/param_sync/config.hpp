@@ -34,14 +34,14 @@ struct Config {
   std::vector<std::string> peers;  ///< HOST:PORT of each rank, this one's included
   bool in_process = false;         ///< all nodes as threads and contexts of this process
   bool serial = false;             ///< all nodes' work one after the other, without sockets
-  std::optional<Launch> launch;    ///< where neither --nodes nor a way to run was chosen, and a launcher says who this is
-  int control_fd = -1;             ///< rank started by a cluster: the socket to it
+  std::optional<Launch> launch;  ///< where neither --nodes nor a way to run was chosen, and a launcher says who this is
+  int control_fd = -1;           ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;
   std::string weights_file;
 
-  /// How long nodes wait for each other's connections. Those that this program has started are all there by then, so that one
-  /// that takes long is slow; those of others may never come.
+  /// How long nodes wait for each other's connections. Those that this program has started are all there by then, so
+  /// that one that takes long is slow; those of others may never come.
   double connect_timeout_s() const {
     const bool all_there = peers.empty() && !launch;
     return all_there ? std::max(timeout_s, kStartSecondsMin) : timeout_s;

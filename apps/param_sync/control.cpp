@@ -62,8 +62,6 @@ std::optional<nlohmann::json> ControlChannel::try_receive(bool& ended) {
   return buffered();
 }
 
-void ControlChannel::interrupt() noexcept {
-  ::shutdown(fd_, SHUT_RDWR);
-}
+void ControlChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
 
 }  // namespace param_sync

@@ -64,8 +64,8 @@ Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limi
                                      ": take all files from the same data set");
   }
   for (const Samples* part : {&data.train, &data.test}) {
-    data.classes =
-        std::max<std::uint32_t>(data.classes, 1u + *std::max_element(part->labels.begin(), part->labels.end()));
+    data.classes = std::max<std::uint32_t>(data.classes,
+                                           1u + *std::max_element(part->labels.begin(), part->labels.end()));
   }
   if (train_limit != 0 && train_limit < data.train.count()) {
     data.train.labels.resize(train_limit);

@@ -67,9 +67,7 @@ std::string mismatch(const Failure& failure) {
 
 }  // namespace
 
-bool in_training(const Failure& failure) {
-  return failure.kind >= FailureKind::push;
-}
+bool in_training(const Failure& failure) { return failure.kind >= FailureKind::push; }
 
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& at_peer) {
   const std::string peer = at_peer.family == 0 ? "" : at_peer.host_port();

@@ -48,8 +48,8 @@ class NodeFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or where
-/// this node was to listen; one without a family is not known.
+/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or
+/// where this node was to listen; one without a family is not known.
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& peer);
 
 /// The message for nodes that have not come up in time, of `nodes` that were started.

@@ -10,7 +10,7 @@ inline constexpr std::uint64_t kHelloNs = 5'000'000'000;  ///< a peer that conne
 /// The first message of each side of a connection: who it is, and the settings that all must share.
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x636e79536d617250;  // "ParmSync"
-  static constexpr std::uint64_t kVersion = 2;  ///< 2: the data set's number covers the images
+  static constexpr std::uint64_t kVersion = 2;                 ///< 2: the data set's number covers the images
   std::uint64_t magic = kMagic;
   std::uint64_t value[static_cast<int>(HelloField::rank)] = {};  ///< by HelloField; value[0] is not used
   std::uint64_t rank = 0;
@@ -38,8 +38,8 @@ struct Listening {
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
 }
 
-/// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just gone
-/// away. A loopback interface that is down stays down.
+/// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just
+/// gone away. A loopback interface that is down stays down.
 __device__ inline bool worth_retrying(std::int64_t error, const gpusock::Endpoint& to) {
   const bool loopback = to.family == 4 && to.address[0] == 127;
   return error == -ECONNREFUSED || error == -ECONNRESET || error == -EHOSTUNREACH ||
@@ -49,7 +49,8 @@ __device__ inline bool worth_retrying(std::int64_t error, const gpusock::Endpoin
 /// The socket to or from a peer while kernels of the set-up share it. Relaxed: kernels that use the sockets come later.
 using SharedSocket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>;
 
-/// Waits until this node has reached all peers, or has failed. Attempts to reach them end at their deadline. One thread.
+/// Waits until this node has reached all peers, or has failed. Attempts to reach them end at their deadline. One
+/// thread.
 __device__ inline void await_reached(const NodeState& node) {
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     const SharedSocket socket(node.push_sockets[peer]);

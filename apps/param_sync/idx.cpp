@@ -26,8 +26,9 @@ class Reader {
  public:
   explicit Reader(const std::filesystem::path& file) : path_(file), file_(gzopen(file.c_str(), "rb"), &gzclose) {
     if (!file_) {
-      throw gpusock::Error(errno != 0 ? errno : ENOMEM,
-                           "cannot open " + file.string() + ": let this user read it, or name another folder with --data");
+      throw gpusock::Error(
+          errno != 0 ? errno : ENOMEM,
+          "cannot open " + file.string() + ": let this user read it, or name another folder with --data");
     }
     gzbuffer(file_.get(), 1 << 17);
   }
@@ -92,7 +93,8 @@ IdxArray read_idx(const std::filesystem::path& file, std::size_t dimensions) {
     array.bytes.resize(before + wanted);
     const std::size_t piece = reader.read(array.bytes.data() + before, wanted);
     if (piece < wanted) {
-      refuse(file, "ends after " + std::to_string(before + piece) + " of the " + std::to_string(bytes) + " bytes it claims.");
+      refuse(file,
+             "ends after " + std::to_string(before + piece) + " of the " + std::to_string(bytes) + " bytes it claims.");
     }
   }
   std::uint8_t extra = 0;

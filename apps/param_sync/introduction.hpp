@@ -12,7 +12,8 @@ namespace param_sync {
 struct Config;
 struct Launch;
 
-/// One way to meet. What waits gives up after the run's --timeout. Throws gpusock::Error, and Interrupted after interrupt().
+/// One way to meet. What waits gives up after the run's --timeout. Throws gpusock::Error, and Interrupted after
+/// interrupt().
 class Introduction {
  public:
   virtual ~Introduction() = default;

@@ -29,9 +29,7 @@ constexpr const char* kInstead = "; or give --nodes to start all nodes here, wha
 constexpr int kSlurmPorts = 10000;
 constexpr int kSlurmPortMin = 20000;
 
-[[noreturn]] void refuse_environment(const std::string& why) {
-  throw gpusock::Error(EINVAL, why + kInstead);
-}
+[[noreturn]] void refuse_environment(const std::string& why) { throw gpusock::Error(EINVAL, why + kInstead); }
 
 /// A variable's text; one that is empty counts as not set, so that a script may clear it.
 std::string text(const Environment& variable, const char* name) {
@@ -70,7 +68,8 @@ std::optional<Launch> identity(const Environment& variable, const Names& names) 
   return launch;
 }
 
-/// The identity that counts. Slurm's yields to the others: its tasks are what mpirun and torchrun start their nodes from.
+/// The identity that counts. Slurm's yields to the others: its tasks are what mpirun and torchrun start their nodes
+/// from.
 std::optional<Launch> identity(const Environment& variable) {
   std::optional<Launch> first;
   for (const Names& names : {kOurs, kOpenMpi, kTorch}) {

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Who this process is, where a launcher (mpirun, srun, torchrun, ./run cluster, Kubernetes) has started all nodes.
+/// @file Who this process is, where a launcher (mpirun, srun, torchrun, ./run cluster, Kubernetes) has started all
+/// nodes.
 
 #include <functional>
 #include <optional>
@@ -8,8 +9,8 @@
 
 namespace param_sync {
 
-/// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the nodes find each other; none where there
-/// is one node only.
+/// What a launcher says. Exactly one of `peers`, `rendezvous` and `pmix` tells how the nodes find each other; none
+/// where there is one node only.
 struct Launch {
   int rank = 0;
   int size = 0;
@@ -22,11 +23,11 @@ struct Launch {
 /// A variable's value, or nullptr: std::getenv, or a test's.
 using Environment = std::function<const char*(const char*)>;
 
-/// What the environment says; nothing where no launcher is at work. `with_pmix`: could PMIx be asked. The rank is, first of
-/// all, GPUSOCK_RANK (with GPUSOCK_SIZE), OMPI_COMM_WORLD_RANK (OMPI_COMM_WORLD_SIZE), RANK (WORLD_SIZE) or SLURM_PROCID
-/// (SLURM_NTASKS); PMIX_RANK alone will do with PMIx. The nodes meet by GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS, PMIx, MASTER_ADDR and
-/// MASTER_PORT, or on the first host of Slurm's list. Throws gpusock::Error (EINVAL) that names the variables where they are
-/// half set or contradict each other.
+/// What the environment says; nothing where no launcher is at work. `with_pmix`: could PMIx be asked. The rank is,
+/// first of all, GPUSOCK_RANK (with GPUSOCK_SIZE), OMPI_COMM_WORLD_RANK (OMPI_COMM_WORLD_SIZE), RANK (WORLD_SIZE) or
+/// SLURM_PROCID (SLURM_NTASKS); PMIX_RANK alone will do with PMIx. The nodes meet by GPUSOCK_PEERS, GPUSOCK_RENDEZVOUS,
+/// PMIx, MASTER_ADDR and MASTER_PORT, or on the first host of Slurm's list. Throws gpusock::Error (EINVAL) that names
+/// the variables where they are half set or contradict each other.
 std::optional<Launch> read_launch(const Environment& variable, bool with_pmix);
 
 }  // namespace param_sync

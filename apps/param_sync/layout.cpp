@@ -13,9 +13,7 @@ namespace {
 
 constexpr std::uint32_t kTilesWanted = 64;  // tiles of a block: one for each of its threads
 
-[[noreturn]] void refuse(const std::string& problem) {
-  throw gpusock::Error(EINVAL, "model: " + problem);
-}
+[[noreturn]] void refuse(const std::string& problem) { throw gpusock::Error(EINVAL, "model: " + problem); }
 
 }  // namespace
 

@@ -70,8 +70,8 @@ struct Layout {
   std::uint64_t fingerprint() const;
 };
 
-/// Lays out a model whose layers have these widths: inputs, hidden layers, classes. Throws gpusock::Error (EINVAL) where
-/// a limit is passed or a layer has fewer parameters than there are nodes.
+/// Lays out a model whose layers have these widths: inputs, hidden layers, classes. Throws gpusock::Error (EINVAL)
+/// where a limit is passed or a layer has fewer parameters than there are nodes.
 Layout make_layout(std::span<const std::uint32_t> widths, int nodes);
 
 /// The parameters that training begins with: He-uniform weights and zero biases, the same on every node.

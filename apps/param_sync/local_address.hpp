@@ -5,8 +5,8 @@
 
 namespace param_sync {
 
-/// The address from which this host would send to far hosts, else that of its first network interface that is up; loopback
-/// where it has none. The port is 0.
+/// The address from which this host would send to far hosts, else that of its first network interface that is up;
+/// loopback where it has none. The port is 0.
 gpusock::Endpoint local_address();
 
 }  // namespace param_sync

@@ -22,8 +22,8 @@ __device__ inline bool send_message(const NodeState& node, gpusock::Socket socke
                                     const float* floats, FailureKind failure, int peer) {
   const auto block = gpusock::this_block();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
-  std::int64_t sent =
-      node.net.send(block, socket, &header, sizeof header, gpusock::kWaitAll | gpusock::kMore, deadline);
+  std::int64_t sent = node.net.send(block, socket, &header, sizeof header, gpusock::kWaitAll | gpusock::kMore,
+                                    deadline);
   if (sent > 0) sent = node.net.send(block, socket, floats, header.floats * sizeof(float), gpusock::kWaitAll, deadline);
   if (sent < 0 && threadIdx.x == 0) fail(node, failure, peer, -sent);
   return sent >= 0;

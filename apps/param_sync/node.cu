@@ -94,9 +94,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       losses(context, plan.steps),
       score(context, 1) {}
 
-Node::Impl::~Impl() {
-  end_kernels();
-}
+Node::Impl::~Impl() { end_kernels(); }
 
 /// Ends all kernels, as is due before the memory goes that they use. Says which kernel has faulted, if one has.
 std::string Node::Impl::end_kernels() noexcept {
@@ -152,7 +150,8 @@ void Node::Impl::check() {
     if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
-    if (!stopping && loss.stalled) throw NodeFailure(describe_alone(*loss.standing, plan.layout.layers, config.timeout_s));
+    if (!stopping && loss.stalled)
+      throw NodeFailure(describe_alone(*loss.standing, plan.layout.layers, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();
@@ -317,9 +316,7 @@ NodeReport Node::train(const ProgressSink& progress) {
   return report;
 }
 
-std::vector<float> Node::weights() const {
-  return impl_->memory.final_weights();
-}
+std::vector<float> Node::weights() const { return impl_->memory.final_weights(); }
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;

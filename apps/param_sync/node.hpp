@@ -37,7 +37,7 @@ class Interrupted : public std::runtime_error {
 
 /// A node cannot go on.
 struct Loss {
-  bool stalled = false;              ///< it has waited for too long; else another node was lost, or is none to work with
+  bool stalled = false;  ///< it has waited for too long; else another node was lost, or is none to work with
   std::optional<Standing> standing;  ///< where it trains
 };
 
@@ -46,8 +46,8 @@ using Linger = std::function<void(const Loss&)>;
 
 class Node {
  public:
-  /// `config.rank` says which. `linger` is called when another node was lost, before this node's own sockets close; without one,
-  /// they close a moment later. Throws gpusock::Error where device or settings do not allow it.
+  /// `config.rank` says which. `linger` is called when another node was lost, before this node's own sockets close;
+  /// without one, they close a moment later. Throws gpusock::Error where device or settings do not allow it.
   Node(const Config& config, const Dataset& data, Linger linger = {});
   ~Node();
   Node(const Node&) = delete;

@@ -18,11 +18,11 @@ namespace param_sync {
 struct NodeProcess {
   pid_t pid;
   ControlChannel control;
-  std::string listening;             ///< where, once it has told
-  std::optional<NodeReport> report;  ///< once it has ended well
+  std::string listening;              ///< where, once it has told
+  std::optional<NodeReport> report;   ///< once it has ended well
   std::vector<std::uint32_t> widths;  ///< of its model's layers; comes with the report
-  bool lost_a_node = false;    ///< and waits until the others have seen that too
-  bool standing_told = false;  ///< when it lost that
+  bool lost_a_node = false;           ///< and waits until the others have seen that too
+  bool standing_told = false;         ///< when it lost that
   bool channel_ended = false;
   bool exited = false;  ///< and has been waited for
 

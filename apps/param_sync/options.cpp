@@ -97,7 +97,8 @@ void take_texts(const Texts& texts, Config& config) {
 
 /// What a launcher says, where the options leave it to say anything.
 void read_environment(const Texts& texts, Config& config) {
-  const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process || config.serial;
+  const bool chosen = texts.nodes != 0 || config.rank >= 0 || !config.peers.empty() || config.in_process ||
+                      config.serial;
   if (!chosen) config.launch = read_launch([](const char* name) { return std::getenv(name); }, pmix_is_there());
 }
 
@@ -136,9 +137,11 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Texts texts;
   Arguments arguments(
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
-      "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see docs/many_hosts.md. "
+      "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see "
+      "docs/many_hosts.md. "
       "--nodes, --rank and --peers mean more than what a launcher says.\n"
-      "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse, also of the environment.");
+      "Exit status: 0 success, 1 failure (a node was lost, or the run was interrupted), 2 misuse, also of the "
+      "environment.");
   add_run_options(arguments, config, texts);
   add_process_options(arguments, config, texts);
   arguments.check(gpusock::program::problem_of_environment);

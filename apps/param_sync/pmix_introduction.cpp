@@ -209,19 +209,13 @@ class PmixIntroduction : public Introduction {
 
 }  // namespace
 
-bool pmix_is_there() {
-  return library().loaded();
-}
+bool pmix_is_there() { return library().loaded(); }
 
-std::unique_ptr<Introduction> introduce_by_pmix(Config& config) {
-  return std::make_unique<PmixIntroduction>(config);
-}
+std::unique_ptr<Introduction> introduce_by_pmix(Config& config) { return std::make_unique<PmixIntroduction>(config); }
 
 #else
 
-bool pmix_is_there() {
-  return false;
-}
+bool pmix_is_there() { return false; }
 
 std::unique_ptr<Introduction> introduce_by_pmix(Config&) {
   throw gpusock::Error(ENOTSUP, "this program was built without PMIx (GPUSOCK_WITH_PMIX)");

@@ -8,7 +8,8 @@ namespace param_sync {
 /// Can PMIx be asked here: this program was built for it, and libpmix is there.
 bool pmix_is_there();
 
-/// Sets `config`'s rank and number of nodes. The job's end is announced to PMIx when the result goes. Throws gpusock::Error.
+/// Sets `config`'s rank and number of nodes. The job's end is announced to PMIx when the result goes. Throws
+/// gpusock::Error.
 std::unique_ptr<Introduction> introduce_by_pmix(Config& config);
 
 }  // namespace param_sync

@@ -19,7 +19,8 @@ __device__ inline void push_slice(const NodeState& node, int layer, std::uint64_
                              .clock = clock};
   if (threadIdx.x == 0) {
     const std::uint64_t pushes_per_clock = static_cast<std::uint64_t>(node.layout.layers) * (node.layout.nodes - 1);
-    // relaxed, both: the steps' kernels come one after the other; who reads the time does so behind this slice's weights (S13)
+    // relaxed, both: the steps' kernels come one after the other; who reads the time does so behind this slice's
+    // weights (S13)
     if (DeviceWord(node.timing->pushes).fetch_add(1, cuda::memory_order_relaxed) % pushes_per_clock == 0) {
       DeviceWord(node.timing->first_push_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
     }

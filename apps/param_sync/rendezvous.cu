@@ -85,7 +85,8 @@ Endpoint Rendezvous::look_up() const {
 
 Endpoint Rendezvous::where_to_listen() {
   rank_ == 0 ? open() : reach();
-  // With a secret a node may be reached on all its addresses; the name of rank 0's may mean loopback on its own host alone.
+  // With a secret a node may be reached on all its addresses; the name of rank 0's may mean loopback on its own host
+  // alone.
   return context_.options().secret.empty() ? moved({}, local_) : everywhere(local_);
 }
 
@@ -94,8 +95,9 @@ void Rendezvous::open() {
   const Endpoint at = context_.options().secret.empty() ? local_ : moved(local_, everywhere(local_));
   socket_ = net_.listen(gpusock::this_thread(), at, kNodesMax, deadline_);
   if (socket_ < 0) {
-    fail_to_open("rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
-                 gpusock::program::Attempt::listening, at);
+    fail_to_open(
+        "rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
+        gpusock::program::Attempt::listening, at);
   }
   // Of a name with several addresses, the one that this host has.
   if (context_.options().secret.empty()) net_.getsockname(socket_, local_);
@@ -106,10 +108,11 @@ void Rendezvous::reach() {
   while (true) {
     socket_ = net_.connect(gpusock::this_thread(), at, deadline_);
     if (socket_ >= 0) break;
-    const bool not_yet =
-        socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH || socket_ == -ENETUNREACH;
+    const bool not_yet = socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH ||
+                         socket_ == -ENETUNREACH;
     if (!not_yet || interrupted_ || deadline_.passed()) {
-      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_, gpusock::program::Attempt::connecting, at);
+      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_,
+                   gpusock::program::Attempt::connecting, at);
     }
     std::this_thread::sleep_for(kRetry);
   }

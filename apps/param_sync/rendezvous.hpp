@@ -33,7 +33,8 @@ class Rendezvous : public Introduction {
   std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
   std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
   [[noreturn]] void fail(std::int64_t error, const std::string& what) const;
-  [[noreturn]] void fail_to_open(const std::string& what, gpusock::program::Attempt attempt, const gpusock::Endpoint& at) const;
+  [[noreturn]] void fail_to_open(const std::string& what, gpusock::program::Attempt attempt,
+                                 const gpusock::Endpoint& at) const;
 
   std::string at_;
   int rank_;

@@ -13,9 +13,7 @@
 namespace param_sync {
 namespace {
 
-double megabytes(std::uint64_t bytes) {
-  return static_cast<double>(bytes) / 1e6;
-}
+double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
   LayerTraffic total;
@@ -110,9 +108,11 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
                       total(nodes, &NodeReport::proxy_steps), total(nodes, &NodeReport::proxy_wakeups));
-  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB", megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
+  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB",
+                      megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
                       megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
-  const std::uint64_t verbs = total(nodes, &NodeReport::verbs_tx_bytes), fabric = total(nodes, &NodeReport::fabric_tx_bytes);
+  const std::uint64_t verbs = total(nodes, &NodeReport::verbs_tx_bytes),
+                      fabric = total(nodes, &NodeReport::fabric_tx_bytes);
   if (verbs != 0) text += fmt::format(", verbs {:.2f} MB", megabytes(verbs));
   if (fabric != 0) text += fmt::format(", fabric {:.2f} MB", megabytes(fabric));
   text += "\n";

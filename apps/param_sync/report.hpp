@@ -65,7 +65,8 @@ struct RunReport {
 
 nlohmann::json to_json(const NodeReport& report);
 NodeReport node_report_from(const nlohmann::json& json);
-/// A number that nodes tell each other: JSON has none for what is not a number any more, as the loss of training that diverged.
+/// A number that nodes tell each other: JSON has none for what is not a number any more, as the loss of training that
+/// diverged.
 double number_from(const nlohmann::json& json);
 
 /// Writes raw little-endian floats. Throws gpusock::Error where it cannot.

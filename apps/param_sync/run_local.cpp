@@ -177,7 +177,8 @@ int run_serial(const Config& config) {
   const SerialResult result = [&] {
     gpusock::program::StopWatcher watcher([&](int) { stop = true; });
     ProgressLine line(config.nodes, config.batch);
-    return train_serially(config, data, [&](const Progress& now) { line.show(now); }, stop);
+    return train_serially(
+        config, data, [&](const Progress& now) { line.show(now); }, stop);
   }();
   gpusock::program::unblock_stop_signals();
   if (!config.weights_file.empty()) write_weights(config.weights_file, result.weights);

@@ -41,8 +41,8 @@ Trained train(Node& node, const ProgressSink& progress) {
   return {std::move(report), node.weights()};
 }
 
-/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report. `stopped_by` gets
-/// the signal that ends it, if one does.
+/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
+/// `stopped_by` gets the signal that ends it, if one does.
 Trained train_controlled(const Config& config, const Dataset& data, ControlChannel& control,
                          std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
@@ -78,8 +78,8 @@ int train_and_report(const Config& config, ControlChannel& control, std::atomic<
   return 0;
 }
 
-/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for. A node that a
-/// signal ends, ends by it: nothing else would tell the cluster.
+/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for. A node
+/// that a signal ends, ends by it: nothing else would tell the cluster.
 int run_controlled(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
   ControlChannel control(config.control_fd);
@@ -146,9 +146,7 @@ int run_by_hand(const Config& config) {
 
 }  // namespace
 
-int run_rank(const Config& config) {
-  return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config);
-}
+int run_rank(const Config& config) { return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config); }
 
 int run_launched(Config config) {
   const Dataset data = load_dataset(config.data, config.limit);

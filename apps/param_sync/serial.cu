@@ -10,7 +10,6 @@
 namespace param_sync {
 namespace {
 
-
 /// Sums the ranks' gradients of all parameters and applies them; the same arithmetic as an owner's.
 __global__ void apply_all(Optimizer optimizer, int nodes, std::uint32_t parameters, const float* gradients,
                           float* velocity, float* weights) {

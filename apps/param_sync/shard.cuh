@@ -10,7 +10,8 @@ namespace param_sync {
 __device__ inline void time_weights(const NodeState& node) {
   const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.layers) * node.layout.nodes;
   if ((DeviceWord(node.timing->weights).fetch_add(1, cuda::memory_order_acq_rel) + 1) % parts != 0) return;  // S13
-  // relaxed: the first push was written before its slice went out, so before the weights came that some block has counted in S13
+  // relaxed: the first push was written before its slice went out, so before the weights came that some block has
+  // counted in S13
   const std::uint64_t start_ns = DeviceWord(node.timing->first_push_ns).load(cuda::memory_order_relaxed);
   if (start_ns != 0) count(node.timing->communicating_ns, gpusock::clock_ns() - start_ns);
 }
@@ -27,9 +28,9 @@ __device__ inline bool arrive(const NodeState& node, int layer, std::uint64_t cl
   LayerCounters& counters = node.counters[layer];
   const std::uint64_t all = static_cast<std::uint64_t>(node.layout.nodes) * (clock + 1);
   __syncthreads();  // the whole block's writes come before its first thread's S2
-  const bool last =
-      __syncthreads_or(threadIdx.x == 0 &&
-                       DeviceWord(counters.arrived).fetch_add(1, cuda::memory_order_acq_rel) + 1 == all) != 0;  // S2
+  const bool last = __syncthreads_or(threadIdx.x == 0 &&
+                                     DeviceWord(counters.arrived).fetch_add(1, cuda::memory_order_acq_rel) + 1 ==
+                                         all) != 0;  // S2
   if (!last) return false;
   const Range shard = node.layout.shard(layer, node.rank);
   const std::size_t offset = node.layout.layer[layer].offset + shard.begin;

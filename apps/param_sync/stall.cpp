@@ -82,9 +82,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} and {}", fmt::join(first, ", "), ranks.back());
 }
 
-std::uint64_t step_of(std::uint64_t part, int layers) {
-  return part / static_cast<std::uint64_t>(layers) + 1;
-}
+std::uint64_t step_of(std::uint64_t part, int layers) { return part / static_cast<std::uint64_t>(layers) + 1; }
 
 }  // namespace
 
@@ -124,9 +122,10 @@ std::string describe(const Stall& stall, int layers, double timeout_s) {
   const std::string how = fmt::format("rank {} waited for {}", stall.waiting,
                                       wait_text(stall.wait, stall.waited_for, step_of(stall.part, layers)));
   if (stall.suspects.size() > 1) {
-    return fmt::format("no progress for {:g} s because of at least one of the ranks {} (which of them only waited for another "
-                       "cannot be known): {}; raise --timeout if they are only slow",
-                       timeout_s, ranks_text(stall.suspects), how);
+    return fmt::format(
+        "no progress for {:g} s because of at least one of the ranks {} (which of them only waited for another "
+        "cannot be known): {}; raise --timeout if they are only slow",
+        timeout_s, ranks_text(stall.suspects), how);
   }
   const int suspect = stall.suspects.front();
   const std::string who = stall.suspect_told
@@ -142,9 +141,10 @@ std::string describe_alone(const Standing& standing, int layers, double timeout_
   for (const Lack& lack : earliest_lacks(told, part)) {
     waits.push_back(wait_text(lack.wait, lack.waited_for, step_of(part, layers)));
   }
-  return fmt::format("rank {}: waited {:g} s in vain for {}. Who owes that may itself only wait for another node: compare the "
-                     "nodes' messages, the earliest step tells; raise --timeout if they are only slow",
-                     standing.rank, timeout_s, fmt::join(waits, " and "));
+  return fmt::format(
+      "rank {}: waited {:g} s in vain for {}. Who owes that may itself only wait for another node: compare the "
+      "nodes' messages, the earliest step tells; raise --timeout if they are only slow",
+      standing.rank, timeout_s, fmt::join(waits, " and "));
 }
 
 }  // namespace param_sync

@@ -1,9 +1,10 @@
 #pragma once
-/// @file Who held a run up that no longer moves: what each node knows when it has waited for too long, and all together.
+/// @file Who held a run up that no longer moves: what each node knows when it has waited for too long, and all
+/// together.
 ///
-/// All wait for each other in a step, so where one node stops, all others wait: most of them for nodes that only wait, too.
-/// Which of its waits a node gives up first is chance. So it tells all that it lacks, and the earliest part that anybody lacks
-/// decides: who owes that one waits for nothing that is still to come.
+/// All wait for each other in a step, so where one node stops, all others wait: most of them for nodes that only wait,
+/// too. Which of its waits a node gives up first is chance. So it tells all that it lacks, and the earliest part that
+/// anybody lacks decides: who owes that one waits for nothing that is still to come.
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -13,8 +14,8 @@
 
 namespace param_sync {
 
-/// How far a node has come with each other one. A *part* is one layer's in one step; parts are counted in the order in which they
-/// are pushed. All by rank; a node's entries for itself mean nothing.
+/// How far a node has come with each other one. A *part* is one layer's in one step; parts are counted in the order in
+/// which they are pushed. All by rank; a node's entries for itself mean nothing.
 struct Standing {
   int rank = -1;                        ///< the node that tells
   std::vector<std::uint64_t> gathered;  ///< parts of gradients that have come from the other, whole
@@ -32,7 +33,8 @@ struct Stall {
   int waiting = -1;             ///< of the wait: who
   int waited_for = -1;          ///< of the wait: for whom
   std::uint64_t part = 0;
-  std::vector<int> suspects;  ///< one: who held the run up. Several: at least one of them; it cannot be known which. Ascending
+  std::vector<int> suspects;  ///< one: who held the run up. Several: at least one of them; it cannot be known which.
+                              ///< Ascending
   bool suspect_told = false;  ///< the only suspect has told where it stands, so that it runs
 };
 

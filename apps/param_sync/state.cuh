@@ -2,8 +2,8 @@
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
 /// All counters only grow and are never reset: "complete for clock t" is "has reached N * (t + 1)". They live in device
-/// memory and are used with device scope; S8, S9, S11, S12, S16 and S17 are between host and device, in mapped memory, with
-/// system scope:
+/// memory and are used with device scope; S8, S9, S11, S12, S16 and S17 are between host and device, in mapped memory,
+/// with system scope:
 ///   label  operation                      order    partner  data protected
 ///   S1     slice_blocks.fetch_add         acq_rel  S1, S10  a slice of the gradient, for the last block to send
 ///   S2     arrived.fetch_add              acq_rel  S2       all ranks' gradients, for the last block to sum
@@ -21,7 +21,8 @@
 ///   S16    stood.*: store                 relaxed  S17      nothing: it only tells how far this node is
 ///   S17    host: stood.*: load            relaxed  S16      nothing: it is only told
 /// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
-/// record, which S8 publishes, and who finds that the run ends only returns. So are S16 and S17: each word counts by itself.
+/// record, which S8 publishes, and who finds that the run ends only returns. So are S16 and S17: each word counts by
+/// itself.
 
 #include "failure.hpp"
 #include "kernels.cuh"
@@ -57,7 +58,8 @@ struct Timing {
   std::uint64_t weights;           ///< parts of weights that have come
 };
 
-/// How far this node has come with each other one, by rank: what Standing says. Each word is written by one thread at a time.
+/// How far this node has come with each other one, by rank: what Standing says. Each word is written by one thread at a
+/// time.
 struct StandingWords {
   std::uint64_t gathered[kNodesMax] = {};
   std::uint64_t pulled[kNodesMax] = {};

@@ -44,39 +44,29 @@ inline T atomic_update(T* address, Operation operation) {
 }  // namespace cpu_device::detail
 
 // Each function also under its _block and _system names: the scopes are one and the same here.
-#define CPU_DEVICE_ATOMIC(name, type, expression)        \
-  inline type name(type* address, type value) {          \
-    return expression;                                   \
-  }                                                      \
-  inline type name##_block(type* address, type value) {  \
-    return name(address, value);                         \
-  }                                                      \
-  inline type name##_system(type* address, type value) { \
-    return name(address, value);                         \
-  }
+#define CPU_DEVICE_ATOMIC(name, type, expression)                                      \
+  inline type name(type* address, type value) { return expression; }                   \
+  inline type name##_block(type* address, type value) { return name(address, value); } \
+  inline type name##_system(type* address, type value) { return name(address, value); }
 #define CPU_DEVICE_FETCH(builtin) (cpu_device::detail::atomic_called(), builtin(address, value, __ATOMIC_ACQ_REL))
 #define CPU_DEVICE_UPDATE(type, result) \
   cpu_device::detail::atomic_update(address, [value](type old) -> type { return result; })
 
-#define CPU_DEVICE_ATOMIC_INTEGER(type)                                                               \
-  CPU_DEVICE_ATOMIC(atomicAdd, type, CPU_DEVICE_FETCH(__atomic_fetch_add))                            \
-  CPU_DEVICE_ATOMIC(atomicExch, type, CPU_DEVICE_FETCH(__atomic_exchange_n))                          \
-  CPU_DEVICE_ATOMIC(atomicAnd, type, CPU_DEVICE_FETCH(__atomic_fetch_and))                            \
-  CPU_DEVICE_ATOMIC(atomicOr, type, CPU_DEVICE_FETCH(__atomic_fetch_or))                              \
-  CPU_DEVICE_ATOMIC(atomicXor, type, CPU_DEVICE_FETCH(__atomic_fetch_xor))                            \
-  CPU_DEVICE_ATOMIC(atomicMin, type, CPU_DEVICE_UPDATE(type, value < old ? value : old))              \
-  CPU_DEVICE_ATOMIC(atomicMax, type, CPU_DEVICE_UPDATE(type, old < value ? value : old))              \
-  inline type atomicCAS(type* address, type compare, type value) {                                    \
-    __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); \
-    cpu_device::detail::atomic_called();                                                              \
-    return compare;                                                                                   \
-  }                                                                                                   \
-  inline type atomicCAS_block(type* address, type compare, type value) {                              \
-    return atomicCAS(address, compare, value);                                                        \
-  }                                                                                                   \
-  inline type atomicCAS_system(type* address, type compare, type value) {                             \
-    return atomicCAS(address, compare, value);                                                        \
-  }
+#define CPU_DEVICE_ATOMIC_INTEGER(type)                                                                               \
+  CPU_DEVICE_ATOMIC(atomicAdd, type, CPU_DEVICE_FETCH(__atomic_fetch_add))                                            \
+  CPU_DEVICE_ATOMIC(atomicExch, type, CPU_DEVICE_FETCH(__atomic_exchange_n))                                          \
+  CPU_DEVICE_ATOMIC(atomicAnd, type, CPU_DEVICE_FETCH(__atomic_fetch_and))                                            \
+  CPU_DEVICE_ATOMIC(atomicOr, type, CPU_DEVICE_FETCH(__atomic_fetch_or))                                              \
+  CPU_DEVICE_ATOMIC(atomicXor, type, CPU_DEVICE_FETCH(__atomic_fetch_xor))                                            \
+  CPU_DEVICE_ATOMIC(atomicMin, type, CPU_DEVICE_UPDATE(type, value < old ? value : old))                              \
+  CPU_DEVICE_ATOMIC(atomicMax, type, CPU_DEVICE_UPDATE(type, old < value ? value : old))                              \
+  inline type atomicCAS(type* address, type compare, type value) {                                                    \
+    __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);                 \
+    cpu_device::detail::atomic_called();                                                                              \
+    return compare;                                                                                                   \
+  }                                                                                                                   \
+  inline type atomicCAS_block(type* address, type compare, type value) { return atomicCAS(address, compare, value); } \
+  inline type atomicCAS_system(type* address, type compare, type value) { return atomicCAS(address, compare, value); }
 
 CPU_DEVICE_ATOMIC_INTEGER(int)
 CPU_DEVICE_ATOMIC_INTEGER(unsigned)
@@ -95,12 +85,6 @@ CPU_DEVICE_ATOMIC(atomicExch, float, cpu_device::detail::atomic_update(address, 
 #undef CPU_DEVICE_UPDATE
 #undef CPU_DEVICE_ATOMIC_INTEGER
 
-inline void __threadfence() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-inline void __threadfence_block() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-inline void __threadfence_system() {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -47,24 +47,14 @@ std::uint64_t kernel_clock_ns() noexcept;
 
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads() {
-  cpu_device::detail::block_barrier(false);
-}
-inline int __syncthreads_count(int predicate) {
-  return cpu_device::detail::block_barrier(predicate != 0).holding;
-}
-inline int __syncthreads_or(int predicate) {
-  return cpu_device::detail::block_barrier(predicate != 0).holding != 0;
-}
+inline void __syncthreads() { cpu_device::detail::block_barrier(false); }
+inline int __syncthreads_count(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding; }
+inline int __syncthreads_or(int predicate) { return cpu_device::detail::block_barrier(predicate != 0).holding != 0; }
 inline int __syncthreads_and(int predicate) {
   const auto count = cpu_device::detail::block_barrier(predicate != 0);
   return count.holding == count.arrived;
 }
 
-inline void __nanosleep(unsigned duration_ns) {
-  cpu_device::detail::nanosleep(duration_ns);
-}
+inline void __nanosleep(unsigned duration_ns) { cpu_device::detail::nanosleep(duration_ns); }
 /// The device clock; on the CPU device one tick is a nanosecond.
-inline long long clock64() {
-  return static_cast<long long>(cpu_device::detail::kernel_clock_ns());
-}
+inline long long clock64() { return static_cast<long long>(cpu_device::detail::kernel_clock_ns()); }

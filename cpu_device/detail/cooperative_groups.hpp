@@ -77,12 +77,8 @@ class LaneGroup {
   unsigned rank_;
 };
 
-inline unsigned block_threads() {
-  return blockDim.x * blockDim.y * blockDim.z;
-}
-inline unsigned linear_thread() {
-  return cpu_device::detail::t_thread->linear;
-}
+inline unsigned block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+inline unsigned linear_thread() { return cpu_device::detail::t_thread->linear; }
 
 /// The lanes of the caller's tile that the block has: the last warp of a block may be partial.
 inline unsigned tile_mask(unsigned tile_size) {
@@ -108,9 +104,7 @@ class thread_block {
   static dim3 group_dim() { return blockDim; }
   static dim3 dim_threads() { return blockDim; }
 };
-inline thread_block this_thread_block() {
-  return {};
-}
+inline thread_block this_thread_block() { return {}; }
 
 /// kSize consecutive threads of a block, a power of two up to a warp.
 template <unsigned kSize, class Parent = void>
@@ -172,9 +166,7 @@ __attribute__((always_inline)) inline coalesced_group coalesced_threads() {
 }
 
 /// The calling thread alone.
-inline thread_block_tile<1> this_thread() {
-  return thread_block_tile<1>(detail::linear_thread(), 1);
-}
+inline thread_block_tile<1> this_thread() { return thread_block_tile<1>(detail::linear_thread(), 1); }
 
 template <unsigned kSize>
 inline thread_block_tile<kSize> tiled_partition(const thread_block&) {

@@ -45,9 +45,7 @@ struct Segment {
 
 }  // namespace cpu_device::detail
 
-inline void __syncwarp(unsigned mask = 0xffffffffu) {
-  cpu_device::detail::warp_sync(mask);
-}
+inline void __syncwarp(unsigned mask = 0xffffffffu) { cpu_device::detail::warp_sync(mask); }
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
@@ -75,9 +73,7 @@ inline int __any_sync(unsigned mask, int predicate) {
 inline int __all_sync(unsigned mask, int predicate) {
   return cpu_device::detail::warp_ballot(mask, predicate == 0) == 0;
 }
-__attribute__((always_inline)) inline unsigned __activemask() {
-  return cpu_device::detail::active_lanes();
-}
+__attribute__((always_inline)) inline unsigned __activemask() { return cpu_device::detail::active_lanes(); }
 
 namespace cpu_device::detail {
 

@@ -22,17 +22,28 @@ struct Answer {
 
 GPUSOCK_FN_APART inline Text reason_of(int status) {
   switch (status) {
-    case 200: return text("OK");
-    case 404: return text("Not Found");
-    case 405: return text("Method Not Allowed");
-    case 408: return text("Request Timeout");
-    case 413: return text("Content Too Large");
-    case 414: return text("URI Too Long");
-    case 417: return text("Expectation Failed");
-    case 431: return text("Request Header Fields Too Large");
-    case 501: return text("Not Implemented");
-    case 505: return text("HTTP Version Not Supported");
-    default: return text("Bad Request");
+    case 200:
+      return text("OK");
+    case 404:
+      return text("Not Found");
+    case 405:
+      return text("Method Not Allowed");
+    case 408:
+      return text("Request Timeout");
+    case 413:
+      return text("Content Too Large");
+    case 414:
+      return text("URI Too Long");
+    case 417:
+      return text("Expectation Failed");
+    case 431:
+      return text("Request Header Fields Too Large");
+    case 501:
+      return text("Not Implemented");
+    case 505:
+      return text("HTTP Version Not Supported");
+    default:
+      return text("Bad Request");
   }
 }
 
@@ -41,16 +52,18 @@ struct AnswerShape {
   int status;
   bool keep_alive;
   bool to_http_1_0;
-  bool to_head;      ///< the body is described, not sent
-  Text allow;        ///< with 405: the methods that there are
+  bool to_head;  ///< the body is described, not sent
+  Text allow;    ///< with 405: the methods that there are
   Text media_type;
 };
 
 /// Writes the head for `body`; the answer is then ready to be sent.
 GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
   Writer head(answer.head, sizeof answer.head);
-  head << "HTTP/1.1 " << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
-       << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << static_cast<std::uint64_t>(body.bytes) << "\r\n";
+  head << "HTTP/1.1 " << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status)
+       << "\r\nServer: gpusock\r\n"
+       << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << static_cast<std::uint64_t>(body.bytes)
+       << "\r\n";
   if (shape.allow.bytes != 0) head << "Allow: " << shape.allow << "\r\n";
   if (!shape.keep_alive) head << "Connection: close\r\n";
   if (shape.keep_alive && shape.to_http_1_0) head << "Connection: keep-alive\r\n";

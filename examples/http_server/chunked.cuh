@@ -5,7 +5,8 @@
 
 namespace http {
 
-/// Where a decoder stands in a buffer: it reads at `read`, and writes the body's bytes at `write`, which is never ahead of it.
+/// Where a decoder stands in a buffer: it reads at `read`, and writes the body's bytes at `write`, which is never ahead
+/// of it.
 struct ChunkPositions {
   std::size_t read;
   std::size_t write;
@@ -13,7 +14,8 @@ struct ChunkPositions {
 
 class ChunkDecoder {
  public:
-  /// Decodes what there is until `end`. kMoreNeeded (everything is read), kComplete (`read` is behind the body), 400, 413 or 431.
+  /// Decodes what there is until `end`. kMoreNeeded (everything is read), kComplete (`read` is behind the body), 400,
+  /// 413 or 431.
   GPUSOCK_FN int decode(char* buffer, ChunkPositions& at, std::size_t end, std::size_t body_bytes_max) {
     while (at.read < end) {
       if (part_ == Part::data) {
@@ -28,9 +30,18 @@ class ChunkDecoder {
 
  private:
   enum class Part : std::uint8_t {
-    first_digit, digits, blanks, extension, size_end,  // the line with the chunk's size
-    data, data_return, data_end,
-    trailer, trailer_name, trailer_value, trailer_end,  // lines behind the last chunk
+    first_digit,
+    digits,
+    blanks,
+    extension,
+    size_end,  // the line with the chunk's size
+    data,
+    data_return,
+    data_end,
+    trailer,
+    trailer_name,
+    trailer_value,
+    trailer_end,  // lines behind the last chunk
     end
   };
 
@@ -84,21 +95,30 @@ class ChunkDecoder {
         if (hex_digit(c) >= 0) return ++overhead_ > kHeadBytesMax ? 431 : take_digit(hex_digit(c), body_bytes_max);
         if (c == '\r') return next(Part::size_end);
         return after_size(c);
-      case Part::blanks: return after_size(c);
-      case Part::extension: return rest_of_line(c, Part::extension, Part::size_end);
+      case Part::blanks:
+        return after_size(c);
+      case Part::extension:
+        return rest_of_line(c, Part::extension, Part::size_end);
       case Part::size_end:
         body_ += left_;
         return c != '\n' ? 400 : next(left_ == 0 ? Part::trailer : Part::data);
-      case Part::data_return: return c != '\r' ? 400 : next(Part::data_end);
-      case Part::data_end: return c != '\n' ? 400 : next(Part::first_digit);
-      case Part::trailer: return c == '\r' ? next(Part::end) : is_token_char(c) ? next(Part::trailer_name) : 400;
+      case Part::data_return:
+        return c != '\r' ? 400 : next(Part::data_end);
+      case Part::data_end:
+        return c != '\n' ? 400 : next(Part::first_digit);
+      case Part::trailer:
+        return c == '\r' ? next(Part::end) : is_token_char(c) ? next(Part::trailer_name) : 400;
       case Part::trailer_name:
         if (c == ':') return next(Part::trailer_value);
         return !is_token_char(c) ? 400 : ++overhead_ > kHeadBytesMax ? 431 : kMoreNeeded;
-      case Part::trailer_value: return rest_of_line(c, Part::trailer_value, Part::trailer_end);
-      case Part::trailer_end: return c != '\n' ? 400 : next(Part::trailer);
-      case Part::end: return c != '\n' ? 400 : kComplete;
-      case Part::data: break;  // decode() copies it
+      case Part::trailer_value:
+        return rest_of_line(c, Part::trailer_value, Part::trailer_end);
+      case Part::trailer_end:
+        return c != '\n' ? 400 : next(Part::trailer);
+      case Part::end:
+        return c != '\n' ? 400 : kComplete;
+      case Part::data:
+        break;  // decode() copies it
     }
     return 400;
   }

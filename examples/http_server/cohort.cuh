@@ -35,7 +35,8 @@ struct Cohort {
 
 __device__ inline Text write_page(Writer& to) {
   to << "<!DOCTYPE html>\n<html lang=\"en\"><head><title>gpusock</title></head><body>\n<h1>Served by a kernel</h1>\n"
-     << "<p>This page was written by a thread of a kernel, which received your request with <code>recv</code> and answers\n"
+     << "<p>This page was written by a thread of a kernel, which received your request with <code>recv</code> and "
+        "answers\n"
      << "with <code>send</code>.</p>\n<ul>\n<li><a href=\"/time\">/time</a>: the device's clock</li>\n"
      << "<li><a href=\"/primes?n=1000000\">/primes?n=1000000</a>: how many primes there are up to n</li>\n"
      << "<li><a href=\"/stats\">/stats</a>: what was served, and in cohorts of which size</li>\n"
@@ -44,8 +45,8 @@ __device__ inline Text write_page(Writer& to) {
 }
 
 __device__ inline void write_kind(Writer& to, Kind kind, KindCounters& of) {
-  to << "\"" << name_of(kind) << "\": {\"requests\": " << value_of(of.requests) << ", \"cohorts\": " << value_of(of.cohorts)
-     << ", \"largest\": " << value_of(of.largest) << ", \"sizes\": {";
+  to << "\"" << name_of(kind) << "\": {\"requests\": " << value_of(of.requests)
+     << ", \"cohorts\": " << value_of(of.cohorts) << ", \"largest\": " << value_of(of.largest) << ", \"sizes\": {";
   for (int i = 0; i < kSizeClasses; ++i) {
     to << (i == 0 ? text("\"") : text(", \"")) << (std::uint64_t{1} << i) << "\": " << value_of(of.sizes[i]);
   }
@@ -69,10 +70,18 @@ __device__ inline void write_answer(Connection& connection, const Cohort& cohort
   Writer own(answer.own_body, sizeof answer.own_body);
   Text media_type = text("text/plain");
   switch (cohort.kind) {
-    case Kind::page: media_type = write_page(own); break;
-    case Kind::time: own << gpusock::clock_ns() << "\n"; break;
-    case Kind::primes: own << std::uint64_t{cohort.primes[index]} << "\n"; break;
-    case Kind::stats: media_type = write_stats(own, counters); break;
+    case Kind::page:
+      media_type = write_page(own);
+      break;
+    case Kind::time:
+      own << gpusock::clock_ns() << "\n";
+      break;
+    case Kind::primes:
+      own << std::uint64_t{cohort.primes[index]} << "\n";
+      break;
+    case Kind::stats:
+      media_type = write_stats(own, counters);
+      break;
     case Kind::echo:
       return write_head(answer, connection.shape(200, text("application/octet-stream")), connection.body());
   }
@@ -123,8 +132,8 @@ __device__ void gather(const Block& block, Cohort& cohort, Kind kind, unsigned s
   block.sync();
 }
 
-/// Executes the cohort: each thread writes the answers to its share of the requests, and starts to send them. All threads
-/// of the block call.
+/// Executes the cohort: each thread writes the answers to its share of the requests, and starts to send them. All
+/// threads of the block call.
 template <class Block>
 __device__ void execute(const Block& block, const gpusock::Net& net, Cohort& cohort, Connection* connections,
                         const Limits& limits, Counters& counters) {

@@ -26,7 +26,8 @@ inline constexpr std::size_t kReceiveChunkedBytes = 64 << 10;
 /// Receives before other connections have their turn.
 inline constexpr int kTurnsMax = 32;
 
-/// The memory that a connection's input takes: what is left of the request before, a head, a body, and a receive beyond it.
+/// The memory that a connection's input takes: what is left of the request before, a head, a body, and a receive beyond
+/// it.
 GPUSOCK_FN constexpr std::size_t input_bytes(const Limits& limits) { return 4 * kHeadBytesMax + limits.body_bytes_max; }
 
 enum class Stage : std::uint8_t {
@@ -60,10 +61,13 @@ class Connection {
     switch (stage_) {
       case Stage::head:
       case Stage::body:
-      case Stage::parting: return gpusock::kPollIn;
-      case Stage::answering: return gpusock::kPollOut;
+      case Stage::parting:
+        return gpusock::kPollIn;
+      case Stage::answering:
+        return gpusock::kPollOut;
       case Stage::free:
-      case Stage::ready: break;
+      case Stage::ready:
+        break;
     }
     return 0;
   }
@@ -163,7 +167,8 @@ class Connection {
     at_ = {request_end_, request_end_};
     chunks_ = ChunkDecoder();
     stage_ = Stage::body;
-    const bool no_body = request_.body == BodyKind::none || (request_.body == BodyKind::counted && request_.content_length == 0);
+    const bool no_body = request_.body == BodyKind::none ||
+                         (request_.body == BodyKind::counted && request_.content_length == 0);
     if (!request_.expects_continue || no_body || end_ != request_end_) return;
     write_continue(answer_);
     begin_answer(limits);
@@ -175,7 +180,8 @@ class Connection {
       status = chunks_.decode(input_, at_, end_, limits.body_bytes_max);
       body_bytes_ = at_.write - (begin_ + head_bytes_);
       request_end_ = at_.read;
-      if (status == kMoreNeeded) end_ = at_.read = at_.write;  // all is read: the next bytes come right behind the body's
+      if (status == kMoreNeeded)
+        end_ = at_.read = at_.write;  // all is read: the next bytes come right behind the body's
     } else if (request_.body == BodyKind::counted) {
       const std::size_t there = end_ - (begin_ + head_bytes_);
       body_bytes_ = there < request_.content_length ? there : request_.content_length;
@@ -201,7 +207,8 @@ class Connection {
 
   /// Takes what has arrived; false: nothing has, or the connection is over.
   GPUSOCK_FN_APART bool receive(const gpusock::Net& net, const Limits& limits) {
-    const auto got = net.recv(gpusock::this_thread(), socket_, input_ + end_, receive_bytes_max(limits), gpusock::kDontWait);
+    const auto got = net.recv(gpusock::this_thread(), socket_, input_ + end_, receive_bytes_max(limits),
+                              gpusock::kDontWait);
     if (got == -EAGAIN) return false;
     if (got <= 0) {  // the client has ended or is gone: nobody waits for the answer to half a request
       drop(net);
@@ -231,7 +238,8 @@ class Connection {
   GPUSOCK_FN bool send_part(const gpusock::Net& net, Text part, std::size_t before, int flags) {
     const std::size_t done = answer_.sent - before;
     if (done == part.bytes) return true;
-    const auto sent = net.send(gpusock::this_thread(), socket_, part.data + done, part.bytes - done, gpusock::kDontWait | flags);
+    const auto sent = net.send(gpusock::this_thread(), socket_, part.data + done, part.bytes - done,
+                               gpusock::kDontWait | flags);
     if (sent < 0 && sent != -EAGAIN) drop(net);
     if (sent > 0) answer_.sent += static_cast<std::size_t>(sent);
     return sent > 0 && answer_.sent - before == part.bytes;
@@ -279,9 +287,9 @@ class Connection {
   gpusock::Socket socket_;
   Stage stage_;
   bool unread_;
-  char* input_;             // input_bytes() of memory
-  std::size_t begin_;       // of the current request in it
-  std::size_t end_;         // of what has been received
+  char* input_;        // input_bytes() of memory
+  std::size_t begin_;  // of the current request in it
+  std::size_t end_;    // of what has been received
   std::size_t head_bytes_;
   std::size_t body_bytes_;  // that are there, decoded
   std::size_t request_end_;

@@ -30,7 +30,9 @@ struct Settings {
 };
 
 /// Web clients speak plain TCP.
-Endpoint endpoint_of(const Settings& settings) { return examples::plain_tcp_endpoint(settings.where, "web clients speak"); }
+Endpoint endpoint_of(const Settings& settings) {
+  return examples::plain_tcp_endpoint(settings.where, "web clients speak");
+}
 
 /// The memory of as many connections, or of one more where blocks have the same number of them each.
 std::uint64_t input_bytes_of(const Settings& settings) {
@@ -54,9 +56,9 @@ void print_served(const http::Counters& counters) {
     const http::KindCounters& of = counters.kinds[i];
     if (of.cohorts == 0) continue;
     const http::Text name = http::name_of(static_cast<http::Kind>(i));
-    std::cout << std::string(name.data, name.bytes) << ": " << of.requests << " requests in " << of.cohorts << " cohorts of "
-              << static_cast<double>(of.requests) / static_cast<double>(of.cohorts) << " on average, the largest of "
-              << of.largest << '\n';
+    std::cout << std::string(name.data, name.bytes) << ": " << of.requests << " requests in " << of.cohorts
+              << " cohorts of " << static_cast<double>(of.requests) / static_cast<double>(of.cohorts)
+              << " on average, the largest of " << of.largest << '\n';
   }
 }
 
@@ -79,12 +81,15 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<char> input(context, input_bytes_of(settings));
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
-  const http::Server server{context.net(), report[0].listener, limits, {settings.cohort, settings.delay_us * std::uint64_t{1000}},
-                            of_block, connections.data(), input.data(), entries.data(), counters.data(), report.data()};
+  const http::Server server{
+      context.net(),   report[0].listener, limits,       {settings.cohort, settings.delay_us * std::uint64_t{1000}},
+      of_block,        connections.data(), input.data(), entries.data(),
+      counters.data(), report.data()};
 
   gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
   gpusock::Stream stream(context);
-  gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve, server);
+  gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve,
+                  server);
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
@@ -98,8 +103,9 @@ int run(const Settings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gpusock::program::Arguments arguments("Serves HTTP/1.1 from kernels until SIGINT or SIGTERM, then prints what it has served.",
-                                        "Paths: / (a page), /time, /primes?n=N (N up to 1000000), /stats, and POST to /echo.");
+  gpusock::program::Arguments arguments(
+      "Serves HTTP/1.1 from kernels until SIGINT or SIGTERM, then prints what it has served.",
+      "Paths: / (a page), /time, /primes?n=N (N up to 1000000), /stats, and POST to /echo.");
   Settings settings;
   arguments.positional("ENDPOINT", settings.where, "host:port; port 0 picks one");
   arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
@@ -107,11 +113,14 @@ int main(int argc, char** argv) {
   arguments.number("--connections", settings.connections, "connections served at the same time; more wait", 1, 2048);
   arguments.number("--cohort", settings.cohort, "requests of one kind that are executed side by side; 1: each alone", 1,
                    http::kCohortMax);
-  arguments.number("--delay-us", settings.delay_us, "microseconds that a request waits for its cohort to fill", 0, 60'000'000);
+  arguments.number("--delay-us", settings.delay_us, "microseconds that a request waits for its cohort to fill", 0,
+                   60'000'000);
   arguments.number("--timeout-ms", settings.timeout_ms,
-                   "milliseconds for a client to send a whole request, to take a whole answer, and in between", 1, 3'600'000);
+                   "milliseconds for a client to send a whole request, to take a whole answer, and in between", 1,
+                   3'600'000);
   arguments.bytes("--body-max", settings.body_bytes_max, "the largest body of a request", 1, 256 << 20);
-  arguments.check([&] { return gpusock::program::problem_of_memory(input_bytes_of(settings), "--connections x --body-max"); });
+  arguments.check(
+      [&] { return gpusock::program::problem_of_memory(input_bytes_of(settings), "--connections x --body-max"); });
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] { return examples::problem_of_endpoint([&] { return endpoint_of(settings); }); });
   if (const auto status = arguments.parse(argc, argv)) return *status;

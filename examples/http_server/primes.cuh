@@ -1,6 +1,6 @@
 #pragma once
-/// @file How many primes there are up to n, for a whole cohort at once: the block sieves up to the cohort's greatest n, and all
-/// its requests share the work. This is where a cohort does less than its requests would do one by one.
+/// @file How many primes there are up to n, for a whole cohort at once: the block sieves up to the cohort's greatest n,
+/// and all its requests share the work. This is where a cohort does less than its requests would do one by one.
 
 #include "examples/http_server/routes.cuh"
 
@@ -25,8 +25,8 @@ __device__ inline void sieve_part(unsigned char* composite, std::uint64_t first,
   }
 }
 
-/// Primes up to n[i], in found[i], for all i < requests. All threads of the block call; n and found are seen by all of them.
-/// Ends with a barrier.
+/// Primes up to n[i], in found[i], for all i < requests. All threads of the block call; n and found are seen by all of
+/// them. Ends with a barrier.
 template <class Block>
 __device__ void count_primes(const Block& block, const std::uint64_t* n, unsigned* found, unsigned requests) {
   __shared__ unsigned char composite[kSieveNumbers];

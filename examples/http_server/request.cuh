@@ -1,6 +1,6 @@
 #pragma once
-/// @file The head of a request, as in RFC 9112: read strictly, since what two programs read differently can be used to smuggle
-/// one request inside another. Pure functions for kernels and host threads alike.
+/// @file The head of a request, as in RFC 9112: read strictly, since what two programs read differently can be used to
+/// smuggle one request inside another. Pure functions for kernels and host threads alike.
 
 #include "examples/http_server/text.cuh"
 
@@ -9,7 +9,8 @@ namespace http {
 /// A longer head is refused (431), and a longer first line (414).
 inline constexpr std::size_t kHeadBytesMax = 8 << 10;
 
-/// What a step of reading found: more bytes are needed, this part is complete, or the status of the answer that refuses it.
+/// What a step of reading found: more bytes are needed, this part is complete, or the status of the answer that refuses
+/// it.
 enum Reading : int { kMoreNeeded = 0, kComplete = 200 };
 
 enum class Method : std::uint8_t { get, head, post, other };
@@ -84,8 +85,8 @@ GPUSOCK_FN inline bool is_field_value(Text text) {
   return true;
 }
 
-/// The host, with its brackets where it is an IPv6 address, at the start of `text`; how many characters, all of `text` and one
-/// where it is malformed.
+/// The host, with its brackets where it is an IPv6 address, at the start of `text`; how many characters, all of `text`
+/// and one where it is malformed.
 GPUSOCK_FN inline std::size_t host_bytes(Text text) {
   constexpr char kOfAddresses[] = "0123456789abcdefABCDEF:.", kOfNames[] = "-._~!$&'()*+,;=%";
   const bool brackets = text.bytes != 0 && text[0] == '[';
@@ -211,7 +212,8 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& coun
 
 }  // namespace detail
 
-/// Reads a head that HeadScan has found complete. The request's texts are parts of it. kComplete, or the refusal's status.
+/// Reads a head that HeadScan has found complete. The request's texts are parts of it. kComplete, or the refusal's
+/// status.
 GPUSOCK_FN_APART inline int parse_head(Text head, Request& request) {
   request = {};
   Text line = detail::take_line(head);
@@ -225,7 +227,8 @@ GPUSOCK_FN_APART inline int parse_head(Text head, Request& request) {
     if (const int status = detail::parse_field(line, request, counts, keep, close); status != kComplete) return status;
   }
   if (counts.host > 1 || (counts.host == 0 && !request.http_1_0)) return 400;
-  if (counts.length + counts.encoding > 1 || (counts.encoding != 0 && request.http_1_0)) return 400;  // smuggling starts here
+  if (counts.length + counts.encoding > 1 || (counts.encoding != 0 && request.http_1_0))
+    return 400;  // smuggling starts here
   request.keep_alive = !close && (request.keep_alive || keep);
   return first;
 }

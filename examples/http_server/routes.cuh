@@ -14,11 +14,16 @@ inline constexpr std::uint64_t kPrimesMax = 1'000'000;
 
 GPUSOCK_FN inline Text name_of(Kind kind) {
   switch (kind) {
-    case Kind::page: return text("page");
-    case Kind::time: return text("time");
-    case Kind::primes: return text("primes");
-    case Kind::echo: return text("echo");
-    case Kind::stats: break;
+    case Kind::page:
+      return text("page");
+    case Kind::time:
+      return text("time");
+    case Kind::primes:
+      return text("primes");
+    case Kind::echo:
+      return text("echo");
+    case Kind::stats:
+      break;
   }
   return text("stats");
 }
@@ -44,7 +49,8 @@ GPUSOCK_FN inline Route route(const Request& request) {
     to.kind = Kind::stats;
   } else if (same(path, text("/primes"))) {
     to.kind = Kind::primes;
-    const bool right = starts_with(request.query, text("n=")) && read_number(request.query.from(2), to.n) && to.n <= kPrimesMax;
+    const bool right = starts_with(request.query, text("n=")) && read_number(request.query.from(2), to.n) &&
+                       to.n <= kPrimesMax;
     if (!right) to.status = 400;
   } else if (!same(path, text("/"))) {
     to.status = 404;

@@ -1,5 +1,6 @@
 #pragma once
-/// @file The kernel: each block serves its own connections, each thread some of them, and executes their requests in cohorts.
+/// @file The kernel: each block serves its own connections, each thread some of them, and executes their requests in
+/// cohorts.
 
 #include "examples/http_server/cohort.cuh"
 
@@ -37,7 +38,8 @@ struct BlockShare {
   unsigned count;
 };
 
-/// Which event of each connection the block waits for, and until when; in shared memory, `free` counts connections to be had.
+/// Which event of each connection the block waits for, and until when; in shared memory, `free` counts connections to
+/// be had.
 template <class Block>
 __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned long long& until_ns, unsigned& free) {
   if (block.thread_rank() == 0) {
@@ -94,7 +96,8 @@ __device__ inline unsigned long long cohorts_due_ns(const Waiting& waiting, cons
   return due_ns;
 }
 
-/// Executes every cohort whose time has come, and takes its requests off those that wait. All threads of the block call.
+/// Executes every cohort whose time has come, and takes its requests off those that wait. All threads of the block
+/// call.
 template <class Block>
 __device__ void execute_due(const Block& block, const BlockShare& share, Waiting& waiting, unsigned long long now_ns) {
   __shared__ Cohort cohort;

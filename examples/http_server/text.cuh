@@ -38,7 +38,9 @@ GPUSOCK_FN_APART inline bool same_in_any_case(Text a, Text b) {
   return true;
 }
 
-GPUSOCK_FN inline bool starts_with(Text a, Text start) { return a.bytes >= start.bytes && same(a.until(start.bytes), start); }
+GPUSOCK_FN inline bool starts_with(Text a, Text start) {
+  return a.bytes >= start.bytes && same(a.until(start.bytes), start);
+}
 
 /// Where `c` is first; the text's size if it is nowhere.
 GPUSOCK_FN_APART inline std::size_t find(Text in, char c) {

@@ -15,7 +15,7 @@ struct Outcome {
   Failure failure;
   std::int32_t error;  ///< connecting, sending, receiving: the negated errno; 0: the server ended the connection
   Command during;
-  char message[256];   ///< server_error: its words
+  char message[256];  ///< server_error: its words
   std::uint64_t commands[kCommands];
   std::uint64_t time_ns[kCommands];
 };
@@ -38,16 +38,17 @@ struct Buffers {
 
 /// How far the replies to one pipeline are read; in the block's shared memory, written by its leader.
 struct Progress {
-  std::size_t there;             // bytes
-  std::size_t parsed;            // of them
-  std::uint64_t replies_left;    // of which nothing is read
-  std::uint64_t elements_left;   // of the array that is being read
+  std::size_t there;            // bytes
+  std::size_t parsed;           // of them
+  std::uint64_t replies_left;   // of which nothing is read
+  std::uint64_t elements_left;  // of the array that is being read
   std::uint64_t values;
   Failure failure;
 };
 
 __device__ inline void keep_message(Outcome& outcome, const Parsed& parsed) {
-  const std::size_t bytes = parsed.text_bytes < sizeof outcome.message - 1 ? parsed.text_bytes : sizeof outcome.message - 1;
+  const std::size_t bytes = parsed.text_bytes < sizeof outcome.message - 1 ? parsed.text_bytes
+                                                                           : sizeof outcome.message - 1;
   for (std::size_t i = 0; i < bytes; ++i) outcome.message[i] = parsed.text[i];
   outcome.message[bytes] = '\0';
 }
@@ -55,21 +56,24 @@ __device__ inline void keep_message(Outcome& outcome, const Parsed& parsed) {
 /// Is this what the command's replies are made of; `in_array`: an array's element.
 __device__ inline bool expected(const Parsed& parsed, Command command, bool in_array, const Plan& plan) {
   if (command == Command::set) {
-    return parsed.element == Element::simple && parsed.text_bytes == 2 && parsed.text[0] == 'O' && parsed.text[1] == 'K';
+    return parsed.element == Element::simple && parsed.text_bytes == 2 && parsed.text[0] == 'O' &&
+           parsed.text[1] == 'K';
   }
   if (command == Command::del) return parsed.element == Element::integer && parsed.number == 1;
-  if (command == Command::mget && !in_array) return parsed.element == Element::array && parsed.number == plan.keys_of_mget;
+  if (command == Command::mget && !in_array)
+    return parsed.element == Element::array && parsed.number == plan.keys_of_mget;
   return parsed.element == Element::bulk && parsed.text_bytes == plan.value_bytes;
 }
 
-/// The leader's part: takes complete elements from what has come. There is room for as many values as the commands ask for:
-/// only replies of just that shape are taken.
+/// The leader's part: takes complete elements from what has come. There is room for as many values as the commands ask
+/// for: only replies of just that shape are taken.
 __device__ inline void parse_more(Progress& progress, const Buffers& buffers, Command command, const Plan& plan,
                                   Outcome& outcome) {
   while (progress.replies_left + progress.elements_left != 0) {
     const bool in_array = progress.elements_left != 0;
     const Parsed parsed = parse_element(buffers.in + progress.parsed, progress.there - progress.parsed);
-    const bool too_long = parsed.element == Element::incomplete && parsed.number > static_cast<std::int64_t>(plan.value_bytes);
+    const bool too_long = parsed.element == Element::incomplete &&
+                          parsed.number > static_cast<std::int64_t>(plan.value_bytes);
     if (parsed.element == Element::incomplete && !too_long) return;
     if (parsed.element == Element::error) keep_message(outcome, parsed);
     if (too_long || !expected(parsed, command, in_array, plan)) {
@@ -115,8 +119,8 @@ __device__ Failure receive_replies(const Block& block, const gpusock::Net& net, 
 
 /// Are the values those that were set: each thread looks at its share.
 template <class Block>
-__device__ Failure check_values(const Block& block, const Plan& plan, const Buffers& buffers, Command command, unsigned commands,
-                                std::uint64_t first, std::uint64_t begin, std::uint64_t end) {
+__device__ Failure check_values(const Block& block, const Plan& plan, const Buffers& buffers, Command command,
+                                unsigned commands, std::uint64_t first, std::uint64_t begin, std::uint64_t end) {
   __shared__ unsigned wrong;
   if (block.thread_rank() == 0) wrong = 0;
   block.sync();
@@ -154,7 +158,8 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
     }
     Failure failure = receive_replies(block, net, socket, command, now, plan, buffers, outcome);
     const bool has_values = command == Command::get || command == Command::mget;
-    if (failure == Failure::none && has_values) failure = check_values(block, plan, buffers, command, now, first, begin, end);
+    if (failure == Failure::none && has_values)
+      failure = check_values(block, plan, buffers, command, now, first, begin, end);
     if (failure != Failure::none) return failure;
     done += now;
   }

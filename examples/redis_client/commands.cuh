@@ -1,6 +1,6 @@
 #pragma once
-/// @file The commands that the client sends. All commands of a kind have one size, so that each thread writes its own into its
-/// place in the pipeline, side by side with the others.
+/// @file The commands that the client sends. All commands of a kind have one size, so that each thread writes its own
+/// into its place in the pipeline, side by side with the others.
 
 #include "gpusock/types.hpp"
 
@@ -14,11 +14,11 @@ inline constexpr unsigned kKeyDigits = 10;
 inline constexpr std::uint64_t kKeysMax = 10'000'000'000;
 
 struct Plan {
-  std::uint64_t keys;         ///< of all blocks together
+  std::uint64_t keys;  ///< of all blocks together
   std::uint64_t value_bytes;
-  unsigned pipeline;          ///< commands sent before their replies are read
+  unsigned pipeline;  ///< commands sent before their replies are read
   unsigned keys_of_mget;
-  std::uint64_t timeout_ns;   ///< for the replies to one pipeline
+  std::uint64_t timeout_ns;  ///< for the replies to one pipeline
 
   GPUSOCK_FN unsigned keys_of(Command command) const { return command == Command::mget ? keys_of_mget : 1; }
 };
@@ -55,8 +55,8 @@ GPUSOCK_FN inline char value_byte(std::uint64_t key, std::uint64_t index) {
 }
 
 /// Writes a command about the keys first, first + 1, ... (mget: wrapping around within [begin, end)); its size.
-GPUSOCK_FN inline std::size_t write_command(char* to, Command command, const Plan& plan, std::uint64_t first, std::uint64_t begin,
-                                            std::uint64_t end) {
+GPUSOCK_FN inline std::size_t write_command(char* to, Command command, const Plan& plan, std::uint64_t first,
+                                            std::uint64_t begin, std::uint64_t end) {
   Words words(to);
   const unsigned keys = plan.keys_of(command);
   words.add('*');

@@ -1,4 +1,5 @@
-// A Redis client in a kernel: sets, gets and deletes keys of a redis-server, many commands at a time, and checks the answers.
+// A Redis client in a kernel: sets, gets and deletes keys of a redis-server, many commands at a time, and checks the
+// answers.
 //   redis_client 127.0.0.1:6379
 #include "examples/redis_client/client.cuh"
 
@@ -22,7 +23,8 @@ namespace {
 using gpusock::Endpoint;
 
 constexpr const char* kNames[redis::kCommands] = {"SET", "GET", "MGET", "DEL"};
-constexpr std::size_t kReplyOverhead = 64;  // of the lines around a value, and room for an error's text beside short values
+constexpr std::size_t kReplyOverhead = 64;  // of the lines around a value, and room for an error's text beside short
+                                            // values
 
 struct Settings {
   std::string where;
@@ -37,7 +39,8 @@ Endpoint endpoint_of(const Settings& settings) {
 }
 
 redis::Plan plan_of(const Settings& settings) {
-  return {settings.keys, settings.value_bytes, settings.pipeline, settings.mget, settings.timeout_ms * std::uint64_t{1'000'000}};
+  return {settings.keys, settings.value_bytes, settings.pipeline, settings.mget,
+          settings.timeout_ms * std::uint64_t{1'000'000}};
 }
 
 /// What a block's buffers take.
@@ -49,7 +52,8 @@ BlockBytes bytes_of_block(const Settings& settings) {
   const redis::Plan plan = plan_of(settings);
   std::size_t command = 0;
   for (int i = 0; i < redis::kCommands; ++i) {
-    command = std::max(command, redis::write_command(nullptr, static_cast<redis::Command>(i), plan, 0, 0, settings.keys));
+    command = std::max(command,
+                       redis::write_command(nullptr, static_cast<redis::Command>(i), plan, 0, 0, settings.keys));
   }
   const std::size_t values = std::size_t{settings.pipeline} * settings.mget;
   return {command * settings.pipeline, values * (settings.value_bytes + kReplyOverhead) + redis::kLineBytesMax, values};
@@ -59,31 +63,39 @@ BlockBytes bytes_of_block(const Settings& settings) {
 std::string problem_of(const Settings& settings) {
   if (settings.keys < settings.blocks) return "--keys: at least one for each block";
   const BlockBytes block = bytes_of_block(settings);
-  return gpusock::program::problem_of_memory(settings.blocks * (block.out + block.in + block.values * sizeof(redis::Value)),
-                                             "--value-bytes x --pipeline x --mget x --blocks");
+  return gpusock::program::problem_of_memory(
+      settings.blocks * (block.out + block.in + block.values * sizeof(redis::Value)),
+      "--value-bytes x --pipeline x --mget x --blocks");
 }
 
 /// The server's words, without what would be an instruction to a terminal.
 std::string printable(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
   return text;
 }
 
 std::string reason(const redis::Outcome& outcome, const Endpoint& to) {
   const std::string name = kNames[static_cast<int>(outcome.during)];
-  const std::string text =
-      outcome.error == 0 ? "the server ended the connection" : std::generic_category().message(-outcome.error);
+  const std::string text = outcome.error == 0 ? "the server ended the connection"
+                                              : std::generic_category().message(-outcome.error);
   switch (outcome.failure) {
     case redis::Failure::connecting: {
       const std::string to_do = gpusock::program::remedy(gpusock::program::Attempt::connecting, -outcome.error, to);
       return "connecting: " + text + (to_do.empty() ? "" : ": " + to_do);
     }
-    case redis::Failure::sending: return "sending " + name + ": " + text;
-    case redis::Failure::receiving: return "receiving the answers to " + name + ": " + text;
-    case redis::Failure::server_error: return "the server answered " + name + " with: " + printable(outcome.message);
-    case redis::Failure::protocol: return "what came back for " + name + " is not RESP: is this a Redis server?";
-    case redis::Failure::wrong_answer: return "a wrong answer to " + name + ": does something else write to the keys gpusock:*?";
-    case redis::Failure::none: break;
+    case redis::Failure::sending:
+      return "sending " + name + ": " + text;
+    case redis::Failure::receiving:
+      return "receiving the answers to " + name + ": " + text;
+    case redis::Failure::server_error:
+      return "the server answered " + name + " with: " + printable(outcome.message);
+    case redis::Failure::protocol:
+      return "what came back for " + name + " is not RESP: is this a Redis server?";
+    case redis::Failure::wrong_answer:
+      return "a wrong answer to " + name + ": does something else write to the keys gpusock:*?";
+    case redis::Failure::none:
+      break;
   }
   return "";
 }
@@ -110,8 +122,8 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<redis::Value> places(context, block.values * settings.blocks);
   gpusock::Mapped<redis::Outcome> outcomes(context, settings.blocks);
   const redis::Buffers buffers{out.data(), block.out, in.data(), block.in, places.data(), block.values};
-  gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads}, redis::talk, context.net(),
-                  to, plan_of(settings), buffers, outcomes.data());
+  gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads}, redis::talk, context.net(), to,
+                  plan_of(settings), buffers, outcomes.data());
   context.synchronize();
   for (const redis::Outcome& outcome : outcomes) {
     if (outcome.failure != redis::Failure::none) throw std::runtime_error(settings.where + ": " + reason(outcome, to));
@@ -124,7 +136,8 @@ int run(const Settings& settings) {
 
 int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
-      "Sets, gets (one by one, then several at once) and deletes keys of a Redis server from a kernel, checks every answer, and\n"
+      "Sets, gets (one by one, then several at once) and deletes keys of a Redis server from a kernel, checks every "
+      "answer, and\n"
       "prints commands per second.",
       "The keys are gpusock:0000000000 and so on; they are gone at the end, unless something failed.");
   Settings settings;

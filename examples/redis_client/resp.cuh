@@ -18,10 +18,10 @@ enum class Element : std::uint8_t {
 
 struct Parsed {
   Element element;
-  std::size_t bytes;     ///< of the element, with its line ends
-  const char* text;      ///< of simple, error and bulk
+  std::size_t bytes;  ///< of the element, with its line ends
+  const char* text;   ///< of simple, error and bulk
   std::size_t text_bytes;
-  std::int64_t number;   ///< of integer and array; of an incomplete bulk its size, if that is known
+  std::int64_t number;  ///< of integer and array; of an incomplete bulk its size, if that is known
 };
 
 inline constexpr std::size_t kLineBytesMax = 4096;
@@ -55,7 +55,8 @@ GPUSOCK_FN inline Parsed parse_element(const char* data, std::size_t bytes) {
   parsed.text_bytes = end - 1;
   const bool numeric = data[0] == ':' || data[0] == '$' || data[0] == '*';
   parsed.element = Element::broken;
-  if (data[end + 1] != '\n' || (numeric && !detail::read_number(parsed.text, parsed.text_bytes, parsed.number))) return parsed;
+  if (data[end + 1] != '\n' || (numeric && !detail::read_number(parsed.text, parsed.text_bytes, parsed.number)))
+    return parsed;
   if (data[0] == '+') parsed.element = Element::simple;
   if (data[0] == '-') parsed.element = Element::error;
   if (data[0] == ':') parsed.element = Element::integer;

@@ -1,10 +1,12 @@
 #pragma once
-/// @file The socket calls of GPUnet (OSDI'14, ut-osa/gpunet) on gpusock: a kernel written for GPUnet compiles with its include
-/// of gpunet.cu.h changed to this file, or unchanged with -I on gpusock/compat/gpunet. docs/from_gpunet.md has call by call what is the same and what differs.
+/// @file The socket calls of GPUnet (OSDI'14, ut-osa/gpunet) on gpusock: a kernel written for GPUnet compiles with its
+/// include of gpunet.cu.h changed to this file, or unchanged with -I on gpusock/compat/gpunet. docs/from_gpunet.md has
+/// call by call what is the same and what differs.
 ///
-/// The host calls gpunet_init(context) before it launches. As there, calls are made by all threads of a block, those named
-/// single_thread_* by one thread; the calls below that GPUnet had for blocks only also exist as single_thread_*, for use inside
-/// BEGIN_SINGLE_THREAD_PART. Results are handles or counts, or negated errno values; nothing hangs once the context ends.
+/// The host calls gpunet_init(context) before it launches. As there, calls are made by all threads of a block, those
+/// named single_thread_* by one thread; the calls below that GPUnet had for blocks only also exist as single_thread_*,
+/// for use inside BEGIN_SINGLE_THREAD_PART. Results are handles or counts, or negated errno values; nothing hangs once
+/// the context ends.
 
 #include "gpusock/compat/gpunet_kernel.cuh"
 #include "gpusock/compat/gpunet_memory.cuh"
@@ -108,13 +110,9 @@ __device__ inline int single_thread_gconnect_in(const sockaddr_in* address) {
   return gpusock::compat::connect_in(gpusock::this_thread(), address);
 }
 /// The same: here the link decides.
-__device__ inline int gconnect_ib(const sockaddr_in* address) {
-  return gconnect_in(address);
-}
+__device__ inline int gconnect_ib(const sockaddr_in* address) { return gconnect_in(address); }
 /// The same: here the link decides.
-__device__ inline int gconnect_bounce_in(const sockaddr_in* address) {
-  return gconnect_in(address);
-}
+__device__ inline int gconnect_bounce_in(const sockaddr_in* address) { return gconnect_in(address); }
 
 /// gaccept for one thread.
 __device__ inline int single_thread_gaccept(int listener) {
@@ -135,8 +133,8 @@ __device__ int accept_in(int listener) {
 
 }  // namespace gpusock::compat
 
-/// Block: waits for a connection. Within BEGIN_SINGLE_THREAD_PART, where GPUnet's own programs call it too, that thread alone waits: it
-/// must stand there itself, not in a function that is called there.
+/// Block: waits for a connection. Within BEGIN_SINGLE_THREAD_PART, where GPUnet's own programs call it too, that thread
+/// alone waits: it must stand there itself, not in a function that is called there.
 #define gaccept(listener) gpusock::compat::accept_in<decltype(gpunet_scope)>(listener)
 
 /// Takes a connection that is there, else -EWOULDBLOCK.
@@ -148,7 +146,8 @@ __device__ inline int single_thread_gaccept_nb(int listener) {
   return gpusock::compat::accept(gpusock::this_thread(), listener, gpusock::Deadline::now());
 }
 
-/// Sends up to `size` bytes and returns how many: at least one, or an error; -EWOULDBLOCK where the socket is not to block.
+/// Sends up to `size` bytes and returns how many: at least one, or an error; -EWOULDBLOCK where the socket is not to
+/// block.
 __device__ inline int gsend(int socket, const uchar* data, int size) {
   return gpusock::compat::send(gpusock::this_block(), socket, data, size);
 }
@@ -157,8 +156,8 @@ __device__ inline int single_thread_gsend(int socket, const uchar* data, int siz
   return gpusock::compat::send(gpusock::this_thread(), socket, data, size);
 }
 
-/// Receives up to `size` bytes and returns how many; 0 at the end of the stream, and -EPIPE from then on; -EWOULDBLOCK where
-/// the socket is not to block and nothing is there.
+/// Receives up to `size` bytes and returns how many; 0 at the end of the stream, and -EPIPE from then on; -EWOULDBLOCK
+/// where the socket is not to block and nothing is there.
 __device__ inline int grecv(int socket, uchar* data, int size) {
   const auto block = gpusock::this_block();
   return gpusock::compat::receive(block, socket, data, size, gpusock::compat::blocks(block, socket));
@@ -182,23 +181,15 @@ __device__ inline int single_thread_gshutdown(int socket, int how = SHUT_RDWR) {
 static_assert(SHUT_RD == 0 && SHUT_WR == 1 && SHUT_RDWR == 2);
 
 /// Closes; what was sent still arrives.
-__device__ inline int single_thread_gclose(int socket) {
-  return gpunet_net().close(gpusock::this_thread(), socket);
-}
+__device__ inline int single_thread_gclose(int socket) { return gpunet_net().close(gpusock::this_thread(), socket); }
 /// single_thread_gclose for a block.
-__device__ inline int gclose(int socket) {
-  return gpunet_net().close(gpusock::this_block(), socket);
-}
+__device__ inline int gclose(int socket) { return gpunet_net().close(gpusock::this_block(), socket); }
 
 /// Block: may gsend and grecv on this socket wait.
 __device__ inline void gsetsock_block(int socket, int blocking) {
-  BEGIN_SINGLE_THREAD_PART {
-    gpusock::compat::set_note(socket, gpusock::compat::kNoteNonBlocking, blocking == 0);
-  }
+  BEGIN_SINGLE_THREAD_PART { gpusock::compat::set_note(socket, gpusock::compat::kNoteNonBlocking, blocking == 0); }
   END_SINGLE_THREAD_PART;
 }
 
 /// Block: not 0 if they may.
-__device__ inline int ggetsock_block(int socket) {
-  return gpusock::compat::blocks(gpusock::this_block(), socket);
-}
+__device__ inline int ggetsock_block(int socket) { return gpusock::compat::blocks(gpusock::this_block(), socket); }

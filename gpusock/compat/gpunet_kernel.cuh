@@ -26,12 +26,14 @@ struct SingleThreadPart {
 /// Never called. The type of this name is how a call knows whether it stands in a part for one thread: see gaccept.
 void gpunet_scope();
 
-/// The braces that follow are for the threads of which the condition holds. A loop, so that `break` leaves them, as in GPUnet.
-#define GPUSOCK_GPUNET_PART(condition)                                                               \
-  if (const gpusock::compat::SingleThreadPart gpunet_scope{condition}; gpunet_scope.mine)            \
+/// The braces that follow are for the threads of which the condition holds. A loop, so that `break` leaves them, as in
+/// GPUnet.
+#define GPUSOCK_GPUNET_PART(condition)                                                    \
+  if (const gpusock::compat::SingleThreadPart gpunet_scope{condition}; gpunet_scope.mine) \
     for (bool gpunet_first = true; gpunet_first; gpunet_first = false)
 
-/// BEGIN_SINGLE_THREAD_PART { ... } END_SINGLE_THREAD_PART; runs the braces in the block's first thread, between two barriers.
+/// BEGIN_SINGLE_THREAD_PART { ... } END_SINGLE_THREAD_PART; runs the braces in the block's first thread, between two
+/// barriers.
 #define BEGIN_SINGLE_THREAD_PART \
   __syncthreads();               \
   GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK())
@@ -43,7 +45,8 @@ void gpunet_scope();
 #define END_SINGLE_THREAD \
   }                       \
   END_SINGLE_THREAD_PART;
-/// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread; a barrier in each block.
+/// BEGIN_UNIQUE_THREAD_PART { ... } END_UNIQUE_THREAD_PART; runs the braces in the grid's first thread; a barrier in
+/// each block.
 #define BEGIN_UNIQUE_THREAD_PART \
   __syncthreads();               \
   GPUSOCK_GPUNET_PART(FIRST_THREAD_IN_BLOCK() && FIRST_BLOCK())
@@ -98,8 +101,6 @@ __device__ inline void gputs_single(const char* text, int length) {
 
 /// Block: the first thread prints.
 __device__ inline void gputs(const char* text, int length) {
-  BEGIN_SINGLE_THREAD_PART {
-    gputs_single(text, length);
-  }
+  BEGIN_SINGLE_THREAD_PART { gputs_single(text, length); }
   END_SINGLE_THREAD_PART;
 }

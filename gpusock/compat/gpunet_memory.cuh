@@ -1,5 +1,6 @@
 #pragma once
-/// @file What GPUnet kernels use for memory that threads share: locks, waits, copies. The names and what they mean are GPUnet's.
+/// @file What GPUnet kernels use for memory that threads share: locks, waits, copies. The names and what they mean are
+/// GPUnet's.
 
 #include "gpusock/compat/gpunet_kernel.cuh"
 
@@ -10,9 +11,7 @@
 namespace gpusock::compat {
 
 /// One turn of a wait for another thread: on the CPU device, a turn for the block's other threads.
-__device__ inline void wait_a_turn() {
-  __nanosleep(100);
-}
+__device__ inline void wait_a_turn() { __nanosleep(100); }
 
 }  // namespace gpusock::compat
 
@@ -77,9 +76,7 @@ __device__ inline void copy_block(uchar* to, volatile uchar* from, int size) {
   block.sync();
 }
 /// Block: the same.
-__device__ inline void copyNoCache_block(uchar* to, volatile uchar* from, int size) {
-  copy_block(to, from, size);
-}
+__device__ inline void copyNoCache_block(uchar* to, volatile uchar* from, int size) { copy_block(to, from, size); }
 
 /// One thread: copies `size` bytes.
 __device__ inline void memcpy_thread(volatile char* to, const volatile char* from, unsigned size) {

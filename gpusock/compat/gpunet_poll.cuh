@@ -44,9 +44,9 @@ __device__ inline bool any_event(const detail::Side& side, const gpollfd* entrie
 
 }  // namespace gpusock::compat
 
-/// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`: how long, in
-/// ticks of clock64() (nanoseconds on the CPU device); 0 or less: for ever. 1, or 0 once the time is over,
-/// or -ECANCELED, -EINVAL, -ENODEV.
+/// Block: waits until one of the sockets has an event that is asked for, or POLLHUP, POLLERR or POLLNVAL. `clocks`: how
+/// long, in ticks of clock64() (nanoseconds on the CPU device); 0 or less: for ever. 1, or 0 once the time is over, or
+/// -ECANCELED, -EINVAL, -ENODEV.
 __device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
   using namespace gpusock;
   if (!compat::gpunet().ready) return -ENODEV;

@@ -40,8 +40,8 @@ struct GpunetMemory {
 
 GPUSOCK_GPUNET_VARIABLE __device__ GpunetMemory gpunet_memory;
 
-/// What is remembered of each socket, by slot: handle << 8 | Notes, so that a late call on an old handle finds nothing of the
-/// slot's next socket.
+/// What is remembered of each socket, by slot: handle << 8 | Notes, so that a late call on an old handle finds nothing
+/// of the slot's next socket.
 GPUSOCK_GPUNET_VARIABLE __device__ std::uint64_t gpunet_notes[table::kSlotsMax];
 
 #undef GPUSOCK_GPUNET_VARIABLE
@@ -52,15 +52,13 @@ enum Notes : std::uint64_t {
   kNoteValid = 128,  ///< so that an empty word belongs to no socket
 };
 
-__device__ inline const Gpunet& gpunet() {
-  return *reinterpret_cast<const Gpunet*>(gpunet_memory.bytes);
-}
+__device__ inline const Gpunet& gpunet() { return *reinterpret_cast<const Gpunet*>(gpunet_memory.bytes); }
 
 /// One thread: does this note stand at the socket.
 __device__ inline bool has_note(int socket, Notes note) {
   if (socket < 0) return false;
-  const std::uint64_t word =
-      detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);  // by itself
+  const std::uint64_t word = detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);  // by
+                                                                                                               // itself
   return word >> 8 == static_cast<std::uint64_t>(socket) && (word & note) != 0;
 }
 
@@ -77,12 +75,13 @@ __device__ inline void set_note(int socket, Notes note, bool on) {
   } while (!word.compare_exchange_weak(before, after, ringbuf::kAcqRel, ringbuf::kAcquire));
 }
 
-/// The group's leader: a socket that was just opened has no notes, whoever had its handle before (another context, perhaps).
+/// The group's leader: a socket that was just opened has no notes, whoever had its handle before (another context,
+/// perhaps).
 template <class Group>
 __device__ Socket without_notes(const Group& group, Socket socket) {
   if (socket >= 0 && group.thread_rank() == 0) {
-    detail::DeviceRef(gpunet_notes[table::slot_of(socket)])
-        .store(0, ringbuf::kRelaxed);  // relaxed: passed on with the handle
+    detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).store(0, ringbuf::kRelaxed);  // relaxed: passed on with the
+                                                                                          // handle
   }
   return socket;
 }
@@ -103,9 +102,9 @@ __device__ Socket without_notes(const Group& group, Socket socket) {
 }  // namespace gpusock::compat
 
 /// Makes the GPUnet calls of kernels use this context's sockets; in place of GPUnet's GPUNETGlobals and its host loop.
-/// Call it before launching, and gpunet_exit() before the context ends. It holds for the whole program on the CPU device and with
-/// nvcc -rdc=true; else for the kernels of the source file that calls it. `link` carries the connections, as a sockaddr_in names
-/// none: tcp for plain TCP peers. Throws gpusock::Error.
+/// Call it before launching, and gpunet_exit() before the context ends. It holds for the whole program on the CPU
+/// device and with nvcc -rdc=true; else for the kernels of the source file that calls it. `link` carries the
+/// connections, as a sockaddr_in names none: tcp for plain TCP peers. Throws gpusock::Error.
 [[maybe_unused]] static void gpunet_init(gpusock::Context& context, gpusock::LinkKind link) {
   gpusock::compat::store_gpunet(context, {context.net(), link, true});
 }
@@ -121,6 +120,4 @@ __device__ Socket without_notes(const Group& group, Socket socket) {
 }
 
 /// The socket calls of the context, for a kernel that is ported call by call: both kinds work on the same sockets.
-__device__ inline const gpusock::Net& gpunet_net() {
-  return gpusock::compat::gpunet().net;
-}
+__device__ inline const gpusock::Net& gpunet_net() { return gpusock::compat::gpunet().net; }

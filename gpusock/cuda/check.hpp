@@ -25,8 +25,8 @@ inline void check(cudaError_t error, int errno_value, const std::string& what) {
   if (taken(error) != cudaSuccess) throw Error(errno_value, what + ": " + describe(error));
 }
 
-/// Makes a GPU the calling thread's current one for as long as it lives. Then the program's own choice comes back; a thread
-/// that has not used CUDA keeps this GPU, since another one would get a CUDA context that nobody asked for.
+/// Makes a GPU the calling thread's current one for as long as it lives. Then the program's own choice comes back; a
+/// thread that has not used CUDA keeps this GPU, since another one would get a CUDA context that nobody asked for.
 class CurrentGpu {
  public:
   explicit CurrentGpu(int gpu);

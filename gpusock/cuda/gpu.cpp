@@ -27,7 +27,8 @@ void Gpu::prepare_copies() {
   copy_stream();
 }
 
-/// Zeroes on the stream for copies, and waits: on the default stream the zeros could come after what other streams write.
+/// Zeroes on the stream for copies, and waits: on the default stream the zeros could come after what other streams
+/// write.
 void* Gpu::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const CurrentGpu current(number);

@@ -23,7 +23,8 @@ struct Gpu {
 
   /// Zeroed device memory; nullptr for no bytes. May wait for kernels that run. Throws Error (ENOMEM).
   void* allocate(std::size_t bytes);
-  /// Copies, and waits until that is done. Not on the default stream: that would wait for kernels. Throws Error (EFAULT).
+  /// Copies, and waits until that is done. Not on the default stream: that would wait for kernels. Throws Error
+  /// (EFAULT).
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
   /// Calls `free_memory` if that waits for no kernel, which means that none runs. True if it did.
   bool free_if_quiet(const std::function<void()>& free_memory);

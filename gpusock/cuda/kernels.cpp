@@ -37,7 +37,8 @@ std::shared_lock<std::shared_mutex> Kernels::make_ready(const void* symbol) {
     if (proxy::monotonic_ns() - started_ns > patience_ns()) {
       throw Error(EBUSY, "launch: the kernel is launched for the first time, and " +
                              std::string(loads_lazily() ? "loading it" : "setting up its stack") +
-                             " would wait for kernels that run, for ever if one of them waits for it. Launch it once before those, or set "
+                             " would wait for kernels that run, for ever if one of them waits for it. Launch it once "
+                             "before those, or set "
                              "CUDA_MODULE_LOADING=EAGER before the first CUDA call");
     }
     std::this_thread::sleep_for(kTurn);
@@ -66,13 +67,15 @@ bool Kernels::try_make_ready(const void* symbol, cudaKernel_t kernel) {
   return true;
 }
 
-/// The kernels that are in one library with this one, itself among them; it alone where the driver cannot say (before 12.5).
+/// The kernels that are in one library with this one, itself among them; it alone where the driver cannot say
+/// (before 12.5).
 Kernels::Handles Kernels::library_of(cudaKernel_t kernel) const {
   const Driver& driver = Driver::get();
   CUlibrary library = nullptr;
   unsigned count = 0;
   const bool known = driver.kernel_get_library != nullptr && driver.library_get_kernel_count != nullptr &&
-                     driver.library_enumerate_kernels != nullptr && driver.kernel_get_library(&library, kernel) == CUDA_SUCCESS &&
+                     driver.library_enumerate_kernels != nullptr &&
+                     driver.kernel_get_library(&library, kernel) == CUDA_SUCCESS &&
                      driver.library_get_kernel_count(&count, library) == CUDA_SUCCESS;
   Handles kernels(known ? count : 0);
   if (known && driver.library_enumerate_kernels(kernels.data(), count, library) != CUDA_SUCCESS) kernels.clear();
@@ -84,7 +87,8 @@ Kernels::Handles Kernels::library_of(cudaKernel_t kernel) const {
 bool Kernels::loads_lazily() const {
   CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
   const Driver& driver = Driver::get();
-  return driver.module_get_loading_mode == nullptr || driver.module_get_loading_mode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_EAGER_LOADING;
+  return driver.module_get_loading_mode == nullptr || driver.module_get_loading_mode(&mode) != CUDA_SUCCESS ||
+         mode != CU_MODULE_EAGER_LOADING;
 }
 
 /// Loads a kernel unless it is, and returns the bytes of stack that each of its threads needs.

@@ -15,26 +15,30 @@
 
 namespace gpusock::cudart {
 
-/// A launch waits for all kernels that run in two cases: the kernel has not been loaded yet (lazy loading), or it needs a larger
-/// stack than the GPU has set up. A kernel that waits for the new one then never ends. So the first launch of a kernel
-/// loads all kernels of its library (nvcc makes one of each .cu file) and sets up the largest stack of them, while no kernel runs.
+/// A launch waits for all kernels that run in two cases: the kernel has not been loaded yet (lazy loading), or it needs
+/// a larger stack than the GPU has set up. A kernel that waits for the new one then never ends. So the first launch of
+/// a kernel loads all kernels of its library (nvcc makes one of each .cu file) and sets up the largest stack of them,
+/// while no kernel runs.
 class Kernels {
  public:
   explicit Kernels(Streams& streams) : streams_(streams) {}
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  /// Launches a kernel by `start`, on the current GPU. Where it has to be made ready for and kernels run, waits for their end, up
-  /// to patience_ns(). Throws Error: (EBUSY) they have not ended by then, (EINVAL) CUDA does not have the kernel.
+  /// Launches a kernel by `start`, on the current GPU. Where it has to be made ready for and kernels run, waits for
+  /// their end, up to patience_ns(). Throws Error: (EBUSY) they have not ended by then, (EINVAL) CUDA does not have the
+  /// kernel.
   template <class Start>
   cudaError_t launch(const void* symbol, Start start) {
     const std::shared_lock ready = make_ready(symbol);
     return start();
   }
 
-  /// No launch begins while the result lives and owns the lock. It does not where one is under way: that may wait, for room in a
-  /// stream's queue.
-  [[nodiscard]] std::unique_lock<std::shared_mutex> try_hold_launches() { return std::unique_lock(mutex_, std::try_to_lock); }
+  /// No launch begins while the result lives and owns the lock. It does not where one is under way: that may wait, for
+  /// room in a stream's queue.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> try_hold_launches() {
+    return std::unique_lock(mutex_, std::try_to_lock);
+  }
 
   /// How long a launch waits until no kernel runs: 5 s. Tests shorten it.
   static std::atomic<std::uint64_t>& patience_ns();

@@ -13,10 +13,13 @@ cudaStream_t Streams::take(Use use) {
   if (free_.empty()) {
     const auto queues = static_cast<std::size_t>(hardware_queues());
     if (taken_.size() >= queues) {
-      throw Error(ENOBUFS, "another stream on GPU " + std::to_string(gpu_) + ": its " + std::to_string(queues) +
-                               " hardware queues have one each, and kernels of streams that share a queue may wait for each other for ever. "
-                               "Set CUDA_DEVICE_MAX_CONNECTIONS (at most 32) before the first CUDA call, or use fewer contexts and "
-                               "streams in this process");
+      throw Error(
+          ENOBUFS,
+          "another stream on GPU " + std::to_string(gpu_) + ": its " + std::to_string(queues) +
+              " hardware queues have one each, and kernels of streams that share a queue may wait for each other for "
+              "ever. "
+              "Set CUDA_DEVICE_MAX_CONNECTIONS (at most 32) before the first CUDA call, or use fewer contexts and "
+              "streams in this process");
     }
     taken_.reserve(queues);
     free_.reserve(queues);

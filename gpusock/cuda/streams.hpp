@@ -10,8 +10,8 @@
 namespace gpusock::cudart {
 
 /// Streams are made once and used again. CUDA gives streams to hardware queues in the order in which they are made, so
-/// new ones could share a queue with one whose kernel waits for them. There are never more streams than queues. (The program's
-/// own streams take queues too.)
+/// new ones could share a queue with one whose kernel waits for them. There are never more streams than queues. (The
+/// program's own streams take queues too.)
 class Streams {
  public:
   explicit Streams(int gpu) : gpu_(gpu) {}
@@ -20,7 +20,8 @@ class Streams {
 
   enum class Use { kernels, copies };
 
-  /// A stream for the caller alone. Throws Error (ENOBUFS) where all hardware queues have one, (ENOMEM) where CUDA refuses.
+  /// A stream for the caller alone. Throws Error (ENOBUFS) where all hardware queues have one, (ENOMEM) where CUDA
+  /// refuses.
   cudaStream_t take(Use use);
   /// What was started on the stream has ended.
   void give_back(cudaStream_t stream) noexcept;

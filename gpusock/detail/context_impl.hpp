@@ -30,7 +30,8 @@ struct Context::Impl {
     require_own_process();
     host_api_calls.fetch_add(1, std::memory_order_relaxed);
   }
-  /// True if this is the process that made the context: it has the threads, and all that it shares with peers is its own.
+  /// True if this is the process that made the context: it has the threads, and all that it shares with peers is its
+  /// own.
   bool in_own_process() const { return getpid() == process; }
   void require_own_process() const;
   /// In a process that was just forked: its calls on sockets return -ECANCELED, and touch nothing that the parent uses.

@@ -1,5 +1,6 @@
 #pragma once
-/// @file What a context needs of its device; one implementation in each of the libraries gpusock::cpu and gpusock::cuda.
+/// @file What a context needs of its device; one implementation in each of the libraries gpusock::cpu and
+/// gpusock::cuda.
 
 #include "gpusock/gpusock.hpp"
 #include "host_proxy/platform.hpp"
@@ -13,7 +14,7 @@ namespace gpusock::detail {
 class DeviceStream {
  public:
   virtual ~DeviceStream() = default;
-  virtual void synchronize() = 0;   ///< throws Error (EFAULT) when a kernel failed
+  virtual void synchronize() = 0;  ///< throws Error (EFAULT) when a kernel failed
   virtual bool idle() const = 0;
   /// Waits for all launches; a failure is not told.
   void finish() noexcept {
@@ -29,7 +30,8 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::shared_ptr<proxy::Platform> platform() = 0;
-  /// Do kernels have sockets of their own, apart from the host threads': they do where device memory is not host memory.
+  /// Do kernels have sockets of their own, apart from the host threads': they do where device memory is not host
+  /// memory.
   virtual bool has_own_side() const = 0;
 
   virtual void* allocate(std::size_t bytes) = 0;  ///< zeroed device memory; throws Error (ENOMEM)
@@ -38,8 +40,8 @@ class Device {
   virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
   virtual void* allocate_mapped(std::size_t bytes) = 0;  ///< zeroed; throws Error (ENOMEM)
   virtual void free_mapped(void* memory) noexcept = 0;
-  /// Frees memory of the former kind, or mapped memory, unless that would wait for kernels that run, of whichever context. True
-  /// if it did.
+  /// Frees memory of the former kind, or mapped memory, unless that would wait for kernels that run, of whichever
+  /// context. True if it did.
   virtual bool free_without_waiting(void* memory, bool mapped) noexcept = 0;
   /// The same of all that `free_memory` frees, which may be this device's own object.
   virtual bool free_without_waiting(const std::function<void()>& free_memory) noexcept = 0;

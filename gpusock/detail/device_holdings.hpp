@@ -10,8 +10,8 @@
 
 namespace gpusock::detail {
 
-/// What of a context its device knows. Freeing that waits for kernels on a GPU, also for those of other contexts, which may be waiting
-/// for something that comes after this context's end.
+/// What of a context its device knows. Freeing that waits for kernels on a GPU, also for those of other contexts, which
+/// may be waiting for something that comes after this context's end.
 struct DeviceHoldings {
   explicit DeviceHoldings(const Options& options);
   ~DeviceHoldings();

@@ -1,5 +1,6 @@
 #pragma once
-/// @file The memory that a context's user gets for kernels. What is freed while a launch may still use it is kept until then.
+/// @file The memory that a context's user gets for kernels. What is freed while a launch may still use it is kept until
+/// then.
 
 #include "gpusock/detail/device.hpp"
 
@@ -11,14 +12,16 @@
 
 namespace gpusock::detail {
 
-/// Any thread may call. Launches are numbered; a piece of memory may be in use by those that were made between its allocation
-/// and its end. Whether these have ended is looked up when memory or streams are freed, and by free_unused().
+/// Any thread may call. Launches are numbered; a piece of memory may be in use by those that were made between its
+/// allocation and its end. Whether these have ended is looked up when memory or streams are freed, and by
+/// free_unused().
 class KernelMemory {
  public:
   enum class Kind { device, mapped };
 
   explicit KernelMemory(Device& device) : device_(device) {}
-  ~KernelMemory();  ///< frees what is left; all launches have ended. On a GPU this waits for the kernels of other contexts
+  ~KernelMemory();  ///< frees what is left; all launches have ended. On a GPU this waits for the kernels of other
+                    ///< contexts
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
@@ -36,7 +39,8 @@ class KernelMemory {
   std::vector<DeviceStream*> streams() const;
 
  private:
-  /// Launches that may still run: from the first to the last one since the stream was seen idle. None where `last` is 0.
+  /// Launches that may still run: from the first to the last one since the stream was seen idle. None where `last` is
+  /// 0.
   struct Running {
     std::uint64_t first = 0;
     std::uint64_t last = 0;
@@ -59,8 +63,9 @@ class KernelMemory {
   std::uint64_t launches_ = 0;
   std::map<DeviceStream*, Running> streams_;
   Pieces allocated_;
-  Pieces freed_;  ///< but kept
-  bool refused_ = false;  ///< no launch uses some of these: freeing them would have waited for another context's kernels
+  Pieces freed_;          ///< but kept
+  bool refused_ = false;  ///< no launch uses some of these: freeing them would have waited for another context's
+                          ///< kernels
 };
 
 }  // namespace gpusock::detail

@@ -17,7 +17,8 @@ GPUSOCK_FN std::int64_t by_leader(const Group& group, Call call) {
 template <class Group>
 GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const void* from) {
   copy(group, to.first.data, from, to.first.bytes);
-  if (to.second.bytes != 0) copy(group, to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
+  if (to.second.bytes != 0)
+    copy(group, to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
 }
 
 #if !GPUSOCK_ON_GPU
@@ -42,7 +43,8 @@ void copy_to_peer(const Group& group, table::StoreChoice& stores, const ringbuf:
 template <class Group>
 GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans& from) {
   copy(group, to, from.first.data, from.first.bytes);
-  if (from.second.bytes != 0) copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
+  if (from.second.bytes != 0)
+    copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
 
 /// Is this something to open a socket with.
@@ -58,8 +60,8 @@ GPUSOCK_FN inline bool can_open(const Endpoint& at) {
 /// From this size on the copy into the ring costs more than the barriers around doing without it.
 inline constexpr std::uint64_t kDirectBytes = 16 << 10;
 
-/// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how much.
-/// `slot`: the leader's, nullptr if the socket is not open.
+/// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how
+/// much. `slot`: the leader's, nullptr if the socket is not open.
 template <class Group>
 std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, const void* data,
                              std::uint64_t bytes) {
@@ -72,7 +74,8 @@ std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket
   }));
 }
 
-/// Receives what the network has at once straight into the caller's memory, where a CPU can and the ring is empty; how much.
+/// Receives what the network has at once straight into the caller's memory, where a CPU can and the ring is empty; how
+/// much.
 template <class Group>
 std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, void* data,
                                 std::uint64_t bytes) {
@@ -110,8 +113,8 @@ GPUSOCK_FN Socket Net::listen(const Group& group, const Endpoint& at, int backlo
 
 template <class Group>
 GPUSOCK_FN Socket Net::accept(const Group& group, Socket listener, Deadline deadline) const {
-  return static_cast<Socket>(
-      detail::by_leader(group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline.here()); }));
+  return static_cast<Socket>(detail::by_leader(
+      group, [&]() -> std::int64_t { return detail::accept_one(side(), listener, deadline.here()); }));
 }
 
 template <class Group>
@@ -128,7 +131,8 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   const detail::Side& at = side();
   table::Slot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
-  if (table::carries_records(socket)) return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
+  if (table::carries_records(socket))
+    return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
@@ -172,7 +176,8 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   const detail::Side& at = side();
   table::Slot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
-  if (table::carries_records(socket)) return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
+  if (table::carries_records(socket))
+    return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && detail::enter(at, socket) != nullptr;
   const Deadline until = detail::with_flags(deadline, flags);
@@ -199,7 +204,8 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
     }
     grant = detail::broadcast(group, grant);
     if (grant.bytes > 0) {
-      detail::copy_out(group, static_cast<std::byte*>(data) + done, slot->rx.memory().spans(grant.position, grant.bytes));
+      detail::copy_out(group, static_cast<std::byte*>(data) + done,
+                       slot->rx.memory().spans(grant.position, grant.bytes));
     }
     group.sync();
     if (grant.bytes < 0) error = grant.bytes;

@@ -6,17 +6,19 @@ namespace detail {
 
 /// What poll says of a socket in this state; may announce what kMore held back.
 GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& slot, const Status& status, int wanted,
-                                         bool announces) {
+                                       bool announces) {
   if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
   if (status.phase != Phase::connected) return 0;
   const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
   const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (shut & static_cast<int>(Shutdown::read)) != 0;
-  const bool no_more_out = (status.flags & table::kStatusPeerDeaf) != 0 || (shut & static_cast<int>(Shutdown::write)) != 0;
+  const bool no_more_out = (status.flags & table::kStatusPeerDeaf) != 0 ||
+                           (shut & static_cast<int>(Shutdown::write)) != 0;
   const bool broken = status.error != 0;  // nothing can be sent; what arrived before is still being delivered
   int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;
   const bool records = table::carries_records(socket);
   if ((wanted & kPollIn) != 0) {
-    const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rx) : slot.rx.readable_at_a_glance() != 0;
+    const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rx)
+                                 : slot.rx.readable_at_a_glance() != 0;
     if (no_more_in || arrived) events |= kPollIn;
   }
   if ((wanted & kPollOut) == 0) return events;
@@ -46,9 +48,10 @@ GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wante
 
 /// The leader's part of a wait for an event: 0 when the group is to look again, or why to stop.
 ///
-/// On a GPU all threads look after each turn, side by side. A CPU runs a block's threads one after the other. There the leader
-/// alone looks until `any_event()`, and the others stay at the group's barrier. So a group's wait costs what one thread's wait
-/// costs, and nothing but the leader is left to run in the block: the condition under which cpu_device::relax() backs off.
+/// On a GPU all threads look after each turn, side by side. A CPU runs a block's threads one after the other. There the
+/// leader alone looks until `any_event()`, and the others stay at the group's barrier. So a group's wait costs what one
+/// thread's wait costs, and nothing but the leader is left to run in the block: the condition under which
+/// cpu_device::relax() backs off.
 template <class Group, class AnyEvent>
 GPUSOCK_FN int wait_for_event(const Group& group, const Side& side, Wait& wait, AnyEvent any_event) {
   for (;;) {

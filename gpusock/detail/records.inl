@@ -37,8 +37,8 @@ GPUSOCK_FN_APART inline Room find_room(Slot& slot, std::uint64_t span) {
   const std::uint64_t ahead = records.claimed - slot.tx.position();  // claimed and not committed
   const std::uint64_t free_bytes = slot.tx.writable(ahead + filler + span);
   if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
-  const bool fits =
-      free_bytes >= ahead + filler + span && records.next - records.first < table::RecordSender::kClaimsMax;
+  const bool fits = free_bytes >= ahead + filler + span &&
+                    records.next - records.first < table::RecordSender::kClaimsMax;
   return {fits ? 0 : -EAGAIN, filler};
 }
 
@@ -71,7 +71,8 @@ GPUSOCK_FN_APART inline bool record_fits(const Side& side, Slot& slot) {
 }
 
 /// Waits for space for a record of `bytes` bytes.
-GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
+GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+                                           Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (bool first = true;; first = false) {
@@ -96,9 +97,9 @@ GPUSOCK_FN inline void take_back_claims(Slot& slot) {
   }
 }
 
-/// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given up
-/// is committed only with a record behind it: a receiver that waits for a record with poll() gives no space back. The
-/// caller has the lock.
+/// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given
+/// up is committed only with a record behind it: a receiver that waits for a record with poll() gives no space back.
+/// The caller has the lock.
 GPUSOCK_FN inline std::uint64_t commit_completed(Slot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
@@ -117,8 +118,8 @@ GPUSOCK_FN inline std::uint64_t commit_completed(Slot& slot) {
   return committed;
 }
 
-/// From now on nobody claims space. True if no claim is open; otherwise whoever completes the last one tells the proxy of
-/// the end.
+/// From now on nobody claims space. True if no claim is open; otherwise whoever completes the last one tells the proxy
+/// of the end.
 GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& records) {
   lock_records(side, records);
   records.ended = 1;
@@ -129,12 +130,12 @@ GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& 
 
 /// Ends a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits it and those
 /// behind it that were completed before, unless one before it is not complete: then its sender will.
-GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim, std::uint32_t bytes,
-                                      int flags) {
+GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim,
+                                      std::uint32_t bytes, int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
-  *ringbuf::header_at(slot.tx.memory(), claim.position) =
-      ringbuf::RecordHeader{bytes, static_cast<std::uint32_t>(claim.span)}.pack();
+  *ringbuf::header_at(slot.tx.memory(),
+                      claim.position) = ringbuf::RecordHeader{bytes, static_cast<std::uint32_t>(claim.span)}.pack();
   lock_records(side, records);
   records.done |= 1u << claim.ticket % kClaims;
   if (bytes == ringbuf::RecordHeader::kFiller) records.given_up |= 1u << claim.ticket % kClaims;
@@ -156,9 +157,11 @@ GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket
   const bool entered = leads && enter(side, socket) != nullptr;
   const Deadline until = with_flags(deadline, flags);
   Claim claim{-EBADF};
-  if (entered) claim = bytes == 0 ? Claim{check_committable(side, socket, slot)} : claim_record(side, socket, slot, bytes, until);
+  if (entered)
+    claim = bytes == 0 ? Claim{check_committable(side, socket, slot)} : claim_record(side, socket, slot, bytes, until);
   const Grant grant = broadcast(group, Grant{claim.error, claim.position + ringbuf::kRecordHeaderBytes});
-  if (grant.bytes == 0 && bytes != 0) copy(group, slot.tx.memory().spans(grant.position, bytes).first.data, data, bytes);
+  if (grant.bytes == 0 && bytes != 0)
+    copy(group, slot.tx.memory().spans(grant.position, bytes).first.data, data, bytes);
   group.sync();
   if (entered) {
     if (claim.error == 0 && bytes != 0) complete(side, socket, slot, claim, static_cast<std::uint32_t>(bytes), flags);
@@ -167,7 +170,8 @@ GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket
   return grant.bytes != 0 ? grant.bytes : static_cast<std::int64_t>(bytes);
 }
 
-/// A record that has arrived: its length, where its bytes are, and what it takes in the ring; the end (span 0), or a negated errno.
+/// A record that has arrived: its length, where its bytes are, and what it takes in the ring; the end (span 0), or a
+/// negated errno.
 struct Arrival {
   std::int64_t bytes = 0;
   std::uint64_t position = 0;
@@ -177,10 +181,14 @@ struct Arrival {
 /// The header at the next position, of a peer that may be writing it again: read once. At least a header has arrived.
 GPUSOCK_FN inline ringbuf::RecordHeader load_header(const ringbuf::RingMemory& memory, std::uint64_t position) {
   return ringbuf::RecordHeader::unpack(
-      SystemRef(*ringbuf::header_at(memory, position)).load(ringbuf::kRelaxed));  // relaxed: C1 ordered it
+      SystemRef(*ringbuf::header_at(memory, position)).load(ringbuf::kRelaxed));  // relaxed:
+                                                                                  // C1
+                                                                                  // ordered
+                                                                                  // it
 }
 
-/// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes fillers.
+/// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes
+/// fillers.
 GPUSOCK_FN_APART inline Arrival next_record(const Side& side, Slot& slot, std::uint64_t& arrived) {
   const ringbuf::RingMemory& memory = slot.rx.memory();
   while (arrived >= ringbuf::kRecordHeaderBytes) {
@@ -210,7 +218,9 @@ GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slo
     const Arrival arrival = next_record(side, slot, arrived);
     if (arrival.bytes != -EAGAIN) return arrival;
     if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
-    if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};  // the end, in a record's middle?
+    if (ended)
+      return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};  // the end, in a record's
+                                                                                         // middle?
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -243,9 +253,10 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
 
 /// Has a record arrived, or something that recv has to complain of: for poll, by the words alone.
 GPUSOCK_FN_APART inline bool record_waits(const table::RingSetup& ring) {
-  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);         // relaxed: nothing is read behind it
-  const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);       // C1, pairs with P1
-  // A peer on p2p can write this side's word, too. What is amiss with it is recv's to say, which has the position from its own memory.
+  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: nothing is read behind it
+  const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);  // C1, pairs with P1
+  // A peer on p2p can write this side's word, too. What is amiss with it is recv's to say, which has the position from
+  // its own memory.
   if (end - position > ring.memory.capacity || ring.memory.index_of(position) % 8 != 0) return true;
   while (end - position >= ringbuf::kRecordHeaderBytes) {
     const ringbuf::RecordHeader header = load_header(ring.memory, position);

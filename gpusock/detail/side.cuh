@@ -13,11 +13,11 @@ struct Hooks {
   void (*announce)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
   void (*announce_credit)(void* self);
-  /// Hands bytes that follow all that was committed on this slot to the network, without the ring in between; how many it
-  /// took, 0 where that is not possible now.
+  /// Hands bytes that follow all that was committed on this slot to the network, without the ring in between; how many
+  /// it took, 0 where that is not possible now.
   std::uint64_t (*transmit)(void* self, std::uint32_t slot, const void* data, std::uint64_t bytes);
-  /// Takes bytes that follow all that was delivered on this slot from the network, without the ring in between; how many, 0
-  /// where that is not possible now.
+  /// Takes bytes that follow all that was delivered on this slot from the network, without the ring in between; how
+  /// many, 0 where that is not possible now.
   std::uint64_t (*receive)(void* self, std::uint32_t slot, void* data, std::uint64_t bytes);
   /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
@@ -45,8 +45,8 @@ struct Side {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
   }
   GPUSOCK_FN ringbuf::HandleConsumer<> accept_queue(std::uint64_t which) const {
-    return {table.accept_entries + which * table::kAcceptQueueEntries, table::kAcceptQueueEntries, table.accept_published + which,
-            accept_taken + which};
+    return {table.accept_entries + which * table::kAcceptQueueEntries, table::kAcceptQueueEntries,
+            table.accept_published + which, accept_taken + which};
   }
 };
 
@@ -54,7 +54,8 @@ using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 using DeviceRef = ringbuf::DeviceAtomics::Ref<std::uint64_t>;
 
 GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
-  return table::Status::unpack(SystemRef(side.table.sectors[slot].status).load(ringbuf::kAcquire));  // T4, pairs with T3
+  return table::Status::unpack(SystemRef(side.table.sectors[slot].status).load(ringbuf::kAcquire));  // T4, pairs with
+                                                                                                     // T3
 }
 
 GPUSOCK_FN inline void announce(const Side& side, Socket socket) {
@@ -97,8 +98,8 @@ GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
-/// A wait until a deadline of this side (Deadline::here()). Its caller looks again after each turn at what it waits for, and whether
-/// it is canceled.
+/// A wait until a deadline of this side (Deadline::here()). Its caller looks again after each turn at what it waits
+/// for, and whether it is canceled.
 class Wait {
  public:
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)

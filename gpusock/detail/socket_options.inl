@@ -15,7 +15,8 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 }
 
 /// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
-GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option, std::int64_t value) {
+GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option,
+                                        std::int64_t value) {
   DeviceRef posting(slot.posting), options(slot.options);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   const bool open = !closed(slot, socket);
@@ -23,10 +24,13 @@ GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& s
   if (open) chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
   const bool valid = change(chosen, option, value);
   if (open && valid) {
-    options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: for the next under the lock, and for getsockopt by itself
-    SystemRef(side.table.options[table::slot_of(socket)]).store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1 publishes it
+    options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: for the next under the lock, and for getsockopt by
+                                                      // itself
+    SystemRef(side.table.options[table::slot_of(socket)]).store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1
+                                                                                                    // publishes it
     slot.requests += std::uint64_t{1} << table::kChangeShift;
-    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
+    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with
+                                                                                                     // T2
   }
   posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
   if (!open) return -EBADF;
@@ -40,10 +44,12 @@ GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOp
   switch (option) {
     case SocketOption::no_delay:
     case SocketOption::keep_alive:
-    case SocketOption::linger: return post_option(side, socket, *slot, option, value);
+    case SocketOption::linger:
+      return post_option(side, socket, *slot, option, value);
     case SocketOption::error:
     case SocketOption::send_buffer:
-    case SocketOption::receive_buffer: return -EINVAL;
+    case SocketOption::receive_buffer:
+      return -EINVAL;
   }
   return -ENOPROTOOPT;
 }
@@ -58,21 +64,31 @@ GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, 
   Slot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return {-EBADF};
   const Status status = load_status(side, table::slot_of(socket));
-  const auto chosen = table::SocketOptions::unpack(DeviceRef(slot->options).load(ringbuf::kRelaxed));  // relaxed: by itself
+  const auto chosen = table::SocketOptions::unpack(DeviceRef(slot->options).load(ringbuf::kRelaxed));  // relaxed: by
+                                                                                                       // itself
   const bool listens = status.phase == Phase::listening;
   OptionValue result;
   switch (option) {
-    case SocketOption::no_delay: result.value = chosen.no_delay ? 1 : 0; break;
-    case SocketOption::keep_alive: result.value = chosen.keep_alive ? 1 : 0; break;
-    case SocketOption::linger: result.value = chosen.linger_s; break;
-    case SocketOption::error: result.value = status.error; break;
+    case SocketOption::no_delay:
+      result.value = chosen.no_delay ? 1 : 0;
+      break;
+    case SocketOption::keep_alive:
+      result.value = chosen.keep_alive ? 1 : 0;
+      break;
+    case SocketOption::linger:
+      result.value = chosen.linger_s;
+      break;
+    case SocketOption::error:
+      result.value = status.error;
+      break;
     case SocketOption::send_buffer:
       result = {listens ? -ENOTCONN : 0, static_cast<std::int64_t>(slot->tx.memory().capacity)};
       break;
     case SocketOption::receive_buffer:
       result = {listens ? -ENOTCONN : 0, static_cast<std::int64_t>(slot->rx.memory().capacity)};
       break;
-    default: result.error = -ENOPROTOOPT;
+    default:
+      result.error = -ENOPROTOOPT;
   }
   leave(side, socket, *slot);
   return result;
@@ -89,7 +105,8 @@ GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
   const std::uint64_t consumed = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: a glance for people
   const std::uint64_t committed = SystemRef(*ring.committed).load(ringbuf::kRelaxed);  // relaxed: as above
   const std::uint64_t between = committed - consumed;
-  return {committed - ring.start, consumed - ring.start, between < ring.memory.capacity ? between : ring.memory.capacity};
+  return {committed - ring.start, consumed - ring.start,
+          between < ring.memory.capacity ? between : ring.memory.capacity};
 }
 
 }  // namespace detail
@@ -117,8 +134,10 @@ GPUSOCK_FN inline int Net::stats(Socket socket, SocketStats& stats) const {
   if (!listens) {
     const table::SocketSetup& setup = side().table.setups[table::slot_of(socket)];
     const detail::RingFacts tx = detail::facts_of(setup.tx), rx = detail::facts_of(setup.rx);
-    stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);    // relaxed: a glance
-    stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);  // relaxed: a glance
+    stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);     // relaxed: a
+                                                                                                         // glance
+    stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);  // relaxed: a
+                                                                                                         // glance
     stats.bytes_unsent = tx.between;
     stats.bytes_unread = rx.between;
     stats.send_buffer = setup.tx.memory.capacity;

@@ -17,8 +17,8 @@ GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
 }
 
 /// The slot of this handle, which may belong to a closed or another connection by now; nullptr if nobody can have been
-/// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none: it
-/// must not reach the slot's words, where 0 means that nothing is held.
+/// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none:
+/// it must not reach the slot's words, where 0 means that nothing is held.
 GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
   const std::uint32_t slot = table::slot_of(socket);
   const bool given_out = socket >= 0 && (table::generation_of(socket) & 1) != 0 && slot < side.table.slots;
@@ -27,7 +27,8 @@ GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
 
 /// Was the socket closed, by whichever thread.
 GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
-  const auto life = DeviceRef(slot.life).load(ringbuf::kRelaxed);  // relaxed: nothing is read on its strength, as behind enter()
+  const auto life = DeviceRef(slot.life).load(ringbuf::kRelaxed);  // relaxed: nothing is read on its strength, as
+                                                                   // behind enter()
   return table::generation_of_life(life) != table::generation_of(socket);
 }
 
@@ -37,26 +38,29 @@ GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
   return slot != nullptr && !closed(*slot, socket) ? slot : nullptr;
 }
 
-/// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several callers
-/// may ask something of one socket at the same time, and after the last request, to close, the slot may be another's at
-/// once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three accesses.
-/// What was asked for already is not asked for again: a call that came too late, and is counted in and out behind the close,
-/// finds that it was told.
-GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation, std::uint64_t bits) {
+/// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several
+/// callers may ask something of one socket at the same time, and after the last request, to close, the slot may be
+/// another's at once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three
+/// accesses. What was asked for already is not asked for again: a call that came too late, and is counted in and out
+/// behind the close, finds that it was told.
+GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation,
+                                          std::uint64_t bits) {
   DeviceRef posting(slot.posting);
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
-  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kRelaxed)) == generation;  // relaxed: T7
+  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kRelaxed)) == generation;  // relaxed:
+                                                                                                             // T7
   if (valid && (slot.requests & bits) != bits) {
     slot.requests |= bits;
-    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
+    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with
+                                                                                                     // T2
   }
   posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
   if (valid) announce(side, socket);
   return valid;
 }
 
-/// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may just now be
-/// looking whether the close was told.
+/// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may
+/// just now be looking whether the close was told.
 GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   Slot& slot = side.slots[table::slot_of(socket)];
@@ -70,7 +74,8 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
   DeviceRef life(slot.life);
-  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kRelaxed));  // relaxed, as the next: who uses the
+  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kRelaxed));  // relaxed, as the next: who
+                                                                                         // uses the
   // handle has it from whom it was given to, and late calls look under the lock
   const std::uint64_t step = (generation - before) & table::kGenerationMask;
   life.fetch_add(step << table::kSlotUserBits, ringbuf::kRelaxed);
@@ -78,8 +83,8 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   return slot;
 }
 
-/// Reads how a connected socket's rings are reached; its handle as the caller has it. The status must have been loaded (T4)
-/// before.
+/// Reads how a connected socket's rings are reached; its handle as the caller has it. The status must have been loaded
+/// (T4) before.
 GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
   slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
@@ -100,8 +105,9 @@ GPUSOCK_FN inline void tell_close(const Side& side, Socket socket, Slot& slot, s
   note(side, Unfinished::nothing, socket);
 }
 
-/// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the close. That may
-/// be a late call on an earlier handle of the slot, which was counted in beside the others: the generation is the one it finds.
+/// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the
+/// close. That may be a late call on an earlier handle of the slot, which was counted in beside the others: the
+/// generation is the one it finds.
 GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) {
   note(side, Unfinished::nothing, socket);
   const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
@@ -138,7 +144,8 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
   const std::uint32_t shut = table::next_generation(table::generation_of(socket));
   std::uint64_t before = life.load(ringbuf::kRelaxed);  // relaxed: only compared; the exchange decides
   do {
-    if (table::generation_of_life(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
+    if (table::generation_of_life(before) != table::generation_of(socket))
+      return -EBADF;  // another thread closed it first
   } while (!life.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_of(before),
                                        ringbuf::kAcqRel, ringbuf::kRelaxed));  // T9
   if (table::users_of(before) == 0) tell_close(side, socket, *slot, shut);
@@ -153,7 +160,8 @@ GPUSOCK_FN inline void skip_leftovers(const Side& side, Socket listener) {
 }
 
 /// Opens a socket and waits until the proxy has done so.
-GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted, Deadline deadline) {
+GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& request, Phase wanted,
+                                    Deadline deadline) {
   if (canceled(side)) return -ECANCELED;
   Wait wait(side, deadline, true);
   const Socket socket = side.free_sockets().try_take();
@@ -186,7 +194,8 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
     if (closed(slot, listener)) return -EBADF;
-    if (status.phase != Phase::listening) return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
+    if (status.phase != Phase::listening)
+      return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
       Slot& accepted = claim(side, socket);
@@ -237,14 +246,15 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot
 }
 
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
-GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
-                                      Deadline deadline) {
+GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
+                                            std::uint64_t most, Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (bool first = true;; first = false) {
     if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
     const std::uint64_t free_bytes = slot.tx.writable(least);
     if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
-    if (free_bytes >= least) return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
+    if (free_bytes >= least)
+      return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
     if (first && slot.link_needs_proxy != 0) announce(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
@@ -257,22 +267,24 @@ struct Arrived {
   bool ended;
 };
 
-GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status, std::uint64_t least) {
+GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status,
+                                           std::uint64_t least) {
   std::uint64_t arrived = slot.rx.readable(least);
   const bool ended = (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
   if (arrived == ringbuf::kRingCorrupt || (status.flags & table::kStatusEnded) == 0) return {arrived, ended};
   const auto final_position = SystemRef(side.table.sectors[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
   const std::uint64_t left = final_position - slot.rx.position();  // relaxed: T4 ordered it
-  const bool passed = static_cast<std::int64_t>(left) < 0;  // read before the end was known: see below
-  if (!passed && left > slot.rx.memory().capacity) return {ringbuf::kRingCorrupt, true};  // the peer's word: it cannot be
+  const bool passed = static_cast<std::int64_t>(left) < 0;         // read before the end was known: see below
+  if (!passed && left > slot.rx.memory().capacity)
+    return {ringbuf::kRingCorrupt, true};  // the peer's word: it cannot be
   // A send that overlaps its own side's shutdown may commit behind the end: that is not part of the stream.
   if (passed || arrived > left) arrived = passed ? 0 : left;
   return {arrived, ended || passed || arrived == left};
 }
 
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
-GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least, std::uint64_t most,
-                                      Deadline deadline) {
+GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
+                                            std::uint64_t most, Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
@@ -299,7 +311,8 @@ GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, Sl
   const Status status = load_status(side, table::slot_of(socket));
   return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&
          (status.flags & table::kStatusEnded) == 0 &&
-         (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) == 0 && slot.rx.readable(1) == 0;
+         (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) == 0 &&
+         slot.rx.readable(1) == 0;
 }
 
 }  // namespace gpusock::detail

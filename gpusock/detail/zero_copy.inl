@@ -32,10 +32,12 @@ GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant&
 inline constexpr std::uint64_t kHoldPending = 1;
 
 /// Reserves a record in a socket that the caller has entered.
-GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Deadline deadline) {
+GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+                                      Deadline deadline) {
   DeviceRef held(slot.tx_held);
   std::uint64_t none = 0;
-  if (!held.compare_exchange_strong(none, kHoldPending, ringbuf::kAcquire, ringbuf::kRelaxed)) return {nullptr, -EBUSY};  // T12
+  if (!held.compare_exchange_strong(none, kHoldPending, ringbuf::kAcquire, ringbuf::kRelaxed))
+    return {nullptr, -EBUSY};  // T12
   const Claim claim = claim_record(side, socket, slot, bytes, deadline);
   if (claim.error != 0) {
     held.store(0, ringbuf::kRelease);  // T13, pairs with T12
@@ -44,7 +46,8 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slo
   slot.records.reserved = claim.ticket;
   slot.records.reserved_at = claim.position;
   begin_hold(side, slot.tx_held, socket, static_cast<std::int64_t>(bytes));
-  return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data, static_cast<std::int64_t>(bytes)};
+  return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data,
+          static_cast<std::int64_t>(bytes)};
 }
 
 /// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
@@ -57,7 +60,8 @@ GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, Slot& slo
 }
 
 /// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out.
-GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, const Claim& claim) {
+GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+                                     const Claim& claim) {
   if (table::carries_records(socket)) {  // also what is not sent must be completed: others wait behind it
     const bool sends = bytes != 0;
     complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
@@ -107,7 +111,8 @@ GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
 }
 
 /// Shows a record in a socket that the caller has entered.
-GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes_max, Deadline deadline) {
+GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes_max,
+                                   Deadline deadline) {
   const Arrival arrival = wait_record(side, socket, slot, deadline);
   if (arrival.bytes <= 0) return {nullptr, arrival.bytes};
   const auto bytes = static_cast<std::uint64_t>(arrival.bytes);
@@ -169,13 +174,15 @@ GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t byte
 template <class Group>
 GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes) const {
   group.sync();  // all have written their part
-  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
+  return static_cast<int>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
 }
 
 template <class Group>
 GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
   group.sync();  // nobody writes any more
-  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
+  return static_cast<int>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
 }
 
 template <class Group>
@@ -186,7 +193,8 @@ GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_m
 template <class Group>
 GPUSOCK_FN int Net::release(const Group& group, Socket socket, std::size_t bytes) const {
   group.sync();  // all have read their part
-  return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));
+  return static_cast<int>(
+      detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));
 }
 
 }  // namespace gpusock

@@ -20,27 +20,30 @@ std::byte* base_of(const Segment& segment) { return segment.ring(0).data - Segme
 
 std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration, int error) {
   if (registration == nullptr) {
-    throw Error(error, "registering a connection's rings with the fabric" +
-                           std::string(error == ENOMEM ? "; the limit on locked memory may be too low (ulimit -l)" : ""));
+    throw Error(error,
+                "registering a connection's rings with the fabric" +
+                    std::string(error == ENOMEM ? "; the limit on locked memory may be too low (ulimit -l)" : ""));
   }
   return registration;
 }
 
 }  // namespace
 
-// The header's page holds no words of a ring on this link. Its end, right before ring 0, is what the peer writes; its start
-// is not registered for anybody to write.
+// The header's page holds no words of a ring on this link. Its end, right before ring 0, is what the peer writes; its
+// start is not registered for anybody to write.
 Credit* FabricMemory::incoming() const { return reinterpret_cast<Credit*>(segment->ring(0).data - sizeof(Credit)); }
 Credit* FabricMemory::outgoing() const { return reinterpret_cast<Credit*>(base_of(*segment)); }
 
-FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment) : peer_(std::move(peer)) {
+FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment)
+    : peer_(std::move(peer)) {
   memory_.segment = std::move(segment);
   const ringbuf::RingMemory rx = memory_.segment->ring(0), tx = memory_.segment->ring(1);
   int error = 0;
   FabricPort& port = peer_->port();
   const MemoryPlace place{};
-  memory_.target =
-      checked(port.register_memory({rx.data - sizeof(Credit), sizeof(Credit) + rx.capacity}, Access::remote_target, place, error), error);
+  memory_.target = checked(port.register_memory({rx.data - sizeof(Credit), sizeof(Credit) + rx.capacity},
+                                                Access::remote_target, place, error),
+                           error);
   if (port.registers_sources()) {
     std::byte* base = base_of(*memory_.segment);
     const auto bytes = static_cast<std::size_t>(tx.data + tx.capacity - base);
@@ -50,7 +53,9 @@ FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<S
   index_ = peer_->add(*this);
 }
 
-FabricChannel::~FabricChannel() { peer_->remove(index_, std::move(memory_), settled_, std::popcount(busy_) + (credit_busy_ ? 1 : 0)); }
+FabricChannel::~FabricChannel() {
+  peer_->remove(index_, std::move(memory_), settled_, std::popcount(busy_) + (credit_busy_ ? 1 : 0));
+}
 
 Grant FabricChannel::grant() const {
   Grant grant;
@@ -65,8 +70,10 @@ Grant FabricChannel::grant() const {
 }
 
 bool FabricChannel::take_grant(const Grant& grant) {
-  const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin && grant.ring_bytes <= kRingBytesMax;
-  if (granted_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 || grant.address_bytes > grant.address.size()) {
+  const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin &&
+                       grant.ring_bytes <= kRingBytesMax;
+  if (granted_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
+      grant.address_bytes > grant.address.size()) {
     return false;
   }
   if (peer_->find_address(std::span(grant.address).first(grant.address_bytes), remote_peer_) != 0) return false;
@@ -94,8 +101,8 @@ void FabricChannel::wake() {
 }
 
 bool FabricChannel::can_send() const {
-  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax && (busy_ >> chunks_sent_ % kWindow & 1) == 0 &&
-         chunks_sent_ - chunks_given_back_ < kWindow;
+  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax &&
+         (busy_ >> chunks_sent_ % kWindow & 1) == 0 && chunks_sent_ - chunks_given_back_ < kWindow;
 }
 
 int FabricChannel::send(const std::byte* from, std::uint64_t bytes, std::uint64_t index) {
@@ -158,8 +165,9 @@ void FabricChannel::on_arrived(const CompletionData& data) {
   }
   const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
   if (number - credited_.chunks >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
-    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " + std::to_string(data.bytes) +
-                     " bytes when " + std::to_string(credited_.chunks) + " were acknowledged");
+    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " +
+                     std::to_string(data.bytes) + " bytes when " + std::to_string(credited_.chunks) +
+                     " were acknowledged");
     return;
   }
   lengths_[data.sequence] = data.bytes;

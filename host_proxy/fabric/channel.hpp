@@ -1,12 +1,12 @@
 #pragma once
-/// @file One connection on an endpoint that it shares with others: which writes are on the way, in both directions. Knows
-/// nothing of rings: the link (fabric_link.hpp) does.
+/// @file One connection on an endpoint that it shares with others: which writes are on the way, in both directions.
+/// Knows nothing of rings: the link (fabric_link.hpp) does.
 ///
-/// Sending: chunk number n carries sequence n modulo kWindow; at most kChunksMax are not acknowledged, so that the receiver
-/// can tell a chunk from every other that may arrive. Its memory may be reused once it is complete *here*; its number once
-/// the peer's credit has covered it as well.
-/// Receiving: chunks are taken in order, whatever order they arrive in. Each arrival is checked against what was granted.
-/// Credit: one write at a time, so that no older one can overtake a newer and stay in memory. Both words only grow.
+/// Sending: chunk number n carries sequence n modulo kWindow; at most kChunksMax are not acknowledged, so that the
+/// receiver can tell a chunk from every other that may arrive. Its memory may be reused once it is complete *here*; its
+/// number once the peer's credit has covered it as well. Receiving: chunks are taken in order, whatever order they
+/// arrive in. Each arrival is checked against what was granted. Credit: one write at a time, so that no older one can
+/// overtake a newer and stay in memory. Both words only grow.
 
 #include "host_proxy/fabric/layout.hpp"
 #include "host_proxy/fabric/port.hpp"

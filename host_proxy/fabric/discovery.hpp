@@ -1,7 +1,7 @@
 #pragma once
-/// @file What libfabric has on this machine, asked on a thread of its own: loading the library and its providers' looking
-/// around takes from milliseconds to seconds, and a proxy's step must not wait. Asked once in a process: libfabric itself
-/// looks for devices once.
+/// @file What libfabric has on this machine, asked on a thread of its own: loading the library and its providers'
+/// looking around takes from milliseconds to seconds, and a proxy's step must not wait. Asked once in a process:
+/// libfabric itself looks for devices once.
 
 #include "host_proxy/fabric/libfabric_port.hpp"
 

@@ -20,8 +20,14 @@ constexpr int kChunksPerPump = 8;
 
 FabricLink::FabricLink(std::unique_ptr<FabricChannel> channel, bool says_grant, std::unique_ptr<ByteStream> stream,
                        ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx, LinkEvents& events)
-    : channel_(std::move(channel)), tx_(tx), rx_(rx), events_(events), tx_start_(tx.position()), rx_start_(rx.position()),
-      control_(std::move(stream), *this, this), rx_capacity_(rx.memory().capacity) {
+    : channel_(std::move(channel)),
+      tx_(tx),
+      rx_(rx),
+      events_(events),
+      tx_start_(tx.position()),
+      rx_start_(rx.position()),
+      control_(std::move(stream), *this, this),
+      rx_capacity_(rx.memory().capacity) {
   if (!says_grant) return;
   std::uint64_t words[kGrantWords];
   const Grant grant = channel_->grant();
@@ -120,7 +126,8 @@ bool FabricLink::deliver() {
     if (!take_chunk(bytes)) return moved;
     moved = true;
   }
-  credit();  // moves nothing: who may be waiting for it is the peer, and it is told when this side looks for another reason, too
+  credit();  // moves nothing: who may be waiting for it is the peer, and it is told when this side looks for another
+             // reason, too
   return moved;
 }
 

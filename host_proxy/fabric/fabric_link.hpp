@@ -1,11 +1,11 @@
 #pragma once
-/// @file The fabric link: ring bytes are written into the peer's ring by the fabric, with completion data that says so; credit
-/// comes back the same way. How each side ends is said on the control channel.
+/// @file The fabric link: ring bytes are written into the peer's ring by the fabric, with completion data that says so;
+/// credit comes back the same way. How each side ends is said on the control channel.
 ///
-/// Ending, for each direction: its sender says `stopped` with the number of chunks that it ever wrote, once all of them are complete
-/// there; the receiver, once it has them all, says `quiet` with the number of its credits; the sender, once it has those,
-/// says `drained`. When both directions are drained nothing is on the way, and the connection's index and memory are free for
-/// other use: only then it is said to be closed.
+/// Ending, for each direction: its sender says `stopped` with the number of chunks that it ever wrote, once all of them
+/// are complete there; the receiver, once it has them all, says `quiet` with the number of its credits; the sender,
+/// once it has those, says `drained`. When both directions are drained nothing is on the way, and the connection's
+/// index and memory are free for other use: only then it is said to be closed.
 
 #include "host_proxy/control_channel.hpp"
 #include "host_proxy/fabric/channel.hpp"
@@ -61,15 +61,15 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
   ControlChannel control_;
-  Grant heard_;                    // the peer's, as far as its words have come
+  Grant heard_;  // the peer's, as far as its words have come
   std::size_t words_heard_ = 0;
 
-  std::uint64_t sent_ = 0;         // bytes written or being written
-  std::uint64_t given_back_ = 0;   // of them, whose ring space is free again
-  std::uint64_t arrived_ = 0;      // bytes taken
+  std::uint64_t sent_ = 0;        // bytes written or being written
+  std::uint64_t given_back_ = 0;  // of them, whose ring space is free again
+  std::uint64_t arrived_ = 0;     // bytes taken
   std::uint64_t rx_capacity_;
-  bool discard_ = false;           // this side reads no more
-  bool peer_deaf_ = false;         // the other side reads no more
+  bool discard_ = false;    // this side reads no more
+  bool peer_deaf_ = false;  // the other side reads no more
   bool end_wanted_ = false;
   bool closing_ = false;
   bool closed_said_ = false;

@@ -69,7 +69,8 @@ void IdlePeers::note_idle(std::uint64_t now_ns) {
 }
 
 void IdlePeers::let_go(std::uint64_t now_ns) {
-  std::erase_if(kept_, [&](const Kept& each) { return each.idle_since_ns != 0 && now_ns - each.idle_since_ns >= kIdleNs; });
+  std::erase_if(kept_,
+                [&](const Kept& each) { return each.idle_since_ns != 0 && now_ns - each.idle_since_ns >= kIdleNs; });
   const auto is_idle = [](const Kept& each) { return each.idle_since_ns != 0; };
   const auto longest_first = [&](const Kept& a, const Kept& b) {
     return is_idle(a) != is_idle(b) ? is_idle(a) : a.idle_since_ns < b.idle_since_ns;

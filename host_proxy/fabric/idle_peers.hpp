@@ -1,6 +1,7 @@
 #pragma once
-/// @file Endpoints that stay open for a while behind their last connection, where the fabric closes well only those on which nothing
-/// goes on (FabricPort::closes_only_idle()). A connection to the same peer finds its endpoint there meanwhile.
+/// @file Endpoints that stay open for a while behind their last connection, where the fabric closes well only those on
+/// which nothing goes on (FabricPort::closes_only_idle()). A connection to the same peer finds its endpoint there
+/// meanwhile.
 
 #include "host_proxy/fabric/peer.hpp"
 

@@ -12,11 +12,12 @@ static_assert(std::endian::native == std::endian::little, "messages are written 
 
 inline constexpr std::uint32_t kConnectionsMax = 1u << 12;  ///< of one pair of endpoints
 inline constexpr std::uint32_t kWindow = 16;                ///< sequence numbers
-inline constexpr std::uint32_t kChunksMax = kWindow - 1;    ///< on the way at most: so that none is taken for one before it
-inline constexpr std::uint64_t kChunkBytesMax = 65472;      ///< 16 bits' worth, and whole cache lines
+inline constexpr std::uint32_t kChunksMax = kWindow - 1;  ///< on the way at most: so that none is taken for one before
+                                                          ///< it
+inline constexpr std::uint64_t kChunkBytesMax = 65472;    ///< 16 bits' worth, and whole cache lines
 
-/// Completion data: the receiver's index of the connection (12 bits), sequence number (4), bytes (16; 0: a credit). 32 bits,
-/// which every fabric carries that carries any: there is one layout and not one per fabric.
+/// Completion data: the receiver's index of the connection (12 bits), sequence number (4), bytes (16; 0: a credit). 32
+/// bits, which every fabric carries that carries any: there is one layout and not one per fabric.
 struct CompletionData {
   std::uint32_t index = 0;
   std::uint32_t sequence = 0;
@@ -41,7 +42,7 @@ using ProviderName = std::array<char, 24>;
 
 /// One side's memory and endpoint. At `memory_address` lies the side's Credit, and its ring right behind.
 struct Grant {
-  std::uint16_t index = 0;          ///< this side's, of the connection
+  std::uint16_t index = 0;  ///< this side's, of the connection
   std::uint16_t address_bytes = 0;
   std::uint32_t reserved = 0;
   std::uint64_t ring_bytes = 0;
@@ -54,7 +55,8 @@ static_assert(sizeof(Grant) == 288);
 inline constexpr std::uint32_t kFabricVersion = 1;
 inline constexpr std::size_t kProvidersMax = 8;
 
-/// The acceptor's offer. Its own Grant follows on the control channel: first it must know which endpoint is the connector's.
+/// The acceptor's offer. Its own Grant follows on the control channel: first it must know which endpoint is the
+/// connector's.
 struct Offer {
   std::uint32_t version = kFabricVersion;
   std::uint32_t providers = 0;

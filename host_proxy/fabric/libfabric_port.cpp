@@ -90,7 +90,9 @@ ProviderAddress address_of(const fi_info& info) {
   return result;
 }
 
-bool matches(const std::string& name, const std::string& wanted) { return name == wanted || name.starts_with(wanted + ";"); }
+bool matches(const std::string& name, const std::string& wanted) {
+  return name == wanted || name.starts_with(wanted + ";");
+}
 
 class LibfabricRegistration final : public Registration {
  public:
@@ -118,8 +120,8 @@ class LibfabricDomain final : public FabricDomain, public std::enable_shared_fro
   fi_info& info() { return *info_; }
   fid_fabric* fabric() { return fabric_.get(); }
 
-  /// libfabric's own domains have their keys good at each of their endpoints: whoever has one could tell any of them that something
-  /// has arrived. So each endpoint has one for itself.
+  /// libfabric's own domains have their keys good at each of their endpoints: whoever has one could tell any of them
+  /// that something has arrived. So each endpoint has one for itself.
   Owned<fid_domain> open_access() {
     fid_domain* access = nullptr;
     check(fi_domain(fabric_.get(), info_.get(), &access, nullptr), "opening a domain of " + name_);
@@ -134,7 +136,8 @@ class LibfabricDomain final : public FabricDomain, public std::enable_shared_fro
 
 class LibfabricPort final : public FabricPort {
  public:
-  explicit LibfabricPort(std::shared_ptr<LibfabricDomain> domain) : domain_(std::move(domain)), access_(domain_->open_access()) {
+  explicit LibfabricPort(std::shared_ptr<LibfabricDomain> domain)
+      : domain_(std::move(domain)), access_(domain_->open_access()) {
     open_queue();
     fi_av_attr addresses{};
     addresses.type = FI_AV_TABLE;
@@ -150,11 +153,11 @@ class LibfabricPort final : public FabricPort {
     address_.resize(std::min(bytes, address_.size()));
   }
 
-  /// To close an endpoint, ofi_rxm (1.17, and 2.4 still: libfabric's issue 11828) closes its connections, and looks behind that at
-  /// what completed on them. A receive among it is posted anew: to the connection that was just freed, which crashes.
-  /// Every write with completion data is such a receive, and so are messages that rxm sends of its own when a connection is
-  /// made and when it has taken some. With shared receive contexts, as over tcp, there is no such connection; for verbs
-  /// they need an environment variable.
+  /// To close an endpoint, ofi_rxm (1.17, and 2.4 still: libfabric's issue 11828) closes its connections, and looks
+  /// behind that at what completed on them. A receive among it is posted anew: to the connection that was just freed,
+  /// which crashes. Every write with completion data is such a receive, and so are messages that rxm sends of its own
+  /// when a connection is made and when it has taken some. With shared receive contexts, as over tcp, there is no such
+  /// connection; for verbs they need an environment variable.
   bool closes_only_idle() const override { return domain_->provider() == "verbs;ofi_rxm"; }
   void close() override { endpoint_.reset(); }
 
@@ -194,7 +197,8 @@ class LibfabricPort final : public FabricPort {
     }
     if (result != 0) {
       error = to_errno(result);
-      log_warn("registering " + std::to_string(memory.size()) + " bytes with " + domain_->provider() + ": " + words(result));
+      log_warn("registering " + std::to_string(memory.size()) + " bytes with " + domain_->provider() + ": " +
+               words(result));
       return nullptr;
     }
     const auto address = has_mode(FI_MR_VIRT_ADDR) ? reinterpret_cast<std::uint64_t>(memory.data()) : 0;
@@ -263,11 +267,14 @@ class LibfabricPort final : public FabricPort {
     std::uint64_t token = 0;
   };
 
-  std::string what(const char* thing) const { return "setting up " + std::string(thing) + " of " + domain_->provider(); }
+  std::string what(const char* thing) const {
+    return "setting up " + std::string(thing) + " of " + domain_->provider();
+  }
   bool has_mode(int mode) const { return (domain_->info().domain_attr->mr_mode & mode) != 0; }
 
-  /// The provider shm names an endpoint's file in /dev/shm by the process's number and the endpoint's. A process that is killed leaves its
-  /// files; who has its number later finds the name taken by a process that lives: itself (libfabric 1.17). The next name is free.
+  /// The provider shm names an endpoint's file in /dev/shm by the process's number and the endpoint's. A process that
+  /// is killed leaves its files; who has its number later finds the name taken by a process that lives: itself
+  /// (libfabric 1.17). The next name is free.
   static constexpr int kNameTurns = 8;
 
   /// Opens and enables it: 0, or libfabric's error of enabling it.
@@ -339,7 +346,8 @@ class LibfabricPort final : public FabricPort {
     if (fi_cq_readerr(queue_.get(), &entry, 0) < 0) return;
     char text[256] = "";
     const char* provider_says = fi_cq_strerror(queue_.get(), entry.prov_errno, entry.err_data, text, sizeof text);
-    Completion failed{Completion::Kind::failed, Completion::kNoToken, 0, to_errno(entry.err), domain_->provider() + ": " + words(entry.err)};
+    Completion failed{Completion::Kind::failed, Completion::kNoToken, 0, to_errno(entry.err),
+                      domain_->provider() + ": " + words(entry.err)};
     if (provider_says != nullptr && *provider_says != 0) failed.reason += " (" + std::string(provider_says) + ")";
     const bool ours = (entry.flags & FI_REMOTE_WRITE) == 0 && entry.op_context != nullptr;
     if (ours) failed.token = give_back(entry.op_context);
@@ -347,7 +355,7 @@ class LibfabricPort final : public FabricPort {
   }
 
   std::shared_ptr<LibfabricDomain> domain_;
-  Owned<fid_domain> access_;  // behind all that is opened on it
+  Owned<fid_domain> access_;          // behind all that is opened on it
   std::deque<Operation> operations_;  // addresses stay
   std::vector<Operation*> free_;
   Owned<fid_cq> queue_;
@@ -422,7 +430,8 @@ bool FabricProviders::may_have_hardware() {
 std::vector<std::string> FabricProviders::names_for(const Endpoint& local) const {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
-    if (impl_->find(name, local) != nullptr && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (impl_->find(name, local) != nullptr && std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
   };
   if (impl_->wanted.empty()) {
     for (const char* name : kPreference) add(name);
@@ -439,8 +448,11 @@ std::string FabricProviders::problem(const Endpoint& local) const {
   if (!impl_->problem.empty()) return impl_->problem;
   Endpoint address = local;
   address.port = 0;
-  const std::string which = impl_->wanted.empty() ? "no provider of libfabric" : "libfabric's provider \"" + impl_->wanted + "\" is not here, or not";
-  return which + " on the network of " + address.host_port() + " (fi_info shows them; GPUSOCK_FABRIC_PROVIDER names one)";
+  const std::string which = impl_->wanted.empty()
+                                ? "no provider of libfabric"
+                                : "libfabric's provider \"" + impl_->wanted + "\" is not here, or not";
+  return which + " on the network of " + address.host_port() +
+         " (fi_info shows them; GPUSOCK_FABRIC_PROVIDER names one)";
 }
 
 std::shared_ptr<FabricDomain> FabricProviders::open(const std::string& name, const Endpoint& local) const {

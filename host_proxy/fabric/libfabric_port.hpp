@@ -1,6 +1,6 @@
 #pragma once
-/// @file libfabric's endpoints. The library is loaded when a fabric is first asked for: linked to programs it would cost each of
-/// them its start-up time (Debian's pulls in libraries that wait 200 ms before main).
+/// @file libfabric's endpoints. The library is loaded when a fabric is first asked for: linked to programs it would
+/// cost each of them its start-up time (Debian's pulls in libraries that wait 200 ms before main).
 
 #include "host_proxy/endpoint.hpp"
 #include "host_proxy/fabric/port.hpp"
@@ -20,8 +20,8 @@ class FabricDomain {
   virtual std::unique_ptr<FabricPort> open_port() = 0;
 };
 
-/// What libfabric has on this machine. `wanted` is a provider's name ("tcp", "verbs;ofi_rxm"), or empty: those that are good for
-/// something here.
+/// What libfabric has on this machine. `wanted` is a provider's name ("tcp", "verbs;ofi_rxm"), or empty: those that are
+/// good for something here.
 class FabricProviders {
  public:
   /// Asks libfabric, once; that takes a moment. Never throws: problem() says what there was.

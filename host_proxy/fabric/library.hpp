@@ -9,13 +9,13 @@
 namespace gpusock::proxy::fabric {
 
 struct Library {
-  int (*getinfo)(std::uint32_t version, const char* node, const char* service, std::uint64_t flags, const fi_info* hints,
-                 fi_info** info);
+  int (*getinfo)(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
+                 const fi_info* hints, fi_info** info);
   void (*freeinfo)(fi_info* info);
   fi_info* (*dupinfo)(const fi_info* info);
   int (*fabric)(fi_fabric_attr* attributes, fid_fabric** fabric, void* context);
-  int (*open)(std::uint32_t version, const char* name, void* attributes, std::size_t attributes_bytes, std::uint64_t flags, fid** opened,
-              void* context);
+  int (*open)(std::uint32_t version, const char* name, void* attributes, std::size_t attributes_bytes,
+              std::uint64_t flags, fid** opened, void* context);
   const char* (*strerror)(int error);
 };
 

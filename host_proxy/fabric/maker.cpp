@@ -45,15 +45,17 @@ ProviderName to_name(const std::string& text) {
   return name;
 }
 
-/// Equal for processes that see the same shared memory and process numbers: same boot, /dev/shm, process namespace and user.
+/// Equal for processes that see the same shared memory and process numbers: same boot, /dev/shm, process namespace and
+/// user.
 Identity host_identity() {
   std::string text;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
-  struct stat shared {}, processes {};
+  struct stat shared {
+  }, processes{};
   stat("/dev/shm", &shared);
   stat("/proc/self/ns/pid", &processes);
-  for (const std::uint64_t part : {std::uint64_t{shared.st_dev}, std::uint64_t{shared.st_ino}, std::uint64_t{processes.st_ino},
-                                   std::uint64_t{geteuid()}}) {
+  for (const std::uint64_t part : {std::uint64_t{shared.st_dev}, std::uint64_t{shared.st_ino},
+                                   std::uint64_t{processes.st_ino}, std::uint64_t{geteuid()}}) {
     text += ' ' + std::to_string(part);
   }
   Identity identity;
@@ -67,7 +69,8 @@ Identity host_identity() {
 
 class FabricSetup : public LinkSetup {
  public:
-  FabricSetup(FabricMaker& maker, const LinkRequest& request, ReadySink& sink) : maker_(maker), request_(request), sink_(sink) {}
+  FabricSetup(FabricMaker& maker, const LinkRequest& request, ReadySink& sink)
+      : maker_(maker), request_(request), sink_(sink) {}
   ~FabricSetup() { maker_.forget(sink_); }
 
   /// Waits for libfabric to say what there is, then begins.
@@ -83,18 +86,19 @@ class FabricSetup : public LinkSetup {
   Failure failure() const override { return failure_; }
   const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+                                  LinkEvents& events) override {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
     setup.tx = slots.tx_setup(slot, segment_->callers_ring(1));
     setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
     channel_->set_sink(stream->sink);
     if (segment_->placement() == RingPlacement::host) {
-      return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)), std::move(stream),
-                       events);
+      return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
+                       std::move(stream), events);
     }
-    auto staged = std::make_unique<StagedLink>(*maker_.staging(), slots, slot, StagedLink::Memory{segment_, channel_->segment()},
-                                               *stream, events);
+    auto staged = std::make_unique<StagedLink>(*maker_.staging(), slots, slot,
+                                               StagedLink::Memory{segment_, channel_->segment()}, *stream, events);
     staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
     return staged;
   }
@@ -158,7 +162,8 @@ class FabricOffer final : public FabricSetup {
     }
     return attempt([&] {
       use(maker_.peer_of_connector(to_text(answer.provider), request_, answer.pair));
-      if (!channel_->take_grant(answer.grant)) throw Error(EPROTO, "the peer's endpoint or memory cannot be what it says");
+      if (!channel_->take_grant(answer.grant))
+        throw Error(EPROTO, "the peer's endpoint or memory cannot be what it says");
     });
   }
 
@@ -236,7 +241,9 @@ void decorate_ports(PortDecorator decorator) {
 class FabricMaker::Watched final : public FabricPeer {
  public:
   Watched(FabricMaker& maker, std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
-      : FabricPeer(std::move(port), pair, std::move(name)), network_(maker.network_), descriptor_(this->port().descriptor()) {
+      : FabricPeer(std::move(port), pair, std::move(name)),
+        network_(maker.network_),
+        descriptor_(this->port().descriptor()) {
     if (descriptor_ >= 0) network_.watch(descriptor_, maker);
   }
   ~Watched() { detach(); }
@@ -253,7 +260,11 @@ class FabricMaker::Watched final : public FabricPeer {
 };
 
 FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging)
-    : network_(network), segments_(segments), staging_(staging), wanted_(std::move(provider)), context_(random_bytes<16>()) {
+    : network_(network),
+      segments_(segments),
+      staging_(staging),
+      wanted_(std::move(provider)),
+      context_(random_bytes<16>()) {
   const std::lock_guard lock(decoration().mutex);
   decorator_ = decoration().decorator;
 }
@@ -266,8 +277,8 @@ FabricMaker::~FabricMaker() {
   }
 }
 
-/// Who names this link, or its provider, waits here: a handshake's time is for what the peers do. Others begin to ask, in case
-/// it is needed.
+/// Who names this link, or its provider, waits here: a handshake's time is for what the peers do. Others begin to ask,
+/// in case it is needed.
 bool FabricMaker::prepare(const Endpoint& asked) {
   const bool named = asked.link == LinkKind::fabric || names_provider();
   if (!named && !FabricProviders::may_have_hardware()) return true;
@@ -275,7 +286,8 @@ bool FabricMaker::prepare(const Endpoint& asked) {
   return !named || discovery_->over();
 }
 
-/// Asks what there is, unless that has begun. Throws std::bad_alloc where there was no memory for it; the next call asks again.
+/// Asks what there is, unless that has begun. Throws std::bad_alloc where there was no memory for it; the next call
+/// asks again.
 void FabricMaker::begin_discovery() {
   if (discovery_ != nullptr && discovery_->failed()) {
     discovery_.reset();
@@ -301,7 +313,8 @@ std::unique_ptr<LinkSetup> FabricMaker::offer(const LinkRequest& request, ReadyS
   return std::make_unique<FabricOffer>(*this, request, sink);
 }
 
-std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                               ReadySink& sink) {
   return std::make_unique<FabricAnswer>(*this, request, offer, sink);
 }
 
@@ -343,8 +356,8 @@ std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {
   return peer != nullptr && peer->exhausted() ? nullptr : peer;
 }
 
-// A connector knows an acceptor's context by what it is called and by the address it was reached at: nobody else is there. It calls
-// itself something that only the two of them know. So neither can be taken for another.
+// A connector knows an acceptor's context by what it is called and by the address it was reached at: nobody else is
+// there. It calls itself something that only the two of them know. So neither can be taken for another.
 std::shared_ptr<FabricPeer> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
                                                           const Identity& acceptor) {
   const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.host_port();
@@ -359,8 +372,8 @@ std::shared_ptr<FabricPeer> FabricMaker::peer_of_connector(const std::string& pr
   return make_peer(key, provider, request, pair);
 }
 
-std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
-                                                   const Identity& pair) {
+std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const std::string& provider,
+                                                   const LinkRequest& request, const Identity& pair) {
   Endpoint local = request.local;
   local.port = 0;
   std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.host_port()];

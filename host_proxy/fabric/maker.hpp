@@ -1,5 +1,6 @@
 #pragma once
-/// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each other's memory.
+/// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each
+/// other's memory.
 
 #include "host_proxy/fabric/discovery.hpp"
 #include "host_proxy/fabric/idle_peers.hpp"
@@ -25,15 +26,17 @@ void decorate_ports(PortDecorator decorator);
 
 class FabricMaker final : public LinkMaker, private ReadySink {
  public:
-  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric is
-  /// asked what there is when a socket is opened that may come to it. `staging`: nullptr where no rings are in device memory.
+  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric
+  /// is asked what there is when a socket is opened that may come to it. `staging`: nullptr where no rings are in
+  /// device memory.
   FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging = nullptr);
   ~FabricMaker();
 
   LinkKind kind() const override { return LinkKind::fabric; }
   bool prepare(const Endpoint& asked) override;
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                    ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
   void tend(std::uint64_t now_ns) override;
   /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
@@ -49,9 +52,11 @@ class FabricMaker final : public LinkMaker, private ReadySink {
 
   // These throw Error.
   /// The endpoint for an acceptor's context at this address, for a connector: made where there is none.
-  std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request, const Identity& acceptor);
+  std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request,
+                                               const Identity& acceptor);
   /// The endpoint for the connector that calls itself this, for an acceptor.
-  std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request, const Identity& pair);
+  std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request,
+                                                const Identity& pair);
   std::unique_ptr<FabricChannel> make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request);
   /// The rings for callers whose link has those of `host`.
   std::shared_ptr<Segment> callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host);
@@ -74,8 +79,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::string wanted_;
   Identity context_;
   PortDecorator decorator_;
-  std::shared_ptr<Discovery> discovery_;  // once it has begun
-  std::vector<ReadySink*> waiting_;       // for its end
+  std::shared_ptr<Discovery> discovery_;                        // once it has begun
+  std::vector<ReadySink*> waiting_;                             // for its end
   std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
   std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
   std::vector<std::weak_ptr<FabricPeer>> polled_;

@@ -35,7 +35,9 @@ int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& 
 }
 
 std::uint32_t FabricPeer::add(FabricChannel& channel) {
-  if (exhausted()) throw Error(ENOBUFS, "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
+  if (exhausted())
+    throw Error(ENOBUFS,
+                "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
   std::list<Left> place_to_leave(1);
   if (free_.capacity() <= channels_.size()) free_.reserve(2 * channels_.size() + 1);
   std::uint32_t index = next_index_;
@@ -89,7 +91,8 @@ void FabricPeer::forget_left() {
 
 int FabricPeer::write(const Write& write, FabricChannel& channel) {
   const int result = port_->write(write);
-  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end()) refused_.push_back(&channel);
+  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end())
+    refused_.push_back(&channel);
   return result;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// @file One endpoint of this context, used for one other context alone, with all the connections between the two.
 ///
-/// An endpoint per peer, and not one per context: whoever can write here has its completion data believed to be about one of
-/// the connections of this endpoint. So a peer that lies reaches its own connections only.
+/// An endpoint per peer, and not one per context: whoever can write here has its completion data believed to be about
+/// one of the connections of this endpoint. So a peer that lies reaches its own connections only.
 
 #include "host_proxy/fabric/channel.hpp"
 #include "host_proxy/fabric/port.hpp"
@@ -24,7 +24,7 @@ class FabricPeer {
   FabricPeer& operator=(const FabricPeer&) = delete;
 
   FabricPort& port() { return *port_; }
-  const Identity& pair() const { return pair_; }   ///< what both sides call each other
+  const Identity& pair() const { return pair_; }     ///< what both sides call each other
   const std::string& name() const { return name_; }  ///< of the provider, for people
 
   /// The peer's endpoint as write() names it. The peer may have made a new one. 0, or a negated errno.
@@ -32,9 +32,10 @@ class FabricPeer {
 
   /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
   std::uint32_t add(FabricChannel& channel);
-  /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its memory
-  /// stays registered until its `writes` from here are complete, and until kLeftNs have gone by or kLeftMax others have been left
-  /// like that: many fabrics answer a late write to unknown memory by breaking all that goes between the two endpoints.
+  /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its
+  /// memory stays registered until its `writes` from here are complete, and until kLeftNs have gone by or kLeftMax
+  /// others have been left like that: many fabrics answer a late write to unknown memory by breaking all that goes
+  /// between the two endpoints.
   void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
   /// Has it no connection now.
   bool idle() const { return connections_ == 0; }
@@ -49,7 +50,8 @@ class FabricPeer {
 
   int write(const Write& write, FabricChannel& channel);
 
-  /// An honest peer hears of a reset at once, and a write that its fabric keeps trying to make is given up sooner than this.
+  /// An honest peer hears of a reset at once, and a write that its fabric keeps trying to make is given up sooner than
+  /// this.
   static constexpr std::uint64_t kLeftNs = 10'000'000'000;
 
   /// Takes what has completed; true if anything has.

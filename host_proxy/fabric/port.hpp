@@ -1,6 +1,6 @@
 #pragma once
-/// @file One endpoint of a fabric, as the fabric link sees it: one-sided writes with completion data, and their completions.
-/// Production hands in libfabric's; tests put something disorderly in between.
+/// @file One endpoint of a fabric, as the fabric link sees it: one-sided writes with completion data, and their
+/// completions. Production hands in libfabric's; tests put something disorderly in between.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ class Registration {
   virtual ~Registration() = default;
   virtual std::uint64_t address() const = 0;  ///< of the first byte, as a peer has to name it
   virtual std::uint64_t key() const = 0;
-  virtual void* descriptor() const = 0;       ///< as the sender of the memory has to name it
+  virtual void* descriptor() const = 0;  ///< as the sender of the memory has to name it
 };
 
 /// Where memory to be registered lies.
@@ -35,9 +35,9 @@ struct Write {
   std::uint64_t peer = 0;                ///< as add_peer() gave it
   std::uint64_t address = 0;             ///< as the peer's Registration gave it, or behind that
   std::uint64_t key = 0;
-  std::uint32_t data = 0;                ///< completion data: handed to the peer once the bytes are there
-  std::uint64_t token = 0;               ///< comes back in the completion
-  bool delivered = false;                ///< complete only once the bytes are there, where the fabric can tell
+  std::uint32_t data = 0;   ///< completion data: handed to the peer once the bytes are there
+  std::uint64_t token = 0;  ///< comes back in the completion
+  bool delivered = false;   ///< complete only once the bytes are there, where the fabric can tell
 };
 
 struct Completion {
@@ -61,8 +61,8 @@ class FabricPort {
 
   /// May it be closed only when it has been idle for a while.
   virtual bool closes_only_idle() const { return false; }
-  /// Ends all that is going on: behind it the fabric touches no memory of this endpoint's writes. Once, before registrations
-  /// that were left in use go.
+  /// Ends all that is going on: behind it the fabric touches no memory of this endpoint's writes. Once, before
+  /// registrations that were left in use go.
   virtual void close() = 0;
 
   /// What a peer must know to write here.
@@ -73,8 +73,8 @@ class FabricPort {
   /// Must memory that is written from be registered.
   virtual bool registers_sources() const = 0;
   /// nullptr where it cannot be: errno in `error`.
-  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
-                                                        int& error) = 0;
+  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access,
+                                                        const MemoryPlace& place, int& error) = 0;
 
   /// Starts a write. 0, -EAGAIN (not now), or a negated errno.
   virtual int write(const Write& write) = 0;

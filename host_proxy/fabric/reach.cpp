@@ -11,14 +11,17 @@ bool is_same(const Endpoint& a, const Endpoint& b) {
 }
 
 /// Such an address means nothing without its interface.
-bool is_link_local(const Endpoint& at) { return at.family == 6 && at.address[0] == 0xfe && (at.address[1] & 0xc0) == 0x80; }
+bool is_link_local(const Endpoint& at) {
+  return at.family == 6 && at.address[0] == 0xfe && (at.address[1] & 0xc0) == 0x80;
+}
 
 }  // namespace
 
 std::size_t choose_address(std::span<const ProviderAddress> addresses, const Endpoint& local) {
   using Kind = ProviderAddress::Kind;
   const auto has_ip = [&](const std::string& domain) {
-    return std::any_of(addresses.begin(), addresses.end(), [&](const auto& each) { return each.kind == Kind::ip && each.domain == domain; });
+    return std::any_of(addresses.begin(), addresses.end(),
+                       [&](const auto& each) { return each.kind == Kind::ip && each.domain == domain; });
   };
   const auto serves_any = [&](const ProviderAddress& each) {
     if (each.kind == Kind::ip) return local.is_loopback() && !is_link_local(each.ip);

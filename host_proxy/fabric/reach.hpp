@@ -23,9 +23,9 @@ struct ProviderAddress {
 
 inline constexpr std::size_t kNowhere = ~std::size_t{0};
 
-/// The index of the one to use for connections from `local`; kNowhere if there is none. The same IP address is best. A machine
-/// reaches itself by any device, so a loopback address may be on any. InfiniBand's GIDs are for devices without an IP address:
-/// Ethernet devices have them too, and are not reached by them.
+/// The index of the one to use for connections from `local`; kNowhere if there is none. The same IP address is best. A
+/// machine reaches itself by any device, so a loopback address may be on any. InfiniBand's GIDs are for devices without
+/// an IP address: Ethernet devices have them too, and are not reached by them.
 std::size_t choose_address(std::span<const ProviderAddress> addresses, const Endpoint& local);
 
 }  // namespace gpusock::proxy::fabric

@@ -1,9 +1,9 @@
 #pragma once
 /// @file What has arrived in a ring in device memory, which the peer's card writes: passed on to callers by the proxy.
 ///
-/// The card writes bytes to the device and the position behind them to host memory, and no rule orders writes to two places. So
-/// callers do not poll the card's word: the proxy does, makes sure of the bytes (V3, V4 in rdma/visibility.hpp) and then moves a word of
-/// its own.
+/// The card writes bytes to the device and the position behind them to host memory, and no rule orders writes to two
+/// places. So callers do not poll the card's word: the proxy does, makes sure of the bytes (V3, V4 in
+/// rdma/visibility.hpp) and then moves a word of its own.
 
 #include "host_proxy/segment.hpp"
 
@@ -24,8 +24,8 @@ class Arrivals {
   /// Is there something to do that nobody will tell of.
   bool watches() const { return word_ != nullptr; }
 
-  /// The proxy has seen that the card wrote all bytes up to this position. 1 if callers can now have more, 0 if not, or a negated
-  /// errno (-EPROTO: it went back): then callers were told nothing.
+  /// The proxy has seen that the card wrote all bytes up to this position. 1 if callers can now have more, 0 if not, or
+  /// a negated errno (-EPROTO: it went back): then callers were told nothing.
   int pass_on(std::uint64_t position);
 
  private:

@@ -26,7 +26,8 @@ rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings, 
   const auto known_as = reinterpret_cast<std::uint64_t>(rings.ring(which).data);
   if (!rings.platform().device_memory_is_mappable()) {
     if (!paths_) paths_ = rdma::gpu_memory_paths();
-    return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory.data), memory.capacity, access, *paths_, why_not_, known_as);
+    return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory.data), memory.capacity, access, *paths_,
+                              why_not_, known_as);
   }
   try {
     return rdma::register_host(domain, memory.data, memory.capacity, access, known_as);

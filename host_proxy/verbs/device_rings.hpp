@@ -1,5 +1,6 @@
 #pragma once
-/// @file Gives a card the rings in device memory, so that it reads and writes them itself (GPUDirect RDMA), where that can be done.
+/// @file Gives a card the rings in device memory, so that it reads and writes them itself (GPUDirect RDMA), where that
+/// can be done.
 
 #include "host_proxy/segment.hpp"
 #include "rdma/registration.hpp"
@@ -11,8 +12,8 @@ namespace gpusock::proxy::verbs {
 
 class DeviceRings {
  public:
-  /// `wanted`: false to leave the copies between device and host memory in place. `paths`: how a GPU's memory is given to cards; nothing:
-  /// as this machine has it.
+  /// `wanted`: false to leave the copies between device and host memory in place. `paths`: how a GPU's memory is given
+  /// to cards; nothing: as this machine has it.
   explicit DeviceRings(bool wanted, std::optional<rdma::GpuMemoryPaths> paths = std::nullopt)
       : wanted_(wanted), paths_(paths) {}
 
@@ -21,8 +22,8 @@ class DeviceRings {
     rdma::Registration tx;  ///< of ring 1
   };
 
-  /// Registers both rings of a segment in device memory, under the addresses by which the proxy knows them. Nothing where that is
-  /// not wanted or does not work, which is logged once for each reason.
+  /// Registers both rings of a segment in device memory, under the addresses by which the proxy knows them. Nothing
+  /// where that is not wanted or does not work, which is logged once for each reason.
   std::optional<Keys> give(ibv_pd* domain, const Segment& rings);
 
   /// Why it did not work when it was last tried; empty where it did, and before.

@@ -12,21 +12,30 @@ namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
-/// A batch is at most this long, and a quarter of the tx ring: its space comes back when all of it is complete, and callers
-/// fill the rest meanwhile.
+/// A batch is at most this long, and a quarter of the tx ring: its space comes back when all of it is complete, and
+/// callers fill the rest meanwhile.
 constexpr std::uint64_t kBatchBytes = 1 << 20;
 /// The writes of a batch: its bytes in up to three pieces (each ring may wrap once), and the position.
 constexpr std::size_t kBatchWrites = 4;
-/// Credit for less than a quarter of the ring is given after this many looks at it: by then it is the last for now, and a
-/// caller that waits for a whole ring must not wait for a peer that has no credit.
+/// Credit for less than a quarter of the ring is given after this many looks at it: by then it is the last for now, and
+/// a caller that waits for a whole ring must not wait for a peer that has no credit.
 constexpr int kLooks = 8;
 
 }  // namespace
 
-VerbsLink::VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx,
-                     std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events, Arrivals arrivals)
-    : parts_(std::move(parts)), words_(*parts_.segment), activity_(std::move(activity)), stream_(*stream), tx_(tx),
-      tx_start_(tx.position()), rx_consumed_(rx_consumed), rx_start_(rx_start), rx_bytes_(parts_.segment->ring_bytes()), events_(events),
+VerbsLink::VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream,
+                     ringbuf::ByteConsumer<> tx, std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events,
+                     Arrivals arrivals)
+    : parts_(std::move(parts)),
+      words_(*parts_.segment),
+      activity_(std::move(activity)),
+      stream_(*stream),
+      tx_(tx),
+      tx_start_(tx.position()),
+      rx_consumed_(rx_consumed),
+      rx_start_(rx_start),
+      rx_bytes_(parts_.segment->ring_bytes()),
+      events_(events),
       arrivals_(std::move(arrivals)),
       inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0),
       control_(std::move(stream), *this) {
@@ -78,7 +87,8 @@ bool VerbsLink::receive() {
   const int passed_on = arrivals_.pass_on(rx_start_ + received.arrived);
   if (passed_on < 0) {
     stream_.reset_on_close();  // the peer must not take it for an orderly end
-    fail(-passed_on, passed_on == -EPROTO ? "its position went back" : "what the card wrote could not be made visible to the GPU");
+    fail(-passed_on,
+         passed_on == -EPROTO ? "its position went back" : "what the card wrote could not be made visible to the GPU");
     return false;
   }
   return give_credit(received) || passed_on > 0;
@@ -94,7 +104,8 @@ bool VerbsLink::give_credit(const Received& received) {
   }
   const bool peer_may_wait = received.arrived - credited_ == rx_bytes_;
   if (uncredited_ < rx_bytes_ / 4 && !peer_may_wait && ++looks_ < kLooks) return false;
-  const rdma::Write write{&consumed, sizeof consumed, 0, parts_.peer.words_address + kCreditAt, parts_.peer.words_key, true};
+  const rdma::Write write{&consumed, sizeof consumed, 0, parts_.peer.words_address + kCreditAt, parts_.peer.words_key,
+                          true};
   if (parts_.pair->post({&write, 1}, false) != 0) return false;  // later; or take_breakage() will see why
   credited_ = consumed;
   uncredited_ = 0;
@@ -147,7 +158,9 @@ bool VerbsLink::post_bytes(std::uint64_t bytes) {
     const std::uint64_t to = position & (peer.ring_bytes - 1);
     const std::uint64_t piece = std::min(from.bytes, peer.ring_bytes - to);
     const bool copied = piece <= inline_bytes_;
-    writes[count++] = {from.data, static_cast<std::uint32_t>(piece), parts_.tx.local_key(), peer.ring_address + to, peer.ring_key, copied};
+    writes[count++] = {
+        from.data, static_cast<std::uint32_t>(piece), parts_.tx.local_key(), peer.ring_address + to, peer.ring_key,
+        copied};
     done += piece;
   }
   const std::uint64_t arrived = peer_start_ + sent_ + bytes;
@@ -176,8 +189,8 @@ void VerbsLink::land() {
   if (freed_ != before) tx_.release(freed_ - before);
 }
 
-/// The peer reads no more: what is committed reaches nobody, and its senders hear -EPIPE. What is still under way may be
-/// overwritten, for the same reason.
+/// The peer reads no more: what is committed reaches nobody, and its senders hear -EPIPE. What is still under way may
+/// be overwritten, for the same reason.
 bool VerbsLink::drop_committed() {
   const std::uint64_t ready = tx_.readable();
   unsent_ = 0;
@@ -212,8 +225,8 @@ bool VerbsLink::finished() const {
   return failed_ || control_.failed() || (control_.ended() && (!close_wanted_ || closed_said_) && control_.all_said());
 }
 
-/// The card tells nobody what it writes: while the proxy sleeps the peer may use up all that it was granted. So callers must say what they
-/// consume, whatever has arrived by now.
+/// The card tells nobody what it writes: while the proxy sleeps the peer may use up all that it was granted. So callers
+/// must say what they consume, whatever has arrived by now.
 bool VerbsLink::waits_for_credit() const { return !failed_ && !deaf_ && !broken_; }
 
 Link::Traffic VerbsLink::traffic() const { return {sent_, rdma::load_word_of_card(*words_.arrived) - rx_start_}; }
@@ -224,9 +237,11 @@ void VerbsLink::on_progress() {
   if (stream_.sink != nullptr) stream_.sink->on_ready();  // pump() has something to do
 }
 
-/// The queue pair is broken. That is no failure where the peer has closed: its end is gone then, and nothing was owed to it.
+/// The queue pair is broken. That is no failure where the peer has closed: its end is gone then, and nothing was owed
+/// to it.
 void VerbsLink::take_breakage() {
-  stream_.readable = true;  // what it said last has arrived: a queue pair breaks only seconds after its other end has gone
+  stream_.readable = true;  // what it said last has arrived: a queue pair breaks only seconds after its other end has
+                            // gone
   control_.pump();
   if (failed_) return;
   if (!control_.peer_closed()) {

@@ -1,13 +1,15 @@
 #pragma once
-/// @file The verbs link: this side's card writes committed bytes into the peer's ring, and behind them the position that the
-/// peer's callers poll. The peer's processor does nothing for a message; how each side ends is said on the control channel.
+/// @file The verbs link: this side's card writes committed bytes into the peer's ring, and behind them the position
+/// that the peer's callers poll. The peer's processor does nothing for a message; how each side ends is said on the
+/// control channel.
 ///
-/// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is complete:
-/// until then the card may have to send it again. A byte of the peer's rx ring is overwritten only once the peer's credit
-/// has passed it. Writes of one queue pair are executed in order, and never twice, so positions and credits only grow.
+/// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is
+/// complete: until then the card may have to send it again. A byte of the peer's rx ring is overwritten only once the
+/// peer's credit has passed it. Writes of one queue pair are executed in order, and never twice, so positions and
+/// credits only grow.
 ///
-/// Rings may lie in device memory that the cards reach (device_rings.hpp). This side's proxy touches no byte of them; it gives its card their
-/// addresses, and passes on what has arrived (arrivals.hpp).
+/// Rings may lie in device memory that the cards reach (device_rings.hpp). This side's proxy touches no byte of them;
+/// it gives its card their addresses, and passes on what has arrived (arrivals.hpp).
 
 #include "host_proxy/control_channel.hpp"
 #include "host_proxy/link.hpp"
@@ -43,10 +45,11 @@ struct Parts {
 
 class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePairEvents {
  public:
-  /// `tx`, and `consumed` and `rx_start` of the rx ring, are the slot's; `events` outlives the link. `arrivals`: where the rings of
-  /// `parts` lie in device memory.
-  VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx,
-            std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events, Arrivals arrivals = {});
+  /// `tx`, and `consumed` and `rx_start` of the rx ring, are the slot's; `events` outlives the link. `arrivals`: where
+  /// the rings of `parts` lie in device memory.
+  VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream,
+            ringbuf::ByteConsumer<> tx, std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events,
+            Arrivals arrivals = {});
   ~VerbsLink();
 
   bool pump() override;
@@ -109,14 +112,14 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   ControlChannel control_;
 
   // Positions from the connection's first byte.
-  std::uint64_t sent_ = 0;      // posted
-  std::uint64_t freed_ = 0;     // given back to this side's callers; beyond sent_ where the peer reads no more
-  std::uint64_t credit_ = 0;    // consumed by the peer's
-  std::uint64_t credited_ = 0;  // consumed by this side's, as the peer was told
-  std::uint64_t unsent_ = 0;    // committed and waiting, when last looked
+  std::uint64_t sent_ = 0;        // posted
+  std::uint64_t freed_ = 0;       // given back to this side's callers; beyond sent_ where the peer reads no more
+  std::uint64_t credit_ = 0;      // consumed by the peer's
+  std::uint64_t credited_ = 0;    // consumed by this side's, as the peer was told
+  std::uint64_t unsent_ = 0;      // committed and waiting, when last looked
   std::uint64_t uncredited_ = 0;  // consumed and not told, when last looked
   std::uint64_t peer_start_ = 0;
-  int looks_ = 0;               // at the same credit
+  int looks_ = 0;  // at the same credit
   std::array<Flight, rdma::QueuePair::kDepth> flights_;
   std::size_t first_flight_ = 0;
   std::size_t flying_ = 0;

@@ -34,7 +34,11 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
   VerbsSetup(VerbsMaker& maker, SegmentPool& segments, StagingPool* staging, std::shared_ptr<Activity> activity,
              const LinkRequest& request, ReadySink& sink)
-      : maker_(maker), segments_(segments), sink_(sink), staging_(staging), activity_(std::move(activity)),
+      : maker_(maker),
+        segments_(segments),
+        sink_(sink),
+        staging_(staging),
+        activity_(std::move(activity)),
         records_(request.type == SocketType::seqpacket) {
     attempt([&] { prepare(maker, request); });
   }
@@ -54,18 +58,22 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   bool take_answer(std::span<const std::byte> answer) override { return connect(answer) && begin_trial(); }
   const std::shared_ptr<Segment>& memory() const override { return rings_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream, LinkEvents& events) override {
+  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+                                  LinkEvents& events) override {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
     setup.tx = slots.tx_setup(slot, rings_->callers_ring(1));
     setup.rx = slots.rx_setup(slot, rings_->callers_ring(0));
     std::uint64_t* arrived = Words(*parts_.segment).arrived;
-    ringbuf::SystemAtomics::Ref<std::uint64_t>(*arrived)
-        .store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3 publishes it, and the peer writes it only once it was greeted
+    ringbuf::SystemAtomics::Ref<std::uint64_t>(*arrived).store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3
+                                                                                                    // publishes it, and
+                                                                                                    // the peer writes
+                                                                                                    // it only once it
+                                                                                                    // was greeted
     const table::RingSetup rx = setup.rx;
     if (rings_ != parts_.segment) {
-      auto staged = std::make_unique<StagedLink>(*staging_, slots, slot, StagedLink::Memory{rings_, parts_.segment, arrived},
-                                                 *stream, events);
+      auto staged = std::make_unique<StagedLink>(*staging_, slots, slot,
+                                                 StagedLink::Memory{rings_, parts_.segment, arrived}, *stream, events);
       staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
       return staged;
     }
@@ -81,8 +89,8 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  private:
   void on_progress() override { sink_.on_ready(); }
 
-  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both cards reach each other, and that whoever is
-  /// at the address that the peer gave agrees to it.
+  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both cards reach each other, and that
+  /// whoever is at the address that the peer gave agrees to it.
   bool begin_trial() {
     const std::uint64_t closed = 0;
     const PeerMemory& peer = parts_.peer;
@@ -124,8 +132,8 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 
   std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const table::RingSetup& rx,
                                   std::unique_ptr<ByteStream> stream, LinkEvents& events, Arrivals arrivals = {}) {
-    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start, events,
-                                       std::move(arrivals));
+    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start,
+                                       events, std::move(arrivals));
   }
 
   template <class Do>
@@ -161,9 +169,9 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     parts_.words = rdma::register_host(domain, words.arrived, kWordsBytes, rdma::Access::written_by_peers);
     parts_.pair = std::make_unique<rdma::QueuePair>(card);
     const ringbuf::RingMemory rx = parts_.segment->ring(0);
-    message_ = make_message(parts_.pair->address(),
-                            {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity, reinterpret_cast<std::uint64_t>(words.arrived),
-                             parts_.rx.remote_key(), parts_.words.remote_key()});
+    message_ = make_message(parts_.pair->address(), {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity,
+                                                     reinterpret_cast<std::uint64_t>(words.arrived),
+                                                     parts_.rx.remote_key(), parts_.words.remote_key()});
   }
 
   std::shared_ptr<Segment> take(std::uint64_t ring_bytes, RingPlacement placement) {
@@ -204,7 +212,10 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 }  // namespace
 
 VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, DeviceRings device_rings)
-    : segments_(segments), staging_(staging), device_rings_(std::move(device_rings)), activity_(std::make_shared<Activity>()) {}
+    : segments_(segments),
+      staging_(staging),
+      device_rings_(std::move(device_rings)),
+      activity_(std::make_shared<Activity>()) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
@@ -212,7 +223,8 @@ std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySi
   return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
 }
 
-std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) {
+std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                              ReadySink& sink) {
   auto setup = std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
   setup->take_offer(offer);
   return setup;
@@ -220,7 +232,8 @@ std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::s
 
 bool VerbsMaker::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  const bool awaited = wants_polling();  // completions of words alone (greetings, credit) move nothing, and nobody is woken for them
+  const bool awaited = wants_polling();  // completions of words alone (greetings, credit) move nothing, and nobody is
+                                         // woken for them
   bool any = false;
   for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;
   if (trials_.empty()) return any;

@@ -26,18 +26,22 @@ struct Trial {
   std::uint64_t until_ns;
 };
 
-/// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a handshake's time.
+/// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a
+/// handshake's time.
 inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card gets those that are.
-  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr, DeviceRings device_rings = DeviceRings(true));
+  /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card
+  /// gets those that are.
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr,
+                      DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer, ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                    ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
   /// Completions are waited for: the card tells nobody.
   bool wants_polling() const override;
@@ -46,7 +50,8 @@ class VerbsMaker final : public LinkMaker {
   std::uint64_t now_ns() const { return now_ns_; }  ///< of the proxy's step
   void begin_trial(const Trial& trial) { trials_.push_back(trial); }
   void end_trial(const ReadySink& sink);
-  /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there is none.
+  /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there
+  /// is none.
   std::shared_ptr<rdma::Card> card_at(const Endpoint& local);
 
   DeviceRings& device_rings() { return device_rings_; }

@@ -44,14 +44,18 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
     reason = "the peer's queue pair has no possible address";
     return std::nullopt;
   }
-  const bool size_ok = std::has_single_bit(message.ring_bytes) && message.ring_bytes >= kRingBytesMin && message.ring_bytes <= kRingBytesMax;
-  if (!size_ok || (ring_bytes != 0 && message.ring_bytes != ring_bytes) || message.ring_address + message.ring_bytes < message.ring_address ||
-      message.words_address % sizeof(std::uint64_t) != 0 || message.words_address + kWordsBytes < message.words_address) {
+  const bool size_ok = std::has_single_bit(message.ring_bytes) && message.ring_bytes >= kRingBytesMin &&
+                       message.ring_bytes <= kRingBytesMax;
+  if (!size_ok || (ring_bytes != 0 && message.ring_bytes != ring_bytes) ||
+      message.ring_address + message.ring_bytes < message.ring_address ||
+      message.words_address % sizeof(std::uint64_t) != 0 ||
+      message.words_address + kWordsBytes < message.words_address) {
     reason = "the peer's ring is not what was agreed";
     return std::nullopt;
   }
   Peer peer;
-  peer.pair = {message.pair_number, message.psn, {}, message.lid, static_cast<ibv_mtu>(message.mtu), message.ethernet != 0};
+  peer.pair = {message.pair_number,  message.psn, {}, message.lid, static_cast<ibv_mtu>(message.mtu),
+               message.ethernet != 0};
   std::copy(message.gid.begin(), message.gid.end(), peer.pair.gid.raw);
   peer.memory = {message.ring_address, message.ring_bytes, message.words_address, message.ring_key, message.words_key};
   return peer;

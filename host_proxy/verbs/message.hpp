@@ -20,11 +20,11 @@ struct Message {
   static constexpr std::uint32_t kVersion = 1;
 
   std::uint32_t version = kVersion;
-  std::uint32_t pair_number = 0;    ///< 24 bits
-  std::uint32_t psn = 0;            ///< 24 bits
-  std::uint16_t lid = 0;            ///< InfiniBand
-  std::uint8_t mtu = 0;             ///< ibv_mtu: 1 to 5
-  std::uint8_t ethernet = 0;        ///< 1: RoCE v2, 0: InfiniBand
+  std::uint32_t pair_number = 0;  ///< 24 bits
+  std::uint32_t psn = 0;          ///< 24 bits
+  std::uint16_t lid = 0;          ///< InfiniBand
+  std::uint8_t mtu = 0;           ///< ibv_mtu: 1 to 5
+  std::uint8_t ethernet = 0;      ///< 1: RoCE v2, 0: InfiniBand
   std::array<std::uint8_t, 16> gid{};
   std::uint64_t ring_address = 0;   ///< of the ring that the receiver of this writes into
   std::uint64_t ring_bytes = 0;     ///< a power of two

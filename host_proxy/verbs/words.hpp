@@ -1,8 +1,10 @@
 #pragma once
-/// @file The words at the start of a segment that the peer's card writes on the verbs link. Ring 0 receives, ring 1 sends.
+/// @file The words at the start of a segment that the peer's card writes on the verbs link. Ring 0 receives, ring 1
+/// sends.
 ///
-/// One writer per word, the peer's proxy by its card; the reader is beside it. Positions on the wire are counted from the
-/// connection's first byte; callers' positions are not, so the receiver says where its own begin (`start`, behind it `open`).
+/// One writer per word, the peer's proxy by its card; the reader is beside it. Positions on the wire are counted from
+/// the connection's first byte; callers' positions are not, so the receiver says where its own begin (`start`, behind
+/// it `open`).
 ///   word      read by                meaning
 ///   arrived   callers, proxy         the peer has written ring 0 up to this position of its reader
 ///   open      proxy                  1: `start` is there, and the peer takes writes
@@ -29,7 +31,10 @@ struct Words {
   std::uint64_t* credit;
 
   explicit Words(const Segment& segment)
-      : arrived(segment.committed(0)), open(segment.consumed(0)), start(segment.committed(1)), credit(segment.consumed(1)) {}
+      : arrived(segment.committed(0)),
+        open(segment.consumed(0)),
+        start(segment.committed(1)),
+        credit(segment.consumed(1)) {}
 };
 
 }  // namespace gpusock::proxy::verbs

@@ -20,19 +20,20 @@ extern "C" __global__ void ring_C2(ringbuf::ByteConsumer<> consumer, Word bytes)
 
 extern "C" __global__ void queue_Q1(ringbuf::HandleProducer<> producer, int handle) { producer.push(handle); }
 
-extern "C" __global__ void queue_Q2_Q3_Q4(ringbuf::HandleConsumer<> consumer, int* result) { *result = consumer.try_take(); }
+extern "C" __global__ void queue_Q2_Q3_Q4(ringbuf::HandleConsumer<> consumer, int* result) {
+  *result = consumer.try_take();
+}
 
 extern "C" __global__ void queue_empty(ringbuf::HandleConsumer<> consumer, bool* result) { *result = consumer.empty(); }
 
 extern "C" __global__ void table_T1_T7_T8(detail::Side side, Socket socket) {
-  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket), table::kRequestOpen);
+  detail::post_request(side, socket, side.slots[table::slot_of(socket)], table::generation_of(socket),
+                       table::kRequestOpen);
 }
 
 extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result = detail::load_status(side, 0).pack(); }
 
-extern "C" __global__ void table_T6(detail::Side side, int* result) {
-  *result = detail::canceled(side);
-}
+extern "C" __global__ void table_T6(detail::Side side, int* result) { *result = detail::canceled(side); }
 
 extern "C" __global__ void slot_enter_leave(detail::Side side, Socket socket, Word* result) {
   table::Slot* slot = detail::enter(side, socket);

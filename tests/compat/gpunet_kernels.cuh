@@ -36,9 +36,7 @@ __global__ void bind_kernel(const sockaddr_in* addr, Outcome* out) {
 __global__ void echo_server_kernel(int listener, Outcome* out) {
   __shared__ uchar buffer[kMessageBytes];
   __shared__ int sock;
-  BEGIN_SINGLE_THREAD_PART {
-    sock = single_thread_gaccept(listener);
-  }
+  BEGIN_SINGLE_THREAD_PART { sock = single_thread_gaccept(listener); }
   END_SINGLE_THREAD_PART;
   int got = 0, sent = 0, total = 0;
   if (sock >= 0) {
@@ -69,9 +67,7 @@ __device__ inline uchar pattern(unsigned message, unsigned i) {
 __global__ void echo_client_kernel(const sockaddr_in* addr, int messages, Outcome* out) {
   __shared__ uchar buffer[kMessageBytes];
   __shared__ unsigned wrong;
-  BEGIN_SINGLE_THREAD {
-    wrong = 0;
-  }
+  BEGIN_SINGLE_THREAD { wrong = 0; }
   END_SINGLE_THREAD
   const int sock = gconnect_in(addr);
   int done = 0, ret = 0;
@@ -139,9 +135,7 @@ __global__ void end_kernel(int listener, const sockaddr_in* addr, Outcome* out) 
   int near_end, far_end;
   connect_pair(listener, addr, near_end, far_end);
   gsend(near_end, buffer, 5);
-  BEGIN_SINGLE_THREAD_PART {
-    out->result[0] = single_thread_gshutdown(near_end, SHUT_WR);
-  }
+  BEGIN_SINGLE_THREAD_PART { out->result[0] = single_thread_gshutdown(near_end, SHUT_WR); }
   END_SINGLE_THREAD_PART;
   int got = 0, ret = 0;
   while (got < 5 && (ret = grecv(far_end, buffer, sizeof buffer)) > 0) got += ret;
@@ -192,8 +186,8 @@ __global__ void poll_kernel(int listener, const sockaddr_in* addr, Outcome* out)
 }
 
 #if defined(GPUSOCK_DEVICE_CPU)
-/// One block: calls gpoll while nothing happens, longer each time, until one of the calls has given up the processor. A slow machine may
-/// need all of a short call to get to the wait.
+/// One block: calls gpoll while nothing happens, longer each time, until one of the calls has given up the processor. A
+/// slow machine may need all of a short call to get to the wait.
 __global__ void idle_poll_kernel(Outcome* out) {
   const auto sleeps = [] {
     rusage usage{};
@@ -255,9 +249,7 @@ __global__ void copies_kernel(Outcome* out) {
   END_SINGLE_THREAD_PART;
   for (int skew = 0; skew < 16; ++skew) {
     for (int size = 0; size <= 40; ++size) {
-      BEGIN_SINGLE_THREAD {
-        bzero_thread(to, sizeof to);
-      }
+      BEGIN_SINGLE_THREAD { bzero_thread(to, sizeof to); }
       END_SINGLE_THREAD
       copy_block(to + skew, from + skew, size);
       BEGIN_SINGLE_THREAD {

@@ -1,6 +1,7 @@
 #pragma once
-// Message passing across the bus, as every link rests on it: a payload, and behind it a position. Each kernel is one side of a ring in
-// pinned host memory, whose other side is a host thread. tests/codegen reads the PTX of exactly these kernels (litmus_*).
+// Message passing across the bus, as every link rests on it: a payload, and behind it a position. Each kernel is one
+// side of a ring in pinned host memory, whose other side is a host thread. tests/codegen reads the PTX of exactly these
+// kernels (litmus_*).
 #include <gpusock/device.cuh>
 
 #include "tests/support/patience.hpp"
@@ -26,8 +27,12 @@ struct BusLitmus {
   static constexpr std::uint64_t kStuck = std::uint64_t{1} << 32;
 
   /// Long and short ones, whose ends meet every alignment.
-  GPUSOCK_FN static std::uint64_t bytes_of(std::uint64_t message) { return 1 + message * 2654435761u % kMessageBytesMax; }
-  GPUSOCK_FN static std::uint64_t begin_of(std::uint64_t message) { return message * 40503u % (kPatternBytes - kMessageBytesMax); }
+  GPUSOCK_FN static std::uint64_t bytes_of(std::uint64_t message) {
+    return 1 + message * 2654435761u % kMessageBytesMax;
+  }
+  GPUSOCK_FN static std::uint64_t begin_of(std::uint64_t message) {
+    return message * 40503u % (kPatternBytes - kMessageBytesMax);
+  }
 };
 
 /// Sends all messages: the group writes each into the ring, its leader commits it.
@@ -82,7 +87,8 @@ __device__ inline void receive_across_the_bus(const Group& group, const BusLitmu
     group.sync();
     if (leads) consumer.release(bytes);
     for (std::uint64_t i = group.thread_rank(); i < bytes; i += group.num_threads()) {
-      if (it.scratch[i] != it.pattern[BusLitmus::begin_of(message) + i]) atomicAdd(reinterpret_cast<unsigned long long*>(it.wrong), 1ull);
+      if (it.scratch[i] != it.pattern[BusLitmus::begin_of(message) + i])
+        atomicAdd(reinterpret_cast<unsigned long long*>(it.wrong), 1ull);
     }
     group.sync();  // nobody still reads the scratch
   }

@@ -1,5 +1,5 @@
-// What every link rests on: who sees a position that was published across the bus sees the bytes behind it, and who gives bytes back
-// has read them. And: of a commit and a thread that falls asleep one sees the other.
+// What every link rests on: who sees a position that was published across the bus sees the bytes behind it, and who
+// gives bytes back has read them. And: of a commit and a thread that falls asleep one sees the other.
 #include "tests/conformance/bus_litmus.cuh"
 #include "tests/conformance/party.cuh"
 
@@ -28,7 +28,8 @@ class Bus : public testing::Test {
 #if !GPUSOCK_KERNELS_ON_CPU
   static constexpr int kMessages = 20'000;
 #else
-  static constexpr int kMessages = 1'000;  // what could go wrong with a CPU's caches does so in tests of other links as well
+  static constexpr int kMessages = 1'000;  // what could go wrong with a CPU's caches does so in tests of other links as
+                                           // well
 #endif
   static std::uint64_t messages() { return static_cast<std::uint64_t>(scaled(kMessages, 200)); }
 
@@ -89,8 +90,8 @@ TEST_F(Bus, ABlocksBytesComeBeforeItsLeadersPosition) { receive_from(litmus_bloc
 TEST_F(Bus, AThreadSeesTheBytesBehindAPosition) { send_to(litmus_thread_receives, 1); }
 TEST_F(Bus, ABlockSeesTheBytesBehindItsLeadersPosition) { send_to(litmus_block_receives, 96); }
 
-/// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other. Both come to each meeting at the same time, and
-/// their words lie apart, as otherwise one store after the other would have the line.
+/// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other. Both come to each meeting
+/// at the same time, and their words lie apart, as otherwise one store after the other would have the line.
 TEST(BusOfThreads, ACommitIsSeenOrItsThreadRings) {
   struct Meeting {
     alignas(ringbuf::kWordStride) proxy::Sleeper sleeper;

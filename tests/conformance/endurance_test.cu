@@ -1,4 +1,5 @@
-// What holds over many sockets, many connections and all ring sizes: nothing leaks, nothing is mixed up, nothing waits for ever.
+// What holds over many sockets, many connections and all ring sizes: nothing leaks, nothing is mixed up, nothing waits
+// for ever.
 #include "tests/conformance/party.cuh"
 
 #include <dirent.h>
@@ -92,8 +93,12 @@ TEST_P(Endurance, NoCallReturnsBeforeItsDeadlineOrMuchLater) {
       {"recv", [&](Deadline until) { return net_.recv(this_thread(), socket, &byte, 1, 0, until); }},
       {"recv all", [&](Deadline until) { return net_.recv(this_thread(), socket, &byte, 1, kWaitAll, until); }},
       {"peek", [&](Deadline until) { return net_.peek(this_thread(), socket, 1, until).size; }},
-      {"send all", [&](Deadline until) { return net_.send(this_thread(), socket, much.data(), much.size(), kWaitAll, until); }},
-      {"poll", [&](Deadline until) { return net_.poll(this_thread(), &(entry = {socket, kPollIn, 0}), 1, until) - ETIMEDOUT; }},
+      {"send all",
+       [&](Deadline until) { return net_.send(this_thread(), socket, much.data(), much.size(), kWaitAll, until); }},
+      {"poll",
+       [&](Deadline until) {
+         return net_.poll(this_thread(), &(entry = {socket, kPollIn, 0}), 1, until) - ETIMEDOUT;
+       }},
   };
   for (const auto& [name, call] : calls) {
     constexpr std::uint64_t kWaitNs = 3'000'000;
@@ -142,7 +147,7 @@ TEST_P(Endurance, ThousandsOfConnectionsLeaveNothingBehind) {
 }
 
 TEST_P(Endurance, AnAddressIsTheSocketsOwnAlsoWhileItIsClosedAndItsSlotIsAnothers) {
-  open(3);  // the listener and one connection: the next one has the same slots
+  open(3);                                   // the listener and one connection: the next one has the same slots
   std::atomic<std::uint64_t> asked_for = 0;  // the handle and its port, both of one connection; 0: the end
   std::atomic<std::uint64_t> turns = 0;      // of the asker; relaxed: only its calls may order what it reads
   int strangers = 0;
@@ -212,7 +217,8 @@ TEST_P(Endurance, AStreamFitsThroughEveryRing) {
     std::thread sender([&, socket = near] {
       for (std::uint64_t sent = 0; sent < total;) {
         const std::uint64_t start = sent % piece.size();
-        const auto result = net_.send(this_thread(), socket, piece.data() + start, std::min(total - sent, piece.size() - start), 0, patience());
+        const auto result = net_.send(this_thread(), socket, piece.data() + start,
+                                      std::min(total - sent, piece.size() - start), 0, patience());
         ASSERT_GT(result, 0);
         sent += static_cast<std::uint64_t>(result);
       }
@@ -224,7 +230,8 @@ TEST_P(Endurance, AStreamFitsThroughEveryRing) {
     while ((result = net_.recv(this_thread(), far, got.data(), got.size(), 0, patience())) > 0) {
       for (std::int64_t done = 0; done < result;) {
         const std::uint64_t start = (received + static_cast<std::uint64_t>(done)) % piece.size();
-        const std::int64_t part = std::min<std::int64_t>(result - done, static_cast<std::int64_t>(piece.size() - start));
+        const std::int64_t part = std::min<std::int64_t>(result - done,
+                                                         static_cast<std::int64_t>(piece.size() - start));
         wrong += std::memcmp(got.data() + done, piece.data() + start, static_cast<std::size_t>(part)) != 0;
         done += part;
       }
@@ -270,8 +277,8 @@ TEST_P(Endurance, AStormOfVisitorsIsServedByManyBlocks) {
   server.synchronize();
   ASSERT_GE(listener[0], 0);
   Stream serving(server);
-  launch(server, {.grid = kBlocks, .block = 64, .shared_bytes = 0, .stream = &serving}, answer_each, server.net(), listener[0],
-         served.data());
+  launch(server, {.grid = kBlocks, .block = 64, .shared_bytes = 0, .stream = &serving}, answer_each, server.net(),
+         listener[0], served.data());
   std::atomic<int> answered{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < kVisitors; ++i) {
@@ -306,7 +313,8 @@ TEST_P(Endurance, ThousandsOfSocketsAreOpenAtOnceAndPollFindsTheOne) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
   files.rlim_cur = files.rlim_max;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
-  const int have = static_cast<int>(std::min<rlim_t>(files.rlim_max, 100'000)) / 2 - 50;  // two descriptors for each pair
+  const int have = static_cast<int>(std::min<rlim_t>(files.rlim_max, 100'000)) / 2 - 50;  // two descriptors for each
+                                                                                          // pair
   const int count = std::min(have, scaled(4095, 300));                                    // and the listener
   open(4096);
   std::vector<PollEntry> entries;

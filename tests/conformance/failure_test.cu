@@ -292,7 +292,8 @@ TYPED_TEST(Failure, SendingToAPeerThatClosedFails) {
     Party<HostScope> other(small_options());
     converse(party, other, link, SendUntilItFails{}, LeaveAtOnce{});
     EXPECT_EQ(party.result(0), 0) << "the end of the stream, on " << to_string(link);
-    EXPECT_TRUE(party.result(1) == -EPIPE || party.result(1) == -ECONNRESET) << party.result(1) << " on " << to_string(link);
+    EXPECT_TRUE(party.result(1) == -EPIPE || party.result(1) == -ECONNRESET)
+        << party.result(1) << " on " << to_string(link);
   }
 }
 
@@ -368,7 +369,8 @@ TEST(Accepting, ManyBlocksServeOneListenerThatAnotherKernelOpened) {
     launch(server, {.grid = 1, .block = 1}, open_listener, server.net(), loopback(link), listener.data(), where.data());
     server.synchronize();
     ASSERT_GE(listener[0], 0);
-    launch(server, {.grid = kBlocks, .block = 64}, serve_from_every_block, server.net(), listener[0], kEach, served.data());
+    launch(server, {.grid = kBlocks, .block = 64}, serve_from_every_block, server.net(), listener[0], kEach,
+           served.data());
     const Net net = client.net();
     std::vector<Socket> open;
     for (int i = 0; i < kBlocks * kEach; ++i) {
@@ -401,7 +403,8 @@ TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
     for (int round = 0; round < 10; ++round) {
       Socket listener = -EMFILE;
       const std::uint64_t until_ns = clock_ns() + kPatienceNs;
-      while (listener == -EMFILE && clock_ns() < until_ns) listener = net.listen(this_thread(), loopback(link), kAll, patience());
+      while (listener == -EMFILE && clock_ns() < until_ns)
+        listener = net.listen(this_thread(), loopback(link), kAll, patience());
       ASSERT_EQ(net.getsockname(listener, where), 0);
       std::vector<Socket> open;
       const std::uint64_t before = server.stats().connections;
@@ -419,7 +422,8 @@ TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
       open.clear();
       for (int i = 0; i < kAll; ++i) {
         Socket socket = -EMFILE;
-        while (socket == -EMFILE && clock_ns() < until_ns) socket = peer.connect(this_thread(), other_where, patience());
+        while (socket == -EMFILE && clock_ns() < until_ns)
+          socket = peer.connect(this_thread(), other_where, patience());
         open.push_back(socket);
         accepted.push_back(net.accept(this_thread(), other, patience()));
         ASSERT_GE(accepted.back(), 0) << "round " << round << " on " << to_string(link);

@@ -33,7 +33,8 @@ template <class Kind>
 class SocketOptions : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
+      GTEST_SKIP() << why;
   }
 
   Party<typename Kind::ScopeType> party_{options_options()};
@@ -83,7 +84,8 @@ struct SetAll {
     inherited = inherited && get(group, net, socket, SocketOption::linger) == 7;
     note(group, report, 2, inherited);
     note(group, report, 3, refuses(group, net, socket));
-    note(group, report, 4, get(group, net, socket, SocketOption::linger) == 7 && get(group, net, socket, SocketOption::error) == 0);
+    note(group, report, 4,
+         get(group, net, socket, SocketOption::linger) == 7 && get(group, net, socket, SocketOption::error) == 0);
     set = net.setsockopt(group, socket, SocketOption::no_delay, 1) == 0;
     note(group, report, 5, set && get(group, net, socket, SocketOption::no_delay) == 1);
     net.close(group, socket);
@@ -166,7 +168,8 @@ struct AskForTheError {
 TYPED_TEST(SocketOptions, WithoutLingeringClosingResetsAndThePeerLearnsWhy) {
   Mapped<PollEntry> entry(this->party_.context, 1);
   Mapped<Flag> ready(this->party_.context, 1);
-  converse(this->party_, this->other_, TypeParam::kLink, AskForTheError{entry.data(), ready.data()}, CloseHard{ready.data()});
+  converse(this->party_, this->other_, TypeParam::kLink, AskForTheError{entry.data(), ready.data()},
+           CloseHard{ready.data()});
   EXPECT_EQ(this->other_.result(0), 0);
   EXPECT_EQ(this->party_.result(0), 1);
   EXPECT_EQ(this->party_.result(1), kPollIn | kPollErr | kPollHup);
@@ -204,7 +207,8 @@ class DeafPeer {
   std::string receive() {
     char bytes[64];
     const auto got = ::recv(socket_, bytes, sizeof bytes, 0);
-    return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string(got == 0 ? "an end" : strerror(errno));
+    return got > 0 ? std::string(bytes, static_cast<std::size_t>(got))
+                   : std::string(got == 0 ? "an end" : strerror(errno));
   }
   /// Waits until the connection fails; with which errno, 0 if it does not in time.
   int wait_for_error(int timeout_ms) {
@@ -310,7 +314,8 @@ TEST(UnreadWithAHandshake, ThePeerGetsWhatWasSent) {
     ASSERT_EQ(net.close(this_thread(), near), 0);
     char bytes[8];
     EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, kWaitAll, patience()), 5);
-    EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, 0, patience()), 0) << "shares memory: " << shares_memory;
+    EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, 0, patience()), 0)
+        << "shares memory: " << shares_memory;
   }
 }
 
@@ -342,7 +347,8 @@ class SocketFigures : public testing::TestWithParam<const char*> {
       sockaddr_in local{}, remote{};
       socklen_t bytes = sizeof local, remote_bytes = sizeof remote;
       if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &bytes) == 0 && local.sin_family == AF_INET &&
-          ntohs(local.sin_port) == port && ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &remote_bytes) == 0) {
+          ntohs(local.sin_port) == port &&
+          ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &remote_bytes) == 0) {
         return descriptor;
       }
     }
@@ -390,7 +396,8 @@ TEST_P(SocketFigures, RingsAreAsLargeAsTheEndpointSays) {
       {"64M", 64 << 20},
   };
   for (const auto& [text, bytes] : sizes) {
-    if (test::like_a_gpu() && bytes > (1 << 20)) continue;  // there no ring is larger than those the context was made with
+    if (test::like_a_gpu() && bytes > (1 << 20))
+      continue;  // there no ring is larger than those the context was made with
     open(std::string(",ring=") + text, ",ring=16K");
     std::vector<std::int64_t> have;
     for (const Socket socket : {near_, far_}) {
@@ -402,7 +409,8 @@ TEST_P(SocketFigures, RingsAreAsLargeAsTheEndpointSays) {
     EXPECT_EQ(have, (std::vector<std::int64_t>{near_bytes, near_bytes, bytes, bytes})) << text;
     if (!is_tcp()) {
       const std::vector<char> data(static_cast<std::size_t>(bytes) + 1, 'r');
-      EXPECT_EQ(net_.send(this_thread(), near_, data.data(), data.size(), kDontWait), bytes) << "exactly a ring full, " << text;
+      EXPECT_EQ(net_.send(this_thread(), near_, data.data(), data.size(), kDontWait), bytes)
+          << "exactly a ring full, " << text;
     }
     close();
   }
@@ -423,11 +431,14 @@ TEST_P(SocketFigures, CountWhatPassed) {
   EXPECT_EQ(to_string(stats.link), GetParam());
   EXPECT_EQ(stats.send_buffer, 64u << 10);
   ASSERT_EQ(net_.send(this_thread(), near_, data.data(), 1000, kWaitAll, patience()), 1000);
-  ASSERT_EQ(net_.send(this_thread(), near_, data.data(), data.size(), kWaitAll, patience()), 50'000) << "may go past the ring";
-  ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 50'000, kPeek | kWaitAll, patience()), 50'000) << "so much has arrived";
+  ASSERT_EQ(net_.send(this_thread(), near_, data.data(), data.size(), kWaitAll, patience()), 50'000)
+      << "may go past the ring";
+  ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 50'000, kPeek | kWaitAll, patience()), 50'000)
+      << "so much has arrived";
   ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 40'000, 0, patience()), 40'000);
   ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 1000, kPeek | kWaitAll, patience()), 1000);
-  ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 11'000, kPeek | kWaitAll, patience()), 11'000) << "all has arrived";
+  ASSERT_EQ(net_.recv(this_thread(), far_, data.data(), 11'000, kPeek | kWaitAll, patience()), 11'000)
+      << "all has arrived";
   ASSERT_EQ(net_.stats(near_, stats), 0);
   EXPECT_EQ(stats.bytes_sent, 51'000u);
   EXPECT_EQ(stats.bytes_unsent, is_tcp() ? 0u : 11'000u);

@@ -33,15 +33,15 @@ inline std::string name_of(LinkKind link) {
   return instead != nullptr && link == LinkKind::p2p ? instead : std::string(to_string(link));
 }
 
-/// GPUSOCK_TEST_HOST names another address of this machine than loopback, so that the peers are at different devices where
-/// connections to it come from another one.
+/// GPUSOCK_TEST_HOST names another address of this machine than loopback, so that the peers are at different devices
+/// where connections to it come from another one.
 inline std::string test_host() {
   const char* host = std::getenv("GPUSOCK_TEST_HOST");
   return host == nullptr ? "127.0.0.1" : host;
 }
 
-/// GPUSOCK_FABRIC_PROVIDER, GPUSOCK_RING and GPUSOCK_GPUDIRECT hold for tests whose options are not from the environment, too; beyond loopback a
-/// secret is needed.
+/// GPUSOCK_FABRIC_PROVIDER, GPUSOCK_RING and GPUSOCK_GPUDIRECT hold for tests whose options are not from the
+/// environment, too; beyond loopback a secret is needed.
 inline Options from_environment(Options options) {
   const Options environment = Options::from_env();
   options.fabric_provider = environment.fabric_provider;
@@ -95,7 +95,8 @@ GPUSOCK_FN inline void pause() {
 #endif
 }
 
-/// Why a kernel and a host thread cannot meet on this link, where they cannot: then their tests are skipped. Empty else.
+/// Why a kernel and a host thread cannot meet on this link, where they cannot: then their tests are skipped. Empty
+/// else.
 template <class Scope, class OtherScope>
 std::string why_apart(LinkKind link) {
   const bool apart = test::like_a_gpu() && Scope::kKernel != OtherScope::kKernel && name_of(link) == "p2p" &&
@@ -138,7 +139,8 @@ struct Report {
 template <class Scope>
 class Party {
  public:
-  explicit Party(const Options& options = Options()) : context(from_environment(options)), report_(context, 1), stream_(context) {}
+  explicit Party(const Options& options = Options())
+      : context(from_environment(options)), report_(context, 1), stream_(context) {}
   ~Party() {
     if (thread_.joinable()) {
       context.cancel();
@@ -149,8 +151,8 @@ class Party {
   template <class Body>
   void start(const Body& body) {
     if constexpr (Scope::kKernel) {
-      launch(context, {.grid = 1, .block = Scope::kThreads, .shared_bytes = 0, .stream = &stream_}, run_on_device<Scope, Body>, body,
-             context.net());
+      launch(context, {.grid = 1, .block = Scope::kThreads, .shared_bytes = 0, .stream = &stream_},
+             run_on_device<Scope, Body>, body, context.net());
     } else {
       thread_ = std::thread([body, net = context.net()] {
         Body copy = body;

@@ -29,7 +29,8 @@ template <class Kind>
 class Poll : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
+      GTEST_SKIP() << why;
   }
 
   Party<typename Kind::ScopeType> party_{poll_options()};
@@ -52,7 +53,8 @@ TYPED_TEST_SUITE(Poll, Cases, CaseName);
 
 /// One call on one socket: result << 8 | revents.
 template <class Group>
-GPUSOCK_FN std::int64_t poll_one(const Group& group, const Net& net, PollEntry* entry, Socket socket, int events, Deadline deadline) {
+GPUSOCK_FN std::int64_t poll_one(const Group& group, const Net& net, PollEntry* entry, Socket socket, int events,
+                                 Deadline deadline) {
   if (group.thread_rank() == 0) *entry = {socket, static_cast<std::int16_t>(events), 0x55};
   group.sync();
   const std::int64_t result = net.poll(group, entry, 1, deadline);
@@ -137,7 +139,8 @@ struct WriteThenEnd {
 
 TYPED_TEST(Poll, FollowsASocketThroughItsLife) {
   Mapped<Flag> step(this->party_.context, 1);
-  this->party_.start(PollThroughALife{&this->party_.report(), this->entries_.data(), loopback(TypeParam::kLink), step.data()});
+  this->party_.start(
+      PollThroughALife{&this->party_.report(), this->entries_.data(), loopback(TypeParam::kLink), step.data()});
   ASSERT_TRUE(this->party_.report().listening.wait());
   this->other_.start(Visit<WriteThenEnd>{this->party_.report().where, &this->other_.report(), {step.data()}});
   this->other_.join();
@@ -273,8 +276,8 @@ inline long sleeps_of_thread() {
   return usage.ru_nvcsw;
 }
 
-/// Polls while nothing happens, longer each time, until one of the calls has given up the processor. A slow machine may need all of a
-/// short call to get to the wait.
+/// Polls while nothing happens, longer each time, until one of the calls has given up the processor. A slow machine may
+/// need all of a short call to get to the wait.
 struct PollAndSleep {
   Report* report;
   template <class Group>

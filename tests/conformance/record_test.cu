@@ -197,7 +197,8 @@ struct ReceiveFew {
     do {
       net.poll(group, entry, 1, patience());
       seen = entry->revents;
-      seen = static_cast<int>(detail::broadcast(group, static_cast<std::uint64_t>(clock_ns() > until_ns ? 0x1000 : seen)));
+      seen = static_cast<int>(
+          detail::broadcast(group, static_cast<std::uint64_t>(clock_ns() > until_ns ? 0x1000 : seen)));
       group.sync();
     } while (seen != events && seen < 0x1000);
     return seen == events;
@@ -227,15 +228,19 @@ __global__ void send_from_every_block(Net net, Socket socket, int each, std::int
   Sizes sizes(100 + blockIdx.x, 500);
   for (int i = 0; i < each; ++i) {
     const auto words = static_cast<std::uint32_t>(2 + sizes.next());
-    for (std::uint32_t w = threadIdx.x; w < words; w += blockDim.x) record[w] = w == 0 ? blockIdx.x : w == 1 ? i : blockIdx.x * 1000003u + i * 31u + w;
+    for (std::uint32_t w = threadIdx.x; w < words; w += blockDim.x)
+      record[w] = w == 0 ? blockIdx.x : w == 1 ? i : blockIdx.x * 1000003u + i * 31u + w;
     block.sync();
     const auto bytes = static_cast<std::int64_t>(words) * 4;
-    if (net.send(block, socket, record, static_cast<std::size_t>(bytes), 0, patience()) != bytes && threadIdx.x == 0) ++failed[blockIdx.x];
+    if (net.send(block, socket, record, static_cast<std::size_t>(bytes), 0, patience()) != bytes && threadIdx.x == 0)
+      ++failed[blockIdx.x];
     block.sync();
   }
 }
 
-__global__ void connect_for_others(Net net, Endpoint to, Socket* socket) { *socket = net.connect(this_thread(), to, patience()); }
+__global__ void connect_for_others(Net net, Endpoint to, Socket* socket) {
+  *socket = net.connect(this_thread(), to, patience());
+}
 
 TEST(RecordSenders, ManyBlocksShareOneSocket) {
   constexpr int kBlocks = 5, kEach = 300;
@@ -252,7 +257,8 @@ TEST(RecordSenders, ManyBlocksShareOneSocket) {
     senders.synchronize();
     ASSERT_GE(near[0], 0);
     ASSERT_GE(far, 0);
-    launch(senders, {.grid = kBlocks, .block = 64}, send_from_every_block, senders.net(), near[0], kEach, failed.data());
+    launch(senders, {.grid = kBlocks, .block = 64}, send_from_every_block, senders.net(), near[0], kEach,
+           failed.data());
     std::vector<std::uint32_t> next(kBlocks);
     std::int64_t wrong = 0;
     for (int i = 0; i < kBlocks * kEach; ++i) {
@@ -368,7 +374,8 @@ TEST_P(RecordPair, TheEndComesBehindEveryRecordThatWasSent) {
     EXPECT_EQ(other_net_.send(this_thread(), near_, "late", 4, 0, patience()), -EPIPE);
     EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, patience()), 5);
     const Deadline soon = Deadline::after_ns(20'000'000);  // time enough for an end that is told too early
-    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, soon), -ETIMEDOUT) << "the end is behind the second";
+    EXPECT_EQ(net_.recv(this_thread(), far_, bytes, sizeof bytes, 0, soon), -ETIMEDOUT)
+        << "the end is behind the second";
     if (aborts) {
       EXPECT_EQ(other_net_.abort(this_thread(), near_), 0);
     } else {
@@ -421,7 +428,8 @@ TEST_P(RecordPair, MoreRecordsInTheMakingThanThereIsRoomForWaitTheirTurn) {
   while (other_net_.send(this_thread(), near_, "x", 1, kDontWait) == 1) ++sent;
   EXPECT_GE(sent, 8) << "several can be in the making";
   EXPECT_LE(sent, 100);
-  EXPECT_EQ(other_net_.send(this_thread(), near_, "x", 1, 0, Deadline::after_ns(1'000'000)), -ETIMEDOUT) << "never a hang";
+  EXPECT_EQ(other_net_.send(this_thread(), near_, "x", 1, 0, Deadline::after_ns(1'000'000)), -ETIMEDOUT)
+      << "never a hang";
   EXPECT_EQ(other_net_.commit(this_thread(), near_, 8), 0);
   char byte = 0;
   for (int i = 0; i <= sent; ++i) ASSERT_EQ(net_.recv(this_thread(), far_, &byte, 1, 0, patience()), i == 0 ? 8 : 1);

@@ -100,7 +100,9 @@ template <class Kind>
 class StreamPromise : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ServerScope, typename Kind::ClientScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_apart<typename Kind::ServerScope, typename Kind::ClientScope>(Kind::kLink);
+        !why.empty())
+      GTEST_SKIP() << why;
   }
 
   static Options options() {
@@ -126,24 +128,26 @@ class StreamPromise : public testing::Test {
 
 #if defined(__CUDACC__)
 // Each case takes nvcc seconds: every scope, link and direction once, not all of them together.
-using Cases = testing::Types<Case<ThreadScope, WarpScope, LinkKind::tcp>, Case<BlockScope, BlockScope, LinkKind::tcp>,
-                             Case<BlockScope, HostScope, LinkKind::p2p>, Case<WarpScope, ThreadScope, LinkKind::automatic>>;
+using Cases =
+    testing::Types<Case<ThreadScope, WarpScope, LinkKind::tcp>, Case<BlockScope, BlockScope, LinkKind::tcp>,
+                   Case<BlockScope, HostScope, LinkKind::p2p>, Case<WarpScope, ThreadScope, LinkKind::automatic>>;
 #else
-using Cases = testing::Types<
-    Case<ThreadScope, ThreadScope, LinkKind::tcp>, Case<WarpScope, WarpScope, LinkKind::tcp>,
-    Case<BlockScope, BlockScope, LinkKind::tcp>, Case<BlockScope, HostScope, LinkKind::tcp>,
-    Case<HostScope, WarpScope, LinkKind::tcp>, Case<ThreadScope, ThreadScope, LinkKind::p2p>,
-    Case<WarpScope, WarpScope, LinkKind::p2p>, Case<BlockScope, BlockScope, LinkKind::p2p>,
-    Case<BlockScope, HostScope, LinkKind::p2p>, Case<HostScope, ThreadScope, LinkKind::p2p>,
-    Case<BlockScope, WarpScope, LinkKind::automatic>, Case<WarpScope, ThreadScope, LinkKind::tcp, false>,
-    Case<HostScope, BlockScope, LinkKind::tcp, false>>;
+using Cases =
+    testing::Types<Case<ThreadScope, ThreadScope, LinkKind::tcp>, Case<WarpScope, WarpScope, LinkKind::tcp>,
+                   Case<BlockScope, BlockScope, LinkKind::tcp>, Case<BlockScope, HostScope, LinkKind::tcp>,
+                   Case<HostScope, WarpScope, LinkKind::tcp>, Case<ThreadScope, ThreadScope, LinkKind::p2p>,
+                   Case<WarpScope, WarpScope, LinkKind::p2p>, Case<BlockScope, BlockScope, LinkKind::p2p>,
+                   Case<BlockScope, HostScope, LinkKind::p2p>, Case<HostScope, ThreadScope, LinkKind::p2p>,
+                   Case<BlockScope, WarpScope, LinkKind::automatic>, Case<WarpScope, ThreadScope, LinkKind::tcp, false>,
+                   Case<HostScope, BlockScope, LinkKind::tcp, false>>;
 #endif
 
 struct CaseName {
   template <class Kind>
   static std::string GetName(int) {
     std::string link(to_string(Kind::kLink));
-    return link + "_" + Kind::ServerScope::kName + "_" + Kind::ClientScope::kName + (Kind::kAssisted ? "" : "_ThreadAlone");
+    return link + "_" + Kind::ServerScope::kName + "_" + Kind::ClientScope::kName +
+           (Kind::kAssisted ? "" : "_ThreadAlone");
   }
 };
 TYPED_TEST_SUITE(StreamPromise, Cases, CaseName);
@@ -177,7 +181,8 @@ TYPED_TEST(StreamPromise, AfterShutdownOfWritingThePeersBytesStillArrive) {
   this->server_.start(Served{at, spare.data(), {{this->server_data(), kTotal, 7}, {this->server_data(), 8}}});
   ASSERT_TRUE(spare[0].listening.wait());
   using Visitor = Visit<SendThenReceive>;
-  this->client_.start(Visitor{spare[0].where, &this->client_.report(), {{this->client_data(), kTotal, 9}, {this->client_data(), 10}}});
+  this->client_.start(
+      Visitor{spare[0].where, &this->client_.report(), {{this->client_data(), kTotal, 9}, {this->client_data(), 10}}});
   this->client_.join();
   this->server_.join();
   EXPECT_EQ(spare[0].result[3], static_cast<std::int64_t>(kTotal)) << "received before the end of the stream";
@@ -204,8 +209,8 @@ struct FillThenWait {
       const std::uint64_t bytes = fill(group, sent, limit);
       std::int64_t result = net.send(group, socket, buffer, bytes, kDontWait);
       if (result < 0) {
-        // The reader stands still. On tcp the operating system's buffers must fill as well, and a machine that is busy may take longer
-        // for that than this send waits: it is full when there is no room for a byte even after that.
+        // The reader stands still. On tcp the operating system's buffers must fill as well, and a machine that is busy
+        // may take longer for that than this send waits: it is full when there is no room for a byte even after that.
         result = late = net.send(group, socket, buffer, bytes, 0, Deadline::after_ns(20'000'000));
         if (result < 0) result = refused = net.send(group, socket, buffer, 1, kDontWait);
       }

@@ -24,7 +24,8 @@ template <class Kind>
 class ZeroCopy : public testing::Test {
  protected:
   void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty()) GTEST_SKIP() << why;
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
+      GTEST_SKIP() << why;
   }
 
   Party<typename Kind::ScopeType> party_{zero_copy_options()};
@@ -92,7 +93,8 @@ struct ReceivePeeked {
       if (group.thread_rank() == 0) {
         for (std::int64_t i = 0; i < last; ++i) wrong += bytes[i] != byte_at(received + i);
       }
-      const std::uint64_t part = round % 5 == 2 ? static_cast<std::uint64_t>(last) / 2 : static_cast<std::uint64_t>(last);
+      const std::uint64_t part = round % 5 == 2 ? static_cast<std::uint64_t>(last) / 2
+                                                : static_cast<std::uint64_t>(last);
       wrong += net.release(group, socket, part) != 0;
       received += part;
     }
@@ -155,7 +157,8 @@ struct LookThenTake {
     note(group, report, 1, net.recv(group, socket, buffer, 2 * kRing, kPeek | kWaitAll, patience()));
     const Span span = net.peek(group, socket, 2, patience());
     note(group, report, 2, span.size);
-    bool busy = net.recv(group, socket, buffer, 1, 0, patience()) == -EBUSY && net.peek(group, socket, 1).size == -EBUSY;
+    bool busy = net.recv(group, socket, buffer, 1, 0, patience()) == -EBUSY &&
+                net.peek(group, socket, 1).size == -EBUSY;
     busy = busy && net.release(group, socket, 3) == -EINVAL && net.release(group, socket, 0) == 0;
     busy = busy && net.release(group, socket, 0) == -EINVAL && net.peek(group, socket, 0).size == -EINVAL;
     note(group, report, 3, busy);
@@ -192,7 +195,8 @@ TYPED_TEST(ZeroCopy, LookingConsumesNothing) {
 class HeldMemory : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam()))), 4, patience());
+    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + name_of(parse_link(GetParam()))), 4,
+                            patience());
     ASSERT_EQ(net_.getsockname(listener_, where_), 0);
     where_.link = parse_link(name_of(parse_link(GetParam())));
   }
@@ -226,7 +230,8 @@ TEST_P(HeldMemory, StaysValidAfterCloseAndIsNeverSent) {
   ASSERT_GT(in.size, 0);
   ASSERT_EQ(other_net_.close(this_thread(), socket), 0);
   EXPECT_EQ(other_net_.send(this_thread(), socket, "x", 1), -EBADF);
-  EXPECT_EQ(other_net_.connect(this_thread(), where_, patience()), -EMFILE) << "the slot is nobody else's before all is given back";
+  EXPECT_EQ(other_net_.connect(this_thread(), where_, patience()), -EMFILE)
+      << "the slot is nobody else's before all is given back";
   std::memset(out.data, 'O', static_cast<std::size_t>(out.size));
   EXPECT_EQ(std::memcmp(in.data, "hello", static_cast<std::size_t>(in.size)), 0);
   EXPECT_EQ(other_net_.commit(this_thread(), socket, 1), -EBADF);

@@ -1,6 +1,6 @@
 // For each call that waits, and each thing that can go wrong meanwhile: what it returns, and that it returns in time.
-// docs/semantics.md has the same table. Each call has a context of its own; the calls that meet one fault on one link do
-// so at the same time, with one process that connects to them and one that listens.
+// docs/semantics.md has the same table. Each call has a context of its own; the calls that meet one fault on one link
+// do so at the same time, with one process that connects to them and one that listens.
 #include "full_ring.hpp"
 #include "network.hpp"
 #include "peer.hpp"
@@ -25,7 +25,16 @@ namespace gpusock::fault {
 namespace {
 
 enum class Call { connect, accept, send, reserve, recv, recv_all, peek, poll };
-enum class Fault { peer_killed, peer_stopped, proxy_stalled, context_ended, link_cut, link_lost, ring_full, table_full };
+enum class Fault {
+  peer_killed,
+  peer_stopped,
+  proxy_stalled,
+  context_ended,
+  link_cut,
+  link_lost,
+  ring_full,
+  table_full
+};
 
 constexpr const char* kCalls[] = {"connect", "accept", "send", "reserve", "recv", "recv_all", "peek", "poll"};
 constexpr const char* kFaults[] = {"peer_killed", "peer_stopped", "proxy_stalled", "context_ended",
@@ -67,7 +76,8 @@ Answers expected(Call call, Fault fault, const std::string& link) {
   const bool p2p = link != "tcp";  // what is said of p2p holds for all links between gpusock peers
   const bool opens = call == Call::connect;
   switch (fault) {
-    case Fault::context_ended: return {-ECANCELED};
+    case Fault::context_ended:
+      return {-ECANCELED};
     case Fault::table_full:
       if (opens) return {-EMFILE};
       return call == Call::accept ? Answers{-ETIMEDOUT} : Answers{};
@@ -90,7 +100,8 @@ Answers expected(Call call, Fault fault, const std::string& link) {
     case Fault::peer_stopped:
       if (opens && !p2p) return {kSocket};  // on plain TCP the operating system connects for it
       [[fallthrough]];
-    case Fault::proxy_stalled: return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
+    case Fault::proxy_stalled:
+      return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
   }
   return {};
 }
@@ -130,16 +141,30 @@ __global__ void ask(Net net, Question question, Answer* answer) {
   const Deadline deadline = Deadline::after_ns(question.deadline_ns);
   PollEntry entry{question.socket, kPollIn, 0};
   switch (question.call) {
-    case Call::connect: answer->result = net.connect(self, question.to, deadline); break;
-    case Call::accept: answer->result = net.accept(self, question.socket, deadline); break;
+    case Call::connect:
+      answer->result = net.connect(self, question.to, deadline);
+      break;
+    case Call::accept:
+      answer->result = net.accept(self, question.socket, deadline);
+      break;
     case Call::send:
       answer->result = net.send(self, question.socket, question.data, kTooManyBytes, kWaitAll, deadline);
       break;
-    case Call::reserve: answer->result = net.reserve(self, question.socket, 100, deadline).size; break;
-    case Call::peek: answer->result = net.peek(self, question.socket, 100, deadline).size; break;
-    case Call::recv: answer->result = net.recv(self, question.socket, question.data, 100, 0, deadline); break;
-    case Call::recv_all: answer->result = net.recv(self, question.socket, question.data, 100, kWaitAll, deadline); break;
-    case Call::poll: answer->result = net.poll(self, &entry, 1, deadline); break;
+    case Call::reserve:
+      answer->result = net.reserve(self, question.socket, 100, deadline).size;
+      break;
+    case Call::peek:
+      answer->result = net.peek(self, question.socket, 100, deadline).size;
+      break;
+    case Call::recv:
+      answer->result = net.recv(self, question.socket, question.data, 100, 0, deadline);
+      break;
+    case Call::recv_all:
+      answer->result = net.recv(self, question.socket, question.data, 100, kWaitAll, deadline);
+      break;
+    case Call::poll:
+      answer->result = net.poll(self, &entry, 1, deadline);
+      break;
   }
   answer->elapsed_ns = clock_ns() - started_ns;
 }
@@ -343,7 +368,8 @@ class Batch {
   Peer connecting_peer_, listening_peer_;
 };
 
-/// The calls that are made at the same time: all; on a GPU one, since its few queues do not hold the kernels of so many contexts.
+/// The calls that are made at the same time: all; on a GPU one, since its few queues do not hold the kernels of so many
+/// contexts.
 std::vector<std::vector<Call>> batches_of(const std::vector<Call>& calls) {
   if (!test::like_a_gpu()) return {calls};
   std::vector<std::vector<Call>> batches;

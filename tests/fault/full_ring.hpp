@@ -13,17 +13,20 @@ namespace gpusock::fault {
 inline constexpr std::uint64_t kRingBytes = 64 << 10;
 inline std::string ring_option() { return ",ring=64K"; }
 
-/// Bytes that a connection on this link takes while nobody reads; 0 on tcp: what the operating system buffers is not known.
+/// Bytes that a connection on this link takes while nobody reads; 0 on tcp: what the operating system buffers is not
+/// known.
 inline std::uint64_t capacity_of(const std::string& link) {
   if (link == "tcp") return 0;
   return link == "p2p" ? kRingBytes : 2 * kRingBytes;  // peers on p2p share a ring
 }
 
-/// Sends so many bytes, or, where that is 0, until nothing more goes for `quiet_ns`. `data` has kRingBytes. 0 or a negated errno.
+/// Sends so many bytes, or, where that is 0, until nothing more goes for `quiet_ns`. `data` has kRingBytes. 0 or a
+/// negated errno.
 GPUSOCK_FN inline std::int64_t fill(const Net& net, Socket socket, const std::uint8_t* data, std::uint64_t capacity,
                                     std::uint64_t quiet_ns) {
   while (capacity != 0) {
-    const std::int64_t sent = net.send(this_thread(), socket, data, capacity < kRingBytes ? capacity : kRingBytes, 0, patience());
+    const std::int64_t sent = net.send(this_thread(), socket, data, capacity < kRingBytes ? capacity : kRingBytes, 0,
+                                       patience());
     if (sent <= 0) return sent;
     capacity -= static_cast<std::uint64_t>(sent);
     if (capacity == 0) return 0;

@@ -62,7 +62,8 @@ void set_network_up(bool up) {
   const int result = ioctl(any, SIOCSIFFLAGS, &request);
   const int error = errno;
   close(any);
-  if (result != 0) throw std::system_error(error, std::generic_category(), (up ? "bringing up " : "taking down ") + interface);
+  if (result != 0)
+    throw std::system_error(error, std::generic_category(), (up ? "bringing up " : "taking down ") + interface);
 }
 
 }  // namespace gpusock::fault

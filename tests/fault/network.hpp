@@ -3,8 +3,8 @@
 
 namespace gpusock::fault {
 
-/// Moves this process, and those it starts from now on, into a network that holds nothing but a loopback, unless an interface
-/// is named. Before any thread starts. False, with the reason on stderr, where that is not allowed.
+/// Moves this process, and those it starts from now on, into a network that holds nothing but a loopback, unless an
+/// interface is named. Before any thread starts. False, with the reason on stderr, where that is not allowed.
 bool enter_own_network();
 
 /// Is there a network that may be cut.

@@ -32,9 +32,9 @@ constexpr int kStateCount = std::size(kStates), kCallerCount = std::size(kCaller
 
 void PrintTo(Fault fault, std::ostream* out) { *out << kFaults[static_cast<int>(fault)]; }
 
-constexpr std::uint64_t kDeadlineNs = 30'000'000;     ///< of a call that nothing ends before
-constexpr std::uint64_t kQuietNs = 100'000'000;       ///< a tcp connection is full once nothing more went for so long
-constexpr std::uint64_t kTooManyBytes = 16 << 20;     ///< more than rings and the operating system's buffers hold
+constexpr std::uint64_t kDeadlineNs = 30'000'000;  ///< of a call that nothing ends before
+constexpr std::uint64_t kQuietNs = 100'000'000;    ///< a tcp connection is full once nothing more went for so long
+constexpr std::uint64_t kTooManyBytes = 16 << 20;  ///< more than rings and the operating system's buffers hold
 /// Steps of the proxy after which it looks at an idle connection only when something happens.
 constexpr std::uint64_t kIdleSteps = 600;
 
@@ -59,11 +59,15 @@ bool reading_is_over(State state) { return state == State::peer_ended || state =
 Expected without_news(const Cell& cell, bool ends) {
   const bool reader_hears = reading_is_over(cell.state) || ends;
   switch (cell.caller) {
-    case Caller::recv: return reader_hears ? Expected{0, true} : Expected{-ETIMEDOUT, false};
-    case Caller::poll_in: return reader_hears || cell.state == State::ring_full ? Expected{1, true} : Expected{0, false};
-    case Caller::send: return {-ETIMEDOUT, false};
+    case Caller::recv:
+      return reader_hears ? Expected{0, true} : Expected{-ETIMEDOUT, false};
+    case Caller::poll_in:
+      return reader_hears || cell.state == State::ring_full ? Expected{1, true} : Expected{0, false};
+    case Caller::send:
+      return {-ETIMEDOUT, false};
     case Caller::poll_out:
-    case Caller::asks_error: return {0, false};
+    case Caller::asks_error:
+      return {0, false};
   }
   return {};
 }
@@ -71,11 +75,14 @@ Expected without_news(const Cell& cell, bool ends) {
 /// The connection is gone: senders hear why, and readers do after what came before it, their stream's end included.
 Expected broken(const Cell& cell, int error) {
   switch (cell.caller) {
-    case Caller::recv: return {reading_is_over(cell.state) ? 0 : -error, true};
+    case Caller::recv:
+      return {reading_is_over(cell.state) ? 0 : -error, true};
     case Caller::poll_out:
-    case Caller::poll_in: return {1, true};
+    case Caller::poll_in:
+      return {1, true};
     case Caller::send:
-    case Caller::asks_error: return {-error, true};
+    case Caller::asks_error:
+      return {-error, true};
   }
   return {};
 }
@@ -84,13 +91,18 @@ Expected expected(const Cell& cell, Fault fault, bool tcp) {
   // Linux says EPIPE of a connection that is reset after the peer's end.
   const int reset = tcp && cell.state == State::peer_ended ? EPIPE : ECONNRESET;
   switch (fault) {
-    case Fault::reset: return broken(cell, reset);
-    case Fault::ended: return without_news(cell, true);
-    case Fault::stopped: return without_news(cell, false);
+    case Fault::reset:
+      return broken(cell, reset);
+    case Fault::ended:
+      return without_news(cell, true);
+    case Fault::stopped:
+      return without_news(cell, false);
     case Fault::killed:
-      // The system resets a dead process's connection where it had not read all, and else ends it as if the process had.
+      // The system resets a dead process's connection where it had not read all, and else ends it as if the process
+      // had.
       return tcp && !blocks_sending(cell.caller) ? without_news(cell, true) : broken(cell, reset);
-    case Fault::lost: return tcp ? broken(cell, ECONNRESET) : without_news(cell, false);
+    case Fault::lost:
+      return tcp ? broken(cell, ECONNRESET) : without_news(cell, false);
   }
   return {};
 }
@@ -145,9 +157,12 @@ __global__ void ask(Net net, const Cell* cells, const std::uint64_t* durations_n
   detail::SystemRef(answer.waiting).store(1, ringbuf::kRelease);
   PollEntry entry{cell.socket, 0, 0};
   switch (cell.caller) {
-    case Caller::send: answer.result = net.send(self, cell.socket, data, kTooManyBytes, kWaitAll, deadline); break;
+    case Caller::send:
+      answer.result = net.send(self, cell.socket, data, kTooManyBytes, kWaitAll, deadline);
+      break;
     case Caller::recv:
-      while ((answer.result = net.recv(self, cell.socket, data + blockIdx.x * kRingBytes, kRingBytes, 0, deadline)) > 0) {
+      while ((answer.result = net.recv(self, cell.socket, data + blockIdx.x * kRingBytes, kRingBytes, 0, deadline)) >
+             0) {
         answer.bytes += static_cast<std::uint64_t>(answer.result);
       }
       break;
@@ -209,8 +224,9 @@ class Group {
     for (int i = 0; i < count_; ++i) {
       durations_ns_[i] = expected(cells_[i], fault, link_ == "tcp").told ? kPatienceNs : kDeadlineNs;
     }
-    launch(context_, {.grid = static_cast<unsigned>(count_)}, ask, context_.net(), static_cast<const Cell*>(cells_.data()),
-           static_cast<const std::uint64_t*>(durations_ns_.data()), fault == Fault::lost, data_.data(), answers_.data());
+    launch(context_, {.grid = static_cast<unsigned>(count_)}, ask, context_.net(),
+           static_cast<const Cell*>(cells_.data()), static_cast<const std::uint64_t*>(durations_ns_.data()),
+           fault == Fault::lost, data_.data(), answers_.data());
     for (int i = 0; i < count_; ++i) {
       while (detail::SystemRef(answers_[i].waiting).load(ringbuf::kAcquire) == 0) sched_yield();
     }
@@ -252,10 +268,10 @@ class Group {
   Context context_{options()};
   std::optional<Mapped<Socket>> listener_;
   Endpoint at_;
-  Mapped<Cell> cells_{context_, kStateCount * kCallerCount};
-  Mapped<std::uint64_t> durations_ns_{context_, kStateCount * kCallerCount};
-  Mapped<Answer> answers_{context_, kStateCount * kCallerCount};
-  Mapped<int> ready_{context_, kStateCount * kCallerCount};
+  Mapped<Cell> cells_{context_, kStateCount* kCallerCount};
+  Mapped<std::uint64_t> durations_ns_{context_, kStateCount* kCallerCount};
+  Mapped<Answer> answers_{context_, kStateCount* kCallerCount};
+  Mapped<int> ready_{context_, kStateCount* kCallerCount};
   DeviceBuffer<std::uint8_t> data_{context_, kTooManyBytes};
   int count_ = 0;
 };
@@ -297,11 +313,20 @@ TEST_P(OtherDirection, HidesNothingFromAnyCaller) {
   for (auto& group : groups) group->ask_all(fault);
   for (auto& peer : peers) {
     switch (fault) {
-      case Fault::reset: peer->say("reset - -"); break;
-      case Fault::ended: peer->say("end_all - -"); break;
-      case Fault::killed: peer->kill_and_wait(); break;
-      case Fault::stopped: peer->stop(); break;
-      case Fault::lost: break;
+      case Fault::reset:
+        peer->say("reset - -");
+        break;
+      case Fault::ended:
+        peer->say("end_all - -");
+        break;
+      case Fault::killed:
+        peer->kill_and_wait();
+        break;
+      case Fault::stopped:
+        peer->stop();
+        break;
+      case Fault::lost:
+        break;
     }
   }
   for (auto& group : groups) group->check(fault);
@@ -313,7 +338,8 @@ std::vector<std::tuple<Fault, std::string>> batches() {
   std::vector<std::tuple<Fault, std::string>> all;
   for (int fault = 0; fault < static_cast<int>(std::size(kFaults)); ++fault) {
     for (const std::string& link : links) {
-      // A card gives a connection up only after seconds, and only where it has something to write: FaultMatrix has that.
+      // A card gives a connection up only after seconds, and only where it has something to write: FaultMatrix has
+      // that.
       if (Fault(fault) == Fault::lost && link != "tcp" && link != "p2p") continue;
       all.emplace_back(Fault(fault), link);
     }

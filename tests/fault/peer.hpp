@@ -8,7 +8,8 @@
 
 namespace gpusock::fault {
 
-/// What a process started with `--peer ROLE ENDPOINT` does. It ends when its standard input does, unless it is killed before.
+/// What a process started with `--peer ROLE ENDPOINT` does. It ends when its standard input does, unless it is killed
+/// before.
 ///   listen   listens at ENDPOINT, says where on standard output, and takes what comes
 ///   plain    does what say() tells it, on plain TCP connections
 ///   gpusock  the same, on gpusock's

@@ -49,7 +49,7 @@ class SelfConnect : public testing::TestWithParam<const char*> {
 TEST_P(SelfConnect, IsRefusedAsWhereNobodyListens) {
   Context context;
   Mapped<Socket> result(context, 1);
-  for (int time = 0; time < 2; ++time) {  // the first one does not keep the port
+  for (int time = 0; time < 2; ++time) {                    // the first one does not keep the port
     for (const char* link : {",link=tcp", ",link=auto"}) {  // and no handshake with itself
       const Endpoint nobody = Endpoint::parse(std::string(GetParam()) + ":40000" + link);
       launch(context, {}, connect, context.net(), nobody, result.data());

@@ -7,9 +7,7 @@ namespace gpusock::fuzz::of_control {
 namespace {
 
 struct Heard final : proxy::LinkEvents, proxy::ControlNotices {
-  void on_ended(std::uint64_t) override {
-    FUZZ_CHECK(++ended == 1 && failed == 0);
-  }
+  void on_ended(std::uint64_t) override { FUZZ_CHECK(++ended == 1 && failed == 0); }
   void on_peer_deaf() override { FUZZ_CHECK(++deaf <= 2 && failed == 0); }  // by saying so, and by closing
   void on_failed(int error) override { FUZZ_CHECK(++failed == 1 && error > 0); }
   bool on_notice(std::uint64_t kind, std::uint64_t) override {
@@ -30,12 +28,24 @@ FUZZ_TARGET(control) {
   proxy::ControlChannel channel(std::move(made), heard, has_notices ? &heard : nullptr);
   while (!input.empty()) {
     switch (input.below(8)) {
-      case 0: channel.say_ended(input.take<std::uint64_t>()); break;
-      case 1: channel.say_deaf(); break;
-      case 2: wire->room = input.below(64); break;
-      case 3: wire->to_node += input.bytes(input.below(40)); break;
-      case 4: wire->ended = true; break;
-      case 5: wire->reset = true; break;
+      case 0:
+        channel.say_ended(input.take<std::uint64_t>());
+        break;
+      case 1:
+        channel.say_deaf();
+        break;
+      case 2:
+        wire->room = input.below(64);
+        break;
+      case 3:
+        wire->to_node += input.bytes(input.below(40));
+        break;
+      case 4:
+        wire->ended = true;
+        break;
+      case 5:
+        wire->reset = true;
+        break;
       default: {
         const std::uint64_t notice[] = {input.below(18), input.take<std::uint16_t>()};
         if (!wire->ended) wire->to_node.append(reinterpret_cast<const char*>(notice), sizeof notice);

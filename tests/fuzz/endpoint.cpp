@@ -1,4 +1,5 @@
-// Endpoint::parse: takes or refuses any text, and takes what it prints. Names are not looked up here (numeric_lookup.cpp).
+// Endpoint::parse: takes or refuses any text, and takes what it prints. Names are not looked up here
+// (numeric_lookup.cpp).
 #include "host_proxy/endpoint.hpp"
 #include "host_proxy/error.hpp"
 #include "tests/fuzz/target.hpp"
@@ -13,8 +14,9 @@ FUZZ_TARGET(endpoint) {
     const Endpoint endpoint = Endpoint::parse(input.rest());
     FUZZ_CHECK(endpoint.family == 4 || endpoint.family == 6);
     FUZZ_CHECK(static_cast<int>(endpoint.link) < kLinkKinds);
-    FUZZ_CHECK(endpoint.ring_bytes == 0 || (std::has_single_bit(endpoint.ring_bytes) && endpoint.ring_bytes >= kRingBytesMin &&
-                                            endpoint.ring_bytes <= kRingBytesMax));
+    FUZZ_CHECK(endpoint.ring_bytes == 0 ||
+               (std::has_single_bit(endpoint.ring_bytes) && endpoint.ring_bytes >= kRingBytesMin &&
+                endpoint.ring_bytes <= kRingBytesMax));
     FUZZ_CHECK(endpoint.type == SocketType::stream || endpoint.link != LinkKind::tcp);
     FUZZ_CHECK(Endpoint::parse(endpoint.to_string()) == endpoint);
   } catch (const Error& error) {

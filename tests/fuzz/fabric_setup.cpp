@@ -1,5 +1,5 @@
-// What the two sides of a fabric link say to agree on it, from a peer that knows the secret and lies. libfabric says what there is;
-// endpoints are in memory.
+// What the two sides of a fabric link say to agree on it, from a peer that knows the secret and lies. libfabric says
+// what there is; endpoints are in memory.
 #include "host_proxy/fabric/maker.hpp"
 #include "host_proxy/fabric/layout.hpp"
 #include "tests/fuzz/target.hpp"
@@ -22,7 +22,8 @@ struct NoSink final : ReadySink {
 
 /// A context's, with nothing but what this link needs.
 struct Side {
-  explicit Side(PosixNetwork& network) : segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0), maker(network, segments, "") {}
+  explicit Side(PosixNetwork& network)
+      : segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0), maker(network, segments, "") {}
   SegmentPool segments;
   FabricMaker maker;
 };

@@ -1,4 +1,5 @@
-// The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are right).
+// The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are
+// right).
 #include "host_proxy/handshake.hpp"
 #include "host_proxy/p2p_setup.hpp"
 #include "host_proxy/tcp_setup.hpp"
@@ -26,7 +27,10 @@ struct NoSink final : ReadySink {
 /// What a context has, without a proxy. The verbs link has the card of fake_verbs.cpp.
 struct Links {
   explicit Links(PosixNetwork& network)
-      : segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0), tcp(segments), p2p(network, segments), verbs(segments),
+      : segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0),
+        tcp(segments),
+        p2p(network, segments),
+        verbs(segments),
         resources{{&p2p, &verbs, &tcp}, &tcp, 8192, "swordfish"} {}
   SegmentPool segments;
   TcpMaker tcp;
@@ -39,8 +43,11 @@ struct Links {
 class Forger {
  public:
   Forger(Wire& wire, const std::string& secret, bool node_accepts)
-      : wire_(wire), secret_(secret), node_(node_accepts ? "gpusock acceptor" : "gpusock connector"),
-        own_(node_accepts ? "gpusock connector" : "gpusock acceptor"), first_(!node_accepts) {}
+      : wire_(wire),
+        secret_(secret),
+        node_(node_accepts ? "gpusock acceptor" : "gpusock connector"),
+        own_(node_accepts ? "gpusock connector" : "gpusock acceptor"),
+        first_(!node_accepts) {}
 
   /// Takes what the node has said into account.
   void hear() {
@@ -81,8 +88,8 @@ class Forger {
     const std::string text = own_ + transcript_;
     Proof proof{};
     unsigned size = 0;
-    HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()), reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-         proof.data(), &size);
+    HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
+         reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &size);
     wire_.to_node.append(reinterpret_cast<const char*>(proof.data()), proof.size());
   }
 
@@ -104,7 +111,8 @@ Message message_from(Input& input) {
 }
 
 /// What an honest peer's link would say, with some bytes changed.
-std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::unique_ptr<LinkSetup>& kept, bool acceptor, std::uint16_t link) {
+std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::unique_ptr<LinkSetup>& kept, bool acceptor,
+                        std::uint16_t link) {
   static NoSink sink;
   LinkRequest request;
   request.acceptor = acceptor;
@@ -135,8 +143,10 @@ void say_turn(Input& input, Forger& forger, Links& peer, std::unique_ptr<LinkSet
   if (input.byte() == 0xff) turn = message_from<Turn>(input);
   std::string payload;
   LinkSetup* setup = nullptr;
-  if (input.flag()) payload = near_honest(input, peer, setup, kept, !node_accepts, turn.link);
-  else payload = std::string(input.bytes(input.below(kLinkMessageBytesMax + 1)));
+  if (input.flag())
+    payload = near_honest(input, peer, setup, kept, !node_accepts, turn.link);
+  else
+    payload = std::string(input.bytes(input.below(kLinkMessageBytesMax + 1)));
   if (turn.kind == Turn::kReady || turn.kind == Turn::kNone) payload.clear();
   turn.bytes = static_cast<std::uint16_t>(input.byte() == 0xff ? input.take<std::uint16_t>() : payload.size());
   std::string message(reinterpret_cast<const char*>(&turn), sizeof turn);
@@ -170,11 +180,13 @@ FUZZ_TARGET(handshake) {
         wire->to_node += input.bytes(1 + input.below(200));
       } else if (messages == 0 && node_accepts) {
         auto hello = message_from<Hello>(input);
-        if (input.flag()) hello = {.links = 0xffff, .type = asked.type == SocketType::seqpacket, .record_ring_bytes = 4096};
+        if (input.flag())
+          hello = {.links = 0xffff, .type = asked.type == SocketType::seqpacket, .record_ring_bytes = 4096};
         forger.say_unproven(&hello, sizeof hello);
       } else if (messages == 0) {
         auto reply = message_from<Reply>(input);
-        if (input.flag()) reply = {.links = link_bit(static_cast<LinkKind>(1 + input.below(4))), .record_ring_bytes = 4096};
+        if (input.flag())
+          reply = {.links = link_bit(static_cast<LinkKind>(1 + input.below(4))), .record_ring_bytes = 4096};
         forger.say(&reply, sizeof reply - sizeof(Proof));
       } else if (messages == 1 && node_accepts) {
         const auto confirm = input.flag() ? Confirm{} : message_from<Confirm>(input);

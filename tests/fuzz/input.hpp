@@ -37,7 +37,8 @@ class Input {
   std::uint64_t near(std::uint64_t anchor) {
     const std::uint8_t kind = byte();
     if (kind == 0xff) return take<std::uint64_t>();
-    return anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int8_t>(kind)) * (kind % 3 == 0 ? 64 : 1));
+    return anchor + static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int8_t>(kind)) *
+                                               (kind % 3 == 0 ? 64 : 1));
   }
 
   std::string_view bytes(std::size_t count_max) {

@@ -1,7 +1,8 @@
 #pragma once
-/// @file A second connection of the node under test, honest at both ends: production's code in another node is its peer. Bytes go both
-/// ways while the first connection's peer lies. Promises: each byte arrives once, in order and unchanged, within a bounded number of
-/// turns; and of what the node has for it nothing is changed but by it: its status, its rings' bytes, positions and credit.
+/// @file A second connection of the node under test, honest at both ends: production's code in another node is its
+/// peer. Bytes go both ways while the first connection's peer lies. Promises: each byte arrives once, in order and
+/// unchanged, within a bounded number of turns; and of what the node has for it nothing is changed but by it: its
+/// status, its rings' bytes, positions and credit.
 
 #include "tests/fuzz/node.hpp"
 
@@ -15,9 +16,10 @@ namespace gpusock::fuzz {
 
 class Neighbour {
  public:
-  /// Connects `other`, the honest peer's node, to the node under test. Both are started, and have the kind of link that `asked` names.
-  /// `meanwhile`: what else has to go on for bytes to arrive.
-  Neighbour(Node& node, Node& other, const Endpoint& asked, std::function<void()> meanwhile = [] {})
+  /// Connects `other`, the honest peer's node, to the node under test. Both are started, and have the kind of link that
+  /// `asked` names. `meanwhile`: what else has to go on for bytes to arrive.
+  Neighbour(
+      Node& node, Node& other, const Endpoint& asked, std::function<void()> meanwhile = [] {})
       : here_{node}, there_{other}, meanwhile_(std::move(meanwhile)) {
     const auto thread = this_thread();
     const Socket listener = node.net.listen(thread, asked, 4, Deadline::now());
@@ -51,13 +53,25 @@ class Neighbour {
     settled_ = false;
     switch (which % 8) {
       case 0:
-      case 1: send(here_, bytes); break;
-      case 2: send(there_, bytes); break;
-      case 3: receive(here_, there_, bytes); break;
-      case 4: receive(there_, here_, bytes); break;
+      case 1:
+        send(here_, bytes);
+        break;
+      case 2:
+        send(there_, bytes);
+        break;
+      case 3:
+        receive(here_, there_, bytes);
+        break;
+      case 4:
+        receive(there_, here_, bytes);
+        break;
       case 5:
-      case 6: pump(); break;
-      default: settle(); break;
+      case 6:
+        pump();
+        break;
+      default:
+        settle();
+        break;
     }
     note();
   }
@@ -67,13 +81,15 @@ class Neighbour {
     FUZZ_CHECK(status() == status_);
     const table::SocketSetup& setup = here_.node.setup_of(here_.socket);
     FUZZ_CHECK(std::memcmp(&setup, &setup_, sizeof setup) == 0);
-    FUZZ_CHECK(word(setup_.tx.committed) == seen_.tx_committed && word(setup_.rx.consumed) == seen_.rx_consumed);  // its callers' own
+    FUZZ_CHECK(word(setup_.tx.committed) == seen_.tx_committed &&
+               word(setup_.rx.consumed) == seen_.rx_consumed);  // its callers' own
     const std::uint64_t freed = word(setup_.tx.consumed), arrived = word(setup_.rx.committed);
     FUZZ_CHECK(freed >= seen_.tx_consumed && freed <= seen_.tx_committed);
     FUZZ_CHECK(arrived >= seen_.rx_committed && arrived - seen_.rx_consumed <= setup_.rx.memory.capacity);
     if (!settled_) return;
     FUZZ_CHECK(arrived == seen_.rx_committed);
-    for (int ring = 0; ring < 2; ++ring) FUZZ_CHECK(std::memcmp(memory(ring).data, rings_[ring], Node::kRingBytes) == 0);
+    for (int ring = 0; ring < 2; ++ring)
+      FUZZ_CHECK(std::memcmp(memory(ring).data, rings_[ring], Node::kRingBytes) == 0);
   }
 
   /// All that was sent arrives, and then the ends, in order.
@@ -107,7 +123,9 @@ class Neighbour {
     std::uint64_t tx_committed, tx_consumed, rx_committed, rx_consumed;
   };
 
-  static std::uint64_t word(std::uint64_t* at) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(*at).load(ringbuf::kAcquire); }
+  static std::uint64_t word(std::uint64_t* at) {
+    return ringbuf::SystemAtomics::Ref<std::uint64_t>(*at).load(ringbuf::kAcquire);
+  }
 
   std::uint64_t status() { return here_.node.status_of(here_.socket); }
 
@@ -119,19 +137,22 @@ class Neighbour {
     for (int ring = 0; ring < 2; ++ring) std::memcpy(rings_[ring], memory(ring).data, Node::kRingBytes);
   }
 
-  /// What an end sends from its position on: as many bytes as a ring has. They come again after a while that is no ring's size.
+  /// What an end sends from its position on: as many bytes as a ring has. They come again after a while that is no
+  /// ring's size.
   const std::byte* bytes_from(const End& from, std::uint64_t position) const {
     constexpr std::uint64_t kPeriod = 4093;
     static const auto pattern = [] {
       std::array<std::byte, kPeriod + Node::kRingBytes> made;
-      for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::byte>((i % kPeriod + 1) * 0x9E3779B97F4A7C15u >> 56);
+      for (std::size_t i = 0; i < made.size(); ++i)
+        made[i] = static_cast<std::byte>((i % kPeriod + 1) * 0x9E3779B97F4A7C15u >> 56);
       return made;
     }();
     return pattern.data() + (position + (&from == &here_ ? 0 : 2000)) % kPeriod;
   }
 
   void send(End& from, std::size_t bytes) {
-    const auto took = from.node.net.send(this_thread(), from.socket, bytes_from(from, from.sent), bytes, 0, Deadline::now());
+    const auto took = from.node.net.send(this_thread(), from.socket, bytes_from(from, from.sent), bytes, 0,
+                                         Deadline::now());
     FUZZ_CHECK(took > 0 || took == -EAGAIN || took == -ETIMEDOUT);
     if (took > 0) from.sent += static_cast<std::uint64_t>(took);
   }

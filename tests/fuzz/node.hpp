@@ -21,11 +21,17 @@ class Node {
   static constexpr std::uint32_t kSockets = 4;
   static constexpr proxy::StagingPool::Sizes kStaging{.chunks = 2, .chunk_bytes = 1024};
 
-  /// In device memory the proxy reaches rings by copies alone, through less staging memory than all rings together have need of.
+  /// In device memory the proxy reaches rings by copies alone, through less staging memory than all rings together have
+  /// need of.
   explicit Node(RingPlacement rings = RingPlacement::host)
-      : table(platform, kSockets, false), segments(platform, {kRingBytes, kRingBytes}, 0, rings),
-        staging(rings == RingPlacement::device ? std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), kStaging) : nullptr),
-        tcp(segments, staging.get()), resources{{&tcp}, &tcp, kRingBytes, "swordfish"}, slots_(table.slots()),
+      : table(platform, kSockets, false),
+        segments(platform, {kRingBytes, kRingBytes}, 0, rings),
+        staging(rings == RingPlacement::device
+                    ? std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), kStaging)
+                    : nullptr),
+        tcp(segments, staging.get()),
+        resources{{&tcp}, &tcp, kRingBytes, "swordfish"},
+        slots_(table.slots()),
         taken_(1 + table::kListenersMax) {}
 
   /// Before start(): a kind of link, worse than those before it and better than tcp.
@@ -43,7 +49,8 @@ class Node {
       return static_cast<Node*>(self)->proxy->receive(slot, data, bytes);
     };
     hooks_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Node*>(self)->turn(); };
-    const detail::Side side{table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &hooks_};
+    const detail::Side side{table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1,
+                            &hooks_};
     net = Net(side, side);
   }
 
@@ -60,7 +67,9 @@ class Node {
     turn(4);
   }
 
-  const table::SocketSetup& setup_of(Socket socket) { return table.view(proxy::SideKind::host).setups[table::slot_of(socket)]; }
+  const table::SocketSetup& setup_of(Socket socket) {
+    return table.view(proxy::SideKind::host).setups[table::slot_of(socket)];
+  }
 
   std::uint64_t status_of(Socket socket) const {
     const std::uint64_t& word = table.view(proxy::SideKind::host).sectors[table::slot_of(socket)].status;

@@ -1,4 +1,5 @@
-// Options, from the environment and set by a program, and what launchers say in the environment: taken or refused with EINVAL.
+// Options, from the environment and set by a program, and what launchers say in the environment: taken or refused with
+// EINVAL.
 #include "apps/param_sync/hostlist.hpp"
 #include "apps/param_sync/launch.hpp"
 #include "apps/param_sync/layout.hpp"
@@ -13,12 +14,14 @@
 namespace gpusock::fuzz::of_options {
 namespace {
 
-constexpr const char* kVariables[] = {"GPUSOCK_GPU", "GPUSOCK_SECRET", "GPUSOCK_OBSERVE", "GPUSOCK_FABRIC_PROVIDER", "GPUSOCK_LINK",
-                                      "GPUSOCK_RANK", "GPUSOCK_SIZE", "GPUSOCK_PEERS", "GPUSOCK_RENDEZVOUS", "OMPI_COMM_WORLD_RANK",
-                                      "OMPI_COMM_WORLD_SIZE", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                                      "TORCHELASTIC_USE_AGENT_STORE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST",
-                                      "SLURM_STEP_NUM_NODES", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES", "SLURM_JOB_ID",
-                                      "SLURM_STEP_ID", "PMIX_RANK", "PMIX_NAMESPACE"};
+constexpr const char* kVariables[] = {
+    "GPUSOCK_GPU",        "GPUSOCK_SECRET",       "GPUSOCK_OBSERVE",      "GPUSOCK_FABRIC_PROVIDER",
+    "GPUSOCK_LINK",       "GPUSOCK_RANK",         "GPUSOCK_SIZE",         "GPUSOCK_PEERS",
+    "GPUSOCK_RENDEZVOUS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "RANK",
+    "WORLD_SIZE",         "MASTER_ADDR",          "MASTER_PORT",          "TORCHELASTIC_USE_AGENT_STORE",
+    "SLURM_PROCID",       "SLURM_NTASKS",         "SLURM_STEP_NODELIST",  "SLURM_STEP_NUM_NODES",
+    "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",  "SLURM_JOB_ID",         "SLURM_STEP_ID",
+    "PMIX_RANK",          "PMIX_NAMESPACE"};
 
 /// Does this; an Error must be EINVAL (or ENOENT, for a name), anything else is thrown on.
 template <class Do>
@@ -57,7 +60,8 @@ FUZZ_TARGET(options) {
       continue;
     }
     const std::string value(line.substr(1));
-    environment[kVariables[static_cast<unsigned char>(line[0]) % std::size(kVariables)]] = value.c_str();  // to its first zero
+    environment[kVariables[static_cast<unsigned char>(line[0]) % std::size(kVariables)]] = value.c_str();  // to its
+                                                                                                           // first zero
   }
   for (const char* name : kVariables) {
     const auto found = environment.find(name);

@@ -1,4 +1,5 @@
-// What param_sync's nodes say to each other: where they are, settings, then gradients and weights. A peer that says something else is found out.
+// What param_sync's nodes say to each other: where they are, settings, then gradients and weights. A peer that says
+// something else is found out.
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
 
@@ -85,7 +86,8 @@ FUZZ_TARGET(param_sync) {
   wire->ended = said.size() < sizeof ours;
   const std::int64_t error = exchange(node.net, socket, ours, theirs, Deadline::never());
   FUZZ_CHECK((error == 0) == (said.size() == sizeof ours));
-  const bool fits = error == 0 && theirs.magic == Hello::kMagic && ours.difference(theirs) == HelloField::none && theirs.rank == ours.rank;
+  const bool fits = error == 0 && theirs.magic == Hello::kMagic && ours.difference(theirs) == HelloField::none &&
+                    theirs.rank == ours.rank;
   if (error == 0) {
     Hello same;
     std::memcpy(&same, said.data(), sizeof same);
@@ -116,7 +118,8 @@ FUZZ_TARGET(param_sync) {
     cpu_device::Stream stream;
     cpu_device::launch(stream, {1, 1, 0}, take_message, state, socket, expected, static_cast<float*>(floats), &taken);
     stream.synchronize();
-    const bool header_fits = message.size() >= sizeof expected && std::memcmp(message.data(), &expected, offsetof(MessageHeader, reserved)) == 0;
+    const bool header_fits = message.size() >= sizeof expected &&
+                             std::memcmp(message.data(), &expected, offsetof(MessageHeader, reserved)) == 0;
     FUZZ_CHECK(taken == (header_fits && message.size() == sizeof expected + gradients.size() ? 1 : 0));
     FUZZ_CHECK((failed != 0) == (taken == 0));
     FUZZ_CHECK(floats[kFloats] == 0);

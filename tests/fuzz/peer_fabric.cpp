@@ -1,4 +1,5 @@
-// A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in memory.
+// A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in
+// memory.
 #include "host_proxy/fabric/fabric_link.hpp"
 #include "host_proxy/fabric/peer.hpp"
 #include "host_proxy/staged_link.hpp"
@@ -13,7 +14,8 @@ using namespace proxy::fabric;
 /// The peer: an endpoint, and memory that the node may write.
 struct Liar {
   explicit Liar(MemoryFabric& fabric)
-      : port(fabric), memory(sizeof(Credit) + Node::kRingBytes),
+      : port(fabric),
+        memory(sizeof(Credit) + Node::kRingBytes),
         registered(port.register_memory(memory, Access::remote_target, {}, error)) {
     grant.ring_bytes = Node::kRingBytes;
     grant.memory_key = registered->key();
@@ -27,7 +29,8 @@ struct Liar {
   Grant grant;
 };
 
-/// The fabric link as production's maker has it (host_proxy/fabric/maker.cpp), on the fabric in memory and with one endpoint.
+/// The fabric link as production's maker has it (host_proxy/fabric/maker.cpp), on the fabric in memory and with one
+/// endpoint.
 class Maker : public proxy::LinkMaker {
  public:
   Maker(Node& node, MemoryFabric& fabric) : node_(node) {
@@ -36,8 +39,11 @@ class Maker : public proxy::LinkMaker {
     peer_ = std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
   }
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink&) override { return std::make_unique<Setup>(*this, request); }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>, proxy::ReadySink&) override {
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink&) override {
+    return std::make_unique<Setup>(*this, request);
+  }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>,
+                                           proxy::ReadySink&) override {
     return std::make_unique<Setup>(*this, request);
   }
   bool poll(std::uint64_t) override { return peer_->poll(); }
@@ -58,20 +64,27 @@ class Maker : public proxy::LinkMaker {
   class Setup final : public proxy::LinkSetup {
    public:
     Setup(Maker& maker, const proxy::LinkRequest& request)
-        : maker_(maker), acceptor_(request.acceptor), channel_(std::make_unique<FabricChannel>(
+        : maker_(maker),
+          acceptor_(request.acceptor),
+          channel_(std::make_unique<FabricChannel>(
               maker.peer_, maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes))),
-          segment_(proxy::StagedLink::callers_rings(maker.node_.segments, maker.node_.staging.get(), request.kernels, channel_->segment())) {
+          segment_(proxy::StagedLink::callers_rings(maker.node_.segments, maker.node_.staging.get(), request.kernels,
+                                                    channel_->segment())) {
       maker.granted = channel_->grant();
     }
     State advance() override { return usable_ ? State::ready : State::failed; }
     Failure failure() const override { return {EPROTO, "no such grant"}; }
     std::span<const std::byte> message() const override {
-      return acceptor_ ? std::span<const std::byte>() : std::as_bytes(std::span(&maker_.granted, 1));  // the acceptor's comes later
+      return acceptor_ ? std::span<const std::byte>() : std::as_bytes(std::span(&maker_.granted, 1));  // the acceptor's
+                                                                                                       // comes later
     }
-    bool take_answer(std::span<const std::byte> answer) override { return usable_ = channel_->take_grant(maker_.grant_of(answer)); }
+    bool take_answer(std::span<const std::byte> answer) override {
+      return usable_ = channel_->take_grant(maker_.grant_of(answer));
+    }
     const std::shared_ptr<proxy::Segment>& memory() const override { return segment_; }
 
-    std::unique_ptr<proxy::Link> establish(proxy::Slots& slots, std::uint32_t slot, std::unique_ptr<proxy::ByteStream> stream,
+    std::unique_ptr<proxy::Link> establish(proxy::Slots& slots, std::uint32_t slot,
+                                           std::unique_ptr<proxy::ByteStream> stream,
                                            proxy::LinkEvents& events) override {
       table::SocketSetup& setup = slots.view().setups[slot];
       setup.link_needs_proxy = 1;
@@ -79,10 +92,12 @@ class Maker : public proxy::LinkMaker {
       setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
       channel_->set_sink(stream->sink);
       if (segment_->placement() == RingPlacement::host) {
-        return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)), std::move(stream), events);
+        return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
+                         std::move(stream), events);
       }
       auto staged = std::make_unique<proxy::StagedLink>(*maker_.node_.staging, slots, slot,
-                                                        proxy::StagedLink::Memory{segment_, channel_->segment()}, *stream, events);
+                                                        proxy::StagedLink::Memory{segment_, channel_->segment()},
+                                                        *stream, events);
       staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
       return staged;
     }
@@ -119,8 +134,11 @@ class Endpoints final : public proxy::LinkMaker {
  public:
   Endpoints(Maker& liars, Maker& honest) : liars_(liars), honest_(honest) {}
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override { return next().offer(request, sink); }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override {
+    return next().offer(request, sink);
+  }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer,
+                                           proxy::ReadySink& sink) override {
     return next().answer(request, offer, sink);
   }
   bool poll(std::uint64_t now_ns) override {
@@ -140,14 +158,18 @@ class Agreeable final : public proxy::LinkMaker {
   class Setup final : public proxy::LinkSetup {
     bool take_answer(std::span<const std::byte>) override { return true; }
     const std::shared_ptr<proxy::Segment>& memory() const override { return none_; }
-    std::unique_ptr<proxy::Link> establish(proxy::Slots&, std::uint32_t, std::unique_ptr<proxy::ByteStream>, proxy::LinkEvents&) override {
+    std::unique_ptr<proxy::Link> establish(proxy::Slots&, std::uint32_t, std::unique_ptr<proxy::ByteStream>,
+                                           proxy::LinkEvents&) override {
       return nullptr;
     }
     std::shared_ptr<proxy::Segment> none_;
   };
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&, proxy::ReadySink&) override { return std::make_unique<Setup>(); }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest&, std::span<const std::byte>, proxy::ReadySink&) override {
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&, proxy::ReadySink&) override {
+    return std::make_unique<Setup>();
+  }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest&, std::span<const std::byte>,
+                                           proxy::ReadySink&) override {
     return std::make_unique<Setup>();
   }
 };
@@ -162,14 +184,29 @@ constexpr std::uint64_t kGrantWord = 16;  // notices of the fabric link: see fab
 /// The grant, with one of its fields changed, or none.
 Grant near_grant(Input& input, Grant grant) {
   switch (input.below(16)) {
-    case 0: grant.index = input.take<std::uint16_t>(); break;
-    case 1: grant.ring_bytes = input.near(Node::kRingBytes); break;
-    case 2: grant.ring_bytes = std::uint64_t{1} << input.below(64); break;
-    case 3: grant.memory_address = input.near(0); break;
-    case 4: grant.memory_key = input.near(grant.memory_key); break;
-    case 5: grant.address_bytes = input.take<std::uint16_t>(); break;
-    case 6: grant.address[input.below(8)] = std::byte{input.byte()}; break;
-    default: break;
+    case 0:
+      grant.index = input.take<std::uint16_t>();
+      break;
+    case 1:
+      grant.ring_bytes = input.near(Node::kRingBytes);
+      break;
+    case 2:
+      grant.ring_bytes = std::uint64_t{1} << input.below(64);
+      break;
+    case 3:
+      grant.memory_address = input.near(0);
+      break;
+    case 4:
+      grant.memory_key = input.near(grant.memory_key);
+      break;
+    case 5:
+      grant.address_bytes = input.take<std::uint16_t>();
+      break;
+    case 6:
+      grant.address[input.below(8)] = std::byte{input.byte()};
+      break;
+    default:
+      break;
   }
   return grant;
 }
@@ -200,7 +237,7 @@ FUZZ_TARGET(peer_fabric) {
     std::unique_ptr<proxy::LinkSetup> setup;
     const Socket socket = Session::establish(node, peer, asked, accepts, wire, setup);
     if (socket < 0) return;  // the grant was refused
-    if (!accepts) {  // the grant comes on the control channel
+    if (!accepts) {          // the grant comes on the control channel
       std::uint64_t words[sizeof(Grant) / 8];
       std::memcpy(words, &liar.grant, sizeof words);
       for (const std::uint64_t each : words) say(*wire, kGrantWord, each);
@@ -209,8 +246,10 @@ FUZZ_TARGET(peer_fabric) {
     Neighbour neighbour(node, other, asked, [&] {
       for (int writes = 0; writes < 8; ++writes) fabric.step();
     });
-    // Keys are random where it matters; here they are counted, and a peer that guessed a neighbour's would only show that.
-    const bool guessed = liar.grant.memory_key != liar.registered->key() && liar.grant.memory_key != maker.granted.memory_key;
+    // Keys are random where it matters; here they are counted, and a peer that guessed a neighbour's would only show
+    // that.
+    const bool guessed = liar.grant.memory_key != liar.registered->key() &&
+                         liar.grant.memory_key != maker.granted.memory_key;
     if (guessed && fabric.regions.contains(liar.grant.memory_key)) return;
     const std::span<std::byte> target = fabric.regions.at(maker.granted.memory_key).memory;
     std::uint64_t chunks = 0, bytes_sent = 0;
@@ -221,16 +260,20 @@ FUZZ_TARGET(peer_fabric) {
           for (std::size_t writes = says.below(8); writes > 0; --writes) fabric.step();
           break;
         case 1: {  // an honest chunk
-          const std::uint64_t at = bytes_sent % Node::kRingBytes, bytes = 1 + std::min<std::uint64_t>(says.below(2000), Node::kRingBytes - at - 1);
+          const std::uint64_t at = bytes_sent % Node::kRingBytes,
+                              bytes = 1 + std::min<std::uint64_t>(says.below(2000), Node::kRingBytes - at - 1);
           if (there) std::memset(target.data() + sizeof(Credit) + at, says.byte(), bytes);
-          maker.port->tell_arrived(CompletionData{maker.granted.index, static_cast<std::uint32_t>(chunks++ % kWindow), static_cast<std::uint32_t>(bytes)}.pack());
+          maker.port->tell_arrived(CompletionData{maker.granted.index, static_cast<std::uint32_t>(chunks++ % kWindow),
+                                                  static_cast<std::uint32_t>(bytes)}
+                                       .pack());
           bytes_sent += bytes;
           break;
         }
         case 2:
           maker.port->tell_arrived(CompletionData{static_cast<std::uint32_t>(says.near(maker.granted.index)) & 0xfff,
                                                   static_cast<std::uint32_t>(says.near(chunks)) % kWindow,
-                                                  static_cast<std::uint32_t>(says.near(Node::kRingBytes)) & 0xffff}.pack());
+                                                  static_cast<std::uint32_t>(says.near(Node::kRingBytes)) & 0xffff}
+                                       .pack());
           break;
         case 3:
         case 4: {
@@ -239,14 +282,24 @@ FUZZ_TARGET(peer_fabric) {
           maker.port->tell_arrived(CompletionData{maker.granted.index, 0, 0}.pack());
           break;
         }
-        case 5: say(*wire, says.below(4), says.near(bytes_sent)); break;
-        case 6: say(*wire, kGrantWord + says.below(5), says.near(chunks)); break;
-        case 7:
-          maker.port->completions.push_back({says.flag() ? Completion::Kind::written : Completion::Kind::failed,
-                                             says.byte() == 0 ? Completion::kNoToken : says.near(std::uint64_t{maker.granted.index} << 8), 0, EIO, "no"});
+        case 5:
+          say(*wire, says.below(4), says.near(bytes_sent));
           break;
-        case 8: wire->ended = says.byte() % 4 == 0; break;
-        default: wire->reset = says.byte() % 8 == 0; break;
+        case 6:
+          say(*wire, kGrantWord + says.below(5), says.near(chunks));
+          break;
+        case 7:
+          maker.port->completions.push_back(
+              {says.flag() ? Completion::Kind::written : Completion::Kind::failed,
+               says.byte() == 0 ? Completion::kNoToken : says.near(std::uint64_t{maker.granted.index} << 8), 0, EIO,
+               "no"});
+          break;
+        case 8:
+          wire->ended = says.byte() % 4 == 0;
+          break;
+        default:
+          wire->reset = says.byte() % 8 == 0;
+          break;
       }
     });
   }

@@ -33,18 +33,27 @@ FUZZ_TARGET(peer_p2p) {
     std::uint64_t* const words[] = {shared.rx.committed, shared.tx.consumed, shared.tx.committed, shared.rx.consumed};
     std::uint64_t* const chosen = words[says.below(2) + (says.byte() > 0xf0 ? 2 : 0)];
     switch (says.below(8)) {
-      case 0: word(chosen).store(says.near(word(chosen).load(ringbuf::kRelaxed)), ringbuf::kRelease); break;
+      case 0:
+        word(chosen).store(says.near(word(chosen).load(ringbuf::kRelaxed)), ringbuf::kRelease);
+        break;
       case 1: {  // an honest step of a word, so that other lies are reached
-        const auto committed = word(shared.rx.committed).load(ringbuf::kRelaxed), consumed = word(shared.rx.consumed).load(ringbuf::kRelaxed);
+        const auto committed = word(shared.rx.committed).load(ringbuf::kRelaxed),
+                   consumed = word(shared.rx.consumed).load(ringbuf::kRelaxed);
         const std::uint64_t room = Node::kRingBytes - (committed - consumed);
-        if (room <= Node::kRingBytes) word(shared.rx.committed).store(committed + std::min<std::uint64_t>(room, says.below(256) * 8), ringbuf::kRelease);
+        if (room <= Node::kRingBytes)
+          word(shared.rx.committed)
+              .store(committed + std::min<std::uint64_t>(room, says.below(256) * 8), ringbuf::kRelease);
         break;
       }
-      case 2: word(shared.tx.consumed).store(word(shared.tx.committed).load(ringbuf::kRelaxed), ringbuf::kRelease); break;
+      case 2:
+        word(shared.tx.consumed).store(word(shared.tx.committed).load(ringbuf::kRelaxed), ringbuf::kRelease);
+        break;
       case 3: {  // a header where the next record would be, or anywhere
         const std::uint64_t bytes = says.near(8);
-        const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 | static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
-        const std::uint64_t at = (says.flag() ? word(shared.rx.consumed).load(ringbuf::kRelaxed) : says.below(4096)) / 8 * 8 % Node::kRingBytes;
+        const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 |
+                                     static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
+        const std::uint64_t at = (says.flag() ? word(shared.rx.consumed).load(ringbuf::kRelaxed) : says.below(4096)) /
+                                 8 * 8 % Node::kRingBytes;
         std::memcpy(shared.rx.memory.data + at, &header, sizeof header);
         break;
       }
@@ -56,8 +65,12 @@ FUZZ_TARGET(peer_p2p) {
       case 5:
         if (!wire->ended) wire->to_node += says.bytes(says.below(20));
         break;
-      case 6: wire->ended = says.byte() % 4 == 0; break;
-      default: wire->reset = says.byte() % 8 == 0; break;
+      case 6:
+        wire->ended = says.byte() % 4 == 0;
+        break;
+      default:
+        wire->reset = says.byte() % 8 == 0;
+        break;
     }
   });
 }

@@ -30,12 +30,19 @@ FUZZ_TARGET(peer_tcp) {
   Neighbour neighbour(node, other, asked);
   run_session(node, socket, neighbour, input, [&](Input& says) {
     switch (says.below(8)) {
-      case 0: wire->ended = true; break;
-      case 1: wire->reset = says.byte() % 8 == 0; break;
-      case 2: wire->room = says.below(5000); break;
+      case 0:
+        wire->ended = true;
+        break;
+      case 1:
+        wire->reset = says.byte() % 8 == 0;
+        break;
+      case 2:
+        wire->room = says.below(5000);
+        break;
       case 3: {  // a header of a record, or one that nearly is
         const std::uint64_t bytes = says.near(8);
-        const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 | static_cast<std::uint32_t>(says.flag() ? bytes : 0xffffffff);
+        const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 |
+                                     static_cast<std::uint32_t>(says.flag() ? bytes : 0xffffffff);
         if (!wire->ended) wire->to_node.append(reinterpret_cast<const char*>(&header), sizeof header);
         break;
       }

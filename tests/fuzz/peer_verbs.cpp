@@ -1,4 +1,5 @@
-// A malicious peer on the verbs link: its card writes what it likes where its keys let it. The card is fake_verbs.cpp's.
+// A malicious peer on the verbs link: its card writes what it likes where its keys let it. The card is
+// fake_verbs.cpp's.
 #include "host_proxy/verbs/maker.hpp"
 #include "host_proxy/verbs/message.hpp"
 #include "host_proxy/verbs/words.hpp"
@@ -14,8 +15,11 @@ class Overheard final : public proxy::LinkMaker {
  public:
   explicit Overheard(proxy::verbs::VerbsMaker& maker) : maker_(maker) {}
   LinkKind kind() const override { return maker_.kind(); }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override { return hear(maker_.offer(request, sink)); }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer, proxy::ReadySink& sink) override {
+  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override {
+    return hear(maker_.offer(request, sink));
+  }
+  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer,
+                                           proxy::ReadySink& sink) override {
     return hear(maker_.answer(request, offer, sink));
   }
   bool poll(std::uint64_t now_ns) override { return maker_.poll(now_ns); }
@@ -74,8 +78,12 @@ FUZZ_TARGET(peer_verbs) {
     std::uint64_t arrived = shared.rx.start;
     run_session(node, socket, neighbour, input, [&](Input& says) {
       switch (says.below(10)) {
-        case 0: fake::work(says.below(16)); break;
-        case 1: peers_maker.poll(0); break;
+        case 0:
+          fake::work(says.below(16));
+          break;
+        case 1:
+          peers_maker.poll(0);
+          break;
         case 2:  // the honest greeting
           write(proxy::verbs::kStartAt, says.near(1000));
           write(proxy::verbs::kOpenAt, 1);
@@ -86,8 +94,12 @@ FUZZ_TARGET(peer_verbs) {
           write(proxy::verbs::kArrivedAt, arrived);
           break;
         }
-        case 4: write(proxy::verbs::kArrivedAt, says.near(arrived)); break;
-        case 5: write(proxy::verbs::kCreditAt, says.near(says.below(8) * 512)); break;
+        case 4:
+          write(proxy::verbs::kArrivedAt, says.near(arrived));
+          break;
+        case 5:
+          write(proxy::verbs::kCreditAt, says.near(says.below(8) * 512));
+          break;
         case 6: {
           const std::uint64_t notice[] = {says.below(5), says.near(arrived - shared.rx.start)};
           if (!wire->ended) wire->to_node.append(reinterpret_cast<const char*>(notice), sizeof notice);
@@ -95,9 +107,11 @@ FUZZ_TARGET(peer_verbs) {
         }
         case 7: {
           const std::uint64_t bytes = says.near(8);
-          const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 | static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
+          const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 |
+                                       static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
           const std::uint64_t at = says.below(4096) / 8 * 8 % Node::kRingBytes;
-          if (std::byte* ring = fake::reach(granted.ring_key, granted.ring_address + at, sizeof header)) std::memcpy(ring, &header, sizeof header);
+          if (std::byte* ring = fake::reach(granted.ring_key, granted.ring_address + at, sizeof header))
+            std::memcpy(ring, &header, sizeof header);
           break;
         }
         case 8:

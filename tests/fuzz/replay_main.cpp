@@ -1,7 +1,8 @@
 // Runs what fuzzers have found through all targets: each folder of the corpus is a target's.
 //   fuzz_replay CORPUS            all of it
 //   fuzz_replay TARGET FILE...    these inputs, to look at one
-//   fuzz_replay --fuzz CORPUS     where libFuzzer is linked: all of it, and then each target goes on with inputs of libFuzzer's
+//   fuzz_replay --fuzz CORPUS     where libFuzzer is linked: all of it, and then each target goes on with inputs of
+//   libFuzzer's
 #include "tests/fuzz/target.hpp"
 
 #include <csignal>
@@ -16,7 +17,8 @@
 #include <unistd.h>
 
 #ifdef GPUSOCK_LIBFUZZER
-extern "C" int LLVMFuzzerRunDriver(int* count, char*** arguments, int (*run)(const std::uint8_t* data, std::size_t bytes));
+extern "C" int LLVMFuzzerRunDriver(int* count, char*** arguments,
+                                   int (*run)(const std::uint8_t* data, std::size_t bytes));
 #endif
 
 namespace {
@@ -74,7 +76,8 @@ struct Fuzzing {
 int run_fuzzed(const std::uint8_t* data, std::size_t bytes) {
   if (fuzzing.runs == fuzzing.seeds) fuzzing.end = std::clock() + kFuzzTime;
   if (fuzzing.runs++ > fuzzing.seeds && std::clock() > fuzzing.end) {
-    std::printf("%-16s %6zu inputs of the corpus, %6zu new ones\n", fuzzing.target->name, fuzzing.seeds, fuzzing.runs - fuzzing.seeds - 1);
+    std::printf("%-16s %6zu inputs of the corpus, %6zu new ones\n", fuzzing.target->name, fuzzing.seeds,
+                fuzzing.runs - fuzzing.seeds - 1);
     std::fflush(stdout);
     _exit(0);  // libFuzzer takes exit() in a target for a failure
   }
@@ -89,7 +92,8 @@ int run_fuzzed(const std::uint8_t* data, std::size_t bytes) {
     seeds += (fuzzing.seeds++ == 0 ? "" : ",") + entry.path().string();
   }
   fuzzing.target = &target;
-  std::string arguments[] = {target.name, seeds, "-max_len=4096", "-timeout=60", "-verbosity=0", std::string("-artifact_prefix=") + target.name + '-'};
+  std::string arguments[] = {target.name,   seeds,          "-max_len=4096",
+                             "-timeout=60", "-verbosity=0", std::string("-artifact_prefix=") + target.name + '-'};
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   int count = static_cast<int>(pointers.size());
@@ -107,7 +111,8 @@ int fuzz_all(const std::filesystem::path& corpus) {
     if (status != 0) broken += std::string(" ") + target.name;
   }
   if (broken.empty()) return 0;
-  std::fprintf(stderr, "promises were broken (see above; the inputs are in %s):%s\n", std::filesystem::current_path().c_str(), broken.c_str());
+  std::fprintf(stderr, "promises were broken (see above; the inputs are in %s):%s\n",
+               std::filesystem::current_path().c_str(), broken.c_str());
   return 1;
 }
 #endif

@@ -12,7 +12,8 @@ void check(const redis::Parsed& parsed, const char* data, std::size_t bytes) {
   if (parsed.element == Element::incomplete || parsed.element == Element::broken) return;
   FUZZ_CHECK(parsed.bytes >= 3 && parsed.bytes <= bytes);
   FUZZ_CHECK(data[parsed.bytes - 1] == '\n' && data[parsed.bytes - 2] == '\r');
-  const bool has_text = parsed.element == Element::simple || parsed.element == Element::error || parsed.element == Element::bulk;
+  const bool has_text = parsed.element == Element::simple || parsed.element == Element::error ||
+                        parsed.element == Element::bulk;
   FUZZ_CHECK(!has_text || (parsed.text >= data && parsed.text + parsed.text_bytes + 2 == data + parsed.bytes));
   FUZZ_CHECK(parsed.element != Element::array || parsed.number >= 0);
 }

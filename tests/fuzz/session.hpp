@@ -1,7 +1,7 @@
 #pragma once
-/// @file One established connection of a node, whose peer is the fuzzer. Callers do what they may; the peer does what it can.
-/// Promises: every call returns what it may return; spans lie in the ring; a socket that is closed is gone after its linger
-/// time; nobody else is disturbed (neighbour.hpp); and other connections can be made.
+/// @file One established connection of a node, whose peer is the fuzzer. Callers do what they may; the peer does what
+/// it can. Promises: every call returns what it may return; spans lie in the ring; a socket that is closed is gone
+/// after its linger time; nobody else is disturbed (neighbour.hpp); and other connections can be made.
 
 #include "tests/fuzz/neighbour.hpp"
 
@@ -17,10 +17,10 @@ class Session {
  public:
   Session(Node& node, Socket socket) : node_(node), socket_(socket) {}
 
-  /// Both ends of a connection agree on a link, honestly. `node_accepts`: who listens. `peer` has the peer's kinds of links.
-  /// Returns the node's socket; `wire` is their stream, `setup` what the peer has for the link.
-  static Socket establish(Node& node, proxy::LinkResources& peer, const Endpoint& asked, bool node_accepts, std::shared_ptr<Wire>& wire,
-                          std::unique_ptr<proxy::LinkSetup>& setup) {
+  /// Both ends of a connection agree on a link, honestly. `node_accepts`: who listens. `peer` has the peer's kinds of
+  /// links. Returns the node's socket; `wire` is their stream, `setup` what the peer has for the link.
+  static Socket establish(Node& node, proxy::LinkResources& peer, const Endpoint& asked, bool node_accepts,
+                          std::shared_ptr<Wire>& wire, std::unique_ptr<proxy::LinkSetup>& setup) {
     const auto thread = this_thread();
     std::unique_ptr<proxy::ByteStream> stream;
     std::unique_ptr<proxy::Handshake> handshake;
@@ -29,10 +29,12 @@ class Session {
         if (wire == nullptr && node.network.last() != nullptr) wire = node.network.last();
         if (wire != nullptr && handshake == nullptr) {
           stream = std::make_unique<WireStream>(wire, true);
-          handshake = node_accepts ? make_connector_handshake(*stream, peer, asked, no_sink()) : make_acceptor_handshake(*stream, peer, asked, no_sink());
+          handshake = node_accepts ? make_connector_handshake(*stream, peer, asked, no_sink())
+                                   : make_acceptor_handshake(*stream, peer, asked, no_sink());
         }
         for (proxy::LinkMaker* maker : peer.makers) maker->poll(0);
-        if (handshake != nullptr && setup == nullptr && handshake->advance() == proxy::Handshake::State::done) setup = handshake->take_setup();
+        if (handshake != nullptr && setup == nullptr && handshake->advance() == proxy::Handshake::State::done)
+          setup = handshake->take_setup();
         node.now_ns += 1'000'000;
         node.proxy->step(node.now_ns, proxy::Proxy::Thoroughness::full);
       }
@@ -71,7 +73,8 @@ class Session {
       case 2:
       case 3: {
         const std::size_t bytes = input.below(6000);
-        const auto got = net.recv(thread, socket_, data_, bytes, flags(input) | (input.byte() % 4 == 0 ? kPeek : 0), Deadline::now());
+        const auto got = net.recv(thread, socket_, data_, bytes, flags(input) | (input.byte() % 4 == 0 ? kPeek : 0),
+                                  Deadline::now());
         check(got, table::carries_records(socket_) ? Node::kRingBytes : bytes);
         break;
       }
@@ -80,20 +83,28 @@ class Session {
         check_span(span, node_.setup_of(socket_).tx.memory, true);
         break;
       }
-      case 5: check(net.commit(thread, socket_, input.below(6000)), 0); break;
-      case 6: check(net.abort(thread, socket_), 0); break;
+      case 5:
+        check(net.commit(thread, socket_, input.below(6000)), 0);
+        break;
+      case 6:
+        check(net.abort(thread, socket_), 0);
+        break;
       case 7: {
         const Span span = net.peek(thread, socket_, input.below(6000), Deadline::now());
         check_span(span, node_.setup_of(socket_).rx.memory, false);
         break;
       }
-      case 8: check(net.release(thread, socket_, input.below(6000)), 0); break;
+      case 8:
+        check(net.release(thread, socket_, input.below(6000)), 0);
+        break;
       case 9: {
         PollEntry entry{socket_, static_cast<std::int16_t>(input.byte()), 0};
         check(net.poll(thread, &entry, 1, Deadline::now()), 1);
         break;
       }
-      case 10: check(net.shutdown(thread, socket_, static_cast<Shutdown>(1 + input.below(3))), 0); break;
+      case 10:
+        check(net.shutdown(thread, socket_, static_cast<Shutdown>(1 + input.below(3))), 0);
+        break;
       case 11: {
         std::int64_t value = 0;
         check(net.setsockopt(thread, socket_, SocketOption::linger, static_cast<std::int64_t>(input.below(3)) - 1), 0);
@@ -104,7 +115,9 @@ class Session {
         check(net.getpeername(socket_, peer), 0);
         break;
       }
-      default: node_.proxy->sockets(node_.now_ns); break;
+      default:
+        node_.proxy->sockets(node_.now_ns);
+        break;
     }
     node_.turn(static_cast<int>(input.below(3)));
   }

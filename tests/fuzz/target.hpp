@@ -1,6 +1,6 @@
 #pragma once
-/// @file What is fuzzed: a function of bytes that ends the process where a promise is broken. The same source is linked to
-/// libFuzzer (preset fuzz; each target a program) and to replay_main.cpp (every build; all targets in one program).
+/// @file What is fuzzed: a function of bytes that ends the process where a promise is broken. The same source is linked
+/// to libFuzzer (preset fuzz; each target a program) and to replay_main.cpp (every build; all targets in one program).
 
 #include "tests/fuzz/input.hpp"
 
@@ -32,13 +32,13 @@ struct Registered {
 }  // namespace gpusock::fuzz
 
 /// Ends the process, so that the fuzzer keeps the input, unless this holds.
-#define FUZZ_CHECK(promise) \
-  do { \
+#define FUZZ_CHECK(promise)                                                \
+  do {                                                                     \
     if (!(promise)) ::gpusock::fuzz::broken(#promise, __FILE__, __LINE__); \
   } while (false)
 
 /// The target of this name: FUZZ_TARGET(idx) { ... input ... }
-#define FUZZ_TARGET(name) \
-  static void run_##name(::gpusock::fuzz::Input input); \
+#define FUZZ_TARGET(name)                                                        \
+  static void run_##name(::gpusock::fuzz::Input input);                          \
   static const ::gpusock::fuzz::Registered registered_##name(#name, run_##name); \
   static void run_##name([[maybe_unused]] ::gpusock::fuzz::Input input)

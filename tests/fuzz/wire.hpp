@@ -20,7 +20,7 @@ struct Wire {
   bool reset = false;     ///< the target has reset it
   bool node_ended = false;
   bool node_gone = false;
-  bool far_gone = false;  ///< another node's end, where it has one
+  bool far_gone = false;                    ///< another node's end, where it has one
   std::size_t room = std::size_t{1} << 40;  ///< bytes that the node may still write
 };
 

@@ -7,8 +7,8 @@
 
 namespace gpusock::model {
 
-std::vector<Case> litmus_cases();      ///< the checker itself: what a memory model must and must not allow
-std::vector<Case> broken_cases();      ///< the same: each must fail
+std::vector<Case> litmus_cases();  ///< the checker itself: what a memory model must and must not allow
+std::vector<Case> broken_cases();  ///< the same: each must fail
 std::vector<Case> ring_cases();
 std::vector<Case> queue_cases();
 std::vector<Case> socket_cases();

@@ -1,5 +1,5 @@
-// The checker itself: the classical litmus tests, each with the outcomes that C++20 allows, neither more nor fewer; and programs
-// that are wrong, each of which it must find.
+// The checker itself: the classical litmus tests, each with the outcomes that C++20 allows, neither more nor fewer; and
+// programs that are wrong, each of which it must find.
 #include "cases.hpp"
 
 #include <cuda/atomic>
@@ -81,11 +81,15 @@ std::vector<Case> message_passing() {
              2, kAllOfTwo),
       litmus("message_passing_by_fences",
              {[](Words& w) { set(w.x, 1, kRelaxed), cuda::atomic_thread_fence(kRelease), set(w.y, 1, kRelaxed); },
-              [](Words& w) { w.read[0] = get(w.y, kRelaxed), cuda::atomic_thread_fence(kAcquire), w.read[1] = get(w.x, kRelaxed); }},
+              [](Words& w) {
+                w.read[0] = get(w.y, kRelaxed), cuda::atomic_thread_fence(kAcquire), w.read[1] = get(w.x, kRelaxed);
+              }},
              2, {"00", "01", "11"}),
       litmus("message_passing_through_three",
              {[](Words& w) { set(w.x, 1, kRelaxed), set(w.y, 1, kRelease); },
-              [](Words& w) { if (get(w.y, kAcquire) != 0) set(w.z, 1, kRelease); },
+              [](Words& w) {
+                if (get(w.y, kAcquire) != 0) set(w.z, 1, kRelease);
+              },
               [](Words& w) { w.read[0] = get(w.z, kAcquire), w.read[1] = get(w.x, kRelaxed); }},
              2, {"00", "01", "11"}),
       litmus("release_sequence",  // goes on through a read-modify-write of another thread, though that is relaxed
@@ -110,10 +114,10 @@ std::vector<Case> coherence() {
              {[](Words& w) { set(w.x, 1, kRelaxed); }, [](Words& w) { set(w.x, 2, kRelaxed); },
               [](Words& w) { w.read[0] = get(w.x, kRelaxed), w.read[1] = get(w.x, kRelaxed); },
               [](Words& w) { w.read[2] = get(w.x, kRelaxed), w.read[3] = get(w.x, kRelaxed); }},
-             4, {"0000", "0001", "0002", "0011", "0012", "0021", "0022", "0100", "0101", "0102", "0111", "0112", "0121", "0122",
-                 "0200", "0201", "0202", "0211", "0212", "0221", "0222", "1100", "1101", "1102", "1111", "1112", "1121", "1122",
-                 "1200", "1201", "1202", "1211", "1212", "1222", "2100", "2101", "2102", "2111", "2121", "2122", "2200", "2201",
-                 "2202", "2211", "2212", "2221", "2222"}),
+             4, {"0000", "0001", "0002", "0011", "0012", "0021", "0022", "0100", "0101", "0102", "0111", "0112",
+                 "0121", "0122", "0200", "0201", "0202", "0211", "0212", "0221", "0222", "1100", "1101", "1102",
+                 "1111", "1112", "1121", "1122", "1200", "1201", "1202", "1211", "1212", "1222", "2100", "2101",
+                 "2102", "2111", "2121", "2122", "2200", "2201", "2202", "2211", "2212", "2221", "2222"}),
       litmus("stores_of_two_words_in_two_orders",  // 2+2W: each word may end with the other thread's first store
              {[](Words& w) { set(w.x, 1, kRelease), set(w.y, 2, kRelease); },
               [](Words& w) { set(w.y, 1, kRelease), set(w.x, 2, kRelease); },
@@ -125,27 +129,39 @@ std::vector<Case> coherence() {
              {[](Words& w) { set(w.x, 1, kRelease); }, [](Words& w) { set(w.y, 1, kRelease); },
               [](Words& w) { w.read[0] = get(w.x, kAcquire), w.read[1] = get(w.y, kAcquire); },
               [](Words& w) { w.read[2] = get(w.y, kAcquire), w.read[3] = get(w.x, kAcquire); }},
-             4, {"0000", "0001", "0010", "0011", "0100", "0101", "0110", "0111", "1000", "1001", "1010", "1011", "1100", "1101", "1110",
-                 "1111"}),
+             4,
+             {"0000", "0001", "0010", "0011", "0100", "0101", "0110", "0111", "1000", "1001", "1010", "1011", "1100",
+              "1101", "1110", "1111"}),
       litmus("independent_reads_with_fences",  // not 1010: the readers agree on what came first
              {[](Words& w) { set(w.x, 1, kRelaxed); }, [](Words& w) { set(w.y, 1, kRelaxed); },
               [](Words& w) { w.read[0] = get(w.x, kRelaxed), full_fence(), w.read[1] = get(w.y, kRelaxed); },
               [](Words& w) { w.read[2] = get(w.y, kRelaxed), full_fence(), w.read[3] = get(w.x, kRelaxed); }},
-             4, {"0000", "0001", "0010", "0011", "0100", "0101", "0110", "0111", "1000", "1001", "1011", "1100", "1101", "1110", "1111"}),
+             4,
+             {"0000", "0001", "0010", "0011", "0100", "0101", "0110", "0111", "1000", "1001", "1011", "1100", "1101",
+              "1110", "1111"}),
       litmus("load_buffering",  // 11 is C++'s too, and PTX's; it is what this model leaves out
              {[](Words& w) { w.read[0] = get(w.x, kRelaxed), set(w.y, 1, kRelaxed); },
               [](Words& w) { w.read[1] = get(w.y, kRelaxed), set(w.x, 1, kRelaxed); }},
              2, {"00", "01", "10"}),
       litmus("additions_are_not_lost",
-             {[](Words& w) { w.read[0] = Word(w.x).fetch_add(1, kRelaxed); }, [](Words& w) { w.read[1] = Word(w.x).fetch_add(1, kRelaxed); },
+             {[](Words& w) { w.read[0] = Word(w.x).fetch_add(1, kRelaxed); },
+              [](Words& w) { w.read[1] = Word(w.x).fetch_add(1, kRelaxed); },
               [](Words& w) { w.read[2] = Word(w.x).fetch_add(1, kRelaxed); }},
              3, {"012", "021", "102", "120", "201", "210"}),
       litmus("one_of_two_takes",
-             {[](Words& w) { std::uint64_t none = 0; w.read[0] = Word(w.x).compare_exchange_strong(none, 1, kAcqRel, kAcquire); },
-              [](Words& w) { std::uint64_t none = 0; w.read[1] = Word(w.x).compare_exchange_strong(none, 1, kAcqRel, kAcquire); }},
+             {[](Words& w) {
+                std::uint64_t none = 0;
+                w.read[0] = Word(w.x).compare_exchange_strong(none, 1, kAcqRel, kAcquire);
+              },
+              [](Words& w) {
+                std::uint64_t none = 0;
+                w.read[1] = Word(w.x).compare_exchange_strong(none, 1, kAcqRel, kAcquire);
+              }},
              2, {"01", "10"}),
-      litmus("a_weak_exchange_may_fail",
-             {[](Words& w) { std::uint64_t none = 0; w.read[0] = Word(w.x).compare_exchange_weak(none, 1, kAcqRel, kAcquire); }},
+      litmus("a_weak_exchange_may_fail", {[](Words& w) {
+               std::uint64_t none = 0;
+               w.read[0] = Word(w.x).compare_exchange_weak(none, 1, kAcqRel, kAcquire);
+             }},
              1, {"0", "1"}),
   };
 }
@@ -164,11 +180,15 @@ std::vector<Case> plain_memory() {
       litmus("a_lock_guards_plain_memory", {counts, counts, counts}, 0, {""}),
       litmus("plain_memory_behind_a_flag",
              {[](Words& w) { w.data[0] = 1, set(w.x, 1, kRelease); },
-              [](Words& w) { if (get(w.x, kAcquire) != 0) w.read[0] = w.data[0] + 1; }},
+              [](Words& w) {
+                if (get(w.x, kAcquire) != 0) w.read[0] = w.data[0] + 1;
+              }},
              1, {"0", "2"}),
       litmus("a_plain_word_that_others_read_atomically",
              {[](Words& w) { w.data[0] = 1, set(w.x, 1, kRelease); },
-              [](Words& w) { if (get(w.x, kAcquire) != 0) w.read[0] = 1 + get(w.data[0], kRelaxed); }},
+              [](Words& w) {
+                if (get(w.x, kAcquire) != 0) w.read[0] = 1 + get(w.data[0], kRelaxed);
+              }},
              1, {"0", "2"}),
   };
 }
@@ -191,21 +211,28 @@ std::vector<Case> broken_cases() {
       litmus("race_of_two_stores", {[](Words& w) { w.data[0] = 1; }, [](Words& w) { w.data[0] = 2; }}, 0, {""}),
       litmus("race_behind_a_relaxed_flag",
              {[](Words& w) { w.data[0] = 1, set(w.x, 1, kRelaxed); },
-              [](Words& w) { if (get(w.x, kAcquire) != 0) w.read[0] = w.data[0]; }},
+              [](Words& w) {
+                if (get(w.x, kAcquire) != 0) w.read[0] = w.data[0];
+              }},
              0, {""}),
       litmus("race_of_a_read_and_a_later_store",  // as a producer that overwrites what a consumer still reads
              {[](Words& w) { w.read[0] = w.data[0], set(w.x, 1, kRelaxed); },
-              [](Words& w) { if (get(w.x, kAcquire) != 0) w.data[0] = 1; }},
+              [](Words& w) {
+                if (get(w.x, kAcquire) != 0) w.data[0] = 1;
+              }},
              0, {""}),
       litmus("race_within_a_copy",
              {[](Words& w) { std::memset(w.data, 1, sizeof w.data); },
               [](Words& w) { std::memcpy(w.read, w.data, sizeof w.data); }},
              0, {""}),
       litmus("race_of_structures",
-             {[](Words& w) { *reinterpret_cast<Pair*>(w.data) = Pair{1, 2}; },
+             {[](Words& w) {
+                *reinterpret_cast<Pair*>(w.data) = Pair{1, 2};
+              },
               [](Words& w) { *reinterpret_cast<Pair*>(w.read) = *reinterpret_cast<const Pair*>(w.data); }},
              0, {""}),
-      litmus("race_of_plain_and_atomic", {[](Words& w) { w.data[0] = 1; }, [](Words& w) { w.read[0] = get(w.data[0], kAcquire); }}, 0, {""}),
+      litmus("race_of_plain_and_atomic",
+             {[](Words& w) { w.data[0] = 1; }, [](Words& w) { w.read[0] = get(w.data[0], kAcquire); }}, 0, {""}),
       litmus("race_of_a_lock_without_acquire",
              {[](Words& w) { lock(w), ++w.data[0], set(w.x, 0, kRelease); },
               [](Words& w) {
@@ -213,13 +240,25 @@ std::vector<Case> broken_cases() {
                 ++w.data[0], set(w.x, 0, kRelease);
               }},
              0, {""}),
-      litmus("waiting_for_nobody", {[](Words& w) { while (get(w.x, kAcquire) == 0) give_way(); }}, 0, {""}),
+      litmus("waiting_for_nobody", {[](Words& w) {
+               while (get(w.x, kAcquire) == 0) give_way();
+             }},
+             0, {""}),
       litmus("a_lock_that_is_not_given_back", {[](Words& w) { lock(w); }, [](Words& w) { lock(w); }}, 0, {""}),
-      litmus("an_outcome_that_is_not_listed", {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1, {"0"}),
-      litmus("an_outcome_that_never_comes", {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1,
+      litmus("an_outcome_that_is_not_listed",
+             {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1, {"0"}),
+      litmus("an_outcome_that_never_comes",
+             {[](Words& w) { w.read[0] = get(w.x, kRelaxed); }, [](Words& w) { set(w.x, 1, kRelaxed); }}, 1,
              {"0", "1", "2"}),
       litmus("what_does_not_hold_in_a_thread", {[](Words&) { require(false, "this"); }}, 0, {""}),
-      {"litmus.what_does_not_hold_at_the_end", [](Run& run) { run.at_end([] { require(false, "this"); return std::string(); }); }, {""}},
+      {"litmus.what_does_not_hold_at_the_end",
+       [](Run& run) {
+         run.at_end([] {
+           require(false, "this");
+           return std::string();
+         });
+       },
+       {""}},
   };
 }
 

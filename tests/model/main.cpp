@@ -1,4 +1,5 @@
-// Checks the lock-free code in all orders and with all stale reads that its orderings allow, and whether the orderings matter.
+// Checks the lock-free code in all orders and with all stale reads that its orderings allow, and whether the orderings
+// matter.
 #include "cases.hpp"
 #include "mutation.hpp"
 
@@ -27,10 +28,11 @@ Exit status: 0 all holds, 1 something does not, 2 misuse.
 
 /// Accesses that no case reaches, and why.
 const std::vector<std::string> kUnchecked = {
-    "host_proxy/verbs/link.cpp",       // its partner is a network card
-    "host_proxy/verbs/arrivals.cpp",   // as link.cpp
-    "host_proxy/fabric/channel.cpp",   // its partner is libfabric
-    "host_proxy/ring_ferry.cpp",       // its partner is a copy engine, which has a queue of its own: ring.* has the same two accesses
+    "host_proxy/verbs/link.cpp",      // its partner is a network card
+    "host_proxy/verbs/arrivals.cpp",  // as link.cpp
+    "host_proxy/fabric/channel.cpp",  // its partner is libfabric
+    "host_proxy/ring_ferry.cpp",  // its partner is a copy engine, which has a queue of its own: ring.* has the same two
+                                  // accesses
     "gpusock/compat/gpunet_state.cuh",  // its own word beside the socket calls
     "gpusock/compat/gpunet_memory.cuh"  // words of the application
 };
@@ -95,7 +97,8 @@ class Report {
     steps_ += verdict.steps;
     std::printf("%-6s %-44s %9llu executions%s, %llu accesses%s\n", good ? "ok" : "FAILED", one.name.c_str(),
                 static_cast<unsigned long long>(verdict.executions), verdict.complete ? " (all)" : "",
-                static_cast<unsigned long long>(verdict.steps), must_hold ? "" : (", found: " + verdict.failure.substr(0, verdict.failure.find('\n'))).c_str());
+                static_cast<unsigned long long>(verdict.steps),
+                must_hold ? "" : (", found: " + verdict.failure.substr(0, verdict.failure.find('\n'))).c_str());
     if (!good && must_hold) std::printf("%s\n", verdict.failure.c_str());
     if (!good && !must_hold) std::printf("  what is wrong with it was not found\n");
   }
@@ -116,8 +119,9 @@ class Report {
 
   /// Does all hold. The line is for programs, too.
   bool finish() const {
-    std::printf("%llu executions\nmodel: %d configurations, %llu states, %d violations\n", static_cast<unsigned long long>(executions_), cases_,
-                static_cast<unsigned long long>(steps_), failures_);
+    std::printf("%llu executions\nmodel: %d configurations, %llu states, %d violations\n",
+                static_cast<unsigned long long>(executions_), cases_, static_cast<unsigned long long>(steps_),
+                failures_);
     return failures_ == 0;
   }
 

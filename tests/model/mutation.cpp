@@ -9,8 +9,8 @@
 namespace gpusock::model {
 namespace {
 
-/// Stores that no other thread can tell from ones of a slower thread when they come behind the next step: all cases must hold then. What is
-/// tried in its place.
+/// Stores that no other thread can tell from ones of a slower thread when they come behind the next step: all cases
+/// must hold then. What is tried in its place.
 struct Instead {
   const char* file;
   const char* text;  ///< of the line
@@ -25,7 +25,8 @@ constexpr Instead kInstead[] = {
     {"gpusock/detail/", "T8, pairs with T7", Weakening::left_out, "a lock may be held longer"},
     {"gpusock/detail/", "T11, pairs with T10", Weakening::left_out, "a lock may be held longer"},
     {"gpusock/detail/", "T13, pairs with T12", Weakening::left_out, "a reservation may be held longer"},
-    {"gpusock/detail/socket_options.inl", "options.store(", Weakening::left_out, "the lock is held until behind the next step"},
+    {"gpusock/detail/socket_options.inl", "options.store(", Weakening::left_out,
+     "the lock is held until behind the next step"},
     {"apps/param_sync/shard.cuh", "S3, pairs with S4", Weakening::left_out, "a version may be told later"},
     {"apps/param_sync/push.cuh", "first_push_ns", Weakening::left_out, "it is there before the slice goes out"},
     {"apps/param_sync/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
@@ -37,7 +38,8 @@ constexpr Instead kInstead[] = {
 const Instead* may_be_late(const Tables& tables, const Site& site) {
   const std::string place = tables.place_of(site), text = tables.text_of(site);
   for (const Instead& one : kInstead) {
-    if (site.operation == Operation::store && place.rfind(one.file, 0) == 0 && text.find(one.text) != std::string::npos) return &one;
+    if (site.operation == Operation::store && place.rfind(one.file, 0) == 0 && text.find(one.text) != std::string::npos)
+      return &one;
   }
   return nullptr;
 }
@@ -66,7 +68,9 @@ std::vector<Weakening> weakenings(const Tables& tables, const Site& site) {
   return result;
 }
 
-std::string told(const Case& one, const Verdict& verdict) { return one.name + ": " + verdict.failure.substr(0, verdict.failure.find('\n')); }
+std::string told(const Case& one, const Verdict& verdict) {
+  return one.name + ": " + verdict.failure.substr(0, verdict.failure.find('\n'));
+}
 
 /// The first case that fails in that many random executions, and how; empty: none does.
 std::string caught_by_chance(const std::vector<const Case*>& cases, std::uint64_t seed, std::uint64_t executions) {
@@ -76,7 +80,8 @@ std::string caught_by_chance(const std::vector<const Case*>& cases, std::uint64_
   return {};
 }
 
-/// The first case that fails, and how; empty: none does. Most mutants fall in a few random executions of one case or another.
+/// The first case that fails, and how; empty: none does. Most mutants fall in a few random executions of one case or
+/// another.
 std::string caught_by(const std::vector<const Case*>& cases, const Limits& limits) {
   for (const std::uint64_t executions : {8, 40, 200, 1000}) {
     if (std::string result = caught_by_chance(cases, limits.seed, executions); !result.empty()) return result;
@@ -94,7 +99,8 @@ bool try_mutants(const Users& users, const Tables& tables, const Limits& limits)
   for (const auto& [site, its] : users) {
     if (tables.place_of(*site).find("tests/") == std::string::npos) order.push_back(site);
   }
-  std::sort(order.begin(), order.end(), [&](const Site* a, const Site* b) { return std::tie(a->file, a->line) < std::tie(b->file, b->line); });
+  std::sort(order.begin(), order.end(),
+            [&](const Site* a, const Site* b) { return std::tie(a->file, a->line) < std::tie(b->file, b->line); });
 
   Limits quick = limits;
   quick.must_see_all = quick.traces = false;
@@ -121,10 +127,12 @@ bool try_mutants(const Users& users, const Tables& tables, const Limits& limits)
     const Instead* instead = may_be_late(tables, *site);
     if (instead == nullptr) continue;
     sites().try_mutant({site, Weakening::late});
-    const std::string result = caught_by_chance(users.at(site), limits.seed, static_cast<std::uint64_t>(50 * limits.scale));
+    const std::string result = caught_by_chance(users.at(site), limits.seed,
+                                                static_cast<std::uint64_t>(50 * limits.scale));
     sites().try_mutant({});
     if (result.empty()) continue;
-    std::printf("FAILED %s may not come behind the next step (%s): %s\n", tables.place_of(*site).c_str(), instead->why, result.c_str());
+    std::printf("FAILED %s may not come behind the next step (%s): %s\n", tables.place_of(*site).c_str(), instead->why,
+                result.c_str());
     all_rows = false;
   }
   for (const Row& row : tables.rows()) {

@@ -1,5 +1,6 @@
-// The kernels of apps/param_sync, as they are: blocks of one thread, one layer, and a step or two of one node. Its peer is bytes in
-// rings, or a thread. Whoever reads weights or gradients that another block writes without an order between them races.
+// The kernels of apps/param_sync, as they are: blocks of one thread, one layer, and a step or two of one node. Its peer
+// is bytes in rings, or a thread. Whoever reads weights or gradients that another block writes without an order between
+// them races.
 #include "cases.hpp"
 #include "world.hpp"
 
@@ -71,7 +72,9 @@ struct OneNode {
   }
 
   // Kernels, by one of their blocks.
-  void backward(unsigned block, unsigned blocks) { run_block(block, blocks, ps::backward_and_push, state, 0, 0, &input, &delta, 1); }
+  void backward(unsigned block, unsigned blocks) {
+    run_block(block, blocks, ps::backward_and_push, state, 0, 0, &input, &delta, 1);
+  }
   float forward(std::uint64_t clock) {
     float output = 0;
     run_block(0, 1, ps::forward_when_ready, state, 0, clock, &input, 1, &output);
@@ -113,7 +116,8 @@ struct OneNode {
 
 std::string told(float value) { return std::to_string(static_cast<int>(value)); }
 
-/// Two blocks compute a gradient; the one that completes it applies it, and the next forward kernel waits for the weights.
+/// Two blocks compute a gradient; the one that completes it applies it, and the next forward kernel waits for the
+/// weights.
 Case gradient_of_two_blocks() {
   return {"param_sync.a_gradient_of_two_blocks",
           [](Run& run) {
@@ -142,8 +146,9 @@ Case whole_step() {
             run.thread([&] { node.mirror(); });
             run.thread([&] { node.serve(); });
             run.at_end([&] {
-              return told(node.before) + " then " + told(node.after) + ", pushed " + told(node.receive(node.owners_end)) + ", published " +
-                     told(node.receive(node.workers_end)) + ", stands at " + std::to_string(node.stood.gathered[1]) + " " +
+              return told(node.before) + " then " + told(node.after) + ", pushed " +
+                     told(node.receive(node.owners_end)) + ", published " + told(node.receive(node.workers_end)) +
+                     ", stands at " + std::to_string(node.stood.gathered[1]) + " " +
                      std::to_string(node.stood.pulled[1]) + " " + std::to_string(node.stood.pushing[1]);
             });
           },
@@ -151,8 +156,8 @@ Case whole_step() {
           1'500};
 }
 
-/// How long a step communicates is counted from its own first push, and read before the next step's: whichever block has the
-/// last part.
+/// How long a step communicates is counted from its own first push, and read before the next step's: whichever block
+/// has the last part.
 Case time_of_a_step() {
   return {"param_sync.the_time_of_a_step",
           [](Run& run) {
@@ -272,8 +277,8 @@ Case losses() {
 }  // namespace
 
 std::vector<Case> param_sync_cases() {
-  return {gradient_of_two_blocks(), whole_step(),   time_of_a_step(), two_failures(), end_of_a_run(), standing_of_a_node(),
-          late_weights(),           losses()};
+  return {gradient_of_two_blocks(), whole_step(),         time_of_a_step(), two_failures(),
+          end_of_a_run(),           standing_of_a_node(), late_weights(),   losses()};
 }
 
 }  // namespace gpusock::model

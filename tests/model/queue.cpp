@@ -1,5 +1,5 @@
-// The queue of handles (ringbuf/handle_queue.hpp): each handle is taken once, by somebody who then sees what was prepared for it,
-// and whose entry is not overwritten before.
+// The queue of handles (ringbuf/handle_queue.hpp): each handle is taken once, by somebody who then sees what was
+// prepared for it, and whose entry is not overwritten before.
 #include "cases.hpp"
 
 #include "ringbuf/handle_queue.hpp"
@@ -11,7 +11,8 @@ namespace gpusock::model {
 namespace {
 
 struct Queue {
-  explicit Queue(std::uint64_t capacity = 2) : producer(entries, capacity, &published), consumer(entries, capacity, &published, &taken) {}
+  explicit Queue(std::uint64_t capacity = 2)
+      : producer(entries, capacity, &published), consumer(entries, capacity, &published, &taken) {}
 
   void push(std::int32_t handle) {
     prepared[handle] = handle;
@@ -36,7 +37,9 @@ struct Queue {
   void give_back(int turn) { ringbuf::SystemAtomics::Ref<std::uint64_t>(returned[turn]).store(1, ringbuf::kRelease); }
   /// What the proxy and callers do between two steps that matter here.
   void do_something_else() { came_back(3); }
-  bool came_back(int turn) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(returned[turn]).load(ringbuf::kAcquire) != 0; }
+  bool came_back(int turn) {
+    return ringbuf::SystemAtomics::Ref<std::uint64_t>(returned[turn]).load(ringbuf::kAcquire) != 0;
+  }
 
   std::uint64_t entries[2] = {};
   std::uint64_t published = 0, taken = 0;
@@ -89,8 +92,9 @@ Case an_entry_is_used_again() {
           {"01", "10"}};
 }
 
-/// As above, with an entry between them: who takes the first handle is still at it when the second one has come back, and the entry of the
-/// first is another's. What it takes is the first all the same: an entry is read before it is claimed.
+/// As above, with an entry between them: who takes the first handle is still at it when the second one has come back,
+/// and the entry of the first is another's. What it takes is the first all the same: an entry is read before it is
+/// claimed.
 Case a_slow_taker() {
   return {"queue.a_slow_taker",
           [](Run& run) {
@@ -120,7 +124,7 @@ Case leftovers() {
             run.thread([&] {
               queue.producer.push(0);  // nobody is to take it
               queue.do_something_else();
-              queue.give_back(0);      // as the listener's status does: says from where on the queue is its
+              queue.give_back(0);  // as the listener's status does: says from where on the queue is its
               queue.push(1);
               queue.push(2);
             });
@@ -158,6 +162,8 @@ Case emptiness() {
 
 }  // namespace
 
-std::vector<Case> queue_cases() { return {three_takers(), an_entry_is_used_again(), a_slow_taker(), leftovers(), emptiness()}; }
+std::vector<Case> queue_cases() {
+  return {three_takers(), an_entry_is_used_again(), a_slow_taker(), leftovers(), emptiness()};
+}
 
 }  // namespace gpusock::model

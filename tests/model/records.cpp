@@ -1,5 +1,5 @@
-// Several senders of records on one socket (gpusock/detail/records.inl), and reservations (zero_copy.inl), over a ring that its
-// receiver reads directly, as on the p2p link.
+// Several senders of records on one socket (gpusock/detail/records.inl), and reservations (zero_copy.inl), over a ring
+// that its receiver reads directly, as on the p2p link.
 #include "cases.hpp"
 #include "world.hpp"
 
@@ -39,7 +39,8 @@ class Pair {
   std::uint64_t asked() const { return requests_[0]; }
   std::uint64_t load_requests() { return detail::SystemRef(requests_[0]).load(ringbuf::kAcquire); }
   std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }
-  /// As the proxy and who is granted the slot next: once its last socket is closed, the slot is a socket of this generation.
+  /// As the proxy and who is granted the slot next: once its last socket is closed, the slot is a socket of this
+  /// generation.
   Socket open_again(std::uint32_t generation) {
     std::uint64_t asked = table::kRequestClose;
     if (generation != 3) asked |= table::kRequestOpen;  // the first was made open
@@ -62,13 +63,14 @@ class Pair {
   /// The next record's letter.
   void receive(std::size_t bytes) {
     char record[64] = {};
-    require(net().recv(kMe, receiver(), record, sizeof record) == static_cast<std::int64_t>(bytes), "a record comes whole");
+    require(net().recv(kMe, receiver(), record, sizeof record) == static_cast<std::int64_t>(bytes),
+            "a record comes whole");
     for (std::size_t i = 0; i < bytes; ++i) require(record[i] == record[0], "a record's bytes are one sender's");
     got += record[0];
   }
 
-  /// Until nothing is reserved. (Who only tries again changes the count of callers, and so wakes others who do the same: for ever, where the
-  /// one who has the reservation is never let go on.)
+  /// Until nothing is reserved. (Who only tries again changes the count of callers, and so wakes others who do the
+  /// same: for ever, where the one who has the reservation is never let go on.)
   void wait_until_free() {
     while (detail::DeviceRef(slots_[0].tx_held).load(ringbuf::kRelaxed) != 0) give_way();
   }
@@ -83,7 +85,8 @@ class Pair {
 
   // What a peer and the proxy do, of cases with one caller.
   void write_header(std::uint64_t position, std::uint32_t bytes, std::uint32_t span) {
-    detail::SystemRef(*ringbuf::header_at({bytes_, 64, 0}, position)).store(ringbuf::RecordHeader{bytes, span}.pack(), ringbuf::kRelaxed);
+    detail::SystemRef(*ringbuf::header_at({bytes_, 64, 0}, position))
+        .store(ringbuf::RecordHeader{bytes, span}.pack(), ringbuf::kRelaxed);
   }
   void arrive(std::uint64_t committed) { detail::SystemRef(committed_).store(committed, ringbuf::kRelease); }
   void end_at(std::uint64_t final_position) {
@@ -155,15 +158,17 @@ class Pair {
 
 /// Two callers ask for something of one socket at the same time: what the proxy finds at last is both.
 Case requests_of_two() {
-  return {"records.requests_of_two_callers",
-          [](Run& run) {
-            auto& pair = run.make<Pair>(64u);
-            run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::read) == 0, "a direction is ended"); });
-            run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "the other one is"); });
-            run.at_end([&] { return std::to_string(pair.asked() & 0xff); });
-          },
-          {std::to_string(table::kRequestShutdownRead | table::kRequestShutdownWrite)},
-          3'000};
+  return {
+      "records.requests_of_two_callers",
+      [](Run& run) {
+        auto& pair = run.make<Pair>(64u);
+        run.thread(
+            [&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::read) == 0, "a direction is ended"); });
+        run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "the other one is"); });
+        run.at_end([&] { return std::to_string(pair.asked() & 0xff); });
+      },
+      {std::to_string(table::kRequestShutdownRead | table::kRequestShutdownWrite)},
+      3'000};
 }
 
 /// As above, with options: both are set, and the changes counted, of which the proxy takes the last.
@@ -171,20 +176,25 @@ Case options_of_two() {
   return {"records.options_of_two_callers",
           [](Run& run) {
             auto& pair = run.make<Pair>(64u);
-            run.thread([&] { require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0, "an option is set"); });
-            run.thread([&] { require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::keep_alive, 1) == 0, "another one is"); });
+            run.thread([&] {
+              require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0, "an option is set");
+            });
+            run.thread([&] {
+              require(pair.net().setsockopt(kMe, pair.sender(), SocketOption::keep_alive, 1) == 0, "another one is");
+            });
             run.at_end([&] {
               const auto options = table::SocketOptions::unpack(pair.options());
-              return std::to_string(pair.asked() >> table::kChangeShift) + " changes, linger " + std::to_string(options.linger_s) +
-                     (options.keep_alive ? ", keep alive" : "");
+              return std::to_string(pair.asked() >> table::kChangeShift) + " changes, linger " +
+                     std::to_string(options.linger_s) + (options.keep_alive ? ", keep alive" : "");
             });
           },
           {"2 changes, linger 7, keep alive"},
           3'000};
 }
 
-/// One sends and closes, another uses the socket and is the last one out, and behind the close the slot is claimed anew: no
-/// byte is committed behind the close, what was committed is known with it, and what is asked of the next socket is its own.
+/// One sends and closes, another uses the socket and is the last one out, and behind the close the slot is claimed
+/// anew: no byte is committed behind the close, what was committed is known with it, and what is asked of the next
+/// socket is its own.
 Case late_call() {
   return {"records.a_late_call",
           [](Run& run) {
@@ -203,7 +213,8 @@ Case late_call() {
               pair.open_again(3);
             });
             run.at_end([&] {
-              require(pair.asked() == table::make_request(3, table::kRequestOpen), "the next socket is only asked to open");
+              require(pair.asked() == table::make_request(3, table::kRequestOpen),
+                      "the next socket is only asked to open");
               return pair.got;
             });
           },
@@ -211,8 +222,8 @@ Case late_call() {
           3'000};
 }
 
-/// A call on a handle that was closed is counted in and out of the slot's next sockets: where it is the last one out, it tells the
-/// proxy of a close that is not its own, behind all that was done there; no close is lost.
+/// A call on a handle that was closed is counted in and out of the slot's next sockets: where it is the last one out,
+/// it tells the proxy of a close that is not its own, behind all that was done there; no close is lost.
 Case late_call_in_the_next_socket() {
   return {"records.a_late_call_in_the_next_socket",
           [](Run& run) {
@@ -328,31 +339,30 @@ Case given_up_beside_a_poll() {
 
 /// One ends sending while others send: the proxy hears of the end behind every record that was sent.
 Case end_beside_senders() {
-  return {"records.end_beside_senders",
-          [](Run& run) {
-            auto& pair = run.make<Pair>(64u);
-            for (int i = 0; i < 2; ++i) {
-              run.thread([&pair, i] {
-                const std::int64_t result = pair.net().send(kMe, pair.sender(), "abcd", 4);
-                require(result == 4 || result == -EPIPE, "it is sent, or too late");
-                pair.results[i] = result;
-              });
-            }
-            run.thread([&] {
-              require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "sending is ended");
-            });
-            run.thread([&] {  // the proxy
-              while ((pair.load_requests() & table::kRequestShutdownWrite) == 0) give_way();
-              pair.ended_at = pair.load_committed();
-            });
-            run.at_end([&] {
-              const int sent = (pair.results[0] == 4) + (pair.results[1] == 4);
-              require(pair.ended_at == 16u * static_cast<unsigned>(sent), "the end is behind all that was sent");
-              return std::to_string(sent);
-            });
-          },
-          {"0", "1", "2"},
-          3'000};
+  return {
+      "records.end_beside_senders",
+      [](Run& run) {
+        auto& pair = run.make<Pair>(64u);
+        for (int i = 0; i < 2; ++i) {
+          run.thread([&pair, i] {
+            const std::int64_t result = pair.net().send(kMe, pair.sender(), "abcd", 4);
+            require(result == 4 || result == -EPIPE, "it is sent, or too late");
+            pair.results[i] = result;
+          });
+        }
+        run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "sending is ended"); });
+        run.thread([&] {  // the proxy
+          while ((pair.load_requests() & table::kRequestShutdownWrite) == 0) give_way();
+          pair.ended_at = pair.load_committed();
+        });
+        run.at_end([&] {
+          const int sent = (pair.results[0] == 4) + (pair.results[1] == 4);
+          require(pair.ended_at == 16u * static_cast<unsigned>(sent), "the end is behind all that was sent");
+          return std::to_string(sent);
+        });
+      },
+      {"0", "1", "2"},
+      3'000};
 }
 
 /// One asks for too much, between two that reserve: what they keep is not theirs at the same time.
@@ -362,7 +372,8 @@ Case reservation_that_fails() {
             auto& pair = run.make<Pair>(64u);
             for (int i = 0; i < 2; ++i) {
               run.thread([&pair] {
-                while (pair.net().reserve(kMe, pair.sender(), 4, Deadline::never()).size == -EBUSY) pair.wait_until_free();
+                while (pair.net().reserve(kMe, pair.sender(), 4, Deadline::never()).size == -EBUSY)
+                  pair.wait_until_free();
                 require(pair.net().abort(kMe, pair.sender()) == 0, "what was reserved is given up");
               });
             }
@@ -433,19 +444,23 @@ void behind_the_end(Pair& pair) {
   require(pair.look() == 0, "who has read beyond the end hears of the end");
 }
 
-/// The peer may wait for the space of what recv leaves out; and for what a sender that finds no room held back by kMore.
+/// The peer may wait for the space of what recv leaves out; and for what a sender that finds no room held back by
+/// kMore.
 void what_is_announced(Pair& pair) {
   pair.needs_proxy(true);
   pair.write_header(0, ringbuf::RecordHeader::kFiller, 32);
   pair.arrive(32);
-  require(pair.look() == -EAGAIN && pair.credits == 1 && pair.knows_credit(), "credit for a filler is announced though no record has come");
+  require(pair.look() == -EAGAIN && pair.credits == 1 && pair.knows_credit(),
+          "credit for a filler is announced though no record has come");
   const Net net = pair.net();
   pair.arrive(0);
   pair.take(0);
   const char bytes[24] = {};
   require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24, "a record");
-  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24 && pair.announced == 0, "and another are held back");
-  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == -EAGAIN && pair.announced == 1, "until there is no room");
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24 && pair.announced == 0,
+          "and another are held back");
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == -EAGAIN && pair.announced == 1,
+          "until there is no room");
   require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 2, "also for who polls");
 }
 
@@ -454,16 +469,22 @@ void what_is_announced_of_a_stream(Pair& pair) {
   pair.needs_proxy(false);
   const Net net = pair.net();
   char bytes[64] = {};
-  require(net.send(kMe, pair.sender(), bytes, 64, kMore | kDontWait) == 64 && pair.announced == 0, "a whole ring is held back");
-  require(net.send(kMe, pair.sender(), bytes, 1, kMore | kDontWait) == -EAGAIN && pair.announced == 1, "until there is no room");
-  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == -EAGAIN && pair.announced == 2, "also for who reserves");
+  require(net.send(kMe, pair.sender(), bytes, 64, kMore | kDontWait) == 64 && pair.announced == 0,
+          "a whole ring is held back");
+  require(net.send(kMe, pair.sender(), bytes, 1, kMore | kDontWait) == -EAGAIN && pair.announced == 1,
+          "until there is no room");
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == -EAGAIN && pair.announced == 2,
+          "also for who reserves");
   require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 3, "or polls");
-  require(net.recv(kMe, pair.receiver(), bytes, 8, kDontWait) == 8 && pair.credits == 1 && pair.knows_credit(), "credit of recv");
+  require(net.recv(kMe, pair.receiver(), bytes, 8, kDontWait) == 8 && pair.credits == 1 && pair.knows_credit(),
+          "credit of recv");
   require(net.peek(kMe, pair.receiver(), 8, Deadline::now()).size == 8 && pair.credits == 1, "peeking gives none");
   require(net.release(kMe, pair.receiver(), 8) == 0 && pair.credits == 2 && pair.knows_credit(), "credit of release");
-  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8 && pair.announced == 3, "reserving says nothing");
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8 && pair.announced == 3,
+          "reserving says nothing");
   require(net.commit(kMe, pair.sender(), 8) == 0 && pair.announced == 4 && pair.knows_commits(), "committing does");
-  require(net.send(kMe, pair.sender(), bytes, 8, kDontWait) == 8 && pair.announced == 5 && pair.knows_commits(), "and sending");
+  require(net.send(kMe, pair.sender(), bytes, 8, kDontWait) == 8 && pair.announced == 5 && pair.knows_commits(),
+          "and sending");
 }
 
 /// Requests are told at once; and a peer's word that cannot be is no room.
@@ -497,7 +518,9 @@ void claims_of_all(Pair& pair) {
   for (std::uint32_t i = 0; i < kAll; ++i) claims.push_back(detail::try_claim(pair.side(), pair.sending_slot(), 16));
   require(claims.back().error == 0, "all can be claimed");
   require(detail::try_claim(pair.side(), pair.sending_slot(), 16).error == -EAGAIN, "and no more");
-  const auto complete = [&](std::uint32_t i) { detail::complete(pair.side(), pair.sender(), pair.sending_slot(), claims[i], 8, 0); };
+  const auto complete = [&](std::uint32_t i) {
+    detail::complete(pair.side(), pair.sender(), pair.sending_slot(), claims[i], 8, 0);
+  };
   for (std::uint32_t i = kAll - 1; i > 0; --i) complete(i);
   require(pair.load_committed() == 0, "nothing is committed before the first is complete");
   complete(0);
@@ -542,11 +565,14 @@ void given_up(Pair& pair) {
   require(pair.sending_slot().records.claimed == 32 && pair.load_committed() == 32, "the only one is undone as well");
 }
 
-/// What was reserved before the socket was closed is not sent any more; and a handle says whether its socket carries records.
+/// What was reserved before the socket was closed is not sent any more; and a handle says whether its socket carries
+/// records.
 void closed_meanwhile(Pair& pair) {
   const Net net = pair.net();
   const Socket stripped = pair.sender() & ~table::kRecordBit;
-  require(net.send(kMe, stripped, "abcdefgh", 8) == -EBADF && net.reserve(kMe, stripped, 8, Deadline::now()).size == -EBADF, "another handle");
+  require(
+      net.send(kMe, stripped, "abcdefgh", 8) == -EBADF && net.reserve(kMe, stripped, 8, Deadline::now()).size == -EBADF,
+      "another handle");
   require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8, "there is room");
   require(net.close(kMe, pair.sender()) == 0, "it is closed");
   require(net.commit(kMe, pair.sender(), 8) == -EBADF, "which is what the sender hears");
@@ -557,14 +583,27 @@ void closed_meanwhile(Pair& pair) {
 }  // namespace
 
 std::vector<Case> record_cases() {
-  return {late_call(), late_call_in_the_next_socket(), requests_of_two(), options_of_two(), two_senders(), around_the_end(), reservations(),
-          given_up_beside_a_poll(), end_beside_senders(), reservation_that_fails(), reservation_handed_over(),
-          alone("end_behind_what_was_sent", 64, end_behind_what_was_sent), alone("given_up", 64, given_up),
+  return {late_call(),
+          late_call_in_the_next_socket(),
+          requests_of_two(),
+          options_of_two(),
+          two_senders(),
+          around_the_end(),
+          reservations(),
+          given_up_beside_a_poll(),
+          end_beside_senders(),
+          reservation_that_fails(),
+          reservation_handed_over(),
+          alone("end_behind_what_was_sent", 64, end_behind_what_was_sent),
+          alone("given_up", 64, given_up),
           alone("a_part_of_one", 64, part_of_a_record),
-          alone("what_lies_behind_the_end", 64, behind_the_end), alone("what_is_announced", 64, what_is_announced),
-          alone("what_is_announced_of_a_stream", 64, what_is_announced_of_a_stream), alone("what_else_is_told", 64, what_else_is_told),
+          alone("what_lies_behind_the_end", 64, behind_the_end),
+          alone("what_is_announced", 64, what_is_announced),
+          alone("what_is_announced_of_a_stream", 64, what_is_announced_of_a_stream),
+          alone("what_else_is_told", 64, what_else_is_told),
           alone("closed_while_waiting", 64, closed_while_waiting),
-          alone("all_that_may_be_in_the_making", 1024, claims_of_all), alone("closed_meanwhile", 64, closed_meanwhile)};
+          alone("all_that_may_be_in_the_making", 1024, claims_of_all),
+          alone("closed_meanwhile", 64, closed_meanwhile)};
 }
 
 }  // namespace gpusock::model

@@ -1,5 +1,5 @@
-// The byte ring (ringbuf/byte_ring.hpp): what is received is what was sent, whatever is stale and whoever runs when; bytes are
-// plain memory, so overwriting one that is still being read, or reading one before it is written, is a race.
+// The byte ring (ringbuf/byte_ring.hpp): what is received is what was sent, whatever is stale and whoever runs when;
+// bytes are plain memory, so overwriting one that is still being read, or reading one before it is written, is a race.
 #include "cases.hpp"
 
 #include "rdma/visibility.hpp"
@@ -18,8 +18,11 @@ constexpr std::uint64_t kCapacity = 4;
 constexpr std::array<std::uint64_t, 3> kStarts = {0, (std::uint64_t{1} << 32) - 2, ~std::uint64_t{0} - 1};
 
 struct Ring {
-  explicit Ring(std::uint64_t start) : committed(start), consumed(start), producer(memory(), &committed, &consumed, start),
-                                       consumer(memory(), &committed, &consumed, start) {}
+  explicit Ring(std::uint64_t start)
+      : committed(start),
+        consumed(start),
+        producer(memory(), &committed, &consumed, start),
+        consumer(memory(), &committed, &consumed, start) {}
   ringbuf::RingMemory memory() { return {data, kCapacity, 0}; }
 
   std::byte data[kCapacity] = {};
@@ -41,7 +44,8 @@ struct Ring {
 
   void get(std::uint64_t bytes) {
     const ringbuf::RingSpans from = consumer.spans(bytes);
-    for (std::uint64_t i = 0; i < bytes; ++i) require(at(from, i) == std::byte{next_out++}, "bytes come as they were sent");
+    for (std::uint64_t i = 0; i < bytes; ++i)
+      require(at(from, i) == std::byte{next_out++}, "bytes come as they were sent");
     consumer.release(bytes);
   }
 
@@ -60,7 +64,9 @@ struct Ring {
   }
 };
 
-std::string start_name(std::uint64_t start) { return start == 0 ? "0" : (start < ~std::uint64_t{0} - 1 ? "2^32-2" : "2^64-2"); }
+std::string start_name(std::uint64_t start) {
+  return start == 0 ? "0" : (start < ~std::uint64_t{0} - 1 ? "2^32-2" : "2^64-2");
+}
 
 /// Everything is received: three times 2 bytes through a ring of 4, so that the last two are written over the first.
 Case passes_all(std::uint64_t start) {
@@ -130,7 +136,8 @@ Case full_by_one(std::uint64_t start) {
           {"311", "32", "41"}};
 }
 
-/// A look from aside (poll) at a ring that is in use says nothing that cannot be, and does not miss what its own thread knows of.
+/// A look from aside (poll) at a ring that is in use says nothing that cannot be, and does not miss what its own thread
+/// knows of.
 Case glance() {
   return {"ring.glance",
           [](Run& run) {
@@ -153,7 +160,8 @@ Case glance() {
           {"0 then 0", "0 then 2", "2 then 2"}};
 }
 
-/// A card writes bytes, and behind them a word (V6, and PCIe's order of posted writes: a release, as far as a CPU can see).
+/// A card writes bytes, and behind them a word (V6, and PCIe's order of posted writes: a release, as far as a CPU can
+/// see).
 Case written_by_a_card() {
   return {"ring.written_by_a_card",
           [](Run& run) {

@@ -1,4 +1,5 @@
-// Falling asleep (host_proxy/sleeper.hpp): whoever commits while the engine's thread falls asleep is seen by it, or rings.
+// Falling asleep (host_proxy/sleeper.hpp): whoever commits while the engine's thread falls asleep is seen by it, or
+// rings.
 #include "cases.hpp"
 
 #include "host_proxy/board_shadow.hpp"
@@ -27,34 +28,38 @@ bool look(Office& office) {
 
 /// `callers` commit once each; the thread sleeps until it has seen them all.
 Case commits_while_falling_asleep(int callers) {
-  return {"sleep.commits_of_" + std::to_string(callers),
-          [callers](Run& run) {
-            auto& office = run.make<Office>();
-            for (int i = 0; i < callers; ++i) {
-              run.thread([&office, i] {
-                ringbuf::SystemAtomics::Ref<std::uint64_t>(office.committed[i]).store(1, ringbuf::kRelease);
-                if (office.sleeper.must_be_rung(proxy::Sleeper::kWantsCommits)) {
-                  ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).fetch_add(1, ringbuf::kRelease);
-                }
-              });
+  return {
+      "sleep.commits_of_" + std::to_string(callers),
+      [callers](Run& run) {
+        auto& office = run.make<Office>();
+        for (int i = 0; i < callers; ++i) {
+          run.thread([&office, i] {
+            ringbuf::SystemAtomics::Ref<std::uint64_t>(office.committed[i]).store(1, ringbuf::kRelease);
+            if (office.sleeper.must_be_rung(proxy::Sleeper::kWantsCommits)) {
+              ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).fetch_add(1, ringbuf::kRelease);
             }
-            run.thread([&office, callers] {
-              std::uint64_t heard = 0;
-              const auto all_seen = [&] { return office.board.seen(0) + office.board.seen(1) == static_cast<std::uint64_t>(callers); };
-              while (!all_seen()) {
-                office.sleeper.fall_asleep(proxy::Sleeper::kWantsCommits);
-                if (!look(office)) {
-                  std::uint64_t rings = heard;
-                  while ((rings = ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).load(ringbuf::kAcquire)) == heard) give_way();
-                  heard = rings;
-                  office.rung = true;
-                }
-                office.sleeper.wake_up();
-              }
-            });
-            run.at_end([&] { return std::string(office.rung ? "rung" : "seen"); });
-          },
-          {"rung", "seen"}};
+          });
+        }
+        run.thread([&office, callers] {
+          std::uint64_t heard = 0;
+          const auto all_seen = [&] {
+            return office.board.seen(0) + office.board.seen(1) == static_cast<std::uint64_t>(callers);
+          };
+          while (!all_seen()) {
+            office.sleeper.fall_asleep(proxy::Sleeper::kWantsCommits);
+            if (!look(office)) {
+              std::uint64_t rings = heard;
+              while ((rings = ringbuf::SystemAtomics::Ref<std::uint64_t>(office.bell).load(ringbuf::kAcquire)) == heard)
+                give_way();
+              heard = rings;
+              office.rung = true;
+            }
+            office.sleeper.wake_up();
+          }
+        });
+        run.at_end([&] { return std::string(office.rung ? "rung" : "seen"); });
+      },
+      {"rung", "seen"}};
 }
 
 /// A ring, whose one half is a caller's and whose other half is the engine's thread's.
@@ -96,9 +101,11 @@ Case ring_while_falling_asleep(bool credit) {
               office.announce(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits);
             });
             run.thread([&office, credit] {
-              office.rung = !office.rest(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits,
-                                         [&] { return credit ? office.producer.writable() != 0 : office.consumer.readable() != 0; });
-              require(!office.rung || (credit ? office.producer.writable() : office.consumer.readable()) == 2, "who is rung finds it");
+              office.rung = !office.rest(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits, [&] {
+                return credit ? office.producer.writable() != 0 : office.consumer.readable() != 0;
+              });
+              require(!office.rung || (credit ? office.producer.writable() : office.consumer.readable()) == 2,
+                      "who is rung finds it");
             });
             run.at_end([&] { return std::string(office.rung ? "rung" : "seen"); });
           },
@@ -140,8 +147,12 @@ Case credit_does_not_wake() {
 }  // namespace
 
 std::vector<Case> sleep_cases() {
-  return {commits_while_falling_asleep(1), commits_while_falling_asleep(2), ring_while_falling_asleep(false),
-          ring_while_falling_asleep(true), awake_is_not_rung(), credit_does_not_wake()};
+  return {commits_while_falling_asleep(1),
+          commits_while_falling_asleep(2),
+          ring_while_falling_asleep(false),
+          ring_while_falling_asleep(true),
+          awake_is_not_rung(),
+          credit_does_not_wake()};
 }
 
 }  // namespace gpusock::model

@@ -1,5 +1,5 @@
-// The socket table (host_proxy/socket_table.hpp) with everybody who works on it: callers that open, use and close sockets
-// (gpusock/detail), and the proxy that serves them (host_proxy), as they are.
+// The socket table (host_proxy/socket_table.hpp) with everybody who works on it: callers that open, use and close
+// sockets (gpusock/detail), and the proxy that serves them (host_proxy), as they are.
 #include "cases.hpp"
 #include "world.hpp"
 
@@ -13,15 +13,24 @@ namespace {
 /// "ok" for a handle or count, else the error's name.
 std::string outcome(std::int64_t result) {
   switch (-result) {
-    case EMFILE: return "EMFILE";
-    case ECONNREFUSED: return "ECONNREFUSED";
-    case EBADF: return "EBADF";
-    case EPIPE: return "EPIPE";
-    case ETIMEDOUT: return "ETIMEDOUT";
-    case ECANCELED: return "ECANCELED";
-    case ECONNRESET: return "ECONNRESET";
-    case EINVAL: return "EINVAL";
-    default: return result < 0 ? "errno " + std::to_string(-result) : std::to_string(result);
+    case EMFILE:
+      return "EMFILE";
+    case ECONNREFUSED:
+      return "ECONNREFUSED";
+    case EBADF:
+      return "EBADF";
+    case EPIPE:
+      return "EPIPE";
+    case ETIMEDOUT:
+      return "ETIMEDOUT";
+    case ECANCELED:
+      return "ECANCELED";
+    case ECONNRESET:
+      return "ECONNRESET";
+    case EINVAL:
+      return "EINVAL";
+    default:
+      return result < 0 ? "errno " + std::to_string(-result) : std::to_string(result);
   }
 }
 
@@ -30,7 +39,8 @@ struct Results : World {
   std::string of[4];
 };
 
-/// Two callers want the one socket there is; the peer refuses. Slots are granted, opened, failed, closed and granted again.
+/// Two callers want the one socket there is; the peer refuses. Slots are granted, opened, failed, closed and granted
+/// again.
 Case open_that_fails() {
   return {"sockets.an_open_that_fails",
           [](Run& run) {
@@ -75,7 +85,8 @@ struct Shared : Results {
 
   void open() { publish(net().connect(kMe, somewhere())); }
   void publish(Socket socket) {
-    ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).store(static_cast<std::uint64_t>(static_cast<std::int64_t>(socket)), ringbuf::kRelease);
+    ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).store(
+        static_cast<std::uint64_t>(static_cast<std::int64_t>(socket)), ringbuf::kRelease);
   }
   Socket socket() {
     std::uint64_t word = 0;
@@ -86,8 +97,8 @@ struct Shared : Results {
   std::uint64_t handle = 0;
 };
 
-/// One sends while the other closes and opens again, on the same slot: what is sent on the first connection never comes out of
-/// the second one.
+/// One sends while the other closes and opens again, on the same slot: what is sent on the first connection never comes
+/// out of the second one.
 Case send_meets_close() {
   return {"sockets.a_send_meets_a_close",
           [](Run& run) {
@@ -105,14 +116,16 @@ Case send_meets_close() {
               require(net.close(kMe, again) == 0, "and closes");
             });
             run.server([&] { world.step(); });
-            run.at_end([&] { return world.of[0] + " " + world.network.wires.at(0)->sent + " " + world.network.wires.at(1)->sent; });
+            run.at_end([&] {
+              return world.of[0] + " " + world.network.wires.at(0)->sent + " " + world.network.wires.at(1)->sent;
+            });
           },
           {"2 ab z", "EBADF  z"},
           1'000};
 }
 
-/// Two callers ask for different things at the same time, and one of them closes: both requests reach the proxy, and nothing
-/// is asked of the slot after the close.
+/// Two callers ask for different things at the same time, and one of them closes: both requests reach the proxy, and
+/// nothing is asked of the slot after the close.
 Case requests_meet() {
   return {"sockets.requests_meet",
           [](Run& run) {
@@ -128,13 +141,15 @@ Case requests_meet() {
               world.of[2] = outcome(net.close(kMe, world.socket()));
               Socket again = 0;
               while ((again = net.connect(kMe, somewhere())) == -EMFILE) give_way();
-              require(net.send(kMe, again, "z", 1) == 1, "what was asked of one connection is not asked of the slot's next");
+              require(net.send(kMe, again, "z", 1) == 1,
+                      "what was asked of one connection is not asked of the slot's next");
               require(net.close(kMe, again) == 0, "which closes as well");
             });
             run.server([&] { world.step(); });
             run.at_end([&] {
               require(world.network.wires.at(0)->gone, "the connection ends");
-              return world.of[0] + " " + world.of[1] + " " + world.of[2] + (world.network.wires[0]->ended ? " ended" : "");
+              return world.of[0] + " " + world.of[1] + " " + world.of[2] +
+                     (world.network.wires[0]->ended ? " ended" : "");
             });
           },
           {"0 0 EBADF ended", "EBADF 0 EBADF ended"},
@@ -160,12 +175,15 @@ Case accept_meets_close() {
                 world.of[i] = socket < 0 ? outcome(socket) : "accepted";
                 if (socket < 0) return;
                 const std::int64_t got = net.recv(kMe, socket, bytes, 2, kWaitAll);
-                require(got == -ECONNRESET || (got == 2 && bytes[0] == 'h' && bytes[1] == 'i'), "an accepted connection works");
+                require(got == -ECONNRESET || (got == 2 && bytes[0] == 'h' && bytes[1] == 'i'),
+                        "an accepted connection works");
                 require(net.close(kMe, socket) == 0, "and closes");
               });
             }
             run.server([&] { world.step(); });
-            run.at_end([&] { return std::min(world.of[0], world.of[1]) + " " + std::max(world.of[0], world.of[1]) + " " + world.of[2]; });
+            run.at_end([&] {
+              return std::min(world.of[0], world.of[1]) + " " + std::max(world.of[0], world.of[1]) + " " + world.of[2];
+            });
           },
           {"EBADF EBADF 0", "EBADF accepted 0"},
           1'000};
@@ -310,8 +328,11 @@ Case broken_connection() {
               require(net.close(kMe, socket) == 0, "the first connection is closed");
               while ((socket = net.connect(kMe, somewhere())) == -EMFILE) give_way();
               SocketStats stats;
-              require(net.stats(socket, stats) == 0 && stats.bytes_sent + stats.bytes_unsent + stats.bytes_received == 0, "the next one begins at zero");
-              require(net.recv(kMe, socket, bytes, 2, kWaitAll) == 2 && bytes[0] == 'h' && bytes[1] == 'i', "it receives its own bytes");
+              require(
+                  net.stats(socket, stats) == 0 && stats.bytes_sent + stats.bytes_unsent + stats.bytes_received == 0,
+                  "the next one begins at zero");
+              require(net.recv(kMe, socket, bytes, 2, kWaitAll) == 2 && bytes[0] == 'h' && bytes[1] == 'i',
+                      "it receives its own bytes");
               require(net.send(kMe, socket, "z", 1) == 1 && net.close(kMe, socket) == 0, "and sends its own");
             });
             run.server([&] { world.step(); });
@@ -341,17 +362,19 @@ Case cancel() {
             run.server([&] { world.step(); });
             run.at_end([&] {
               for (int i = 0; i < 2; ++i) {
-                require(world.of[i].find("ECANCELED") != std::string::npos || world.of[i] == "EMFILE", "every call ends");
+                require(world.of[i].find("ECANCELED") != std::string::npos || world.of[i] == "EMFILE",
+                        "every call ends");
               }
               return world.of[0] + ", " + world.of[1];
             });
           },
-          {"ECANCELED, ECANCELED", "recv ECANCELED, ECANCELED", "ECANCELED, accept ECANCELED", "recv ECANCELED, EMFILE", "EMFILE, accept ECANCELED",
-           "EMFILE, ECANCELED", "ECANCELED, EMFILE"},
+          {"ECANCELED, ECANCELED", "recv ECANCELED, ECANCELED", "ECANCELED, accept ECANCELED", "recv ECANCELED, EMFILE",
+           "EMFILE, accept ECANCELED", "EMFILE, ECANCELED", "ECANCELED, EMFILE"},
           1'000};
 }
 
-/// A deadline may pass at any moment: the call then says so, or has what it waited for; and what was opened ends in order.
+/// A deadline may pass at any moment: the call then says so, or has what it waited for; and what was opened ends in
+/// order.
 Case deadline(const std::string& name, const std::string& greeting, std::vector<std::string> outcomes) {
   return {"sockets." + name,
           [greeting](Run& run) {
@@ -374,8 +397,7 @@ Case deadline(const std::string& name, const std::string& greeting, std::vector<
               return world.of[0] + " " + world.of[1];
             });
           },
-          std::move(outcomes),
-          1'000};
+          std::move(outcomes), 1'000};
 }
 
 /// The end of a stream comes behind its last byte; poll and stats may look at it from aside.
@@ -399,7 +421,8 @@ Case end_of_stream() {
               PollEntry entry{world.socket(), kPollIn, 0};
               require(net.poll(kMe, &entry, 1, Deadline::never()) == 1, "poll sees the bytes or the end");
               SocketStats stats;
-              require(net.stats(world.socket(), stats) == 0 && stats.bytes_received <= 2, "stats says nothing that cannot be");
+              require(net.stats(world.socket(), stats) == 0 && stats.bytes_received <= 2,
+                      "stats says nothing that cannot be");
             });
             run.server([&] { world.step(); });
             run.at_end([] { return std::string(); });

@@ -13,8 +13,14 @@
 namespace gpusock::proxy {
 
 // Not in these cases: all connections here are plain TCP, and nobody reads a log.
-std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
-std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&, bool) { return nullptr; }
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&,
+                                                    bool) {
+  return nullptr;
+}
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResources&, const Endpoint&, ReadySink&,
+                                                   bool) {
+  return nullptr;
+}
 void log(LogLevel, const std::string&, const CodeLine&) {}
 
 }  // namespace gpusock::proxy
@@ -24,7 +30,8 @@ namespace {
 
 class ModelStream final : public proxy::ByteStream {
  public:
-  ModelStream(std::shared_ptr<Wire> wire, bool echoes, bool breaks) : wire_(std::move(wire)), echoes_(echoes), breaks_(breaks) {}
+  ModelStream(std::shared_ptr<Wire> wire, bool echoes, bool breaks)
+      : wire_(std::move(wire)), echoes_(echoes), breaks_(breaks) {}
   ~ModelStream() override { wire_->gone = true; }
 
   std::int64_t read(std::span<const iovec> into) override {
@@ -72,7 +79,8 @@ class ModelStream final : public proxy::ByteStream {
 
 class ModelAcceptor final : public proxy::Acceptor {
  public:
-  explicit ModelAcceptor(ModelNetwork& network) : network_(network), is_served_(network.listeners++ >= network.served_from) {}
+  explicit ModelAcceptor(ModelNetwork& network)
+      : network_(network), is_served_(network.listeners++ >= network.served_from) {}
   std::unique_ptr<proxy::ByteStream> accept() override {
     return is_served_ && network_.incoming-- > 0 ? network_.make_stream() : nullptr;
   }
@@ -104,7 +112,9 @@ class ModelPlatform final : public proxy::Platform {
   void free_device(std::byte*) noexcept override {}
   std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
-  std::unique_ptr<proxy::Copier> make_copier() override { throw gpusock::Error(ENOMEM, "no device memory in the model"); }
+  std::unique_ptr<proxy::Copier> make_copier() override {
+    throw gpusock::Error(ENOMEM, "no device memory in the model");
+  }
 
  private:
   static constexpr std::align_val_t kPage{4096};
@@ -155,7 +165,9 @@ std::unique_ptr<proxy::ByteStream> ModelNetwork::make_stream() {
   return std::make_unique<ModelStream>(wires.back(), echoes, first_breaks && wires.size() == 1);
 }
 
-std::unique_ptr<proxy::Acceptor> ModelNetwork::listen(const Endpoint&, int, int&) { return std::make_unique<ModelAcceptor>(*this); }
+std::unique_ptr<proxy::Acceptor> ModelNetwork::listen(const Endpoint&, int, int&) {
+  return std::make_unique<ModelAcceptor>(*this);
+}
 
 std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& error) {
   error = ECONNREFUSED;
@@ -163,7 +175,8 @@ std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& e
 }
 
 World::World(std::uint32_t sockets_max)
-    : table_(std::make_unique<proxy::SharedTable>(platform(), sockets_max, false)), slots_(table_->slots()),
+    : table_(std::make_unique<proxy::SharedTable>(platform(), sockets_max, false)),
+      slots_(table_->slots()),
       accept_taken_(table::kListenersMax) {
   resources_.tcp = &tcp();
   resources_.makers = {&tcp()};

@@ -1,6 +1,6 @@
 #pragma once
-/// @file A context as the production code has it, on the model's memory: socket table, proxy with its tcp link, callers. In the place
-/// of the operating system's network stands one that gives back what it is sent.
+/// @file A context as the production code has it, on the model's memory: socket table, proxy with its tcp link,
+/// callers. In the place of the operating system's network stands one that gives back what it is sent.
 
 #include "checker/run.hpp"
 
@@ -22,20 +22,20 @@ struct Wire {
   std::string sent;      ///< by this side
   std::string arriving;  ///< what this side has still to read
   bool peer_ended = false;
-  bool ended = false;    ///< by this side
-  bool gone = false;     ///< the stream was destroyed
+  bool ended = false;  ///< by this side
+  bool gone = false;   ///< the stream was destroyed
 };
 
 class ModelNetwork final : public proxy::Network {
  public:
-  bool refuses = false;                     ///< connecting fails
-  bool echoes = false;                      ///< what is sent comes back
-  int incoming = 0;                         ///< connections that a listener will be given
-  std::string greeting;                     ///< what each connection's peer sends by itself
-  bool ends = false;                        ///< and then ends its direction
-  int served_from = 0;                      ///< the first listeners are given no connections
-  bool first_breaks = false;                ///< nothing can be sent on the first connection
-  int listeners = 0;                        ///< that there were
+  bool refuses = false;       ///< connecting fails
+  bool echoes = false;        ///< what is sent comes back
+  int incoming = 0;           ///< connections that a listener will be given
+  std::string greeting;       ///< what each connection's peer sends by itself
+  bool ends = false;          ///< and then ends its direction
+  int served_from = 0;        ///< the first listeners are given no connections
+  bool first_breaks = false;  ///< nothing can be sent on the first connection
+  int listeners = 0;          ///< that there were
   std::vector<std::shared_ptr<Wire>> wires;
 
   std::unique_ptr<proxy::Acceptor> listen(const Endpoint& at, int backlog, int& error) override;

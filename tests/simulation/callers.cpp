@@ -11,8 +11,8 @@ namespace {
 
 /// How late a call may return: its last look may lie so long before.
 constexpr std::uint64_t kLateNs = 3'000'000;
-/// What a connection takes at most: over the slowest network and by the last of the links, when a full backlog has twice not answered
-/// (TCP asks again after 1 s, and 2 s later).
+/// What a connection takes at most: over the slowest network and by the last of the links, when a full backlog has
+/// twice not answered (TCP asks again after 1 s, and 2 s later).
 constexpr std::uint64_t kConnectNs = 500'000'000 + 3'000'000'000;
 /// Deadline of calls of which it is not known, where they fail, how far they came; only where nothing breaks.
 constexpr std::uint64_t kLongNs = 900'000'000'000;
@@ -29,12 +29,14 @@ std::uint64_t word_at(std::uint64_t salt, std::uint64_t index) { return Random(s
 void fill(std::byte* into, std::uint64_t salt, std::uint64_t offset, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < bytes;) {
     const std::uint64_t word = word_at(salt, (offset + i) / 8);
-    for (std::uint64_t part = (offset + i) % 8; part < 8 && i < bytes; ++part) into[i++] = static_cast<std::byte>(word >> 8 * part);
+    for (std::uint64_t part = (offset + i) % 8; part < 8 && i < bytes; ++part)
+      into[i++] = static_cast<std::byte>(word >> 8 * part);
   }
 }
 
 /// A stream's bytes: on the way from the client they begin with the attempt's number, twice.
-void fill_stream(std::byte* into, const Way& way, std::uint64_t attempt, bool named, std::uint64_t offset, std::uint64_t bytes) {
+void fill_stream(std::byte* into, const Way& way, std::uint64_t attempt, bool named, std::uint64_t offset,
+                 std::uint64_t bytes) {
   fill(into, way.salt, offset, bytes);
   const std::uint64_t name[2] = {attempt, ~attempt};
   if (named && offset < kHeaderBytes) {
@@ -80,9 +82,11 @@ std::int64_t Run::timed(Node& node, const char* what, std::uint64_t duration_ns,
   const std::uint64_t end_ns = schedule_.now_ns();
   if (verbose_) tell(std::string(what) + " = " + std::to_string(result));
   if (end_ns - start_ns > duration_ns + kLateNs) {
-    fail(std::string(what) + " returned " + std::to_string(end_ns - start_ns - duration_ns) + " ns behind its deadline");
+    fail(std::string(what) + " returned " + std::to_string(end_ns - start_ns - duration_ns) +
+         " ns behind its deadline");
   }
-  if (node.canceled() && end_ns > std::max(start_ns, node.canceled_ns()) + kLateNs) fail(std::string(what) + " went on although its context had ended");
+  if (node.canceled() && end_ns > std::max(start_ns, node.canceled_ns()) + kLateNs)
+    fail(std::string(what) + " went on although its context had ended");
   if (result == -ETIMEDOUT && !plan_.faulty() && end_ns - start_ns < duration_ns && std::strcmp(what, "connect") != 0) {
     fail(std::string(what) + " timed out before its deadline");
   }
@@ -105,8 +109,8 @@ Endpoint Run::endpoint_of(std::uint32_t place, int kind, LinkKind link, bool by_
   return endpoint;
 }
 
-/// What a client connects to. Some servers' names have an address before the right one where nobody takes connections: one of the
-/// client's own host, which may also connect the socket to itself, or one to which no way leads.
+/// What a client connects to. Some servers' names have an address before the right one where nobody takes connections:
+/// one of the client's own host, which may also connect the socket to itself, or one to which no way leads.
 Endpoint Run::name_of(const PlannedConnection& connection) const {
   Endpoint name = endpoint_of(connection.server, kind_of(connection), connection.link, connection.by_loopback);
   if (!connection.knocks_first) return name;
@@ -186,7 +190,8 @@ void Run::handle(std::uint32_t place, Socket socket, bool records) {
   std::int64_t result = -ETIMEDOUT;
   for (Patience patience(*this); result == -ETIMEDOUT && !patience.over(); patience.pause()) {
     result = timed(node, "recv (name)", plan_.faulty() ? 50'000'000 : kLongNs, [&](Deadline deadline) {
-      return node.net().recv(this_thread(), socket, buffer.data(), records ? buffer.size() : kHeaderBytes, kWaitAll, deadline);
+      return node.net().recv(this_thread(), socket, buffer.data(), records ? buffer.size() : kHeaderBytes, kWaitAll,
+                             deadline);
     });
   }
   std::uint64_t number = attempts_.size();
@@ -194,11 +199,13 @@ void Run::handle(std::uint32_t place, Socket socket, bool records) {
   std::memcpy(&name, buffer.data(), sizeof name);
   if (result >= static_cast<std::int64_t>(kHeaderBytes)) number = name.attempt;
   if (result < static_cast<std::int64_t>(kHeaderBytes) || !problem_.empty()) {  // a visitor who gave up
-    if (result == -EPROTO || result == -EINVAL || result == -EBUSY) fail("the first recv gave " + std::to_string(result));
+    if (result == -EPROTO || result == -EINVAL || result == -EBUSY)
+      fail("the first recv gave " + std::to_string(result));
     node.net().close(this_thread(), socket);
     return;
   }
-  if (number >= attempts_.size() || attempts_[number].met || plan_.connections[attempts_[number].planned].server != place) {
+  if (number >= attempts_.size() || attempts_[number].met ||
+      plan_.connections[attempts_[number].planned].server != place) {
     return fail("the first bytes of a connection are of none, or of another");
   }
   Attempt& attempt = attempts_[number];
@@ -234,9 +241,11 @@ void Run::knock(Node& node, const PlannedConnection& connection) {
   std::int64_t result = -EMFILE;
   while (result == -EMFILE && problem_.empty()) {
     schedule_.sleep(50'000);
-    result = timed(node, "connect (to nobody)", 20'000'000'000, [&](Deadline deadline) { return node.net().connect(this_thread(), nowhere, deadline); });
+    result = timed(node, "connect (to nobody)", 20'000'000'000,
+                   [&](Deadline deadline) { return node.net().connect(this_thread(), nowhere, deadline); });
   }
-  if (result != -ECONNREFUSED && !plan_.faulty()) fail("connecting to where nobody listens gave " + std::to_string(result));
+  if (result != -ECONNREFUSED && !plan_.faulty())
+    fail("connecting to where nobody listens gave " + std::to_string(result));
 }
 
 /// Where nothing breaks and there is room for all, who connects for the first time has a connection before this.
@@ -264,17 +273,24 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   attempt.planned = planned;
   for (Way& way : attempt.ways) way.salt = schedule_.random()();
   const Endpoint to = name_of(connection);
-  const auto socket = static_cast<Socket>(
-      timed(node, "connect", deadline_ns, [&](Deadline deadline) { return node.net().connect(this_thread(), to, deadline); }));
+  const auto socket = static_cast<Socket>(timed(node, "connect", deadline_ns, [&](Deadline deadline) {
+    return node.net().connect(this_thread(), to, deadline);
+  }));
   if (socket == -ECANCELED) return true;
   if (socket < 0) {
-    // Where packets are lost an honest peer may take as long as a stranger whom a full backlog sends away (Proxy::make_room).
+    // Where packets are lost an honest peer may take as long as a stranger whom a full backlog sends away
+    // (Proxy::make_room).
     const bool sent_away = socket == -ECONNRESET && plan_.wire.loss_percent != 0;
-    if (socket == -ETIMEDOUT && deadline_ns == connection.deadline_ns && deadline_ns > connect_ns()) fail("connect took too long");
+    if (socket == -ETIMEDOUT && deadline_ns == connection.deadline_ns && deadline_ns > connect_ns())
+      fail("connect took too long");
     const bool busy = socket == -EMFILE || socket == -ETIMEDOUT || sent_away;
-    const bool broken = (plan_.faulty() || is_hasty(connection.server)) && (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH || socket == -ENOBUFS || is_shortage(socket));
-    // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in order.
-    if (!busy && !broken && !(plan_.faulty() && connection.link == LinkKind::fabric)) fail("connect gave " + std::to_string(socket));
+    const bool broken = (plan_.faulty() || is_hasty(connection.server)) &&
+                        (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH ||
+                         socket == -ENOBUFS || is_shortage(socket));
+    // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in
+    // order.
+    if (!busy && !broken && !(plan_.faulty() && connection.link == LinkKind::fabric))
+      fail("connect gave " + std::to_string(socket));
     return false;
   }
   const End end{*this, node, socket, attempt, connection, 0, connection.client};
@@ -319,7 +335,8 @@ void Run::converse(const End& end) {
   if (ending == Ending::orderly) {
     const int result = net.shutdown(this_thread(), end.socket, Shutdown::write);
     if (result != 0) fail("shutdown gave " + std::to_string(result));
-    for (std::uint64_t pause_ns = 1'000; *busy != 0; pause_ns = std::min<std::uint64_t>(2 * pause_ns, 2'000'000)) schedule_.sleep(pause_ns);
+    for (std::uint64_t pause_ns = 1'000; *busy != 0; pause_ns = std::min<std::uint64_t>(2 * pause_ns, 2'000'000))
+      schedule_.sleep(pause_ns);
   } else if (ending == Ending::reset) {
     net.setsockopt(this_thread(), end.socket, SocketOption::linger, 0);
   } else if (ending == Ending::midway) {
@@ -369,12 +386,15 @@ bool Run::is_shortage(std::int64_t result) const {
 bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   end.attempt.failed = true;
   if (result == -ETIMEDOUT && std::strncmp(call, "send", 4) == 0) check_not_over(end, call);
-  const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly || is_hasty(end.planned.server);
+  const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly ||
+                    is_hasty(end.planned.server);
   const bool deaf = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
   const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty()) || is_shortage(result);
-  const bool ok = (result == -ECANCELED && end.node.canceled()) || (result == -EBADF && end.planned.endings[end.side] != Ending::orderly) ||
+  const bool ok = (result == -ECANCELED && end.node.canceled()) ||
+                  (result == -EBADF && end.planned.endings[end.side] != Ending::orderly) ||
                   (broken && (rude || plan_.faulty())) ||
-                  (result == -EPROTO && end.planned.records && end.attempt.broken[1 - end.side]);  // killed in a record's middle
+                  (result == -EPROTO && end.planned.records && end.attempt.broken[1 - end.side]);  // killed in a
+                                                                                                   // record's middle
   if (!ok) fail(std::string(call) + " gave " + std::to_string(result));
   return ok;
 }
@@ -393,7 +413,9 @@ void Run::send_stream(const End& end) {
     if (result > 0) {
       flow.sent += static_cast<std::uint64_t>(result);
       patience.use();
-      if (random.one_in(8)) schedule_.sleep(random.magnitude(1'000, 1'000'000'000));  // what the proxy was not told of it does not hear of soon
+      if (random.one_in(8))
+        schedule_.sleep(random.magnitude(1'000, 1'000'000'000));  // what the proxy was not told of it does not hear of
+                                                                  // soon
     } else if ((result == -ETIMEDOUT && manner != Manner::whole) || result == -EAGAIN) {
       if (result == -ETIMEDOUT) check_not_over(end, "send");
       if (patience.over()) return;
@@ -413,7 +435,8 @@ std::int64_t Run::send_piece(const End& end, Manner manner, std::uint64_t offset
   const std::uint64_t deadline_ns = end.planned.deadline_ns;
   if (manner == Manner::zero_copy) {
     Span span;
-    timed(end.node, "reserve", deadline_ns, [&](Deadline deadline) { return (span = net.reserve(this_thread(), end.socket, bytes, deadline)).size; });
+    timed(end.node, "reserve", deadline_ns,
+          [&](Deadline deadline) { return (span = net.reserve(this_thread(), end.socket, bytes, deadline)).size; });
     if (span.size <= 0) return span.size;
     const std::uint64_t part = std::min<std::uint64_t>(bytes, static_cast<std::uint64_t>(span.size));
     flow.offered = offset + part;
@@ -427,15 +450,17 @@ std::int64_t Run::send_piece(const End& end, Manner manner, std::uint64_t offset
   int flags = !last && plan_.holds_back && schedule_.random().one_in(4) ? kMore : 0;
   if (manner == Manner::polled) {
     PollEntry entry{end.socket, kPollOut, 0};
-    const auto count = timed(end.node, "poll", deadline_ns, [&](Deadline deadline) { return net.poll(this_thread(), &entry, 1, deadline); });
+    const auto count = timed(end.node, "poll", deadline_ns,
+                             [&](Deadline deadline) { return net.poll(this_thread(), &entry, 1, deadline); });
     if (count <= 0) return count == 0 ? -ETIMEDOUT : count;
     flags |= kDontWait;
   }
   if (manner == Manner::whole) flags |= kWaitAll;
   flow.offered = offset + bytes;
   const std::uint64_t duration_ns = manner == Manner::whole && !plan_.faulty() ? kLongNs : deadline_ns;
-  return timed(end.node, "send", duration_ns,
-               [&](Deadline deadline) { return net.send(this_thread(), end.socket, data.data(), bytes, flags, deadline); });
+  return timed(end.node, "send", duration_ns, [&](Deadline deadline) {
+    return net.send(this_thread(), end.socket, data.data(), bytes, flags, deadline);
+  });
 }
 
 void Run::send_records(const End& end, int sender) {
@@ -446,7 +471,11 @@ void Run::send_records(const End& end, int sender) {
   Random& random = schedule_.random();
   bool first = end.side == 0 && sender == 0;
   while ((left != 0 || first) && problem_.empty()) {
-    if (end.side == 0 && sender != 0 && end.out().flows[0].received == 0 && end.out().flows[0].sent == 0) {  // the first one says who we are
+    if (end.side == 0 && sender != 0 && end.out().flows[0].received == 0 && end.out().flows[0].sent == 0) {  // the
+                                                                                                             // first
+                                                                                                             // one says
+                                                                                                             // who we
+                                                                                                             // are
       if (end.attempt.failed || patience.over() || end.node.canceled()) return;
       schedule_.sleep(10'000);
       continue;
@@ -479,7 +508,8 @@ std::int64_t Run::send_record(const End& end, int sender, std::uint64_t bytes) {
   const std::uint64_t deadline_ns = end.planned.deadline_ns;
   if (schedule_.random().one_in(3)) {
     Span span;
-    timed(end.node, "reserve", deadline_ns, [&](Deadline deadline) { return (span = net.reserve(this_thread(), end.socket, bytes + 8, deadline)).size; });
+    timed(end.node, "reserve", deadline_ns,
+          [&](Deadline deadline) { return (span = net.reserve(this_thread(), end.socket, bytes + 8, deadline)).size; });
     if (span.size <= 0) return span.size;
     if (schedule_.random().one_in(5)) {
       std::memset(span.data, 0xee, bytes);
@@ -507,7 +537,8 @@ void Run::receive_all(const End& end, const bool& all_is_sent) {
     schedule_.sleep(pause_ns);
     pause_ns = std::min<std::uint64_t>(2 * pause_ns, 2'000'000);
   }
-  std::vector<std::byte> buffer(end.planned.records ? plan_.ring_bytes : std::max(planned.piece_bytes, std::uint64_t{20'000}));
+  std::vector<std::byte> buffer(end.planned.records ? plan_.ring_bytes
+                                                    : std::max(planned.piece_bytes, std::uint64_t{20'000}));
   Patience patience(*this);
   Random& random = schedule_.random();
   while (problem_.empty()) {
@@ -537,7 +568,8 @@ std::int64_t Run::receive_piece(const End& end, Manner manner, std::byte* buffer
   const std::uint64_t deadline_ns = end.planned.deadline_ns;
   if (manner == Manner::zero_copy) {
     Span span;
-    timed(end.node, "peek", deadline_ns, [&](Deadline deadline) { return (span = net.peek(this_thread(), end.socket, bytes, deadline)).size; });
+    timed(end.node, "peek", deadline_ns,
+          [&](Deadline deadline) { return (span = net.peek(this_thread(), end.socket, bytes, deadline)).size; });
     if (span.size <= 0) return span.size;
     const auto there = static_cast<std::uint64_t>(span.size);
     const std::uint64_t part = end.planned.records ? there : 1 + schedule_.random().below(there);
@@ -551,7 +583,8 @@ std::int64_t Run::receive_piece(const End& end, Manner manner, std::byte* buffer
   int flags = 0;
   if (manner == Manner::polled) {
     PollEntry entry{end.socket, kPollIn, 0};
-    const auto count = timed(end.node, "poll", deadline_ns, [&](Deadline deadline) { return net.poll(this_thread(), &entry, 1, deadline); });
+    const auto count = timed(end.node, "poll", deadline_ns,
+                             [&](Deadline deadline) { return net.poll(this_thread(), &entry, 1, deadline); });
     if (count <= 0) return count == 0 ? -ETIMEDOUT : count;
     flags = kDontWait;
   }
@@ -560,12 +593,14 @@ std::int64_t Run::receive_piece(const End& end, Manner manner, std::byte* buffer
     bytes = std::min(bytes, plan_.ring_bytes);
   }
   if (schedule_.random().one_in(16)) {
-    const auto seen = timed(end.node, "recv (peek)", deadline_ns,
-                            [&](Deadline deadline) { return net.recv(this_thread(), end.socket, buffer, bytes, flags | kPeek, deadline); });
+    const auto seen = timed(end.node, "recv (peek)", deadline_ns, [&](Deadline deadline) {
+      return net.recv(this_thread(), end.socket, buffer, bytes, flags | kPeek, deadline);
+    });
     if (seen > 0 && check(end, buffer, static_cast<std::uint64_t>(seen)) == nullptr) return -ECANCELED;
   }
-  const auto count = timed(end.node, "recv", deadline_ns,
-                           [&](Deadline deadline) { return net.recv(this_thread(), end.socket, buffer, bytes, flags, deadline); });
+  const auto count = timed(end.node, "recv", deadline_ns, [&](Deadline deadline) {
+    return net.recv(this_thread(), end.socket, buffer, bytes, flags, deadline);
+  });
   if (count > static_cast<std::int64_t>(bytes)) {
     fail("recv gave more than it was asked");
     return -ECANCELED;
@@ -586,14 +621,15 @@ Flow* Run::check(const End& end, const std::byte* data, std::uint64_t bytes) {
   if (end.planned.records) {
     RecordName name{};
     std::memcpy(&name, data, std::min(bytes, kHeaderBytes));
-    if (bytes < kHeaderBytes || name.attempt != end.attempt.number || name.sender >= kSendersMax || name.bytes != bytes) {
+    if (bytes < kHeaderBytes || name.attempt != end.attempt.number || name.sender >= kSendersMax ||
+        name.bytes != bytes) {
       fail("a record that nobody sent");
       return nullptr;
     }
     flow = &way.flows[name.sender];
     if (name.sequence != flow->received) {
-      fail("record " + std::to_string(name.sequence) + " of sender " + std::to_string(name.sender) + " where " + std::to_string(flow->received) +
-           " was due");
+      fail("record " + std::to_string(name.sequence) + " of sender " + std::to_string(name.sender) + " where " +
+           std::to_string(flow->received) + " was due");
       return nullptr;
     }
     fill_record(expected.data(), way, name);

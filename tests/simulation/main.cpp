@@ -46,14 +46,13 @@ bool read_range(const std::string& text, std::uint64_t& first, std::uint64_t& la
   return end != second && *end == '\0' && first <= last;
 }
 
-sim::Cut cut_of(const Options& options) {
-  return {options.connections, options.faults, options.bytes_max};
-}
+sim::Cut cut_of(const Options& options) { return {options.connections, options.faults, options.bytes_max}; }
 
 /// Runs one seed twice and tells whether both went the same way.
 bool repeats(const sim::Plan& plan) {
   const sim::Outcome first = sim::run(plan), second = sim::run(plan);
-  return first.trace == second.trace && first.turns == second.turns && first.bytes == second.bytes && first.problem == second.problem;
+  return first.trace == second.trace && first.turns == second.turns && first.bytes == second.bytes &&
+         first.problem == second.problem;
 }
 
 int report(const Options& options, std::uint64_t seed, const std::string& problem) {
@@ -62,20 +61,22 @@ int report(const Options& options, std::uint64_t seed, const std::string& proble
   if (!options.no_shrink) cut = sim::shrink(seed, cut, problem);
   const sim::Plan plan = sim::cut_down(sim::make_plan(seed), cut);
   std::printf("%s", sim::describe(plan).c_str());
-  std::printf("replay: simulation%s --seed %llu%s --verbose\n", options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
+  std::printf("replay: simulation%s --seed %llu%s --verbose\n",
+              options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
               static_cast<unsigned long long>(seed), sim::to_arguments(cut).c_str());
   return program::kFailure;
 }
 
 int run_one(const Options& options, std::uint64_t seed) {
-  const sim::Plan plan = options.shortage ? sim::make_plan(seed, options.shortage) : sim::cut_down(sim::make_plan(seed), cut_of(options));
+  const sim::Plan plan = options.shortage ? sim::make_plan(seed, options.shortage)
+                                          : sim::cut_down(sim::make_plan(seed), cut_of(options));
   if (options.verbose) std::printf("%s", sim::describe(plan).c_str());
   const sim::Outcome outcome = sim::run(plan, options.verbose);
   if (options.trace) std::printf("trace %016llx\n", static_cast<unsigned long long>(outcome.trace));
-  std::printf("seed %llu: %s; %llu turns, %.3f s simulated, %llu connections, %llu bytes\n", static_cast<unsigned long long>(seed),
-              outcome.problem.empty() ? "ok" : outcome.problem.c_str(), static_cast<unsigned long long>(outcome.turns),
-              static_cast<double>(outcome.simulated_ns) * 1e-9, static_cast<unsigned long long>(outcome.connections),
-              static_cast<unsigned long long>(outcome.bytes));
+  std::printf("seed %llu: %s; %llu turns, %.3f s simulated, %llu connections, %llu bytes\n",
+              static_cast<unsigned long long>(seed), outcome.problem.empty() ? "ok" : outcome.problem.c_str(),
+              static_cast<unsigned long long>(outcome.turns), static_cast<double>(outcome.simulated_ns) * 1e-9,
+              static_cast<unsigned long long>(outcome.connections), static_cast<unsigned long long>(outcome.bytes));
   if (outcome.problem.empty()) return program::kSuccess;
   return options.verbose || options.shortage ? program::kFailure : report(options, seed, outcome.problem);
 }
@@ -86,8 +87,10 @@ bool holds_with(const Options& options, std::uint64_t seed, const sim::Shortage&
   denied = outcome.denied;
   if (outcome.problem.empty()) return true;
   const std::string what = to_string(shortage);
-  std::printf("seed %llu, denied %s: %s\n", static_cast<unsigned long long>(seed), what.c_str(), outcome.problem.c_str());
-  std::printf("replay: simulation%s --seed %llu --denied %s --verbose\n", options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
+  std::printf("seed %llu, denied %s: %s\n", static_cast<unsigned long long>(seed), what.c_str(),
+              outcome.problem.c_str());
+  std::printf("replay: simulation%s --seed %llu --denied %s --verbose\n",
+              options.bug == 0 ? "" : (" --bug " + std::to_string(options.bug)).c_str(),
               static_cast<unsigned long long>(seed), what.c_str());
   return false;
 }
@@ -103,15 +106,17 @@ int run_shortages(const Options& options, std::uint64_t first, std::uint64_t las
         if (all && of == sim::Shortage::Of::interrupts) continue;  // such a program does nothing else any more
         bool denied = true;
         for (std::uint64_t nth = 1 + seed % options.every; denied; nth += options.every, ++runs) {
-          if (limit_s != 0 && seconds_since(start) > limit_s) denied = false;
-          else if (!holds_with(options, seed, {of, nth, all}, denied)) return program::kFailure;
+          if (limit_s != 0 && seconds_since(start) > limit_s)
+            denied = false;
+          else if (!holds_with(options, seed, {of, nth, all}, denied))
+            return program::kFailure;
         }
       }
     }
     if (limit_s != 0 && seconds_since(start) > limit_s) break;
   }
-  std::printf("%llu seeds from %llu on: ok; %llu shortages, %.1f s\n", static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(first),
-              static_cast<unsigned long long>(runs), seconds_since(start));
+  std::printf("%llu seeds from %llu on: ok; %llu shortages, %.1f s\n", static_cast<unsigned long long>(seeds),
+              static_cast<unsigned long long>(first), static_cast<unsigned long long>(runs), seconds_since(start));
   return program::kSuccess;
 }
 
@@ -125,14 +130,16 @@ int run_many(const Options& options, std::uint64_t first, std::uint64_t last) {
     const sim::Plan plan = sim::make_plan(seed);
     const sim::Outcome outcome = sim::run(plan);
     if (!outcome.problem.empty()) return report(options, seed, outcome.problem);
-    if (seed % kRepeatEvery == 0 && !repeats(plan)) return report(options, seed, "the same seed went another way the second time");
+    if (seed % kRepeatEvery == 0 && !repeats(plan))
+      return report(options, seed, "the same seed went another way the second time");
     turns += outcome.turns;
     connections += outcome.connections;
     bytes += outcome.bytes;
     simulated_s += static_cast<double>(outcome.simulated_ns) * 1e-9;
   }
-  std::printf("%llu seeds from %llu on: ok; %llu connections, %.1f MB, %.0f s simulated, %llu turns, %.1f s\n", static_cast<unsigned long long>(seeds),
-              static_cast<unsigned long long>(first), static_cast<unsigned long long>(connections), static_cast<double>(bytes) * 1e-6, simulated_s,
+  std::printf("%llu seeds from %llu on: ok; %llu connections, %.1f MB, %.0f s simulated, %llu turns, %.1f s\n",
+              static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(first),
+              static_cast<unsigned long long>(connections), static_cast<double>(bytes) * 1e-6, simulated_s,
               static_cast<unsigned long long>(turns), seconds_since(start));
   return program::kSuccess;
 }
@@ -152,9 +159,12 @@ std::string problem_in_shortages(std::uint64_t seed, sim::Shortage::Of of, std::
 std::string problem_of(const Options& options, std::uint64_t seed, sim::BugShows where) {
   const auto every = static_cast<std::uint64_t>(options.every);
   switch (where) {
-    case sim::BugShows::in_seeds: break;
-    case sim::BugShows::in_memory: return problem_in_shortages(seed, sim::Shortage::Of::memory, every);
-    case sim::BugShows::in_calls: return problem_in_shortages(seed, sim::Shortage::Of::calls, every);
+    case sim::BugShows::in_seeds:
+      break;
+    case sim::BugShows::in_memory:
+      return problem_in_shortages(seed, sim::Shortage::Of::memory, every);
+    case sim::BugShows::in_calls:
+      return problem_in_shortages(seed, sim::Shortage::Of::calls, every);
   }
   return sim::run(sim::make_plan(seed)).problem;
 }
@@ -172,12 +182,14 @@ int prove(const Options& options, std::uint64_t first, std::uint64_t last) {
     while (problem.empty() && seed < last) problem = problem_of(options, ++seed, bug.where);
     sim::plant(0);
     if (problem.empty()) {
-      std::printf("bug %2d: NOT caught by %llu seeds: %s\n", number, static_cast<unsigned long long>(last - first + 1), bug.name);
+      std::printf("bug %2d: NOT caught by %llu seeds: %s\n", number, static_cast<unsigned long long>(last - first + 1),
+                  bug.name);
     } else if (!problem_of(options, seed, bug.where).empty()) {
-      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", number, static_cast<unsigned long long>(seed));
+      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", number,
+                  static_cast<unsigned long long>(seed));
     } else {
-      std::printf("bug %2d: caught at seed %llu%s (%s): %s\n", number, static_cast<unsigned long long>(seed), kWhere[static_cast<int>(bug.where)],
-                  problem.c_str(), bug.name);
+      std::printf("bug %2d: caught at seed %llu%s (%s): %s\n", number, static_cast<unsigned long long>(seed),
+                  kWhere[static_cast<int>(bug.where)], problem.c_str(), bug.name);
       ++caught;
     }
     std::fflush(stdout);
@@ -192,26 +204,36 @@ int prove(const Options& options, std::uint64_t first, std::uint64_t last) {
 int main(int argc, char** argv) {
   Options options;
   bool all_bugs = false, shortages = false;
-  program::Arguments arguments("Runs gpusock in a simulation, where a seed decides all that happens, and checks what must always hold.",
-                               "A seed that fails is made smaller, and the command that replays it is printed.");
+  program::Arguments arguments(
+      "Runs gpusock in a simulation, where a seed decides all that happens, and checks what must always hold.",
+      "A seed that fails is made smaller, and the command that replays it is printed.");
   arguments.text("--seeds", options.seeds, "run these, as 1..10000");
   arguments.text("--seed", options.seed, "run this one").shown_default("");
   arguments.number("--minutes", options.minutes, "run fresh seeds for so long", 0, 100'000);
-  arguments.number("--seconds-max", options.seconds_max, "stop behind the seed that is run when so many are over; 0: never", 0, 1'000'000);
+  arguments.number("--seconds-max", options.seconds_max,
+                   "stop behind the seed that is run when so many are over; 0: never", 0, 1'000'000);
   arguments.flag("--verbose", options.verbose, "tell every call and fault of --seed");
   arguments.flag("--trace", options.trace, "print a number that is equal for equal runs of --seed");
   arguments.number("--bug", options.bug, "with this planted bug; 0: none", 0, sim::kPlantedBugs);
   arguments.flag("--planted-bugs", all_bugs, "which of --seeds catches each planted bug, or the one of --bug");
-  arguments.flag("--shortages", shortages, "deny each of --seeds each of its allocations and system calls: one, then all from there on");
-  arguments.number("--every", options.every, "with --shortages and --planted-bugs: deny one in so many, others for each seed", 1, 1000);
-  arguments.text("--denied", options.denied, "deny --seed this, as memory:17 or calls:3+ (all from the third on)").shown_default("nothing");
+  arguments.flag("--shortages", shortages,
+                 "deny each of --seeds each of its allocations and system calls: one, then all from there on");
+  arguments.number("--every", options.every,
+                   "with --shortages and --planted-bugs: deny one in so many, others for each seed", 1, 1000);
+  arguments.text("--denied", options.denied, "deny --seed this, as memory:17 or calls:3+ (all from the third on)")
+      .shown_default("nothing");
   arguments.flag("--no-shrink", options.no_shrink, "do not make a seed that fails smaller");
   arguments.text("--connections", options.connections, "only these connections of --seed, as 0,2").shown_default("all");
-  arguments.text("--faults", options.faults, "only these faults of --seed, as 0,2; none: no faults").shown_default("all");
-  arguments.number("--bytes-max", options.bytes_max, "send no more than this on each way of --seed", std::uint64_t{0}, ~std::uint64_t{0}).shown_default("all");
+  arguments.text("--faults", options.faults, "only these faults of --seed, as 0,2; none: no faults")
+      .shown_default("all");
+  arguments
+      .number("--bytes-max", options.bytes_max, "send no more than this on each way of --seed", std::uint64_t{0},
+              ~std::uint64_t{0})
+      .shown_default("all");
   std::uint64_t first = 0, last = 0;
   arguments.check([&]() -> std::string {
-    if (!options.seed.empty() && (!read_range(options.seed, first, last) || first != last)) return "--seed takes a number";
+    if (!options.seed.empty() && (!read_range(options.seed, first, last) || first != last))
+      return "--seed takes a number";
     if (options.seed.empty() && !read_range(options.seeds, first, last)) return "--seeds takes numbers, as 1..10000";
     if (!sim::parse(options.denied, options.shortage)) return "--denied takes what and which, as memory:17 or calls:3+";
     return {};

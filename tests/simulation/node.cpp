@@ -18,19 +18,23 @@ constexpr std::uint64_t kAssistNs = 200'000;
 constexpr std::uint64_t kLookNsMin = 20'000;
 constexpr std::uint64_t kLookNsMax = 1'000'000;
 constexpr std::uint64_t kShortLookNs = 1'000;
-/// Between what a caller or the network has published and its ringing. Any longer, and rings for something else hide one that is missing.
+/// Between what a caller or the network has published and its ringing. Any longer, and rings for something else hide
+/// one that is missing.
 constexpr std::uint64_t kAboutToRingNs = 200'000;
 constexpr std::uint64_t kBackOffNsMin = 200;
 constexpr std::uint64_t kBackOffNsMax = 500'000;
 constexpr std::uint64_t kCopyNsMax = 100'000;
 
-/// Copies that end in any order, each not before its time; their bytes move when that is found out, the latest that can be.
+/// Copies that end in any order, each not before its time; their bytes move when that is found out, the latest that can
+/// be.
 class LateCopier final : public proxy::Copier {
  public:
   explicit LateCopier(Schedule& schedule) : schedule_(schedule) {}
 
   Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override { return start({0, true, to, from}); }
-  Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override { return start({0, false, const_cast<std::byte*>(from), to}); }
+  Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
+    return start({0, false, const_cast<std::byte*>(from), to});
+  }
 
   State query(Copy which) override {
     const auto found = copies_.find(which);
@@ -69,10 +73,11 @@ class LateCopier final : public proxy::Copier {
 /// The socket table's memory, kept from one run to the next.
 class KeptPlatform final : public proxy::Platform {
  public:
-  KeptPlatform(Schedule& schedule, const Process& process, bool flushed) : schedule_(schedule), process_(process), flushed_(flushed) {}
+  KeptPlatform(Schedule& schedule, const Process& process, bool flushed)
+      : schedule_(schedule), process_(process), flushed_(flushed) {}
   void* allocate_shared(std::size_t bytes) override {
     auto& idle = idle_[bytes];
-    if (idle.empty()) return ::operator new(bytes, std::align_val_t{4096});
+    if (idle.empty()) return ::operator new (bytes, std::align_val_t{4096});
     void* memory = idle.back();
     idle.pop_back();
     return memory;
@@ -90,7 +95,9 @@ class KeptPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
-  rdma::CardWrites card_writes() const override { return flushed_ ? rdma::CardWrites::flushed : rdma::CardWrites::in_order; }
+  rdma::CardWrites card_writes() const override {
+    return flushed_ ? rdma::CardWrites::flushed : rdma::CardWrites::in_order;
+  }
   int flush_card_writes() override {
     current_cards->flush(process_);
     return 0;
@@ -113,10 +120,12 @@ proxy::LinkResources Node::list_links(Node& node) {
   node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
   if (node.options_.has_verbs) {
     current_cards->hold_back(node.process_, node.options_.flushed);
-    node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, node.staging_.get(),
-                                                                      proxy::verbs::DeviceRings(node.options_.gpudirect)));
+    node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(
+        node.segments_, node.staging_.get(), proxy::verbs::DeviceRings(node.options_.gpudirect)));
   }
-  if (node.options_.has_fabric) node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
+  if (node.options_.has_fabric)
+    node.makers_.push_back(
+        std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
   proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
   for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
   resources.makers.push_back(&node.tcp_);
@@ -124,13 +133,22 @@ proxy::LinkResources Node::list_links(Node& node) {
 }
 
 Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
-    : schedule_(schedule), process_(process), options_(options), platform_(std::make_shared<KeptPlatform>(schedule, process, options.flushed)),
-      table_(platform_, options.sockets_max, false), segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
-                                                                            options.device_rings ? RingPlacement::device : RingPlacement::host),
-      staging_(options.device_rings ? std::make_unique<proxy::StagingPool>(platform_, platform_->make_copier(), options.staging) : nullptr),
+    : schedule_(schedule),
+      process_(process),
+      options_(options),
+      platform_(std::make_shared<KeptPlatform>(schedule, process, options.flushed)),
+      table_(platform_, options.sockets_max, false),
+      segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
+                options.device_rings ? RingPlacement::device : RingPlacement::host),
+      staging_(options.device_rings
+                   ? std::make_unique<proxy::StagingPool>(platform_, platform_->make_copier(), options.staging)
+                   : nullptr),
       tcp_(segments_, staging_.get()),
-      resources_(list_links(*this)), proxy_(table_, network_, resources_, {options.handshake_timeout_ns}), slots_(table_.slots()),
-      taken_(1 + table::kListenersMax), seen_(table_.slots()) {
+      resources_(list_links(*this)),
+      proxy_(table_, network_, resources_, {options.handshake_timeout_ns}),
+      slots_(table_.slots()),
+      taken_(1 + table::kListenersMax),
+      seen_(table_.slots()) {
   make_net();
   process_.on_news = [this] {
     rung_ = true;
@@ -183,7 +201,8 @@ bool Node::assist(std::uint32_t slot) {
 
 template <class Move>
 std::uint64_t Node::try_move(Move move) {
-  if (schedule_.random().one_in(8)) schedule_.sleep(schedule_.random().magnitude(100, 100'000));  // what its caller saw need not be so any more
+  if (schedule_.random().one_in(8))
+    schedule_.sleep(schedule_.random().magnitude(100, 100'000));  // what its caller saw need not be so any more
   if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return 0;
   Fiber& self = *schedule_.running();
   stepping_ = true;
@@ -205,7 +224,8 @@ void Node::ring(int least) {
 
 void Node::serve() {
   for (;;) {
-    while (stepping_ || schedule_.now_ns() < stalled_until_ns_) schedule_.sleep_until(std::max(stalled_until_ns_, schedule_.now_ns() + 500));
+    while (stepping_ || schedule_.now_ns() < stalled_until_ns_)
+      schedule_.sleep_until(std::max(stalled_until_ns_, schedule_.now_ns() + 500));
     const bool unasked = std::exchange(slept_through_, false) && !rung_ && !process_.epoll->has_news();
     rung_ = false;
     if (unasked) asleep_ = 2;
@@ -226,10 +246,12 @@ void Node::serve() {
       continue;
     }
     std::uint64_t nap_ns = options_.nap_ns;
-    if (options_.tells_lost_rings && nap_ns != ~std::uint64_t{0} && schedule_.random().one_in(8)) nap_ns = schedule_.random().magnitude(kShortLookNs, nap_ns);
+    if (options_.tells_lost_rings && nap_ns != ~std::uint64_t{0} && schedule_.random().one_in(8))
+      nap_ns = schedule_.random().magnitude(kShortLookNs, nap_ns);
     if (proxy_.wants_polling()) nap_ns = std::clamp((schedule_.now_ns() - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
     const std::uint64_t now_ns = schedule_.now_ns();
-    const std::uint64_t until_ns = std::min(proxy_.next_deadline_ns(), nap_ns < ~now_ns ? now_ns + nap_ns : ~std::uint64_t{0});
+    const std::uint64_t until_ns = std::min(proxy_.next_deadline_ns(),
+                                            nap_ns < ~now_ns ? now_ns + nap_ns : ~std::uint64_t{0});
     if (process_.dead || (!rung_ && !process_.epoll->has_news())) {
       slept_through_ = options_.tells_lost_rings && !proxy_.wants_polling();
       schedule_.sleep_until(until_ns);
@@ -277,14 +299,15 @@ std::string Node::check_words() {
       continue;
     }
     const table::SocketSetup& setup = view.setups[slot];
-    const std::uint64_t words[] = {word(setup.tx.committed), word(setup.tx.consumed), word(setup.rx.committed), word(setup.rx.consumed)};
+    const std::uint64_t words[] = {word(setup.tx.committed), word(setup.tx.consumed), word(setup.rx.committed),
+                                   word(setup.rx.consumed)};
     if (words[0] - words[1] > setup.tx.memory.capacity) return "more was committed to a tx ring than was granted";
     if (words[2] - words[3] > setup.rx.memory.capacity) return "more arrived in an rx ring than was granted";
     for (int i = 0; i < 4; ++i) {
       if (seen.generation == status.generation && words[i] < seen.words[i]) {
         static constexpr const char* kWords[] = {"sent", "sent and freed", "arrived", "consumed"};
-        return "slot " + std::to_string(slot) + ": the position of bytes " + kWords[i] + " went back from " + std::to_string(seen.words[i]) + " to " +
-               std::to_string(words[i]);
+        return "slot " + std::to_string(slot) + ": the position of bytes " + kWords[i] + " went back from " +
+               std::to_string(seen.words[i]) + " to " + std::to_string(words[i]);
       }
       seen.words[i] = words[i];
     }

@@ -1,6 +1,7 @@
 #pragma once
-/// @file What a context is made of, in a simulated process: production's parts, on a fiber instead of the engine's thread. The engine
-/// itself is not simulated: serve() and the hooks follow what it does, but sleep for as long as nobody wakes them.
+/// @file What a context is made of, in a simulated process: production's parts, on a fiber instead of the engine's
+/// thread. The engine itself is not simulated: serve() and the hooks follow what it does, but sleep for as long as
+/// nobody wakes them.
 
 #include "gpusock/device.cuh"
 #include "host_proxy/fabric/maker.hpp"
@@ -21,15 +22,15 @@ struct NodeOptions {
   std::uint32_t sockets_max = 4;
   std::uint64_t ring_bytes = 4096;
   std::string secret;
-  bool assist = false;          ///< callers that wait run the proxy's step
+  bool assist = false;  ///< callers that wait run the proxy's step
   bool has_fabric = false;
   bool has_verbs = false;
-  bool device_rings = false;    ///< rings that the proxy reaches by copies alone
-  bool gpudirect = false;       ///< which RDMA cards reach themselves
-  bool flushed = false;         ///< where kernels see what cards wrote only once it is flushed
+  bool device_rings = false;  ///< rings that the proxy reaches by copies alone
+  bool gpudirect = false;     ///< which RDMA cards reach themselves
+  bool flushed = false;       ///< where kernels see what cards wrote only once it is flushed
   proxy::StagingPool::Sizes staging;
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s
-  bool tells_lost_rings = false;  ///< it is a problem where nobody wakes the proxy for what there is to do
+  bool tells_lost_rings = false;             ///< it is a problem where nobody wakes the proxy for what there is to do
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
 };
 

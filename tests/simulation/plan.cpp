@@ -6,7 +6,8 @@
 namespace gpusock::sim {
 namespace {
 
-constexpr const char* kFaults[] = {"partition", "reset", "half_reset", "crash", "kill", "stall", "no_files", "no_memory", "cancel", "slow", "fabric"};
+constexpr const char* kFaults[] = {"partition", "reset",     "half_reset", "crash", "kill",  "stall",
+                                   "no_files",  "no_memory", "cancel",     "slow",  "fabric"};
 constexpr const char* kEndings[] = {"orderly", "at once", "reset", "midway"};
 constexpr const char* kManners[] = {"copy", "whole", "zero_copy", "polled"};
 
@@ -129,39 +130,49 @@ Plan make_plan(std::uint64_t seed, const Shortage& shortage) {
   plan.shortage = shortage;
   plan.faults.clear();
   plan.verbs = false;
-  // Where no memory is ever to be had again, each step of a proxy with fabric endpoints tries again, and it never sleeps.
+  // Where no memory is ever to be had again, each step of a proxy with fabric endpoints tries again, and it never
+  // sleeps.
   if (shortage.of == Shortage::Of::memory && shortage.all_from_there) plan.fabric = false;
-  plan.connections.resize(std::min<std::size_t>(plan.connections.size(), 2));  // each is denied hundreds of things, one run for each
+  plan.connections.resize(std::min<std::size_t>(plan.connections.size(), 2));  // each is denied hundreds of things, one
+                                                                               // run for each
   for (PlannedConnection& connection : plan.connections) {
     connection.times = 1;
     for (PlannedWay& way : connection.ways) way.bytes = std::min<std::uint64_t>(way.bytes, 2000);
-    if (connection.link == LinkKind::verbs || (connection.link == LinkKind::fabric && !plan.fabric)) connection.link = LinkKind::automatic;
+    if (connection.link == LinkKind::verbs || (connection.link == LinkKind::fabric && !plan.fabric))
+      connection.link = LinkKind::automatic;
   }
   return plan;
 }
 
 std::string describe(const Plan& plan) {
-  std::string text = std::to_string(plan.processes.size()) + " processes on " + std::to_string(plan.hosts) + " hosts, rings of " +
-                     std::to_string(plan.ring_bytes) + ", " + std::to_string(plan.sockets_max) + " sockets, a turn every " +
-                     std::to_string(plan.turn_accesses) + " accesses; wire: " + std::to_string(plan.wire.latency_ns) + " ns, " +
-                     std::to_string(plan.wire.bytes_per_us) + " B/us, " + std::to_string(plan.wire.loss_percent) + " % lost, buffers of " +
-                     std::to_string(plan.wire.buffer_bytes) + (plan.wire.spurious_percent == 0 ? "" : ", spurious readiness") +
-                     (plan.wire.ports == 0 ? "" : ", ports used again") + (plan.wire.full_percent == 0 ? "" : ", full backlogs") + "\n";
+  std::string text = std::to_string(plan.processes.size()) + " processes on " + std::to_string(plan.hosts) +
+                     " hosts, rings of " + std::to_string(plan.ring_bytes) + ", " + std::to_string(plan.sockets_max) +
+                     " sockets, a turn every " + std::to_string(plan.turn_accesses) +
+                     " accesses; wire: " + std::to_string(plan.wire.latency_ns) + " ns, " +
+                     std::to_string(plan.wire.bytes_per_us) + " B/us, " + std::to_string(plan.wire.loss_percent) +
+                     " % lost, buffers of " + std::to_string(plan.wire.buffer_bytes) +
+                     (plan.wire.spurious_percent == 0 ? "" : ", spurious readiness") +
+                     (plan.wire.ports == 0 ? "" : ", ports used again") +
+                     (plan.wire.full_percent == 0 ? "" : ", full backlogs") + "\n";
   for (std::size_t i = 0; i < plan.processes.size(); ++i) {
     text += "  process " + std::to_string(i) + " on host " + std::to_string(plan.processes[i].host) +
-            (plan.processes[i].assist ? ", callers assist" : "") + (plan.processes[i].device_rings ? ", rings on the device" : "") +
+            (plan.processes[i].assist ? ", callers assist" : "") +
+            (plan.processes[i].device_rings ? ", rings on the device" : "") +
             (plan.processes[i].hasty ? ", closes listeners early\n" : "\n");
   }
   for (std::size_t i = 0; i < plan.connections.size(); ++i) {
     const PlannedConnection& connection = plan.connections[i];
-    text += "  connection " + std::to_string(i) + ": " + std::to_string(connection.client) + " to " + std::to_string(connection.server) + " by " +
-            std::string(to_string(connection.link)) + (connection.records ? ", records" : "") + ", deadline " +
-            std::to_string(connection.deadline_ns) + " ns" + (connection.times == 1 ? "" : ", " + std::to_string(connection.times) + " times") + (connection.knocks_first ? ", knocks first" : "");
+    text += "  connection " + std::to_string(i) + ": " + std::to_string(connection.client) + " to " +
+            std::to_string(connection.server) + " by " + std::string(to_string(connection.link)) +
+            (connection.records ? ", records" : "") + ", deadline " + std::to_string(connection.deadline_ns) + " ns" +
+            (connection.times == 1 ? "" : ", " + std::to_string(connection.times) + " times") +
+            (connection.knocks_first ? ", knocks first" : "");
     for (int way = 0; way < 2; ++way) {
       const PlannedWay& planned = connection.ways[way];
-      text += std::string(way == 0 ? "; out " : "; back ") + std::to_string(planned.bytes) + " B in " + std::to_string(planned.piece_bytes) + " (" +
-              kManners[static_cast<int>(planned.sending)] + ", " + kManners[static_cast<int>(planned.receiving)] + ", pause " +
-              std::to_string(planned.pause_ns) + (planned.read_late ? ", read late" : "") + "), ends " +
+      text += std::string(way == 0 ? "; out " : "; back ") + std::to_string(planned.bytes) + " B in " +
+              std::to_string(planned.piece_bytes) + " (" + kManners[static_cast<int>(planned.sending)] + ", " +
+              kManners[static_cast<int>(planned.receiving)] + ", pause " + std::to_string(planned.pause_ns) +
+              (planned.read_late ? ", read late" : "") + "), ends " +
               kEndings[static_cast<int>(connection.endings[way])];
     }
     text += '\n';
@@ -169,8 +180,9 @@ std::string describe(const Plan& plan) {
   if (plan.shortage) text += "  denied: " + to_string(plan.shortage) + "\n";
   for (std::size_t i = 0; i < plan.faults.size(); ++i) {
     const PlannedFault& fault = plan.faults[i];
-    text += "  fault " + std::to_string(i) + ": " + kFaults[static_cast<int>(fault.kind)] + " at " + std::to_string(fault.time_ns) + " ns for " +
-            std::to_string(fault.duration_ns) + " ns, process " + std::to_string(fault.target) + (fault.restart ? ", which comes back\n" : "\n");
+    text += "  fault " + std::to_string(i) + ": " + kFaults[static_cast<int>(fault.kind)] + " at " +
+            std::to_string(fault.time_ns) + " ns for " + std::to_string(fault.duration_ns) + " ns, process " +
+            std::to_string(fault.target) + (fault.restart ? ", which comes back\n" : "\n");
   }
   return text;
 }

@@ -15,34 +15,34 @@ namespace gpusock::sim {
 enum class Manner { copy, whole, zero_copy, polled };
 /// How one side ends its connection, once it has sent all.
 enum class Ending {
-  orderly,   ///< shuts down, reads to the end, closes
-  at_once,   ///< closes behind its last byte, whatever may still come
-  reset,     ///< lingers for 0 s and closes
-  midway,    ///< somebody else closes it while it sends and receives
+  orderly,  ///< shuts down, reads to the end, closes
+  at_once,  ///< closes behind its last byte, whatever may still come
+  reset,    ///< lingers for 0 s and closes
+  midway,   ///< somebody else closes it while it sends and receives
 };
 
 struct PlannedWay {
   std::uint64_t bytes = 0;
-  std::uint64_t piece_bytes = 1;   ///< of one call, at most
+  std::uint64_t piece_bytes = 1;  ///< of one call, at most
   Manner sending = Manner::copy;
   Manner receiving = Manner::copy;
-  std::uint64_t pause_ns = 0;      ///< a slow reader's, between two calls
-  int senders = 1;                 ///< of records
-  bool read_late = false;          ///< its reader first sends all that it has to send
+  std::uint64_t pause_ns = 0;  ///< a slow reader's, between two calls
+  int senders = 1;             ///< of records
+  bool read_late = false;      ///< its reader first sends all that it has to send
 };
 
 struct PlannedConnection {
-  std::uint32_t client = 0;        ///< process
+  std::uint32_t client = 0;  ///< process
   std::uint32_t server = 0;
   LinkKind link = LinkKind::tcp;
   bool records = false;
   bool by_loopback = false;
-  bool knocks_first = false;       ///< at a port where nobody listens; and its name of the server has a wrong address first
-  int times = 1;                   ///< one after the other
+  bool knocks_first = false;  ///< at a port where nobody listens; and its name of the server has a wrong address first
+  int times = 1;              ///< one after the other
   std::uint64_t start_ns = 0;
-  std::uint64_t deadline_ns = 0;   ///< of each call
-  std::uint64_t midway_ns = 0;     ///< Ending::midway: when, since it was open
-  PlannedWay ways[2];              ///< from the client; from the server
+  std::uint64_t deadline_ns = 0;                           ///< of each call
+  std::uint64_t midway_ns = 0;                             ///< Ending::midway: when, since it was open
+  PlannedWay ways[2];                                      ///< from the client; from the server
   Ending endings[2] = {Ending::orderly, Ending::orderly};  ///< the client's; the server's
 };
 
@@ -52,7 +52,7 @@ struct PlannedFault {
   FaultKind kind = FaultKind::stall;
   std::uint64_t time_ns = 0;
   std::uint64_t duration_ns = 0;
-  std::uint32_t target = 0;        ///< a process
+  std::uint32_t target = 0;  ///< a process
   bool restart = false;
 };
 
@@ -62,7 +62,7 @@ struct PlannedProcess {
   bool device_rings = false;  ///< which the proxy reaches by copies through so much staging memory:
   std::uint64_t chunks = 1;
   std::uint64_t chunk_bytes = 4096;
-  bool hasty = false;         ///< closes its listeners whether or not all that have come were accepted, and listens again
+  bool hasty = false;  ///< closes its listeners whether or not all that have come were accepted, and listens again
 };
 
 struct Plan {
@@ -80,14 +80,17 @@ struct Plan {
   std::uint64_t ring_bytes = 4096;
   std::uint32_t sockets_max = 4;
   int backlog = 4;
-  std::uint64_t looks_ns = 0;            ///< where nothing breaks: how long proxies sleep at most, to find what nobody woke them for; 0: any time
-  bool holds_back = false;               ///< senders use kMore now and then
+  std::uint64_t looks_ns = 0;  ///< where nothing breaks: how long proxies sleep at most, to find what nobody woke them
+                               ///< for; 0: any time
+  bool holds_back = false;     ///< senders use kMore now and then
   std::vector<PlannedProcess> processes;
   std::vector<PlannedConnection> connections;
   std::vector<PlannedFault> faults;
   Shortage shortage;
 
-  bool faulty() const { return !faults.empty() || shortage.of == Shortage::Of::memory || shortage.of == Shortage::Of::calls; }
+  bool faulty() const {
+    return !faults.empty() || shortage.of == Shortage::Of::memory || shortage.of == Shortage::Of::calls;
+  }
 };
 
 Plan make_plan(std::uint64_t seed);

@@ -8,6 +8,7 @@ error: whoever changes such a line has to look at its substitution.
 
 import argparse
 import pathlib
+import re
 import sys
 
 PROCESS = 0  # not a bug: what makes simulated processes of one, and sizes that fit their small rings
@@ -224,6 +225,11 @@ SUBSTITUTIONS = [
 ]
 
 
+def as_pattern(code):
+    """A regular expression that finds `code` however its lines are broken."""
+    return r"\s*".join(re.escape(token) for token in re.findall(r"\w+|[^\w\s]", code)) + (r"\s*" if code.endswith("\n") else "")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=pathlib.Path)
@@ -241,9 +247,10 @@ def main():
         for number, file, before, after, _, _ in entries:
             if file != name:
                 continue
-            if text.count(before) != 1:
-                sys.exit(f"plant_bugs.py: bug {number}: {name} has this {text.count(before)} times, and not once:\n{before}")
-            text = text.replace(before, after)
+            places = list(re.finditer(as_pattern(before), text))
+            if len(places) != 1:
+                sys.exit(f"plant_bugs.py: bug {number}: {name} has this {len(places)} times, and not once:\n{before}")
+            text = text[:places[0].start()] + after + text[places[0].end():]
         marker = "#pragma once\n"
         include = '#include "tests/support/sim/planted.hpp"\n'
         text = text.replace(marker, marker + include, 1) if marker in text else include + text

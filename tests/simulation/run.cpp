@@ -19,7 +19,11 @@ constexpr std::uint64_t kChecksEvery = 64;
 }  // namespace
 
 Run::Run(const Plan& plan, bool verbose)
-    : plan_(plan), verbose_(verbose), schedule_(plan.seed, plan.turn_accesses), kernel_(schedule_, plan.wire, plan.hosts), fabric_(kernel_),
+    : plan_(plan),
+      verbose_(verbose),
+      schedule_(plan.seed, plan.turn_accesses),
+      kernel_(schedule_, plan.wire, plan.hosts),
+      fabric_(kernel_),
       cards_(kernel_),
       places_(plan.processes.size()) {
   current_schedule = &schedule_;
@@ -45,7 +49,8 @@ Run::~Run() {
 }
 
 void Run::fail(const std::string& problem) {
-  const bool ghost = current_process != nullptr && current_process->dead;  // it is on its way to where it can be unwound
+  const bool ghost = current_process != nullptr && current_process->dead;  // it is on its way to where it can be
+                                                                           // unwound
   if (!problem_.empty() || ghost) return;
   const Fiber* fiber = schedule_.running();
   problem_ = problem + (fiber == nullptr ? "" : " (" + fiber->name() + ")");
@@ -55,8 +60,8 @@ void Run::fail(const std::string& problem) {
 void Run::tell(const std::string& line) {
   if (!verbose_) return;
   const Fiber* fiber = schedule_.running();
-  std::printf("%14.6f ms  %-24s %s\n", static_cast<double>(schedule_.now_ns() - 1'000'000'000) * 1e-6, fiber == nullptr ? "" : fiber->name().c_str(),
-              line.c_str());
+  std::printf("%14.6f ms  %-24s %s\n", static_cast<double>(schedule_.now_ns() - 1'000'000'000) * 1e-6,
+              fiber == nullptr ? "" : fiber->name().c_str(), line.c_str());
 }
 
 void Run::script(std::string name, std::uint32_t place, std::function<void()> body) {
@@ -67,9 +72,11 @@ void Run::script(std::string name, std::uint32_t place, std::function<void()> bo
     Counted& operator=(const Counted&) = delete;
     int &one, &two;
   };
-  if (places_[place].process->dead) return;  // whoever wants this is a ghost
-  const auto count = std::make_shared<Counted>(scripts_, places_[place].scripts);  // until the fiber ends, in whichever way
-  schedule_.spawn(std::to_string(place) + ": " + std::move(name), places_[place].process, [count, body = std::move(body)] { body(); });
+  if (places_[place].process->dead) return;                                        // whoever wants this is a ghost
+  const auto count = std::make_shared<Counted>(scripts_, places_[place].scripts);  // until the fiber ends, in whichever
+                                                                                   // way
+  schedule_.spawn(std::to_string(place) + ": " + std::move(name), places_[place].process,
+                  [count, body = std::move(body)] { body(); });
 }
 
 void Run::start(std::uint32_t place) {
@@ -92,7 +99,8 @@ void Run::start(std::uint32_t place) {
     options.gpudirect = plan_.processes[place].chunks % 2 == 0;  // which is of no matter then
     options.flushed = plan_.processes[place].chunks % 4 == 0;
     options.staging = {plan_.processes[place].chunks, plan_.processes[place].chunk_bytes};
-    options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy looks
+    options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy
+                                                                      // looks
     if (options.tells_lost_rings && plan_.looks_ns != 0) options.nap_ns = plan_.looks_ns;
     if (plan_.faulty()) options.nap_ns = 1'000'000'000;  // the engine's; without faults nothing needs it
     here.node = std::make_unique<Node>(schedule_, *here.process, options);
@@ -145,7 +153,9 @@ void Run::inflict(const PlannedFault& fault) {
   Place& place = places_[fault.target];
   Random& random = schedule_.random();
   switch (fault.kind) {
-    case FaultKind::partition: kernel_.part_until(until_ns); break;
+    case FaultKind::partition:
+      kernel_.part_until(until_ns);
+      break;
     case FaultKind::reset:
     case FaultKind::half_reset: {
       const auto all = kernel_.connected();
@@ -181,8 +191,12 @@ void Run::inflict(const PlannedFault& fault) {
     case FaultKind::no_memory:
       if (place.node != nullptr) place.process->memory_fails_until_ns = until_ns;
       break;
-    case FaultKind::cancel: cancel(fault.target); break;
-    case FaultKind::slow: kernel_.wire.latency_ns = std::min<std::uint64_t>(8 * kernel_.wire.latency_ns, 8'000'000); break;
+    case FaultKind::cancel:
+      cancel(fault.target);
+      break;
+    case FaultKind::slow:
+      kernel_.wire.latency_ns = std::min<std::uint64_t>(8 * kernel_.wire.latency_ns, 8'000'000);
+      break;
     case FaultKind::fabric:
       fabric_.fail_until_ns = until_ns;
       cards_.break_one();
@@ -213,9 +227,11 @@ bool Run::go_on() {
   if (schedule_.now_ns() > kRunNs || schedule_.turns() > kTurnsMax) {
     std::string waiting;
     for (const auto& fiber : schedule_.fibers()) {
-      if (!fiber->done()) waiting += (waiting.empty() ? "" : ", ") + fiber->name() + " (" + std::to_string(fiber->turns()) + ")";
+      if (!fiber->done())
+        waiting += (waiting.empty() ? "" : ", ") + fiber->name() + " (" + std::to_string(fiber->turns()) + ")";
     }
-    fail("still not over after " + std::to_string(schedule_.now_ns() / 1'000'000'000) + " s and " + std::to_string(schedule_.turns()) + " turns: " + waiting);
+    fail("still not over after " + std::to_string(schedule_.now_ns() / 1'000'000'000) + " s and " +
+         std::to_string(schedule_.turns()) + " turns: " + waiting);
   }
   return problem_.empty();
 }
@@ -233,8 +249,9 @@ void Run::settle() {
   const std::uint64_t until_ns = schedule_.now_ns() + kSettleNs;
   const auto open = [this] {
     return std::any_of(places_.begin(), places_.end(), [](const Place& place) {
-      return place.node != nullptr && (place.node->proxy().has_connections() || place.node->proxy().next_deadline_ns() != Schedule::kNever ||
-                                       !place.node->check_released().empty());
+      return place.node != nullptr &&
+             (place.node->proxy().has_connections() || place.node->proxy().next_deadline_ns() != Schedule::kNever ||
+              !place.node->check_released().empty());
     });
   };
   while (problem_.empty() && schedule_.now_ns() < until_ns && open()) {
@@ -243,7 +260,8 @@ void Run::settle() {
   for (std::size_t i = 0; i < places_.size() && problem_.empty(); ++i) {
     Place& place = places_[i];
     if (place.node == nullptr) continue;
-    if (place.node->proxy().has_connections()) fail("process " + std::to_string(i) + " still has connections long after all were closed");
+    if (place.node->proxy().has_connections())
+      fail("process " + std::to_string(i) + " still has connections long after all were closed");
     const std::string problem = place.node->check_released();
     if (!problem.empty()) fail(problem);
   }
@@ -253,18 +271,21 @@ void Run::check_way(const Attempt& attempt, int way) {
   const PlannedConnection& planned = plan_.connections[attempt.planned];
   const Way& here = attempt.ways[way];
   const bool quiet_back = planned.ways[1 - way].bytes == 0 && planned.endings[way] == Ending::at_once;
-  const bool polite = planned.endings[1 - way] == Ending::orderly && (planned.endings[way] == Ending::orderly || quiet_back);
-  if (!plan_.faulty() && polite && !is_hasty(planned.server) && !here.end_seen) fail("the end of a stream was not seen");
+  const bool polite = planned.endings[1 - way] == Ending::orderly &&
+                      (planned.endings[way] == Ending::orderly || quiet_back);
+  if (!plan_.faulty() && polite && !is_hasty(planned.server) && !here.end_seen)
+    fail("the end of a stream was not seen");
   if (!here.end_seen || attempt.broken[way]) return;
   const std::uint64_t received_since_close = attempt.ways[1 - way].flows[0].received - attempt.received_at_close[way];
   if (planned.endings[way] != Ending::orderly && received_since_close < attempt.unread_at_close[way]) {
-    fail("connection " + std::to_string(attempt.planned) + ": an orderly end was seen, though " + (way == 0 ? "the client" : "the server") +
-         " had closed with unread input");
+    fail("connection " + std::to_string(attempt.planned) + ": an orderly end was seen, though " +
+         (way == 0 ? "the client" : "the server") + " had closed with unread input");
   }
   for (const Flow& flow : here.flows) {
     if (flow.received < flow.sent) {
-      fail("connection " + std::to_string(attempt.planned) + ": the end was seen after " + std::to_string(flow.received) + " of " +
-           std::to_string(flow.sent) + " that were sent " + (way == 0 ? "by the client" : "by the server"));
+      fail("connection " + std::to_string(attempt.planned) + ": the end was seen after " +
+           std::to_string(flow.received) + " of " + std::to_string(flow.sent) + " that were sent " +
+           (way == 0 ? "by the client" : "by the server"));
     }
   }
 }
@@ -285,7 +306,8 @@ void Run::leave(std::uint32_t place) {
     const AsProcess as(&process);
     here.node.reset();
   }
-  if (process.open_descriptors() != 0) fail("process " + process.name + " left " + std::to_string(process.open_descriptors()) + " descriptors open");
+  if (process.open_descriptors() != 0)
+    fail("process " + process.name + " left " + std::to_string(process.open_descriptors()) + " descriptors open");
   if (!process.mappings.empty()) fail("process " + process.name + " left memory mapped");
   kernel_.end_process(process);
   kernel_.unmap_all(process);
@@ -311,20 +333,27 @@ Outcome Run::play() {
   check_nodes();
   for (const Attempt& attempt : attempts_) check_attempt(attempt);
   for (std::uint32_t i = 0; i < plan_.connections.size() && !plan_.faulty() && problem_.empty(); ++i) {
-    const bool met = std::any_of(attempts_.begin(), attempts_.end(), [i](const Attempt& attempt) { return attempt.planned == i && attempt.met; });
+    const bool met = std::any_of(attempts_.begin(), attempts_.end(),
+                                 [i](const Attempt& attempt) { return attempt.planned == i && attempt.met; });
     const PlannedConnection& planned = plan_.connections[i];
-    const bool may_miss = planned.endings[0] == Ending::reset || planned.endings[0] == Ending::midway || is_hasty(planned.server);
+    const bool may_miss = planned.endings[0] == Ending::reset || planned.endings[0] == Ending::midway ||
+                          is_hasty(planned.server);
     if (!met && !may_miss) fail("connection " + std::to_string(i) + " never came about");
   }
   end_all();
-  if (problem_.empty() && kernel_.memory_files() != 0) fail(std::to_string(kernel_.memory_files()) + " memory files are left");
+  if (problem_.empty() && kernel_.memory_files() != 0)
+    fail(std::to_string(kernel_.memory_files()) + " memory files are left");
   const std::size_t of_cards = cards_.regions() + cards_.pairs() + cards_.queues();
-  if (problem_.empty() && of_cards != 0) fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
+  if (problem_.empty() && of_cards != 0)
+    fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
   if (problem_.empty() && kernel_.waited_for_no_thread) fail("a context's end waits for a thread that does not run");
-  if (problem_.empty() && fabric_.registrations() != 0) fail(std::to_string(fabric_.registrations()) + " registrations are left");
-  if (problem_.empty() && !kernel_.freed_memory_is_intact()) fail("somebody wrote into memory that nobody had mapped any more");
+  if (problem_.empty() && fabric_.registrations() != 0)
+    fail(std::to_string(fabric_.registrations()) + " registrations are left");
+  if (problem_.empty() && !kernel_.freed_memory_is_intact())
+    fail("somebody wrote into memory that nobody had mapped any more");
   Outcome outcome{problem_, schedule_.trace(), schedule_.turns(), schedule_.now_ns() - 1'000'000'000, bytes_, 0, false};
-  outcome.connections = static_cast<std::uint64_t>(std::count_if(attempts_.begin(), attempts_.end(), [](const Attempt& attempt) { return attempt.met; }));
+  outcome.connections = static_cast<std::uint64_t>(
+      std::count_if(attempts_.begin(), attempts_.end(), [](const Attempt& attempt) { return attempt.met; }));
   return outcome;
 }
 

@@ -14,13 +14,13 @@
 namespace gpusock::sim {
 
 struct Outcome {
-  std::string problem;         ///< "": none
-  std::uint64_t trace = 0;     ///< equal for equal runs
+  std::string problem;      ///< "": none
+  std::uint64_t trace = 0;  ///< equal for equal runs
   std::uint64_t turns = 0;
   std::uint64_t simulated_ns = 0;
-  std::uint64_t bytes = 0;     ///< that arrived and were checked
+  std::uint64_t bytes = 0;  ///< that arrived and were checked
   std::uint64_t connections = 0;
-  bool denied = false;         ///< something was (Plan::shortage)
+  bool denied = false;  ///< something was (Plan::shortage)
 };
 
 /// `verbose`: every call and every fault is told on standard output.
@@ -30,8 +30,8 @@ inline constexpr int kSendersMax = 3;
 
 /// What one sender of one side of a connection has sent and the other side has received: bytes, or records.
 struct Flow {
-  std::uint64_t offered = 0;   ///< what calls were given
-  std::uint64_t sent = 0;      ///< what calls have taken for sure
+  std::uint64_t offered = 0;  ///< what calls were given
+  std::uint64_t sent = 0;     ///< what calls have taken for sure
   std::uint64_t received = 0;
 };
 
@@ -39,19 +39,20 @@ struct Flow {
 struct Way {
   std::uint64_t salt = 0;
   Flow flows[kSendersMax];
-  bool all_sent = false;       ///< and the sender has ended it
-  bool end_seen = false;       ///< the receiver has
+  bool all_sent = false;  ///< and the sender has ended it
+  bool end_seen = false;  ///< the receiver has
 };
 
 /// One connection that was made, or tried.
 struct Attempt {
   std::uint64_t number = 0;
   std::uint32_t planned = 0;
-  bool met = false;            ///< its server has found out which one it is
-  bool broken[2] = {};         ///< this side's process was ended
-  std::uint64_t unread_at_close[2] = {};    ///< what had arrived at this side, and was not received, when it closed the socket
+  bool met = false;                         ///< its server has found out which one it is
+  bool broken[2] = {};                      ///< this side's process was ended
+  std::uint64_t unread_at_close[2] = {};    ///< what had arrived at this side, and was not received, when it closed the
+                                            ///< socket
   std::uint64_t received_at_close[2] = {};  ///< what had been received by then
-  bool failed = false;         ///< some call said so
+  bool failed = false;                      ///< some call said so
   Way ways[2];
 };
 
@@ -66,7 +67,7 @@ class Run {
     Process* process = nullptr;
     std::unique_ptr<Node> node;
     bool listening[3] = {};  ///< by kind of listener: it is open
-    int scripts = 0;        ///< that run there
+    int scripts = 0;         ///< that run there
     int lives = 0;
   };
 
@@ -96,7 +97,7 @@ class Run {
     Socket socket;
     Attempt& attempt;
     const PlannedConnection& planned;
-    int side;               ///< 0: the client's
+    int side;  ///< 0: the client's
     std::uint32_t place;
 
     Way& out() const { return attempt.ways[side]; }

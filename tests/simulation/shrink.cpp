@@ -67,7 +67,8 @@ Plan cut_down(Plan plan, const Cut& cut) {
   plan.faults = keep(plan.faults, cut.faults);
   for (PlannedConnection& connection : plan.connections) {
     for (PlannedWay& way : connection.ways) way.bytes = std::min(way.bytes, cut.bytes_max);
-    // Where both readers send first, only a fault ends their standstill: without faults it would be a failure of the plan's own.
+    // Where both readers send first, only a fault ends their standstill: without faults it would be a failure of the
+    // plan's own.
     const bool stands_still = connection.ways[0].read_late && connection.ways[1].read_late;
     if (stands_still && !plan.faulty()) connection.ways[1].read_late = false;
   }

@@ -10,8 +10,8 @@ namespace gpusock::sim {
 
 /// What is left of a seed's plan.
 struct Cut {
-  std::string connections;  ///< their numbers, as "0,2"; "": all
-  std::string faults;       ///< the same; "none": none
+  std::string connections;                      ///< their numbers, as "0,2"; "": all
+  std::string faults;                           ///< the same; "none": none
   std::uint64_t bytes_max = ~std::uint64_t{0};  ///< on each way
 };
 

@@ -30,7 +30,8 @@ const bool from_environment = [] {
   if (text == nullptr) return false;
   static std::atomic<std::uint64_t> seed{std::strtoull(text, nullptr, 0)};
   std::printf("fabric completions are disorderly: GPUSOCK_TEST_DISORDER=%s\n", text);
-  proxy::fabric::decorate_ports([](auto port) { return std::make_unique<DisorderlyPort>(std::move(port), seed.fetch_add(1)); });
+  proxy::fabric::decorate_ports(
+      [](auto port) { return std::make_unique<DisorderlyPort>(std::move(port), seed.fetch_add(1)); });
   return true;
 }();
 

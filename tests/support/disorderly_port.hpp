@@ -1,6 +1,6 @@
 #pragma once
-// A fabric at its worst: starts writes and hands out completions late and in any order, and carries 4 bytes of completion data
-// with rubbish around them. One seed is one sequence of choices.
+// A fabric at its worst: starts writes and hands out completions late and in any order, and carries 4 bytes of
+// completion data with rubbish around them. One seed is one sequence of choices.
 #include "host_proxy/fabric/port.hpp"
 
 #include <cstdint>
@@ -16,10 +16,14 @@ class DisorderlyPort final : public proxy::fabric::FabricPort {
   bool closes_only_idle() const override { return port_->closes_only_idle(); }
   void close() override;
   std::span<const std::byte> address() const override { return port_->address(); }
-  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_->add_peer(address, peer); }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    return port_->add_peer(address, peer);
+  }
   bool registers_sources() const override { return port_->registers_sources(); }
-  std::unique_ptr<proxy::fabric::Registration> register_memory(std::span<std::byte> memory, proxy::fabric::Access access,
-                                                               const proxy::fabric::MemoryPlace& place, int& error) override {
+  std::unique_ptr<proxy::fabric::Registration> register_memory(std::span<std::byte> memory,
+                                                               proxy::fabric::Access access,
+                                                               const proxy::fabric::MemoryPlace& place,
+                                                               int& error) override {
     return port_->register_memory(memory, access, place, error);
   }
   int write(const proxy::fabric::Write& write) override;

@@ -13,7 +13,7 @@ namespace gpusock::proxy::fabric {
 struct FabricRegion {
   std::uint64_t port = 0;  ///< the one endpoint at which the key is good
   std::span<std::byte> memory;
-  bool writable = false;   ///< by peers
+  bool writable = false;  ///< by peers
 };
 
 /// By key.
@@ -30,7 +30,8 @@ struct FabricRegions : std::map<std::uint64_t, FabricRegion> {
 
 class RegisteredRegion final : public Registration {
  public:
-  RegisteredRegion(FabricRegions& regions, std::uint64_t key, const FabricRegion& region) : regions_(regions), memory_(region.memory), key_(key) {
+  RegisteredRegion(FabricRegions& regions, std::uint64_t key, const FabricRegion& region)
+      : regions_(regions), memory_(region.memory), key_(key) {
     regions_[key_] = region;
   }
   ~RegisteredRegion() override { regions_.erase(key_); }

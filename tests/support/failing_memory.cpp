@@ -56,14 +56,20 @@ bool disarm() {
 
 }  // namespace gpusock::failing_memory
 
-void* operator new(std::size_t bytes) { return gpusock::failing_memory::allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
+void* operator new(std::size_t bytes) {
+  return gpusock::failing_memory::allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
 void* operator new[](std::size_t bytes) { return operator new(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return gpusock::failing_memory::allocate(bytes, static_cast<std::size_t>(alignment));
 }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) { return operator new(bytes, alignment); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return gpusock::failing_memory::or_null(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return gpusock::failing_memory::or_null(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return gpusock::failing_memory::or_null(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return gpusock::failing_memory::or_null(bytes);
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return gpusock::failing_memory::or_null(bytes, static_cast<std::size_t>(alignment));
 }

@@ -7,7 +7,8 @@ namespace gpusock::failing_memory {
 
 enum class Extent { one, all_from_there };
 
-/// From now on the `nth` allocation (from 1) by operator new throws std::bad_alloc, on whichever thread; or all from it on.
+/// From now on the `nth` allocation (from 1) by operator new throws std::bad_alloc, on whichever thread; or all from it
+/// on.
 void arm(std::uint64_t nth, Extent extent);
 
 /// No allocation fails any more. True if one has.

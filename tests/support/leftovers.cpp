@@ -1,13 +1,14 @@
-// Fails each test that leaves something behind in its process: what a context had must be gone when it ends. Linked into a test
-// program, it needs no call.
+// Fails each test that leaves something behind in its process: what a context had must be gone when it ends. Linked
+// into a test program, it needs no call.
 //
-// Compared are threads, descriptors, mapped memory files, this process's files in /dev/shm, and the main thread's signal mask;
-// tests/unit/leftovers leaves one of each.
-// Tolerated, since it lives as long as the process:
+// Compared are threads, descriptors, mapped memory files, this process's files in /dev/shm, and the main thread's
+// signal mask; tests/unit/leftovers leaves one of each. Tolerated, since it lives as long as the process:
 // - the CPU device's threads ("cpu_device"), which contexts share;
-// - once libfabric is loaded, descriptors and threads that may be its own: all but memory files and our proxies' threads;
+// - once libfabric is loaded, descriptors and threads that may be its own: all but memory files and our proxies'
+// threads;
 // - on its provider verbs, memory that a card may still read: the next contexts free it (IdlePeers);
-// - on the CPU device in the shape of a GPU, memory of contexts that ended beside kernels: it is freed later (device_holdings.hpp);
+// - on the CPU device in the shape of a GPU, memory of contexts that ended beside kernels: it is freed later
+// (device_holdings.hpp);
 // - descriptors of RDMA devices, which libibverbs keeps;
 // - the thread of a sanitizer, which starts with the program's first thread: that one is started before the first test.
 #include "tests/support/device_kind.hpp"
@@ -97,7 +98,8 @@ bool is_of_rdma_device(const std::string& target) {
   return target.starts_with("/dev/infiniband/") || target.starts_with("anon_inode:[infinibandevent]");
 }
 
-/// A thread that was joined is listed for a moment longer, but is ending. One that has no name of its own has the program's.
+/// A thread that was joined is listed for a moment longer, but is ending. One that has no name of its own has the
+/// program's.
 void look_at_threads(Snapshot& now) {
   const std::string main = std::to_string(getpid()), program = thread_of(main).name;
   for (const std::string& number : names_in("/proc/self/task")) {
@@ -159,10 +161,13 @@ std::string more(const char* what, const Counts& before, const Counts& now) {
 }
 
 std::string leftovers(const Snapshot& before, const Snapshot& now) {
-  std::string text = more("threads", before.threads, now.threads) + more("descriptors", before.descriptors, now.descriptors) +
-                     more("memory files mapped", before.mappings, now.mappings) + more("files in /dev/shm", before.files, now.files);
+  std::string text = more("threads", before.threads, now.threads) +
+                     more("descriptors", before.descriptors, now.descriptors) +
+                     more("memory files mapped", before.mappings, now.mappings) +
+                     more("files in /dev/shm", before.files, now.files);
   for (int signal = 1; signal < NSIG; ++signal) {
-    if (sigismember(&before.blocked, signal) != sigismember(&now.blocked, signal)) text += "\n  another signal mask: " + std::to_string(signal);
+    if (sigismember(&before.blocked, signal) != sigismember(&now.blocked, signal))
+      text += "\n  another signal mask: " + std::to_string(signal);
   }
   return text;
 }
@@ -176,12 +181,13 @@ class LeftoversListener final : public testing::EmptyTestEventListener {
 
   void OnTestEnd(const testing::TestInfo& test) override {
     if (test.result()->Skipped()) return;
-    // The CPU device's threads name themselves. Nothing tells when one that was just started has done so, so it is looked at again
-    // for as long as it takes; the limit is for a test that leaves such a thread behind.
+    // The CPU device's threads name themselves. Nothing tells when one that was just started has done so, so it is
+    // looked at again for as long as it takes; the limit is for a test that leaves such a thread behind.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     Snapshot now = look();
     std::string left = leftovers(before_, now);
-    while (!left.empty() && now.nameless_threads > before_.nameless_threads && std::chrono::steady_clock::now() < until) {
+    while (!left.empty() && now.nameless_threads > before_.nameless_threads &&
+           std::chrono::steady_clock::now() < until) {
       sched_yield();
       now = look();
       left = leftovers(before_, now);

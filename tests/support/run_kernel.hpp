@@ -101,9 +101,7 @@ __device__ T* dynamic_shared() {
 
 #else
 
-inline bool has_device() {
-  return true;
-}
+inline bool has_device() { return true; }
 
 /// `count` zeros, or a copy, in the device's memory.
 template <class T>

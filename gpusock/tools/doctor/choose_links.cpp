@@ -10,7 +10,9 @@ std::string rings_of(const Facts& facts, LinkKind link) {
   const bool device = facts.ring == RingPlacement::device;
   if (facts.gpu_build && device) return "device memory (host threads': pinned host memory), 1 MiB each";
   if (facts.gpu_build) return "pinned host memory, 1 MiB each";
-  if (device) return link == LinkKind::p2p || link == LinkKind::verbs ? "the CPU device's memory, 2 MiB each" : "the CPU device's memory, 256 KiB each";
+  if (device)
+    return link == LinkKind::p2p || link == LinkKind::verbs ? "the CPU device's memory, 2 MiB each"
+                                                            : "the CPU device's memory, 256 KiB each";
   return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
          : link == LinkKind::verbs ? "host memory that the NICs write, 2 MiB each"
                                    : "host memory, 256 KiB each";
@@ -22,8 +24,8 @@ std::string verbs_problem(const Facts& facts) {
   if (facts.rdma_nics == 0) return "there is no RDMA NIC";
   if (facts.rdma_nics_active == 0) return "no port of an RDMA NIC is up";
   if (facts.locked_bytes_max && *facts.locked_bytes_max < kVerbsLockedBytes) {
-    return "only " + std::to_string(*facts.locked_bytes_max >> 10) + " KiB of memory may be locked, and a connection's rings need " +
-           std::to_string(kVerbsLockedBytes >> 10);
+    return "only " + std::to_string(*facts.locked_bytes_max >> 10) +
+           " KiB of memory may be locked, and a connection's rings need " + std::to_string(kVerbsLockedBytes >> 10);
   }
   return {};
 }
@@ -53,8 +55,10 @@ std::string why_there(const Facts& facts, LinkKind link) {
   if (facts.ring == RingPlacement::device) {
     if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
     const bool reached = !facts.gpu_build || facts.nics_reach_gpu;
-    if (link == LinkKind::verbs && reached && *facts.gpudirect) return "rings there: GPUSOCK_RING=device; the NICs read and write them";
-    if (link == LinkKind::verbs && reached) return "rings there: GPUSOCK_RING=device; GPUSOCK_GPUDIRECT=off has them copied through staging memory";
+    if (link == LinkKind::verbs && reached && *facts.gpudirect)
+      return "rings there: GPUSOCK_RING=device; the NICs read and write them";
+    if (link == LinkKind::verbs && reached)
+      return "rings there: GPUSOCK_RING=device; GPUSOCK_GPUDIRECT=off has them copied through staging memory";
     return "rings there: GPUSOCK_RING=device; " + std::string(to_string(link)) + " copies them through staging memory";
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
@@ -79,7 +83,8 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   } else if (const std::string problem = problem_of(facts, *facts.default_link, best); !problem.empty()) {
     choice.link = "none";
     choice.rings.clear();
-    choice.why = "GPUSOCK_LINK=" + std::string(to_string(*facts.default_link)) + " does not reach these peers: " + problem;
+    choice.why = "GPUSOCK_LINK=" + std::string(to_string(*facts.default_link)) +
+                 " does not reach these peers: " + problem;
   } else {
     choice.link = to_string(*facts.default_link);
     choice.rings = rings_of(facts, *facts.default_link);
@@ -97,7 +102,8 @@ void report_unusable_link(Report& report) {
   if (problem.empty()) return;
   const bool short_of_locked_memory = named == LinkKind::verbs && facts.verbs_built && facts.rdma_nics_active > 0;
   report.add("environment", Level::mend,
-             "GPUSOCK_LINK=" + std::string(to_string(named)) + ", but " + problem + ": endpoints that name no link reach nobody",
+             "GPUSOCK_LINK=" + std::string(to_string(named)) + ", but " + problem +
+                 ": endpoints that name no link reach nobody",
              short_of_locked_memory ? "ulimit -l unlimited" : "unset GPUSOCK_LINK");
 }
 
@@ -132,7 +138,8 @@ LinkChoice same_host(const Facts& facts) {
 }
 
 LinkChoice other_host(const Facts& facts) {
-  if (!facts.other_interface_up) return none("other host", "no interface but the loopback is up", "ip link set NAME up");
+  if (!facts.other_interface_up)
+    return none("other host", "no interface but the loopback is up", "ip link set NAME up");
   const LinkKind best = best_by_network(facts);
   LinkChoice choice{"other host", std::string(to_string(best)), rings_of(facts, best), "", ""};
   if (chosen_otherwise(facts, best, choice)) return choice;
@@ -146,7 +153,8 @@ LinkChoice other_host(const Facts& facts) {
     }
   }
   if (!facts.has_secret) {
-    choice.why += (choice.why.empty() ? "" : ";\n") + std::string("listening beyond loopback needs a secret, except with link=tcp");
+    choice.why += (choice.why.empty() ? "" : ";\n") +
+                  std::string("listening beyond loopback needs a secret, except with link=tcp");
     if (choice.command.empty()) choice.command = "export GPUSOCK_SECRET=TEXT (the same on all hosts)";
   }
   add_line(choice.why, why_there(facts, best));

@@ -51,13 +51,15 @@ std::vector<Interface> ask_interfaces() {
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, freeifaddrs);
   std::vector<Interface> interfaces;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_PACKET) continue;  // one of these for each interface
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_PACKET)
+      continue;  // one of these for each interface
     constexpr unsigned kUsable = IFF_UP | IFF_RUNNING;
     Interrogation asked(entry->ifa_name);
-    interfaces.push_back({entry->ifa_name, (entry->ifa_flags & IFF_LOOPBACK) != 0, (entry->ifa_flags & kUsable) == kUsable,
-                          asked.mtu(), asked.mbit_per_s()});
+    interfaces.push_back({entry->ifa_name, (entry->ifa_flags & IFF_LOOPBACK) != 0,
+                          (entry->ifa_flags & kUsable) == kUsable, asked.mtu(), asked.mbit_per_s()});
   }
-  std::sort(interfaces.begin(), interfaces.end(), [](const Interface& a, const Interface& b) { return a.name < b.name; });
+  std::sort(interfaces.begin(), interfaces.end(),
+            [](const Interface& a, const Interface& b) { return a.name < b.name; });
   return interfaces;
 }
 

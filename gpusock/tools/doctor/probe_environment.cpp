@@ -20,22 +20,26 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
   if (!provider) return;
   const std::string undo = fmt::format("unset {}", kProvider);
   if (!proxy::is_fabric_provider_name(*provider)) {
-    report.add("environment", Level::mend, fmt::format("{}='{}' is no provider's name: no context can be made", kProvider, *provider), undo);
+    report.add("environment", Level::mend,
+               fmt::format("{}='{}' is no provider's name: no context can be made", kProvider, *provider), undo);
     return;
   }
   if (!report.facts.fabric_built || !report.facts.libfabric) {
     report.add("environment", Level::note,
                fmt::format("{}='{}' changes nothing: {}", kProvider, *provider,
-                           report.facts.fabric_built ? "libfabric is not installed" : "this build has no fabric link"), undo);
+                           report.facts.fabric_built ? "libfabric is not installed" : "this build has no fabric link"),
+               undo);
     return;
   }
   report.facts.fabric_provider = *provider;
   report.facts.fabric_named = sources.fabric_providers(*provider);
   if (!report.facts.fabric_named.empty()) return;
   const auto there = sources.fabric_providers("");
-  report.add("environment", Level::mend,
-             fmt::format("{}='{}' names no provider of libfabric that the fabric link has here; {}", kProvider, *provider,
-                         there.empty() ? "there is none" : fmt::format("there are: {}", fmt::join(there, " "))), undo);
+  report.add(
+      "environment", Level::mend,
+      fmt::format("{}='{}' names no provider of libfabric that the fabric link has here; {}", kProvider, *provider,
+                  there.empty() ? "there is none" : fmt::format("there are: {}", fmt::join(there, " "))),
+      undo);
 }
 
 }  // namespace
@@ -47,8 +51,8 @@ void probe_environment(const Sources& sources, Report& report) {
       report.facts.default_link = parse_link(*link);
     } catch (const Error&) {
       report.facts.default_link = std::nullopt;
-      report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_LINK='{}' is no link: no context can be made", *link), "unset GPUSOCK_LINK");
+      report.add("environment", Level::mend, fmt::format("GPUSOCK_LINK='{}' is no link: no context can be made", *link),
+                 "unset GPUSOCK_LINK");
     }
   }
   if (const auto ring = sources.environment("GPUSOCK_RING")) {
@@ -57,17 +61,20 @@ void probe_environment(const Sources& sources, Report& report) {
     } catch (const Error&) {
       report.facts.ring = std::nullopt;
       report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_RING='{}' is no place for rings: no context can be made", *ring), "unset GPUSOCK_RING");
+                 fmt::format("GPUSOCK_RING='{}' is no place for rings: no context can be made", *ring),
+                 "unset GPUSOCK_RING");
     }
   }
   const std::string processors = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
   const auto named = proxy::parse_processors(processors);
   const auto allowed = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
-  const bool one = std::any_of(named.begin(), named.end(),
-                               [&](int processor) { return std::find(allowed.begin(), allowed.end(), processor) != allowed.end(); });
+  const bool one = std::any_of(named.begin(), named.end(), [&](int processor) {
+    return std::find(allowed.begin(), allowed.end(), processor) != allowed.end();
+  });
   if (processors != "near" && processors != "any" && !one) {
     report.add("environment", Level::mend,
-               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8 with one that may be used: no context can be made",
+               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8 with one that may be "
+                           "used: no context can be made",
                            processors),
                "unset GPUSOCK_PROCESSORS");
   }
@@ -76,17 +83,21 @@ void probe_environment(const Sources& sources, Report& report) {
     if (*gpudirect != "auto" && *gpudirect != "off") {
       report.facts.gpudirect = std::nullopt;
       report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect), "unset GPUSOCK_GPUDIRECT");
+                 fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect),
+                 "unset GPUSOCK_GPUDIRECT");
     } else if (*gpudirect == "off" && report.facts.ring != RingPlacement::device) {
-      report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory", "unset GPUSOCK_GPUDIRECT");
+      report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
+                 "unset GPUSOCK_GPUDIRECT");
     }
   }
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {
-    report.add("environment", Level::mend,
-               fmt::format("GPUSOCK_LOG='{}' is none of trace, debug, info, warn, error and off: no context can be made", *level),
-               "unset GPUSOCK_LOG");
+    report.add(
+        "environment", Level::mend,
+        fmt::format("GPUSOCK_LOG='{}' is none of trace, debug, info, warn, error and off: no context can be made",
+                    *level),
+        "unset GPUSOCK_LOG");
   }
 }
 

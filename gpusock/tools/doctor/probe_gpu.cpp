@@ -59,17 +59,20 @@ void report_no_gpu(const Sources& sources, const Cuda& cuda, Report& report) {
 }
 
 void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Report& report) {
-  report.add("gpu", Level::fine,
-             fmt::format("GPU {}: {}, sm_{}{}, {}{}; dmabuf {}, GPUDirect RDMA {}", number, gpu.name, gpu.capability_major,
-                         gpu.capability_minor, gpu.pci, gpu.host_atomics ? ", native atomics on host memory" : "",
-                         gpu.dmabuf ? "yes" : "no", gpu.gpudirect_rdma ? "yes" : "no"));
+  report.add(
+      "gpu", Level::fine,
+      fmt::format("GPU {}: {}, sm_{}{}, {}{}; dmabuf {}, GPUDirect RDMA {}", number, gpu.name, gpu.capability_major,
+                  gpu.capability_minor, gpu.pci, gpu.host_atomics ? ", native atomics on host memory" : "",
+                  gpu.dmabuf ? "yes" : "no", gpu.gpudirect_rdma ? "yes" : "no"));
   if (sources.built_for != "cuda") return;
   if (gpu.capability_major < 8) {
     report.add("gpu", Level::mend, fmt::format("GPU {} is older than sm_80, which programs are built for", number),
-               fmt::format("cmake --preset cuda -DGPUSOCK_CUDA_ARCHITECTURES={}{}", gpu.capability_major, gpu.capability_minor));
+               fmt::format("cmake --preset cuda -DGPUSOCK_CUDA_ARCHITECTURES={}{}", gpu.capability_major,
+                           gpu.capability_minor));
   }
   if (!gpu.same_address) {
-    report.add("gpu", Level::mend, fmt::format("GPU {} cannot use host addresses of pinned memory, which rings need", number),
+    report.add("gpu", Level::mend,
+               fmt::format("GPU {} cannot use host addresses of pinned memory, which rings need", number),
                "export GPUSOCK_GPU=NUMBER of another GPU, or ./run build host");
   }
 }
@@ -86,7 +89,8 @@ void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Repor
       if (at.empty() || at.starts_with('-')) continue;
       at == node ? near.push_back(nic) : far.push_back(fmt::format("{} (node {})", nic, at));
     }
-    std::string says = fmt::format("GPU {} is on NUMA node {}, as are processors {}", i, node, sources.line(folder + "/local_cpulist"));
+    std::string says = fmt::format("GPU {} is on NUMA node {}, as are processors {}", i, node,
+                                   sources.line(folder + "/local_cpulist"));
     if (!near.empty()) says += fmt::format(" and {}", fmt::join(near, ", "));
     if (!far.empty()) says += fmt::format("; farther: {}", fmt::join(far, ", "));
     const bool none_near = near.empty() && !far.empty();
@@ -103,14 +107,19 @@ void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, R
   const bool nic = !sources.names("sys/class/infiniband").empty();
   report.facts.nics_reach_gpu = (peermem || dmabuf) && seen;
   if (report.facts.nics_reach_gpu) {
-    report.add("peermem", Level::fine, fmt::format("RDMA NICs reach the GPU's memory by {}", dmabuf ? "dmabuf" : "nvidia-peermem"));
+    report.add("peermem", Level::fine,
+               fmt::format("RDMA NICs reach the GPU's memory by {}", dmabuf ? "dmabuf" : "nvidia-peermem"));
   } else if (!nic) {
-    report.add("peermem", Level::fine, fmt::format("nvidia-peermem is {}loaded; there is no RDMA NIC for it", peermem ? "" : "not "));
+    report.add("peermem", Level::fine,
+               fmt::format("nvidia-peermem is {}loaded; there is no RDMA NIC for it", peermem ? "" : "not "));
   } else if (!peermem && !dmabuf) {
-    report.add("peermem", Level::note, "RDMA NICs do not reach the GPU's memory: the verbs link copies rings that lie there", "modprobe nvidia-peermem");
+    report.add("peermem", Level::note,
+               "RDMA NICs do not reach the GPU's memory: the verbs link copies rings that lie there",
+               "modprobe nvidia-peermem");
   } else {
     report.add("peermem", Level::note,
-               "nothing says when kernels see what RDMA NICs write into the GPU's memory: the verbs link copies rings that lie there");
+               "nothing says when kernels see what RDMA NICs write into the GPU's memory: the verbs link copies rings "
+               "that lie there");
   }
 }
 
@@ -120,7 +129,8 @@ void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   unsigned number = 0;
   const auto [end, error] = std::from_chars(chosen->data(), chosen->data() + chosen->size(), number);
   if (error != std::errc{} || end != chosen->data() + chosen->size()) {
-    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen), "export GPUSOCK_GPU=0");
+    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen),
+               "export GPUSOCK_GPU=0");
   } else if (sources.built_for == "cuda" && gpus > 0 && number >= gpus) {
     report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", number, gpus - 1),
                "export GPUSOCK_GPU=0");
@@ -141,14 +151,16 @@ void probe_gpu(const Sources& sources, Report& report) {
   }
   for (std::size_t i = 0; i < cuda.gpus.size(); ++i) report_gpu(sources, cuda.gpus[i], i, report);
   const std::string module = module_version(sources);
-  const std::string driver = fmt::format("driver {}for CUDA {}", module.empty() ? "" : module + " ", version_text(cuda.version));
+  const std::string driver = fmt::format("driver {}for CUDA {}", module.empty() ? "" : module + " ",
+                                         version_text(cuda.version));
   if (cuda.version < kCudaVersionMin) {
     report.add("driver", Level::mend, driver + ": programs need CUDA 12.4", "install a driver of 550 or newer");
   } else {
     report.add("driver", Level::fine, driver);
   }
   if (sources.built_for != "cuda") {
-    report.add("gpu", Level::mend, "this build is for the CPU device: its kernels do not run on the GPU", "./run build cuda");
+    report.add("gpu", Level::mend, "this build is for the CPU device: its kernels do not run on the GPU",
+               "./run build cuda");
   }
   report_affinity(sources, cuda.gpus, report);
   report_registration(sources, cuda.gpus, report);

@@ -82,11 +82,13 @@ void probe_pages(const Sources& sources, Report& report) {
   }
   const auto space = sources.space(chosen);
   if (!space) {
-    report.add("pages", Level::mend, fmt::format("{} is missing or not writable: gpusock-top does not see contexts", chosen),
-               chosen == "/dev/shm" ? "mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm, or export GPUSOCK_OBSERVE=FOLDER"
-                                    : "mkdir -p " + chosen);
+    report.add(
+        "pages", Level::mend, fmt::format("{} is missing or not writable: gpusock-top does not see contexts", chosen),
+        chosen == "/dev/shm" ? "mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm, or export GPUSOCK_OBSERVE=FOLDER"
+                             : "mkdir -p " + chosen);
   } else if (space->free_bytes < kPageBytesMin) {
-    report.add("pages", Level::mend, fmt::format("{} is full: gpusock-top does not see contexts that start now", chosen),
+    report.add("pages", Level::mend,
+               fmt::format("{} is full: gpusock-top does not see contexts that start now", chosen),
                "df -h " + chosen + "; remove what fills it");
   } else {
     report.add("pages", Level::fine,
@@ -117,9 +119,10 @@ void probe_descriptors(const Sources& sources, Report& report) {
     report.add("nofile", Level::fine, "a process may have as many descriptors as a context has sockets by default");
   } else {
     const std::uint64_t better = std::min(limit->hard, std::uint64_t{65536});
-    report.add("nofile", limit->soft < kDescriptorsMin ? Level::mend : Level::note,
-               fmt::format("{} descriptors a process: fewer connections than a context's {} sockets", limit->soft, 2 * 1024),
-               limit->hard > limit->soft ? fmt::format("ulimit -n {}", better) : "raise nofile in /etc/security/limits.conf");
+    report.add(
+        "nofile", limit->soft < kDescriptorsMin ? Level::mend : Level::note,
+        fmt::format("{} descriptors a process: fewer connections than a context's {} sockets", limit->soft, 2 * 1024),
+        limit->hard > limit->soft ? fmt::format("ulimit -n {}", better) : "raise nofile in /etc/security/limits.conf");
   }
 }
 

@@ -50,7 +50,8 @@ void probe_network(const Sources& sources, Report& report) {
   }
   report.facts.other_interface_up = !up.empty();
   if (!report.facts.loopback_up) {
-    report.add("network", Level::mend, "the loopback interface is down: nothing reaches 127.0.0.1", "ip link set lo up");
+    report.add("network", Level::mend, "the loopback interface is down: nothing reaches 127.0.0.1",
+               "ip link set lo up");
   }
   if (up.empty()) {
     report.add("network", Level::note, "no interface but the loopback is up: no other host can be reached", "ip link");
@@ -72,11 +73,12 @@ void probe_rdma(const Sources& sources, Report& report) {
   report.facts.libfabric = fabric;
   report.facts.verbs_built = sources.verbs_built;
   report.facts.fabric_built = sources.fabric_built;
-  report.add("libraries", Level::fine,
-             fmt::format("libibverbs {}{}; libfabric {}{}{}", verbs ? "found" : "not installed",
-                         sources.verbs_built ? "" : ", and this build has no link for it", fabric ? "found" : "not installed",
-                         providers.empty() ? "" : fmt::format(" with {}", fmt::join(providers, " ")),
-                         sources.fabric_built ? "" : ", and this build has no link for it"));
+  report.add(
+      "libraries", Level::fine,
+      fmt::format("libibverbs {}{}; libfabric {}{}{}", verbs ? "found" : "not installed",
+                  sources.verbs_built ? "" : ", and this build has no link for it", fabric ? "found" : "not installed",
+                  providers.empty() ? "" : fmt::format(" with {}", fmt::join(providers, " ")),
+                  sources.fabric_built ? "" : ", and this build has no link for it"));
 }
 
 }  // namespace gpusock::doctor

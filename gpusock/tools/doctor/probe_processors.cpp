@@ -34,7 +34,8 @@ std::vector<int> usable_processors(const Sources& sources) {
   auto online = proxy::parse_processors(sources.line("sys/devices/system/cpu/online"));
   if (usable.empty()) return online;
   if (online.empty()) return usable;
-  std::erase_if(usable, [&](int processor) { return std::find(online.begin(), online.end(), processor) == online.end(); });
+  std::erase_if(usable,
+                [&](int processor) { return std::find(online.begin(), online.end(), processor) == online.end(); });
   return usable;
 }
 
@@ -73,8 +74,9 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
       if (group.size() > 1) shared.push_back(list_of(group));
     }
     if (shared.size() > 4) shared = {fmt::format("{} groups of {}", shared.size(), groups.begin()->size())};
-    parts.push_back(fmt::format("L{} {}{}", cache.first, cache.second,
-                                shared.empty() ? " each" : fmt::format(" shared by {}", fmt::join(shared, " and by "))));
+    parts.push_back(
+        fmt::format("L{} {}{}", cache.first, cache.second,
+                    shared.empty() ? " each" : fmt::format(" shared by {}", fmt::join(shared, " and by "))));
   }
   if (parts.empty()) {
     report.add("caches", Level::note, "this machine does not say which processors share caches");
@@ -94,9 +96,10 @@ void probe_processors(const Sources& sources, Report& report) {
   if (usable.size() <= kFewProcessors) says += "; callers that wait run the proxy's step themselves";
   report.add("processors", Level::fine, says);
   if (const double granted = granted_processors(sources); granted > 0 && granted < static_cast<double>(usable.size())) {
-    report.add("processors", Level::note,
-               fmt::format("the control group grants the time of {:.1f} of them: waits grow when it is used up", granted),
-               "raise cpu.max of the control group (docker run --cpus)");
+    report.add(
+        "processors", Level::note,
+        fmt::format("the control group grants the time of {:.1f} of them: waits grow when it is used up", granted),
+        "raise cpu.max of the control group (docker run --cpus)");
   }
   report_caches(sources, usable, report);
 }

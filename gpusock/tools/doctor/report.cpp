@@ -13,21 +13,23 @@ std::string_view to_string(Level level) {
 }
 
 bool Report::well() const {
-  return std::none_of(findings.begin(), findings.end(), [](const Finding& finding) { return finding.level == Level::mend; });
+  return std::none_of(findings.begin(), findings.end(),
+                      [](const Finding& finding) { return finding.level == Level::mend; });
 }
 
 std::string make_page(const Report& report) {
-  std::string page = fmt::format("gpusock-doctor {}: programs of this build run kernels on {}\n\nWHAT IS HERE\n", GPUSOCK_VERSION,
-                                 report.facts.gpu_build ? "GPUs" : "the CPU device");
+  std::string page = fmt::format("gpusock-doctor {}: programs of this build run kernels on {}\n\nWHAT IS HERE\n",
+                                 GPUSOCK_VERSION, report.facts.gpu_build ? "GPUs" : "the CPU device");
   for (const Finding& finding : report.findings) {
-    page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::mend ? "MEND" : to_string(finding.level), finding.topic,
-                        finding.says);
+    page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::mend ? "MEND" : to_string(finding.level),
+                        finding.topic, finding.says);
     if (!finding.command.empty()) page += fmt::format("{:<20}> {}\n", "", finding.command);
   }
   page += "\nWHICH LINK A PEER GETS\n";
   for (const LinkChoice& choice : report.links) {
-    page += fmt::format("  {:<13} {}\n", choice.peer,
-                        choice.rings.empty() ? choice.link : fmt::format("{:<5} rings in {}", choice.link, choice.rings));
+    page += fmt::format(
+        "  {:<13} {}\n", choice.peer,
+        choice.rings.empty() ? choice.link : fmt::format("{:<5} rings in {}", choice.link, choice.rings));
     std::istringstream why(choice.why);
     for (std::string line; std::getline(why, line);) page += fmt::format("{:<22}{}\n", "", line);
     if (!choice.command.empty()) page += fmt::format("{:<22}> {}\n", "", choice.command);

@@ -20,7 +20,7 @@ enum class Level {
 std::string_view to_string(Level level);  ///< "fine", "note", "mend"
 
 struct Finding {
-  std::string topic;    ///< "gpu", "processors", …: one word
+  std::string topic;  ///< "gpu", "processors", …: one word
   Level level = Level::fine;
   std::string says;
   std::string command;  ///< what mends it, or gets more; may be empty unless the level is mend
@@ -28,33 +28,33 @@ struct Finding {
 
 /// What one kind of peer gets.
 struct LinkChoice {
-  std::string peer;      ///< "same process", "same host", "other host"
-  std::string link;      ///< "p2p", "verbs", "fabric", "tcp" or "none"
-  std::string rings;     ///< where they lie, and how large they are
-  std::string why;       ///< not the better one; empty where this is the best there is
-  std::string command;   ///< what gets the better one; empty where nothing does
+  std::string peer;     ///< "same process", "same host", "other host"
+  std::string link;     ///< "p2p", "verbs", "fabric", "tcp" or "none"
+  std::string rings;    ///< where they lie, and how large they are
+  std::string why;      ///< not the better one; empty where this is the best there is
+  std::string command;  ///< what gets the better one; empty where nothing does
 };
 
 /// What the choice of links rests on.
 struct Facts {
-  bool gpu_build = false;                     ///< do programs of this build run their kernels on a GPU
+  bool gpu_build = false;  ///< do programs of this build run their kernels on a GPU
   bool gpu_usable = false;
   int gpus = 0;
   int rdma_nics = 0;
-  int rdma_nics_active = 0;                   ///< with a port that is up
-  bool verbs_built = false;                   ///< has this build the verbs link
+  int rdma_nics_active = 0;  ///< with a port that is up
+  bool verbs_built = false;  ///< has this build the verbs link
   bool fabric_built = false;
-  bool libfabric = false;                     ///< can it be loaded
-  std::string fabric_provider;                ///< GPUSOCK_FABRIC_PROVIDER
-  std::vector<std::string> fabric_named;      ///< which providers that are here it names
+  bool libfabric = false;                         ///< can it be loaded
+  std::string fabric_provider;                    ///< GPUSOCK_FABRIC_PROVIDER
+  std::vector<std::string> fabric_named;          ///< which providers that are here it names
   std::optional<std::uint64_t> locked_bytes_max;  ///< memory that this process may lock; nothing: without limit
-  bool memory_files = false;                  ///< can rings be made
+  bool memory_files = false;                      ///< can rings be made
   bool loopback_up = false;
   bool other_interface_up = false;
   bool has_secret = false;
   std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
-  std::optional<bool> gpudirect = true;       ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
-  bool nics_reach_gpu = false;                ///< can RDMA NICs read and write a GPU's memory
+  std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
+  bool nics_reach_gpu = false;           ///< can RDMA NICs read and write a GPU's memory
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };
 

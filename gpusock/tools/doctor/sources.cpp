@@ -55,7 +55,8 @@ std::optional<Space> space_in(const std::string& folder) {
 bool can_make_memory_file() {
   const int descriptor = memfd_create("gpusock-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return false;
-  const bool sealed = ftruncate(descriptor, 4096) == 0 && fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
+  const bool sealed = ftruncate(descriptor, 4096) == 0 &&
+                      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0;
   close(descriptor);
   return sealed;
 }
@@ -105,7 +106,8 @@ std::string Sources::line(const std::string& path) const {
 std::vector<std::string> Sources::names(const std::string& path) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(root / path, error), end; !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(root / path, error), end; !error && entry != end;
+       entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   std::sort(names.begin(), names.end());

@@ -1,5 +1,6 @@
 #pragma once
-/// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not an error.
+/// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not
+/// an error.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,20 +15,20 @@ namespace gpusock::doctor {
 /// A GPU as the CUDA driver describes it.
 struct Gpu {
   std::string name;
-  std::string pci;                        ///< "0000:17:00.0"
+  std::string pci;  ///< "0000:17:00.0"
   int capability_major = 0;
   int capability_minor = 0;
-  bool host_atomics = false;              ///< atomics on host memory are the bus's own
-  bool same_address = false;              ///< uses host addresses of pinned memory, which rings need
+  bool host_atomics = false;  ///< atomics on host memory are the bus's own
+  bool same_address = false;  ///< uses host addresses of pinned memory, which rings need
   bool dmabuf = false;
   bool gpudirect_rdma = false;
-  bool sees_card_writes = false;          ///< is it known when kernels see what a NIC has written into its memory
+  bool sees_card_writes = false;  ///< is it known when kernels see what a NIC has written into its memory
 };
 
 struct Cuda {
-  bool library = false;                   ///< is there a libcuda
-  std::string error;                      ///< why it does not work; empty: it does
-  int version = 0;                        ///< as cuDriverGetVersion: 12040 is 12.4
+  bool library = false;  ///< is there a libcuda
+  std::string error;     ///< why it does not work; empty: it does
+  int version = 0;       ///< as cuDriverGetVersion: 12040 is 12.4
   std::vector<Gpu> gpus;
 };
 
@@ -40,24 +41,25 @@ struct Space {
 struct Interface {
   std::string name;
   bool loopback = false;
-  bool up = false;                        ///< enabled, and with a carrier where its driver knows
-  long mtu = 0;                           ///< 0: unknown
-  long mbit_per_s = 0;                    ///< 0: unknown
+  bool up = false;      ///< enabled, and with a carrier where its driver knows
+  long mtu = 0;         ///< 0: unknown
+  long mbit_per_s = 0;  ///< 0: unknown
 };
 
 struct Sources {
-  std::filesystem::path root = "/";                                                ///< /sys, /proc and /dev lie in it
-  std::string built_for = "cpu";                                                   ///< "cpu" or "cuda"
-  bool verbs_built = false;                                                        ///< has this build the link
+  std::filesystem::path root = "/";  ///< /sys, /proc and /dev lie in it
+  std::string built_for = "cpu";     ///< "cpu" or "cuda"
+  bool verbs_built = false;          ///< has this build the link
   bool fabric_built = false;
   std::function<Cuda()> cuda;
-  std::function<bool(const char* name)> library;                                   ///< can it be loaded
-  std::function<std::string()> list_providers;                                     ///< what `fi_info -l` prints
-  /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not set.
+  std::function<bool(const char* name)> library;  ///< can it be loaded
+  std::function<std::string()> list_providers;    ///< what `fi_info -l` prints
+  /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not
+  /// set.
   std::function<std::vector<std::string>(const std::string& wanted)> fabric_providers;
-  std::function<std::vector<Interface>()> interfaces;                              ///< sorted by name
-  std::function<std::optional<Space>(const std::string& folder)> space;            ///< nothing: it cannot be written to
-  std::function<bool()> make_memory_file;                                          ///< memfd_create, with seals
+  std::function<std::vector<Interface>()> interfaces;                    ///< sorted by name
+  std::function<std::optional<Space>(const std::string& folder)> space;  ///< nothing: it cannot be written to
+  std::function<bool()> make_memory_file;                                ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;
 
   /// The machine that this runs on.

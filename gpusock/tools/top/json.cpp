@@ -7,7 +7,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json or_null(const std::optional<double>& value) { return value ? ordered_json(*value) : ordered_json(nullptr); }
+ordered_json or_null(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
 
 ordered_json address_json(const Endpoint& endpoint) {
   return endpoint.family == 0 ? ordered_json(nullptr) : ordered_json(endpoint.host_port());
@@ -43,18 +45,18 @@ ordered_json context_json(const ContextView& context) {
   ordered_json sockets = ordered_json::array();
   for (const SocketView& socket : context.sockets) sockets.push_back(socket_json(socket));
   ordered_json json = {{"pid", context.pid},
-          {"context", context.number},
-          {"program", context.program},
-          {"user", context.user},
-          {"started_unix_ns", context.started_unix_ns},
-          {"stalled", context.stalled},
-          {"silent_ns", context.silent_ns},
-          {"proxy_steps", snapshot.proxy_steps},
-          {"proxy_wakeups", snapshot.proxy_wakeups},
-          {"proxy_steps_per_s", or_null(context.steps_per_s)},
-          {"proxy_wakeups_per_s", or_null(context.wakeups_per_s)},
-          {"connections", snapshot.connections},
-          {"sockets_total", snapshot.sockets}};
+                       {"context", context.number},
+                       {"program", context.program},
+                       {"user", context.user},
+                       {"started_unix_ns", context.started_unix_ns},
+                       {"stalled", context.stalled},
+                       {"silent_ns", context.silent_ns},
+                       {"proxy_steps", snapshot.proxy_steps},
+                       {"proxy_wakeups", snapshot.proxy_wakeups},
+                       {"proxy_steps_per_s", or_null(context.steps_per_s)},
+                       {"proxy_wakeups_per_s", or_null(context.wakeups_per_s)},
+                       {"connections", snapshot.connections},
+                       {"sockets_total", snapshot.sockets}};
   for (int kind = 1; kind < kLinkKinds; ++kind) {
     const std::string link(to_string(static_cast<LinkKind>(kind)));
     json[link + "_tx_bytes"] = snapshot.tx_bytes[kind];

@@ -16,10 +16,10 @@
 
 namespace {
 
-using gpusock::top::Look;
-using gpusock::top::Observation;
 using gpusock::proxy::monotonic_ns;
 using gpusock::proxy::unix_ns;
+using gpusock::top::Look;
+using gpusock::top::Observation;
 
 constexpr double kSecondNs = 1e9;
 constexpr std::uint64_t kNapNs = 20'000'000;
@@ -54,7 +54,8 @@ bool wait_ns(std::uint64_t ns) {
 /// To a terminal: from its top, and no longer than it is.
 void print_live(const std::string& text) {
   winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 2 || size.ws_col < 2) {
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 2 ||
+      size.ws_col < 2) {
     gpusock::program::print_now(text + "\n");
     return;
   }
@@ -102,7 +103,8 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   arguments.flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
   arguments.flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
   arguments.number("--interval", options.interval_s, "seconds between tables", 0.1, 10.0);
-  arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5, 600.0);
+  arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5,
+                   600.0);
   arguments.number("--pid", options.pid, "only this process's contexts", 1u, kPidMax).shown_default("");
   arguments.text("--folder", options.folder, "where contexts keep their pages (GPUSOCK_OBSERVE)");
   arguments.check([&]() -> std::string {

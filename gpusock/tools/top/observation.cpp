@@ -27,11 +27,13 @@ void forget_rates(ContextView& view) {
 
 std::vector<std::string> list_pages(const std::string& folder, std::optional<std::uint32_t> pid) {
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(opendir(folder.c_str()), closedir);
-  if (listing == nullptr) throw Error(errno, "reading " + folder + ", the folder of contexts' pages (GPUSOCK_OBSERVE, --folder)");
+  if (listing == nullptr)
+    throw Error(errno, "reading " + folder + ", the folder of contexts' pages (GPUSOCK_OBSERVE, --folder)");
   std::vector<std::string> names;
   while (const dirent* entry = readdir(listing.get())) {
     const std::string name = entry->d_name;
-    if (page::is_file_name(name) && (!pid || name.starts_with("gpusock-" + std::to_string(*pid) + "-"))) names.push_back(name);
+    if (page::is_file_name(name) && (!pid || name.starts_with("gpusock-" + std::to_string(*pid) + "-")))
+      names.push_back(name);
   }
   return names;
 }
@@ -48,7 +50,8 @@ void Observation::find_pages(Look& look) {
     if (pages_.contains(name)) continue;
     PageReader page(folder_ + "/" + name);
     if (page.kind() == PageReader::Kind::rubbish) ++look.rubbish;
-    if (page.kind() == PageReader::Kind::page) pages_.emplace(name, Observed{std::move(page), proxy::monotonic_ns(), std::nullopt});
+    if (page.kind() == PageReader::Kind::page)
+      pages_.emplace(name, Observed{std::move(page), proxy::monotonic_ns(), std::nullopt});
   }
 }
 
@@ -86,7 +89,8 @@ Look Observation::look(std::uint64_t for_ns, std::uint64_t patience_ns) {
   return look;
 }
 
-Look Observation::look_for_answers(std::uint64_t since_ns, std::uint64_t patience_ns, const std::function<bool()>& nap) {
+Look Observation::look_for_answers(std::uint64_t since_ns, std::uint64_t patience_ns,
+                                   const std::function<bool()>& nap) {
   for (;;) {
     Look result = look(2 * patience_ns, patience_ns);
     const bool complete = std::all_of(result.contexts.begin(), result.contexts.end(), [&](const ContextView& context) {

@@ -24,8 +24,8 @@ class Observation {
   /// Observes the pages in this folder; of one process where `pid` is given.
   Observation(std::string folder, std::optional<std::uint32_t> pid) : folder_(std::move(folder)), pid_(pid) {}
 
-  /// Asks all contexts for news until `for_ns` from now, and shows the newest that each has. A context is stalled when it
-  /// has owed an answer for `patience_ns`. Throws Error where the folder cannot be read.
+  /// Asks all contexts for news until `for_ns` from now, and shows the newest that each has. A context is stalled when
+  /// it has owed an answer for `patience_ns`. Throws Error where the folder cannot be read.
   Look look(std::uint64_t for_ns, std::uint64_t patience_ns);
 
   /// Looks until every context has answered after `since_ns`, or those that have not are stalled. `nap` waits a moment;
@@ -35,7 +35,7 @@ class Observation {
  private:
   struct Observed {
     PageReader page;
-    std::uint64_t asked_ns;  ///< first
+    std::uint64_t asked_ns;             ///< first
     std::optional<ContextView> newest;  ///< with rates against the one before
   };
 

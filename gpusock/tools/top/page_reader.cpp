@@ -21,7 +21,8 @@ bool read_all(int file, void* into, std::size_t bytes, std::uint64_t offset) {
 /// Up to the first zero byte; what could steer a terminal becomes '?'.
 std::string printable(const char* text, std::size_t bytes_max) {
   std::string result(text, strnlen(text, bytes_max));
-  std::replace_if(result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
+  std::replace_if(
+      result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   return result;
 }
 
@@ -85,7 +86,8 @@ bool PageReader::read_snapshot(ContextView& view, std::uint64_t sequence, std::u
   if (!read_all(file_.get(), &view.snapshot, sizeof view.snapshot, page::snapshot_offset(sequence))) return false;
   const page::Snapshot& snapshot = view.snapshot;
   if (snapshot.records > identity_.records_max || snapshot.records > snapshot.sockets) return false;
-  if (snapshot.taken_ns > now_ns + page::kObservedNsMax) return false;  // `now` was read before; this is another clock's
+  if (snapshot.taken_ns > now_ns + page::kObservedNsMax)
+    return false;  // `now` was read before; this is another clock's
   std::vector<page::Record> records(snapshot.records);
   const std::uint64_t offset = page::records_offset(sequence, identity_.records_max);
   if (!read_all(file_.get(), records.data(), records.size() * sizeof(page::Record), offset)) return false;

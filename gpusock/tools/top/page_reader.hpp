@@ -24,15 +24,15 @@ struct SocketView {
 struct ContextView {
   std::uint32_t pid = 0;
   std::uint64_t number = 0;
-  std::uint32_t user = 0;             ///< who owns the page
-  std::string program;                ///< printable characters only
+  std::uint32_t user = 0;  ///< who owns the page
+  std::string program;     ///< printable characters only
   std::uint64_t started_unix_ns = 0;
-  page::Snapshot snapshot;            ///< taken_ns 0: it has not answered any observer yet
+  page::Snapshot snapshot;  ///< taken_ns 0: it has not answered any observer yet
   std::vector<SocketView> sockets;
   std::optional<double> steps_per_s;
   std::optional<double> wakeups_per_s;
-  std::uint64_t silent_ns = 0;        ///< how long it has owed an answer
-  bool stalled = false;               ///< for too long: the process is stopped, or its proxy's thread does not get to run
+  std::uint64_t silent_ns = 0;  ///< how long it has owed an answer
+  bool stalled = false;         ///< for too long: the process is stopped, or its proxy's thread does not get to run
 };
 
 /// An open page.

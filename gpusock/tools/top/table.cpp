@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint64_t kSecondNs = 1'000'000'000;
 /// Bytes that lie in a ring for less time are on their way.
 constexpr std::uint64_t kShownStallNs = 500'000'000;
-constexpr const char* kLine = "  {:>10}  {:<9} {:<5} {:<21} {:<21} {:>6} {:>6} {:>7} {:>7} {:>5} {:>5}  {:<8} {:>6}  {}\n";
+constexpr const char* kLine =
+    "  {:>10}  {:<9} {:<5} {:<21} {:<21} {:>6} {:>6} {:>7} {:>7} {:>5} {:>5}  {:<8} {:>6}  {}\n";
 
 std::string per_second(const std::optional<double>& rate) { return rate ? short_number(*rate) : "-"; }
 
@@ -43,24 +44,28 @@ std::string address(const Endpoint& endpoint) { return endpoint.family == 0 ? "-
 std::string socket_line(const SocketView& socket) {
   const SocketInfo& info = socket.info;
   const bool carries = info.ring_bytes != 0;
-  const auto count = [&](std::uint64_t bytes) { return carries ? short_number(static_cast<double>(bytes)) : std::string("-"); };
-  std::string line = fmt::format(
-      kLine, info.handle < 0 ? "-" : std::to_string(info.handle), to_string(info.state), to_string(info.link),
-      address(info.local), address(info.peer), count(info.tx_bytes), count(info.rx_bytes), per_second(socket.tx_bytes_per_s),
-      per_second(socket.rx_bytes_per_s), fill(info.tx_ring_fill, info.ring_bytes), fill(info.rx_ring_fill, info.ring_bytes),
-      stall(socket), info.handle < 0 ? "-" : short_time(info.age_ns), remark(info));
+  const auto count = [&](std::uint64_t bytes) {
+    return carries ? short_number(static_cast<double>(bytes)) : std::string("-");
+  };
+  std::string line = fmt::format(kLine, info.handle < 0 ? "-" : std::to_string(info.handle), to_string(info.state),
+                                 to_string(info.link), address(info.local), address(info.peer), count(info.tx_bytes),
+                                 count(info.rx_bytes), per_second(socket.tx_bytes_per_s),
+                                 per_second(socket.rx_bytes_per_s), fill(info.tx_ring_fill, info.ring_bytes),
+                                 fill(info.rx_ring_fill, info.ring_bytes), stall(socket),
+                                 info.handle < 0 ? "-" : short_time(info.age_ns), remark(info));
   line.erase(line.find_last_not_of(" \n") + 1);
   return line + "\n";
 }
 
 std::string context_lines(const ContextView& context, std::uint64_t unix_ns) {
   const std::uint64_t age_ns = unix_ns - std::min(unix_ns, context.started_unix_ns);
-  std::string text =
-      fmt::format("\n{}  pid {}  context {}  up {}", context.program, context.pid, context.number, short_time(age_ns));
+  std::string text = fmt::format("\n{}  pid {}  context {}  up {}", context.program, context.pid, context.number,
+                                 short_time(age_ns));
   if (context.stalled) {
     text += fmt::format("  STALLED: no answer for {}; is the process stopped?", short_time(context.silent_ns));
   } else if (context.steps_per_s && context.wakeups_per_s) {
-    text += fmt::format("  {} steps/s  {} wakeups/s", short_number(*context.steps_per_s), short_number(*context.wakeups_per_s));
+    text += fmt::format("  {} steps/s  {} wakeups/s", short_number(*context.steps_per_s),
+                        short_number(*context.wakeups_per_s));
   }
   text += "\n";
   for (const SocketView& socket : context.sockets) text += socket_line(socket);
@@ -99,8 +104,8 @@ std::string make_table(const Look& look, std::uint64_t unix_ns) {
   if (look.rubbish != 0) text += fmt::format("; {} pages that this version cannot read", look.rubbish);
   text += "\n";
   if (sockets != 0) {
-    text += fmt::format(kLine, "SOCKET", "STATE", "LINK", "LOCAL", "PEER", "TX", "RX", "TX/s", "RX/s", "TXQ", "RXQ", "STALLED",
-                        "AGE", "");
+    text += fmt::format(kLine, "SOCKET", "STATE", "LINK", "LOCAL", "PEER", "TX", "RX", "TX/s", "RX/s", "TXQ", "RXQ",
+                        "STALLED", "AGE", "");
     text.erase(text.find_last_not_of(" \n") + 1);
     text += "\n";
   }

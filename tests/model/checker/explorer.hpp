@@ -1,5 +1,6 @@
 #pragma once
-/// @file Which of the possible executions comes next: all of them one after the other (depth first), or seeded random ones.
+/// @file Which of the possible executions comes next: all of them one after the other (depth first), or seeded random
+/// ones.
 
 #include "view.hpp"
 
@@ -11,9 +12,10 @@
 
 namespace gpusock::model {
 
-/// Random executions are of two kinds in turn. In one each step is anybody's. In the other threads have priorities, of which a few change
-/// at random steps: so a thread may stand still while others make a long way, which the first kind hardly ever shows. (Burckhardt et
-/// al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010.)
+/// Random executions are of two kinds in turn. In one each step is anybody's. In the other threads have priorities, of
+/// which a few change at random steps: so a thread may stand still while others make a long way, which the first kind
+/// hardly ever shows. (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs",
+/// ASPLOS 2010.)
 class Explorer {
  public:
   /// All executions, in a fixed order.
@@ -46,7 +48,8 @@ class Explorer {
     if (!random_) return choose(static_cast<std::uint32_t>(threads.size()));
     ++steps_;
     if (!by_priority_) return one_of(static_cast<std::uint32_t>(threads.size()));
-    if (std::find(changes_.begin(), changes_.end(), steps_) != changes_.end()) priorities_[static_cast<std::size_t>(last)] = --lowest_;
+    if (std::find(changes_.begin(), changes_.end(), steps_) != changes_.end())
+      priorities_[static_cast<std::size_t>(last)] = --lowest_;
     const auto first = std::max_element(threads.begin(), threads.end(), [this](int a, int b) {
       return priorities_[static_cast<std::size_t>(a)] < priorities_[static_cast<std::size_t>(b)];
     });

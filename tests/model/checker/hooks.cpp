@@ -1,5 +1,5 @@
-// What the compiler calls before each plain access of code that is built with -fsanitize=thread: here it is not ThreadSanitizer that
-// answers, but the model. Memory functions and the clock are wrapped by the linker (--wrap).
+// What the compiler calls before each plain access of code that is built with -fsanitize=thread: here it is not
+// ThreadSanitizer that answers, but the model. Memory functions and the clock are wrapped by the linker (--wrap).
 #include "run.hpp"
 
 #include <ctime>
@@ -20,7 +20,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-#define GPUSOCK_MODEL_ACCESS(bytes)                                                       \
+#define GPUSOCK_MODEL_ACCESS(bytes)                                                         \
   void __tsan_read##bytes(void* address) { plain_access(address, bytes, false); }           \
   void __tsan_write##bytes(void* address) { plain_access(address, bytes, true); }           \
   void __tsan_unaligned_read##bytes(void* address) { plain_access(address, bytes, false); } \
@@ -36,14 +36,20 @@ void __tsan_read_range(void* address, std::size_t bytes) { plain_access(address,
 void __tsan_write_range(void* address, std::size_t bytes) { plain_access(address, bytes, true); }
 
 // Atomics that are no cuda::atomic_ref: reference counts and the like, which are no part of what is checked.
-#define GPUSOCK_MODEL_ATOMIC(bits, type)                                                                                        \
-  type __tsan_atomic##bits##_load(const type* word, int) { return *word; }                                                      \
-  void __tsan_atomic##bits##_store(type* word, type value, int) { *word = value; }                                               \
-  type __tsan_atomic##bits##_exchange(type* word, type value, int) { return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST); } \
-  type __tsan_atomic##bits##_fetch_add(type* word, type value, int) { return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST); } \
-  type __tsan_atomic##bits##_fetch_sub(type* word, type value, int) { return __atomic_fetch_sub(word, value, __ATOMIC_SEQ_CST); } \
-  int __tsan_atomic##bits##_compare_exchange_strong(type* word, type* expected, type desired, int, int) {                        \
-    return __atomic_compare_exchange_n(word, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                      \
+#define GPUSOCK_MODEL_ATOMIC(bits, type)                                                                    \
+  type __tsan_atomic##bits##_load(const type* word, int) { return *word; }                                  \
+  void __tsan_atomic##bits##_store(type* word, type value, int) { *word = value; }                          \
+  type __tsan_atomic##bits##_exchange(type* word, type value, int) {                                        \
+    return __atomic_exchange_n(word, value, __ATOMIC_SEQ_CST);                                              \
+  }                                                                                                         \
+  type __tsan_atomic##bits##_fetch_add(type* word, type value, int) {                                       \
+    return __atomic_fetch_add(word, value, __ATOMIC_SEQ_CST);                                               \
+  }                                                                                                         \
+  type __tsan_atomic##bits##_fetch_sub(type* word, type value, int) {                                       \
+    return __atomic_fetch_sub(word, value, __ATOMIC_SEQ_CST);                                               \
+  }                                                                                                         \
+  int __tsan_atomic##bits##_compare_exchange_strong(type* word, type* expected, type desired, int, int) {   \
+    return __atomic_compare_exchange_n(word, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }
 GPUSOCK_MODEL_ATOMIC(8, unsigned char)
 GPUSOCK_MODEL_ATOMIC(32, unsigned)

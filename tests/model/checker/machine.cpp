@@ -7,8 +7,8 @@ namespace gpusock::model {
 namespace {
 
 constexpr std::uint64_t kStepsMax = 20'000;  // of one execution: more are an endless loop
-constexpr std::uint64_t kJumpsChosen = 2;  // how often time may pass at any moment
-constexpr std::uint64_t kJumpsMax = 16;    // and how often when everybody waits
+constexpr std::uint64_t kJumpsChosen = 2;    // how often time may pass at any moment
+constexpr std::uint64_t kJumpsMax = 16;      // and how often when everybody waits
 
 /// A stack that its owner keeps.
 struct KeptStack {
@@ -65,8 +65,9 @@ void Machine::start(const Run& run) {
     boost::context::stack_context context;
     context.size = kStackBytes;
     context.sp = stack.get() + kStackBytes;
-    thread.fiber = boost::context::fiber(std::allocator_arg, boost::context::preallocated(context.sp, context.size, context),
-                                         KeptStack{}, [this, i](boost::context::fiber&& scheduler) {
+    thread.fiber = boost::context::fiber(std::allocator_arg,
+                                         boost::context::preallocated(context.sp, context.size, context), KeptStack{},
+                                         [this, i](boost::context::fiber&& scheduler) {
                                            scheduler_ = std::move(scheduler);
                                            run_thread(i);
                                            return std::move(scheduler_);
@@ -265,8 +266,8 @@ void Machine::before_own(const std::uint64_t* word) {
   if (thread.delayed && thread.delayed->word == word) store_delayed();
 }
 
-std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order asked,
-                              const Site& site) {
+std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change,
+                              Order asked, const Site& site) {
   if (sites().is(site, Weakening::apart)) {
     const std::uint64_t before = load(word, asked, site);
     return store(word, change(before), asked, site), before;
@@ -286,8 +287,8 @@ std::uint64_t Machine::modify(std::uint64_t* word, const std::function<std::uint
   return before;
 }
 
-bool Machine::compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
-                               const Site& site) {
+bool Machine::compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak,
+                               Order success, Order failure, const Site& site) {
   if (sites().is(site, Weakening::apart)) {
     const std::uint64_t before = load(word, success, site);
     if (before == expected) return store(word, desired, success, site), true;
@@ -299,7 +300,8 @@ bool Machine::compare_exchange(std::uint64_t* word, std::uint64_t& expected, std
   Thread& thread = threads_[static_cast<std::size_t>(current_)];
   const auto& messages = memory_.location(location).messages;
   memory_.readable(current_, location, 0, choices_);
-  std::erase_if(choices_, [&](int i) {  // one that holds what is expected, and whose successor is another's, cannot be taken, nor refused
+  std::erase_if(choices_, [&](int i) {  // one that holds what is expected, and whose successor is another's, cannot be
+                                        // taken, nor refused
     return messages[static_cast<std::size_t>(i)].value == expected && i + 1 < static_cast<int>(messages.size()) &&
            messages[static_cast<std::size_t>(i) + 1].follows_closely;
   });
@@ -342,7 +344,8 @@ void Machine::plain(const void* address, std::size_t bytes, bool writes) {
 void Machine::look_at(int location, int index) {
   const Message& message = memory_.location(location).messages[static_cast<std::size_t>(index)];
   auto& looks = threads_[static_cast<std::size_t>(current_)].looked_at;
-  const auto known = std::find_if(looks.begin(), looks.end(), [&](const Look& look) { return look.location == location; });
+  const auto known = std::find_if(looks.begin(), looks.end(),
+                                  [&](const Look& look) { return look.location == location; });
   if (known == looks.end()) {
     looks.push_back({location, message.stamp, message.value});
   } else {

@@ -46,8 +46,8 @@ class Machine {
   void store(std::uint64_t* word, std::uint64_t value, Order order, const Site& site);
   std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order,
                        const Site& site);
-  bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
-                        const Site& site);
+  bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success,
+                        Order failure, const Site& site);
   void fence(Order order, const Site& site);
   void plain(const void* address, std::size_t bytes, bool writes);
   void give_way();
@@ -55,8 +55,8 @@ class Machine {
   void fail(std::string what);
 
  private:
-  static constexpr std::uint32_t kAwake = 0;          ///< not asleep
-  static constexpr std::uint32_t kForGood = ~0u;      ///< until a store
+  static constexpr std::uint32_t kAwake = 0;      ///< not asleep
+  static constexpr std::uint32_t kForGood = ~0u;  ///< until a store
   static constexpr std::size_t kStackBytes = 256 << 10;
 
   struct Abandoned {};  ///< thrown through the threads of an execution that is over
@@ -84,10 +84,10 @@ class Machine {
     Next next = Next::run;
     Operation operation = Operation::load;  ///< of the access it stands before
     int location = -1;
-    bool sequential = false;                ///< that access is a sequentially consistent fence
-    std::uint32_t asleep = kAwake;          ///< else: messages up to this id were tried
-    std::uint32_t newer_than = 0;           ///< a load's restriction, while it is made
-    std::vector<Look> looked_at;            ///< since its last turn of waiting
+    bool sequential = false;        ///< that access is a sequentially consistent fence
+    std::uint32_t asleep = kAwake;  ///< else: messages up to this id were tried
+    std::uint32_t newer_than = 0;   ///< a load's restriction, while it is made
+    std::vector<Look> looked_at;    ///< since its last turn of waiting
     std::optional<Delayed> delayed;
     int spurious_failures = 0;
   };

@@ -70,13 +70,15 @@ int Memory::locate(std::uint64_t* word) {
   Cell& cell = cells_[cell_of(word)];
   if (cell.location >= 0) return cell.location;
   if (locations_used_ == kLocationsMax) {
-    std::fprintf(stderr, "the model checker: more than %d words are accessed atomically; raise kLocationsMax\n", kLocationsMax);
+    std::fprintf(stderr, "the model checker: more than %d words are accessed atomically; raise kLocationsMax\n",
+                 kLocationsMax);
     std::abort();
   }
   cell.location = static_cast<int>(locations_used_++);
   Location& fresh = location(cell.location);
   fresh.word = word;
-  insert(fresh, -1).value = *word;  // from before the threads, or stored plainly: then a race check stands before any reader
+  insert(fresh, -1).value = *word;  // from before the threads, or stored plainly: then a race check stands before any
+                                    // reader
   return cell.location;
 }
 
@@ -109,7 +111,8 @@ void Memory::readable(int thread, int which, std::uint32_t id, std::vector<int>&
   const Stamp oldest = threads_[static_cast<std::size_t>(thread)].now.seen[static_cast<std::size_t>(which)];
   const auto& messages = locations_[static_cast<std::size_t>(which)].messages;
   result.clear();
-  for (int i = static_cast<int>(messages.size()) - 1; i >= 0 && messages[static_cast<std::size_t>(i)].stamp >= oldest; --i) {
+  for (int i = static_cast<int>(messages.size()) - 1; i >= 0 && messages[static_cast<std::size_t>(i)].stamp >= oldest;
+       --i) {
     if (messages[static_cast<std::size_t>(i)].id > id) result.push_back(i);
   }
 }
@@ -118,8 +121,10 @@ void Memory::writable(int thread, int which, std::vector<int>& result) const {
   const Stamp oldest = threads_[static_cast<std::size_t>(thread)].now.seen[static_cast<std::size_t>(which)];
   const auto& messages = locations_[static_cast<std::size_t>(which)].messages;
   result.clear();
-  for (int i = static_cast<int>(messages.size()) - 1; i >= 0 && messages[static_cast<std::size_t>(i)].stamp >= oldest; --i) {
-    const bool closed = i + 1 < static_cast<int>(messages.size()) && messages[static_cast<std::size_t>(i) + 1].follows_closely;
+  for (int i = static_cast<int>(messages.size()) - 1; i >= 0 && messages[static_cast<std::size_t>(i)].stamp >= oldest;
+       --i) {
+    const bool closed = i + 1 < static_cast<int>(messages.size()) &&
+                        messages[static_cast<std::size_t>(i) + 1].follows_closely;
     if (!closed) result.push_back(i);
   }
 }
@@ -187,7 +192,8 @@ void Memory::check_atomic(int thread, const Byte& byte, bool writes) {
   }
   for (int other = 0; writes && other < thread_count_; ++other) {
     const std::uint32_t clock = byte.read_at[static_cast<std::size_t>(other)];
-    if (clock != 0 && !happened(thread, other, clock)) return tell_race("an atomic store to what is read plainly", thread, other);
+    if (clock != 0 && !happened(thread, other, clock))
+      return tell_race("an atomic store to what is read plainly", thread, other);
   }
 }
 
@@ -220,7 +226,8 @@ void Memory::plain_cell(int thread, Cell& cell, bool writes) {
   if (cell.location < 0) return;
   const Location& word = location(cell.location);
   for (int other = 0; other < thread_count_; ++other) {
-    const std::uint32_t stored = word.written_at[static_cast<std::size_t>(other)], read = word.read_at[static_cast<std::size_t>(other)];
+    const std::uint32_t stored = word.written_at[static_cast<std::size_t>(other)],
+                        read = word.read_at[static_cast<std::size_t>(other)];
     if (!happened(thread, other, stored)) tell_race("a plain access of what is stored atomically", thread, other);
     if (writes && !happened(thread, other, read)) tell_race("a plain store to what is read atomically", thread, other);
   }
@@ -237,7 +244,8 @@ void Memory::plain_byte(int thread, Byte& byte, bool writes) {
     return;
   }
   for (int other = 0; other < thread_count_; ++other) {
-    if (!happened(thread, other, byte.read_at[static_cast<std::size_t>(other)])) tell_race("a plain store to what is read plainly", thread, other);
+    if (!happened(thread, other, byte.read_at[static_cast<std::size_t>(other)]))
+      tell_race("a plain store to what is read plainly", thread, other);
   }
   byte = {now, static_cast<std::uint8_t>(thread), {}};
 }
@@ -256,7 +264,8 @@ void Memory::settle() {
 void Memory::tell_race(const char* what, int thread, int other) {
   if (!race_.empty()) return;
   char text[160];
-  std::snprintf(text, sizeof text, "data race: %s: thread %d, and thread %d before it without order", what, thread, other);
+  std::snprintf(text, sizeof text, "data race: %s: thread %d, and thread %d before it without order", what, thread,
+                other);
   race_ = text;
 }
 

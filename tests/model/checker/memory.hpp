@@ -1,11 +1,13 @@
 #pragma once
-/// @file The memory model: for each word all values that a thread may still read, and for plain memory who accessed it last.
+/// @file The memory model: for each word all values that a thread may still read, and for plain memory who accessed it
+/// last.
 ///
-/// Views as in the promise-free part of "promising" semantics, which is C++20's model without cycles in (program order, reads
-/// from): a load may read any value that is not older than what its thread knows of the word; what a thread knows travels with
-/// release stores, read-modify-writes that continue their release sequence, and fences. Covered are stale reads, stores that other
-/// threads see in other orders, and the coherence of each word. Not covered is a load that reads what is stored only after it in
-/// some order (load buffering, out of thin air); see docs/decisions/013-model-checking.md for why that is no loss here.
+/// Views as in the promise-free part of "promising" semantics, which is C++20's model without cycles in (program order,
+/// reads from): a load may read any value that is not older than what its thread knows of the word; what a thread knows
+/// travels with release stores, read-modify-writes that continue their release sequence, and fences. Covered are stale
+/// reads, stores that other threads see in other orders, and the coherence of each word. Not covered is a load that
+/// reads what is stored only after it in some order (load buffering, out of thin air); see
+/// docs/decisions/013-model-checking.md for why that is no loss here.
 ///
 /// Plain accesses are checked against each other, and against atomic ones of the same bytes, by happens-before.
 
@@ -24,15 +26,15 @@ namespace gpusock::model {
 struct Message {
   std::uint64_t value = 0;
   Stamp stamp = 0;
-  std::uint32_t id = 0;      ///< counts up in the order in which messages came to be
+  std::uint32_t id = 0;          ///< counts up in the order in which messages came to be
   bool follows_closely = false;  ///< stored by a read-modify-write of the one before it: nothing comes between
-  View view;                 ///< what an acquiring reader learns
+  View view;                     ///< what an acquiring reader learns
 };
 
 struct Location {
   std::uint64_t* word = nullptr;
-  std::vector<Message> messages;  ///< in modification order
-  std::array<std::uint32_t, kThreadsMax> read_at{};   ///< each thread's clock at its last atomic read, 0 for none
+  std::vector<Message> messages;                     ///< in modification order
+  std::array<std::uint32_t, kThreadsMax> read_at{};  ///< each thread's clock at its last atomic read, 0 for none
   std::array<std::uint32_t, kThreadsMax> written_at{};
 };
 
@@ -82,9 +84,9 @@ class Memory {
     std::array<std::uint32_t, kThreadsMax> read_at{};
   };
   struct Cell {  ///< eight bytes
-    Byte all;                   ///< of each byte, as long as they are accessed together
+    Byte all;    ///< of each byte, as long as they are accessed together
     int location = -1;
-    bool apart = false;         ///< they are not: then
+    bool apart = false;  ///< they are not: then
     std::array<Byte, 8> bytes;
 
     void take_apart() {
@@ -112,7 +114,8 @@ class Memory {
   };
 
   bool happened(int thread, int other, std::uint32_t clock) const {
-    return other == thread || clock <= threads_[static_cast<std::size_t>(thread)].now.clock[static_cast<std::size_t>(other)];
+    return other == thread ||
+           clock <= threads_[static_cast<std::size_t>(thread)].now.clock[static_cast<std::size_t>(other)];
   }
   void check_atomic(int thread, Location& location, bool writes);
   void check_atomic(int thread, const Byte& byte, bool writes);
@@ -125,7 +128,7 @@ class Memory {
   std::array<ThreadMemory, kThreadsMax> threads_;
   std::vector<Location> locations_ = std::vector<Location>(kLocationsMax);
   std::size_t locations_used_ = 0;
-  Cells cells_;  // by address / 8
+  Cells cells_;                                 // by address / 8
   std::vector<std::pair<int, int>> unsettled_;  // location, thread
   std::uint32_t next_message_id_ = 1;
   View fenced_;  // what the last sequentially consistent fence knew

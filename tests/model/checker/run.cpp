@@ -115,7 +115,8 @@ void store(std::uint64_t* word, std::uint64_t value, Order order, Where where) {
   }
 }
 
-std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order, Where where) {
+std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order,
+                     Where where) {
   const Inside machine;
   if (machine) return machine->modify(word, change, order, sites().at(where, Operation::modify, order));
   const std::uint64_t before = *word;
@@ -123,8 +124,8 @@ std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std:
   return before;
 }
 
-bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
-                      Where where) {
+bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success,
+                      Order failure, Where where) {
   const Inside machine;
   if (machine) {
     return machine->compare_exchange(word, expected, desired, weak, success, failure,

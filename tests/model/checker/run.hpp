@@ -1,12 +1,14 @@
 #pragma once
 /// @file Runs the threads of one case in every order that matters, on the memory of memory.hpp.
 ///
-/// A thread is a fiber that stops before each atomic access. Which goes on is chosen by the explorer; executions that differ only
-/// in the order of accesses that do not touch each other are run once (sleep sets: a thread whose next access was tried
-/// first sleeps in the other branches until somebody stores to its word; a load then reads what has been added since).
+/// A thread is a fiber that stops before each atomic access. Which goes on is chosen by the explorer; executions that
+/// differ only in the order of accesses that do not touch each other are run once (sleep sets: a thread whose next
+/// access was tried first sleeps in the other branches until somebody stores to its word; a load then reads what has
+/// been added since).
 ///
-/// A waiting thread gives way with give_way(): it goes on once a word that it looked at has a newer value, and then reads that
-/// value: waiting is assumed to end when what is waited for was stored. Where nobody can go on any more, the case hangs.
+/// A waiting thread gives way with give_way(): it goes on once a word that it looked at has a newer value, and then
+/// reads that value: waiting is assumed to end when what is waited for was stored. Where nobody can go on any more, the
+/// case hangs.
 
 #include "site.hpp"
 
@@ -57,7 +59,7 @@ class Run {
 struct Case {
   std::string name;
   std::function<void(Run&)> make;
-  std::vector<std::string> outcomes;  ///< every legal one; each must be seen where all executions are explored
+  std::vector<std::string> outcomes;       ///< every legal one; each must be seen where all executions are explored
   std::uint64_t executions_max = 200'000;  ///< of the bounded run; what is not explored then is sampled
 };
 
@@ -70,11 +72,11 @@ struct Limits {
 
 struct Verdict {
   bool ok = true;
-  std::string failure;             ///< what went wrong, and after which accesses
-  bool complete = false;           ///< were all executions explored
+  std::string failure;    ///< what went wrong, and after which accesses
+  bool complete = false;  ///< were all executions explored
   std::uint64_t executions = 0;
-  std::uint64_t pruned = 0;        ///< given up as equal to others
-  std::uint64_t steps = 0;         ///< atomic accesses in all of them
+  std::uint64_t pruned = 0;  ///< given up as equal to others
+  std::uint64_t steps = 0;   ///< atomic accesses in all of them
 };
 
 Verdict check(const Case& one, const Limits& limits);
@@ -94,15 +96,17 @@ int thread_number();
 // For the atomic references and the compiler's hooks.
 
 class Machine;
-inline Machine* running_machine = nullptr;  ///< whose thread's own code is running; nullptr: the checker's, or a case's beginning or end
+inline Machine* running_machine = nullptr;  ///< whose thread's own code is running; nullptr: the checker's, or a case's
+                                            ///< beginning or end
 inline Machine* ended_machine = nullptr;    ///< whose execution has ended, while the case's at_end() runs
 
 std::uint64_t load(std::uint64_t* word, Order order, Where where);
 void store(std::uint64_t* word, std::uint64_t value, Order order, Where where);
 /// Stores what `change` makes of the value before, and returns that.
-std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order, Where where);
-bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success, Order failure,
-                      Where where);
+std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order,
+                     Where where);
+bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success,
+                      Order failure, Where where);
 void fence(Order order, Where where);
 void plain_access(const void* address, std::size_t bytes, bool writes);
 /// Nanoseconds, for code that asks the operating system's clock: it stands still at kEarly, and where time may pass it

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The lines of code that access words atomically, and the mutants of them: each a line with a weaker order, or a store that
-/// comes behind the step after it.
+/// @file The lines of code that access words atomically, and the mutants of them: each a line with a weaker order, or a
+/// store that comes behind the step after it.
 
 #include "view.hpp"
 
@@ -33,12 +33,30 @@ struct Site {
   std::uint64_t uses = 0;          ///< how often it was reached
 };
 
-enum class Weakening : std::uint8_t { none, no_acquire, no_release, no_failure_acquire, not_sequential, no_fence, late, too_late, left_out, apart };
+enum class Weakening : std::uint8_t {
+  none,
+  no_acquire,
+  no_release,
+  no_failure_acquire,
+  not_sequential,
+  no_fence,
+  late,
+  too_late,
+  left_out,
+  apart
+};
 
 constexpr const char* to_string(Weakening weakening) {
-  constexpr const char* kNames[] = {"as it is", "without acquire", "without release", "a failure without acquire",
-                                    "acq_rel for seq_cst", "without the fence", "behind the next step",
-                                    "behind all until a wait", "left out", "a load and a store"};
+  constexpr const char* kNames[] = {"as it is",
+                                    "without acquire",
+                                    "without release",
+                                    "a failure without acquire",
+                                    "acq_rel for seq_cst",
+                                    "without the fence",
+                                    "behind the next step",
+                                    "behind all until a wait",
+                                    "left out",
+                                    "a load and a store"};
   return kNames[static_cast<int>(weakening)];
 }
 
@@ -57,10 +75,14 @@ class Sites {
   }
 
   void try_mutant(const Mutant& mutant) { mutant_ = mutant; }
-  bool is(const Site& site, Weakening weakening) const { return mutant_.site == &site && mutant_.weakening == weakening; }
+  bool is(const Site& site, Weakening weakening) const {
+    return mutant_.site == &site && mutant_.weakening == weakening;
+  }
   /// What becomes of this order there.
   Order order(const Site& site, Order asked) const;
-  Order failure_order(const Site& site, Order asked) const { return is(site, Weakening::no_failure_acquire) ? Order::relaxed : asked; }
+  Order failure_order(const Site& site, Order asked) const {
+    return is(site, Weakening::no_failure_acquire) ? Order::relaxed : asked;
+  }
 
  private:
   std::unordered_map<std::uint64_t, Site*> by_place_;

@@ -17,7 +17,8 @@ std::size_t label_length(const std::string& text, std::size_t at) {
   if (at >= text.size() || std::isupper(static_cast<unsigned char>(text[at])) == 0) return 0;
   std::size_t end = at + 1;
   while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
-  const bool ends = end == text.size() || (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
+  const bool ends = end == text.size() ||
+                    (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
   return end - at >= 2 && end - at <= 3 && ends ? end - at : 0;
 }
 
@@ -64,8 +65,11 @@ bool names(const std::string& orders, Order order) {
 /// Does this line of code ask for an order that is more than relaxed, or for a fence.
 bool asks_for_order(const std::string& line) {
   const std::string code = line.substr(0, line.find("//"));
-  for (const char* order : {"kAcquire", "kRelease", "kAcqRel", "cuda::memory_order_acq", "cuda::memory_order_release", "cuda::memory_order_seq_cst"}) {
-    if (code.find(order) != std::string::npos && code.find("using ") == std::string::npos && code.find("inline constexpr") == std::string::npos) return true;
+  for (const char* order : {"kAcquire", "kRelease", "kAcqRel", "cuda::memory_order_acq", "cuda::memory_order_release",
+                            "cuda::memory_order_seq_cst"}) {
+    if (code.find(order) != std::string::npos && code.find("using ") == std::string::npos &&
+        code.find("inline constexpr") == std::string::npos)
+      return true;
   }
   return false;
 }
@@ -111,7 +115,8 @@ const Row* Tables::row(const std::string& label) const {
 
 /// Compilers may name the file from where they ran.
 const Tables::Lines* Tables::lines_of(const Site& site, std::string& file) const {
-  for (std::size_t at = 0; at < site.file.size(); at = site.file.find('/', at) == std::string::npos ? site.file.size() : site.file.find('/', at) + 1) {
+  for (std::size_t at = 0; at < site.file.size();
+       at = site.file.find('/', at) == std::string::npos ? site.file.size() : site.file.find('/', at) + 1) {
     const auto found = files_.find(site.file.substr(at));
     if (found == files_.end()) continue;
     file = found->first;
@@ -173,12 +178,14 @@ std::vector<std::string> Tables::differences(const std::vector<std::string>& unc
     if (site.order == Order::relaxed && site.failure == Order::relaxed) continue;
     const Row* its = row(label);
     if (its == nullptr) {
-      result.push_back(place_of(site) + ": " + to_string(site.order) + " " + to_string(site.operation) + " without a label of a table's row");
+      result.push_back(place_of(site) + ": " + to_string(site.order) + " " + to_string(site.operation) +
+                       " without a label of a table's row");
       continue;
     }
     reached_rows.insert(label);
     if (!names(its->orders, site.order)) {
-      result.push_back(place_of(site) + ": " + to_string(site.order) + ", but row " + label + " of " + its->file + " says " + its->orders);
+      result.push_back(place_of(site) + ": " + to_string(site.order) + ", but row " + label + " of " + its->file +
+                       " says " + its->orders);
     }
   }
   for (const Row& one : rows_) {
@@ -186,13 +193,15 @@ std::vector<std::string> Tables::differences(const std::vector<std::string>& unc
     if (reached_rows.count(one.label) == 0 && !unchecked_file && one.orders != "relaxed") {
       result.push_back(one.file + ": no case reaches row " + one.label + " (" + one.operation + ")");
     }
-    if (row(one.label) != &one) result.push_back(one.file + ": label " + one.label + " is also in " + row(one.label)->file);
+    if (row(one.label) != &one)
+      result.push_back(one.file + ": label " + one.label + " is also in " + row(one.label)->file);
   }
   for (const auto& [file, lines] : files_) {
     if (std::find(unchecked.begin(), unchecked.end(), file) != unchecked.end()) continue;
     for (std::size_t at = 0; at < lines.size(); ++at) {
       if (asks_for_order(lines[at]) && reached_lines.count({file, at}) == 0) {
-        result.push_back(file + ":" + std::to_string(at + 1) + ": no case reaches this access: " + lines[at].substr(lines[at].find_first_not_of(' ')));
+        result.push_back(file + ":" + std::to_string(at + 1) +
+                         ": no case reaches this access: " + lines[at].substr(lines[at].find_first_not_of(' ')));
       }
     }
   }

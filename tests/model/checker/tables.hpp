@@ -1,5 +1,6 @@
 #pragma once
-/// @file The ordering tables in the headers' comments, and the lines of code that name their rows: do they say the same.
+/// @file The ordering tables in the headers' comments, and the lines of code that name their rows: do they say the
+/// same.
 
 #include "site.hpp"
 
@@ -32,7 +33,8 @@ class Tables {
   /// "ringbuf/byte_ring.hpp:98".
   std::string place_of(const Site& site) const;
 
-  /// What the tables, the comments and what was reached say differently: one text each. `unchecked`: files whose accesses no case reaches.
+  /// What the tables, the comments and what was reached say differently: one text each. `unchecked`: files whose
+  /// accesses no case reaches.
   std::vector<std::string> differences(const std::vector<std::string>& unchecked) const;
 
  private:

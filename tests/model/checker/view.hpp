@@ -1,5 +1,6 @@
 #pragma once
-/// @file What a thread (or a message) knows: how far every thread has come, and the oldest value of each word it may still read.
+/// @file What a thread (or a message) knows: how far every thread has come, and the oldest value of each word it may
+/// still read.
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,8 @@ namespace gpusock::model {
 inline constexpr int kThreadsMax = 5;
 inline constexpr int kLocationsMax = 96;
 
-/// A value's place in its word's modification order. Between two there is room for stores that come to stand there later.
+/// A value's place in its word's modification order. Between two there is room for stores that come to stand there
+/// later.
 using Stamp = std::uint32_t;
 
 struct View {

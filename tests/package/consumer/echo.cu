@@ -1,5 +1,5 @@
-// The echo kernel of the README, in a project of its own. Serves one client and ends. It differs in what lets a test run it
-// anywhere: the endpoint comes from the command line, and the port that the system picked is printed.
+// The echo kernel of the README, in a project of its own. Serves one client and ends. It differs in what lets a test
+// run it anywhere: the endpoint comes from the command line, and the port that the system picked is printed.
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
@@ -28,7 +28,8 @@ __global__ void echo(gpusock::Net net, gpusock::Endpoint at, std::int64_t* port)
 int main(int, char** argv) try {
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<std::int64_t> port(context, 1);
-  gpusock::launch(context, {.grid = 1, .block = 64}, echo, context.net(), gpusock::Endpoint::parse(argv[1]), port.data());
+  gpusock::launch(context, {.grid = 1, .block = 64}, echo, context.net(), gpusock::Endpoint::parse(argv[1]),
+                  port.data());
   while (Word(port[0]).load(cuda::memory_order_acquire) == 0) std::this_thread::yield();
   std::cout << "listening on 127.0.0.1:" << port[0] << std::endl;
   context.synchronize();

@@ -13,7 +13,8 @@
 namespace cuda_double {
 
 inline constexpr int kGpus = 2;
-inline constexpr std::size_t kStackBytes = 1024;  ///< of each thread, until a kernel or cudaDeviceSetLimit makes it more
+inline constexpr std::size_t kStackBytes = 1024;  ///< of each thread, until a kernel or cudaDeviceSetLimit makes it
+                                                  ///< more
 inline constexpr unsigned char kFresh = 0xA5;     ///< what new memory holds (its first MiB)
 
 /// How the driver read the environment, at the first CUDA call of the process.
@@ -23,7 +24,8 @@ int hardware_queues();
 /// Lazy or eager loading from here on, whatever the environment says. Kernels that are loaded stay so.
 void set_lazy_loading(bool lazy);
 
-/// Kernels that are in one library, as those of one .cu file, and the stack that each needs. Others have a library each.
+/// Kernels that are in one library, as those of one .cu file, and the stack that each needs. Others have a library
+/// each.
 struct KernelFacts {
   const void* symbol;
   std::size_t stack_bytes = 0;
@@ -32,7 +34,8 @@ void describe_library(const std::vector<KernelFacts>& kernels);
 /// Bytes of stack that each thread has now, on a GPU.
 std::size_t stack_bytes(int gpu = 0);
 
-/// The n-th call from here on (1: the next) fails once. 0: none. What frees or waits does its work, and then says that it failed.
+/// The n-th call from here on (1: the next) fails once. 0: none. What frees or waits does its work, and then says that
+/// it failed.
 void fail_call(std::uint64_t n);
 /// Calls since fail_call(), failed ones among them.
 std::uint64_t calls_made();
@@ -47,8 +50,9 @@ void forget_fault();
 /// Memory, streams and events that exist now, one each: "cudaMalloc 4096".
 std::vector<std::string> left();
 
-/// Who waits for whom, where a call or a kernel has waited for kernels that run for longer than the limit: first the default, to
-/// write that to standard error and abort; a test puts its own in its place, which must end the wait. nullptr: the default.
+/// Who waits for whom, where a call or a kernel has waited for kernels that run for longer than the limit: first the
+/// default, to write that to standard error and abort; a test puts its own in its place, which must end the wait.
+/// nullptr: the default.
 void on_hang(std::function<void(const std::string& who_waits_for_whom)> handler);
 void set_hang_limit(std::chrono::milliseconds limit);  ///< 0: the default, 20 s
 /// Waits until a call with this name waits for kernels that run.

@@ -64,7 +64,8 @@ void* address_of(Function* function) {
 
 }  // namespace
 
-extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int, unsigned long long,
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int,
+                                                        unsigned long long,
                                                         enum cudaDriverEntryPointQueryResult* result) {
   Call call("cudaGetDriverEntryPointByVersion");
   if (call.ends()) return call.error();
@@ -85,6 +86,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void
   for (const auto& each : kFunctions) {
     if (each.name == symbol) *function = each.address();
   }
-  if (result != nullptr) *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  if (result != nullptr)
+    *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return call.end(cudaSuccess);
 }

@@ -29,8 +29,8 @@ std::string describe(const Operation& work) {
   return work.name + " (stream " + std::to_string(work.stream->number) + ")";
 }
 
-/// Kernels have a clock of their own, and host threads that touch device memory fault, as far as the processor allows. Queues are
-/// the double's: copies pass them too.
+/// Kernels have a clock of their own, and host threads that touch device memory fault, as far as the processor allows.
+/// Queues are the double's: copies pass them too.
 cpu_device::DeviceShape gpu_shape() {
   cpu_device::DeviceShape shape;
   shape.kernel_clock_ahead_ns = std::uint64_t{5} * 365 * 24 * 3600 * 1'000'000'000;
@@ -70,7 +70,8 @@ std::string Machine::running_work(int gpu) const {
   std::string text;
   for (const auto& queue : gpus[static_cast<std::size_t>(gpu)].queues) {
     if (queue->running == nullptr) continue;
-    text += (text.empty() ? "" : ", ") + describe(*queue->running) + ", which has run for " + seconds_since(queue->running->since);
+    text += (text.empty() ? "" : ", ") + describe(*queue->running) + ", which has run for " +
+            seconds_since(queue->running->since);
   }
   return text.empty() ? "nothing that runs" : text;
 }
@@ -81,14 +82,16 @@ void Machine::wait_for_work(Lock& lock, int gpu, const std::string& call) {
     if (queue->running != nullptr) before.push_back(queue->running);
     before.insert(before.end(), queue->waiting.begin(), queue->waiting.end());
   }
-  wait(lock, call + " (" + thread_name() + ")", [this, gpu] { return running_work(gpu); },
-       [&] { return std::all_of(before.begin(), before.end(), [](const Work& work) { return work->ended; }); });
+  wait(
+      lock, call + " (" + thread_name() + ")", [this, gpu] { return running_work(gpu); },
+      [&] { return std::all_of(before.begin(), before.end(), [](const Work& work) { return work->ended; }); });
   run_late(lock, gpu);
 }
 
 void Machine::wait_for(Lock& lock, const Work& work, const std::string&) {
   if (work == nullptr) return;
-  changed.wait(lock, [&] { return work->ended; });  // not watched: a program may wait for its kernels as long as it likes
+  changed.wait(lock, [&] { return work->ended; });  // not watched: a program may wait for its kernels as long as it
+                                                    // likes
 }
 
 void Machine::run_late(Lock&, int gpu) {
@@ -186,8 +189,9 @@ std::string Machine::find_hang(std::chrono::milliseconds limit) const {
       for (const Work& work : queue->waiting) {
         if (work->stream == queue->running->stream) continue;
         too_long |= now - work->since > limit && now - queue->running->since > limit;
-        text += "  " + describe(*work) + " waits for " + describe(*queue->running) + ": their streams share hardware queue " +
-                std::to_string(work->stream->queue) + " of " + std::to_string(queues) + "\n";
+        text += "  " + describe(*work) + " waits for " + describe(*queue->running) +
+                ": their streams share hardware queue " + std::to_string(work->stream->queue) + " of " +
+                std::to_string(queues) + "\n";
       }
     }
   }
@@ -216,7 +220,9 @@ void Machine::watch() {
 
 Call::Call(std::string name, Effect effect) : name_(std::move(name)), effect_(effect) {
   machine_.initialize(lock_);
-  machine_.wait(lock_, name_ + " (" + thread_name() + ")", [this] { return machine_.holder; }, [this] { return machine_.holder.empty(); });
+  machine_.wait(
+      lock_, name_ + " (" + thread_name() + ")", [this] { return machine_.holder; },
+      [this] { return machine_.holder.empty(); });
   machine_.holder = name_ + " (" + thread_name() + ")";
   holds_ = true;
   outcome_ = machine_.sticky;

@@ -13,17 +13,22 @@ namespace {
 using namespace cuda_double;
 
 /// Streams for copies; the runtime takes memory of any kind for cudaMemcpyDefault.
-cudaError_t check_copy(const Machine& machine, const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+cudaError_t check_copy(const Machine& machine, const void* to, const void* from, std::size_t bytes,
+                       cudaMemcpyKind kind) {
   const auto is = [&](const void* address, bool device) {
     bool whole = true;
     const Allocation* const allocation = machine.allocation_at(address, bytes, &whole);
     return whole && device == (allocation != nullptr && allocation->kind == Kind::device);
   };
   switch (kind) {
-    case cudaMemcpyHostToDevice: return is(to, true) && is(from, false) ? cudaSuccess : cudaErrorInvalidValue;
-    case cudaMemcpyDeviceToHost: return is(to, false) && is(from, true) ? cudaSuccess : cudaErrorInvalidValue;
-    case cudaMemcpyDeviceToDevice: return is(to, true) && is(from, true) ? cudaSuccess : cudaErrorInvalidValue;
-    default: return cudaErrorInvalidMemcpyDirection;
+    case cudaMemcpyHostToDevice:
+      return is(to, true) && is(from, false) ? cudaSuccess : cudaErrorInvalidValue;
+    case cudaMemcpyDeviceToHost:
+      return is(to, false) && is(from, true) ? cudaSuccess : cudaErrorInvalidValue;
+    case cudaMemcpyDeviceToDevice:
+      return is(to, true) && is(from, true) ? cudaSuccess : cudaErrorInvalidValue;
+    default:
+      return cudaErrorInvalidMemcpyDirection;
   }
 }
 
@@ -44,7 +49,8 @@ cudaError_t allocate(Call& call, void** memory, std::size_t bytes, Kind kind) {
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
   try {
-    void* const made = kind == Kind::device ? cpu_device::allocate_device_memory(bytes) : ::operator new(bytes, std::align_val_t{4096});
+    void* const made = kind == Kind::device ? cpu_device::allocate_device_memory(bytes)
+                                            : ::operator new (bytes, std::align_val_t{4096});
     set(made, kFresh, std::min(bytes, kFreshMax));
     call.machine().memory[reinterpret_cast<std::uintptr_t>(made)] = {bytes, kind, call.gpu()};
     *memory = made;
@@ -69,7 +75,7 @@ cudaError_t release(Call& call, void* memory, Kind kind) {
   if (kind == Kind::device) {
     cpu_device::free_device_memory(memory);
   } else {
-    ::operator delete(memory, std::align_val_t{4096});
+    ::operator delete (memory, std::align_val_t{4096});
   }
   return cudaSuccess;
 }
@@ -106,7 +112,8 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned int) {
   Machine& machine = call.machine();
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const auto next = machine.memory.lower_bound(begin);
-  const bool overlaps = machine.allocation_at(memory, 1) != nullptr || (next != machine.memory.end() && next->first < begin + bytes);
+  const bool overlaps = machine.allocation_at(memory, 1) != nullptr ||
+                        (next != machine.memory.end() && next->first < begin + bytes);
   if (overlaps) return call.end(cudaErrorHostMemoryAlreadyRegistered);
   machine.memory[begin] = {bytes, Kind::registered, call.gpu()};
   return call.end(cudaSuccess);
@@ -115,7 +122,8 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned int) {
 cudaError_t cudaHostUnregister(void* memory) {
   Call call("cudaHostUnregister", Call::Effect::frees_or_waits);
   Machine& machine = call.machine();
-  if (find(machine, memory, Kind::registered) == machine.memory.end()) return call.end(cudaErrorHostMemoryNotRegistered);
+  if (find(machine, memory, Kind::registered) == machine.memory.end())
+    return call.end(cudaErrorHostMemoryNotRegistered);
   call.wait_for_work();
   machine.memory.erase(find(machine, memory, Kind::registered));
   return call.end(cudaSuccess);
@@ -154,14 +162,16 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, enum cudaM
 }
 
 /// With pageable memory the call returns when the bytes have been taken from it, or lie in it.
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
   Call call("cudaMemcpyAsync");
   if (call.ends()) return call.error();
   Machine& machine = call.machine();
   if (!machine.streams.contains(stream)) return call.end(cudaErrorInvalidResourceHandle);
   const cudaError_t error = check_copy(machine, to, from, bytes, kind);
   if (error != cudaSuccess) return call.end(error);
-  const Work copy = machine.enqueue(call.lock(), *stream, call.name(), true, [=] { cpu_device::copy_device_memory(to, from, bytes); });
+  const Work copy = machine.enqueue(call.lock(), *stream, call.name(), true,
+                                    [=] { cpu_device::copy_device_memory(to, from, bytes); });
   const bool pageable = machine.allocation_at(from, 1) == nullptr || machine.allocation_at(to, 1) == nullptr;
   if (pageable) call.wait_without_driver(copy);
   return call.end(cudaSuccess);

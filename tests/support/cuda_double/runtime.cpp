@@ -13,11 +13,13 @@ using namespace cuda_double;
 bool is_gpu(int device) { return device >= 0 && device < kGpus; }
 
 bool is_shape(const dim3& grid, const dim3& block) {
-  return grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.y <= 65535 && grid.z <= 65535 && block.x != 0 && block.y != 0 && block.z != 0 &&
-         block.x <= 1024 && block.y <= 1024 && block.z <= 64 && block.x * block.y * block.z <= 1024;
+  return grid.x != 0 && grid.y != 0 && grid.z != 0 && grid.y <= 65535 && grid.z <= 65535 && block.x != 0 &&
+         block.y != 0 && block.z != 0 && block.x <= 1024 && block.y <= 1024 && block.z <= 64 &&
+         block.x * block.y * block.z <= 1024;
 }
 
-cudaError_t launch(Call& call, Kernel& kernel, const void* symbol, const cpu_device::LaunchShape& shape, void** arguments, cudaStream_t stream) {
+cudaError_t launch(Call& call, Kernel& kernel, const void* symbol, const cpu_device::LaunchShape& shape,
+                   void** arguments, cudaStream_t stream) {
   Machine& machine = call.machine();
   if (!machine.streams.contains(stream) || stream->gpu != call.gpu()) return cudaErrorInvalidResourceHandle;
   if (!is_shape(shape.grid, shape.block)) return cudaErrorInvalidConfiguration;
@@ -116,31 +118,49 @@ cudaError_t cudaGetLastError(void) {
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidMemcpyDirection: return "cudaErrorInvalidMemcpyDirection";
-    case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
-    case cudaErrorNoDevice: return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
-    case cudaErrorLaunchOutOfResources: return "cudaErrorLaunchOutOfResources";
-    case cudaErrorHostMemoryAlreadyRegistered: return "cudaErrorHostMemoryAlreadyRegistered";
-    case cudaErrorHostMemoryNotRegistered: return "cudaErrorHostMemoryNotRegistered";
-    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
-    case cudaErrorUnknown: return "cudaErrorUnknown";
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidMemcpyDirection:
+      return "cudaErrorInvalidMemcpyDirection";
+    case cudaErrorInvalidDeviceFunction:
+      return "cudaErrorInvalidDeviceFunction";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchOutOfResources:
+      return "cudaErrorLaunchOutOfResources";
+    case cudaErrorHostMemoryAlreadyRegistered:
+      return "cudaErrorHostMemoryAlreadyRegistered";
+    case cudaErrorHostMemoryNotRegistered:
+      return "cudaErrorHostMemoryNotRegistered";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
   }
   return "unrecognized error code";
 }
 
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error of the double"; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the double";
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   Call call("cudaStreamCreateWithFlags");
   if (call.ends()) return call.error();
-  if (flags != cudaStreamNonBlocking) return call.end(cudaErrorInvalidValue);  // the legacy stream waits for no other kind here
+  if (flags != cudaStreamNonBlocking)
+    return call.end(cudaErrorInvalidValue);  // the legacy stream waits for no other kind here
   Machine& machine = call.machine();
   Gpu& gpu = machine.gpus[static_cast<std::size_t>(call.gpu())];
   auto& made = machine.all_streams.emplace_back(std::make_unique<CUstream_st>());
@@ -192,14 +212,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   Call call("cudaEventQuery");
   if (!call.machine().events.contains(event)) return call.end(cudaErrorInvalidResourceHandle);
   const bool ended = event->last == nullptr || event->last->ended;
-  if (call.ends() && !ended) call.machine().wait_for(call.lock(), event->last, call.name());  // an error means that it has ended
+  if (call.ends() && !ended)
+    call.machine().wait_for(call.lock(), event->last, call.name());  // an error means that it has ended
   return call.end(ended ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Call call("cudaEventRecord");
   if (call.ends()) return call.error();
-  if (!call.machine().events.contains(event) || !call.machine().streams.contains(stream)) return call.end(cudaErrorInvalidResourceHandle);
+  if (!call.machine().events.contains(event) || !call.machine().streams.contains(stream))
+    return call.end(cudaErrorInvalidResourceHandle);
   event->last = stream->last;
   return call.end(cudaSuccess);
 }
@@ -209,7 +231,8 @@ cudaError_t cudaFuncSetAttribute(const void* symbol, enum cudaFuncAttribute, int
   if (call.ends()) return call.error();
   CUkern_st* const kernel = call.machine().kernel_of(symbol);
   if (kernel == nullptr) return call.end(cudaErrorInvalidDeviceFunction);
-  if (value < 0 || static_cast<std::size_t>(value) > cpu_device::kSharedBytesMax) return call.end(cudaErrorInvalidValue);
+  if (value < 0 || static_cast<std::size_t>(value) > cpu_device::kSharedBytesMax)
+    return call.end(cudaErrorInvalidValue);
   call.machine().load(call.lock(), call.gpu(), *kernel, call.name());
   kernel->shared_bytes_max = static_cast<std::size_t>(value);
   return call.end(cudaSuccess);
@@ -222,7 +245,8 @@ cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* symbol) {
   return call.end(*kernel != nullptr ? cudaSuccess : cudaErrorInvalidDeviceFunction);
 }
 
-cudaError_t cudaLaunchKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes, cudaStream_t stream) {
+cudaError_t cudaLaunchKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
+                             cudaStream_t stream) {
   Call call("cudaLaunchKernel");
   if (call.ends()) return call.error();
   CUkern_st* const kernel = call.machine().kernel_of(symbol);

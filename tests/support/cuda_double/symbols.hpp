@@ -21,7 +21,8 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
     const auto function = reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(of));
     const Values values = [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
       return Values(*static_cast<std::tuple_element_t<kIndex, Values>*>(arguments[kIndex])...);
-    }(std::index_sequence_for<Parameters...>());
+    }
+    (std::index_sequence_for<Parameters...>());
     return [function, values] { std::apply(function, values); };
   });
   return symbol;

@@ -33,7 +33,8 @@ class CompletionFile final : public File {
 
 class FabricPort final : public proxy::fabric::FabricPort, public std::enable_shared_from_this<FabricPort> {
  public:
-  FabricPort(Fabric& fabric, Process& process) : fabric_(fabric), process_(process), id_(fabric.next_++), file_(std::make_shared<CompletionFile>()) {
+  FabricPort(Fabric& fabric, Process& process)
+      : fabric_(fabric), process_(process), id_(fabric.next_++), file_(std::make_shared<CompletionFile>()) {
     std::memcpy(address_.data(), &id_, sizeof id_);
     fabric_.ports_[id_] = this;
     descriptor_ = open_descriptor(file_);
@@ -55,14 +56,16 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   }
   bool registers_sources() const override { return true; }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&, int& error) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&,
+                                                int& error) override {
     const bool denied = deny_call();
     const Outside outside;
     if (denied || process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
       error = ENOMEM;
       return nullptr;
     }
-    return std::make_unique<RegisteredRegion>(fabric_.regions_, fabric_.next_++, FabricRegion{id_, memory, access == Access::remote_target});
+    return std::make_unique<RegisteredRegion>(fabric_.regions_, fabric_.next_++,
+                                              FabricRegion{id_, memory, access == Access::remote_target});
   }
 
   int write(const Write& write) override {
@@ -105,7 +108,9 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     file_->notify();
   }
   void succeed(const Write& write) { complete({Completion::Kind::written, write.token, 0, 0, {}}); }
-  void fail(const Write& write, int error) { complete({Completion::Kind::failed, write.token, 0, error, "the simulated fabric failed"}); }
+  void fail(const Write& write, int error) {
+    complete({Completion::Kind::failed, write.token, 0, error, "the simulated fabric failed"});
+  }
 
   /// Takes the bytes out of this side's memory.
   void fetch(const Write& write) {
@@ -116,25 +121,27 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     const bool early = !write.delivered && schedule.random().one_in(2);
     if (early) succeed(write);
     const std::uint64_t travel_ns = 1'000 + schedule.random().below(1 + fabric_.disorder_ns);
-    schedule.after(travel_ns, [self = shared_from_this(), write, early, bytes = std::move(bytes), since_ns = schedule.now_ns()] {
-      self->land(write, bytes, early, since_ns);
-    });
+    schedule.after(travel_ns, [self = shared_from_this(), write, early, bytes = std::move(bytes),
+                               since_ns = schedule.now_ns()] { self->land(write, bytes, early, since_ns); });
   }
 
   void land(const Write& write, const std::string& bytes, bool early, std::uint64_t since_ns) {
     Schedule& schedule = fabric_.kernel_.schedule();
     const auto port = fabric_.ports_.find(write.peer);
     const bool away = port != fabric_.ports_.end() &&
-                      (!port->second->process_.host.up || !fabric_.kernel_.reaches(process_.host, port->second->process_.host));
+                      (!port->second->process_.host.up ||
+                       !fabric_.kernel_.reaches(process_.host, port->second->process_.host));
     if (away && schedule.now_ns() < since_ns + kGiveUpNs) {
-      schedule.after(10'000'000, [self = shared_from_this(), write, bytes, early, since_ns] { self->land(write, bytes, early, since_ns); });
+      schedule.after(10'000'000, [self = shared_from_this(), write, bytes, early, since_ns] {
+        self->land(write, bytes, early, since_ns);
+      });
       return;
     }
     std::byte* const target = fabric_.regions_.target(write.peer, write.key, write.address, bytes.size());
     const bool there = !away && port != fabric_.ports_.end() && !port->second->process_.dead && target != nullptr;
     if (!there || schedule.now_ns() < fabric_.fail_until_ns) {
       if (early && !there) return;  // its sender has long been told that it is done
-      if (early) {  // nobody's write any more: the endpoint says that it has lost something
+      if (early) {                  // nobody's write any more: the endpoint says that it has lost something
         complete({Completion::Kind::failed, Completion::kNoToken, 0, ECONNRESET, "the simulated fabric lost a write"});
       } else {
         fail(write, there ? EIO : EACCES);
@@ -142,7 +149,8 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
       return;
     }
     std::memcpy(target, bytes.data(), bytes.size());
-    port->second->complete({Completion::Kind::arrived, Completion::kNoToken, write.data | schedule.random()() << 32, 0, {}});
+    port->second->complete(
+        {Completion::Kind::arrived, Completion::kNoToken, write.data | schedule.random()() << 32, 0, {}});
     if (!early) succeed(write);
   }
 
@@ -166,9 +174,12 @@ class OwnedPort final : public proxy::fabric::FabricPort {
   ~OwnedPort() override { port_->close(); }
   void close() override { port_->close(); }
   std::span<const std::byte> address() const override { return port_->address(); }
-  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_->add_peer(address, peer); }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    return port_->add_peer(address, peer);
+  }
   bool registers_sources() const override { return port_->registers_sources(); }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place, int& error) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
+                                                int& error) override {
     return port_->register_memory(memory, access, place, error);
   }
   int write(const Write& write) override { return port_->write(write); }

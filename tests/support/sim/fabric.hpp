@@ -1,6 +1,7 @@
 #pragma once
-/// @file A simulated fabric, in the place of libfabric (host_proxy/fabric/libfabric_port.cpp): one-sided writes that are complete
-/// and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a word, or comes twice.
+/// @file A simulated fabric, in the place of libfabric (host_proxy/fabric/libfabric_port.cpp): one-sided writes that
+/// are complete and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a
+/// word, or comes twice.
 
 #include "host_proxy/fabric/libfabric_port.hpp"
 #include "tests/support/fabric_regions.hpp"
@@ -18,11 +19,11 @@ class Fabric {
  public:
   explicit Fabric(Kernel& kernel) : kernel_(kernel) {}
 
-  bool present = false;            ///< do hosts have it
-  std::uint64_t disorder_ns = 0;   ///< by how much writes may pass each other
+  bool present = false;           ///< do hosts have it
+  std::uint64_t disorder_ns = 0;  ///< by how much writes may pass each other
   std::uint64_t refused_percent = 0;
-  std::uint64_t connects_ns = 0;   ///< a new endpoint refuses writes for so long
-  std::uint64_t fail_until_ns = 0; ///< writes that land until then fail
+  std::uint64_t connects_ns = 0;    ///< a new endpoint refuses writes for so long
+  std::uint64_t fail_until_ns = 0;  ///< writes that land until then fail
 
   Kernel& kernel() { return kernel_; }
   std::size_t registrations() const { return regions_.size(); }

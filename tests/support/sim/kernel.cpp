@@ -69,7 +69,8 @@ void File::notify() {
 }
 
 std::size_t Process::open_descriptors() const {
-  return static_cast<std::size_t>(std::count_if(files.begin(), files.end(), [](const auto& file) { return file != nullptr; }));
+  return static_cast<std::size_t>(
+      std::count_if(files.begin(), files.end(), [](const auto& file) { return file != nullptr; }));
 }
 
 void EpollFile::add(const std::shared_ptr<File>& file, std::uint32_t events, std::uint64_t data) {
@@ -164,14 +165,19 @@ void UnixSocket::close() {
 // --- TCP
 
 /// What this end may write, as far as it has heard what the other one has read.
-std::size_t TcpSocket::room() const { return kernel_.wire.buffer_bytes - static_cast<std::size_t>(written_ - acknowledged_); }
+std::size_t TcpSocket::room() const {
+  return kernel_.wire.buffer_bytes - static_cast<std::size_t>(written_ - acknowledged_);
+}
 
 std::uint32_t TcpSocket::ready() const {
   std::uint32_t bits = 0;
   switch (state_) {
-    case State::fresh: return EPOLLOUT | EPOLLHUP;
-    case State::listening: return waiting_.empty() ? 0 : std::uint32_t{EPOLLIN};
-    case State::connecting: return 0;
+    case State::fresh:
+      return EPOLLOUT | EPOLLHUP;
+    case State::listening:
+      return waiting_.empty() ? 0 : std::uint32_t{EPOLLIN};
+    case State::connecting:
+      return 0;
     case State::connected:
       if (in_.size() > in_taken_ || peer_ended_) bits |= EPOLLIN;
       if (peer_ended_) bits |= EPOLLRDHUP;
@@ -243,7 +249,9 @@ void TcpSocket::knock(int tries) {
       if (tries >= 6) {
         client.be_reset(ETIMEDOUT);
       } else {
-        kernel.schedule().after(std::uint64_t{1'000'000'000} << tries, [self, tries] { if (self->state_ == State::connecting) self->knock(tries + 1); });
+        kernel.schedule().after(std::uint64_t{1'000'000'000} << tries, [self, tries] {
+          if (self->state_ == State::connecting) self->knock(tries + 1);
+        });
       }
     };
     if (!there.up || !kernel.reaches(*client.host_, there)) return again();
@@ -285,7 +293,8 @@ void TcpSocket::knock(int tries) {
 }
 
 std::int64_t TcpSocket::read(void* into, std::size_t bytes) {
-  if (state_ == State::fresh || state_ == State::listening || state_ == State::connecting) return state_ == State::connecting ? -EAGAIN : -ENOTCONN;
+  if (state_ == State::fresh || state_ == State::listening || state_ == State::connecting)
+    return state_ == State::connecting ? -EAGAIN : -ENOTCONN;
   const std::size_t there = in_.size() - in_taken_;
   if (there == 0) {
     if (peer_ended_) return 0;  // an error that came behind the end is for who writes or asks
@@ -331,7 +340,8 @@ std::int64_t TcpSocket::write(const void* from, std::size_t bytes) {
   const char* data = static_cast<const char*>(from);
   written_ += count;
   for (std::size_t done = 0; done < count;) {
-    const std::size_t part = std::min(count - done, 1 + kernel_.schedule().random().below(2 * kernel_.wire.segment_bytes));
+    const std::size_t part = std::min(count - done,
+                                      1 + kernel_.schedule().random().below(2 * kernel_.wire.segment_bytes));
     transmit({std::string(data + done, part)});
     done += part;
   }
@@ -346,18 +356,21 @@ void TcpSocket::end_writing() {
 
 void TcpSocket::transmit(Segment segment) {
   TcpSocket& there = *peer_;
-  const std::uint64_t arrival_ns = kernel_.schedule().now_ns() + kernel_.travel_ns(*host_, *there.host_, segment.bytes.size());
+  const std::uint64_t arrival_ns = kernel_.schedule().now_ns() +
+                                   kernel_.travel_ns(*host_, *there.host_, segment.bytes.size());
   segment.arrival_ns = std::max(there.last_arrival_ns_, arrival_ns);
   there.last_arrival_ns_ = segment.arrival_ns;
   kernel_.schedule().at(segment.arrival_ns, [to = peer_, from = shared_from_this()] { to->arrive(from); });
   there.coming_.push_back(std::move(segment));
 }
 
-/// Takes what has come from the other end, in order; what cannot get through is sent again, and all that follows waits for it.
+/// Takes what has come from the other end, in order; what cannot get through is sent again, and all that follows waits
+/// for it.
 void TcpSocket::arrive(const std::shared_ptr<TcpSocket>& from) {
   bool news = false;
   while (!coming_.empty() && !resending_ && coming_.front().arrival_ns <= kernel_.schedule().now_ns()) {
-    if (from->vanished_ || (from->state_ == State::over && from->error_ == ETIMEDOUT)) {  // there is nobody to send it again
+    if (from->vanished_ || (from->state_ == State::over && from->error_ == ETIMEDOUT)) {  // there is nobody to send it
+                                                                                          // again
       coming_.clear();
       break;
     }
@@ -520,7 +533,8 @@ std::uint64_t Kernel::travel_ns(const Host& from, const Host& to, std::size_t by
   if (&from == &to) return 2'000 + random.below(8'000) + bytes / 8;
   std::uint64_t time = wire.latency_ns + bytes * 1000 / wire.bytes_per_us;
   if (wire.jitter_ns != 0) time += random.below(wire.jitter_ns);
-  for (int tries = 0; wire.loss_percent != 0 && tries < 5 && random.percent(wire.loss_percent); ++tries) time += resend_ns(tries);
+  for (int tries = 0; wire.loss_percent != 0 && tries < 5 && random.percent(wire.loss_percent); ++tries)
+    time += resend_ns(tries);
   return time;
 }
 
@@ -546,7 +560,9 @@ std::uint16_t Kernel::choose_port(Host& host, std::uint32_t from, const Address&
     return std::any_of(sockets_.begin(), sockets_.end(), [&](const std::weak_ptr<TcpSocket>& weak) {
       const auto socket = weak.lock();
       const Address local{from, port};
-      return socket != nullptr && ((socket->local_ == local && socket->remote_ == to) || (socket->local_ == to && socket->remote_ == local)) &&
+      return socket != nullptr &&
+             ((socket->local_ == local && socket->remote_ == to) ||
+              (socket->local_ == to && socket->remote_ == local)) &&
              (socket->state_ != TcpSocket::State::over || !socket->closed_);
     });
   };

@@ -1,9 +1,10 @@
 #pragma once
-/// @file The operating systems of simulated hosts, as far as host_proxy asks them for anything: descriptors, epoll, TCP, Unix
-/// sockets, memory files. The libc calls of the program are replaced by them (system_calls.cpp).
+/// @file The operating systems of simulated hosts, as far as host_proxy asks them for anything: descriptors, epoll,
+/// TCP, Unix sockets, memory files. The libc calls of the program are replaced by them (system_calls.cpp).
 ///
-/// TCP here delivers bytes in order or not at all, as TCP does: loss and partitions are delays, and in the end ETIMEDOUT. It has
-/// partial writes, full buffers, half-closed and half-open connections, resets, ports without a listener and full backlogs.
+/// TCP here delivers bytes in order or not at all, as TCP does: loss and partitions are delays, and in the end
+/// ETIMEDOUT. It has partial writes, full buffers, half-closed and half-open connections, resets, ports without a
+/// listener and full backlogs.
 
 #include "tests/support/sim/schedule.hpp"
 
@@ -81,7 +82,8 @@ struct Host {
 
 /// One simulated process: what the operating system keeps of it.
 struct Process {
-  Process(Kernel& its_kernel, Host& its_host, std::string its_name) : kernel(its_kernel), host(its_host), name(std::move(its_name)) {}
+  Process(Kernel& its_kernel, Host& its_host, std::string its_name)
+      : kernel(its_kernel), host(its_host), name(std::move(its_name)) {}
   std::size_t open_descriptors() const;
 
   Kernel& kernel;
@@ -91,11 +93,11 @@ struct Process {
   std::vector<std::shared_ptr<File>> files;  ///< by descriptor, less kFirstDescriptor
   std::map<void*, int> mappings;             ///< of memory files, by address: how often each is mapped
   std::shared_ptr<EpollFile> epoll;
-  std::function<void()> on_news;             ///< the epoll has something
-  std::uint64_t files_fail_until_ns = 0;     ///< no descriptor to be had until then
-  std::uint64_t memory_fails_until_ns = 0;   ///< nor memory
+  std::function<void()> on_news;                      ///< the epoll has something
+  std::uint64_t files_fail_until_ns = 0;              ///< no descriptor to be had until then
+  std::uint64_t memory_fails_until_ns = 0;            ///< nor memory
   std::map<const void*, std::shared_ptr<void>> kept;  ///< what is one for a process in production (planted.hpp)
-  int threads = 0;                           ///< that were started and have not ended
+  int threads = 0;                                    ///< that were started and have not ended
 };
 
 /// A memory file: every process maps it at the same address.
@@ -196,17 +198,17 @@ class TcpSocket final : public File, public std::enable_shared_from_this<TcpSock
   std::shared_ptr<TcpSocket> peer_;  // the other end; both let go when they are over
   std::string in_;
   std::size_t in_taken_ = 0;
-  std::uint64_t taken_ = 0;          // bytes of the connection that this end has read
+  std::uint64_t taken_ = 0;  // bytes of the connection that this end has read
   std::uint64_t written_ = 0;
-  std::uint64_t acknowledged_ = 0;   // of those, what this end knows the other one to have read
-  std::deque<Segment> coming_;       // sent to here and not arrived
+  std::uint64_t acknowledged_ = 0;  // of those, what this end knows the other one to have read
+  std::deque<Segment> coming_;      // sent to here and not arrived
   bool resending_ = false;
   int tries_ = 0;
   std::uint64_t last_arrival_ns_ = 0;
   bool peer_ended_ = false;
   bool ended_ = false;
   bool wants_room_ = false;
-  bool closed_ = false;              // no descriptor is left
+  bool closed_ = false;  // no descriptor is left
   bool vanished_ = false;
   bool waits_to_be_accepted_ = false;
   int error_ = 0;
@@ -218,12 +220,12 @@ struct Wire {
   std::uint64_t latency_ns = 10'000;
   std::uint64_t jitter_ns = 0;
   std::uint64_t bytes_per_us = 1000;
-  std::uint64_t loss_percent = 0;      ///< of segments; each is sent again
-  std::size_t buffer_bytes = 16 << 10; ///< of a connection, in each direction
+  std::uint64_t loss_percent = 0;       ///< of segments; each is sent again
+  std::size_t buffer_bytes = 16 << 10;  ///< of a connection, in each direction
   std::size_t segment_bytes = 1448;
   std::uint64_t spurious_percent = 0;  ///< of looks at epoll: it says of a descriptor that it is ready, and it is not
-  std::uint64_t ports = 0;             ///< that connecting sockets share, again and again; 0: each gets a port of its own
-  std::uint64_t full_percent = 0;      ///< of connects to a Unix socket: its backlog is full of strangers just then
+  std::uint64_t ports = 0;         ///< that connecting sockets share, again and again; 0: each gets a port of its own
+  std::uint64_t full_percent = 0;  ///< of connects to a Unix socket: its backlog is full of strangers just then
 };
 
 class Kernel {
@@ -242,7 +244,9 @@ class Kernel {
   void crash(Host& host);
 
   Host* host_of(std::uint32_t ip, Host& asking);
-  bool reaches(const Host& from, const Host& to) const { return &from == &to || schedule_.now_ns() >= parted_until_ns_; }
+  bool reaches(const Host& from, const Host& to) const {
+    return &from == &to || schedule_.now_ns() >= parted_until_ns_;
+  }
   void part_until(std::uint64_t time_ns) { parted_until_ns_ = time_ns; }
   std::uint64_t travel_ns(const Host& from, const Host& to, std::size_t bytes);
 
@@ -268,8 +272,8 @@ class Kernel {
   /// The port of a new connection from `from` to `to`: no other connection has the same addresses and ports.
   std::uint16_t choose_port(Host& host, std::uint32_t from, const Address& to);
 
-  std::uint64_t thread_ns = 0;       ///< how long a process's own threads take
-  bool waited_for_no_thread = false; ///< a process has waited for an answer that no thread will give
+  std::uint64_t thread_ns = 0;        ///< how long a process's own threads take
+  bool waited_for_no_thread = false;  ///< a process has waited for an answer that no thread will give
 
   /// Lowest descriptor of simulated processes: others are the real system's.
   static constexpr int kFirstDescriptor = 1 << 20;

@@ -1,6 +1,7 @@
 #pragma once
-/// @file What the simulation's copies of production sources have beside the originals (tests/simulation/plant_bugs.py): bugs, each
-/// switched on by its number, and what is one for a whole process in production and here one for each simulated process.
+/// @file What the simulation's copies of production sources have beside the originals (tests/simulation/plant_bugs.py):
+/// bugs, each switched on by its number, and what is one for a whole process in production and here one for each
+/// simulated process.
 
 #include <cstdint>
 #include <functional>

@@ -71,7 +71,9 @@ Fiber& Schedule::spawn(std::string name, void* owner, std::function<void()> body
   return fiber;
 }
 
-void Schedule::at(std::uint64_t time_ns, std::function<void()> event) { events_.push({time_ns, events_made_++, std::move(event)}); }
+void Schedule::at(std::uint64_t time_ns, std::function<void()> event) {
+  events_.push({time_ns, events_made_++, std::move(event)});
+}
 
 void Schedule::wake(Fiber& fiber) { fiber.wake_at_ns_ = std::min(fiber.wake_at_ns_, now_ns_); }
 
@@ -154,7 +156,8 @@ void Schedule::sleep_until(std::uint64_t time_ns) {
   accesses_left_ = std::max<std::uint64_t>(accesses_left_, 1);
 }
 
-/// Whoever is being unwound is not sent away; neither is a step that handles an exception: those of a thread end in order.
+/// Whoever is being unwound is not sent away; neither is a step that handles an exception: those of a thread end in
+/// order.
 void Schedule::turn_away() {
   accesses_left_ = 1 + turn_accesses_;
   if (running_->whole != 0 && (std::uncaught_exceptions() != 0 || std::current_exception() != nullptr)) return;

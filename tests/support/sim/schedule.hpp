@@ -1,6 +1,6 @@
 #pragma once
-/// @file The one schedule of a simulated run: fibers that run one at a time, events, and a clock that leaps where all of them wait.
-/// What runs next is the seed's choice. Fibers are those of the CPU device (cpu_device/fiber.hpp).
+/// @file The one schedule of a simulated run: fibers that run one at a time, events, and a clock that leaps where all
+/// of them wait. What runs next is the seed's choice. Fibers are those of the CPU device (cpu_device/fiber.hpp).
 
 #include "cpu_device/fiber.hpp"
 #include "tests/support/sim/random.hpp"
@@ -32,7 +32,8 @@ class Fiber {
 
  private:
   friend class Schedule;
-  Fiber(std::string name, void* whose, std::function<void()> body) : owner(whose), name_(std::move(name)), body_(std::move(body)) {}
+  Fiber(std::string name, void* whose, std::function<void()> body)
+      : owner(whose), name_(std::move(name)), body_(std::move(body)) {}
 
   std::string name_;
   std::function<void()> body_;
@@ -93,7 +94,9 @@ class Schedule {
     std::uint64_t time_ns;
     std::uint64_t number;
     std::function<void()> happen;
-    bool operator<(const Event& other) const { return time_ns != other.time_ns ? time_ns > other.time_ns : number > other.number; }
+    bool operator<(const Event& other) const {
+      return time_ns != other.time_ns ? time_ns > other.time_ns : number > other.number;
+    }
   };
 
   void happen();

@@ -28,7 +28,8 @@ bool counts() { return stepping() != nullptr; }
 
 std::string to_string(const Shortage& shortage) {
   if (!shortage) return {};
-  return kNames[static_cast<int>(shortage.of)] + (":" + std::to_string(shortage.nth)) + (shortage.all_from_there ? "+" : "");
+  return kNames[static_cast<int>(shortage.of)] + (":" + std::to_string(shortage.nth)) +
+         (shortage.all_from_there ? "+" : "");
 }
 
 bool parse(const std::string& text, Shortage& shortage) {
@@ -47,14 +48,16 @@ bool parse(const std::string& text, Shortage& shortage) {
 
 void begin_shortage(const Shortage& shortage) {
   if (current.of == Shortage::Of::memory) any_denied = failing_memory::disarm();
-  if (current.of == Shortage::Of::calls || current.of == Shortage::Of::interrupts) any_denied = calls_seen >= current.nth;
+  if (current.of == Shortage::Of::calls || current.of == Shortage::Of::interrupts)
+    any_denied = calls_seen >= current.nth;
   current = shortage;
   if (!shortage) return;
   calls_seen = 0;
   any_denied = false;
   failing_memory::counts = counts;
   if (shortage.of == Shortage::Of::memory) {
-    failing_memory::arm(shortage.nth, shortage.all_from_there ? failing_memory::Extent::all_from_there : failing_memory::Extent::one);
+    failing_memory::arm(shortage.nth,
+                        shortage.all_from_there ? failing_memory::Extent::all_from_there : failing_memory::Extent::one);
   }
 }
 

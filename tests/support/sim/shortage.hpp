@@ -1,5 +1,6 @@
 #pragma once
-/// @file What a simulated run is denied: one allocation or system call of its proxies, or all from one on; or one is interrupted.
+/// @file What a simulated run is denied: one allocation or system call of its proxies, or all from one on; or one is
+/// interrupted.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +12,7 @@ class Fiber;
 struct Shortage {
   enum class Of { nothing, memory, calls, interrupts };
   Of of = Of::nothing;
-  std::uint64_t nth = 0;        ///< from 1; of all proxies of the run together
+  std::uint64_t nth = 0;  ///< from 1; of all proxies of the run together
   bool all_from_there = false;
 
   explicit operator bool() const { return of != Of::nothing; }

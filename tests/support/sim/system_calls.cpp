@@ -1,5 +1,6 @@
-// The libc calls that host_proxy makes, as the linker's --wrap names them. Made by a simulated process they reach its simulated
-// kernel; made by anybody else, or about a real descriptor, the real system. tests/support/sim/CMakeLists.txt lists their names.
+// The libc calls that host_proxy makes, as the linker's --wrap names them. Made by a simulated process they reach its
+// simulated kernel; made by anybody else, or about a real descriptor, the real system. tests/support/sim/CMakeLists.txt
+// lists their names.
 #include "tests/support/sim/kernel.hpp"
 #include "tests/support/sim/shortage.hpp"
 
@@ -126,8 +127,8 @@ std::int64_t send_unix(UnixSocket& socket, UnixMessage message) {
 /// The next message; its bytes go to `into`.
 std::int64_t take_unix(UnixSocket& socket, void* into, std::size_t bytes, std::shared_ptr<File>* passed) {
   if (socket.in.empty()) return socket.hung_up || !socket.connected ? 0 : -EAGAIN;
-  // Linux looks for a message and then, apart from that, whether the peer has closed. Where the peer sends and closes between the two
-  // looks, the call gives 0 although a message is there. The next call finds it.
+  // Linux looks for a message and then, apart from that, whether the peer has closed. Where the peer sends and closes
+  // between the two looks, the call gives 0 although a message is there. The next call finds it.
   if (socket.hung_up && !socket.missed_message && current_process->kernel.schedule().random().one_in(4)) {
     socket.missed_message = true;
     return 0;
@@ -155,7 +156,8 @@ std::int64_t receive_message(int descriptor, msghdr* message) {
   const auto unix_socket = at<UnixSocket>(descriptor);
   if (unix_socket == nullptr) return -EBADF;
   std::shared_ptr<File> passed;
-  const std::int64_t count = take_unix(*unix_socket, message->msg_iov[0].iov_base, message->msg_iov[0].iov_len, &passed);
+  const std::int64_t count = take_unix(*unix_socket, message->msg_iov[0].iov_base, message->msg_iov[0].iov_len,
+                                       &passed);
   if (passed == nullptr || out_of_files()) {
     message->msg_controllen = 0;
     return count;
@@ -193,8 +195,8 @@ std::int64_t send_message(int descriptor, const msghdr* message) {
   return send_unix(*unix_socket, std::move(out));
 }
 
-/// A call that signals may interrupt and that may fail with the errno `denial`, as the run's shortage has it. About a simulated
-/// descriptor `simulate` makes it, about any other `real`.
+/// A call that signals may interrupt and that may fail with the errno `denial`, as the run's shortage has it. About a
+/// simulated descriptor `simulate` makes it, about any other `real`.
 template <class Simulate, class Real>
 ssize_t make_call(int descriptor, int denial, Simulate simulate, Real real) {
   const bool denied = deny_call();
@@ -350,13 +352,15 @@ int __wrap_connect(int descriptor, const sockaddr* name, socklen_t bytes) {
 }
 
 ssize_t __wrap_recvmsg(int descriptor, msghdr* message, int flags) {
-  return make_call(descriptor, ENOMEM, [&] { return receive_message(descriptor, message); },
-                   [&] { return __real_recvmsg(descriptor, message, flags); });
+  return make_call(
+      descriptor, ENOMEM, [&] { return receive_message(descriptor, message); },
+      [&] { return __real_recvmsg(descriptor, message, flags); });
 }
 
 ssize_t __wrap_sendmsg(int descriptor, const msghdr* message, int flags) {
-  return make_call(descriptor, ENOBUFS, [&] { return send_message(descriptor, message); },
-                   [&] { return __real_sendmsg(descriptor, message, flags); });
+  return make_call(
+      descriptor, ENOBUFS, [&] { return send_message(descriptor, message); },
+      [&] { return __real_sendmsg(descriptor, message, flags); });
 }
 
 ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
@@ -370,7 +374,8 @@ ssize_t __wrap_recv(int descriptor, void* into, size_t bytes, int flags) {
 ssize_t __wrap_send(int descriptor, const void* from, size_t bytes, int flags) {
   const auto put = [&] {
     const auto unix_socket = at<UnixSocket>(descriptor);
-    return unix_socket == nullptr ? std::int64_t{-EBADF} : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr});
+    return unix_socket == nullptr ? std::int64_t{-EBADF}
+                                  : send_unix(*unix_socket, {{static_cast<const char*>(from), bytes}, nullptr});
   };
   return make_call(descriptor, ENOBUFS, put, [&] { return __real_send(descriptor, from, bytes, flags); });
 }
@@ -430,7 +435,8 @@ int __wrap_epoll_ctl(int epoll, int operation, int descriptor, epoll_event* even
   const bool denied = operation == EPOLL_CTL_ADD && deny_call();
   const Outside outside;
   if (denied && simulated(epoll)) return give(-ENOSPC);
-  return simulated(epoll) ? give(control_epoll(epoll, operation, descriptor, event)) : __real_epoll_ctl(epoll, operation, descriptor, event);
+  return simulated(epoll) ? give(control_epoll(epoll, operation, descriptor, event))
+                          : __real_epoll_ctl(epoll, operation, descriptor, event);
 }
 
 int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
@@ -443,7 +449,8 @@ int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) 
 int __wrap_eventfd(unsigned value, int flags) {
   const Outside outside;
   if (current_process == nullptr) return __real_eventfd(value, flags);
-  return open_descriptor(std::make_shared<File>());  // the bell, which nobody rings: here callers wake the proxy's fiber by itself
+  return open_descriptor(std::make_shared<File>());  // the bell, which nobody rings: here callers wake the proxy's
+                                                     // fiber by itself
 }
 
 int __wrap_memfd_create(const char* name, unsigned flags) {
@@ -499,7 +506,8 @@ void* __wrap_mmap(void* where, size_t bytes, int protection, int flags, int desc
     errno = ENOMEM;
     return MAP_FAILED;
   }
-  return simulated(descriptor) ? map_memory(descriptor) : __real_mmap(where, bytes, protection, flags, descriptor, offset);
+  return simulated(descriptor) ? map_memory(descriptor)
+                               : __real_mmap(where, bytes, protection, flags, descriptor, offset);
 }
 
 int __wrap_munmap(void* memory, size_t bytes) {

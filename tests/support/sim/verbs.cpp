@@ -37,7 +37,8 @@ const Cards::Region* Cards::find(std::uint32_t key, std::uint64_t address, std::
   const auto found = regions_.find(key);
   if (found == regions_.end()) return nullptr;
   const Region& region = found->second;
-  const bool inside = address >= region.first && bytes <= region.mr.length && address - region.first <= region.mr.length - bytes;
+  const bool inside = address >= region.first && bytes <= region.mr.length &&
+                      address - region.first <= region.mr.length - bytes;
   return inside && (region.access & access) == access ? &region : nullptr;
 }
 
@@ -55,7 +56,8 @@ void Cards::flush(const Process& process) {
 }
 
 void Cards::remove_region(ibv_mr* region) {
-  for (auto& [process, writes] : held_) std::erase_if(writes, [&](const HeldWrite& write) { return write.key == region->lkey; });
+  for (auto& [process, writes] : held_)
+    std::erase_if(writes, [&](const HeldWrite& write) { return write.key == region->lkey; });
   regions_.erase(region->lkey);
 }
 
@@ -105,8 +107,17 @@ int Cards::post(ibv_qp* qp, ibv_send_wr* request) {
   for (; request != nullptr; request = request->next) {
     if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;
     const ibv_sge& piece = *request->sg_list;
-    Request posted{request->wr_id, piece.addr, request->wr.rdma.remote_addr, piece.length, piece.lkey, request->wr.rdma.rkey,
-                   (request->send_flags & IBV_SEND_SIGNALED) != 0, schedule.now_ns() + some_ns(), 0, false, {}};
+    Request posted{request->wr_id,
+                   piece.addr,
+                   request->wr.rdma.remote_addr,
+                   piece.length,
+                   piece.lkey,
+                   request->wr.rdma.rkey,
+                   (request->send_flags & IBV_SEND_SIGNALED) != 0,
+                   schedule.now_ns() + some_ns(),
+                   0,
+                   false,
+                   {}};
     if ((request->send_flags & IBV_SEND_INLINE) != 0) {
       posted.data.assign(reinterpret_cast<const char*>(piece.addr), piece.length);
       posted.read = true;
@@ -142,8 +153,9 @@ void Cards::work(std::uint32_t number) {
 bool Cards::land(Pair& pair) {
   Schedule& schedule = kernel_.schedule();
   Pair* there = find(pair.peer);
-  const bool answers = there != nullptr && !there->process->dead && there->process->host.up && there->state == IBV_QPS_RTS &&
-                       there->peer == pair.qp.qp_num && kernel_.reaches(pair.process->host, there->process->host);
+  const bool answers = there != nullptr && !there->process->dead && there->process->host.up &&
+                       there->state == IBV_QPS_RTS && there->peer == pair.qp.qp_num &&
+                       kernel_.reaches(pair.process->host, there->process->host);
   if (!answers) {
     if (pair.blocked_ns == 0) pair.blocked_ns = schedule.now_ns();
     if (schedule.now_ns() >= pair.blocked_ns + kCardGivesUpNs) {
@@ -301,7 +313,8 @@ int ibv_dealloc_pd(ibv_pd* domain) {
   return 0;
 }
 ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
-  return gpusock::sim::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address), static_cast<unsigned>(access));
+  return gpusock::sim::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address),
+                              static_cast<unsigned>(access));
 }
 ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, int access) {
   return gpusock::sim::reg_mr(domain, address, bytes, iova, static_cast<unsigned>(access));
@@ -317,7 +330,9 @@ int ibv_dereg_mr(ibv_mr* region) {
   current_cards->remove_region(region);
   return 0;
 }
-ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) { return current_cards->add_queue(context, entries); }
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
+  return current_cards->add_queue(context, entries);
+}
 int ibv_destroy_cq(ibv_cq* queue) {
   current_cards->remove_queue(queue);
   return 0;

@@ -1,8 +1,8 @@
 #pragma once
-/// @file Simulated RDMA cards, behind the functions of libibverbs and librdmacm, which this program defines in their place (verbs.cpp).
-/// Reliable connections, as cards have them: a queue pair's writes land whole and in order, each is complete some time later, and
-/// its bytes are read at any time before. Nothing is lost without a word or comes twice; where the other end cannot be reached, or is
-/// gone, the queue pair breaks, seconds later.
+/// @file Simulated RDMA cards, behind the functions of libibverbs and librdmacm, which this program defines in their
+/// place (verbs.cpp). Reliable connections, as cards have them: a queue pair's writes land whole and in order, each is
+/// complete some time later, and its bytes are read at any time before. Nothing is lost without a word or comes twice;
+/// where the other end cannot be reached, or is gone, the queue pair breaks, seconds later.
 
 #include "tests/support/sim/kernel.hpp"
 
@@ -20,8 +20,8 @@ class Cards {
  public:
   explicit Cards(Kernel& kernel) : kernel_(kernel) {}
 
-  bool present = false;           ///< do hosts have any
-  std::uint64_t delay_ns = 1'000; ///< at most, of each of a write's steps
+  bool present = false;            ///< do hosts have any
+  std::uint64_t delay_ns = 1'000;  ///< at most, of each of a write's steps
 
   /// Breaks a connection's queue pair, as a cable does that is pulled.
   void break_one();
@@ -81,10 +81,10 @@ class Cards {
     ibv_cq* queue = nullptr;
     std::uint32_t peer = 0;
     ibv_qp_state state = IBV_QPS_RESET;
-    std::deque<Request> requests;     // that have not landed
-    std::uint64_t last_ns = 0;        // when the last of them is due
-    std::uint64_t last_told_ns = 0;   // when the last completion is
-    std::uint64_t blocked_ns = 0;     // since when the first cannot get through; 0: it can
+    std::deque<Request> requests;    // that have not landed
+    std::uint64_t last_ns = 0;       // when the last of them is due
+    std::uint64_t last_told_ns = 0;  // when the last completion is
+    std::uint64_t blocked_ns = 0;    // since when the first cannot get through; 0: it can
   };
 
   Pair* find(std::uint32_t number);

@@ -20,7 +20,8 @@ namespace {
 
 constexpr unsigned kChildSeconds = 60;  // a child that hangs is ended
 
-/// Runs `what` in a forked child. Returns 0 where all of it held: else the number of what did not, or of its signal and 100.
+/// Runs `what` in a forked child. Returns 0 where all of it held: else the number of what did not, or of its signal and
+/// 100.
 template <class What>
 int in_child(What what) {
   const pid_t child = fork();
@@ -109,7 +110,11 @@ TEST_P(Fork, TheContextRefusesInTheChild) {
   Stream stream(*context);
   auto word = std::make_unique<Mapped<int>>(*context, 1);
   EXPECT_EQ(in_child([&] {
-              if (!is_canceled([&] { launch(*context, {}, +[](int*) {}, word->data()); })) return 1;
+              if (!is_canceled([&] {
+                    launch(
+                        *context, {}, +[](int*) {}, word->data());
+                  }))
+                return 1;
               if (!is_canceled([&] { context->synchronize(); })) return 2;
               if (!is_canceled([&] { context->sockets(); })) return 3;
               if (!is_canceled([&] { context->stats(); })) return 4;
@@ -143,7 +148,8 @@ TEST_P(Fork, ChildrenOfABusyParentEnd) {
   EXPECT_TRUE(connection_works());
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, Fork, testing::Values("tcp", "p2p"), [](const auto& link) { return std::string(link.param); });
+INSTANTIATE_TEST_SUITE_P(Links, Fork, testing::Values("tcp", "p2p"),
+                         [](const auto& link) { return std::string(link.param); });
 
 __global__ void store_one(int* word) { *word = 1; }
 

@@ -21,8 +21,7 @@ enum class Call { recv, send, accept };
 constexpr unsigned kThreads = 32;
 
 /// The first block waits in a call; the second one fails once the socket is in use.
-__global__ void fail_beside_a_call(Net net, Call call, Socket socket, char* full, std::size_t bytes,
-                                   int* waits) {
+__global__ void fail_beside_a_call(Net net, Call call, Socket socket, char* full, std::size_t bytes, int* waits) {
   if (blockIdx.x == 1) {
     while (atomicAdd(waits, 0) == 0) __nanosleep(1'000);
     throw std::runtime_error("on purpose");
@@ -36,9 +35,7 @@ __global__ void fail_beside_a_call(Net net, Call call, Socket socket, char* full
 }
 
 /// Fails in the middle of receiving.
-__global__ void receive_at(Net net, Socket socket, char* nowhere) {
-  net.recv(this_block(), socket, nowhere, 1);
-}
+__global__ void receive_at(Net net, Socket socket, char* nowhere) { net.recv(this_block(), socket, nowhere, 1); }
 
 class KernelFault : public testing::Test {
  protected:

@@ -134,9 +134,8 @@ TEST_P(KernelMemoryTest, AnotherContextsKernelKeepsItOnlyWhereFreeingWouldWait) 
   EXPECT_FALSE(live(piece));
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, KernelMemoryTest, testing::Bool(), [](const auto& waits) {
-  return waits.param ? "WhereFreeingWaits" : "WhereFreeingDoesNot";
-});
+INSTANTIATE_TEST_SUITE_P(Devices, KernelMemoryTest, testing::Bool(),
+                         [](const auto& waits) { return waits.param ? "WhereFreeingWaits" : "WhereFreeingDoesNot"; });
 
 TEST(KernelMemory, WhatIsKeptGoesWithTheContext) {
   FakeDevice device(true);
@@ -161,8 +160,8 @@ __global__ void accept_and_tell(Net net, Socket listener, long* result) {
   for (int i = 0; i < kResults; ++i) result[i] = socket;
 }
 
-/// As where an exception leaves between launch and synchronize. So much memory goes back to the system when it is freed: a store
-/// to it then fails the kernel.
+/// As where an exception leaves between launch and synchronize. So much memory goes back to the system when it is
+/// freed: a store to it then fails the kernel.
 TEST(KernelMemory, AWaitingKernelMayStoreToWhatItsHostHasFreed) {
   Context context;
   const Socket listener = context.net().listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp"), 1);

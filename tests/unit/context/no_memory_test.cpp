@@ -59,12 +59,14 @@ class NoMemory : public testing::TestWithParam<const char*> {
     if (client >= 0 && server >= 0) talk(client, server, kShortNs);
     const bool honest_goes_on = talk(honest_, accepted_);
     const bool failed = failing_memory::disarm();
-    if (!failed && client >= 0 && server == -ETIMEDOUT) server = server_.net().accept(self, listener_, Deadline::after_ns(kLongNs));  // it was slow
+    if (!failed && client >= 0 && server == -ETIMEDOUT)
+      server = server_.net().accept(self, listener_, Deadline::after_ns(kLongNs));  // it was slow
     if (client >= 0) client_.net().close(self, client);
     if (server >= 0) server_.net().close(self, server);
     EXPECT_TRUE(honest_goes_on) << "allocation " << nth;
     EXPECT_NE(client, -ETIMEDOUT) << "allocation " << nth;
-    EXPECT_TRUE(failed || (client >= 0 && server >= 0)) << "no allocation failed, and still " << client << " " << server;
+    EXPECT_TRUE(failed || (client >= 0 && server >= 0))
+        << "no allocation failed, and still " << client << " " << server;
     return failed;
   }
 
@@ -72,13 +74,16 @@ class NoMemory : public testing::TestWithParam<const char*> {
   void expect_nothing_left() {
     const auto others = [](const Context& context) {
       const auto sockets = context.sockets();
-      return std::count_if(sockets.begin(), sockets.end(), [](const SocketInfo& info) { return info.state != SocketState::listening; }) - 1;
+      return std::count_if(sockets.begin(), sockets.end(),
+                           [](const SocketInfo& info) { return info.state != SocketState::listening; }) -
+             1;
     };
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (others(server_) != 0 || others(client_) != 0) {
       const Socket late = server_.net().accept(this_thread(), listener_, Deadline::now());
       if (late >= 0) server_.net().close(this_thread(), late);
-      ASSERT_LT(std::chrono::steady_clock::now(), until) << others(server_) << " sockets of the server are left, " << others(client_) << " of the client";
+      ASSERT_LT(std::chrono::steady_clock::now(), until)
+          << others(server_) << " sockets of the server are left, " << others(client_) << " of the client";
       std::this_thread::yield();
     }
   }

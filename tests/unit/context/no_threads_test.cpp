@@ -1,5 +1,5 @@
-// No thread is to be had: a limit on threads, which a test as root cannot set. A stack that no address space holds is refused as well.
-// Each test is a process of its own: the pool of the CPU device lives as long as its process.
+// No thread is to be had: a limit on threads, which a test as root cannot set. A stack that no address space holds is
+// refused as well. Each test is a process of its own: the pool of the CPU device lives as long as its process.
 #include "gpusock/device.cuh"
 #include "gpusock/gpusock.hpp"
 
@@ -115,7 +115,8 @@ void launches_beside_waiting_ones_are_refused() {
     const NoThreads shortage;
     refused = is_refused([&] { launch(context, {.stream = &other}, set, word.data(), 1); });
   }
-  // With one processor, and that one busy, the launch waits for a worker: it gets one as soon as there are threads again.
+  // With one processor, and that one busy, the launch waits for a worker: it gets one as soon as there are threads
+  // again.
   require(refused || std::thread::hardware_concurrency() < 2, "a launch that no worker can take is refused");
   if (refused) std::atomic_ref(word[0]).store(1);
   context.synchronize();
@@ -133,7 +134,8 @@ void grids_run_on_the_threads_there_are() {
   launch(context, {}, set, count.data(), 0);
   context.synchronize();
   const NoThreads shortage;
-  launch(context, {.grid = 100, .block = 3}, +[](int* sum) { atomicAdd(sum, 1); }, count.data());
+  launch(
+      context, {.grid = 100, .block = 3}, +[](int* sum) { atomicAdd(sum, 1); }, count.data());
   context.synchronize();
   require(count[0] == 300, "every block ran");
   std::_Exit(0);

@@ -84,7 +84,8 @@ TEST_F(DeviceShapes, WaitingForKernelsWaitsForAllThatWereLaunchedBefore) {
   running.enqueue({}, "queued", [&] { atomicAdd(&ended, 1); });
   const std::string launches = describe_launches();
   EXPECT_NE(launches.find("running: 0 of 1 blocks have ended\n"), std::string::npos) << launches;
-  EXPECT_NE(launches.find("queued: 0 of 1 blocks have ended, none has started: waits for running in its queue"), std::string::npos)
+  EXPECT_NE(launches.find("queued: 0 of 1 blocks have ended, none has started: waits for running in its queue"),
+            std::string::npos)
       << launches;
   int seen = 0;
   std::thread waiter([&] {
@@ -177,7 +178,8 @@ TEST_F(DeviceShapes, ACallThatWaitsForAKernelThatWaitsForItEndsTheProgramAndName
     wait_for_kernels("pinning 4096 bytes");
     atomicExch(&go, 1);
   };
-  EXPECT_DEATH(wait_for_each_other(), "pinning 4096 bytes has waited for 0.02 s.*waits_for_memory: 0 of 1 blocks have ended");
+  EXPECT_DEATH(wait_for_each_other(),
+               "pinning 4096 bytes has waited for 0.02 s.*waits_for_memory: 0 of 1 blocks have ended");
 }
 
 }  // namespace

@@ -153,9 +153,7 @@ TEST_F(Signals, EveryWorkerSurvivesThemAgainAndAgain) {
 }
 
 #if defined(__x86_64__)  // elsewhere the hardware does not trap
-__global__ void divide(int* out, int divisor) {
-  *out = 1000 / divisor;
-}
+__global__ void divide(int* out, int divisor) { *out = 1000 / divisor; }
 
 TEST_F(Signals, ADivisionByZeroIsReported) {
   int out = 0;
@@ -177,9 +175,7 @@ __attribute__((noinline)) int overflow(int depth, char* last) {
   return depth == 1'000'000 ? 0 : overflow(depth + 1, frame) + frame[depth % 1024];
 }
 
-__global__ void recurse(int* out) {
-  *out = overflow(0, nullptr);
-}
+__global__ void recurse(int* out) { *out = overflow(0, nullptr); }
 
 TEST_F(Signals, AStackOverflowIsReportedAsOne) {
   int out = 0;

@@ -53,8 +53,8 @@ TEST(Launch, ArgumentsAreConvertedAndCopiedAtTheCall) {
   double real = 2.25;
   Wide wrapped{9.0};
   Stream stream;
-  stream.enqueue({}, "wait a moment",
-                 [] { __nanosleep(2'000'000); });  // the next launch starts after the changes below
+  stream.enqueue({}, "wait a moment", [] { __nanosleep(2'000'000); });  // the next launch starts after the changes
+                                                                        // below
   launch(stream, {}, keep_arguments, out.data(), small, real, &pointed_at, wrapped);
   small = 5;
   real = 0;

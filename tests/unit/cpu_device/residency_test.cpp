@@ -39,12 +39,8 @@ void check_grid_barrier(unsigned blocks, Spin spin) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Residency, BlocksThatWaitForOneAnotherInRelax) {
-  check_grid_barrier(64, Spin::relax);
-}
-TEST(Residency, BlocksThatWaitForOneAnotherInNanosleep) {
-  check_grid_barrier(64, Spin::nanosleep);
-}
+TEST(Residency, BlocksThatWaitForOneAnotherInRelax) { check_grid_barrier(64, Spin::relax); }
+TEST(Residency, BlocksThatWaitForOneAnotherInNanosleep) { check_grid_barrier(64, Spin::nanosleep); }
 TEST(Residency, BlocksThatWaitForOneAnotherInNothingButAtomics) {
   check_grid_barrier(kSanitized ? 8 : 24, Spin::atomics);
 }

@@ -46,8 +46,10 @@ TEST(SignalsOfTheProgram, AreBlockedWhereKernelsRun) {
   for (const auto& [name, blocked] : threads) {
     if (name != "cpu_device") continue;
     ++workers;
-    for (const int signal : {SIGTERM, SIGINT, SIGALRM, SIGUSR1, SIGCHLD, SIGPIPE}) EXPECT_TRUE(contains(blocked, signal)) << signal;
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) EXPECT_FALSE(contains(blocked, fault)) << fault;
+    for (const int signal : {SIGTERM, SIGINT, SIGALRM, SIGUSR1, SIGCHLD, SIGPIPE})
+      EXPECT_TRUE(contains(blocked, signal)) << signal;
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT})
+      EXPECT_FALSE(contains(blocked, fault)) << fault;
   }
   EXPECT_GE(workers, 1);
   for (int signal = 1; signal < NSIG; ++signal) EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal));

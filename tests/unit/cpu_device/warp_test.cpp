@@ -78,15 +78,14 @@ void check_shuffles(std::initializer_list<int> widths) {
         const int operand = kOperands[i / kThreads], thread = static_cast<int>(i % kThreads);
         const int source = thread / 32 * 32 + source_by_ptx(mode, thread % 32, operand, width);
         ASSERT_EQ(out[i], static_cast<T>(1000 + source * 3) / 2)
-            << "mode " << static_cast<int>(mode) << " operand " << operand << " width " << width << " thread " << thread;
+            << "mode " << static_cast<int>(mode) << " operand " << operand << " width " << width << " thread "
+            << thread;
       }
     }
   }
 }
 
-TEST(WarpShuffle, EveryKindDistanceAndWidthAsInThePtxManual) {
-  check_shuffles<int>({1, 2, 4, 8, 16, 32});
-}
+TEST(WarpShuffle, EveryKindDistanceAndWidthAsInThePtxManual) { check_shuffles<int>({1, 2, 4, 8, 16, 32}); }
 
 TEST(WarpShuffle, CarriesEveryType) {
   check_shuffles<unsigned>({8});

@@ -1,5 +1,5 @@
-// What is safe beside kernels that wait for bytes: a call of CUDA that waits for kernels, where rings are in host memory; not where
-// they are in device memory, since the proxy then needs CUDA for the bytes.
+// What is safe beside kernels that wait for bytes: a call of CUDA that waits for kernels, where rings are in host
+// memory; not where they are in device memory, since the proxy then needs CUDA for the bytes.
 #include "gpusock/device.cuh"
 #include "tests/unit/cuda/fixture.hpp"
 

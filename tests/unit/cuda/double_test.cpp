@@ -33,7 +33,8 @@ TEST_F(Double, WhatMayWaitForKernelsWaitsAndIsNamedWithTheKernel) {
       {"cudaHostUnregister", [&] { EXPECT_EQ(cudaHostUnregister(page), cudaSuccess); }},
       {"cudaFreeHost", [&] { EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess); }},
       {"cudaFree", [&] { EXPECT_EQ(cudaFree(device), cudaSuccess); }},
-      {"cudaDeviceSetLimit", [&] { EXPECT_EQ(cudaDeviceSetLimit(cudaLimitStackSize, cuda_double::stack_bytes() + 1), cudaSuccess); }},
+      {"cudaDeviceSetLimit",
+       [&] { EXPECT_EQ(cudaDeviceSetLimit(cudaLimitStackSize, cuda_double::stack_bytes() + 1), cudaSuccess); }},
   };
   for (const auto& [name, call] : calls) {
     const std::string hang = hang_of(call);
@@ -108,7 +109,8 @@ TEST_F(Double, StreamsBeyondTheHardwareQueuesShareThemAndTheHangIsNamed) {
   std::uint64_t value = 1;
   void* wait_arguments[] = {const_cast<std::uint64_t**>(&waits)};
   void* set_arguments[] = {const_cast<std::uint64_t**>(&sets), &value};
-  EXPECT_EQ(cudaLaunchKernel(cuda_double::symbol_of(wait_for<0>), 1, 1, wait_arguments, 0, streams.front()), cudaSuccess);
+  EXPECT_EQ(cudaLaunchKernel(cuda_double::symbol_of(wait_for<0>), 1, 1, wait_arguments, 0, streams.front()),
+            cudaSuccess);
   EXPECT_EQ(cudaLaunchKernel(cuda_double::symbol_of(set<0>), 1, 1, set_arguments, 0, streams.back()), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(streams.back()), cudaSuccess);
   EXPECT_EQ(word[1], 1u);

@@ -1,4 +1,5 @@
-// Launches beside kernels that wait for them: none may wait, for loading or for a larger stack, and none is refused without a reason.
+// Launches beside kernels that wait for them: none may wait, for loading or for a larger stack, and none is refused
+// without a reason.
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <stdlib.h>
@@ -25,8 +26,8 @@ class Launch : public testing::Test {
   template <int kWhich>
   Thrown launch_beside() {
     launch(context, {}, wait_for<kWhich>, word.data());
-    const Thrown thrown =
-        thrown_by([&] { launch(context, {.stream = &stream}, set<kWhich>, word.data(), std::uint64_t{1}); });
+    const Thrown thrown = thrown_by(
+        [&] { launch(context, {.stream = &stream}, set<kWhich>, word.data(), std::uint64_t{1}); });
     if (thrown.error != 0) raise(word[0]);
     context.synchronize();
     return thrown;
@@ -113,7 +114,8 @@ TEST_F(Launch, ABlockMayHaveAllTheDynamicSharedMemoryThatThereIs) {
   launch(context, {.shared_bytes = kBytes}, use_shared, word.data(), kBytes);
   context.synchronize();
   EXPECT_EQ(word[0], 9u);
-  EXPECT_EQ(thrown_by([&] { launch(context, {.shared_bytes = kBytes + 1}, use_shared, word.data(), kBytes); }).error, EINVAL);
+  EXPECT_EQ(thrown_by([&] { launch(context, {.shared_bytes = kBytes + 1}, use_shared, word.data(), kBytes); }).error,
+            EINVAL);
   EXPECT_EQ(thrown_by([&] { launch(context, {.block = 2000}, use_shared, word.data(), kBytes); }).error, EINVAL);
 }
 

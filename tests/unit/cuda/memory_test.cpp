@@ -54,7 +54,8 @@ TEST_F(Memory, CopiesPassWhileAKernelRunsOnEachOtherStream) {
   }
   std::vector<std::uint64_t> values(100), back(100);
   std::iota(values.begin(), values.end(), 0);
-  for (int i = 0; i < 3 * cuda_double::hardware_queues(); ++i) there.copy_in(values);  // a stream for each would get to a busy queue
+  for (int i = 0; i < 3 * cuda_double::hardware_queues(); ++i)
+    there.copy_in(values);  // a stream for each would get to a busy queue
   there.copy_out(back);
   EXPECT_EQ(back, values);
   for (std::uint64_t& word : words) raise(word);

@@ -12,10 +12,16 @@ TEST(CudaStreams, KernelsOfFourContextsRunAtTheSameTime) {
   };
   std::vector<std::unique_ptr<Node>> nodes;
   for (int i = 0; i < 4; ++i) nodes.push_back(std::make_unique<Node>());
-  const auto stream_of = [&](int i) { return i % 4 == 3 ? nullptr : &nodes[static_cast<std::size_t>(i / 4)]->streams[i % 4]; };
-  const auto word_of = [&](int i) { return &nodes[static_cast<std::size_t>(i / 4)]->words[static_cast<std::size_t>(i % 4)]; };
-  for (int i = 0; i < 15; ++i) launch(nodes[static_cast<std::size_t>(i / 4)]->context, {.stream = stream_of(i)}, wait_for<2>, word_of(i));
-  launch(nodes[3]->context, {.stream = stream_of(15)}, set<2>, word_of(0), std::uint64_t{1});  // the last of them frees the first
+  const auto stream_of = [&](int i) {
+    return i % 4 == 3 ? nullptr : &nodes[static_cast<std::size_t>(i / 4)]->streams[i % 4];
+  };
+  const auto word_of = [&](int i) {
+    return &nodes[static_cast<std::size_t>(i / 4)]->words[static_cast<std::size_t>(i % 4)];
+  };
+  for (int i = 0; i < 15; ++i)
+    launch(nodes[static_cast<std::size_t>(i / 4)]->context, {.stream = stream_of(i)}, wait_for<2>, word_of(i));
+  launch(nodes[3]->context, {.stream = stream_of(15)}, set<2>, word_of(0), std::uint64_t{1});  // the last of them frees
+                                                                                               // the first
   nodes[0]->streams[0].synchronize();
   for (int i = 0; i < 15; ++i) raise(*word_of(i));
   for (auto& node : nodes) node->context.synchronize();

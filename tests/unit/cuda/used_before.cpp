@@ -11,6 +11,7 @@ int main() {
   void* context = nullptr;
   if (cuCtxGetCurrent(&context) != 0) return 2;
   const int queues = gpusock::cudart::hardware_queues();
-  std::printf("CUDA_DEVICE_MAX_CONNECTIONS is %s; hardware queues: %d\n", std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), queues);
+  std::printf("CUDA_DEVICE_MAX_CONNECTIONS is %s; hardware queues: %d\n", std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"),
+              queues);
   return queues == 8 ? 0 : 1;
 }

@@ -18,7 +18,9 @@ namespace {
 
 using fake::MemoryStream;
 
-std::byte byte_at(std::uint64_t salt, std::uint64_t offset) { return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15u + salt) >> 53); }
+std::byte byte_at(std::uint64_t salt, std::uint64_t offset) {
+  return static_cast<std::byte>((offset * 0x9E3779B97F4A7C15u + salt) >> 53);
+}
 
 /// One end of a connection: the link, and a caller that sends and receives.
 class End final : public LinkEvents {
@@ -86,7 +88,8 @@ class End final : public LinkEvents {
 
 /// A connection between two endpoints that others use as well. `a` connected, `b` accepted.
 struct Pair {
-  Pair(std::shared_ptr<FabricPeer> a_peer, std::shared_ptr<FabricPeer> b_peer, std::uint64_t a_ring, std::uint64_t b_ring)
+  Pair(std::shared_ptr<FabricPeer> a_peer, std::shared_ptr<FabricPeer> b_peer, std::uint64_t a_ring,
+       std::uint64_t b_ring)
       : a(std::move(a_peer), a_ring), b(std::move(b_peer), b_ring) {
     const Grant grant = a.channel->grant();
     index_at_a = grant.index;
@@ -99,7 +102,8 @@ struct Pair {
   }
   bool may_go() const { return a.link->may_go() && b.link->may_go(); }
 
-  std::shared_ptr<MemoryStream::Wire> to_a = std::make_shared<MemoryStream::Wire>(), to_b = std::make_shared<MemoryStream::Wire>();
+  std::shared_ptr<MemoryStream::Wire> to_a = std::make_shared<MemoryStream::Wire>(),
+                                      to_b = std::make_shared<MemoryStream::Wire>();
   End a, b;
   std::uint32_t index_at_a, index_at_b;
   std::uint64_t key_at_b;
@@ -128,7 +132,9 @@ class FabricLinkTest : public testing::Test {
   }
   /// Sends both ways until so many bytes have gone each way; false if that does not happen.
   bool converse(Pair& pair, std::uint64_t bytes) {
-    for (int i = 0; i < 200'000 && (pair.a.received < bytes || pair.b.received < bytes) && pair.a.error == 0 && pair.b.error == 0; ++i) {
+    for (int i = 0;
+         i < 200'000 && (pair.a.received < bytes || pair.b.received < bytes) && pair.a.error == 0 && pair.b.error == 0;
+         ++i) {
       for (End* end : {&pair.a, &pair.b}) {
         if (end->sent < bytes) end->send_up_to(std::min(bytes - end->sent, 1 + fabric_.below(3000)));
         end->receive_up_to(1 + fabric_.below(3000), end == &pair.a ? 2 : 1);
@@ -241,33 +247,58 @@ void credit(MemoryFabric& fabric, MemoryPort& b_port, Pair& pair, Credit credit)
 }
 
 const Lie kLies[] = {
-    {"ASequenceThatIsNotDue", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 15, 1}.pack()); }},
+    {"ASequenceThatIsNotDue",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       port.tell_arrived(CompletionData{pair.index_at_b, 15, 1}.pack());
+     }},
     {"AChunkTwice",
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        for (int i = 0; i < 2; ++i) port.tell_arrived(CompletionData{pair.index_at_b, 3, 1}.pack());
      }},
-    {"MoreThanTheRingHolds", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 0, 4097}.pack()); }},
-    {"MoreThanAChunkHolds", [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) { port.tell_arrived(CompletionData{pair.index_at_b, 0, 65535}.pack()); }},
+    {"MoreThanTheRingHolds",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       port.tell_arrived(CompletionData{pair.index_at_b, 0, 4097}.pack());
+     }},
+    {"MoreThanAChunkHolds",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
+       port.tell_arrived(CompletionData{pair.index_at_b, 0, 65535}.pack());
+     }},
     {"MoreThanWasGranted",
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        port.tell_arrived(CompletionData{pair.index_at_b, 0, 4096}.pack());
        port.tell_arrived(CompletionData{pair.index_at_b, 1, 1}.pack());
      }},
-    {"CreditForBytesThatWereNotSent", [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) { credit(fabric, port, pair, {1, 0}); }},
-    {"CreditForChunksThatWereNotSent", [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) { credit(fabric, port, pair, {0, 1}); }},
+    {"CreditForBytesThatWereNotSent",
+     [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) {
+       credit(fabric, port, pair, {1, 0});
+     }},
+    {"CreditForChunksThatWereNotSent",
+     [](FabricLinkTest&, MemoryFabric& fabric, MemoryPort& port, Pair& pair) {
+       credit(fabric, port, pair, {0, 1});
+     }},
     {"AnEndBeforeWhatWasSent",
      [](FabricLinkTest&, MemoryFabric&, MemoryPort& port, Pair& pair) {
        port.tell_arrived(CompletionData{pair.index_at_b, 0, 100}.pack());
        pair.b.error = 0;
        notice(pair, 1, 50);
      }},
-    {"LessThanItSaidItSent", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 1, 50); notice(pair, 17, 0); }},
+    {"LessThanItSaidItSent",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) {
+       notice(pair, 1, 50);
+       notice(pair, 17, 0);
+     }},
     {"MoreChunksThanItMaySend", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 17, 16); }},
-    {"QuietBeforeThisSideHasStopped", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 18, 0); }},
-    {"DrainedBeforeThisSideIsQuiet", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 19, 0); }},
+    {"QuietBeforeThisSideHasStopped",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 18, 0); }},
+    {"DrainedBeforeThisSideIsQuiet",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 19, 0); }},
     {"AGrantTwice", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 16, 0); }},
     {"ANoticeThatThereIsNot", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 99, 0); }},
-    {"ClosedInTheMiddle", [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) { notice(pair, 1, 0); notice(pair, 3, 0); }},
+    {"ClosedInTheMiddle",
+     [](FabricLinkTest&, MemoryFabric&, MemoryPort&, Pair& pair) {
+       notice(pair, 1, 0);
+       notice(pair, 3, 0);
+     }},
 };
 
 class Liar : public FabricLinkTest, public testing::WithParamInterface<Lie> {};
@@ -284,7 +315,8 @@ TEST_P(Liar, LosesItsOwnConnectionAndNoOther) {
   EXPECT_TRUE(converse(*honest, 50'000)) << honest->a.error << " " << honest->b.error;
   EXPECT_TRUE(close(*honest));
 }
-INSTANTIATE_TEST_SUITE_P(Lies, Liar, testing::ValuesIn(kLies), [](const auto& lie) { return std::string(lie.param.name); });
+INSTANTIATE_TEST_SUITE_P(Lies, Liar, testing::ValuesIn(kLies),
+                         [](const auto& lie) { return std::string(lie.param.name); });
 
 /// There is room for it, and credit: but a piece ends where the ring does, so this one was never written.
 TEST_F(FabricLinkTest, APieceThatPassesTheRingsEndLosesItsConnection) {
@@ -323,7 +355,8 @@ TEST_F(FabricLinkTest, WhatIsAboutNoConnectionHurtsNone) {
 
 TEST_F(FabricLinkTest, AnErrorOfAWriteEndsItsConnectionAndAnErrorOfTheEndpointAll) {
   const auto first = connect(), second = connect(), third = connect();
-  b_port_->completions.push_back({Completion::Kind::failed, std::uint64_t{first->index_at_b} << 8, 0, EIO, "the cable"});
+  b_port_->completions.push_back(
+      {Completion::Kind::failed, std::uint64_t{first->index_at_b} << 8, 0, EIO, "the cable"});
   for (int i = 0; i < 100 && first->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
   EXPECT_EQ(first->b.error, ECONNRESET);
   EXPECT_EQ(second->b.error, 0);
@@ -345,9 +378,12 @@ class NicePort final : public FabricPort {
     port_.close();
   }
   std::span<const std::byte> address() const override { return port_.address(); }
-  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override { return port_.add_peer(address, peer); }
+  int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    return port_.add_peer(address, peer);
+  }
   bool registers_sources() const override { return true; }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place, int& error) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
+                                                int& error) override {
     return port_.register_memory(memory, access, place, error);
   }
   int write(const Write& write) override { return port_.write(write); }
@@ -372,7 +408,8 @@ class IdlePeersTest : public testing::Test {
     return peer;
   }
   std::unique_ptr<FabricChannel> connect(std::shared_ptr<FabricPeer> peer) {
-    return std::make_unique<FabricChannel>(std::move(peer), std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
+    return std::make_unique<FabricChannel>(std::move(peer),
+                                           std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
   }
 
   MemoryFabric fabric_{1};
@@ -439,7 +476,8 @@ TEST_F(IdlePeersTest, WhatAContextLeavesIsClosedByAnother) {
 TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
-  auto channel = std::make_unique<FabricChannel>(peer, std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
+  auto channel = std::make_unique<FabricChannel>(peer,
+                                                 std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
   ASSERT_TRUE(channel->take_grant(channel->grant()));
   while (channel->send(channel->segment()->ring(1).data, 100, 0) == -EAGAIN) continue;
   channel.reset();

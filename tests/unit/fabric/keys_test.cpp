@@ -43,7 +43,8 @@ struct Writer {
 
 class FabricKeys : public testing::TestWithParam<const char*> {};
 
-/// Two endpoints of one context, as it has them for two peers. The first of these peers writes with its own key where the second's does.
+/// Two endpoints of one context, as it has them for two peers. The first of these peers writes with its own key where
+/// the second's does.
 TEST_P(FabricKeys, AreGoodAtTheirOwnEndpointAlone) {
   const Endpoint local = Endpoint::parse("127.0.0.1:0");
   const FabricProviders providers(GetParam());

@@ -24,7 +24,8 @@ TEST(FabricLeftovers, AFileOfAKilledProcessThatHadThisOnesNumberKeepsNoEndpointF
   const auto before = shm_files_of(getpid());
   const auto first = domain->open_port();
   const auto now = shm_files_of(getpid());
-  const auto mine = std::find_if(now.begin(), now.end(), [&](const auto& file) { return std::count(before.begin(), before.end(), file) == 0; });
+  const auto mine = std::find_if(now.begin(), now.end(),
+                                 [&](const auto& file) { return std::count(before.begin(), before.end(), file) == 0; });
   ASSERT_NE(mine, now.end()) << "libfabric names its files otherwise now";
   const std::string name = mine->string();
   const std::size_t number_at = name.rfind(':') + 1;

@@ -14,12 +14,8 @@ Endpoint ip(const char* text) { return Endpoint::parse(text); }
 
 /// As verbs;ofi_rxm lists two RoCE devices: by each kind of address that they have.
 std::vector<ProviderAddress> two_devices() {
-  return {{Kind::ip, "rxe0", ip("10.77.0.1:0")},
-          {Kind::ip, "rxe0", ip("[fe80::1]:0")},
-          {Kind::infiniband, "rxe0", {}},
-          {Kind::ip, "rxe1", ip("10.77.0.2:0")},
-          {Kind::ip, "rxe1", ip("[fd00::2]:0")},
-          {Kind::infiniband, "rxe1", {}}};
+  return {{Kind::ip, "rxe0", ip("10.77.0.1:0")}, {Kind::ip, "rxe0", ip("[fe80::1]:0")}, {Kind::infiniband, "rxe0", {}},
+          {Kind::ip, "rxe1", ip("10.77.0.2:0")}, {Kind::ip, "rxe1", ip("[fd00::2]:0")}, {Kind::infiniband, "rxe1", {}}};
 }
 
 TEST(FabricReach, TheDeviceThatHasTheConnectionsAddress) {
@@ -38,8 +34,8 @@ TEST(FabricReach, LoopbackIsOnAnyDeviceThatHasAnAddressOfItsOwn) {
 }
 
 TEST(FabricReach, InfiniBandWithoutIpIsReachedByItsGid) {
-  const std::vector<ProviderAddress> addresses = {{Kind::ip, "mlx5_0", ip("10.0.0.1:0")}, {Kind::infiniband, "mlx5_0", {}},
-                                                  {Kind::infiniband, "mlx5_1", {}}};
+  const std::vector<ProviderAddress> addresses = {
+      {Kind::ip, "mlx5_0", ip("10.0.0.1:0")}, {Kind::infiniband, "mlx5_0", {}}, {Kind::infiniband, "mlx5_1", {}}};
   EXPECT_EQ(choose_address(addresses, ip("192.0.2.1:7000")), 2u);
   EXPECT_EQ(choose_address(addresses, ip("10.0.0.1:7000")), 0u);
 }

@@ -13,7 +13,9 @@ __global__ inline void wait_for_flag(std::uint64_t* flag) {
 }
 inline void raise(std::uint64_t& flag) { detail::SystemRef(flag).store(1, ringbuf::kRelease); }
 
-__global__ inline void connect_kernel(Net net, Endpoint to, Socket* socket) { *socket = net.connect(this_thread(), to, patience()); }
+__global__ inline void connect_kernel(Net net, Endpoint to, Socket* socket) {
+  *socket = net.connect(this_thread(), to, patience());
+}
 
 /// A listener of a context's host threads.
 class HostListener {

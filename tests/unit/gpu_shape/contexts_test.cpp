@@ -23,7 +23,9 @@ Options small_options() {
 class Other {
  public:
   ~Other() { raise(flag_[0]); }
-  void start() { launch(context_, {.grid = 1, .block = 1, .shared_bytes = 0, .stream = &stream_}, wait_for_flag, flag_.data()); }
+  void start() {
+    launch(context_, {.grid = 1, .block = 1, .shared_bytes = 0, .stream = &stream_}, wait_for_flag, flag_.data());
+  }
   bool runs() const { return !stream_.idle(); }
 
  private:
@@ -67,7 +69,8 @@ TEST(ContextsBesideKernels, WhatWasKeptIsNotFreedWhileAnothersKernelRuns) {
   EXPECT_TRUE(other.runs());
 }
 
-/// The peer has the ring memory of a context that is gone: giving it back must not make the peer's proxy wait for kernels.
+/// The peer has the ring memory of a context that is gone: giving it back must not make the peer's proxy wait for
+/// kernels.
 TEST(ContextsBesideKernels, APeersRingMemoryOutlivesItsContext) {
   Other other;
   Context peer(small_options());

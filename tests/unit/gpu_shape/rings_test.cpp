@@ -23,7 +23,8 @@ class PlainClient {
     address.sin_family = AF_INET;
     address.sin_port = htons(to.port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 && ::send(socket_, &byte, 1, 0) == 1;
+    connected = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+                ::send(socket_, &byte, 1, 0) == 1;
   }
   ~PlainClient() { ::close(socket_); }
   PlainClient(const PlainClient&) = delete;
@@ -49,7 +50,8 @@ TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
     ASSERT_TRUE(clients.back()->connected);
   }
   std::vector<Socket> sockets{listener.accept(), listener.accept()};
-  EXPECT_EQ(net.accept(this_thread(), listener.socket, Deadline::after_ns(5'000'000)), -ETIMEDOUT) << "all ring memory is in use";
+  EXPECT_EQ(net.accept(this_thread(), listener.socket, Deadline::after_ns(5'000'000)), -ETIMEDOUT)
+      << "all ring memory is in use";
   std::string got;
   for (int i = 0; i < kClients; ++i) {
     char byte = 0;

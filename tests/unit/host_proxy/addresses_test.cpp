@@ -24,7 +24,8 @@ namespace {
 /// A list as getaddrinfo makes it, of numeric addresses.
 class AddressList {
  public:
-  explicit AddressList(const std::vector<std::string>& addresses) : entries_(addresses.size()), names_(addresses.size()) {
+  explicit AddressList(const std::vector<std::string>& addresses)
+      : entries_(addresses.size()), names_(addresses.size()) {
     for (std::size_t i = 0; i < addresses.size(); ++i) {
       fill(addresses[i], entries_[i], names_[i]);
       if (i != 0) entries_[i - 1].ai_next = &entries_[i];
@@ -44,7 +45,8 @@ class AddressList {
     } else {
       EXPECT_EQ(inet_pton(AF_INET6, address.substr(0, percent).c_str(), &v6->sin6_addr), 1) << address;
       name.ss_family = AF_INET6;
-      if (percent != std::string::npos) v6->sin6_scope_id = static_cast<std::uint32_t>(std::stoul(address.substr(percent + 1)));
+      if (percent != std::string::npos)
+        v6->sin6_scope_id = static_cast<std::uint32_t>(std::stoul(address.substr(percent + 1)));
     }
     entry.ai_family = name.ss_family;
     entry.ai_addr = reinterpret_cast<sockaddr*>(&name);
@@ -90,7 +92,8 @@ TEST(NameTest, LinkLocalAddressesKeepTheirInterfaces) {
 }
 
 TEST(NameTest, OfMoreThanFourTheOtherFamilyIsNotLost) {
-  EXPECT_EQ(addresses_of(parse_name_of({"2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5", "192.0.2.1", "192.0.2.2"})),
+  EXPECT_EQ(addresses_of(parse_name_of(
+                {"2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8::4", "2001:db8::5", "192.0.2.1", "192.0.2.2"})),
             (Texts{"[2001:db8::1]:7", "[2001:db8::2]:7", "[2001:db8::3]:7", "192.0.2.1:7"}));
   EXPECT_EQ(addresses_of(parse_name_of({"192.0.2.1", "::1", "192.0.2.2", "192.0.2.3", "192.0.2.4"})),
             (Texts{"192.0.2.1:7", "[::1]:7", "192.0.2.2:7", "192.0.2.3:7"}));
@@ -135,10 +138,14 @@ TEST(ConnectAttemptsTest, TheMostTellingErrorIsTheOneTold) {
     int first, second, told;
     std::size_t tries;
   } cases[] = {
-      {ECONNREFUSED, ENETUNREACH, ECONNREFUSED, 2}, {ENETUNREACH, ECONNREFUSED, ECONNREFUSED, 2},
-      {ENETUNREACH, EHOSTUNREACH, EHOSTUNREACH, 2}, {ETIMEDOUT, EAFNOSUPPORT, ETIMEDOUT, 2},
-      {ETIMEDOUT, ECONNREFUSED, ECONNREFUSED, 2},   {EADDRNOTAVAIL, EACCES, EACCES, 2},
-      {ECONNREFUSED, EMFILE, EMFILE, 2},            {EMFILE, ECONNREFUSED, EMFILE, 1},
+      {ECONNREFUSED, ENETUNREACH, ECONNREFUSED, 2},
+      {ENETUNREACH, ECONNREFUSED, ECONNREFUSED, 2},
+      {ENETUNREACH, EHOSTUNREACH, EHOSTUNREACH, 2},
+      {ETIMEDOUT, EAFNOSUPPORT, ETIMEDOUT, 2},
+      {ETIMEDOUT, ECONNREFUSED, ECONNREFUSED, 2},
+      {EADDRNOTAVAIL, EACCES, EACCES, 2},
+      {ECONNREFUSED, EMFILE, EMFILE, 2},
+      {EMFILE, ECONNREFUSED, EMFILE, 1},
       {ENOMEM, ECONNREFUSED, ENOMEM, 1},
   };
   const Endpoint two = parse_name_of({"::1", "127.0.0.1"});

@@ -1,5 +1,5 @@
-// One attack after the other: on the handshake, by somebody in between; on a listener, by strangers; on what is kept secret.
-// docs/security.md lists them, with those that other tests play.
+// One attack after the other: on the handshake, by somebody in between; on a listener, by strangers; on what is kept
+// secret. docs/security.md lists them, with those that other tests play.
 #include "host_proxy/control_channel.hpp"
 #include "host_proxy/handshake.hpp"
 #include "host_proxy/p2p_setup.hpp"
@@ -45,7 +45,9 @@ using fuzz::Wire;
 using fuzz::WireStream;
 using State = Handshake::State;
 
-std::string text_of(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// A kind of link that agrees at once, and counts what it gave away and what it was told.
 class CountingMaker final : public LinkMaker {
@@ -71,7 +73,9 @@ class CountingMaker final : public LinkMaker {
       return true;
     }
     const std::shared_ptr<Segment>& memory() const override { return none_; }
-    std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override { return nullptr; }
+    std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override {
+      return nullptr;
+    }
 
    private:
     CountingMaker& maker_;
@@ -90,13 +94,15 @@ struct Nobody final : ReadySink {
 
 /// One peer with its handshake.
 struct Peer {
-  explicit Peer(bool accepts, const std::string& secret = "swordfish", SocketType type = SocketType::stream, std::uint32_t record_ring_bytes = 8192) {
+  explicit Peer(bool accepts, const std::string& secret = "swordfish", SocketType type = SocketType::stream,
+                std::uint32_t record_ring_bytes = 8192) {
     resources.makers = {&better, &plain};
     resources.secret = secret;
     resources.record_ring_bytes = record_ring_bytes;
     Endpoint asked;
     asked.type = type;
-    handshake = accepts ? make_acceptor_handshake(stream, resources, asked, nobody) : make_connector_handshake(stream, resources, asked, nobody);
+    handshake = accepts ? make_acceptor_handshake(stream, resources, asked, nobody)
+                        : make_connector_handshake(stream, resources, asked, nobody);
     state = handshake->advance();
   }
   void hear(const std::string& bytes) {
@@ -118,7 +124,8 @@ struct Peer {
 /// Somebody in between: gets what a side says, may change it, and passes it on.
 using Tamper = std::function<void(bool from_connector, std::string& bytes)>;
 
-void shake(Peer& connector, Peer& acceptor, const Tamper& tamper = [](bool, std::string&) {}) {
+void shake(
+    Peer& connector, Peer& acceptor, const Tamper& tamper = [](bool, std::string&) {}) {
   for (int i = 0; i < 8; ++i) {
     std::string there = connector.said();
     tamper(true, there);
@@ -192,7 +199,8 @@ TEST(HandshakeAttack, ReflectedMessages) {
 TEST(HandshakeAttack, DowngradedHello) {
   Peer connector(false), acceptor(true);
   shake(connector, acceptor, [first = true](bool from_connector, std::string& bytes) mutable {
-    if (from_connector && std::exchange(first, false)) bytes[offsetof(Hello, links)] = 1 << static_cast<int>(LinkKind::tcp);
+    if (from_connector && std::exchange(first, false))
+      bytes[offsetof(Hello, links)] = 1 << static_cast<int>(LinkKind::tcp);
   });
   EXPECT_EQ(connector.state, State::failed);
   EXPECT_EQ(connector.handshake->error(), EACCES);
@@ -202,7 +210,8 @@ TEST(HandshakeAttack, DowngradedHello) {
 TEST(HandshakeAttack, DowngradedReply) {
   Peer connector(false), acceptor(true);
   shake(connector, acceptor, [first = true](bool from_connector, std::string& bytes) mutable {
-    if (!from_connector && std::exchange(first, false)) bytes[offsetof(Reply, links)] = 1 << static_cast<int>(LinkKind::tcp);
+    if (!from_connector && std::exchange(first, false))
+      bytes[offsetof(Reply, links)] = 1 << static_cast<int>(LinkKind::tcp);
   });
   EXPECT_EQ(connector.state, State::failed);
   EXPECT_NE(acceptor.state, State::done);
@@ -267,17 +276,19 @@ Outcomes expected_of(int message, std::size_t byte) {
       if (is_in(offsetof(Hello, type))) return {EPROTOTYPE, EPROTOTYPE};
       return {EACCES, EACCES};  // the acceptor cannot know; the connector finds it out, and tells
     case kReply:
-      if (is_in(offsetof(Reply, error))) return {EPROTO, kWaits};  // whoever can say that it was refused can as well cut the connection
+      if (is_in(offsetof(Reply, error)))
+        return {EPROTO, kWaits};  // whoever can say that it was refused can as well cut the connection
       return {EACCES, EACCES};
     case kConfirm:
       if (is_in(offsetof(Confirm, error))) return {EPROTO, kWaits};
       return {EACCES, EACCES};
-    default: return {EACCES, other};
+    default:
+      return {EACCES, other};
   }
 }
 
-/// Every bit of every message: who changes it is found out by the side that it was told to, which says exactly why; what it stood for is
-/// not acted upon: nobody has a connection, and no link hears of what is not proven.
+/// Every bit of every message: who changes it is found out by the side that it was told to, which says exactly why;
+/// what it stood for is not acted upon: nobody has a connection, and no link hears of what is not proven.
 TEST(HandshakeAttack, AnyBitChanged) {
   std::size_t bits = 0;
   for (int message = 0; message < kMessages; ++message) {
@@ -294,7 +305,8 @@ TEST(HandshakeAttack, AnyBitChanged) {
         }
         next += 2;
       });
-      const std::string where = std::string("bit ") + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8) + " of " + kNames[message];
+      const std::string where = std::string("bit ") + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8) +
+                                " of " + kNames[message];
       const bool acceptor_told = message % 2 == 0;
       Peer &told = acceptor_told ? acceptor : connector, &other = acceptor_told ? connector : acceptor;
       Outcomes expected = expected_of(message, bit / 8);
@@ -319,7 +331,8 @@ TEST(HandshakeAttack, AnyBitChanged) {
       ASSERT_EQ(told.better.heard.size(), message == kReadied ? 1u : 0u) << where;
     }
   }
-  EXPECT_EQ(bits, 8 * (sizeof(Hello) + sizeof(Reply) + sizeof(Confirm) + 3 * (sizeof(Turn) + sizeof(Proof)) + 2 * CountingMaker::kSaid.size()));
+  EXPECT_EQ(bits, 8 * (sizeof(Hello) + sizeof(Reply) + sizeof(Confirm) + 3 * (sizeof(Turn) + sizeof(Proof)) +
+                       2 * CountingMaker::kSaid.size()));
 }
 
 /// What a side alone would refuse, changed so that it does not: the proofs are all that is left to tell.
@@ -333,34 +346,75 @@ TEST(HandshakeAttack, AChangeThatSuitsWhoIsToldIsNoticed) {
     void (*apply)(std::string& bytes);
     Outcomes expected;  ///< of the connector, and the acceptor
   };
-  const auto put = [](std::string& bytes, std::size_t offset, auto value) { std::memcpy(bytes.data() + offset, &value, sizeof value); };
-  static const auto to16 = [put](std::string& bytes, std::size_t offset, std::uint16_t value) { put(bytes, offset, value); };
-  static const auto to32 = [put](std::string& bytes, std::size_t offset, std::uint32_t value) { put(bytes, offset, value); };
+  const auto put = [](std::string& bytes, std::size_t offset, auto value) {
+    std::memcpy(bytes.data() + offset, &value, sizeof value);
+  };
+  static const auto to16 = [put](std::string& bytes, std::size_t offset, std::uint16_t value) {
+    put(bytes, offset, value);
+  };
+  static const auto to32 = [put](std::string& bytes, std::size_t offset, std::uint32_t value) {
+    put(bytes, offset, value);
+  };
   constexpr auto kStream = SocketType::stream, kRecords = SocketType::seqpacket;
   const Change changes[] = {
-      {"a stream's hello as one of records", kStream, kRecords, 8192, "swordfish", kHello,
+      {"a stream's hello as one of records",
+       kStream,
+       kRecords,
+       8192,
+       "swordfish",
+       kHello,
        [](std::string& bytes) {
          to16(bytes, offsetof(Hello, type), 1);
          to32(bytes, offsetof(Hello, record_ring_bytes), 8192);
        },
        {EACCES, EACCES}},
-      {"a hello of records as a stream's", kRecords, kStream, 8192, "swordfish", kHello,
-       [](std::string& bytes) { to16(bytes, offsetof(Hello, type), 0); }, {EACCES, EACCES}},
-      {"smaller rings that the acceptor would make", kRecords, kRecords, 8192, "swordfish", kHello,
-       [](std::string& bytes) { to32(bytes, offsetof(Hello, record_ring_bytes), 4096); }, {EACCES, EACCES}},
-      {"smaller rings that the connector would make", kRecords, kRecords, 8192, "swordfish", kReply,
-       [](std::string& bytes) { to32(bytes, offsetof(Reply, record_ring_bytes), 4096); }, {EACCES, EACCES}},
-      {"a refusal that is taken away", kStream, kRecords, 8192, "swordfish", kReply,
+      {"a hello of records as a stream's",
+       kRecords,
+       kStream,
+       8192,
+       "swordfish",
+       kHello,
+       [](std::string& bytes) { to16(bytes, offsetof(Hello, type), 0); },
+       {EACCES, EACCES}},
+      {"smaller rings that the acceptor would make",
+       kRecords,
+       kRecords,
+       8192,
+       "swordfish",
+       kHello,
+       [](std::string& bytes) { to32(bytes, offsetof(Hello, record_ring_bytes), 4096); },
+       {EACCES, EACCES}},
+      {"smaller rings that the connector would make",
+       kRecords,
+       kRecords,
+       8192,
+       "swordfish",
+       kReply,
+       [](std::string& bytes) { to32(bytes, offsetof(Reply, record_ring_bytes), 4096); },
+       {EACCES, EACCES}},
+      {"a refusal that is taken away",
+       kStream,
+       kRecords,
+       8192,
+       "swordfish",
+       kReply,
        [](std::string& bytes) {
          to16(bytes, offsetof(Reply, error), 0);
          to16(bytes, offsetof(Reply, links), link_bit(LinkKind::verbs));
        },
        {EACCES, EPROTOTYPE}},
-      {"a connector's refusal that is taken away", kStream, kStream, 8192, "another", kConfirm,
-       [](std::string& bytes) { to16(bytes, offsetof(Confirm, error), 0); }, {EACCES, EACCES}},
+      {"a connector's refusal that is taken away",
+       kStream,
+       kStream,
+       8192,
+       "another",
+       kConfirm,
+       [](std::string& bytes) { to16(bytes, offsetof(Confirm, error), 0); },
+       {EACCES, EACCES}},
   };
   for (const Change& change : changes) {
-    Peer connector(false, "swordfish", change.connector, change.connectors_rings), acceptor(true, change.acceptors_secret, change.acceptor);
+    Peer connector(false, "swordfish", change.connector, change.connectors_rings),
+        acceptor(true, change.acceptors_secret, change.acceptor);
     int count[2] = {kReply, kHello};
     shake(connector, acceptor, [&](bool from_connector, std::string& said) {
       if (said.empty()) return;
@@ -374,8 +428,8 @@ TEST(HandshakeAttack, AChangeThatSuitsWhoIsToldIsNoticed) {
   }
 }
 
-/// The proofs as handshake_messages.hpp has them, computed here: of the secret, over who speaks and every byte that either side has said
-/// before it, proofs aside. A byte that both sides forgot would not be missed by either of them.
+/// The proofs as handshake_messages.hpp has them, computed here: of the secret, over who speaks and every byte that
+/// either side has said before it, proofs aside. A byte that both sides forgot would not be missed by either of them.
 TEST(HandshakeAttack, ProofsAreOverAllThatWasSaid) {
   Peer connector(false), acceptor(true);
   std::string said_so_far;
@@ -389,8 +443,11 @@ TEST(HandshakeAttack, ProofsAreOverAllThatWasSaid) {
     const std::string text = (from_connector ? "gpusock connector" : "gpusock acceptor") + said_so_far;
     unsigned char proof[sizeof(Proof)];
     unsigned bytes = 0;
-    ASSERT_NE(HMAC(EVP_sha256(), "swordfish", 9, reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof, &bytes), nullptr);
-    EXPECT_TRUE(said.substr(said.size() - proof_bytes) == std::string(reinterpret_cast<const char*>(proof), bytes)) << kNames[messages - 1];
+    ASSERT_NE(HMAC(EVP_sha256(), "swordfish", 9, reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                   proof, &bytes),
+              nullptr);
+    EXPECT_TRUE(said.substr(said.size() - proof_bytes) == std::string(reinterpret_cast<const char*>(proof), bytes))
+        << kNames[messages - 1];
   });
   EXPECT_EQ(messages, kMessages);
   EXPECT_EQ(outcome(connector), kDone);
@@ -522,7 +579,8 @@ TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
   EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
 }
 
-/// What a peer offers is fetched from a Unix socket whose name it says: that must be one of ours, whoever else listens on this host.
+/// What a peer offers is fetched from a Unix socket whose name it says: that must be one of ours, whoever else listens
+/// on this host.
 TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {
   const std::string name = "another-program-of-this-user----";  // as long as ours
   Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -569,7 +627,8 @@ std::string where_shared(const std::string& text) {
   for (std::string line; std::getline(maps, line);) {
     unsigned long first = 0, last = 0;
     char access[5] = "";
-    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &last, access) != 3 || access[3] != 's' || access[0] != 'r') continue;
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &last, access) != 3 || access[3] != 's' || access[0] != 'r')
+      continue;
     std::string bytes(last - first, '\0');
     const auto got = pread(memory, bytes.data(), bytes.size(), static_cast<off_t>(first));
     if (got > 0 && bytes.find(text) != std::string::npos) found += line + "\n";
@@ -588,7 +647,8 @@ void connect_and_say(const Options& options, const Endpoint& to, const std::stri
   const Socket socket = visitor.net().connect(this_thread(), to, patience());
   EXPECT_EQ(socket < 0 ? socket : 0, expected);
   if (socket >= 0) {
-    EXPECT_EQ(visitor.net().send(this_thread(), socket, text.data(), text.size(), kWaitAll, patience()), std::int64_t(text.size()));
+    EXPECT_EQ(visitor.net().send(this_thread(), socket, text.data(), text.size(), kWaitAll, patience()),
+              std::int64_t(text.size()));
   }
 }
 
@@ -615,7 +675,8 @@ TEST(Secret, IsInNoLogAndInNothingThatIsShared) {
     });
     const Socket peer = net.accept(this_thread(), listener, patience());
     char words[32] = "";
-    EXPECT_EQ(net.recv(this_thread(), peer, words, said.size(), kWaitAll | kPeek, patience()), std::int64_t(said.size()));
+    EXPECT_EQ(net.recv(this_thread(), peer, words, said.size(), kWaitAll | kPeek, patience()),
+              std::int64_t(said.size()));
     visitors.join();
     shared = where_shared(secret);
     shared_words = where_shared(said);

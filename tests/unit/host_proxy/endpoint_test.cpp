@@ -46,16 +46,18 @@ TEST(EndpointTest, ParsesRingsAndTypesInAnyOrder) {
 
 TEST(EndpointTest, PrintsAllOfIt) {
   EXPECT_EQ(Endpoint::parse("127.0.0.1:7,link=tcp").to_string(), "127.0.0.1:7,link=tcp");
-  EXPECT_EQ(Endpoint::parse("[::1]:80,type=seqpacket,ring=65536,link=auto").to_string(), "[::1]:80,link=auto,ring=64K,type=seqpacket");
+  EXPECT_EQ(Endpoint::parse("[::1]:80,type=seqpacket,ring=65536,link=auto").to_string(),
+            "[::1]:80,link=auto,ring=64K,type=seqpacket");
   EXPECT_EQ(Endpoint().to_string(), "none");
 }
 
-/// Every link, type and size of ring, with addresses of each kind: parse() makes the same of what to_string() prints, also where
-/// the environment names another link.
+/// Every link, type and size of ring, with addresses of each kind: parse() makes the same of what to_string() prints,
+/// also where the environment names another link.
 TEST(EndpointTest, WhatItPrintsItParses) {
   for (const char* environment : {"", "tcp", "p2p"}) {
     setenv("GPUSOCK_LINK", environment, 1);
-    for (const char* host : {"127.0.0.1:0", "0.0.0.0:7", "255.255.255.255:65535", "[::1]:80", "[fe80::1%1]:9", "[::ffff:192.0.2.7]:1"}) {
+    for (const char* host :
+         {"127.0.0.1:0", "0.0.0.0:7", "255.255.255.255:65535", "[::1]:80", "[fe80::1%1]:9", "[::ffff:192.0.2.7]:1"}) {
       for (const char* link : {"auto", "p2p", "tcp", "fabric", "verbs"}) {
         for (const char* type : {"stream", "seqpacket"}) {
           if (link == std::string("tcp") && type == std::string("seqpacket")) continue;
@@ -87,17 +89,31 @@ TEST(EndpointTest, KnowsLoopback) {
 
 TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "port is missing"},           {"127.0.0.1", "port is missing"},      {"127.0.0.1:", "not a port"},
-      {"127.0.0.1:65536", "not a port"}, {"127.0.0.1:-1", "not a port"},        {"127.0.0.1:7 ", "not a port"},
-      {"::1:80", "brackets"},            {"[::1]", "'['"},                      {"[::1:80", "'['"},
-      {":80", "host is missing"},        {"127.0.0.1:1,link=rfc", "unknown link"}, {"127.0.0.1:1,speed=1", "unknown option"},
-      {"127.0.0.1:1,link=roce", "expected host:port"}, {"127.0.0.1:1,", "unknown option"},
+      {"", "port is missing"},
+      {"127.0.0.1", "port is missing"},
+      {"127.0.0.1:", "not a port"},
+      {"127.0.0.1:65536", "not a port"},
+      {"127.0.0.1:-1", "not a port"},
+      {"127.0.0.1:7 ", "not a port"},
+      {"::1:80", "brackets"},
+      {"[::1]", "'['"},
+      {"[::1:80", "'['"},
+      {":80", "host is missing"},
+      {"127.0.0.1:1,link=rfc", "unknown link"},
+      {"127.0.0.1:1,speed=1", "unknown option"},
+      {"127.0.0.1:1,link=roce", "expected host:port"},
+      {"127.0.0.1:1,", "unknown option"},
       {"127.0.0.1:7,link=", "endpoint '127.0.0.1:7,link=': unknown link ''"},
-      {"127.0.0.1:7,link=tcp,link=p2p", "'link' is given twice"}, {"127.0.0.1:7,ring=4K,ring=4K", "'ring' is given twice"},
-      {"127.0.0.1:1,ring=", "power of two"},           {"127.0.0.1:1,ring=2K", "power of two"},
-      {"127.0.0.1:1,ring=128M", "power of two"},       {"127.0.0.1:1,ring=5000", "power of two"},
-      {"127.0.0.1:1,ring=64k", "power of two"},        {"127.0.0.1:1,ring=-4K", "power of two"},
-      {"127.0.0.1:1,type=datagram", "unknown type"},   {"127.0.0.1:1,link=tcp,type=seqpacket", "no records"},
+      {"127.0.0.1:7,link=tcp,link=p2p", "'link' is given twice"},
+      {"127.0.0.1:7,ring=4K,ring=4K", "'ring' is given twice"},
+      {"127.0.0.1:1,ring=", "power of two"},
+      {"127.0.0.1:1,ring=2K", "power of two"},
+      {"127.0.0.1:1,ring=128M", "power of two"},
+      {"127.0.0.1:1,ring=5000", "power of two"},
+      {"127.0.0.1:1,ring=64k", "power of two"},
+      {"127.0.0.1:1,ring=-4K", "power of two"},
+      {"127.0.0.1:1,type=datagram", "unknown type"},
+      {"127.0.0.1:1,link=tcp,type=seqpacket", "no records"},
   };
   for (const auto& [text, why] : cases) {
     try {

@@ -41,7 +41,9 @@ class Stranger {
   void say(const Message& message) {
     say_bytes(std::string(reinterpret_cast<const char*>(&message), sizeof message));
   }
-  void say_bytes(const std::string& bytes) { EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size())); }
+  void say_bytes(const std::string& bytes) {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
+  }
 
   template <class Message>
   Message hear() {

@@ -42,7 +42,8 @@ TEST_P(Idle, TheProxySleepsWhileACallerWaitsForNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, Idle, testing::Bool(), [](const auto& kind) { return kind.param ? "Assisted" : "ThreadAlone"; });
+INSTANTIATE_TEST_SUITE_P(Engine, Idle, testing::Bool(),
+                         [](const auto& kind) { return kind.param ? "Assisted" : "ThreadAlone"; });
 
 }  // namespace
 }  // namespace gpusock

@@ -61,7 +61,9 @@ class FakeSetup final : public LinkSetup {
   bool take_answer(std::span<const std::byte> answer) override { return takes_ && answer.size() == 6; }
   Failure failure() const override { return {ENOBUFS, "out of\nluck"}; }
   const std::shared_ptr<Segment>& memory() const override { return none_; }
-  std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override { return nullptr; }
+  std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override {
+    return nullptr;
+  }
 
  private:
   bool fails_;
@@ -172,7 +174,8 @@ TEST_P(FallingBack, TheNextBestIsTakenAndBothKnowWhy) {
   connector_.add(LinkKind::tcp);
   shake();
   expect_agreed(LinkKind::tcp);
-  const std::string own = "verbs: out of\nluck", told = "verbs: the peer: out of?luck";  // a peer's words are made printable
+  const std::string own = "verbs: out of\nluck", told = "verbs: the peer: out of?luck";  // a peer's words are made
+                                                                                         // printable
   const bool connectors = GetParam() == Fault::answer;
   EXPECT_EQ(connector_.handshake->reasons(), connectors ? own : told);
   EXPECT_EQ(acceptor_.handshake->reasons(), connectors ? told : own);
@@ -209,11 +212,13 @@ TEST_F(LinkChoice, AChangedByteIsNoticed) {
         }
         Pipe& pipe = from_connector ? connector_.pipe : acceptor_.pipe;
         pipe.tamper = [&](int which, std::string& bytes) {
-          if (which == message && bytes.size() >= back) bytes[bytes.size() - back] = static_cast<char>(bytes[bytes.size() - back] ^ 1);
+          if (which == message && bytes.size() >= back)
+            bytes[bytes.size() - back] = static_cast<char>(bytes[bytes.size() - back] ^ 1);
         };
         shake();
         EXPECT_FALSE(connected_ == Handshake::State::done && accepted_ == Handshake::State::done)
-            << "message " << message << " of the " << (from_connector ? "connector" : "acceptor") << ", " << back << " from its end";
+            << "message " << message << " of the " << (from_connector ? "connector" : "acceptor") << ", " << back
+            << " from its end";
       }
     }
   }

@@ -76,7 +76,8 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   EXPECT_EQ(Options::from_env().gpu, 0);
 }
 
-/// Every variable that from_env() reads, with values near the allowed ones. GPUSOCK_SECRET is missing: it may be any text.
+/// Every variable that from_env() reads, with values near the allowed ones. GPUSOCK_SECRET is missing: it may be any
+/// text.
 TEST(OptionsTest, RefusesEveryWrongVariableByName) {
   const std::pair<const char*, std::vector<const char*>> wrong[] = {
       {"GPUSOCK_GPU", {"first", "-1", "0x1", "1 ", "99999999999"}},
@@ -96,7 +97,8 @@ TEST(OptionsTest, RefusesEveryWrongVariableByName) {
         ADD_FAILURE() << name << "='" << value << "' was taken";
       } catch (const Error& error) {
         EXPECT_EQ(error.code().value(), EINVAL);
-        EXPECT_NE(std::string(error.what()).find(std::string(name) + "='" + value + "'"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(std::string(name) + "='" + value + "'"), std::string::npos)
+            << error.what();
       }
     }
     setenv(name, "", 1);

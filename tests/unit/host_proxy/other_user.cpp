@@ -32,8 +32,8 @@ constexpr uid_t kNobody = 65534;
 constexpr std::size_t kCrowd = 300;
 
 bool become_nobody() {
-  return setgroups(0, nullptr) == 0 && setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0 &&
-         setuid(0) != 0;
+  return setgroups(0, nullptr) == 0 && setresgid(kNobody, kNobody, kNobody) == 0 &&
+         setresuid(kNobody, kNobody, kNobody) == 0 && setuid(0) != 0;
 }
 
 void say(const std::string& attack, const std::string& outcome) {
@@ -69,7 +69,8 @@ Descriptor make_socket() {
 Descriptor visit(const std::string& name) {
   Descriptor visitor = make_socket();
   const Address address(name);
-  if (connect(visitor.get(), address.get(), address.bytes) != 0) say("connecting", std::string("FAILED, ") + strerror(errno));
+  if (connect(visitor.get(), address.get(), address.bytes) != 0)
+    say("connecting", std::string("FAILED, ") + strerror(errno));
   return visitor;
 }
 
@@ -120,7 +121,8 @@ void visit_socket(const std::string& name, const std::string& ticket) {
 
   const Descriptor liar = visit(name);
   const ucred root{getpid(), 0, 0};
-  expect_refused("a lie about its user", send_with(liar, ticket, SCM_CREDENTIALS, &root, sizeof root), {EPERM, EPIPE, ECONNRESET});
+  expect_refused("a lie about its user", send_with(liar, ticket, SCM_CREDENTIALS, &root, sizeof root),
+                 {EPERM, EPIPE, ECONNRESET});
   expect_nothing("and what came of it", liar);
 
   const Address address(name);
@@ -149,7 +151,8 @@ void open_memory() {
 void serve_instead(const std::string& name) {
   const Descriptor listener = make_socket();
   const Address address(name);
-  if (bind(listener.get(), address.get(), address.bytes) != 0 || listen(listener.get(), 4) != 0) return say("listening", strerror(errno));
+  if (bind(listener.get(), address.get(), address.bytes) != 0 || listen(listener.get(), 4) != 0)
+    return say("listening", strerror(errno));
   say("listening", "as one of ours");
   const Descriptor visitor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!visitor) return say("waiting for a visitor", strerror(errno));
@@ -161,9 +164,11 @@ void serve_instead(const std::string& name) {
 /// At the process, and at what it leaves in a folder that is everybody's, as /dev/shm.
 void look_at_process(const std::string& process, const std::filesystem::path& folder) {
   const std::string proc = "/proc/" + process + "/";
-  for (const char* what : {"environ", "maps", "mem", "fd", "map_files"}) expect_refused(what, open((proc + what).c_str(), O_RDONLY | O_CLOEXEC));
+  for (const char* what : {"environ", "maps", "mem", "fd", "map_files"})
+    expect_refused(what, open((proc + what).c_str(), O_RDONLY | O_CLOEXEC));
   for (int number = 0; number < 256; ++number) {
-    if (open((proc + "fd/" + std::to_string(number)).c_str(), O_RDWR | O_CLOEXEC) >= 0) say("descriptor " + std::to_string(number), "SUCCEEDED");
+    if (open((proc + "fd/" + std::to_string(number)).c_str(), O_RDWR | O_CLOEXEC) >= 0)
+      say("descriptor " + std::to_string(number), "SUCCEEDED");
   }
   const auto number = static_cast<pid_t>(std::stol(process));
   char byte = 0;
@@ -171,7 +176,8 @@ void look_at_process(const std::string& process, const std::filesystem::path& fo
   expect_refused("process_vm_readv", process_vm_readv(number, &vector, 1, &vector, 1, 0), {EPERM, ENOSYS});
   const Descriptor handle(static_cast<int>(syscall(SYS_pidfd_open, number, 0)));
   for (int each = 0; each < 256; ++each) {
-    if (syscall(SYS_pidfd_getfd, handle.get(), each, 0) >= 0) say("descriptor " + std::to_string(each), "SUCCEEDED by pidfd_getfd");
+    if (syscall(SYS_pidfd_getfd, handle.get(), each, 0) >= 0)
+      say("descriptor " + std::to_string(each), "SUCCEEDED by pidfd_getfd");
   }
   std::vector<std::filesystem::path> pages;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -184,7 +190,8 @@ void look_at_process(const std::string& process, const std::filesystem::path& fo
     expect_refused("renaming a page", rename(page.c_str(), (folder / "mine").c_str()));
   }
   if (pages.size() != 1) return say("finding the page", "FAILED");
-  // What the process's next contexts will call their pages and drafts; behind these names is what nobody but its user may write.
+  // What the process's next contexts will call their pages and drafts; behind these names is what nobody but its user
+  // may write.
   const std::string page = pages[0].filename().string();
   const std::size_t number_at = page.rfind('-') + 1;
   const int next = std::stoi(page.substr(number_at)) + 1;
@@ -198,7 +205,8 @@ void look_at_process(const std::string& process, const std::filesystem::path& fo
 
 std::string from_hex(const std::string& text) {
   std::string bytes;
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
   return bytes;
 }
 

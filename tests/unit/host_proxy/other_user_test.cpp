@@ -1,5 +1,5 @@
-// Another user of this host at what p2p shares: at the Unix socket, in its place, at the memory files, the process and its page.
-// It gets nothing, keeps nobody out, and costs nothing that stays. Only root can play it.
+// Another user of this host at what p2p shares: at the Unix socket, in its place, at the memory files, the process and
+// its page. It gets nothing, keeps nobody out, and costs nothing that stays. Only root can play it.
 #include "tests/unit/host_proxy/other_user.hpp"
 
 #include "host_proxy/error.hpp"
@@ -111,7 +111,8 @@ class OtherUser : public testing::Test {
     if (geteuid() != 0) GTEST_SKIP() << "only root can play another user: run this test as root";
     Stranger stranger({"nothing"});
     stranger.listen([] {});
-    if (!stranger.was_there()) GTEST_SKIP() << "root may not become another user here (CAP_SETUID, CAP_SETGID, user 65534)";
+    if (!stranger.was_there())
+      GTEST_SKIP() << "root may not become another user here (CAP_SETUID, CAP_SETGID, user 65534)";
   }
 };
 
@@ -120,7 +121,7 @@ std::size_t descriptors() {
 }
 
 Lines everything_at_the_socket_refused() {
-  return {"the name: is public",           "the ticket: refused",         "the ticket with descriptors: refused",
+  return {"the name: is public",           "the ticket: refused",          "the ticket with descriptors: refused",
           "a lie about its user: refused", "and what came of it: refused", "taking the name: refused",
           "a silent crowd: refused"};
 }
@@ -165,7 +166,8 @@ TEST_F(OtherUser, GetsNothingOfAMemoryFileThatItSees) {
   const Descriptor name(open(("/proc/self/fd/" + std::to_string(segment.descriptor())).c_str(), O_PATH | O_CLOEXEC));
   ASSERT_TRUE(name);
   Stranger stranger({"open"}, name.get());
-  EXPECT_EQ(stranger.listen([] {}), Lines({"reading: refused", "writing: refused", "opening it to others: refused", "cutting it: refused"}));
+  EXPECT_EQ(stranger.listen([] {}),
+            Lines({"reading: refused", "writing: refused", "opening it to others: refused", "cutting it: refused"}));
 }
 
 /// An offer that was made up leads this host to a name that looks like ours.
@@ -207,7 +209,8 @@ std::vector<std::string> own_unix_names() {
   for (std::string line; std::getline(list, line);) {
     std::istringstream words(line);
     std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
-    if (word.size() == 8 && word[7][0] == '@' && own.count("socket:[" + word[6] + "]") != 0) names.push_back(word[7].substr(1));
+    if (word.size() == 8 && word[7][0] == '@' && own.count("socket:[" + word[6] + "]") != 0)
+      names.push_back(word[7].substr(1));
   }
   return names;
 }
@@ -215,7 +218,8 @@ std::vector<std::string> own_unix_names() {
 void expect_echo(const Net& net, Socket socket, const std::string& said) {
   std::string heard(said.size(), '\0');
   ASSERT_EQ(net.send(this_thread(), socket, said.data(), said.size(), kWaitAll, patience()), std::int64_t(said.size()));
-  ASSERT_EQ(net.recv(this_thread(), socket, heard.data(), heard.size(), kWaitAll, patience()), std::int64_t(heard.size()));
+  ASSERT_EQ(net.recv(this_thread(), socket, heard.data(), heard.size(), kWaitAll, patience()),
+            std::int64_t(heard.size()));
   EXPECT_EQ(heard, said);
 }
 
@@ -240,9 +244,9 @@ TEST_F(OtherUser, DisturbsNeitherPeersThatAreConnectedNorThoseToCome) {
     EXPECT_EQ(visitor.listen(meanwhile), everything_at_the_socket_refused());
     Stranger onlooker({"look", std::to_string(getpid()), folder.path()});
     EXPECT_EQ(onlooker.listen(meanwhile),
-              Lines({"environ: refused", "maps: refused", "mem: refused", "fd: refused", "map_files: refused", "process_vm_readv: refused",
-                     "reading a page: refused", "writing a page: refused", "removing a page: refused", "renaming a page: refused",
-                     "the next pages: are planted"}));
+              Lines({"environ: refused", "maps: refused", "mem: refused", "fd: refused", "map_files: refused",
+                     "process_vm_readv: refused", "reading a page: refused", "writing a page: refused",
+                     "removing a page: refused", "renaming a page: refused", "the next pages: are planted"}));
     EXPECT_GT(rounds, 0u);
     Peer next(net, "p2p");
     expect_echo(net, next.socket, "as ever");

@@ -25,7 +25,8 @@ class Overlap : public testing::TestWithParam<const char*> {
   }
 
   void SetUp() override {
-    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam())), 4, patience());
+    listener_ = net_.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=" + std::string(GetParam())), 4,
+                            patience());
     ASSERT_EQ(net_.getsockname(listener_, where_), 0);
     where_.link = parse_link(GetParam());
   }
@@ -45,7 +46,8 @@ class Overlap : public testing::TestWithParam<const char*> {
       const std::vector<char> bytes(50'000, 'S');
       std::int64_t result = 0;
       // Some go through the ring, some past it.
-      for (std::size_t size = 10'000; (result = other_net_.send(this_thread(), socket, bytes.data(), size, 0, patience())) > 0;
+      for (std::size_t size = 10'000;
+           (result = other_net_.send(this_thread(), socket, bytes.data(), size, 0, patience())) > 0;
            size = size == bytes.size() ? 10'000 : bytes.size()) {
         sent.fetch_add(static_cast<std::uint64_t>(result));
       }
@@ -89,9 +91,8 @@ class Overlap : public testing::TestWithParam<const char*> {
 TEST_P(Overlap, AShutdownDuringASendEndsTheStream) {
   for (int round = 0; round < kRounds; ++round) {
     const auto [sender, receiver] = connect();
-    end_while_sending(round, sender, receiver, [&, socket = sender] {
-      return other_net_.shutdown(this_thread(), socket, Shutdown::write);
-    });
+    end_while_sending(round, sender, receiver,
+                      [&, socket = sender] { return other_net_.shutdown(this_thread(), socket, Shutdown::write); });
     net_.close(this_thread(), receiver);
     other_net_.close(this_thread(), sender);
   }
@@ -100,8 +101,8 @@ TEST_P(Overlap, AShutdownDuringASendEndsTheStream) {
 TEST_P(Overlap, ACloseDuringASendLeavesTheNextConnectionAlone) {
   for (int round = 0; round < kRounds; ++round) {
     const auto [sender, receiver] = connect();
-    const auto [sent, received] =
-        end_while_sending(round, sender, receiver, [&, socket = sender] { return other_net_.close(this_thread(), socket); });
+    const auto [sent, received] = end_while_sending(
+        round, sender, receiver, [&, socket = sender] { return other_net_.close(this_thread(), socket); });
     EXPECT_EQ(received, sent) << "what send() took arrived, and no more";
     net_.close(this_thread(), receiver);
     const auto [next_sender, next_receiver] = connect();

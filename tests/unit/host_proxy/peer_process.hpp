@@ -31,7 +31,8 @@ inline int be_peer(const char* where) {
   for (;;) {
     const auto bytes = net.recv(this_thread(), socket, buffer, sizeof buffer, 0, patience());
     if (bytes == 0) break;
-    if (bytes < 0 || net.send(this_thread(), socket, buffer, static_cast<std::size_t>(bytes), kWaitAll, patience()) < 0) return 3;
+    if (bytes < 0 || net.send(this_thread(), socket, buffer, static_cast<std::size_t>(bytes), kWaitAll, patience()) < 0)
+      return 3;
   }
   net.close(this_thread(), socket);
   return 0;

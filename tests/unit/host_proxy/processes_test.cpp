@@ -27,7 +27,8 @@ TEST_P(Processes, BytesGoBothWaysAndTheEndIsInOrder) {
   std::vector<char> sent(300'000), received(sent.size());
   for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<char>(i * 7919 >> 3);
   for (int round = 0; round < 20; ++round) {
-    ASSERT_EQ(net_.send(this_thread(), peer.socket, sent.data(), sent.size(), kWaitAll, patience()), std::int64_t(sent.size()));
+    ASSERT_EQ(net_.send(this_thread(), peer.socket, sent.data(), sent.size(), kWaitAll, patience()),
+              std::int64_t(sent.size()));
     ASSERT_EQ(net_.recv(this_thread(), peer.socket, received.data(), received.size(), kWaitAll, patience()),
               std::int64_t(received.size()));
     ASSERT_EQ(received, sent);
@@ -35,7 +36,8 @@ TEST_P(Processes, BytesGoBothWaysAndTheEndIsInOrder) {
   Endpoint name;
   ASSERT_EQ(net_.getpeername(peer.socket, name), 0);
   const std::string link = GetParam();
-  EXPECT_EQ(to_string(name.link), link == "auto" ? "p2p" : link) << "processes of one host share memory unless told otherwise";
+  EXPECT_EQ(to_string(name.link), link == "auto" ? "p2p" : link)
+      << "processes of one host share memory unless told otherwise";
   const Context::Stats stats = context_.stats();
   EXPECT_EQ(stats.p2p_tx_bytes, name.link == LinkKind::p2p ? 20 * sent.size() : 0);
   EXPECT_EQ(stats.tcp_tx_bytes, name.link == LinkKind::tcp ? 20 * sent.size() : 0);
@@ -72,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Links, Processes, testing::Values("tcp", "p2p", "auto")
                          [](const auto& kind) { return std::string(kind.param); });
 #if defined(GPUSOCK_HAS_FABRIC)
 // GPUSOCK_FABRIC_PROVIDER decides which one; so it is named there, and the test runs for each.
-INSTANTIATE_TEST_SUITE_P(Fabric, Processes, testing::Values("fabric"), [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Fabric, Processes, testing::Values("fabric"),
+                         [](const auto& kind) { return std::string(kind.param); });
 #endif
 
 }  // namespace

@@ -54,9 +54,11 @@ TEST(Processors, TheProxysThreadIsKeptWhereTheOptionSays) {
   const std::vector<int> allowed = parse_processors(line_of("/proc/self/status", "Cpus_allowed_list:"));
   ASSERT_FALSE(allowed.empty());
   Options options;
-  for (const auto& [processors, wanted] : std::map<std::string, std::vector<int>>{
-           {"near", allowed}, {"any", allowed}, {std::to_string(allowed.back()), {allowed.back()}},
-           {std::to_string(allowed.front()) + ",65535", {allowed.front()}}}) {
+  for (const auto& [processors, wanted] :
+       std::map<std::string, std::vector<int>>{{"near", allowed},
+                                               {"any", allowed},
+                                               {std::to_string(allowed.back()), {allowed.back()}},
+                                               {std::to_string(allowed.front()) + ",65535", {allowed.front()}}}) {
     options.processors = processors;
     const Context context(options);
     const auto threads = proxy_threads();

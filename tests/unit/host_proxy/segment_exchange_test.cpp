@@ -80,7 +80,8 @@ TEST_F(SegmentExchange, ManyVisitorsAtOnceAreAllServed) {
   for (int i = 0; i < kVisitors; ++i) {
     const Ticket ticket = offers_.offer(segment);
     visitors.push_back(visit());
-    ASSERT_EQ(::send(visitors.back().get(), ticket.data(), ticket.size(), MSG_NOSIGNAL), static_cast<ssize_t>(ticket.size()));
+    ASSERT_EQ(::send(visitors.back().get(), ticket.data(), ticket.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(ticket.size()));
   }
   serve();
   int served = 0;
@@ -104,7 +105,8 @@ struct UnixListener {
   std::string name;
 };
 
-/// A process that offers memory, as another process sees it: it answers each visitor with the memory, and closes at once.
+/// A process that offers memory, as another process sees it: it answers each visitor with the memory, and closes at
+/// once.
 class OfferingProcess {
  public:
   explicit OfferingProcess(int memory) : memory_(memory) {
@@ -150,7 +152,8 @@ struct NobodyToTell final : ReadySink {
   void on_ready() override {}
 };
 
-// Each fetch races with the message and the close behind it: one call in thousands gives 0 although the message is there.
+// Each fetch races with the message and the close behind it: one call in thousands gives 0 although the message is
+// there.
 TEST_F(SegmentExchange, MemoryArrivesAlthoughItsSenderClosesAtOnce) {
   const Segment segment(platform_, 64 << 10);
   const OfferingProcess process(segment.descriptor());

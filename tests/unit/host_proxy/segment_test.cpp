@@ -77,7 +77,8 @@ TEST_F(SegmentTest, RefusesAFileThatOthersMayOpen) {
 }
 
 TEST_F(SegmentTest, RefusesRingsThatNobodyMakes) {
-  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{4097}, std::uint64_t{2048}, ~std::uint64_t{0} / 2 + 1}) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, std::uint64_t{4097}, std::uint64_t{2048}, ~std::uint64_t{0} / 2 + 1}) {
     EXPECT_THROW(Segment(platform_, memory_file(4096, F_SEAL_SHRINK), bytes), Error) << bytes;
   }
 }

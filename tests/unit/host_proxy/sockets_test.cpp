@@ -86,7 +86,8 @@ TEST_P(Sockets, AConnectionIsWaitingUntilItIsAccepted) {
   EXPECT_EQ(count(SocketState::waiting), 1);
   EXPECT_EQ(count(SocketState::connected), 0);
   accept();
-  const SocketInfo info = wait_for(server_, peer_, [](const SocketInfo& now) { return now.state == SocketState::connected; });
+  const SocketInfo info = wait_for(server_, peer_,
+                                   [](const SocketInfo& now) { return now.state == SocketState::connected; });
   EXPECT_EQ(info.state, SocketState::connected);
   EXPECT_EQ(info.local.host_port(), at_.host_port());
   EXPECT_EQ(info.link, GetParam());
@@ -122,11 +123,16 @@ TEST_P(Sockets, BytesAreCountedAndRingsSayHowFullTheyAre) {
 TEST_P(Sockets, AFullRingIsFull) {
   accept();
   std::vector<char> data(1 << 20);
-  const auto rx_full = [](const SocketInfo& info) { return info.ring_bytes != 0 && info.rx_ring_fill == info.ring_bytes; };
-  const auto tx_full = [](const SocketInfo& info) { return info.ring_bytes != 0 && info.tx_ring_fill == info.ring_bytes; };
+  const auto rx_full = [](const SocketInfo& info) {
+    return info.ring_bytes != 0 && info.rx_ring_fill == info.ring_bytes;
+  };
+  const auto tx_full = [](const SocketInfo& info) {
+    return info.ring_bytes != 0 && info.tx_ring_fill == info.ring_bytes;
+  };
   const Deadline until = patience();
   while (!(rx_full(find_socket(server_, peer_)) && tx_full(find_socket(client_, visitor_))) && !until.passed()) {
-    ASSERT_NE(theirs_.send(this_thread(), visitor_, data.data(), data.size(), 0, Deadline::after_ns(1'000'000)), -ECONNRESET);
+    ASSERT_NE(theirs_.send(this_thread(), visitor_, data.data(), data.size(), 0, Deadline::after_ns(1'000'000)),
+              -ECONNRESET);
   }
   EXPECT_TRUE(rx_full(find_socket(server_, peer_)));
   EXPECT_TRUE(tx_full(find_socket(client_, visitor_)));

@@ -86,7 +86,8 @@ struct DeviceRing {
   std::string take() {
     std::string text;
     const auto spans = consumer.spans(consumer.readable());
-    for (const auto& span : {spans.first, spans.second}) text.append(reinterpret_cast<const char*>(span.data), span.bytes);
+    for (const auto& span : {spans.first, spans.second})
+      text.append(reinterpret_cast<const char*>(span.data), span.bytes);
     consumer.release(text.size());
     return text;
   }
@@ -99,7 +100,8 @@ std::string text_of(const ringbuf::RingSpans& spans) {
 class Staging : public testing::Test {
  protected:
   ManualCopier* copier_ = new ManualCopier;
-  StagingPool pool_{std::make_shared<HostPlatform>(), std::unique_ptr<Copier>(copier_), {.chunks = 4, .chunk_bytes = kChunk}};
+  StagingPool pool_{
+      std::make_shared<HostPlatform>(), std::unique_ptr<Copier>(copier_), {.chunks = 4, .chunk_bytes = kChunk}};
   DeviceRing ring_;
 };
 
@@ -290,7 +292,8 @@ class StagedTcp : public Staging, public LinkEvents {
   DeviceRing rx_;
   std::int64_t ended_at_ = -1;
   int error_ = 0;
-  TcpLink link_{std::make_unique<FakeStream>(network_), std::make_unique<StagedSource>(ring_.proxy_consumer, nullptr, pool_),
+  TcpLink link_{std::make_unique<FakeStream>(network_),
+                std::make_unique<StagedSource>(ring_.proxy_consumer, nullptr, pool_),
                 std::make_unique<StagedSink>(rx_.proxy_producer, nullptr, pool_), *this};
 };
 
@@ -406,7 +409,8 @@ class StagedLinkTest : public Staging, public LinkEvents {
     auto host = std::make_unique<HostLink>(std::move(stream), link_->tx(), link_->rx());
     host_ = host.get();
     link_->set_link(std::move(host));
-    const table::RingSetup tx = slots_.tx_setup(0, rings_->callers_ring(1)), rx = slots_.rx_setup(0, rings_->callers_ring(0));
+    const table::RingSetup tx = slots_.tx_setup(0, rings_->callers_ring(1)),
+                           rx = slots_.rx_setup(0, rings_->callers_ring(0));
     sender_ = {tx.memory, tx.committed, tx.consumed, tx.start};
     receiver_ = {rx.memory, rx.committed, rx.consumed, rx.start};
   }

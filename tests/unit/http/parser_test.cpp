@@ -53,8 +53,8 @@ TEST(HttpHead, TakesTheTargetThatIsSentToProxies) {
 }
 
 TEST(HttpHead, RefusesTargetsThatAreNoPathAndNoUrl) {
-  for (const char* target : {"time", "?n=1", "a:80", "https://a/", "http://", "http:///time", "http://a b/", "http://a:x/",
-                             "http://u@a/", "http://[::1/", "/time#x", "**"}) {
+  for (const char* target : {"time", "?n=1", "a:80", "https://a/", "http://", "http:///time", "http://a b/",
+                             "http://a:x/", "http://u@a/", "http://[::1/", "/time#x", "**"}) {
     EXPECT_EQ(status_of("GET " + std::string(target) + " HTTP/1.1\r\nHost: a\r\n\r\n"), 400) << target;
   }
   EXPECT_EQ(status_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"), kComplete);
@@ -67,8 +67,8 @@ TEST(HttpHead, RefusesHostsThatCannotBe) {
   for (const char* good : {"", "a", "a-b.example:80", "127.0.0.1:", "[::1]", "[fe80::1]:8080", "%41!$&'()*+,;=~_"}) {
     EXPECT_EQ(status_with(good), kComplete) << good;
   }
-  for (const char* bad : {"a b", "a/../b", "u@a", "a:b", "a:80:80", ":80", "[::1", "[::1]80", "[x]", "a, b", "\xff", "a#",
-                          "a?"}) {
+  for (const char* bad :
+       {"a b", "a/../b", "u@a", "a:b", "a:80:80", ":80", "[::1", "[::1]80", "[x]", "a, b", "\xff", "a#", "a?"}) {
     EXPECT_EQ(status_with(bad), 400) << bad;
   }
 }
@@ -76,7 +76,8 @@ TEST(HttpHead, RefusesHostsThatCannotBe) {
 TEST(HttpHead, IsCompleteAtItsLastByteHoweverItArrives) {
   const std::string head = "\r\n\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
   HeadScan scan;
-  for (std::size_t bytes = 0; bytes < head.size(); ++bytes) ASSERT_EQ(scan.look({head.data(), bytes}), kMoreNeeded) << bytes;
+  for (std::size_t bytes = 0; bytes < head.size(); ++bytes)
+    ASSERT_EQ(scan.look({head.data(), bytes}), kMoreNeeded) << bytes;
   const std::string more = head + "abcGET";
   ASSERT_EQ(scan.look({more.data(), more.size()}), kComplete);
   EXPECT_EQ(scan.bytes(), head.size());
@@ -99,9 +100,9 @@ TEST(HttpHead, KeepsOrEndsTheConnectionAsVersionAndFieldSay) {
 }
 
 TEST(HttpHead, RefusesMalformedRequestLines) {
-  for (const char* line : {"GET", "GET /", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET / http/1.1", "GET / HTTP/1",
-                           "GET / HTTP/x.1", " GET / HTTP/1.1", "G@T / HTTP/1.1", "GET /\x01 HTTP/1.1", "GET /\xff HTTP/1.1",
-                           "GET /a b HTTP/1.1"}) {
+  for (const char* line :
+       {"GET", "GET /", "GET  / HTTP/1.1", "GET / HTTP/1.1 ", "GET / http/1.1", "GET / HTTP/1", "GET / HTTP/x.1",
+        " GET / HTTP/1.1", "G@T / HTTP/1.1", "GET /\x01 HTTP/1.1", "GET /\xff HTTP/1.1", "GET /a b HTTP/1.1"}) {
     EXPECT_EQ(status_of(std::string(line) + "\r\nHost: a\r\n\r\n"), 400) << line;
   }
   EXPECT_EQ(status_of("GET / HTTP/1.1\nHost: a\n\n"), 400) << "lines end with CR LF";
@@ -113,9 +114,9 @@ TEST(HttpHead, RefusesMalformedRequestLines) {
 }
 
 TEST(HttpHead, RefusesMalformedFields) {
-  for (const char* field : {"no colon", "Name : x", ": x", "Na me: x", " folded: x", "A: \x01", "A: b\rc", "Host: b",
-                            "Content-Length: ", "Content-Length: -1", "Content-Length: 1x", "Content-Length: 1, 1",
-                            "Content-Length: +1"}) {
+  for (const char* field :
+       {"no colon", "Name : x", ": x", "Na me: x", " folded: x", "A: \x01", "A: b\rc", "Host: b",
+        "Content-Length: ", "Content-Length: -1", "Content-Length: 1x", "Content-Length: 1, 1", "Content-Length: +1"}) {
     EXPECT_EQ(status_of(with_fields(std::string(field) + "\r\n")), 400) << field;
   }
   EXPECT_EQ(status_of("GET / HTTP/1.1\r\n\r\n"), 400) << "HTTP/1.1 needs Host";
@@ -156,7 +157,9 @@ struct Decoded {
   std::size_t taken;
   bool operator==(const Decoded&) const = default;
 };
-std::ostream& operator<<(std::ostream& to, const Decoded& it) { return to << it.status << ' ' << it.body << ' ' << it.taken; }
+std::ostream& operator<<(std::ostream& to, const Decoded& it) {
+  return to << it.status << ' ' << it.body << ' ' << it.taken;
+}
 
 Decoded decode(std::string bytes, std::size_t piece, std::size_t body_bytes_max = 100) {
   ChunkDecoder decoder;
@@ -173,13 +176,15 @@ TEST(HttpChunks, AreJoinedHoweverTheyArrive) {
   const std::string body =
       "5\r\nhello\r\n1 \t;a=b;c=\"\xff;\"\r\n,\r\n00D\r\n twelve byte\r\r\n0\r\nTrailer: x\r\nEmpty:\r\n\r\n";
   const Decoded expected{kComplete, "hello, twelve byte\r", body.size()};
-  for (std::size_t piece = 1; piece <= body.size() + 3; ++piece) EXPECT_EQ(decode(body + "GET", piece), expected) << piece;
+  for (std::size_t piece = 1; piece <= body.size() + 3; ++piece)
+    EXPECT_EQ(decode(body + "GET", piece), expected) << piece;
 }
 
 TEST(HttpChunks, AreRefusedWhereMalformed) {
-  for (const char* body : {"g\r\n", "\r\n", ";\r\n", "1x\r\n", "1\n", "1\r1", "1\r\nab\r\n", "1\r\na\n", "1\r\na\rb", "-1\r\n",
-                           "0\r\n\n", "0\r\nT: x\n", "0\r\n\rx",
-                           "5 garbage\r\n", "5 \r\n", "5 \t5\r\n", "5 ;\n", "5;\x01\r\n", "5;a\x7f\r\n", "0\r\nno colon\r\n",
+  for (const char* body : {"g\r\n",        "\r\n",           ";\r\n",          "1x\r\n",          "1\n",
+                           "1\r1",         "1\r\nab\r\n",    "1\r\na\n",       "1\r\na\rb",       "-1\r\n",
+                           "0\r\n\n",      "0\r\nT: x\n",    "0\r\n\rx",       "5 garbage\r\n",   "5 \r\n",
+                           "5 \t5\r\n",    "5 ;\n",          "5;\x01\r\n",     "5;a\x7f\r\n",     "0\r\nno colon\r\n",
                            "0\r\n: x\r\n", "0\r\nT : x\r\n", "0\r\n T: x\r\n", "0\r\nT: \x01\r\n"}) {
     EXPECT_EQ(decode(body, 1).status, 400) << body;
     EXPECT_EQ(decode(body, 100).status, 400) << body;
@@ -212,10 +217,12 @@ TEST(HttpRoutes, LeadToTheKindOrTheRefusal) {
   EXPECT_EQ(routed("GET /stats?x").kind, Kind::stats);
   EXPECT_EQ(routed("POST /echo").kind, Kind::echo);
   EXPECT_EQ(routed("GET /primes?n=1000000").n, 1'000'000u);
-  for (const char* good : {"GET /", "HEAD /time", "GET /stats?x", "POST /echo", "GET /primes?n=0", "GET /primes?n=1000000"}) {
+  for (const char* good :
+       {"GET /", "HEAD /time", "GET /stats?x", "POST /echo", "GET /primes?n=0", "GET /primes?n=1000000"}) {
     EXPECT_EQ(routed(good).status, kComplete) << good;
   }
-  for (const char* bad : {"GET /primes", "GET /primes?n=", "GET /primes?n=1000001", "GET /primes?n=-1", "GET /primes?n=1&m=2"}) {
+  for (const char* bad :
+       {"GET /primes", "GET /primes?n=", "GET /primes?n=1000001", "GET /primes?n=-1", "GET /primes?n=1&m=2"}) {
     EXPECT_EQ(routed(bad).status, 400) << bad;
   }
   for (const char* bad : {"GET /echo", "HEAD /echo", "POST /", "PUT /time", "OPTIONS /stats", "POST /primes?n=x"}) {
@@ -226,11 +233,13 @@ TEST(HttpRoutes, LeadToTheKindOrTheRefusal) {
   }
 }
 
-/// Whatever comes: an answer, the same however it arrives, and no byte looked at behind the end (which ASan would tell).
+/// Whatever comes: an answer, the same however it arrives, and no byte looked at behind the end (which ASan would
+/// tell).
 TEST(HttpHead, SurvivesRandomDamage) {
-  const std::vector<std::string> seeds = {with_fields("Content-Length: 12\r\nExpect: 100-continue\r\nConnection: a, close\r\n"),
-                                          "GET http://h/primes?n=12 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-                                          with_fields("Transfer-Encoding: chunked\r\n")};
+  const std::vector<std::string> seeds = {
+      with_fields("Content-Length: 12\r\nExpect: 100-continue\r\nConnection: a, close\r\n"),
+      "GET http://h/primes?n=12 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+      with_fields("Transfer-Encoding: chunked\r\n")};
   const std::string spice = "\r\n :;,\t/?=0x\xff\x01";
   const unsigned seed = std::random_device{}();
   std::mt19937 random(seed);

@@ -16,12 +16,12 @@
 namespace param_sync {
 namespace {
 
+using gpusock::test::Folder;
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::idx_bytes;
-using gpusock::test::Folder;
+using ::testing::Not;
 
 /// Five training and two test images of 2 x 1 pixels.
 void write_dataset(const Folder& folder) {

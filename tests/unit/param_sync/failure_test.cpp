@@ -41,7 +41,8 @@ TEST(Failure, SaysWhatToDoAboutTheError) {
                                "GPUSOCK_FABRIC_PROVIDER=tpc names "));
   EXPECT_THAT(text, HasSubstr("unset it, or name one"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
-  EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer), HasSubstr("in use: another process listens there"));
+  EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer),
+              HasSubstr("in use: another process listens there"));
 }
 
 // Nodes that were up, but had no descriptors left, were said not to be started.
@@ -51,7 +52,8 @@ TEST(Failure, DoesNotSayThatASilentNodeIsDown) {
 }
 
 TEST(Failure, NodesThatDidNotComeUpAreNamedInOneLine) {
-  EXPECT_EQ(describe_missing({3}, 4, 30), "rank 3 has not come up within 30 s; raise --timeout if the machine is only slow");
+  EXPECT_EQ(describe_missing({3}, 4, 30),
+            "rank 3 has not come up within 30 s; raise --timeout if the machine is only slow");
   EXPECT_THAT(describe_missing({0, 2}, 4, 30), StartsWith("ranks 0, 2 have not come up within 30 s; "));
   EXPECT_THAT(describe_missing({0, 1}, 2, 45), StartsWith("none of the 2 nodes has come up within 45 s; "));
 }

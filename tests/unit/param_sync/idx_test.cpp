@@ -12,11 +12,11 @@
 namespace param_sync {
 namespace {
 
+using gpusock::test::Folder;
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::idx_bytes;
-using gpusock::test::Folder;
 
 std::filesystem::path write_gzip(const Folder& folder, const std::string& name,
                                  const std::vector<std::uint8_t>& bytes) {

@@ -13,9 +13,7 @@ namespace {
 using testing::error_of;
 using ::testing::HasSubstr;
 
-Layout make(std::vector<std::uint32_t> widths, int nodes) {
-  return make_layout(widths, nodes);
-}
+Layout make(std::vector<std::uint32_t> widths, int nodes) { return make_layout(widths, nodes); }
 
 struct Model {
   std::vector<std::uint32_t> widths;

@@ -1,5 +1,5 @@
-// Who held up a run, by what its nodes tell when they have waited for too long. Three layers: parts 0 to 2 are step 1's, 3 to 5
-// step 2's.
+// Who held up a run, by what its nodes tell when they have waited for too long. Three layers: parts 0 to 2 are step
+// 1's, 3 to 5 step 2's.
 #include "stall.hpp"
 
 #include <gmock/gmock.h>
@@ -21,23 +21,23 @@ Standing standing(int rank, std::vector<std::uint64_t> gathered, std::vector<std
   return {rank, std::move(gathered), std::move(pulled), std::vector<std::uint64_t>(4, 0)};
 }
 
-std::string text(const Stall& stall) {
-  return describe(stall, kLayers, 1.5);
-}
+std::string text(const Stall& stall) { return describe(stall, kLayers, 1.5); }
 
-// Rank 1 stopped when it had pushed part 3. All others lack weights of each other from part 4 on: no owner has all gradients.
+// Rank 1 stopped when it had pushed part 3. All others lack weights of each other from part 4 on: no owner has all
+// gradients.
 TEST(Stall, NamesWhoOwesWhatAllWaitFor) {
   const std::vector<Standing> told = {standing(2, {6, 4, kSelf, 6}, {4, 4, kSelf, 4}),
                                       standing(0, {kSelf, 4, 6, 6}, {kSelf, 4, 4, 4}),
                                       standing(3, {6, 4, 6, kSelf}, {4, 4, 4, kSelf})};
   const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
-  EXPECT_EQ(text(stall), "rank 1 has made no progress for 1.5 s: rank 2 waited for rank 1's gradients of step 2; "
-                         "raise --timeout if it is only slow");
+  EXPECT_EQ(text(stall),
+            "rank 1 has made no progress for 1.5 s: rank 2 waited for rank 1's gradients of step 2; "
+            "raise --timeout if it is only slow");
 }
 
-// Rank 1 stopped between its last pushes of step 1: only rank 0 lacks one. The others lack only rank 0's weights, and would
-// blame it.
+// Rank 1 stopped between its last pushes of step 1: only rank 0 lacks one. The others lack only rank 0's weights, and
+// would blame it.
 TEST(Stall, BelievesNobodyWhoKnowsLess) {
   const std::vector<Standing> told = {standing(2, {3, 3, kSelf, 3}, {2, 3, kSelf, 3}),
                                       standing(3, {3, 3, 3, kSelf}, {2, 3, 3, kSelf}),
@@ -49,7 +49,8 @@ TEST(Stall, BelievesNobodyWhoKnowsLess) {
 
 // The next step's gradients are lacked by all from all, but nobody owes them yet.
 TEST(Stall, NamesWhoOwesWeightsThatAllGradientsHaveComeFor) {
-  const Stall stall = find_stall({standing(0, {kSelf, 3, 3}, {kSelf, 1, 3}), standing(2, {3, 3, kSelf}, {3, 2, kSelf})}, 3);
+  const Stall stall = find_stall({standing(0, {kSelf, 3, 3}, {kSelf, 1, 3}), standing(2, {3, 3, kSelf}, {3, 2, kSelf})},
+                                 3);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), HasSubstr("rank 0 waited for rank 1's new weights of step 1"));
 }
@@ -68,8 +69,9 @@ TEST(Stall, LooksBehindWhoCannotPush) {
 TEST(Stall, SaysThatItCannotBeKnownWhereTwoWaitForEachOther) {
   const Stall stall = find_stall({standing(0, {kSelf, 4}, {kSelf, 4}), standing(1, {4, kSelf}, {4, kSelf})}, 2);
   EXPECT_THAT(stall.suspects, ElementsAre(0, 1));
-  EXPECT_THAT(text(stall), StartsWith("no progress for 1.5 s because of at least one of the ranks 0 and 1 (which of them only "
-                                      "waited for another cannot be known): rank 0 waited for rank 1's gradients of step 2;"));
+  EXPECT_THAT(text(stall),
+              StartsWith("no progress for 1.5 s because of at least one of the ranks 0 and 1 (which of them only "
+                         "waited for another cannot be known): rank 0 waited for rank 1's gradients of step 2;"));
 }
 
 // Who tells nothing may wait for another that tells nothing.
@@ -80,8 +82,8 @@ TEST(Stall, SaysThatItCannotBeKnownWhereSeveralTellNothing) {
   EXPECT_THAT(stall.suspects, ElementsAre(0, 1));
 }
 
-// It tells that it lacks nothing so early, and yet it owes: it is slow, or what it sent has not come. So another that tells
-// nothing is not to blame, nor does the entry of rank 0 for itself count.
+// It tells that it lacks nothing so early, and yet it owes: it is slow, or what it sent has not come. So another that
+// tells nothing is not to blame, nor does the entry of rank 0 for itself count.
 TEST(Stall, NamesTheConnectionOfANodeThatRunsAsWell) {
   const Stall stall = find_stall({standing(0, {3, 3, 4}, {3, 3, 3}), standing(1, {4, kSelf, 4}, {4, kSelf, 4})}, 3);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
@@ -90,8 +92,9 @@ TEST(Stall, NamesTheConnectionOfANodeThatRunsAsWell) {
 
 TEST(Stall, ANodeAloneSaysThatOthersMayWaitToo) {
   const std::string alone = describe_alone(standing(0, {kSelf, 4, 4}, {kSelf, 3, 3}), kLayers, 30);
-  EXPECT_THAT(alone, StartsWith("rank 0: waited 30 s in vain for rank 1's new weights of step 2 and rank 2's new weights of "
-                                "step 2. "));
+  EXPECT_THAT(alone,
+              StartsWith("rank 0: waited 30 s in vain for rank 1's new weights of step 2 and rank 2's new weights of "
+                         "step 2. "));
   EXPECT_THAT(alone, HasSubstr("may itself only wait for another node"));
 }
 

@@ -57,8 +57,8 @@ std::string complaint(const std::vector<std::string>& words) {
 
 TEST(Arguments, AreTaken) {
   Server server;
-  const Parsed parsed =
-      parse(server.arguments, {"--body-max", "2K", "here:1", "--sizes", "1,2M", "--blocks=3", "--seconds", "0.25"});
+  const Parsed parsed = parse(server.arguments,
+                              {"--body-max", "2K", "here:1", "--sizes", "1,2M", "--blocks=3", "--seconds", "0.25"});
   EXPECT_EQ(parsed.status, std::nullopt) << parsed.error;
   EXPECT_EQ(server.where, "here:1");
   EXPECT_EQ(server.blocks, 3u);
@@ -69,7 +69,8 @@ TEST(Arguments, AreTaken) {
 
 TEST(Arguments, AnUnknownOptionIsNamedBeforeWhatIsMissing) {
   EXPECT_EQ(complaint({"--bloks"}), "there is no option --bloks");
-  EXPECT_EQ(complaint({"--bloks", "3", "here:1"}), "there is no option --bloks") << "whose value took the endpoint's place";
+  EXPECT_EQ(complaint({"--bloks", "3", "here:1"}), "there is no option --bloks")
+      << "whose value took the endpoint's place";
   EXPECT_EQ(complaint({"here:1", "-x"}), "there is no option -x");
   EXPECT_EQ(complaint({}), "ENDPOINT is required");
   EXPECT_EQ(complaint({"--blocks", "3"}), "ENDPOINT is required");
@@ -84,7 +85,8 @@ TEST(Arguments, AWrongValueIsNamedWithItsRange) {
   EXPECT_EQ(complaint({"here:1", "--blocks", "0"}), "--blocks: Value 0 not in range 1 to 256");
   EXPECT_EQ(complaint({"here:1", "--body-max", "2G"}), "--body-max: Value 2147483648 not in range 1 to 1073741824");
   for (const char* nothing : {"nan", "NaN", "-nan"}) {
-    EXPECT_EQ(complaint({"here:1", "--seconds", nothing}), "--seconds: Value " + std::string(nothing) + " is not a number");
+    EXPECT_EQ(complaint({"here:1", "--seconds", nothing}),
+              "--seconds: Value " + std::string(nothing) + " is not a number");
   }
   EXPECT_EQ(complaint({"here:1", "--seconds", "inf"}).substr(0, 31), "--seconds: Value inf not in ran");
   EXPECT_EQ(complaint({"here:1", "--sizes", "1,0"}), "--sizes: Value 0 not in range 1 to 1073741824");
@@ -107,7 +109,8 @@ TEST(Arguments, HelpShowsDefaultsAsTheyWouldBeGiven) {
 
 TEST(Memory, TooMuchIsRefusedByTheNamesOfTheOptions) {
   EXPECT_EQ(problem_of_memory(std::uint64_t{4} << 30, "--a x --b"), "");
-  EXPECT_EQ(problem_of_memory((std::uint64_t{4} << 30) + 1, "--a x --b").find("--a x --b: together they take 4096 MiB"), 0u);
+  EXPECT_EQ(problem_of_memory((std::uint64_t{4} << 30) + 1, "--a x --b").find("--a x --b: together they take 4096 MiB"),
+            0u);
 }
 
 TEST(Commands, OneThatThereIsNotIsNamedWithThoseThatThereAre) {

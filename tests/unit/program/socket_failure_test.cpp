@@ -18,11 +18,14 @@ std::string listening(int error, const char* at) { return remedy(Attempt::listen
 std::string connecting(int error, const char* to) { return remedy(Attempt::connecting, error, Endpoint::parse(to)); }
 
 TEST(SocketFailure, IsToldWithItsPlaceItsReasonAndWhatToDo) {
-  const SocketFailure failure("listening on here:7000", Attempt::listening, EADDRINUSE, Endpoint::parse("127.0.0.1:7000"));
+  const SocketFailure failure("listening on here:7000", Attempt::listening, EADDRINUSE,
+                              Endpoint::parse("127.0.0.1:7000"));
   EXPECT_STREQ(failure.what(),
-               "listening on here:7000: Address already in use: another process listens there; choose another port, or 0 for any free "
+               "listening on here:7000: Address already in use: another process listens there; choose another port, or "
+               "0 for any free "
                "one (`ss -ltnp` shows who has it)");
-  EXPECT_STREQ(SocketFailure("x", Attempt::listening, ENOMEM, {}).what(), "x: Cannot allocate memory") << "which says all";
+  EXPECT_STREQ(SocketFailure("x", Attempt::listening, ENOMEM, {}).what(), "x: Cannot allocate memory")
+      << "which says all";
 }
 
 TEST(SocketFailure, APermissionThatLacksIsNamed) {
@@ -67,7 +70,8 @@ TEST(SocketFailure, AProviderThatIsNotThereIsNamed) {
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
   EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"), HasSubstr("GPUSOCK_FABRIC_PROVIDER may name"));
   setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
-  EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"), HasSubstr("GPUSOCK_FABRIC_PROVIDER=tpc names no provider"));
+  EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"),
+              HasSubstr("GPUSOCK_FABRIC_PROVIDER=tpc names no provider"));
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
 }
 

@@ -31,8 +31,10 @@ struct FakeCuda {
     exported = -1;
     on_flush = nullptr;
     rdma::CudaDriver driver;
-    driver.get_handle_for_address_range = [](void* handle, std::uint64_t address, std::size_t bytes, int type, unsigned long long flags) {
-      calls.push_back("export " + std::to_string(address) + " " + std::to_string(bytes) + " " + std::to_string(type) + " " + std::to_string(flags));
+    driver.get_handle_for_address_range = [](void* handle, std::uint64_t address, std::size_t bytes, int type,
+                                             unsigned long long flags) {
+      calls.push_back("export " + std::to_string(address) + " " + std::to_string(bytes) + " " + std::to_string(type) +
+                      " " + std::to_string(flags));
       exported = open("/dev/null", O_RDONLY | O_CLOEXEC);
       card().exported[exported] = reinterpret_cast<std::byte*>(address);
       *static_cast<int*>(handle) = exported;
@@ -40,7 +42,7 @@ struct FakeCuda {
       return result;
     };
     driver.device_get_attribute = [](int* value, int attribute, int) {
-      *value = attribute == rdma::kWritesOrdering      ? ordering
+      *value = attribute == rdma::kWritesOrdering       ? ordering
                : attribute == rdma::kFlushWritesOptions ? options
                : attribute == rdma::kUsesHostPageTables ? host_page_tables
                                                         : 0;

@@ -83,7 +83,8 @@ Region* region_of(std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
   const auto found = world().regions.find(key);
   if (found == world().regions.end()) return nullptr;
   Region& region = *found->second;
-  const bool inside = address >= region.first && bytes <= region.bytes && address - region.first <= region.bytes - bytes;
+  const bool inside = address >= region.first && bytes <= region.bytes &&
+                      address - region.first <= region.bytes - bytes;
   return inside && (region.access & access) == access ? &region : nullptr;
 }
 
@@ -97,7 +98,8 @@ bool execute_one(Pair& pair) {
   const auto peer = world().pairs.find(pair.peer);
   if (!copied && local == nullptr) {
     flush(pair, IBV_WC_LOC_PROT_ERR);
-  } else if (peer == world().pairs.end() || peer->second->state == IBV_QPS_ERR || peer->second->peer != pair.qp.qp_num) {
+  } else if (peer == world().pairs.end() || peer->second->state == IBV_QPS_ERR ||
+             peer->second->peer != pair.qp.qp_num) {
     flush(pair, IBV_WC_RETRY_EXC_ERR);
   } else if (remote == nullptr) {
     flush(pair, IBV_WC_REM_ACCESS_ERR);
@@ -124,9 +126,11 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad) {
     if (copied && bytes > pair.inline_bytes) return ENOMEM;
     pair.places.push_back(request->wr_id);
     if (pair.places.size() > pair.depth) world().card.overflowed = true;
-    world().card.outstanding_max = std::max(world().card.outstanding_max, static_cast<std::uint32_t>(pair.places.size()));
-    pair.requests.push_back({request->wr_id, copied ? std::vector<std::byte>(data, data + bytes) : std::vector<std::byte>(), data, bytes,
-                             request->sg_list->lkey, request->wr.rdma.rkey, request->wr.rdma.remote_addr,
+    world().card.outstanding_max = std::max(world().card.outstanding_max,
+                                            static_cast<std::uint32_t>(pair.places.size()));
+    pair.requests.push_back({request->wr_id,
+                             copied ? std::vector<std::byte>(data, data + bytes) : std::vector<std::byte>(), data,
+                             bytes, request->sg_list->lkey, request->wr.rdma.rkey, request->wr.rdma.remote_addr,
                              (request->send_flags & IBV_SEND_SIGNALED) != 0});
   }
   if (pair.state == IBV_QPS_ERR) flush(pair, IBV_WC_WR_FLUSH_ERR);
@@ -171,7 +175,8 @@ ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t k
   Card& facts = world().card;
   facts.calls.push_back("reg_mr " + std::to_string(bytes) + " " + std::to_string(access));
   const bool named = known_as != reinterpret_cast<std::uint64_t>(address);
-  if (const int error = facts.registering_fails != 0 || !named ? facts.registering_fails : facts.naming_fails; error != 0) {
+  if (const int error = facts.registering_fails != 0 || !named ? facts.registering_fails : facts.naming_fails;
+      error != 0) {
     errno = error;
     return nullptr;
   }
@@ -285,7 +290,8 @@ int ibv_dealloc_pd(ibv_pd* domain) {
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
-  return gpusock::fake::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address), static_cast<unsigned>(access));
+  return gpusock::fake::reg_mr(domain, address, bytes, reinterpret_cast<std::uint64_t>(address),
+                               static_cast<unsigned>(access));
 }
 ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, int access) {
   return gpusock::fake::reg_mr(domain, address, bytes, iova, static_cast<unsigned>(access));
@@ -293,17 +299,19 @@ ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t bytes, std::u
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t iova, unsigned access) {
   return gpusock::fake::reg_mr(domain, address, bytes, iova, access);
 }
-ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int descriptor, int access) {
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int descriptor,
+                          int access) {
   auto& facts = world().card;
-  facts.calls.push_back("reg_dmabuf_mr offset " + std::to_string(offset) + " bytes " + std::to_string(bytes) + " iova " +
-                        std::to_string(iova) + " access " + std::to_string(access) + (descriptor >= 0 ? "" : " no descriptor"));
+  facts.calls.push_back("reg_dmabuf_mr offset " + std::to_string(offset) + " bytes " + std::to_string(bytes) +
+                        " iova " + std::to_string(iova) + " access " + std::to_string(access) +
+                        (descriptor >= 0 ? "" : " no descriptor"));
   if (facts.dmabuf_fails != 0) {
     errno = facts.dmabuf_fails;
     return nullptr;
   }
   const auto memory = facts.exported.find(descriptor);
-  return gpusock::fake::add_region(domain, memory == facts.exported.end() ? nullptr : memory->second + offset, iova, bytes,
-                                   static_cast<unsigned>(access));
+  return gpusock::fake::add_region(domain, memory == facts.exported.end() ? nullptr : memory->second + offset, iova,
+                                   bytes, static_cast<unsigned>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {
   world().card.calls.push_back("dereg_mr");
@@ -350,7 +358,8 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if ((mask & IBV_QP_STATE) != 0) pair.state = attributes->qp_state;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes->dest_qp_num;
   if ((mask & IBV_QP_PATH_MTU) != 0) world().card.calls.push_back("path_mtu " + std::to_string(attributes->path_mtu));
-  if ((mask & IBV_QP_PKEY_INDEX) != 0) world().card.calls.push_back("pkey_index " + std::to_string(attributes->pkey_index));
+  if ((mask & IBV_QP_PKEY_INDEX) != 0)
+    world().card.calls.push_back("pkey_index " + std::to_string(attributes->pkey_index));
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* qp) {
@@ -359,7 +368,9 @@ int ibv_destroy_qp(ibv_qp* qp) {
   world().card.pairs = world().pairs.size();
   return 0;
 }
-const char* ibv_wc_status_str(ibv_wc_status status) { return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "failed"; }
+const char* ibv_wc_status_str(ibv_wc_status status) {
+  return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "failed";
+}
 
 int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
   if (world().card.devices == 0) {

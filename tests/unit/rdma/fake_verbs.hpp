@@ -1,7 +1,7 @@
 #pragma once
-// A network card in memory, behind the functions of libibverbs and librdmacm, which this program defines in their place. Queue
-// pairs of one process write into each other's registered memory, in order, within their keys' bounds; what was called is
-// recorded. One thread.
+// A network card in memory, behind the functions of libibverbs and librdmacm, which this program defines in their
+// place. Queue pairs of one process write into each other's registered memory, in order, within their keys' bounds;
+// what was called is recorded. One thread.
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace gpusock::fake {
 struct Card {
   // what it does
   int devices = 1;
-  std::string address = "10.77.0.1";   ///< of the device
+  std::string address = "10.77.0.1";  ///< of the device
   int link_layer = IBV_LINK_LAYER_ETHERNET;
   ibv_mtu mtu = IBV_MTU_4096;
   ibv_port_state state = IBV_PORT_ACTIVE;
   std::uint32_t cqe_max = 32767;
   std::uint32_t inline_max = 220;
-  int registering_fails = 0;           ///< errno of ibv_reg_mr
-  int dmabuf_fails = 0;                ///< errno of ibv_reg_dmabuf_mr
-  int naming_fails = 0;                ///< errno of ibv_reg_mr_iova, of memory under other addresses than its own
-  int making_pairs_fails = 0;          ///< errno of ibv_create_qp
-  bool holds_work = false;             ///< posted writes wait for work()
-  std::set<std::uint32_t> stuck;       ///< numbers of queue pairs whose writes wait whatever is called
+  int registering_fails = 0;      ///< errno of ibv_reg_mr
+  int dmabuf_fails = 0;           ///< errno of ibv_reg_dmabuf_mr
+  int naming_fails = 0;           ///< errno of ibv_reg_mr_iova, of memory under other addresses than its own
+  int making_pairs_fails = 0;     ///< errno of ibv_create_qp
+  bool holds_work = false;        ///< posted writes wait for work()
+  std::set<std::uint32_t> stuck;  ///< numbers of queue pairs whose writes wait whatever is called
   std::vector<ibv_gid_entry> gids;
   std::vector<std::uint16_t> pkeys = {0xffff};
   std::map<int, std::byte*> exported;  ///< the memory behind the descriptor of a dma-buf
@@ -35,9 +35,9 @@ struct Card {
   // what happened
   std::vector<std::string> calls;
   std::size_t regions = 0, pairs = 0, queues = 0;  ///< that exist
-  std::uint32_t outstanding_max = 0;   ///< of one queue pair's requests
-  std::uint32_t completions_max = 0;   ///< in one completion queue at a time
-  bool overflowed = false;             ///< a send queue or a completion queue
+  std::uint32_t outstanding_max = 0;               ///< of one queue pair's requests
+  std::uint32_t completions_max = 0;               ///< in one completion queue at a time
+  bool overflowed = false;                         ///< a send queue or a completion queue
   std::uint64_t writes = 0;
 };
 Card& card();

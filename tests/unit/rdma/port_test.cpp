@@ -43,7 +43,7 @@ class PortTest : public testing::Test {
 };
 
 const std::vector<ibv_gid_entry> kTable = {
-    entry(0, "fe80::1", IBV_GID_TYPE_ROCE_V2),          entry(1, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1),
+    entry(0, "fe80::1", IBV_GID_TYPE_ROCE_V2), entry(1, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V1),
     entry(2, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2, 2), entry(3, "::ffff:10.0.0.1", IBV_GID_TYPE_ROCE_V2),
     entry(4, "2001:db8::7", IBV_GID_TYPE_ROCE_V2)};
 

@@ -34,13 +34,16 @@ class QueuePairTest : public testing::Test {
 
   struct Ends {
     explicit Ends(const std::shared_ptr<Card>& card)
-        : a(card), b(card), source(register_host(card->domain(), from.data(), from.size(), Access::read_by_card)),
+        : a(card),
+          b(card),
+          source(register_host(card->domain(), from.data(), from.size(), Access::read_by_card)),
           target(register_host(card->domain(), to.data(), to.size(), Access::written_by_peers)) {
       a.connect(b.address());
       b.connect(a.address());
     }
     Write write(std::uint32_t bytes, bool copied = false) {
-      return {from.data(), bytes, copied ? 0 : source.local_key(), reinterpret_cast<std::uint64_t>(to.data()), target.remote_key(), copied};
+      return {from.data(),         bytes, copied ? 0 : source.local_key(), reinterpret_cast<std::uint64_t>(to.data()),
+              target.remote_key(), copied};
     }
     std::array<char, 512> from{"from"};
     std::array<char, 512> to{};

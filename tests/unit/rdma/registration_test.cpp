@@ -1,4 +1,5 @@
-// How memory is given to the card: which calls are made for which kind of memory, in which order, and what is said where none works.
+// How memory is given to the card: which calls are made for which kind of memory, in which order, and what is said
+// where none works.
 #include "rdma/registration.hpp"
 #include "rdma/visibility.hpp"
 #include "tests/unit/rdma/fake_cuda.hpp"
@@ -61,13 +62,15 @@ TEST_F(RegistrationTest, GpuMemoryGoesByDmabufWhosePagesAreExported) {
   const CudaDriver driver = FakeCuda::driver();
   const std::uint64_t address = 0x7f0000000000 + 512;
   {
-    const Registration region = register_gpu(&domain_, address, 8192, Access::written_by_peers, {&driver, true}, reason_);
+    const Registration region = register_gpu(&domain_, address, 8192, Access::written_by_peers, {&driver, true},
+                                             reason_);
     ASSERT_TRUE(region);
     EXPECT_EQ(region.path(), Path::dmabuf);
     EXPECT_EQ(reason_, "");
     EXPECT_EQ(FakeCuda::calls, std::vector<std::string>{"export " + std::to_string(0x7f0000000000) + " 12288 1 0"});
-    EXPECT_EQ(fake::card().calls, std::vector<std::string>{"reg_dmabuf_mr offset 512 bytes 8192 iova " + std::to_string(address) + " access " +
-                                                            std::to_string(kWritten)});
+    EXPECT_EQ(fake::card().calls,
+              std::vector<std::string>{"reg_dmabuf_mr offset 512 bytes 8192 iova " + std::to_string(address) +
+                                       " access " + std::to_string(kWritten)});
     EXPECT_EQ(fcntl(FakeCuda::exported, F_GETFD), -1) << "the descriptor is left open";
   }
   EXPECT_EQ(fake::card().calls.back(), "dereg_mr");
@@ -129,9 +132,11 @@ TEST_F(RegistrationTest, MemoryIsKnownByAnotherAddressWhereThatIsAskedFor) {
   const std::uint64_t name = 0x1234500000;
   const Registration host = register_host(&domain_, memory, sizeof memory, Access::written_by_peers, name);
   EXPECT_TRUE(host);
-  const Registration gpu = register_gpu(&domain_, 8192, 4096, Access::written_by_peers, {&driver, false}, reason_, name);
+  const Registration gpu = register_gpu(&domain_, 8192, 4096, Access::written_by_peers, {&driver, false}, reason_,
+                                        name);
   ASSERT_TRUE(gpu) << reason_;
-  EXPECT_NE(fake::card().calls.back().find("iova " + std::to_string(name)), std::string::npos) << fake::card().calls.back();
+  EXPECT_NE(fake::card().calls.back().find("iova " + std::to_string(name)), std::string::npos)
+      << fake::card().calls.back();
   EXPECT_NE(FakeCuda::calls.back().find("export 8192 "), std::string::npos) << "not the memory's own address";
   fake::card().naming_fails = EOPNOTSUPP;
   EXPECT_THROW(register_host(&domain_, memory, sizeof memory, Access::written_by_peers, name), std::system_error);

@@ -54,15 +54,19 @@ constexpr Where kCopied{RingPlacement::device, false};
 /// One side: what a context and its callers would do, on slot 0.
 struct Side {
   /// `neighbour`: a side whose card this one shares.
-  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, const Where& where = kHost, Side* neighbour = nullptr)
-      : platform(make_platform(where)), table(platform, 1, false), segments(platform, {ring_bytes, ring_bytes}, 0, where.placement),
+  explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, const Where& where = kHost,
+                Side* neighbour = nullptr)
+      : platform(make_platform(where)),
+        table(platform, 1, false),
+        segments(platform, {ring_bytes, ring_bytes}, 0, where.placement),
         staging(platform, platform->make_copier(), {4, 4096}) {
     const table::TableView view = table.view(SideKind::host);
     *view.tx_committed = start + 1000;  // an earlier connection's
     *view.rx_consumed = start;
     slots.emplace(table);
     if (neighbour == nullptr) {
-      own_maker.emplace(segments, &staging, DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
+      own_maker.emplace(segments, &staging,
+                        DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
     }
     maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
     maker->poll(test_time_ns);
@@ -87,7 +91,8 @@ struct Side {
   std::uint64_t send(std::uint64_t most) {
     const std::uint64_t bytes = std::min(most, tx.writable());
     const ringbuf::RingSpans to = tx.spans(bytes);
-    for (std::uint64_t i = 0; i < bytes; ++i) (i < to.first.bytes ? to.first.data[i] : to.second.data[i - to.first.bytes]) = next(sent++);
+    for (std::uint64_t i = 0; i < bytes; ++i)
+      (i < to.first.bytes ? to.first.data[i] : to.second.data[i - to.first.bytes]) = next(sent++);
     tx.commit(bytes);
     return bytes;
   }
@@ -159,7 +164,8 @@ class VerbsLinkTest : public testing::Test {
   void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0, const Where& a_where = kHost) {
     connect(a_bytes, b_bytes, start, a_where, a_where);
   }
-  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start, const Where& a_where, const Where& b_where) {
+  void connect(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start, const Where& a_where,
+               const Where& b_where) {
     a_.emplace(a_bytes, start, a_where);
     b_.emplace(b_bytes, start, b_where);
     connect(*a_, *b_);
@@ -190,9 +196,10 @@ class VerbsLinkTest : public testing::Test {
     }
   }
   Words words(Side& side) { return Words(*side.segment); }
-  static std::size_t calls_of(const std::string& beginning, const std::vector<std::string>& calls = fake::card().calls) {
-    return static_cast<std::size_t>(
-        std::count_if(calls.begin(), calls.end(), [&](const std::string& call) { return call.starts_with(beginning); }));
+  static std::size_t calls_of(const std::string& beginning,
+                              const std::vector<std::string>& calls = fake::card().calls) {
+    return static_cast<std::size_t>(std::count_if(
+        calls.begin(), calls.end(), [&](const std::string& call) { return call.starts_with(beginning); }));
   }
   void expect_narrow_keys() {
     Message message;
@@ -203,9 +210,11 @@ class VerbsLinkTest : public testing::Test {
     const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
     const auto& calls = fake::card().calls;
     ASSERT_GE(calls.size(), 4u);
-    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written), calls.end());
+    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written),
+              calls.end());
     EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + written), calls.end());
-    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})), calls.end());
+    EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr 65536 " + std::to_string(int{IBV_ACCESS_RELAXED_ORDERING})),
+              calls.end());
   }
 
   bool kernels_ = true;
@@ -221,8 +230,15 @@ TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie
     std::uint64_t a_bytes, b_bytes;
     Where a = kHost, b = kHost;
   };
-  for (const Case& one : {Case{4096, 65536}, {65536, 4096}, {8192, 8192}, {4096, 65536, kCopied, kCopied}, {4096, 65536, kDirect, kDirect},
-                          {65536, 8192, gpu, gpu}, {8192, 4096, kDirect, kCopied}, {4096, 8192, kHost, gpu}, {4096, 8192, copied_gpu, gpu}}) {
+  for (const Case& one : {Case{4096, 65536},
+                          {65536, 4096},
+                          {8192, 8192},
+                          {4096, 65536, kCopied, kCopied},
+                          {4096, 65536, kDirect, kDirect},
+                          {65536, 8192, gpu, gpu},
+                          {8192, 4096, kDirect, kCopied},
+                          {4096, 8192, kHost, gpu},
+                          {4096, 8192, copied_gpu, gpu}}) {
     connect(one.a_bytes, one.b_bytes, ~std::uint64_t{0} - 5000, one.a, one.b);  // positions pass 2^64
     EXPECT_EQ(a_->segment->placement(), one.a.placement);
     EXPECT_EQ(b_->segment->placement(), one.b.placement);
@@ -285,7 +301,8 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
   const Segment& rings = *offer->memory();
   EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(rings.ring(0).data));
   EXPECT_NE(rings.ring(0).data, rings.callers_ring(0).data) << "the test's device memory is hidden";
-  EXPECT_EQ(message.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived)) << "words are in host memory, beside no copy";
+  EXPECT_EQ(message.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived))
+      << "words are in host memory, beside no copy";
 }
 
 TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
@@ -507,7 +524,8 @@ TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
   b_->end();
   b_->step();
   EXPECT_TRUE(b_->link->finished());
-  EXPECT_FALSE(b_->link->may_go()) << "what the peer writes now would reset the connection, and with it what it has not heard yet";
+  EXPECT_FALSE(b_->link->may_go())
+      << "what the peer writes now would reset the connection, and with it what it has not heard yet";
   a_->link->end_sending();
   a_->step();
   b_->step();
@@ -617,7 +635,8 @@ TEST_F(VerbsLinkTest, ALyingPositionEndsThatConnection) {
     *words(*b_).arrived += 4097;
     step_both(1);
     EXPECT_EQ(b_->heard.failed, EPROTO);
-    EXPECT_EQ(b_->rx.readable(), where.placement == RingPlacement::device ? 0u : ringbuf::kRingCorrupt) << "a lie is not passed on";
+    EXPECT_EQ(b_->rx.readable(), where.placement == RingPlacement::device ? 0u : ringbuf::kRingCorrupt)
+        << "a lie is not passed on";
   }
 }
 
@@ -774,7 +793,8 @@ TEST_F(VerbsLinkTest, ALinkThatCarriesNothingFailsInTime) {
   EXPECT_EQ(a_->sink.news, 1);
   EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
   EXPECT_EQ(offer_->failure().error, EHOSTUNREACH);
-  EXPECT_NE(offer_->failure().reason.find("no acknowledgement for 2000 ms"), std::string::npos) << offer_->failure().reason;
+  EXPECT_NE(offer_->failure().reason.find("no acknowledgement for 2000 ms"), std::string::npos)
+      << offer_->failure().reason;
   EXPECT_FALSE(a_->maker->wants_polling());
 }
 
@@ -787,7 +807,8 @@ TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
   a_->maker->poll(test_time_ns);
   EXPECT_EQ(a_->sink.news, 1);
   EXPECT_EQ(offer_->advance(), LinkSetup::State::failed);
-  EXPECT_NE(offer_->failure().reason.find("transport retry counter exceeded"), std::string::npos) << offer_->failure().reason;
+  EXPECT_NE(offer_->failure().reason.find("transport retry counter exceeded"), std::string::npos)
+      << offer_->failure().reason;
 }
 
 TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
@@ -815,7 +836,8 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
     change(bad);
     const auto view = std::as_bytes(std::span(&bad, 1));
     auto answer = b_->maker->answer(request(false), view.first(bytes), b_->sink);
-    return answer->advance() == LinkSetup::State::failed && answer->failure().error == EPROTO && !answer->failure().reason.empty();
+    return answer->advance() == LinkSetup::State::failed && answer->failure().error == EPROTO &&
+           !answer->failure().reason.empty();
   };
   EXPECT_FALSE(refused([](Message&) {}));
   EXPECT_TRUE(refused([](Message&) {}, sizeof(Message) - 1));

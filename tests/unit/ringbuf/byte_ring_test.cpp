@@ -29,7 +29,8 @@ class ByteRing : public testing::TestWithParam<std::uint64_t> {
   void get(std::uint64_t bytes) {
     ASSERT_GE(consumer_.readable(bytes), bytes);
     const RingSpans from = consumer_.spans(bytes);
-    for (std::uint64_t i = 0; i < bytes; ++i) ASSERT_EQ(at(from, i), static_cast<std::byte>(next_out_++)) << "byte " << i;
+    for (std::uint64_t i = 0; i < bytes; ++i)
+      ASSERT_EQ(at(from, i), static_cast<std::byte>(next_out_++)) << "byte " << i;
     consumer_.release(bytes);
   }
 
@@ -136,11 +137,15 @@ TEST_P(ByteRing, AnImpossibleCommittedPositionIsReportedAndNotUsed) {
 }
 
 std::string name_of_start(const testing::TestParamInfo<std::uint64_t>& info) {
-  return info.index == 0 ? "From0" : info.index == 1 ? "FromBelow2to32" : info.index == 2 ? "FromBelow2to64" : "FromOdd";
+  return info.index == 0   ? "From0"
+         : info.index == 1 ? "FromBelow2to32"
+         : info.index == 2 ? "FromBelow2to64"
+                           : "FromOdd";
 }
 
 INSTANTIATE_TEST_SUITE_P(Starts, ByteRing,
-                         testing::Values(0, (std::uint64_t{1} << 32) - 100, ~std::uint64_t{0} - 100, 12345677), name_of_start);
+                         testing::Values(0, (std::uint64_t{1} << 32) - 100, ~std::uint64_t{0} - 100, 12345677),
+                         name_of_start);
 
 TEST(RingStorageTest, RefusesACapacityThatIsNoPowerOfTwo) {
   EXPECT_THROW(RingStorage(100), std::invalid_argument);

@@ -62,7 +62,8 @@ TEST_F(HandleQueue, EachHandleGoesToExactlyOneOfManyTakers) {
   std::vector<std::thread> takers;
   for (int i = 0; i < kTakers; ++i) takers.emplace_back(take);
   for (int i = 0; i < kHandles; ++i) {
-    while (i - taken.load() >= static_cast<int>(kCapacity)) std::this_thread::yield();  // as the proxy: never too many out
+    while (i - taken.load() >= static_cast<int>(kCapacity))
+      std::this_thread::yield();  // as the proxy: never too many out
     producer_.push(i);
   }
   for (std::thread& taker : takers) taker.join();

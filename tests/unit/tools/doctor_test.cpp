@@ -59,9 +59,13 @@ struct Machine {
     write(at + "shared_cpu_list", shared + "\n");
   }
   void write_limits(const std::string& files, const std::string& locked) const {
-    write("proc/self/limits", "Limit                     Soft Limit           Hard Limit           Units     \n"
-                              "Max open files            " + files + "  1048576  files     \n"
-                              "Max locked memory         " + locked + "  unlimited  bytes     \n");
+    write("proc/self/limits",
+          "Limit                     Soft Limit           Hard Limit           Units     \n"
+          "Max open files            " +
+              files +
+              "  1048576  files     \n"
+              "Max locked memory         " +
+              locked + "  unlimited  bytes     \n");
   }
   void add_gpu_on_bus() const {
     write("sys/bus/pci/devices/0000:17:00.0/vendor", "0x10de\n");
@@ -107,7 +111,8 @@ Finding find(const Report& report, const std::string& topic) {
 }
 
 const LinkChoice& link(const Report& report, const std::string& peer) {
-  return *std::find_if(report.links.begin(), report.links.end(), [&](const LinkChoice& choice) { return choice.peer == peer; });
+  return *std::find_if(report.links.begin(), report.links.end(),
+                       [&](const LinkChoice& choice) { return choice.peer == peer; });
 }
 
 /// One thing to mend, that says this and names this command.
@@ -292,7 +297,8 @@ TEST(Doctor, ALinkThatIsNamedAndReachesNobodyIsToBeMended) {
 
 /// Whatever the variables are, on a machine with and without what they need.
 TEST(Doctor, AllIsNotWellWhereNoPeerGetsALink) {
-  const std::pair<const char*, std::vector<const char*>> variables[] = {  // what each other one is tried beside comes first
+  const std::pair<const char*, std::vector<const char*>> variables[] = {
+      // what each other one is tried beside comes first
       {"GPUSOCK_LINK", {"", "auto", "p2p", "verbs", "fabric", "tcp", "x"}},
       {"GPUSOCK_RING", {"", "host", "device", "x"}},
       {"GPUSOCK_GPUDIRECT", {"", "off", "x"}},
@@ -340,7 +346,8 @@ TEST(Doctor, AProviderOfLibfabricThatIsNotHereIsFound) {
   EXPECT_EQ(link(machine.examine(), "other host").link, "tcp") << "peers that name no link do without";
   machine.environment["GPUSOCK_LINK"] = "fabric";
   EXPECT_EQ(link(machine.examine(), "same host").link, "none");
-  EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_FABRIC_PROVIDER names no provider"), std::string::npos);
+  EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_FABRIC_PROVIDER names no provider"),
+            std::string::npos);
 }
 
 TEST(Doctor, AProviderThatIsNamedIsTakenRatherThanTcp) {
@@ -367,7 +374,9 @@ TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
   machine.providers = "tcp:\n    version: 117.0\nverbs;ofi_rxm:\n    version: 117.0\n\n";
   Report report = machine.examine();
   EXPECT_EQ(find(report, "rdma").says, "mlx5_0 (InfiniBand, 400 Gb/sec (4X NDR), ACTIVE)");
-  EXPECT_EQ(find(report, "libraries").says, "libibverbs found, and this build has no link for it; libfabric found with tcp verbs;ofi_rxm, and this build has no "
+  EXPECT_EQ(find(report, "libraries").says,
+            "libibverbs found, and this build has no link for it; libfabric found with tcp verbs;ofi_rxm, and this "
+            "build has no "
             "link for it");
   EXPECT_NE(link(report, "other host").why.find("not verbs: this build"), std::string::npos);
   EXPECT_EQ(link(report, "other host").link, "tcp");
@@ -472,7 +481,9 @@ TEST(Doctor, WhetherNicsUseRingsInDeviceMemoryIsSaid) {
   machine.sources.verbs_built = true;
   machine.add_nic();
   machine.environment["GPUSOCK_RING"] = "device";
-  const auto says = [&](const std::string& text) { return link(machine.examine(), "other host").why.find(text) != std::string::npos; };
+  const auto says = [&](const std::string& text) {
+    return link(machine.examine(), "other host").why.find(text) != std::string::npos;
+  };
   EXPECT_TRUE(says("the NICs read and write them"));
   machine.sources.built_for = "cuda";
   machine.add_gpu();

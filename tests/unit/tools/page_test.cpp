@@ -31,7 +31,9 @@ bool nap() {
   return true;
 }
 
-Look look_for_news(Observation& observation) { return observation.look_for_answers(proxy::monotonic_ns(), kPatienceNs, nap); }
+Look look_for_news(Observation& observation) {
+  return observation.look_for_answers(proxy::monotonic_ns(), kPatienceNs, nap);
+}
 
 Options observed_in(const Folder& folder) {
   Options options;
@@ -63,7 +65,8 @@ class HandMade {
     ASSERT_EQ(pwrite(file_.get(), data, bytes, static_cast<off_t>(offset)), static_cast<ssize_t>(bytes));
   }
   void publish(std::uint64_t sequence) const { write(&sequence, sizeof sequence, page::kSequenceOffset); }
-  void write_snapshot(std::uint64_t sequence, const page::Snapshot& snapshot, const std::vector<page::Record>& records) const {
+  void write_snapshot(std::uint64_t sequence, const page::Snapshot& snapshot,
+                      const std::vector<page::Record>& records) const {
     write(&snapshot, sizeof snapshot, page::snapshot_offset(sequence));
     write(records.data(), records.size() * sizeof(page::Record), page::records_offset(sequence, identity.records_max));
   }
@@ -183,7 +186,7 @@ TEST(Page, SaysHowManySocketsThereAreWhereThereIsNoRoomForThem) {
   }
   Observation observation(folder.path(), std::nullopt);
   const auto look_within = [&](std::uint64_t bytes) {
-    const FileLimit limit(bytes);  // as a full folder does: a write gets as far as there is room
+    const FileLimit limit(bytes);                   // as a full folder does: a write gets as far as there is room
     const Look first = look_for_news(observation);  // may be of the time before
     return look_for_news(observation).contexts.at(0);
   };

@@ -1,5 +1,6 @@
 #pragma once
-/// @file The part of the CUDA runtime's interface that gpusock uses, named and typed as CUDA's, for builds against the double.
+/// @file The part of the CUDA runtime's interface that gpusock uses, named and typed as CUDA's, for builds against the
+/// double.
 
 #include "cpu_device/detail/vector_types.hpp"
 
@@ -86,7 +87,8 @@ cudaError_t cudaHostUnregister(void* memory);
 cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream = nullptr);
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream = nullptr);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream = nullptr);
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -100,8 +102,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr);
 
 cudaError_t cudaFuncSetAttribute(const void* symbol, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaGetKernel(cudaKernel_t* kernel, const void* symbol);
-cudaError_t cudaLaunchKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes, cudaStream_t stream);
-cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version, unsigned long long flags,
+cudaError_t cudaLaunchKernel(const void* symbol, dim3 grid, dim3 block, void** arguments, size_t shared_bytes,
+                             cudaStream_t stream);
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version,
+                                             unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult* result = nullptr);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-/// @file Stands for the production header of the same name in the simulation, where everything runs on one thread: each access is
-/// a place where the schedule may turn to another fiber. What reorderings the orders allow is tests/model's matter, not explored here.
+/// @file Stands for the production header of the same name in the simulation, where everything runs on one thread: each
+/// access is a place where the schedule may turn to another fiber. What reorderings the orders allow is tests/model's
+/// matter, not explored here.
 
 #include <atomic>
 #include <cstdint>
@@ -24,9 +25,15 @@ class SimulatedRef {
     sim::may_turn();
     word_ = value;
   }
-  T exchange(T value, std::memory_order) const { return update([value](T) { return value; }); }
-  T fetch_add(T value, std::memory_order) const { return update([value](T before) { return static_cast<T>(before + value); }); }
-  T fetch_or(T value, std::memory_order) const { return update([value](T before) { return static_cast<T>(before | value); }); }
+  T exchange(T value, std::memory_order) const {
+    return update([value](T) { return value; });
+  }
+  T fetch_add(T value, std::memory_order) const {
+    return update([value](T before) { return static_cast<T>(before + value); });
+  }
+  T fetch_or(T value, std::memory_order) const {
+    return update([value](T before) { return static_cast<T>(before | value); });
+  }
   bool compare_exchange_strong(T& expected, T value, std::memory_order, std::memory_order) const {
     sim::may_turn();
     if (word_ != expected) {
