@@ -47,7 +47,7 @@ if(NOT GPUSOCK_WITH_CUDA STREQUAL "off")
   endif()
 endif()
 
-# libfabric is loaded when it is first used (see host_proxy/fabric/libfabric_port.hpp): what is taken from it here are its headers, and
+# libfabric is loaded when it is first used (see host_proxy/links/fabric/libfabric_port.hpp): what is taken from it here are its headers, and
 # which versions of its functions go with them.
 set(GPUSOCK_FABRIC OFF)
 if(NOT GPUSOCK_WITH_FABRIC STREQUAL "off")
@@ -122,7 +122,7 @@ if(GPUSOCK_SANITIZE)
   add_link_options(-fsanitize=${GPUSOCK_SANITIZE})
   if(GPUSOCK_SANITIZE MATCHES "thread")
     # ThreadSanitizer does not model stand-alone fences. Ours guard no data: they decide who wakes the proxy (E1, E2 in
-    # host_proxy/sleeper.hpp), or are a kernel's own __threadfence().
+    # host_proxy/proxy/sleeper.hpp), or are a kernel's own __threadfence().
     add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()

@@ -20,11 +20,10 @@ endforeach()
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
-        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h" PATTERN tools EXCLUDE)
+        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h" PATTERN tools EXCLUDE PATTERN context EXCLUDE)
 # Of the proxy, only what the public headers are made of.
-install(FILES host_proxy/clock.hpp host_proxy/endpoint.hpp host_proxy/error.hpp host_proxy/ring_placement.hpp host_proxy/socket_info.hpp host_proxy/socket_table.hpp
-              host_proxy/store_choice.hpp
-        DESTINATION "${gpusock_headers_dir}/host_proxy")
+install(FILES host_proxy/table/socket_table.hpp host_proxy/table/store_choice.hpp
+        DESTINATION "${gpusock_headers_dir}/host_proxy/table")
 
 configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR}/gpusockConfig.cmake"
                               INSTALL_DESTINATION "${gpusock_package_dir}")

@@ -2,10 +2,10 @@
 /// @file The host's part of the API: contexts, options, launches and memory.
 
 #include "gpusock/device.cuh"
-#include "host_proxy/endpoint.hpp"
-#include "host_proxy/error.hpp"
-#include "host_proxy/ring_placement.hpp"
-#include "host_proxy/socket_info.hpp"
+#include "gpusock/endpoint.hpp"
+#include "gpusock/error.hpp"
+#include "gpusock/ring_placement.hpp"
+#include "gpusock/socket_info.hpp"
 
 #if defined(GPUSOCK_DEVICE_CPU)
 #include "cpu_device/cuda.hpp"

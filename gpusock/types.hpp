@@ -1,8 +1,8 @@
 #pragma once
 /// @file The plain types of the socket calls: handles, flags, deadlines. For kernels and host threads alike.
 
-#include "host_proxy/clock.hpp"
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/detail/clock.hpp"
+#include "gpusock/endpoint.hpp"
 #include "ringbuf/annotations.hpp"
 
 #include <cerrno>

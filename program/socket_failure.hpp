@@ -1,7 +1,7 @@
 #pragma once
 /// @file Why a program could not listen or connect, and what its user can do: the same words in all programs.
 
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/endpoint.hpp"
 
 #include <stdexcept>
 #include <string>

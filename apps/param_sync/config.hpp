@@ -3,7 +3,7 @@
 
 #include "launch.hpp"
 
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/endpoint.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Why a run ended early: what a kernel records, and how it is told.
 
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/endpoint.hpp"
 
 #include <cstdint>
 #include <stdexcept>

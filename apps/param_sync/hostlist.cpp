@@ -1,6 +1,6 @@
 #include "hostlist.hpp"
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 
 #include <cerrno>
 #include <charconv>

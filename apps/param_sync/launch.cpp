@@ -3,7 +3,7 @@
 #include "hostlist.hpp"
 #include "layout.hpp"
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 #include "program/arguments.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file By which address other hosts reach this one.
 
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/endpoint.hpp"
 
 namespace param_sync {
 

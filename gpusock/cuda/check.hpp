@@ -1,7 +1,7 @@
 #pragma once
 /// @file The CUDA runtime's errors, and the calling thread's current GPU.
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 
 #include <cuda_runtime_api.h>
 

@@ -2,7 +2,7 @@
 
 #include "gpusock/cuda/check.hpp"
 #include "gpusock/cuda/driver.hpp"
-#include "host_proxy/clock.hpp"
+#include "gpusock/detail/clock.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -28,7 +28,7 @@ PROMISED = {
     "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
     "queue_Q2_Q3_Q4": (["ld.acquire.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
     "queue_empty": (["ld.relaxed.sys", "ld.relaxed.gpu"], ["st"]),
-    # host_proxy/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
+    # host_proxy/table/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
     "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"],
                        ["ld", "st"]),
     "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),

@@ -3,7 +3,7 @@
 #include "tests/conformance/bus_litmus.cuh"
 #include "tests/conformance/party.cuh"
 
-#include "host_proxy/sleeper.hpp"
+#include "host_proxy/proxy/sleeper.hpp"
 
 #include <atomic>
 #include <chrono>

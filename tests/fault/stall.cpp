@@ -1,6 +1,6 @@
 #include "stall.hpp"
 
-#include "gpusock/detail/context_impl.hpp"
+#include "gpusock/context/context_impl.hpp"
 
 namespace gpusock::fault {
 

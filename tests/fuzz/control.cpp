@@ -1,5 +1,5 @@
 // Notices on the control channel: each is told at most once, and nothing behind the end or a failure.
-#include "host_proxy/control_channel.hpp"
+#include "host_proxy/links/control_channel.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/fuzz/wire.hpp"
 

@@ -1,7 +1,7 @@
 // Endpoint::parse: takes or refuses any text, and takes what it prints. Names are not looked up here
 // (numeric_lookup.cpp).
-#include "host_proxy/endpoint.hpp"
-#include "host_proxy/error.hpp"
+#include "gpusock/endpoint.hpp"
+#include "gpusock/error.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <bit>

@@ -1,7 +1,7 @@
 // What the two sides of a fabric link say to agree on it, from a peer that knows the secret and lies. libfabric says
 // what there is; endpoints are in memory.
-#include "host_proxy/fabric/maker.hpp"
-#include "host_proxy/fabric/layout.hpp"
+#include "host_proxy/links/fabric/layout.hpp"
+#include "host_proxy/links/fabric/maker.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 

@@ -1,9 +1,9 @@
 // The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are
 // right).
-#include "host_proxy/handshake.hpp"
-#include "host_proxy/p2p_setup.hpp"
-#include "host_proxy/tcp_setup.hpp"
-#include "host_proxy/verbs/maker.hpp"
+#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/verbs/maker.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/fuzz/wire.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"

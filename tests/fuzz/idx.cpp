@@ -1,6 +1,6 @@
 // The reader of data sets: any file gives an array that is as it says, or an Error.
 #include "apps/param_sync/idx.hpp"
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <sys/mman.h>

@@ -2,10 +2,10 @@
 /// @file A context without threads, devices or a clock: its callers' waits run the proxy's steps, and time is a number.
 
 #include "gpusock/device.cuh"
-#include "host_proxy/proxy.hpp"
-#include "host_proxy/segment.hpp"
-#include "host_proxy/staging_pool.hpp"
-#include "host_proxy/tcp_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/proxy/proxy.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/fuzz/wire.hpp"
 

@@ -3,8 +3,8 @@
 #include "apps/param_sync/hostlist.hpp"
 #include "apps/param_sync/launch.hpp"
 #include "apps/param_sync/layout.hpp"
-#include "gpusock/detail/options.hpp"
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/context/options.hpp"
+#include "gpusock/endpoint.hpp"
 #include "tests/fuzz/target.hpp"
 
 #include <cerrno>

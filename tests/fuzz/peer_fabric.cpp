@@ -1,8 +1,8 @@
 // A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in
 // memory.
-#include "host_proxy/fabric/fabric_link.hpp"
-#include "host_proxy/fabric/peer.hpp"
-#include "host_proxy/staged_link.hpp"
+#include "host_proxy/links/fabric/fabric_link.hpp"
+#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/staged_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -29,8 +29,8 @@ struct Liar {
   Grant grant;
 };
 
-/// The fabric link as production's maker has it (host_proxy/fabric/maker.cpp), on the fabric in memory and with one
-/// endpoint.
+/// The fabric link as production's maker has it (host_proxy/links/fabric/maker.cpp), on the fabric in memory and with
+/// one endpoint.
 class Maker : public proxy::LinkMaker {
  public:
   Maker(Node& node, MemoryFabric& fabric) : node_(node) {

@@ -1,8 +1,8 @@
 // A malicious peer on the verbs link: its card writes what it likes where its keys let it. The card is
 // fake_verbs.cpp's.
-#include "host_proxy/verbs/maker.hpp"
-#include "host_proxy/verbs/message.hpp"
-#include "host_proxy/verbs/words.hpp"
+#include "host_proxy/links/verbs/maker.hpp"
+#include "host_proxy/links/verbs/message.hpp"
+#include "host_proxy/links/verbs/words.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file A network in memory: byte streams whose other end the target plays, byte by byte.
 
-#include "host_proxy/network.hpp"
+#include "host_proxy/net/network.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,9 +1,9 @@
-// Falling asleep (host_proxy/sleeper.hpp): whoever commits while the engine's thread falls asleep is seen by it, or
-// rings.
+// Falling asleep (host_proxy/proxy/sleeper.hpp): whoever commits while the engine's thread falls asleep is seen by it,
+// or rings.
 #include "cases.hpp"
 
-#include "host_proxy/board_shadow.hpp"
-#include "host_proxy/sleeper.hpp"
+#include "host_proxy/proxy/sleeper.hpp"
+#include "host_proxy/table/board_shadow.hpp"
 #include "ringbuf/byte_ring.hpp"
 
 #include <string>

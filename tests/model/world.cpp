@@ -1,9 +1,9 @@
 #include "world.hpp"
 
-#include "host_proxy/error.hpp"
-#include "host_proxy/handshake.hpp"
-#include "host_proxy/log.hpp"
-#include "host_proxy/segment.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
 
 #include <algorithm>
 #include <cerrno>

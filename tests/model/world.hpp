@@ -5,8 +5,8 @@
 #include "checker/run.hpp"
 
 #include "gpusock/device.cuh"
-#include "host_proxy/proxy.hpp"
-#include "host_proxy/tcp_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/proxy/proxy.hpp"
 
 #include <cstddef>
 #include <memory>

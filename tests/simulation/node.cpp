@@ -1,7 +1,7 @@
 #include "tests/simulation/node.hpp"
 
-#include "host_proxy/error.hpp"
-#include "host_proxy/memory_copier.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/memory/memory_copier.hpp"
 #include "tests/support/sim/shortage.hpp"
 #include "tests/support/sim/verbs.hpp"
 

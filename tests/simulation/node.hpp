@@ -4,12 +4,12 @@
 /// nobody wakes them.
 
 #include "gpusock/device.cuh"
-#include "host_proxy/fabric/maker.hpp"
-#include "host_proxy/p2p_setup.hpp"
-#include "host_proxy/proxy.hpp"
-#include "host_proxy/staging_pool.hpp"
-#include "host_proxy/tcp_setup.hpp"
-#include "host_proxy/verbs/maker.hpp"
+#include "host_proxy/links/fabric/maker.hpp"
+#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/verbs/maker.hpp"
+#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/proxy/proxy.hpp"
 #include "tests/support/sim/kernel.hpp"
 
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file What happens in one run: drawn from its seed, and made smaller by the shrinker.
 
-#include "host_proxy/endpoint.hpp"
+#include "gpusock/endpoint.hpp"
 #include "tests/support/sim/kernel.hpp"
 #include "tests/support/sim/shortage.hpp"
 

@@ -1,6 +1,6 @@
 #include "tests/support/disorderly_port.hpp"
 
-#include "host_proxy/fabric/maker.hpp"
+#include "host_proxy/links/fabric/maker.hpp"
 
 #include <atomic>
 #include <cerrno>

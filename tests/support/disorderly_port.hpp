@@ -1,7 +1,7 @@
 #pragma once
 // A fabric at its worst: starts writes and hands out completions late and in any order, and carries 4 bytes of
 // completion data with rubbish around them. One seed is one sequence of choices.
-#include "host_proxy/fabric/port.hpp"
+#include "host_proxy/links/fabric/port.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Registered memory of the fabrics that tests have in memory: what a key is good for.
 
-#include "host_proxy/fabric/port.hpp"
+#include "host_proxy/links/fabric/port.hpp"
 
 #include <cstddef>
 #include <cstdint>

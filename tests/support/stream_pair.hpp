@@ -1,6 +1,6 @@
 #pragma once
 // Two ends of a byte stream in memory: the handshake's connection.
-#include "host_proxy/network.hpp"
+#include "host_proxy/net/network.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,5 +1,5 @@
 #include "gpusock/tools/doctor/probes.hpp"
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/links/fabric/libfabric_port.hpp"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
+#include "gpusock/error.hpp"
 #include "gpusock/tools/doctor/probes.hpp"
-#include "host_proxy/error.hpp"
-#include "host_proxy/fabric_provider_name.hpp"
-#include "host_proxy/log.hpp"
-#include "host_proxy/processors.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/processors.hpp"
+#include "host_proxy/links/fabric/provider_name.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
 #include "gpusock/tools/doctor/probes.hpp"
-#include "host_proxy/processors.hpp"
+#include "host_proxy/base/processors.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,8 +1,8 @@
 #pragma once
 /// @file What gpusock-doctor found out.
 
-#include "host_proxy/endpoint.hpp"
-#include "host_proxy/ring_placement.hpp"
+#include "gpusock/endpoint.hpp"
+#include "gpusock/ring_placement.hpp"
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 #include "gpusock/tools/doctor/sources.hpp"
 
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/links/fabric/libfabric_port.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
+#include "gpusock/detail/clock.hpp"
 #include "gpusock/tools/top/table.hpp"
-#include "host_proxy/clock.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 #include "program/stop_signals.hpp"

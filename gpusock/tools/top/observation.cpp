@@ -1,7 +1,7 @@
 #include "gpusock/tools/top/observation.hpp"
 
-#include "host_proxy/clock.hpp"
-#include "host_proxy/error.hpp"
+#include "gpusock/detail/clock.hpp"
+#include "gpusock/error.hpp"
 
 #include <dirent.h>
 

@@ -1,9 +1,9 @@
 #pragma once
-/// @file Reads a context's page (host_proxy/observer_page.hpp), trusting nothing that is in it.
+/// @file Reads a context's page (host_proxy/proxy/observer_page.hpp), trusting nothing that is in it.
 
-#include "host_proxy/observer_page.hpp"
-#include "host_proxy/posix_network.hpp"
-#include "host_proxy/socket_info.hpp"
+#include "gpusock/socket_info.hpp"
+#include "host_proxy/net/posix_network.hpp"
+#include "host_proxy/proxy/observer_page.hpp"
 
 #include <cstdint>
 #include <optional>

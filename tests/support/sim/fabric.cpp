@@ -1,6 +1,6 @@
 #include "tests/support/sim/fabric.hpp"
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 #include "tests/support/sim/shortage.hpp"
 
 #include <unistd.h>

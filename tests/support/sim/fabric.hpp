@@ -1,9 +1,9 @@
 #pragma once
-/// @file A simulated fabric, in the place of libfabric (host_proxy/fabric/libfabric_port.cpp): one-sided writes that
-/// are complete and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a
+/// @file A simulated fabric, in the place of libfabric (host_proxy/links/fabric/libfabric_port.cpp): one-sided writes
+/// that are complete and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a
 /// word, or comes twice.
 
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/links/fabric/libfabric_port.hpp"
 #include "tests/support/fabric_regions.hpp"
 #include "tests/support/sim/kernel.hpp"
 

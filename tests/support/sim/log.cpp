@@ -1,7 +1,7 @@
 // The library's log, in a simulation: what a run's --verbose shows, else nothing.
 #include "tests/support/sim/log.hpp"
 
-#include "host_proxy/log.hpp"
+#include "host_proxy/base/log.hpp"
 
 namespace gpusock::proxy {
 

@@ -1,6 +1,6 @@
 // Memory that is freed while kernels may use it.
+#include "gpusock/context/kernel_memory.hpp"
 #include "gpusock/device.cuh"
-#include "gpusock/detail/kernel_memory.hpp"
 #include "gpusock/gpusock.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The copies by which the proxy reaches rings in device memory.
-#include "gpusock/detail/device.hpp"
+#include "gpusock/context/device.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // The memory of a context on CUDA.
-#include "gpusock/detail/device_holdings.hpp"
+#include "gpusock/context/device_holdings.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <numeric>

@@ -1,7 +1,7 @@
 // The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
-#include "host_proxy/fabric/fabric_link.hpp"
-#include "host_proxy/fabric/idle_peers.hpp"
-#include "host_proxy/fabric/peer.hpp"
+#include "host_proxy/links/fabric/fabric_link.hpp"
+#include "host_proxy/links/fabric/idle_peers.hpp"
+#include "host_proxy/links/fabric/peer.hpp"
 #include "tests/support/stream_pair.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 

@@ -1,6 +1,6 @@
 // With libfabric itself, and providers that need no hardware: what a key is good for.
-#include "host_proxy/error.hpp"
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/links/fabric/libfabric_port.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // With libfabric's provider shm: what killed processes leave behind is in nobody's way.
-#include "host_proxy/fabric/libfabric_port.hpp"
+#include "host_proxy/links/fabric/libfabric_port.hpp"
 #include "tests/support/shm_leftovers.hpp"
 
 #include <gtest/gtest.h>

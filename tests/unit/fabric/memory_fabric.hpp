@@ -1,6 +1,6 @@
 #pragma once
 // A fabric inside the test: writes happen in any order, and each of its choices is a seed's.
-#include "host_proxy/fabric/port.hpp"
+#include "host_proxy/links/fabric/port.hpp"
 #include "tests/support/fabric_regions.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Which of a provider's addresses is used for a connection.
-#include "host_proxy/fabric/reach.hpp"
+#include "host_proxy/links/fabric/reach.hpp"
 
 #include <gtest/gtest.h>
 

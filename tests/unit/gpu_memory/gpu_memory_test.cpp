@@ -1,6 +1,6 @@
 // Ring memory on a GPU: what the copy engines bring there and back, and whether the driver gives it to network cards.
-#include "gpusock/detail/device.hpp"
-#include "host_proxy/segment.hpp"
+#include "gpusock/context/device.hpp"
+#include "host_proxy/memory/segment.hpp"
 #include "rdma/registration.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Names with several addresses: which of them an endpoint keeps, and how connect and listen go through them.
-#include "host_proxy/connect_attempts.hpp"
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/net/connect_attempts.hpp"
 
 #include "tests/support/patience.hpp"
 

@@ -1,10 +1,10 @@
 // One attack after the other: on the handshake, by somebody in between; on a listener, by strangers; on what is kept
 // secret. docs/security.md lists them, with those that other tests play.
-#include "host_proxy/control_channel.hpp"
-#include "host_proxy/handshake.hpp"
-#include "host_proxy/p2p_setup.hpp"
-#include "host_proxy/segment.hpp"
-#include "host_proxy/tcp_setup.hpp"
+#include "host_proxy/links/control_channel.hpp"
+#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
 #include "tests/fuzz/node.hpp"
 #include "tests/fuzz/wire.hpp"
 #include "tests/support/folder.hpp"

@@ -1,7 +1,7 @@
 // Points in time: what is further off than the clock goes is never, and not at once.
 #include <gpusock/gpusock.hpp>
 
-#include "host_proxy/clock.hpp"
+#include "gpusock/detail/clock.hpp"
 #include "tests/support/patience.hpp"
 
 #include <gtest/gtest.h>

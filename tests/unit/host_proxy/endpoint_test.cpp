@@ -1,6 +1,6 @@
 // What Endpoint::parse takes, and how it refuses the rest.
-#include "host_proxy/endpoint.hpp"
-#include "host_proxy/error.hpp"
+#include "gpusock/endpoint.hpp"
+#include "gpusock/error.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A listener among strangers: whatever they say, they are sent away, and honest peers are served.
-#include "host_proxy/handshake_messages.hpp"
+#include "host_proxy/negotiation/handshake_messages.hpp"
 
 #include <gpusock/gpusock.hpp>
 

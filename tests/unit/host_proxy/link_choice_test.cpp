@@ -1,6 +1,6 @@
 // Which link two peers agree on, when links cannot be set up, and when somebody in between changes what they say.
-#include "host_proxy/handshake.hpp"
-#include "host_proxy/segment.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
 
 #include <gtest/gtest.h>
 

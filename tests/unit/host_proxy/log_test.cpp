@@ -1,8 +1,8 @@
 // The log never waits, and no kind of message drowns the others.
-#include "host_proxy/log.hpp"
-#include "host_proxy/log_limiter.hpp"
-#include "host_proxy/posix_network.hpp"
-#include "host_proxy/standard_error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/log_limiter.hpp"
+#include "host_proxy/base/standard_error.hpp"
+#include "host_proxy/net/posix_network.hpp"
 
 #include <gtest/gtest.h>
 

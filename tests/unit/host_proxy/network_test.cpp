@@ -1,5 +1,5 @@
 // TCP connections as PosixNetwork shows them, where Linux's own words would mislead.
-#include "host_proxy/posix_network.hpp"
+#include "host_proxy/net/posix_network.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The attacks. Whatever is not refused with the error that it has to be is said to have SUCCEEDED.
 #include "tests/unit/host_proxy/other_user.hpp"
 
-#include "host_proxy/posix_network.hpp"
+#include "host_proxy/net/posix_network.hpp"
 #include "tests/support/patience.hpp"
 
 #include <fcntl.h>

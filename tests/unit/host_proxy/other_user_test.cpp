@@ -2,9 +2,9 @@
 // its page. It gets nothing, keeps nobody out, and costs nothing that stays. Only root can play it.
 #include "tests/unit/host_proxy/other_user.hpp"
 
-#include "host_proxy/error.hpp"
-#include "host_proxy/p2p_setup.hpp"
-#include "host_proxy/random.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/base/random.hpp"
+#include "host_proxy/links/p2p/p2p_setup.hpp"
 #include "tests/support/folder.hpp"
 #include "tests/unit/host_proxy/peer_process.hpp"
 

@@ -1,5 +1,5 @@
 // Where the proxy's thread runs.
-#include "host_proxy/processors.hpp"
+#include "host_proxy/base/processors.hpp"
 #include "tests/support/folder.hpp"
 
 #include <gpusock/gpusock.hpp>

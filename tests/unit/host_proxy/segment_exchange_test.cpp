@@ -1,5 +1,5 @@
 // The Unix socket through which rings are shared: visitors that say nothing, many at once, and a backlog that is full.
-#include "host_proxy/segment_exchange.hpp"
+#include "host_proxy/links/p2p/segment_exchange.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Ring memory from another process is taken only if it is what was agreed, and cannot shrink under the mapping.
-#include "host_proxy/error.hpp"
-#include "host_proxy/memory_copier.hpp"
-#include "host_proxy/segment.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/memory/memory_copier.hpp"
+#include "host_proxy/memory/segment.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Rings in device memory: their words move only once the copies have ended, whenever and in whatever order these do.
-#include "host_proxy/memory_copier.hpp"
-#include "host_proxy/shared_table.hpp"
-#include "host_proxy/staged_ends.hpp"
-#include "host_proxy/staged_link.hpp"
-#include "host_proxy/tcp_link.hpp"
+#include "host_proxy/links/staged_link.hpp"
+#include "host_proxy/links/tcp/tcp_link.hpp"
+#include "host_proxy/memory/memory_copier.hpp"
+#include "host_proxy/memory/staged_ends.hpp"
+#include "host_proxy/table/shared_table.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "host_proxy/store_choice.hpp"
+#include "host_proxy/table/store_choice.hpp"
 
 #include <gtest/gtest.h>
 

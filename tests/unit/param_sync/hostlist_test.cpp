@@ -1,7 +1,7 @@
 // Lists of hosts, as Slurm writes them.
 #include "hostlist.hpp"
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Who a launcher says this process is.
 #include "launch.hpp"
 
-#include "host_proxy/error.hpp"
+#include "gpusock/error.hpp"
 
 #include <gtest/gtest.h>
 

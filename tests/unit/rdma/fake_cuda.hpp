@@ -1,7 +1,7 @@
 #pragma once
 // A CUDA driver that records, and a GPU whose memory is this process's: kept from the proxy, as the CPU device's is.
-#include "host_proxy/memory_copier.hpp"
-#include "host_proxy/platform.hpp"
+#include "host_proxy/memory/memory_copier.hpp"
+#include "host_proxy/memory/platform.hpp"
 #include "rdma/cuda_driver.hpp"
 #include "rdma/visibility.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"

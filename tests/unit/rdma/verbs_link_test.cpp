@@ -1,13 +1,13 @@
 // The verbs link between two makers, on a card in memory: bytes arrive whatever the sizes of the rings, nothing is
 // overwritten early, a peer that lies loses its own connection, and closing leaves no keys behind.
-#include "host_proxy/shared_table.hpp"
-#include "host_proxy/slots.hpp"
-#include "host_proxy/verbs/maker.hpp"
-#include "host_proxy/verbs/message.hpp"
-#include "host_proxy/verbs/words.hpp"
+#include "host_proxy/links/verbs/maker.hpp"
+#include "host_proxy/links/verbs/message.hpp"
+#include "host_proxy/links/verbs/words.hpp"
+#include "host_proxy/table/shared_table.hpp"
+#include "host_proxy/table/slots.hpp"
+#include "tests/support/stream_pair.hpp"
 #include "tests/unit/rdma/fake_cuda.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
-#include "tests/support/stream_pair.hpp"
 
 #include <gtest/gtest.h>
 

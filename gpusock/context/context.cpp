@@ -1,0 +1,317 @@
+#include "gpusock/context/context_impl.hpp"
+#include "gpusock/context/options.hpp"
+#include "host_proxy/base/processors.hpp"
+#include "host_proxy/links/p2p/p2p_setup.hpp"
+#if defined(GPUSOCK_HAS_FABRIC)
+#include "host_proxy/links/fabric/maker.hpp"
+#endif
+#if GPUSOCK_HAS_VERBS
+#include "host_proxy/links/verbs/maker.hpp"
+#endif
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace gpusock {
+namespace {
+
+/// How long a context that ends goes on delivering what was sent.
+constexpr std::uint64_t kDrainNs = 2'000'000'000;
+/// Up to this many processors a caller that waits runs the proxy's step itself.
+constexpr unsigned kFewProcessors = 4;
+
+Options checked(const Options& options) {
+  detail::check(options);
+  return options;
+}
+
+using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
+
+/// What this context has besides tcp, best first.
+Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
+                  [[maybe_unused]] proxy::StagingPool* staging) {
+  Makers makers;
+  if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
+#if GPUSOCK_HAS_VERBS
+  if (proxy::verbs::VerbsMaker::has_devices()) {
+    makers.push_back(
+        std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect)));
+  }
+#endif
+#if defined(GPUSOCK_HAS_FABRIC)
+  makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging));
+#endif
+  return makers;
+}
+
+proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std::uint64_t own_ring_bytes,
+                                const std::string& secret) {
+  proxy::LinkResources resources{{}, &tcp, own_ring_bytes, secret};
+  for (const auto& maker : better) resources.makers.push_back(maker.get());
+  resources.makers.push_back(&tcp);
+  return resources;
+}
+
+/// What the proxy's thread is kept on; empty: nothing.
+std::vector<int> processors_of(const Options& options, const proxy::Platform& platform) {
+  if (options.processors == "any") return {};
+  return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
+}
+
+/// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that
+/// long.
+bool assists(const Options& options, const proxy::Platform& platform) {
+  return options.assist.value_or(platform.callers_can_wake() && std::thread::hardware_concurrency() <= kFewProcessors);
+}
+
+Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
+
+/// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
+constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
+
+/// The contexts that live in this process, and those that it has from its parent.
+class Contexts {
+ public:
+  static Contexts& instance() {
+    static Contexts* const all = new Contexts;  // never destroyed: static contexts go at any time
+    return *all;
+  }
+  void add(Context::Impl& context) {
+    const std::lock_guard lock(mutex_);
+    contexts_.insert(&context);
+  }
+  void remove(Context::Impl& context) {
+    const std::lock_guard lock(mutex_);
+    contexts_.erase(&context);
+  }
+
+ private:
+  Contexts() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     for (Context::Impl* context : instance().contexts_) context->leave_to_parent();
+                     instance().mutex_.unlock();
+                   });
+  }
+
+  std::mutex mutex_;
+  std::set<Context::Impl*> contexts_;
+};
+
+}  // namespace
+
+Context::Impl::Impl(const Options& chosen)
+    : options(checked(chosen)),
+      held(detail::make_device_holdings(options)),
+      device(*held->device),
+      memory(held->memory),
+      table(held->table),
+      tcp(held->segments, held->staging.get()),
+      better_links(make_links(options, network, held->segments, held->staging.get())),
+      resources(list_links(better_links, tcp, detail::ring_sizes(options, *held->platform).own, options.secret)),
+      proxy(table, network, resources, {options.handshake_timeout_ns}),
+      host_slots(table.slots()),
+      host_taken(kTakenWords),
+      observer(options.observe, table.slots()),
+      engine(proxy, network,
+             {assists(options, *held->platform), held->platform->callers_can_wake(),
+              processors_of(options, *held->platform), &observer}),
+      own_stream(device.make_stream()) {
+  memory.add(*own_stream);
+  make_net();
+  Contexts::instance().add(*this);
+}
+
+Context::Impl::~Impl() {
+  Contexts::instance().remove(*this);
+  own_stream->finish();
+  memory.remove(*own_stream);
+  own_stream.reset();
+  engine.drain(kDrainNs);
+}
+
+void Context::Impl::make_net() {
+  hooks.self = this;
+  hooks.announce = [](void* self, std::uint32_t slot) { impl_of(self).engine.announce(slot); };
+  hooks.announce_credit = [](void* self) { impl_of(self).engine.announce_credit(); };
+  hooks.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
+    return impl_of(self).engine.transmit(slot, data, bytes);
+  };
+  hooks.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
+    return impl_of(self).engine.receive(slot, data, bytes);
+  };
+  hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
+    if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
+    impl_of(self).device.relax(waited_ns);
+  };
+  hooks.note = [](void* self, std::int32_t handle, int kind) {
+    constexpr auto kEnd = [](void* context, std::int32_t its_handle, int its_kind) noexcept {
+      detail::end_unfinished(impl_of(context).host_side, static_cast<detail::Unfinished>(its_kind), its_handle);
+    };
+    const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
+    impl_of(self).device.note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
+  };
+  // Of kernels that run on a CPU and yet have a side of their own, as on a GPU (there nobody looks at them).
+  kernel_hooks.self = this;
+  kernel_hooks.announce = [](void*, std::uint32_t) {};
+  kernel_hooks.announce_credit = [](void*) {};
+  kernel_hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
+  kernel_hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
+  kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
+    impl_of(self).device.relax(waited_ns);
+  };
+  host_side = {table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
+  detail::Side kernels = host_side;
+  if (device.has_own_side()) {
+    const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
+    held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
+    auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
+    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(held->device_state), taken, taken + 1,
+               &kernel_hooks};
+  }
+  net = Net(kernels, host_side);
+}
+
+void Context::Impl::require_own_process() const {
+  if (in_own_process()) return;
+  throw Error(ECANCELED, "a context of the process that forked this one; make another context here, or exec");
+}
+
+void Context::Impl::leave_to_parent() noexcept {
+  hooks.announce = [](void*, std::uint32_t) {};
+  hooks.announce_credit = [](void*) {};
+  hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
+  hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
+  hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
+  hooks.note = nullptr;
+  if (device.has_own_side()) return;  // the driver's memory is not for a child
+  table.cancel();                     // in the child's copy
+  for (table::Slot& slot : host_slots) {
+    if (slot.posting != 0) slot.posting = 0;  // a thread held it that is not here
+  }
+}
+
+void Context::Impl::synchronize() {
+  begin_call();
+  for (detail::DeviceStream* stream : memory.streams()) stream->synchronize();
+  memory.free_unused();
+  detail::free_ended_holdings();
+}
+
+Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+
+Context::~Context() {
+  if (impl_->in_own_process()) {
+    cancel();
+  } else {
+    (void)impl_.release();  // all that it would end is the parent's
+  }
+}
+
+Net Context::net() const { return impl_->net; }
+
+void Context::synchronize() { impl_->synchronize(); }
+
+void Context::cancel() noexcept {
+  if (impl_->in_own_process()) impl_->table.cancel();
+}
+
+const Options& Context::options() const { return impl_->options; }
+
+Context::Stats Context::stats() const {
+  impl_->require_own_process();
+  const proxy::ProxyStats proxy = impl_->engine.stats();
+  Stats stats;
+  stats.host_api_calls = impl_->host_api_calls.load(std::memory_order_relaxed);
+  stats.proxy_steps = proxy.steps;
+  stats.proxy_wakeups = impl_->engine.wakeups();
+  stats.connections = proxy.connections;
+  stats.tcp_tx_bytes = proxy.of(LinkKind::tcp).tx_bytes;
+  stats.tcp_rx_bytes = proxy.of(LinkKind::tcp).rx_bytes;
+  stats.p2p_tx_bytes = proxy.of(LinkKind::p2p).tx_bytes;
+  stats.p2p_rx_bytes = proxy.of(LinkKind::p2p).rx_bytes;
+  stats.fabric_tx_bytes = proxy.of(LinkKind::fabric).tx_bytes;
+  stats.fabric_rx_bytes = proxy.of(LinkKind::fabric).rx_bytes;
+  stats.verbs_tx_bytes = proxy.of(LinkKind::verbs).tx_bytes;
+  stats.verbs_rx_bytes = proxy.of(LinkKind::verbs).rx_bytes;
+  return stats;
+}
+
+std::vector<SocketInfo> Context::sockets() const {
+  impl_->require_own_process();
+  return impl_->engine.sockets();
+}
+
+Stream::Impl::Impl(Context& owner) : context(owner) {
+  context.impl().require_own_process();
+  native = context.impl().device.make_stream();
+  context.impl().memory.add(*native);
+}
+
+Stream::Stream(Context& context) : impl_(std::make_unique<Impl>(context)) {}
+
+Stream::~Stream() {
+  if (!impl_->context.impl().in_own_process()) {
+    (void)impl_->native.release();  // its launches run in the parent
+    return;
+  }
+  impl_->native->finish();  // before its memory counts as unused
+  impl_->context.impl().memory.remove(*impl_->native);
+}
+
+void Stream::synchronize() {
+  impl_->context.impl().begin_call();
+  impl_->native->synchronize();
+  impl_->context.impl().memory.free_unused();
+  detail::free_ended_holdings();
+}
+
+bool Stream::idle() const {
+  impl_->context.impl().require_own_process();
+  return impl_->native->idle();
+}
+
+namespace detail {
+
+void* allocate_device(Context& context, std::size_t bytes) {
+  context.impl().begin_call();
+  return context.impl().memory.allocate(KernelMemory::Kind::device, bytes);
+}
+
+void free_device(Context& context, void* memory) noexcept {
+  if (context.impl().in_own_process()) context.impl().memory.free(memory);
+}
+
+void copy_to_device(Context& context, void* to, const void* from, std::size_t bytes) {
+  context.impl().begin_call();
+  context.impl().device.copy_in(to, from, bytes);
+}
+
+void copy_from_device(Context& context, void* to, const void* from, std::size_t bytes) {
+  context.impl().begin_call();
+  context.impl().device.copy_out(to, from, bytes);
+}
+
+void* allocate_mapped(Context& context, std::size_t bytes) {
+  context.impl().begin_call();
+  return context.impl().memory.allocate(KernelMemory::Kind::mapped, bytes);
+}
+
+void free_mapped(Context& context, void* memory) noexcept {
+  if (context.impl().in_own_process()) context.impl().memory.free(memory);
+}
+
+DeviceStream& chosen_stream(Context& context, Stream* stream) {
+  return stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
+}
+
+void note_launch(Context& context, Stream* stream) noexcept {
+  context.impl().memory.note_launch(chosen_stream(context, stream));
+}
+
+}  // namespace detail
+}  // namespace gpusock

@@ -1,0 +1,74 @@
+#pragma once
+/// @file What a Context owns, in the order in which it comes to life.
+
+#include "gpusock/context/device_holdings.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/proxy/engine.hpp"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace gpusock {
+
+struct Stream::Impl {
+  explicit Impl(Context& owner);
+  Context& context;
+  std::unique_ptr<detail::DeviceStream> native;
+};
+
+struct Context::Impl {
+  explicit Impl(const Options& chosen);
+  ~Impl();
+
+  void synchronize();
+  /// A launch, a synchronization or a memory call begins. Throws Error (ECANCELED) in a process that was forked.
+  void begin_call() {
+    require_own_process();
+    host_api_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// True if this is the process that made the context: it has the threads, and all that it shares with peers is its
+  /// own.
+  bool in_own_process() const { return getpid() == process; }
+  void require_own_process() const;
+  /// In a process that was just forked: its calls on sockets return -ECANCELED, and touch nothing that the parent uses.
+  void leave_to_parent() noexcept;
+
+  const pid_t process = getpid();
+  Options options;
+  detail::HeldByDevice held;
+  detail::Device& device;
+  detail::KernelMemory& memory;
+  proxy::SharedTable& table;
+  proxy::PosixNetwork network;
+  proxy::TcpMaker tcp;
+  std::vector<std::unique_ptr<proxy::LinkMaker>> better_links;  // best first
+  proxy::LinkResources resources;
+  proxy::Proxy proxy;
+
+  // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
+  std::vector<table::Slot> host_slots;
+  std::vector<std::uint64_t> host_taken;
+  detail::Hooks hooks{};
+  detail::Hooks kernel_hooks{};
+  detail::Side host_side;
+  Net net;
+
+  std::atomic<std::uint64_t> host_api_calls{0};
+  proxy::Observer observer;
+  proxy::Engine engine;
+  std::unique_ptr<detail::DeviceStream> own_stream;
+
+ private:
+  void make_net();
+};
+
+namespace detail {
+/// What a launch with this shape's stream is queued on.
+DeviceStream& chosen_stream(Context& context, Stream* stream);
+}  // namespace detail
+
+}  // namespace gpusock

@@ -1,0 +1,64 @@
+#pragma once
+/// @file What a context needs of its device; one implementation in each of the libraries gpusock::cpu and
+/// gpusock::cuda.
+
+#include "gpusock/gpusock.hpp"
+#include "host_proxy/memory/platform.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace gpusock::detail {
+
+/// An in-order queue of launches.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+  virtual void synchronize() = 0;  ///< throws Error (EFAULT) when a kernel failed
+  virtual bool idle() const = 0;
+  /// Waits for all launches; a failure is not told.
+  void finish() noexcept {
+    try {
+      synchronize();
+    } catch (const Error&) {
+    }
+  }
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual std::shared_ptr<proxy::Platform> platform() = 0;
+  /// Do kernels have sockets of their own, apart from the host threads': they do where device memory is not host
+  /// memory.
+  virtual bool has_own_side() const = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;  ///< zeroed device memory; throws Error (ENOMEM)
+  virtual void free(void* memory) noexcept = 0;
+  virtual void copy_in(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void* allocate_mapped(std::size_t bytes) = 0;  ///< zeroed; throws Error (ENOMEM)
+  virtual void free_mapped(void* memory) noexcept = 0;
+  /// Frees memory of the former kind, or mapped memory, unless that would wait for kernels that run, of whichever
+  /// context. True if it did.
+  virtual bool free_without_waiting(void* memory, bool mapped) noexcept = 0;
+  /// The same of all that `free_memory` frees, which may be this device's own object.
+  virtual bool free_without_waiting(const std::function<void()>& free_memory) noexcept = 0;
+
+  virtual std::unique_ptr<DeviceStream> make_stream() = 0;
+
+  /// One turn of a wait on a host thread (or the CPU device).
+  virtual void relax(std::uint64_t waited_ns) = 0;
+
+  /// Calls `end(self, handle, kind)` where a fault ends the calling kernel before the next note. On the CPU device.
+  virtual void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
+                               std::int32_t handle, int kind) {
+    (void)end, (void)self, (void)handle, (void)kind;
+  }
+};
+
+/// The device that the options name. Throws Error (ENODEV) where there is none.
+std::unique_ptr<Device> make_device(const Options& options);
+
+}  // namespace gpusock::detail

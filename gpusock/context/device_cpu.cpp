@@ -1,0 +1,76 @@
+// The CPU device: memory is this process's, kernels run on cpu_device.
+#include "gpusock/context/context_impl.hpp"
+#include "gpusock/context/gpu_shape.hpp"
+
+#include "gpusock/context/cpu_stream.hpp"
+
+#include <cstring>
+#include <new>
+
+namespace gpusock::detail {
+namespace {
+
+constexpr std::align_val_t kAlignment{256};
+
+void* allocate_zeroed(std::size_t bytes) {
+  void* memory = ::operator new(bytes, kAlignment, std::nothrow);
+  if (memory == nullptr) throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+class CpuDevice final : public Device {
+ public:
+  std::shared_ptr<proxy::Platform> platform() override { return std::make_shared<proxy::HostPlatform>(); }
+  bool has_own_side() const override { return false; }
+  void* allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
+  void free(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void copy_out(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void* allocate_mapped(std::size_t bytes) override { return allocate_zeroed(bytes); }
+  void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  bool free_without_waiting(void* memory, bool) noexcept override {
+    free(memory);
+    return true;
+  }
+  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override {
+    free_memory();
+    return true;
+  }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
+  void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+  void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,
+                       int kind) override {
+    cpu_device::note_unfinished({end, self, handle, kind});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_device(const Options&) {
+  if (has_gpu_shape()) return make_gpu_shaped_device();
+  return std::make_unique<CpuDevice>();
+}
+
+cpu_device::Stream& native_stream(Context& context, Stream* stream) {
+  context.impl().begin_call();
+  return static_cast<CpuStream&>(chosen_stream(context, stream)).native;
+}
+
+void throw_launch_error() {
+  try {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    throw Error(EINVAL, error.what());  // names the call itself
+  } catch (const std::bad_alloc&) {
+    throw Error(ENOMEM, "launch: queueing a kernel");
+  } catch (const Error&) {
+    throw;
+  } catch (const std::system_error& error) {
+    throw Error(error.code().value(),
+                "launch: starting a thread to run the kernel; raise the limit on threads (ulimit -u, or the "
+                "cgroup's pids.max)");
+  }
+}
+
+}  // namespace gpusock::detail

@@ -1,0 +1,104 @@
+#include "gpusock/context/device_holdings.hpp"
+
+#include <mutex>
+#include <utility>
+
+namespace gpusock::detail {
+namespace {
+
+/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one
+/// processor to another, which is faster where they have left the first one's cache.
+constexpr std::uint64_t kTcpRingBytes = 256 << 10;
+constexpr std::uint64_t kP2pRingBytes = 2 << 20;
+constexpr std::uint64_t kPinnedRingBytes = 1 << 20;
+
+}  // namespace
+
+proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platform) {
+  if (options.ring_bytes != 0) return {options.ring_bytes, options.ring_bytes};
+  if (!platform.attaches_any_time()) return {kPinnedRingBytes, kPinnedRingBytes};
+  return {kTcpRingBytes, kP2pRingBytes};
+}
+
+namespace {
+
+/// Where the bytes of kernels' rings lie. Host memory by itself: docs/decisions/010-ring-placement.md.
+RingPlacement placement_of(const Options& options) {
+  return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
+}
+
+std::unique_ptr<proxy::StagingPool> make_staging(const Options& options,
+                                                 const std::shared_ptr<proxy::Platform>& platform) {
+  if (placement_of(options) == RingPlacement::host) return nullptr;
+  return std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), proxy::StagingPool::Sizes{});
+}
+
+}  // namespace
+
+DeviceHoldings::DeviceHoldings(const Options& options)
+    : device(make_device(options)),
+      memory(*device),
+      platform(device->platform()),
+      table(platform, options.sockets_max, device->has_own_side()),
+      segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
+               placement_of(options)),
+      staging(make_staging(options, platform)) {}
+
+DeviceHoldings::~DeviceHoldings() {
+  if (device_state != nullptr) device->free(device_state);
+}
+
+namespace {
+
+/// The holdings of contexts that have ended, while kernels of others run.
+struct EndedHoldings {
+  std::mutex mutex;
+  DeviceHoldings* first = nullptr;
+
+  static EndedHoldings& instance() {
+    static EndedHoldings* const ended = new EndedHoldings;  // never destroyed: static contexts go at any time
+    return *ended;
+  }
+};
+
+}  // namespace
+
+namespace {
+
+/// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait
+/// for kernels: so all stays until it is back. The staging pool has the rings of copies that were under way; nobody
+/// else looks any more whether they have ended.
+bool try_to_free(DeviceHoldings* holdings) noexcept {
+  if (holdings->staging != nullptr) holdings->staging->collect();
+  const std::shared_ptr<Device> device = holdings->device;  // it outlives the call
+  return holdings->segments.has_all() && device->free_without_waiting([&] { delete holdings; });
+}
+
+}  // namespace
+
+void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
+  if (try_to_free(holdings)) return;
+  const std::lock_guard lock(EndedHoldings::instance().mutex);
+  holdings->next = std::exchange(EndedHoldings::instance().first, holdings);
+}
+
+void free_ended_holdings() noexcept {
+  EndedHoldings& ended = EndedHoldings::instance();
+  DeviceHoldings* left = nullptr;
+  {
+    const std::lock_guard lock(ended.mutex);
+    left = std::exchange(ended.first, nullptr);
+  }
+  while (left != nullptr) {
+    DeviceHoldings* const next = left->next;
+    EndHoldings()(left);
+    left = next;
+  }
+}
+
+HeldByDevice make_device_holdings(const Options& options) {
+  free_ended_holdings();  // there is more memory, and less to wait for
+  return HeldByDevice(new DeviceHoldings(options));
+}
+
+}  // namespace gpusock::detail

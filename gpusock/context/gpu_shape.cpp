@@ -1,0 +1,164 @@
+// The CPU device in the shape of a GPU: what a GPU refuses, or waits for, this refuses and waits for.
+#include "gpusock/context/gpu_shape.hpp"
+
+#include "cpu_device/device_memory.hpp"
+#include "cpu_device/device_shape.hpp"
+#include "gpusock/context/cpu_stream.hpp"
+#include "host_proxy/memory/memory_copier.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace gpusock::detail {
+namespace {
+
+constexpr unsigned kResidentBlocks = 128;
+constexpr unsigned kHardwareQueues = 32;  // the most there are; on GPUs, too, gpusock asks for as many
+                                          // (cuda/environment.cpp)
+constexpr std::uint64_t kClockAheadNs = 7ull * 365 * 24 * 3600 * 1'000'000'000;
+constexpr std::uint64_t kClockStepNs = 1000;
+
+unsigned hardware_queues() {
+  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  return wanted < 1 || wanted > static_cast<long>(kHardwareQueues) ? kHardwareQueues : static_cast<unsigned>(wanted);
+}
+
+std::string bytes_of(std::size_t bytes) { return std::to_string(bytes) + " bytes"; }
+
+/// True while this thread frees what was found to need no wait.
+constinit thread_local bool t_quiet = false;
+
+void wait_for_kernels(const std::string& call) {
+  if (!t_quiet) cpu_device::wait_for_kernels(call);
+}
+
+/// Pinned host memory and device memory. Calls that may wait for kernels on a GPU do wait here.
+class GpuShapedPlatform final : public proxy::Platform {
+ public:
+  void* allocate_shared(std::size_t bytes) override {
+    wait_for_kernels("pinning " + bytes_of(bytes) + " of host memory");
+    return host_.allocate_shared(bytes);
+  }
+  void free_shared(void* memory, std::size_t bytes) noexcept override {
+    wait_for_kernels("freeing " + bytes_of(bytes) + " of pinned memory");
+    host_.free_shared(memory, bytes);
+  }
+  void attach(void*, std::size_t bytes) override { wait_for_kernels("pinning " + bytes_of(bytes) + " of rings"); }
+  void detach(void*, std::size_t bytes) noexcept override {
+    wait_for_kernels("unpinning " + bytes_of(bytes) + " of rings");
+  }
+
+  bool attaches_any_time() const override { return false; }
+  bool callers_can_wake() const override { return false; }
+  bool device_memory_is_mappable() const override { return false; }
+
+  std::byte* allocate_device(std::size_t bytes) override {
+    wait_for_kernels("allocating " + bytes_of(bytes) + " of device memory");
+    try {
+      return static_cast<std::byte*>(cpu_device::allocate_device_memory(bytes));
+    } catch (const std::bad_alloc&) {
+      throw Error(ENOMEM, "allocating " + bytes_of(bytes) + " of device memory");
+    }
+  }
+  void free_device(std::byte* memory) noexcept override {
+    wait_for_kernels("freeing device memory");
+    cpu_device::free_device_memory(memory);
+  }
+  std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
+  bool reaches_device_memory_of(const Platform& other) const override {
+    return dynamic_cast<const GpuShapedPlatform*>(&other) != nullptr;
+  }
+  std::unique_ptr<proxy::Copier> make_copier() override {
+    return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
+  }
+  rdma::CardWrites card_writes() const override { return rdma::CardWrites::in_order; }
+
+ private:
+  proxy::HostPlatform host_;
+};
+
+class GpuShapedDevice final : public Device {
+ public:
+  std::shared_ptr<proxy::Platform> platform() override { return platform_; }
+  bool has_own_side() const override { return true; }
+
+  void* allocate(std::size_t bytes) override { return platform_->allocate_device(bytes); }
+  void free(void* memory) noexcept override { platform_->free_device(static_cast<std::byte*>(memory)); }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    cpu_device::copy_device_memory(to, from, bytes);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    cpu_device::copy_device_memory(to, from, bytes);
+  }
+
+  void* allocate_mapped(std::size_t bytes) override {
+    wait_for_kernels("pinning " + bytes_of(bytes) + " of host memory");
+    void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
+    if (memory == nullptr) throw Error(ENOMEM, "pinning " + bytes_of(bytes) + " of host memory");
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void free_mapped(void* memory) noexcept override {
+    wait_for_kernels("freeing pinned memory");
+    ::operator delete(memory, kAlignment);
+  }
+  bool free_without_waiting(void* memory, bool mapped) noexcept override {
+    return free_without_waiting([&] { mapped ? free_mapped(memory) : free(memory); });
+  }
+  bool free_without_waiting(const std::function<void()>& free_memory) noexcept override {
+    if (cpu_device::kernels_run()) return false;
+    t_quiet = true;  // a kernel that is launched meanwhile uses nothing of what is freed
+    free_memory();
+    t_quiet = false;
+    return true;
+  }
+
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
+  void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{256};
+  std::shared_ptr<GpuShapedPlatform> platform_ = std::make_shared<GpuShapedPlatform>();
+};
+
+void give_shape() {
+  static constexpr KernelsApart kApart{cpu_device::in_kernel, cpu_device::clock_ns};
+  cpu_device::DeviceShape shape;
+  shape.hardware_queues = hardware_queues();
+  shape.resident_blocks_max = kResidentBlocks;
+  shape.kernel_clock_ahead_ns = kClockAheadNs;
+  shape.kernel_clock_step_ns = kClockStepNs;
+  shape.guarded_device_memory = true;
+  try {
+    cpu_device::set_device_shape(shape);
+  } catch (const std::logic_error& error) {
+    throw Error(EINVAL, std::string("GPUSOCK_CPU_SHAPE=gpu: ") + error.what());
+  }
+  kernels_apart = &kApart;
+}
+
+}  // namespace
+
+bool has_gpu_shape() {
+  static const bool asked = [] {
+    const char* text = std::getenv("GPUSOCK_CPU_SHAPE");
+    const std::string_view shape = text == nullptr ? "" : text;
+    if (shape == "gpu") return true;
+    if (shape.empty() || shape == "cpu") return false;
+    throw Error(EINVAL, "GPUSOCK_CPU_SHAPE='" + std::string(shape) + "' is no shape of the CPU device: cpu or gpu");
+  }();
+  return asked;
+}
+
+std::unique_ptr<Device> make_gpu_shaped_device() {
+  static std::once_flag given;
+  std::call_once(given, give_shape);
+  return std::make_unique<GpuShapedDevice>();
+}
+
+}  // namespace gpusock::detail

@@ -1,0 +1,125 @@
+#include "gpusock/context/kernel_memory.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace gpusock::detail {
+
+KernelMemory::~KernelMemory() { free_all(freed_); }
+
+void* KernelMemory::allocate(Kind kind, std::size_t bytes) {
+  void* memory = kind == Kind::mapped ? device_.allocate_mapped(bytes) : device_.allocate(bytes);
+  if (memory == nullptr) return nullptr;
+  try {
+    const std::lock_guard lock(mutex_);
+    allocated_.emplace(memory, Piece{kind, launches_, 0});
+  } catch (const std::bad_alloc&) {
+    free_all({{memory, {kind}}});
+    throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes for kernels");
+  }
+  return memory;
+}
+
+void KernelMemory::free(void* memory) noexcept {
+  Pieces unused;
+  {
+    const std::lock_guard lock(mutex_);
+    auto piece = allocated_.extract(memory);  // moved from map to map: nothing is allocated
+    if (piece.empty()) return;
+    piece.mapped().freed_after = launches_;
+    if (forget_idle_streams() || refused_) take_unused(unused);
+    (in_use(piece.mapped()) ? freed_ : unused).insert(std::move(piece));
+  }
+  free_or_keep(std::move(unused));
+}
+
+void KernelMemory::free_unused() noexcept {
+  Pieces unused;
+  {
+    const std::lock_guard lock(mutex_);
+    if (forget_idle_streams() || refused_) take_unused(unused);
+  }
+  free_or_keep(std::move(unused));
+}
+
+void KernelMemory::add(DeviceStream& stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.emplace(&stream, Running{});
+}
+
+void KernelMemory::remove(DeviceStream& stream) noexcept {
+  Pieces unused;
+  {
+    const std::lock_guard lock(mutex_);
+    streams_.erase(&stream);
+    forget_idle_streams();
+    take_unused(unused);
+  }
+  free_or_keep(std::move(unused));
+}
+
+/// After the launch was queued, so that an idle stream has none that are counted. Its caller still owns what the launch
+/// uses.
+void KernelMemory::note_launch(DeviceStream& stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  Running& running = streams_.find(&stream)->second;
+  running.last = ++launches_;
+  if (running.first == 0) running.first = running.last;
+}
+
+std::vector<DeviceStream*> KernelMemory::streams() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<DeviceStream*> all;
+  for (const auto& [stream, running] : streams_) all.push_back(stream);
+  return all;
+}
+
+/// True if a stream's launches have ended since the last look.
+bool KernelMemory::forget_idle_streams() {
+  bool any = false;
+  for (auto& [stream, running] : streams_) {
+    if (running.last == 0 || !stream->idle()) continue;
+    running = {};
+    any = true;
+  }
+  return any;
+}
+
+bool KernelMemory::in_use(const Piece& piece) const {
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& stream) {
+    const Running& running = stream.second;
+    if (running.last == 0) return false;
+    return running.first <= piece.freed_after && running.last > piece.allocated_after;
+  });
+}
+
+void KernelMemory::take_unused(Pieces& unused) {
+  refused_ = false;
+  for (auto next = freed_.begin(); next != freed_.end();) {
+    const auto piece = next++;
+    if (!in_use(piece->second)) unused.insert(freed_.extract(piece));
+  }
+}
+
+/// Keeps what cannot be freed without waiting. Not under the lock: freeing asks the driver.
+void KernelMemory::free_or_keep(Pieces pieces) noexcept {
+  std::erase_if(pieces, [this](const auto& piece) {
+    return device_.free_without_waiting(piece.first, piece.second.kind == Kind::mapped);
+  });
+  if (pieces.empty()) return;
+  const std::lock_guard lock(mutex_);
+  freed_.merge(pieces);  // nothing is allocated
+  refused_ = true;
+}
+
+void KernelMemory::free_all(const Pieces& pieces) noexcept {
+  for (const auto& [memory, piece] : pieces) {
+    if (piece.kind == Kind::mapped) {
+      device_.free_mapped(memory);
+    } else {
+      device_.free(memory);
+    }
+  }
+}
+
+}  // namespace gpusock::detail

@@ -1,0 +1,97 @@
+#include "gpusock/context/options.hpp"
+
+#include "gpusock/endpoint.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/processors.hpp"
+#include "host_proxy/links/fabric/provider_name.hpp"
+#include "host_proxy/memory/segment.hpp"
+
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+namespace gpusock {
+namespace {
+
+[[noreturn]] void reject(const std::string& what) { throw Error(EINVAL, what); }
+
+int parse_gpu(std::string_view text) {
+  int value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) {
+    reject("GPUSOCK_GPU='" + std::string(text) + "' is not a GPU's number: 0 is the first");
+  }
+  return value;
+}
+
+bool parse_gpudirect(std::string_view text) {
+  if (text != "auto" && text != "off") reject("GPUSOCK_GPUDIRECT='" + std::string(text) + "' must be auto or off");
+  return text == "auto";
+}
+
+/// "off", or the folder of the page that gpusock-top reads.
+std::string parse_folder(std::string_view text) {
+  if (text == "off") return {};
+  if (!text.starts_with('/')) reject("GPUSOCK_OBSERVE='" + std::string(text) + "' must be an absolute path, or off");
+  return std::string(text);
+}
+
+/// A provider's name: whether libfabric has it here is asked when the first connection needs it.
+std::string parse_provider(std::string_view text) {
+  if (!proxy::is_fabric_provider_name(text)) {
+    reject("GPUSOCK_FABRIC_PROVIDER='" + std::string(text) +
+           "' must be one provider's name as fi_info prints it, like tcp or verbs;ofi_rxm");
+  }
+  return std::string(text);
+}
+
+void check_log_level(std::string_view text) {
+  if (proxy::is_log_level(text)) return;
+  reject("GPUSOCK_LOG='" + std::string(text) + "' must be trace, debug, info, warn, error or off");
+}
+
+void check_processors(const std::string& text) {
+  if (text == "near" || text == "any" || !proxy::usable(proxy::parse_processors(text)).empty()) return;
+  reject("GPUSOCK_PROCESSORS='" + text +
+         "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
+}
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+}  // namespace
+
+Options Options::from_env() {
+  Options options;
+  if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
+  if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
+  if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
+  if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
+  if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = parse_provider(provider);
+  if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
+  check_processors(options.processors);
+  if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
+  // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it
+  // starts.
+  if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
+  detail::default_link();
+  return options;
+}
+
+void detail::check(const Options& options) {
+  if (options.sockets_max < 1 || options.sockets_max > 4096) {
+    reject("Options::sockets_max is " + std::to_string(options.sockets_max) + "; it must be from 1 to 4096");
+  }
+  const std::uint64_t ring = options.ring_bytes;
+  if (ring != 0 && (!std::has_single_bit(ring) || ring < proxy::kRingBytesMin || ring > proxy::kRingBytesMax)) {
+    reject("Options::ring_bytes is " + std::to_string(ring) + "; it must be 0 or a power of two from 4096 to 67108864");
+  }
+  if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
+  if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
+  check_processors(options.processors);
+}
+
+}  // namespace gpusock

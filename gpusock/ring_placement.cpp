@@ -1,0 +1,24 @@
+#include "gpusock/ring_placement.hpp"
+
+#include "gpusock/error.hpp"
+
+#include <cerrno>
+#include <string>
+
+namespace gpusock {
+namespace {
+
+constexpr std::string_view kNames[] = {"auto", "host", "device"};
+
+}  // namespace
+
+RingPlacement parse_ring_placement(std::string_view text) {
+  for (int i = 0; i < 3; ++i) {
+    if (text == kNames[i]) return static_cast<RingPlacement>(i);
+  }
+  throw Error(EINVAL, "GPUSOCK_RING='" + std::string(text) + "' is no place for rings: auto, host or device");
+}
+
+std::string_view to_string(RingPlacement placement) { return kNames[static_cast<int>(placement)]; }
+
+}  // namespace gpusock

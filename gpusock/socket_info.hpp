@@ -1,0 +1,46 @@
+#pragma once
+/// @file How one socket stands, for people: what Context::sockets() returns and gpusock-top shows.
+
+#include "gpusock/endpoint.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpusock {
+
+/// What a socket is doing.
+enum class SocketState : std::uint8_t {
+  opening,    ///< connecting, or agreeing on a link
+  listening,  ///< waiting for connections
+  waiting,    ///< connected, and not accepted yet
+  connected,  ///< open, in the hands of its caller
+  closing,    ///< closed by its caller; what was sent is still being delivered
+  failed,     ///< until its caller closes it
+};
+
+/// The state's name in small letters.
+std::string_view to_string(SocketState state);
+
+/// One socket at one moment. Bytes are counted since the connection was made.
+struct SocketInfo {
+  std::int32_t handle = -1;                  ///< what its callers pass; -1: an incoming connection that has none yet
+  SocketState state = SocketState::opening;  ///< what it is doing
+  std::int32_t error = 0;                    ///< errno of a failed one
+  bool peer_ended = false;                   ///< the peer sends no more
+  bool peer_deaf = false;                    ///< the peer reads no more
+  LinkKind link = LinkKind::automatic;       ///< automatic: not agreed on yet; a listener's: what it offers
+  std::string link_reason;         ///< why it is none of the better links; empty where it is the best, or was named
+  Endpoint local;                  ///< family 0 while it is not known
+  Endpoint peer;                   ///< family 0: a listener
+  std::uint64_t tx_bytes = 0;      ///< handed to the network (tcp), or stored into the peer's ring (p2p)
+  std::uint64_t rx_bytes = 0;      ///< arrived from the peer, read or not
+  std::uint64_t tx_ring_fill = 0;  ///< sent and not in the network yet (tcp), or not read by the peer yet (p2p)
+  std::uint64_t rx_ring_fill = 0;  ///< arrived and not read yet
+  std::uint64_t ring_bytes = 0;    ///< capacity of each ring; 0 while there is none
+  std::uint64_t age_ns = 0;        ///< since it was opened or accepted
+  std::uint32_t pending = 0;       ///< a listener's: connections that came in and were not accepted yet
+  std::uint32_t backlog = 0;       ///< a listener's: how many may
+};
+
+}  // namespace gpusock

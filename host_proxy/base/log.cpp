@@ -1,0 +1,94 @@
+#include "host_proxy/base/log.hpp"
+
+#include "gpusock/detail/clock.hpp"
+#include "host_proxy/base/log_limiter.hpp"
+#include "host_proxy/base/standard_error.hpp"
+
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace gpusock::proxy {
+
+bool is_log_level(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"trace", "debug", "info", "warn", "error", "off"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+namespace {
+
+/// Used under the log's lock.
+class StandardErrorSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    error_.write({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+  StandardError error_;
+};
+
+spdlog::logger* make_logger() {
+  // Not registered with spdlog: the program's own loggers stay its own. Never destroyed: kernels may outlive main().
+  auto* logger = new spdlog::logger("gpusock", std::make_shared<StandardErrorSink>());
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e gpusock[%P] %l: %v");
+  logger->set_level(spdlog::level::warn);
+  if (const char* name = std::getenv("GPUSOCK_LOG"); name != nullptr && *name != '\0') {
+    if (is_log_level(name)) {
+      logger->set_level(spdlog::level::from_str(name));
+    } else {
+      logger->warn("GPUSOCK_LOG='{}' is not one of trace, debug, info, warn, error, off; logging at warn", name);
+    }
+  }
+  return logger;
+}
+
+/// What all threads log through.
+struct Log {
+  Log() {
+    // A child of fork() has only the thread that forked: the lock must not be another one's then.
+    pthread_atfork([] { instance().lock.lock(); }, [] { instance().lock.unlock(); }, [] { instance().lock.unlock(); });
+  }
+  static Log& instance() {
+    static Log* log = new Log;  // never destroyed, as the logger
+    return *log;
+  }
+
+  std::mutex lock;
+  spdlog::logger* logger = make_logger();
+  LogLimiter limiter;
+};
+
+}  // namespace
+
+void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
+  const spdlog::level::level_enum its_level = kLevels[static_cast<int>(level)];
+  Log& log = Log::instance();
+  if (!log.logger->should_log(its_level)) return;
+  const std::lock_guard lock(log.lock);
+  if (level < LogLevel::warn) {  // asked for by GPUSOCK_LOG: all of them
+    log.logger->log(its_level, line);
+    return;
+  }
+  const auto suppressed = log.limiter.admit(kind, monotonic_ns());
+  if (!suppressed) return;
+  log.logger->log(its_level, *suppressed == 0
+                                 ? line
+                                 : line + " (and " + std::to_string(*suppressed) + " more like this, not logged)");
+} catch (const std::bad_alloc&) {  // a line less
+}
+
+}  // namespace gpusock::proxy

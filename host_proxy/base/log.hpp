@@ -1,0 +1,47 @@
+#pragma once
+/// @file The library's log: to standard error, at the level of GPUSOCK_LOG (trace, debug, info, warn, error, off).
+/// Nothing is logged on the data path, and logging never waits: what standard error has no room for is dropped
+/// (standard_error.hpp).
+
+#include "host_proxy/base/code_line.hpp"
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace gpusock::proxy {
+
+enum class LogLevel { debug, info, warn, error };
+
+/// True if GPUSOCK_LOG may have this value.
+bool is_log_level(std::string_view name);
+
+/// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
+/// reported once. Of the warnings and errors of one line of code at most ten are written in a second (log_limiter.hpp);
+/// the next one after that says how many were not.
+void log(LogLevel level, const std::string& line, const CodeLine& kind);
+
+inline void log_debug(const std::string& line, const CodeLine& kind = CodeLine::current()) {
+  log(LogLevel::debug, line, kind);
+}
+inline void log_info(const std::string& line, const CodeLine& kind = CodeLine::current()) {
+  log(LogLevel::info, line, kind);
+}
+inline void log_warn(const std::string& line, const CodeLine& kind = CodeLine::current()) {
+  log(LogLevel::warn, line, kind);
+}
+inline void log_error(const std::string& line, const CodeLine& kind = CodeLine::current()) {
+  log(LogLevel::error, line, kind);
+}
+
+/// Logs the line that `make` puts together; where there is no memory for it, nothing. For places that must not fail.
+template <class Make>
+void try_log(LogLevel level, Make make, const CodeLine& kind = CodeLine::current()) noexcept {
+  try {
+    log(level, make(), kind);
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+}  // namespace gpusock::proxy

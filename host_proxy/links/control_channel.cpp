@@ -1,0 +1,108 @@
+#include "host_proxy/links/control_channel.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+namespace gpusock::proxy {
+
+static_assert(std::endian::native == std::endian::little, "control messages are written as they lie in memory");
+
+ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices)
+    : stream_(std::move(stream)), events_(events), notices_(notices) {
+  outbox_.reserve(4 * sizeof(Notice));  // what the end of a connection has to say
+}
+
+void ControlChannel::say_ended(std::uint64_t final_position) {
+  if (!ended_) post(kEnded, final_position);
+  ended_ = true;
+}
+
+void ControlChannel::say_deaf() {
+  if (!deaf_) post(kDeaf, 0);
+  deaf_ = true;
+}
+
+void ControlChannel::say_closed() {
+  post(kClosed, 0);
+  closed_ = true;
+}
+
+bool ControlChannel::pump() {
+  if (failed_) return false;
+  const bool received = read_notices();  // first: a peer that has closed in order does not take what we would write
+  const bool sent = !failed_ && flush();
+  return sent || received;
+}
+
+void ControlChannel::post(std::uint64_t kind, std::uint64_t position) {
+  const Notice notice{kind, position};
+  const auto bytes = std::as_bytes(std::span(&notice, 1));
+  outbox_.insert(outbox_.end(), bytes.begin(), bytes.end());
+}
+
+bool ControlChannel::flush() {
+  if (peer_closed_) outbox_.clear();  // to nobody
+  if (outbox_.empty() || !stream_->writable) return false;
+  const iovec vector{outbox_.data(), outbox_.size()};
+  const auto result = stream_->write({&vector, 1});
+  if (result > 0) {
+    outbox_.erase(outbox_.begin(), outbox_.begin() + result);
+    return true;
+  }
+  if (result < 0 && result != -EAGAIN) {
+    outbox_.clear();
+    fail(ECONNRESET);
+  }
+  return false;
+}
+
+bool ControlChannel::read_notices() {
+  bool moved = false;
+  while (!peer_left() && stream_->readable) {
+    const iovec vector{inbox_.data() + inbox_bytes_, inbox_.size() - inbox_bytes_};
+    const auto result = stream_->read({&vector, 1});
+    if (result == -EAGAIN) break;
+    if (result <= 0) {
+      if (closed_) {
+        left_ = true;  // as it should, once it has heard that
+      } else {
+        fail(ECONNRESET);  // gone without having said so
+      }
+      break;
+    }
+    moved = true;
+    inbox_bytes_ += static_cast<std::size_t>(result);
+    if (inbox_bytes_ < inbox_.size()) continue;
+    Notice notice;
+    std::memcpy(&notice, inbox_.data(), sizeof notice);
+    inbox_bytes_ = 0;
+    take(notice);
+  }
+  return moved;
+}
+
+void ControlChannel::take(const Notice& notice) {
+  if (notice.kind == kEnded && !peer_ended_) {
+    peer_ended_ = true;
+    events_.on_ended(notice.position);
+  } else if (notice.kind == kDeaf && !peer_deaf_) {  // each once: notices without end would keep read_notices() for
+                                                     // ever
+    peer_deaf_ = true;
+    events_.on_peer_deaf();
+  } else if (notice.kind == kClosed && peer_ended_) {
+    peer_closed_ = true;
+    stream_->end_writing();  // so that the peer knows that it was heard
+    events_.on_peer_deaf();
+  } else if (notices_ == nullptr || !notices_->on_notice(notice.kind, notice.position)) {
+    fail(EPROTO);
+  }
+}
+
+void ControlChannel::fail(int error) {
+  failed_ = true;
+  events_.on_failed(error);
+}
+
+}  // namespace gpusock::proxy

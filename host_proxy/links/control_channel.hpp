@@ -1,0 +1,83 @@
+#pragma once
+/// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the
+/// handshake: how each of them ends. That connection's breaking is also how a killed peer is noticed.
+
+#include "host_proxy/links/link.hpp"
+#include "host_proxy/net/network.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// What a kind of link says besides.
+class ControlNotices {
+ public:
+  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound
+  /// to how many are taken: the channel reads on as long as there are any.
+  virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
+
+ protected:
+  ~ControlNotices() = default;
+};
+
+class ControlChannel {
+ public:
+  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone;
+  /// `notices`, if any, what the kind of link says besides.
+  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices = nullptr);
+
+  /// Each is said once at most; pump() sends it.
+  void say_ended(std::uint64_t final_position);
+  void say_deaf();
+  void say_closed();
+  /// A notice of the kind of link's own; kinds from 16 on. As many as there is reason for, before say_closed().
+  void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
+
+  /// Moves what can be moved now; true if anything was. Does not wait.
+  bool pump();
+
+  /// Has all that was said been handed to the network.
+  bool all_said() const { return outbox_.empty(); }
+  bool ended() const { return ended_; }              ///< this side has said so
+  bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes behind it
+  /// The peer writes nothing any more. Until then the stream should not be closed: what comes for it then makes the
+  /// network reset the connection, and where packets are lost or late that may overtake what this side has said last
+  /// (RFC 1122, 4.2.2.13).
+  bool peer_left() const { return peer_closed_ || left_ || failed_; }
+  bool failed() const { return failed_; }
+
+ private:
+  /// What travels. 16 bytes, little-endian.
+  struct Notice {
+    std::uint64_t kind;
+    std::uint64_t position;
+  };
+  enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3 };
+
+  void post(std::uint64_t kind, std::uint64_t position);
+  bool flush();
+  bool read_notices();
+  void take(const Notice& notice);
+  void fail(int error);
+
+  std::unique_ptr<ByteStream> stream_;
+  LinkEvents& events_;
+  ControlNotices* notices_;
+  std::vector<std::byte> outbox_;
+  std::array<std::byte, sizeof(Notice)> inbox_;
+  std::size_t inbox_bytes_ = 0;
+  bool ended_ = false;
+  bool deaf_ = false;
+  bool peer_ended_ = false;
+  bool peer_deaf_ = false;
+  bool closed_ = false;
+  bool peer_closed_ = false;
+  bool left_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace gpusock::proxy

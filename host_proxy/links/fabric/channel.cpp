@@ -1,0 +1,198 @@
+#include "host_proxy/links/fabric/channel.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/links/fabric/peer.hpp"
+#include "ringbuf/atomics.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace gpusock::proxy::fabric {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+std::byte* base_of(const Segment& segment) { return segment.ring(0).data - Segment::kHeaderBytes; }
+
+std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration, int error) {
+  if (registration == nullptr) {
+    throw Error(error,
+                "registering a connection's rings with the fabric" +
+                    std::string(error == ENOMEM ? "; the limit on locked memory may be too low (ulimit -l)" : ""));
+  }
+  return registration;
+}
+
+}  // namespace
+
+// The header's page holds no words of a ring on this link. Its end, right before ring 0, is what the peer writes; its
+// start is not registered for anybody to write.
+Credit* FabricMemory::incoming() const { return reinterpret_cast<Credit*>(segment->ring(0).data - sizeof(Credit)); }
+Credit* FabricMemory::outgoing() const { return reinterpret_cast<Credit*>(base_of(*segment)); }
+
+FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment)
+    : peer_(std::move(peer)) {
+  memory_.segment = std::move(segment);
+  const ringbuf::RingMemory rx = memory_.segment->ring(0), tx = memory_.segment->ring(1);
+  int error = 0;
+  FabricPort& port = peer_->port();
+  const MemoryPlace place{};
+  memory_.target = checked(port.register_memory({rx.data - sizeof(Credit), sizeof(Credit) + rx.capacity},
+                                                Access::remote_target, place, error),
+                           error);
+  if (port.registers_sources()) {
+    std::byte* base = base_of(*memory_.segment);
+    const auto bytes = static_cast<std::size_t>(tx.data + tx.capacity - base);
+    memory_.source = checked(port.register_memory({base, bytes}, Access::local_source, place, error), error);
+  }
+  *memory_.incoming() = {};
+  index_ = peer_->add(*this);
+}
+
+FabricChannel::~FabricChannel() {
+  peer_->remove(index_, std::move(memory_), settled_, std::popcount(busy_) + (credit_busy_ ? 1 : 0));
+}
+
+Grant FabricChannel::grant() const {
+  Grant grant;
+  const auto address = peer_->port().address();
+  grant.index = static_cast<std::uint16_t>(index_);
+  grant.address_bytes = static_cast<std::uint16_t>(std::min(address.size(), grant.address.size()));
+  grant.ring_bytes = memory_.segment->ring_bytes();
+  grant.memory_address = memory_.target->address();
+  grant.memory_key = memory_.target->key();
+  std::copy_n(address.begin(), grant.address_bytes, grant.address.begin());
+  return grant;
+}
+
+bool FabricChannel::take_grant(const Grant& grant) {
+  const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin &&
+                       grant.ring_bytes <= kRingBytesMax;
+  if (granted_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
+      grant.address_bytes > grant.address.size()) {
+    return false;
+  }
+  if (peer_->find_address(std::span(grant.address).first(grant.address_bytes), remote_peer_) != 0) return false;
+  remote_ = grant;
+  granted_ = true;
+  return true;
+}
+
+void FabricChannel::fail(int error, const std::string& reason) {
+  if (error_ != 0) return;
+  error_ = error;
+  log_warn("a fabric connection (" + peer_->name() + ") ended: " + reason);
+  wake();
+}
+
+bool FabricChannel::take_news() {
+  const bool news = news_;
+  news_ = false;
+  return news;
+}
+
+void FabricChannel::wake() {
+  news_ = true;
+  retry();
+}
+
+bool FabricChannel::can_send() const {
+  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax &&
+         (busy_ >> chunks_sent_ % kWindow & 1) == 0 && chunks_sent_ - chunks_given_back_ < kWindow;
+}
+
+int FabricChannel::send(const std::byte* from, std::uint64_t bytes, std::uint64_t index) {
+  const auto sequence = static_cast<std::uint32_t>(chunks_sent_ % kWindow);
+  Write chunk;
+  chunk.from = from;
+  chunk.bytes = bytes;
+  chunk.address = remote_.memory_address + sizeof(Credit) + index;
+  chunk.data = CompletionData{remote_.index, sequence, static_cast<std::uint32_t>(bytes)}.pack();
+  const int result = write(chunk, sequence);
+  if (result != 0) return result;
+  busy_ |= 1u << sequence;
+  sent_lengths_[sequence] = static_cast<std::uint32_t>(bytes);
+  ++chunks_sent_;
+  bytes_sent_ += bytes;
+  return 0;
+}
+
+int FabricChannel::write(Write write, std::uint32_t operation) {
+  write.source = memory_.source.get();
+  write.peer = remote_peer_;
+  write.key = remote_.memory_key;
+  write.token = std::uint64_t{index_} << 8 | operation;
+  return peer_->write(write, *this);
+}
+
+std::uint64_t FabricChannel::give_back() {
+  const auto sequence = static_cast<std::uint32_t>(chunks_given_back_ % kWindow);
+  if (chunks_given_back_ == chunks_sent_ || (busy_ >> sequence & 1) != 0) return 0;
+  ++chunks_given_back_;
+  return sent_lengths_[sequence];
+}
+
+void FabricChannel::take_chunk() {
+  lengths_[chunks_taken_ % kWindow] = 0;
+  ++chunks_taken_;
+}
+
+int FabricChannel::send_credit(std::uint64_t consumed) {
+  *memory_.outgoing() = {consumed, chunks_taken_};
+  Write credit;
+  credit.from = memory_.outgoing();
+  credit.bytes = sizeof(Credit);
+  credit.address = remote_.memory_address;
+  credit.data = CompletionData{remote_.index, 0, 0}.pack();
+  credit.delivered = true;
+  const int result = write(credit, kCreditOperation);
+  if (result != 0) return result;
+  credited_ = {consumed, chunks_taken_};
+  credit_busy_ = true;
+  ++credits_sent_;
+  return 0;
+}
+
+void FabricChannel::on_arrived(const CompletionData& data) {
+  if (error_ != 0) return;
+  if (data.bytes == 0) {
+    read_credit();
+    return;
+  }
+  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
+  if (number - credited_.chunks >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
+    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " +
+                     std::to_string(data.bytes) + " bytes when " + std::to_string(credited_.chunks) +
+                     " were acknowledged");
+    return;
+  }
+  lengths_[data.sequence] = data.bytes;
+  wake();
+}
+
+void FabricChannel::read_credit() {
+  Credit* words = memory_.incoming();
+  const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->chunks).load(ringbuf::kAcquire)};
+  if (now.consumed > bytes_sent_ || now.chunks > chunks_sent_) {
+    fail(EPROTO, "the peer acknowledged more than was sent to it");
+    return;
+  }
+  peers_ = {std::max(peers_.consumed, now.consumed), std::max(peers_.chunks, now.chunks)};
+  ++credits_arrived_;
+  wake();
+}
+
+void FabricChannel::on_written(std::uint32_t operation) {
+  if (operation == kCreditOperation) {
+    credit_busy_ = false;
+  } else {
+    busy_ &= ~(1u << (operation % kWindow));
+  }
+  wake();
+}
+
+}  // namespace gpusock::proxy::fabric

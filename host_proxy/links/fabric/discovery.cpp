@@ -1,0 +1,61 @@
+#include "host_proxy/links/fabric/discovery.hpp"
+
+#include "host_proxy/base/signals.hpp"
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace gpusock::proxy::fabric {
+namespace {
+
+struct Asked {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Discovery>> by_provider;
+  std::mutex asking;  // one question at a time
+};
+Asked& asked_here() {
+  static auto* only = new Asked;  // its threads may outlive main
+  return *only;
+}
+
+}  // namespace
+
+std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
+  const std::lock_guard lock(asked_here().mutex);
+  std::shared_ptr<Discovery>& known = asked_here().by_provider[wanted];
+  if (known != nullptr && !known->failed()) return known;
+  auto begun = std::make_shared<Discovery>();
+  const SignalsBlocked blocked;  // also for threads that providers start from this one
+  try {
+    std::thread([begun, wanted] { ask_or_fail(begun, wanted); }).detach();
+  } catch (const std::exception&) {
+    ask(begun, wanted);  // no thread to be had
+  }
+  return known = begun;  // not before: where there was no memory for it, the next one asks again
+}
+
+/// As ask(), on a thread, from which no exception may come.
+void Discovery::ask_or_fail(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
+  try {
+    ask(asked, wanted);
+  } catch (const std::exception&) {
+    asked->say_over();
+  }
+}
+
+void Discovery::ask(const std::shared_ptr<Discovery>& asked, const std::string& wanted) {
+  {
+    const std::lock_guard lock(asked_here().asking);
+    asked->providers_.emplace(wanted);
+  }
+  asked->say_over();
+}
+
+void Discovery::say_over() {
+  over_.store(true, std::memory_order_release);
+  over_.notify_all();
+}
+
+}  // namespace gpusock::proxy::fabric

@@ -1,0 +1,50 @@
+#pragma once
+/// @file libfabric's endpoints. The library is loaded when a fabric is first asked for: linked to programs it would
+/// cost each of them its start-up time (Debian's pulls in libraries that wait 200 ms before main).
+
+#include "gpusock/endpoint.hpp"
+#include "host_proxy/links/fabric/port.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+/// One provider on one network: on it endpoints are made. Outlives its ports.
+class FabricDomain {
+ public:
+  virtual ~FabricDomain() = default;
+  virtual const std::string& provider() const = 0;
+  /// A new endpoint. Keys of memory that is registered there are good at no other one. Throws Error.
+  virtual std::unique_ptr<FabricPort> open_port() = 0;
+};
+
+/// What libfabric has on this machine. `wanted` is a provider's name ("tcp", "verbs;ofi_rxm"), or empty: those that are
+/// good for something here.
+class FabricProviders {
+ public:
+  /// Asks libfabric, once; that takes a moment. Never throws: problem() says what there was.
+  explicit FabricProviders(std::string wanted);
+  ~FabricProviders();
+
+  /// Names of the providers for connections from this address of this machine, best first.
+  std::vector<std::string> names_for(const Endpoint& local) const;
+  /// Why names_for() found none.
+  std::string problem(const Endpoint& local) const;
+  /// Throws Error.
+  std::shared_ptr<FabricDomain> open(const std::string& name, const Endpoint& local) const;
+
+  /// Is this provider better than the tcp link.
+  static bool is_hardware(const std::string& name);
+  /// May there be any such here: a look at what devices there are, without libfabric.
+  static bool may_have_hardware();
+  /// Does this provider reach only processes of this host.
+  static bool is_local(const std::string& name) { return name == "shm"; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpusock::proxy::fabric

@@ -1,0 +1,90 @@
+#pragma once
+/// @file Agreeing on the fabric link: on a provider that both have, on the pair of endpoints to use, and on each
+/// other's memory.
+
+#include "host_proxy/links/fabric/discovery.hpp"
+#include "host_proxy/links/fabric/idle_peers.hpp"
+#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/net/posix_network.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+/// Puts something between a context and its endpoints, for tests.
+using PortDecorator = std::function<std::unique_ptr<FabricPort>(std::unique_ptr<FabricPort>)>;
+
+/// Decorates the endpoints of all contexts that are made behind this; an empty one ends it. For tests; any thread.
+void decorate_ports(PortDecorator decorator);
+
+class FabricMaker final : public LinkMaker, private ReadySink {
+ public:
+  /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric
+  /// is asked what there is when a socket is opened that may come to it. `staging`: nullptr where no rings are in
+  /// device memory.
+  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging = nullptr);
+  ~FabricMaker();
+
+  LinkKind kind() const override { return LinkKind::fabric; }
+  bool prepare(const Endpoint& asked) override;
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                    ReadySink& sink) override;
+  bool poll(std::uint64_t now_ns) override;
+  void tend(std::uint64_t now_ns) override;
+  /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
+  bool wants_polling() const override;
+
+  // For its setups.
+  /// What there is here; nullptr while libfabric is being asked, and `sink` is told when it has answered.
+  const FabricProviders* providers(ReadySink& sink);
+  /// `sink` is gone.
+  void forget(ReadySink& sink) { std::erase(waiting_, &sink); }
+  bool names_provider() const { return !wanted_.empty(); }
+  const Identity& context() const { return context_; }
+
+  // These throw Error.
+  /// The endpoint for an acceptor's context at this address, for a connector: made where there is none.
+  std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request,
+                                               const Identity& acceptor);
+  /// The endpoint for the connector that calls itself this, for an acceptor.
+  std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request,
+                                                const Identity& pair);
+  std::unique_ptr<FabricChannel> make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request);
+  /// The rings for callers whose link has those of `host`.
+  std::shared_ptr<Segment> callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host);
+  StagingPool* staging() { return staging_; }
+
+ private:
+  class Watched;
+
+  void begin_discovery();
+  bool is_asking() const { return discovery_ != nullptr && !discovery_->over(); }
+  bool tell_waiting();
+  void on_ready() override {}  // poll() looks at every endpoint anyway: the descriptor is to end a sleep
+  std::shared_ptr<FabricPeer> find(const std::string& key);
+  std::shared_ptr<FabricPeer> make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
+                                        const Identity& pair);
+
+  PosixNetwork& network_;
+  SegmentPool& segments_;
+  StagingPool* staging_;
+  std::string wanted_;
+  Identity context_;
+  PortDecorator decorator_;
+  std::shared_ptr<Discovery> discovery_;                        // once it has begun
+  std::vector<ReadySink*> waiting_;                             // for its end
+  std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
+  std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
+  std::vector<std::weak_ptr<FabricPeer>> polled_;
+  IdlePeers idle_;
+};
+
+}  // namespace gpusock::proxy::fabric

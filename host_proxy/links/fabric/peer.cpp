@@ -1,0 +1,144 @@
+#include "host_proxy/links/fabric/peer.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gpusock::proxy::fabric {
+
+FabricPeer::FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
+    : port_(std::move(port)), pair_(pair), name_(std::move(name)) {}
+
+/// The endpoint closes before what it may be reading and writing is unmapped.
+FabricPeer::~FabricPeer() {
+  if (port_->closes_only_idle()) {
+    revoke();  // what comes now fails, and completes nothing
+    for (int turn = 0; turn < kLastReads && poll(); ++turn) continue;
+  }
+  port_->close();
+  left_.clear();
+}
+
+int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& peer) {
+  for (const Address& known : addresses_) {
+    if (std::equal(known.bytes.begin(), known.bytes.end(), address.begin(), address.end())) {
+      peer = known.peer;
+      return 0;
+    }
+  }
+  if (addresses_.size() == kAddressesMax) return -ENOBUFS;
+  const int result = port_->add_peer(address, peer);
+  if (result == 0) addresses_.push_back({{address.begin(), address.end()}, peer});
+  return result;
+}
+
+std::uint32_t FabricPeer::add(FabricChannel& channel) {
+  if (exhausted())
+    throw Error(ENOBUFS,
+                "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
+  std::list<Left> place_to_leave(1);
+  if (free_.capacity() <= channels_.size()) free_.reserve(2 * channels_.size() + 1);
+  std::uint32_t index = next_index_;
+  if (free_.empty()) {
+    channels_.push_back(nullptr);
+    ++next_index_;
+  } else {
+    index = free_.back();
+    free_.pop_back();
+  }
+  channels_[index] = &channel;
+  unleft_.splice(unleft_.end(), place_to_leave);
+  ++connections_;
+  ++connections_made_;
+  return index;
+}
+
+void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
+  std::erase(refused_, channels_[index]);
+  channels_[index] = nullptr;
+  --connections_;
+  if (settled && writes == 0) {
+    free_.insert(free_.begin(), index);  // the one that has rested longest is used next
+    unleft_.pop_front();
+    return;
+  }
+  unleft_.front() = {index, writes, std::move(memory), 0};
+  left_.splice(left_.end(), unleft_, unleft_.begin());
+  forget_left();
+}
+
+void FabricPeer::revoke() {
+  for (Left& left : left_) {
+    left.memory.target.reset();
+    left.memory.source.reset();
+  }
+}
+
+/// What this side is still writing from stays, but not what the peer may write.
+void FabricPeer::tend(std::uint64_t now_ns) {
+  for (Left& left : left_) {
+    if (left.until_ns == 0) left.until_ns = now_ns + kLeftNs;
+    if (now_ns >= left.until_ns) left.memory.target.reset();
+  }
+  std::erase_if(left_, [](const Left& left) { return left.memory.target == nullptr && left.writes == 0; });
+}
+
+void FabricPeer::forget_left() {
+  while (left_.size() > kLeftMax && left_.front().writes == 0) left_.pop_front();
+}
+
+int FabricPeer::write(const Write& write, FabricChannel& channel) {
+  const int result = port_->write(write);
+  if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end())
+    refused_.push_back(&channel);
+  return result;
+}
+
+bool FabricPeer::poll() {
+  completions_.clear();
+  const bool any = port_->read(completions_);
+  for (const Completion& completion : completions_) take(completion);
+  if (!refused_.empty()) {  // a fabric that is still connecting says -EAGAIN, and does not say when it is not
+    const auto refused = std::move(refused_);
+    refused_.clear();
+    for (FabricChannel* channel : refused) channel->retry();
+  }
+  return any;
+}
+
+bool FabricPeer::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
+
+/// This write's memory may be used again, whether it went well or not.
+void FabricPeer::note_written(std::uint64_t token) {
+  if (FabricChannel* channel = channel_of(token >> 8)) {
+    channel->on_written(static_cast<std::uint32_t>(token & 0xff));
+    return;
+  }
+  for (Left& left : left_) {
+    if (left.index == token >> 8) --left.writes;
+  }
+  forget_left();
+}
+
+void FabricPeer::take(const Completion& completion) {
+  if (completion.kind == Completion::Kind::arrived) {
+    const auto data = CompletionData::unpack(completion.data);
+    if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else of one that was left
+    return;
+  }
+  FabricChannel* channel = completion.token == Completion::kNoToken ? nullptr : channel_of(completion.token >> 8);
+  if (completion.token != Completion::kNoToken) {
+    note_written(completion.token);
+    if (completion.kind == Completion::Kind::failed && channel != nullptr) channel->fail(ECONNRESET, completion.reason);
+    return;
+  }
+  broken_ = true;
+  log_warn("a fabric endpoint (" + name_ + ") failed: " + completion.reason);
+  for (FabricChannel* each : channels_) {
+    if (each != nullptr) each->fail(ECONNRESET, completion.reason);
+  }
+}
+
+}  // namespace gpusock::proxy::fabric

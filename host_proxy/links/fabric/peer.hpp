@@ -1,0 +1,100 @@
+#pragma once
+/// @file One endpoint of this context, used for one other context alone, with all the connections between the two.
+///
+/// An endpoint per peer, and not one per context: whoever can write here has its completion data believed to be about
+/// one of the connections of this endpoint. So a peer that lies reaches its own connections only.
+
+#include "host_proxy/links/fabric/channel.hpp"
+#include "host_proxy/links/fabric/port.hpp"
+#include "host_proxy/net/network.hpp"
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::fabric {
+
+class FabricPeer {
+ public:
+  FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name);
+  ~FabricPeer();
+  FabricPeer(const FabricPeer&) = delete;
+  FabricPeer& operator=(const FabricPeer&) = delete;
+
+  FabricPort& port() { return *port_; }
+  const Identity& pair() const { return pair_; }     ///< what both sides call each other
+  const std::string& name() const { return name_; }  ///< of the provider, for people
+
+  /// The peer's endpoint as write() names it. The peer may have made a new one. 0, or a negated errno.
+  int find_address(std::span<const std::byte> address, std::uint64_t& peer);
+
+  /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
+  std::uint32_t add(FabricChannel& channel);
+  /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its
+  /// memory stays registered until its `writes` from here are complete, and until kLeftNs have gone by or kLeftMax
+  /// others have been left like that: many fabrics answer a late write to unknown memory by breaking all that goes
+  /// between the two endpoints.
+  void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
+  /// Has it no connection now.
+  bool idle() const { return connections_ == 0; }
+  /// How many it has had.
+  std::uint64_t connections_made() const { return connections_made_; }
+  /// Takes the peer's keys to the memory of connections that were reset; there will be no others.
+  void revoke();
+  /// Takes back what was left for long enough. Now and then; any clock that goes on.
+  void tend(std::uint64_t now_ns);
+  /// Can there be no more connections: then others need another endpoint.
+  bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
+
+  int write(const Write& write, FabricChannel& channel);
+
+  /// An honest peer hears of a reset at once, and a write that its fabric keeps trying to make is given up sooner than
+  /// this.
+  static constexpr std::uint64_t kLeftNs = 10'000'000'000;
+
+  /// Takes what has completed; true if anything has.
+  bool poll();
+  /// May the thread sleep until the port's descriptor says something. Where not, there may be something to poll().
+  bool may_sleep();
+
+ private:
+  static constexpr std::size_t kAddressesMax = 64;
+  static constexpr std::size_t kLeftMax = 16;
+  static constexpr int kLastReads = 64;
+
+  /// A connection that was reset: what was going on then may be going on still.
+  struct Left {
+    std::uint32_t index;
+    int writes;
+    FabricMemory memory;
+    std::uint64_t until_ns = 0;  // 0: not known yet
+  };
+
+  void take(const Completion& completion);
+  void note_written(std::uint64_t token);
+  void forget_left();
+  FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
+
+  std::list<Left> left_;
+  std::list<Left> unleft_;  // a place in left_ for each connection: its destructor allocates nothing
+  std::unique_ptr<FabricPort> port_;
+  Identity pair_;
+  std::string name_;
+  std::vector<FabricChannel*> channels_;  // by index
+  std::vector<std::uint32_t> free_;
+  std::uint32_t next_index_ = 0;
+  std::uint32_t connections_ = 0;
+  std::uint64_t connections_made_ = 0;
+  bool broken_ = false;
+  std::vector<FabricChannel*> refused_;  // to be told that they may try again
+  std::vector<Completion> completions_;
+  struct Address {
+    std::vector<std::byte> bytes;
+    std::uint64_t peer;
+  };
+  std::vector<Address> addresses_;
+};
+
+}  // namespace gpusock::proxy::fabric

@@ -1,0 +1,110 @@
+#pragma once
+/// @file How a connection gets its link: what one kind of link has to agree on with the peer, and what it makes of
+/// that.
+///
+/// Once both sides have proved that they know the secret, the acceptor offers the best kind that both have; the
+/// connector answers, or refuses and is offered the next. What an offer and an answer say is the kind's own business;
+/// that they come whole, from the peer that was authenticated, and unaltered is the handshake's
+/// (handshake_messages.hpp). What they hold is not to be trusted for that: it is checked against what was granted.
+
+#include "gpusock/endpoint.hpp"
+#include "host_proxy/links/link.hpp"
+#include "host_proxy/net/network.hpp"
+#include "host_proxy/table/slots.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace gpusock::proxy {
+
+class Segment;
+
+/// The longest offer or answer, bytes.
+inline constexpr std::size_t kLinkMessageBytesMax = 512;
+
+/// What a link is wanted for.
+struct LinkRequest {
+  bool acceptor = false;  ///< is this the side that listened
+  bool only = false;      ///< the acceptor's: is this the only kind of link that both would take
+  bool kernels = false;   ///< do kernels use this side's socket that have sockets of their own; else host threads do,
+                          ///< too
+  SocketType type = SocketType::stream;
+  std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: as the kind likes it
+  std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its
+                                        ///< own
+  Endpoint local;  ///< of the connection on which the two agree: tells which network leads to the peer
+  Endpoint peer;
+
+  /// What rings of a kind where each side makes its own are to have; 0: as the kind likes it.
+  std::uint64_t own_ring_bytes() const { return type == SocketType::seqpacket ? record_ring_bytes : ring_bytes; }
+};
+
+/// One connection's link in the making. Each side has one; the destructor gives back what it holds.
+class LinkSetup {
+ public:
+  virtual ~LinkSetup() = default;
+
+  enum class State { waiting, ready, failed };
+  /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries
+  /// nothing fails.
+  virtual State advance() { return State::ready; }
+
+  /// What the peer must know: the acceptor's offer, or the connector's answer to it. Once ready.
+  virtual std::span<const std::byte> message() const { return {}; }
+
+  /// The acceptor's: takes the connector's answer; false where it cannot be (failure() says why).
+  virtual bool take_answer(std::span<const std::byte> answer) { return answer.empty(); }
+
+  /// Why there will be no such link: an errno, and words for people.
+  struct Failure {
+    int error = 0;
+    std::string reason;
+  };
+  virtual Failure failure() const { return {}; }
+
+  /// The memory of the rings; the link in the making and the slot's callers use it.
+  virtual const std::shared_ptr<Segment>& memory() const = 0;
+
+  /// Makes the link, on a connected socket's slot: fills rx, tx and link_needs_proxy of its setup. `stream` is the
+  /// connection on which the two agreed; the link keeps it. Once, last. `events` outlives the link.
+  virtual std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+                                          LinkEvents& events) = 0;
+};
+
+/// One kind of link, as this context has it.
+class LinkMaker {
+ public:
+  virtual ~LinkMaker() = default;
+
+  virtual LinkKind kind() const = 0;
+
+  /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is
+  /// asked again. Does not wait itself.
+  virtual bool prepare(const Endpoint& asked) {
+    static_cast<void>(asked);
+    return true;
+  }
+
+  /// The acceptor's half for one connection. `sink` is told when advance() may get further. Never nullptr: where it
+  /// cannot be, advance() fails.
+  virtual std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) = 0;
+
+  /// The connector's half, for what it was offered; otherwise the same.
+  virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                            ReadySink& sink) = 0;
+
+  /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any.
+  /// Does not wait.
+  virtual bool poll(std::uint64_t /*now_ns*/) { return false; }
+
+  /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
+  virtual void tend(std::uint64_t /*now_ns*/) {}
+
+  /// Must poll() be called even though no descriptor will say so: then the proxy's thread naps instead of sleeping.
+  virtual bool wants_polling() const { return false; }
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,34 @@
+#pragma once
+/// @file Agreeing on the p2p link: the acceptor makes the shared memory, and the connector maps it.
+
+#include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/links/p2p/segment_exchange.hpp"
+
+#include <memory>
+
+namespace gpusock::proxy {
+
+class P2pMaker final : public LinkMaker {
+ public:
+  /// Both outlive it. Throws Error where there are no Unix sockets to be had.
+  P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
+
+  LinkKind kind() const override { return LinkKind::p2p; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                    ReadySink& sink) override;
+  bool poll(std::uint64_t /*now_ns*/) override {
+    full_backlogs_.tell();
+    return false;
+  }
+  void tend(std::uint64_t) override { offers_.serve(); }
+  bool wants_polling() const override { return !full_backlogs_.empty(); }
+
+ private:
+  PosixNetwork& network_;
+  SegmentPool& segments_;
+  SegmentOffers offers_;
+  FullBacklogs full_backlogs_;
+};
+
+}  // namespace gpusock::proxy

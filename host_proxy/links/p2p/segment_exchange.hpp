@@ -1,0 +1,107 @@
+#pragma once
+/// @file How a process on the same host gets a connection's memory: over a Unix socket with an abstract name, against a
+/// ticket that the handshake gave it. Inside one process the ticket leads to the segment itself.
+///
+/// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the
+/// network. Only processes of the same user are served (SO_PEERCRED).
+
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/net/posix_network.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <map>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// Names one offered segment; cannot be guessed.
+using Ticket = std::array<std::uint8_t, 16>;
+
+/// The half that offers segments.
+class SegmentOffers final : public ReadySink {
+ public:
+  /// Throws Error where there are no Unix sockets to be had.
+  explicit SegmentOffers(PosixNetwork& network);
+  ~SegmentOffers();
+
+  /// The abstract Unix socket's name (without the leading zero byte): 32 hexadecimal digits.
+  const std::string& name() const { return name_; }
+
+  /// Offers the segment, once, until it is fetched or withdrawn.
+  Ticket offer(const std::shared_ptr<Segment>& segment);
+  void withdraw(const Ticket& ticket);
+
+  /// Serves who has come; call after on_ready() or now and then. Does not wait.
+  void serve();
+
+  void on_ready() override { ready_ = true; }
+
+ private:
+  struct Visitor {
+    Descriptor connection;
+    std::uint64_t turns_left;  // a visitor that says nothing is sent away
+  };
+  void heed_visitors(bool heeds);
+  bool accept_visitor();
+  bool serve(const Visitor& visitor);
+
+  PosixNetwork& network_;
+  std::string name_;
+  Descriptor listener_;
+  std::vector<Visitor> visitors_;
+  std::map<Ticket, std::weak_ptr<Segment>> offers_;
+  bool ready_ = true;
+  bool heeds_ = false;
+};
+
+/// Fetches whose peer had no room for another connection in its backlog. The system does not tell when there is room:
+/// they are told to try again at each step.
+class FullBacklogs {
+ public:
+  void add(ReadySink& sink) { sinks_.push_back(&sink); }
+  void remove(ReadySink& sink) { std::erase(sinks_, &sink); }
+  bool empty() const { return sinks_.empty(); }
+  void tell() {
+    for (ReadySink* sink : sinks_) sink->on_ready();
+  }
+
+ private:
+  std::vector<ReadySink*> sinks_;
+};
+
+/// The half that fetches one segment.
+class SegmentFetch {
+ public:
+  /// All references outlive it. `sink` is told when advance() may get further.
+  SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
+               const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink);
+  ~SegmentFetch();
+  SegmentFetch(const SegmentFetch&) = delete;
+  SegmentFetch& operator=(const SegmentFetch&) = delete;
+
+  enum class State { waiting, done, failed };
+  State advance();
+  std::shared_ptr<Segment> take() { return std::move(segment_); }
+
+ private:
+  State connect();
+  State send_ticket();
+  State receive();
+
+  PosixNetwork& network_;
+  SegmentPool& pool_;
+  FullBacklogs& backlogs_;
+  ReadySink& sink_;
+  std::string name_;
+  Ticket ticket_;
+  std::uint64_t ring_bytes_;
+  Descriptor connection_;
+  bool backlog_is_full_ = false;
+  std::shared_ptr<Segment> segment_;
+  State state_ = State::waiting;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,211 @@
+#include "host_proxy/links/tcp/tcp_link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace gpusock::proxy {
+namespace {
+
+/// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side
+/// starts on the bytes while they are in the cache.
+constexpr std::uint64_t kTurnBytes = 256 << 10;
+/// System calls that one pump makes to send at most: a producer that never pauses must not keep the step from the
+/// others.
+constexpr int kWritesPerPump = 8;
+
+std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
+  vectors[0] = {spans.first.data, spans.first.bytes};
+  vectors[1] = {spans.second.data, spans.second.bytes};
+  return std::span<const iovec>(vectors).first(spans.second.bytes == 0 ? 1 : 2);
+}
+
+}  // namespace
+
+TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+                 LinkEvents& events)
+    : stream_(std::move(stream)),
+      tx_(std::move(tx)),
+      rx_(std::move(rx)),
+      events_(events),
+      tx_start_(tx_->position()),
+      rx_start_(rx_->position()) {}
+
+bool TcpLink::pump() {
+  if (failed_) return false;
+  if (stream_->broken) take_breakage();
+  if (failed_) return true;
+  if (refuses_input_ && drop_arriving()) return true;  // before the end is sent: a reset must not follow an orderly end
+  const bool sent = transmit();
+  const bool received = discard_ ? drop_arriving() : deliver();
+  return sent || received;
+}
+
+bool TcpLink::transmit() {
+  bool moved = false;
+  for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
+    const std::uint64_t ready = tx_->ready(stream_->writable);
+    if (ready == kRingCorrupt || tx_->error() != 0) {
+      fail(ready == kRingCorrupt ? EPROTO : tx_->error());
+      break;
+    }
+    moved |= tx_->moved();
+    if (tx_->drained()) return end_writing_if_all_is_sent() || moved;
+    if (ready == 0 || !stream_->writable) break;
+    const std::uint64_t wanted = std::min(ready, kTurnBytes);
+    std::array<iovec, 2> vectors;
+    const std::uint64_t written = write(to_vectors(tx_->spans(wanted), vectors));
+    if (written == 0) break;
+    tx_->release(written);
+    moved = true;
+    if (written < wanted) break;  // the network is full
+  }
+  return moved;
+}
+
+/// Bytes written, 0 where none can be now or any more.
+std::uint64_t TcpLink::write(std::span<const iovec> from) {
+  const auto result = stream_->write(from);
+  if (result >= 0) return static_cast<std::uint64_t>(result);
+  if (result != -EAGAIN) fail_sending(static_cast<int>(-result));
+  return 0;
+}
+
+/// The network says that the connection is gone, though nothing is being read or written: the rx ring may be full, the
+/// peer's stream may have ended long ago, and the caller may have nothing to send.
+void TcpLink::take_breakage() {
+  stream_->broken = false;
+  if (const int error = stream_->take_error(); error != 0) fail_sending(error);
+}
+
+/// Senders are told at once. What arrived before is still to be read, however long that takes; the reader is told after
+/// it.
+void TcpLink::fail_sending(int error) {
+  if (send_error_ != 0) return;
+  send_error_ = error;
+  stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
+  stream_->readable = true;
+  writing_ended_ = true;  // what is left cannot be delivered
+  tx_->stop();
+  events_.on_sending_failed(error);
+  if (reading_ended_ && !how_reading_ended_) fail(error);  // the reader has all
+}
+
+std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
+  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable || !tx_->can_be_passed()) return 0;
+  if (tx_->ready(true) != 0) return 0;
+  std::uint64_t done = 0;
+  for (int writes = 0; writes < kWritesPerPump && done < bytes && !writing_ended_; ++writes) {
+    const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
+    const iovec vector{const_cast<std::byte*>(static_cast<const std::byte*>(data)) + done, wanted};
+    const std::uint64_t written = write({&vector, 1});
+    done += written;
+    if (written < wanted) break;
+  }
+  past_rings_.tx_bytes += done;
+  return done;
+}
+
+bool TcpLink::end_writing_if_all_is_sent() {
+  if (!end_wanted_ || writing_ended_) return false;
+  stream_->end_writing();
+  writing_ended_ = true;
+  return true;
+}
+
+bool TcpLink::deliver() {
+  const bool may_read = !reading_ended_ && stream_->readable;
+  if (failed_ || (!may_read && !rx_->watches())) return false;
+  const std::uint64_t room = rx_->room();
+  if (room == kRingCorrupt || rx_->error() != 0) {
+    fail(room == kRingCorrupt ? EPROTO : rx_->error());
+    return true;
+  }
+  const bool moved = rx_->moved();
+  if (tell_how_reading_ended()) return true;
+  if (!may_read) return moved;
+  rx_full_ = rx_->full();
+  if (room == 0) return moved;
+  std::array<iovec, 2> vectors;
+  const std::uint64_t arrived = read(to_vectors(rx_->spans(std::min(room, kTurnBytes)), vectors));
+  if (arrived != 0) rx_->commit(arrived);
+  return moved || arrived != 0 || reading_ended_;
+}
+
+/// Bytes read, 0 where there are none now or any more; what that means for the connection is told.
+std::uint64_t TcpLink::read(std::span<const iovec> into) {
+  const auto result = stream_->read(into);
+  if (result > 0) return static_cast<std::uint64_t>(result);
+  if (result == -EAGAIN && send_error_ == 0) return 0;
+  // At once: the system tells its error once, and writing gets EPIPE after it, which is not the cause.
+  if (result < 0 && result != -EAGAIN) fail_sending(static_cast<int>(-result));
+  // A broken stream ends as well, once it has told its error. EPIPE says that the peer had ended its direction before.
+  const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
+  reading_ended_ = true;
+  how_reading_ended_ = in_order ? 0 : send_error_;
+  tell_how_reading_ended();
+  return 0;
+}
+
+bool TcpLink::tell_how_reading_ended() {
+  if (!how_reading_ended_ || !rx_->drained()) return false;
+  if (*how_reading_ended_ == 0) events_.on_ended(rx_->position());
+  if (const int error = *how_reading_ended_ != 0 ? *how_reading_ended_ : send_error_; error != 0) fail(error);
+  how_reading_ended_.reset();
+  return true;
+}
+
+std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
+  if (discard_ || reading_ended_ || failed_ || !stream_->readable || !rx_->can_be_passed()) return 0;
+  const iovec vector{data, std::min(bytes, kTurnBytes)};
+  const std::uint64_t arrived = read({&vector, 1});
+  past_rings_.rx_bytes += arrived;
+  return arrived;
+}
+
+bool TcpLink::drop_arriving() {
+  if (rx_->watches()) rx_->room();  // what was read before goes its way
+  if (tell_how_reading_ended()) return true;
+  if (reading_ended_ || failed_ || !stream_->readable) return false;
+  std::array<std::byte, 16384> sink;
+  const iovec vector{sink.data(), sink.size()};
+  const bool arrived = read({&vector, 1}) != 0;
+  if (arrived && refuses_input_) reset_unread();
+  return arrived || reading_ended_;
+}
+
+/// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that
+/// not all of what it sent was received. After Shutdown::read bytes that arrive are dropped without a reset, as before
+/// the close.
+bool TcpLink::refuse_input() {
+  refuses_input_ = !discard_;
+  stream_->readable = true;  // what the operating system holds by now has arrived, too
+  const bool unread = rx_->unread();
+  if (unread) transmit();  // what was sent before the close gets as far as the network takes it at once
+  return unread;
+}
+
+/// Bytes have come that nobody will receive. What was sent before the close gets as far as the network takes it at
+/// once.
+void TcpLink::reset_unread() {
+  end_wanted_ = false;  // no orderly end before the reset
+  transmit();
+  if (!failed_) fail(ECONNRESET);
+}
+
+void TcpLink::end_sending() { end_wanted_ = true; }
+
+Link::Traffic TcpLink::traffic() const {
+  return {tx_->position() - tx_start_ + past_rings_.tx_bytes, rx_->position() - rx_start_ + past_rings_.rx_bytes};
+}
+
+/// The peer must not take it for an orderly end: the network may not know of the reason.
+void TcpLink::fail(int error) {
+  stream_->reset_on_close();
+  failed_ = true;
+  tx_->stop();
+  rx_->stop();
+  events_.on_failed(error);
+}
+
+}  // namespace gpusock::proxy

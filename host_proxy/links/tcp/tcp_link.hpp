@@ -1,0 +1,62 @@
+#pragma once
+/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing; whether the rings are in host
+/// memory or a device's is their ends' business.
+
+#include "host_proxy/links/link.hpp"
+#include "host_proxy/memory/ring_ends.hpp"
+#include "host_proxy/net/network.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace gpusock::proxy {
+
+class TcpLink final : public Link {
+ public:
+  TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+          LinkEvents& events);
+
+  bool pump() override;
+  std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;
+  std::uint64_t deliver_past_ring(void* data, std::uint64_t bytes) override;
+  void end_sending() override;
+  void end_receiving() override { discard_ = true; }
+  bool refuse_input() override;
+  void close() override {}
+  bool finished() const override { return writing_ended_ || failed_; }
+  bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_; }
+  bool watches_memory() const override { return !failed_ && ((!writing_ended_ && tx_->watches()) || rx_->watches()); }
+  Traffic traffic() const override;
+
+ private:
+  bool transmit();
+  std::uint64_t write(std::span<const iovec> from);
+  std::uint64_t read(std::span<const iovec> into);
+  bool deliver();
+  bool drop_arriving();
+  bool end_writing_if_all_is_sent();
+  bool tell_how_reading_ended();
+  void take_breakage();
+  void fail_sending(int error);
+  void reset_unread();
+  void fail(int error);
+
+  std::unique_ptr<ByteStream> stream_;
+  std::unique_ptr<RingSource> tx_;
+  std::unique_ptr<RingSink> rx_;
+  LinkEvents& events_;
+  std::uint64_t tx_start_;
+  std::uint64_t rx_start_;
+  Traffic past_rings_;  // what was moved without them
+  bool end_wanted_ = false;
+  bool writing_ended_ = false;
+  bool discard_ = false;
+  bool refuses_input_ = false;  // the caller has closed the socket: bytes that arrive reset the connection
+  bool reading_ended_ = false;
+  std::optional<int> how_reading_ended_;  // an errno, or 0 in order; told once callers can have all that was read
+  bool rx_full_ = false;
+  bool failed_ = false;
+  int send_error_ = 0;  // why nothing can be sent any more: an errno
+};
+
+}  // namespace gpusock::proxy

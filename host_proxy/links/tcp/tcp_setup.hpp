@@ -1,0 +1,38 @@
+#pragma once
+/// @file Agreeing on the tcp link: there is nothing to agree on.
+
+#include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/memory/staging_pool.hpp"
+
+#include <memory>
+
+namespace gpusock::proxy {
+
+class TcpMaker final : public LinkMaker {
+ public:
+  /// Both outlive it. `staging`: nullptr where no rings are in device memory.
+  explicit TcpMaker(SegmentPool& segments, StagingPool* staging = nullptr) : segments_(segments), staging_(staging) {}
+
+  LinkKind kind() const override { return LinkKind::tcp; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override {
+    return make(request);
+  }
+
+  void tend(std::uint64_t) override {
+    if (staging_ != nullptr) staging_->collect();
+  }
+
+  /// False if make() has no ring memory now and will have some when another connection has ended.
+  bool has_room(bool kernels) const { return segments_.has_room(segments_.placement_for(kernels)); }
+
+  /// Either half, also of a connection without a handshake.
+  std::unique_ptr<LinkSetup> make(const LinkRequest& request);
+
+ private:
+  SegmentPool& segments_;
+  StagingPool* staging_;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,54 @@
+#include "host_proxy/links/verbs/device_rings.hpp"
+
+#include "host_proxy/base/log.hpp"
+
+#include <system_error>
+#include <utility>
+
+namespace gpusock::proxy::verbs {
+
+std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment& rings) {
+  if (!wanted_) return std::nullopt;
+  why_not_.clear();
+  Keys keys;
+  if (rings.platform().card_writes() == rdma::CardWrites::unsure) {
+    why_not_ = "nothing says when kernels see what a card has written into this GPU's memory";
+  } else if ((keys.rx = give_ring(domain, rings, 0, rdma::Access::written_by_peers))) {
+    keys.tx = give_ring(domain, rings, 1, rdma::Access::read_by_card);
+  }
+  tell(keys.tx);
+  if (!keys.tx) return std::nullopt;
+  return keys;
+}
+
+rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings, int which, rdma::Access access) {
+  const ringbuf::RingMemory memory = rings.callers_ring(which);
+  const auto known_as = reinterpret_cast<std::uint64_t>(rings.ring(which).data);
+  if (!rings.platform().device_memory_is_mappable()) {
+    if (!paths_) paths_ = rdma::gpu_memory_paths();
+    return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory.data), memory.capacity, access, *paths_,
+                              why_not_, known_as);
+  }
+  try {
+    return rdma::register_host(domain, memory.data, memory.capacity, access, known_as);
+  } catch (const std::system_error& error) {
+    why_not_ = error.what();
+    return {};
+  }
+}
+
+void DeviceRings::tell(const rdma::Registration& region) {
+  std::string text;
+  if (region) {
+    text = "the network card reads and writes rings in device memory";
+    if (region.path() != rdma::Path::host) text += std::string(", by ") + to_string(region.path());
+    if (!why_not_.empty()) text += "; not by " + std::exchange(why_not_, {});
+  } else {
+    text = "rings in device memory are copied, the network card does not reach them: " + why_not_;
+  }
+  if (text == told_) return;
+  region ? log_info(text) : log_warn(text);
+  told_ = std::move(text);
+}
+
+}  // namespace gpusock::proxy::verbs

@@ -1,0 +1,72 @@
+#pragma once
+/// @file Agreeing on the verbs link: each side makes a queue pair and a ring that the other writes into.
+
+#include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/links/verbs/device_rings.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/memory/staging_pool.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::rdma {
+class Card;
+}
+
+namespace gpusock::proxy::verbs {
+
+struct Activity;
+
+/// A queue pair whose first write is to show that there is a way to the peer; somebody must look when its time is up.
+struct Trial {
+  ReadySink* sink;
+  std::uint64_t until_ns;
+};
+
+/// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a
+/// handshake's time.
+inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
+
+class VerbsMaker final : public LinkMaker {
+ public:
+  /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card
+  /// gets those that are.
+  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr,
+                      DeviceRings device_rings = DeviceRings(true));
+  ~VerbsMaker();
+
+  LinkKind kind() const override { return LinkKind::verbs; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
+                                    ReadySink& sink) override;
+  bool poll(std::uint64_t now_ns) override;
+  /// Completions are waited for: the card tells nobody.
+  bool wants_polling() const override;
+
+  // For its setups.
+  std::uint64_t now_ns() const { return now_ns_; }  ///< of the proxy's step
+  void begin_trial(const Trial& trial) { trials_.push_back(trial); }
+  void end_trial(const ReadySink& sink);
+  /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there
+  /// is none.
+  std::shared_ptr<rdma::Card> card_at(const Endpoint& local);
+
+  DeviceRings& device_rings() { return device_rings_; }
+
+  /// Has this machine RDMA devices at all; `sys` is where sysfs is mounted.
+  static bool has_devices(const std::string& sys = "/sys");
+
+ private:
+  SegmentPool& segments_;
+  StagingPool* staging_;
+  DeviceRings device_rings_;
+  std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
+  std::shared_ptr<Activity> activity_;
+  std::uint64_t now_ns_ = 0;
+  std::vector<Trial> trials_;
+};
+
+}  // namespace gpusock::proxy::verbs

@@ -1,0 +1,64 @@
+#include "host_proxy/links/verbs/message.hpp"
+
+#include "host_proxy/links/verbs/words.hpp"
+#include "host_proxy/memory/segment.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace gpusock::proxy::verbs {
+
+Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memory) {
+  Message message;
+  message.pair_number = pair.number;
+  message.psn = pair.psn;
+  message.lid = pair.lid;
+  message.mtu = static_cast<std::uint8_t>(pair.mtu);
+  message.ethernet = pair.ethernet ? 1 : 0;
+  std::copy_n(pair.gid.raw, message.gid.size(), message.gid.begin());
+  message.ring_address = memory.ring_address;
+  message.ring_bytes = memory.ring_bytes;
+  message.words_address = memory.words_address;
+  message.ring_key = memory.ring_key;
+  message.words_key = memory.words_key;
+  return message;
+}
+
+std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_t ring_bytes, std::string& reason) {
+  constexpr std::uint32_t k24Bits = 0xffffff;
+  Message message;
+  if (bytes.size() != sizeof message) {
+    reason = "the peer's message has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(sizeof message);
+    return std::nullopt;
+  }
+  std::memcpy(&message, bytes.data(), sizeof message);
+  if (message.version != Message::kVersion) {
+    reason = "the peer speaks version " + std::to_string(message.version) + " of the verbs link, this side " +
+             std::to_string(Message::kVersion);
+    return std::nullopt;
+  }
+  const bool no_gid = std::all_of(message.gid.begin(), message.gid.end(), [](std::uint8_t byte) { return byte == 0; });
+  const bool multicast = message.gid[0] == 0xff;
+  if (message.pair_number == 0 || message.pair_number > k24Bits || message.psn > k24Bits || message.mtu < IBV_MTU_256 ||
+      message.mtu > IBV_MTU_4096 || message.ethernet > 1 || no_gid || multicast) {
+    reason = "the peer's queue pair has no possible address";
+    return std::nullopt;
+  }
+  const bool size_ok = std::has_single_bit(message.ring_bytes) && message.ring_bytes >= kRingBytesMin &&
+                       message.ring_bytes <= kRingBytesMax;
+  if (!size_ok || (ring_bytes != 0 && message.ring_bytes != ring_bytes) ||
+      message.ring_address + message.ring_bytes < message.ring_address ||
+      message.words_address % sizeof(std::uint64_t) != 0 ||
+      message.words_address + kWordsBytes < message.words_address) {
+    reason = "the peer's ring is not what was agreed";
+    return std::nullopt;
+  }
+  Peer peer;
+  peer.pair = {message.pair_number,  message.psn, {}, message.lid, static_cast<ibv_mtu>(message.mtu),
+               message.ethernet != 0};
+  std::copy(message.gid.begin(), message.gid.end(), peer.pair.gid.raw);
+  peer.memory = {message.ring_address, message.ring_bytes, message.words_address, message.ring_key, message.words_key};
+  return peer;
+}
+
+}  // namespace gpusock::proxy::verbs

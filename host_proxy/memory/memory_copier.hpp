@@ -1,0 +1,51 @@
+#pragma once
+/// @file The CPU device's copier, and how its device memory is kept from the proxy.
+///
+/// The CPU device's memory is this process's, so a proxy that touched ring bytes of the device by mistake would get
+/// away with it, here and nowhere else. Therefore the proxy knows them by hidden addresses, which no processor takes:
+/// only the copier makes real ones of them.
+
+#include "host_proxy/memory/copier.hpp"
+
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// The address by which the proxy knows device memory of the CPU device. Using it faults at once (a system call:
+/// EFAULT): on x86-64 it is not canonical with 48 or with 57 bits of address; on AArch64 it is in neither half, also
+/// where the top byte is ignored.
+inline std::byte* hide(std::byte* memory) {
+  constexpr std::uintptr_t kHidingBits = 0x407c'0000'0000'0000;
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(memory) ^ kHidingBits);
+}
+inline std::byte* reveal(std::byte* hidden) { return hide(hidden); }
+
+/// Copies with the processor, as late as a copy engine might: not when a copy is started but when its end is asked for
+/// a second time. So whoever gives memory back, or says that bytes are there, before the end of the copy is found out.
+class MemoryCopier final : public Copier {
+ public:
+  /// memcpy, or what stands for it where a thread needs a right to touch device memory.
+  using Move = void (*)(void* to, const void* from, std::size_t bytes) noexcept;
+  explicit MemoryCopier(Move move = nullptr) : move_(move) {}
+
+  Copy to_host(std::byte* to, const ringbuf::RingSpans& from) override { return start({to, from, true, 0, true}); }
+  Copy to_device(const ringbuf::RingSpans& to, const std::byte* from) override {
+    return start({const_cast<std::byte*>(from), to, false, 0, true});
+  }
+  State query(Copy copy) override;
+
+ private:
+  struct Pending {
+    std::byte* host;
+    ringbuf::RingSpans ring;  // hidden
+    bool to_host;
+    int queries;
+    bool used;
+  };
+  Copy start(const Pending& pending);
+
+  Move move_;
+  std::vector<Pending> copies_;  // a copy's name is its index
+};
+
+}  // namespace gpusock::proxy

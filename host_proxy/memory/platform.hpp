@@ -1,0 +1,78 @@
+#pragma once
+/// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
+
+#include "host_proxy/memory/copier.hpp"
+#include "rdma/visibility.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// A device's shared memory, whose addresses are the same on both sides; and its own memory for rings, which the proxy
+/// reaches through a copier alone.
+class Platform {
+ public:
+  virtual ~Platform() = default;
+
+  /// Zeroed host memory that the device reaches, aligned to a page. Throws Error (ENOMEM).
+  virtual void* allocate_shared(std::size_t bytes) = 0;
+  virtual void free_shared(void* memory, std::size_t bytes) noexcept = 0;
+
+  /// Makes mapped host memory reachable by the device. Throws Error.
+  virtual void attach(void* memory, std::size_t bytes) = 0;
+  virtual void detach(void* memory, std::size_t bytes) noexcept = 0;
+
+  /// May attach() be called while kernels run. Where it may not, ring memory is set up with the context, and memory of
+  /// other processes cannot be used.
+  virtual bool attaches_any_time() const = 0;
+
+  /// Can the device's callers wake a sleeping proxy. Where they cannot, the proxy has to look by itself.
+  virtual bool callers_can_wake() const = 0;
+
+  /// Is device memory ordinary memory, so that a segment's file can hold it, any process can map it, and host threads'
+  /// calls may use it. Else it comes from allocate_device().
+  virtual bool device_memory_is_mappable() const = 0;
+  /// Ring memory on the device. Throws Error (ENOMEM).
+  virtual std::byte* allocate_device(std::size_t bytes) = 0;
+  virtual void free_device(std::byte* memory) noexcept = 0;
+  /// The address by which the proxy knows device memory: for the copier, and in requests to a network card that was
+  /// given the memory under it; for nothing else.
+  virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
+  /// Can kernels of this platform use device memory of the other one.
+  virtual bool reaches_device_memory_of(const Platform& other) const = 0;
+  virtual std::unique_ptr<Copier> make_copier() = 0;
+
+  /// A network card has written into device memory, and the proxy has seen the position behind it: what has to happen
+  /// before kernels may read the bytes.
+  virtual rdma::CardWrites card_writes() const { return rdma::CardWrites::unsure; }
+  /// What has to happen where that is a flush. Waits for it. 0 or a negated errno.
+  virtual int flush_card_writes() { return -ENOSYS; }
+
+  /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
+  virtual std::vector<int> near_processors() const { return {}; }
+};
+
+/// Ordinary memory of this process: the platform of the CPU device.
+class HostPlatform final : public Platform {
+ public:
+  void* allocate_shared(std::size_t bytes) override;
+  void free_shared(void* memory, std::size_t bytes) noexcept override;
+  void attach(void*, std::size_t) override {}
+  void detach(void*, std::size_t) noexcept override {}
+  bool attaches_any_time() const override { return true; }
+  bool callers_can_wake() const override { return true; }
+  bool device_memory_is_mappable() const override { return true; }
+  std::byte* allocate_device(std::size_t bytes) override;
+  void free_device(std::byte* memory) noexcept override;
+  std::byte* proxy_address(std::byte* device_memory) const override;
+  bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
+  std::unique_ptr<Copier> make_copier() override;
+  rdma::CardWrites card_writes() const override {
+    return rdma::CardWrites::in_order;
+  }  // ordinary memory: V1 holds for it
+};
+
+}  // namespace gpusock::proxy

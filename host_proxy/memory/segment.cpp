@@ -1,0 +1,207 @@
+#include "host_proxy/memory/segment.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/signals.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace gpusock::proxy {
+namespace {
+
+int make_memory_file(std::size_t bytes) {
+  const FileSizeSignalBlocked blocked;
+  const int descriptor = memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
+  if (fchmod(descriptor, 0600) != 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
+      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes" +
+                           (error == EFBIG ? "; see ulimit -f" : ""));
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement)
+    : platform_(std::move(platform)),
+      descriptor_(-1),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
+      placement_(placement) {
+  descriptor_ = make_memory_file(file_bytes());
+  map();
+}
+
+Segment::Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes,
+                 RingPlacement placement)
+    : Segment(std::move(platform), descriptor.release(), ring_bytes, placement) {}
+
+Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes, RingPlacement placement)
+    : platform_(std::move(platform)),
+      descriptor_(descriptor),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
+      placement_(placement) {
+  struct stat facts {};
+  const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  const bool known = fstat(descriptor, &facts) == 0;
+  const bool is_private = known && facts.st_uid == geteuid() && (facts.st_mode & 0077) == 0;
+  if (!size_ok || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 ||
+      (seals & F_SEAL_SHRINK) == 0) {
+    ::close(descriptor);
+    throw Error(EPROTO, "the peer's shared memory is not what was agreed");
+  }
+  map();
+}
+
+std::size_t Segment::file_bytes() const {
+  const bool in_file = placement_ == RingPlacement::host || platform_->device_memory_is_mappable();
+  return in_file ? total_bytes(room_bytes_) : kHeaderBytes;
+}
+
+bool Segment::reachable_from(const Platform& callers, bool kernels) const {
+  if (placement_ == RingPlacement::host || platform_->device_memory_is_mappable()) return true;
+  return kernels && callers.reaches_device_memory_of(*platform_);
+}
+
+void Segment::map() {
+  const std::size_t bytes = file_bytes();
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    ::close(descriptor_);
+    throw Error(error, "mapping a connection's rings of " + std::to_string(bytes) + " bytes");
+  }
+  base_ = static_cast<std::byte*>(memory);
+  try {
+    platform_->attach(base_, bytes);
+  } catch (...) {
+    munmap(base_, bytes);
+    ::close(descriptor_);
+    throw;
+  }
+  try {
+    place_rings();
+  } catch (...) {
+    unmap();
+    throw;
+  }
+}
+
+void Segment::place_rings() {
+  const bool in_file = file_bytes() != kHeaderBytes;
+  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_);
+  proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
+}
+
+void Segment::unmap() noexcept {
+  platform_->detach(base_, file_bytes());
+  munmap(base_, file_bytes());
+  close_descriptor();
+}
+
+Segment::~Segment() {
+  if (file_bytes() == kHeaderBytes) platform_->free_device(rings_);
+  unmap();
+}
+
+void Segment::close_descriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+void Segment::clear() {
+  std::memset(base_, 0, kHeaderBytes);
+  ring_bytes_ = room_bytes_;
+}
+
+SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
+                         RingPlacement placement)
+    : platform_(std::move(platform)), sizes_(sizes), placement_(placement), shelf_(std::make_shared<Shelf>()) {
+  for (const RingPlacement where : {RingPlacement::host, RingPlacement::device}) {
+    if (where == RingPlacement::device && placement != RingPlacement::device) continue;
+    for (std::size_t i = 0; i < made_at_once; ++i) {
+      shelf_->free[where == RingPlacement::device].push_back(std::make_unique<Segment>(platform_, sizes.shared, where));
+    }
+  }
+}
+
+std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, RingPlacement placement) {
+  if (platform_->attaches_any_time()) {
+    try {
+      auto segment = std::make_shared<Segment>(platform_, ring_bytes, placement);
+      if (use == Use::own) settle(*segment);
+      return segment;
+    } catch (const Error& error) {
+      log_error(error.what());
+      return nullptr;
+    }
+  }
+  if (ring_bytes > sizes_.shared) {
+    log_error("no rings of " + std::to_string(ring_bytes) + " bytes: this device's ring memory was set up for " +
+              std::to_string(sizes_.shared) + "; raise Options::ring_bytes");
+    return nullptr;
+  }
+  const bool on_device = placement == RingPlacement::device;
+  Segment* segment = take_from_shelf(on_device);
+  if (segment == nullptr) {
+    log_error("all ring memory is in use; raise Options::connections_max");
+    return nullptr;
+  }
+  segment->limit(ring_bytes);
+  return {segment, [shelf = shelf_, on_device](Segment* used) {
+            used->clear();
+            const std::lock_guard shelf_lock(shelf->mutex);
+            shelf->free[on_device].emplace_back(used);  // it was there: there is room
+          }};
+}
+
+bool SegmentPool::has_room(RingPlacement placement) const {
+  if (!keeps_memory()) return true;
+  const std::lock_guard lock(shelf_->mutex);
+  return !shelf_->free[placement == RingPlacement::device].empty();
+}
+
+Segment* SegmentPool::take_from_shelf(bool on_device) {
+  const std::lock_guard lock(shelf_->mutex);
+  auto& free = shelf_->free[on_device];
+  if (free.empty()) return nullptr;
+  Segment* segment = free.back().release();
+  free.pop_back();
+  return segment;
+}
+
+void SegmentPool::settle(Segment& segment) const {
+  if (!keeps_memory()) segment.close_descriptor();
+}
+
+std::shared_ptr<Segment> SegmentPool::map(int number, std::uint64_t ring_bytes) {
+  Descriptor descriptor(number);
+  if (!platform_->attaches_any_time()) {
+    log_info("this device cannot map another process's rings while kernels run");
+    return nullptr;
+  }
+  try {
+    auto segment = std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);
+    settle(*segment);
+    return segment;
+  } catch (const Error& error) {
+    log_warn(error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,179 @@
+// The side that accepted.
+#include "host_proxy/base/random.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace gpusock::proxy {
+namespace {
+
+class AcceptorHandshake final : public Handshake {
+ public:
+  AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
+                    bool kernels)
+      : Handshake(stream, resources, asked,
+                  {.acceptor = true,
+                   .kernels = kernels,
+                   .type = asked.type,
+                   .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(),
+                   .peer = stream.peer()}),
+        sink_(sink) {}
+
+  State advance() override {
+    if (state_ == State::waiting) flush();
+    while (state_ == State::waiting && act()) {
+    }
+    return state_;
+  }
+
+  bool peer_is_known() const override { return step_ != Step::hello && step_ != Step::confirm; }
+
+ private:
+  enum class Step { hello, confirm, setup, answer, trial, ready };
+
+  /// True if the next step may be possible.
+  bool act() {
+    switch (step_) {
+      case Step::hello:
+        return await_hello();
+      case Step::confirm:
+        return await_confirm();
+      case Step::setup:
+        return await_setup();
+      case Step::answer:
+        return await_answer();
+      case Step::trial:
+        return await_trial();
+      case Step::ready:
+        break;
+    }
+    if (flush()) state_ = State::done;
+    return false;
+  }
+
+  bool await_hello() {
+    const auto hello = receive<Hello>();
+    if (!hello) return false;
+    note(&*hello, sizeof *hello);
+    Reply reply;
+    reply.nonce = random_bytes<32>();
+    reply.links = hello->links & own_links();
+    if (reply.links == 0) reply.error = EPROTONOSUPPORT;
+    if ((hello->type != 0) != has_records()) reply.error = EPROTOTYPE;
+    if (has_records()) agree_on_rings(*hello, reply);
+    if (reply.error != 0) reply.links = 0;
+    left_ = reply.links;
+    request_.only = std::has_single_bit(reply.links);
+    send_proven(reply, kAcceptor);
+    if (reply.error != 0) fail(reply.error);
+    step_ = Step::confirm;
+    return true;
+  }
+
+  /// A record lies in one piece in both sides' rings, so these have the same size where each side makes its own.
+  void agree_on_rings(const Hello& hello, Reply& reply) {
+    const std::uint32_t theirs = hello.record_ring_bytes;
+    reply.record_ring_bytes = std::min(own_record_ring_bytes(), theirs);
+    request_.record_ring_bytes = reply.record_ring_bytes;
+    if (reply.error == 0 && (!std::has_single_bit(theirs) || theirs < kRingBytesMin)) reply.error = EPROTO;
+  }
+
+  bool await_confirm() {
+    const auto confirm = receive<Confirm>();
+    if (!confirm) return false;
+    const bool proven = is_proven(*confirm, kConnector);
+    if (confirm->error != 0) {
+      fail(peers_reason(confirm->error));
+    } else if (!proven) {
+      send_turn({.kind = Turn::kNone, .error = EACCES}, {}, kAcceptor);
+      fail(EACCES);
+    } else {
+      offer_next(EPROTONOSUPPORT);
+    }
+    return true;
+  }
+
+  /// Begins with the best link that was not spoken of yet; fails with this error where none is left.
+  void offer_next(int error) {
+    for (LinkMaker* maker : resources_.makers) {
+      link_ = link_bit(maker->kind());
+      if ((left_ & link_) == 0) continue;
+      left_ &= static_cast<std::uint16_t>(~link_);
+      kind_ = maker->kind();
+      setup_ = maker->offer(request_, sink_);
+      step_ = Step::setup;
+      return;
+    }
+    send_turn({.kind = Turn::kNone, .error = static_cast<std::uint16_t>(error)}, {}, kAcceptor);
+    fail(error);
+  }
+
+  bool await_setup() {
+    const auto state = setup_->advance();
+    if (state == LinkSetup::State::waiting) return false;
+    if (state == LinkSetup::State::ready) {
+      send_turn({.kind = Turn::kOffer, .link = link_}, setup_->message(), kAcceptor);
+      step_ = Step::answer;
+    } else {
+      refuse_own();
+    }
+    return true;
+  }
+
+  bool await_answer() {
+    const auto received = receive_turn(kConnector);
+    if (!received) return false;
+    const Turn& turn = received->turn;
+    if (turn.link != link_ || (turn.kind != Turn::kAnswer && turn.kind != Turn::kRefusal)) {
+      fail(EPROTO);
+    } else if (turn.kind == Turn::kRefusal) {
+      setup_.reset();
+      remember_peers(*received);
+      offer_next(peers_reason(turn.error));
+    } else if (!setup_->take_answer(received->bytes)) {
+      refuse_own();
+    } else {
+      step_ = Step::trial;
+    }
+    return true;
+  }
+
+  /// Does the link carry anything: the last chance to take the next one.
+  bool await_trial() {
+    const auto state = setup_->advance();
+    if (state == LinkSetup::State::waiting) return false;
+    if (state == LinkSetup::State::ready) {
+      send_turn({.kind = Turn::kReady, .link = link_}, {}, kAcceptor);
+      step_ = Step::ready;
+    } else {
+      refuse_own();
+    }
+    return true;
+  }
+
+  /// This side cannot make the link that it was about to agree on: says so, and goes on with the next.
+  void refuse_own() {
+    const LinkSetup::Failure failure = setup_->failure();
+    setup_.reset();
+    remember(link_, failure);
+    send_refusal(link_, failure, kAcceptor);
+    offer_next(failure.error);
+  }
+
+  ReadySink& sink_;
+  Step step_ = Step::hello;
+  std::uint16_t left_ = 0;  // links that may still be offered
+  std::uint16_t link_ = 0;  // the one that setup_ is for
+};
+
+}  // namespace
+
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
+                                                   const Endpoint& asked, ReadySink& sink, bool kernels) {
+  return std::make_unique<AcceptorHandshake>(stream, resources, asked, sink, kernels);
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,138 @@
+// The side that connected.
+#include "host_proxy/base/random.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
+
+#include <bit>
+#include <cerrno>
+
+namespace gpusock::proxy {
+namespace {
+
+class ConnectorHandshake final : public Handshake {
+ public:
+  ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
+                     bool kernels)
+      : Handshake(stream, resources, asked,
+                  {.acceptor = false,
+                   .kernels = kernels,
+                   .type = asked.type,
+                   .ring_bytes = asked.ring_bytes,
+                   .local = stream.local(),
+                   .peer = stream.peer()}),
+        sink_(sink) {
+    hello_.links = own_links();
+    if (hello_.links == 0) {  // named, and not to be had here
+      fail(EPROTONOSUPPORT);
+      return;
+    }
+    hello_.type = has_records() ? 1 : 0;
+    hello_.record_ring_bytes = has_records() ? own_record_ring_bytes() : 0;
+    hello_.nonce = random_bytes<32>();
+    send(hello_);
+  }
+
+  State advance() override {
+    if (state_ == State::waiting) flush();
+    if (state_ == State::waiting && step_ == Step::reply) await_reply();
+    while (state_ == State::waiting && step_ != Step::reply) {
+      if (!(step_ == Step::turn ? await_turn() : await_setup())) break;
+    }
+    return state_;
+  }
+
+  bool peer_is_known() const override { return step_ != Step::reply; }
+
+ private:
+  enum class Step { reply, turn, setup };
+
+  void await_reply() {
+    const auto reply = receive<Reply>();
+    if (!reply) return;
+    const bool proven = is_proven(*reply, kAcceptor);
+    if (reply->error != 0) {
+      fail(peers_reason(reply->error));
+    } else if (!proven) {
+      refuse(EACCES);
+    } else if (reply->links == 0 || (reply->links & ~hello_.links) != 0 || (reply->features & ~hello_.features) != 0 ||
+               (has_records() && !can_make(reply->record_ring_bytes))) {
+      refuse(EPROTO);
+    } else {
+      left_ = reply->links;
+      request_.record_ring_bytes = has_records() ? reply->record_ring_bytes : 0;
+      send_proven(Confirm{}, kConnector);
+      step_ = Step::turn;
+    }
+  }
+
+  /// True if there was one, and it was none of the last.
+  bool await_turn() {
+    const auto received = receive_turn(kAcceptor);
+    if (!received) return false;
+    const Turn& turn = received->turn;
+    if (turn.kind == Turn::kNone) {
+      fail(peers_reason(turn.error));
+    } else if (turn.kind == Turn::kReady && setup_ != nullptr && turn.link == link_) {
+      state_ = State::done;
+    } else if (turn.kind == Turn::kRefusal && turn.link == link_ && setup_ != nullptr) {  // it does not like our answer
+      setup_.reset();
+      remember_peers(*received);
+    } else if (turn.kind == Turn::kRefusal && take_from_left(turn.link)) {  // it has none to offer
+      remember_peers(*received);
+    } else if (turn.kind == Turn::kOffer && setup_ == nullptr && take_from_left(turn.link)) {
+      link_ = turn.link;
+      kind_ = maker_of(link_)->kind();
+      setup_ = maker_of(link_)->answer(request_, received->bytes, sink_);
+      step_ = Step::setup;
+    } else {
+      fail(EPROTO);
+    }
+    return state_ == State::waiting;
+  }
+
+  bool await_setup() {
+    const auto state = setup_->advance();
+    if (state == LinkSetup::State::waiting) return false;
+    step_ = Step::turn;
+    if (state == LinkSetup::State::ready) {
+      send_turn({.kind = Turn::kAnswer, .link = link_}, setup_->message(), kConnector);
+    } else {
+      const LinkSetup::Failure failure = setup_->failure();
+      setup_.reset();
+      remember(link_, failure);
+      send_refusal(link_, failure, kConnector);
+    }
+    return state_ == State::waiting;
+  }
+
+  /// Each link is spoken of once.
+  bool take_from_left(std::uint16_t link) {
+    if (!std::has_single_bit(link) || (left_ & link) == 0) return false;
+    left_ &= static_cast<std::uint16_t>(~link);
+    return true;
+  }
+
+  /// Tells the peer why, and fails.
+  void refuse(int error) {
+    send_proven(Confirm{.error = static_cast<std::uint16_t>(error)}, kConnector);
+    fail(error);
+  }
+
+  bool can_make(std::uint32_t ring_bytes) const {
+    return std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= hello_.record_ring_bytes;
+  }
+
+  ReadySink& sink_;
+  Hello hello_;
+  Step step_ = Step::reply;
+  std::uint16_t left_ = 0;  // links that may still be offered
+  std::uint16_t link_ = 0;  // the one that setup_ is for
+};
+
+}  // namespace
+
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
+                                                    const Endpoint& asked, ReadySink& sink, bool kernels) {
+  return std::make_unique<ConnectorHandshake>(stream, resources, asked, sink, kernels);
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,176 @@
+#include "host_proxy/negotiation/handshake.hpp"
+
+#include "host_proxy/base/random.hpp"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+/// The longest reason that is kept of one link, bytes; the peer's words are cut and made printable.
+constexpr std::size_t kReasonBytesMax = 160;
+
+}  // namespace
+
+Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
+                     const LinkRequest& request)
+    : resources_(resources), asked_(asked), request_(request), stream_(stream) {}
+
+std::uint32_t Handshake::own_record_ring_bytes() const {
+  return static_cast<std::uint32_t>(asked_.ring_bytes != 0 ? asked_.ring_bytes : resources_.record_ring_bytes);
+}
+
+std::uint16_t Handshake::own_links() const {
+  std::uint16_t links = 0;
+  for (const LinkMaker* maker : resources_.makers) {
+    if (asked_.link == LinkKind::automatic || asked_.link == maker->kind()) links |= link_bit(maker->kind());
+  }
+  return links;
+}
+
+LinkMaker* Handshake::maker_of(std::uint16_t link) const {
+  for (LinkMaker* maker : resources_.makers) {
+    if (link_bit(maker->kind()) == link) return maker;
+  }
+  return nullptr;
+}
+
+Handshake::State Handshake::fail(int error) {
+  error_ = error;
+  return state_ = State::failed;
+}
+
+void Handshake::append(const void* bytes, std::size_t count) {
+  outbox_.append(static_cast<const char*>(bytes), count);
+  flush();
+}
+
+void Handshake::send(const Hello& hello) {
+  note(&hello, sizeof hello);
+  append(&hello, sizeof hello);
+}
+
+void Handshake::send_turn(Turn turn, std::span<const std::byte> bytes, const char* who) {
+  turn.bytes = static_cast<std::uint16_t>(std::min(bytes.size(), kLinkMessageBytesMax));
+  std::string message(reinterpret_cast<const char*>(&turn), sizeof turn);
+  message.append(reinterpret_cast<const char*>(bytes.data()), turn.bytes);
+  note(message.data(), message.size());
+  const Proof proof = prove(who);
+  message.append(reinterpret_cast<const char*>(proof.data()), proof.size());
+  append(message.data(), message.size());
+}
+
+void Handshake::send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who) {
+  Turn turn{.kind = Turn::kRefusal, .link = link, .error = static_cast<std::uint16_t>(failure.error)};
+  send_turn(turn, std::as_bytes(std::span(failure.reason)), who);
+}
+
+bool Handshake::flush() {
+  while (!outbox_.empty()) {
+    if (!stream_.writable) return false;
+    const iovec vector{outbox_.data(), outbox_.size()};
+    const auto result = stream_.write({&vector, 1});
+    if (result == -EAGAIN) return false;
+    if (result < 0) {
+      fail(ECONNRESET);
+      return false;
+    }
+    outbox_.erase(0, static_cast<std::size_t>(result));
+  }
+  return true;
+}
+
+/// Reads until this many bytes of the current message are there, and none behind them.
+bool Handshake::fill(std::size_t bytes) {
+  while (inbox_.size() < bytes) {
+    char buffer[256];
+    const iovec vector{buffer, std::min(sizeof buffer, bytes - inbox_.size())};
+    const auto result = stream_.read({&vector, 1});
+    if (result == -EAGAIN) return false;
+    if (result <= 0) {
+      fail(result == 0 ? ECONNRESET : static_cast<int>(-result));  // nobody leaves in the middle of a handshake
+      return false;
+    }
+    inbox_.append(buffer, static_cast<std::size_t>(result));
+    if (std::memcmp(inbox_.data(), kMagic.data(), std::min(inbox_.size(), kMagic.size())) != 0) {
+      fail(EPROTO);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Handshake::take(void* message, std::size_t bytes) {
+  if (!fill(bytes)) return false;
+  std::memcpy(message, inbox_.data(), bytes);
+  inbox_.clear();
+  return true;
+}
+
+std::optional<Handshake::TurnAndBytes> Handshake::receive_turn(const char* who) {
+  TurnAndBytes result;
+  if (!fill(sizeof result.turn)) return std::nullopt;
+  std::memcpy(&result.turn, inbox_.data(), sizeof result.turn);
+  if (result.turn.bytes > kLinkMessageBytesMax) {
+    fail(EPROTO);
+    return std::nullopt;
+  }
+  const std::size_t unproven = sizeof result.turn + result.turn.bytes;
+  Proof proof;
+  if (!fill(unproven + proof.size())) return std::nullopt;
+  note(inbox_.data(), unproven);
+  std::memcpy(proof.data(), inbox_.data() + unproven, proof.size());
+  const auto* bytes = reinterpret_cast<const std::byte*>(inbox_.data()) + sizeof result.turn;
+  payload_.assign(bytes, bytes + result.turn.bytes);
+  inbox_.clear();
+  if (!equal(prove(who), proof)) {
+    fail(EACCES);
+    return std::nullopt;
+  }
+  result.bytes = payload_;
+  return result;
+}
+
+Proof Handshake::prove(const char* who) const {
+  const std::string text = who + transcript_;
+  Proof proof{};
+  unsigned bytes = 0;
+  if (HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes) == nullptr) {
+    return random_bytes<32>();  // what cannot be computed equals nobody's proof
+  }
+  return proof;
+}
+
+bool Handshake::equal(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+int Handshake::peers_reason(int error) {
+  for (const int known : {EACCES, EPROTONOSUPPORT, EPROTOTYPE, ENOBUFS, EHOSTUNREACH, ENOMEM, ENODEV, EADDRNOTAVAIL}) {
+    if (error == known) return error;
+  }
+  return EPROTO;
+}
+
+void Handshake::remember(std::uint16_t link, const LinkSetup::Failure& failure) {
+  const LinkMaker* maker = maker_of(link);
+  if (!reasons_.empty()) reasons_ += "; ";
+  reasons_ += std::string(maker == nullptr ? "a link" : to_string(maker->kind())) + ": " +
+              (failure.reason.empty() ? strerror(failure.error) : failure.reason.substr(0, kReasonBytesMax));
+}
+
+void Handshake::remember_peers(const TurnAndBytes& refusal) {
+  std::string words(reinterpret_cast<const char*>(refusal.bytes.data()), refusal.bytes.size());
+  for (char& letter : words) {
+    if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
+  }
+  remember(refusal.turn.link, {peers_reason(refusal.turn.error), words.empty() ? words : "the peer: " + words});
+}
+
+}  // namespace gpusock::proxy

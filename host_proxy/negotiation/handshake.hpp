@@ -1,0 +1,139 @@
+#pragma once
+/// @file Agreeing on a link with a gpusock peer, over a TCP connection that was just made. See handshake_messages.hpp.
+
+#include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/negotiation/handshake_messages.hpp"
+#include "host_proxy/net/network.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy {
+
+class TcpMaker;
+
+/// What this side has for its connections.
+struct LinkResources {
+  std::vector<LinkMaker*> makers;       ///< the kinds of links, best first
+  TcpMaker* tcp = nullptr;              ///< for connections without a handshake; also one of `makers`
+  std::uint64_t record_ring_bytes = 0;  ///< records: rings where each side makes its own, unless the endpoint says
+                                        ///< otherwise
+  std::string secret;
+
+  /// Can connections use this link here.
+  bool has(LinkKind kind) const {
+    return kind == LinkKind::automatic ||
+           std::any_of(makers.begin(), makers.end(), [kind](const LinkMaker* maker) { return maker->kind() == kind; });
+  }
+};
+
+/// A handshake in progress. advance() reads and writes what it can, and is called until it is done or has failed.
+class Handshake {
+ public:
+  virtual ~Handshake() = default;
+
+  enum class State { waiting, done, failed };
+  virtual State advance() = 0;
+
+  /// Has the peer proved that it knows the secret.
+  virtual bool peer_is_known() const = 0;
+
+  int error() const { return error_; }                                   ///< failed: an errno
+  LinkKind kind() const { return kind_; }                                ///< done: what was agreed on
+  std::unique_ptr<LinkSetup> take_setup() { return std::move(setup_); }  ///< done: ready to be established
+  /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was
+  /// taken.
+  const std::string& reasons() const { return reasons_; }
+
+ protected:
+  Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, const LinkRequest& request);
+
+  bool has_records() const { return asked_.type == SocketType::seqpacket; }
+  /// The rings that this side would make of its own for records.
+  std::uint32_t own_record_ring_bytes() const;
+  /// The links that this side may take.
+  std::uint16_t own_links() const;
+  LinkMaker* maker_of(std::uint16_t link) const;
+
+  State fail(int error);
+  bool flush();  ///< true when all is sent
+
+  /// Sends a message without a proof.
+  void send(const Hello& hello);
+  /// Sends one whose last member is the proof that is put there.
+  template <class Message>
+  void send_proven(Message message, const char* who) {
+    note(&message, sizeof message - sizeof(Proof));
+    message.proof = prove(who);
+    append(&message, sizeof message);
+  }
+  void send_turn(Turn turn, std::span<const std::byte> bytes, const char* who);
+  void send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who);
+
+  /// The next message, once it has arrived whole. Fails the handshake on anything that is not one.
+  template <class Message>
+  std::optional<Message> receive() {
+    Message message;
+    return take(&message, sizeof message) ? std::optional<Message>(message) : std::nullopt;
+  }
+  struct TurnAndBytes {
+    Turn turn;
+    std::span<const std::byte> bytes;  ///< until the next is received
+  };
+  /// As receive(); also fails where its proof is not `who`'s.
+  std::optional<TurnAndBytes> receive_turn(const char* who);
+
+  /// Adds to what was said.
+  void note(const void* bytes, std::size_t count) { transcript_.append(static_cast<const char*>(bytes), count); }
+  Proof prove(const char* who) const;
+  /// Adds a message to what was said, and tells whether its proof is `who`'s.
+  template <class Message>
+  bool is_proven(const Message& message, const char* who) {
+    note(&message, sizeof message - sizeof(Proof));
+    return equal(prove(who), message.proof);
+  }
+  static bool equal(const Proof& a, const Proof& b);
+  /// A peer's errno as the caller may get it: only those that a peer has reason to give.
+  static int peers_reason(int error);
+
+  void remember(std::uint16_t link, const LinkSetup::Failure& failure);
+  void remember_peers(const TurnAndBytes& refusal);
+
+  static constexpr const char* kConnector = "gpusock connector";
+  static constexpr const char* kAcceptor = "gpusock acceptor";
+
+  const LinkResources& resources_;
+  Endpoint asked_;
+  LinkRequest request_;
+  LinkKind kind_ = LinkKind::tcp;
+  std::unique_ptr<LinkSetup> setup_;
+  State state_ = State::waiting;
+  int error_ = 0;
+
+ private:
+  bool take(void* message, std::size_t bytes);
+  bool fill(std::size_t bytes);
+  void append(const void* bytes, std::size_t count);
+
+  ByteStream& stream_;
+  std::string transcript_;
+  std::string outbox_;
+  std::string inbox_;
+  std::vector<std::byte> payload_;
+  std::string reasons_;
+};
+
+/// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink`
+/// is told when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
+std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
+                                                    const Endpoint& asked, ReadySink& sink, bool kernels = false);
+/// The side that accepted; `asked` is what its caller listens at.
+std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream& stream, const LinkResources& resources,
+                                                   const Endpoint& asked, ReadySink& sink, bool kernels = false);
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,73 @@
+#pragma once
+/// @file The network as the proxy sees it: non-blocking byte streams. Production hands in the operating system's TCP; a
+/// simulator hands in its own.
+
+#include "gpusock/endpoint.hpp"
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace gpusock::proxy {
+
+/// Somebody to tell that a stream or listener may have something to do.
+class ReadySink {
+ public:
+  virtual void on_ready() = 0;
+
+ protected:
+  ~ReadySink() = default;
+};
+
+/// A connected, or connecting, byte stream. Every call returns at once: a count, or a negated errno (-EAGAIN: not now).
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;  ///< closes; unread or unsent bytes may be lost
+
+  virtual std::int64_t read(std::span<const iovec> into) = 0;  ///< 0: the peer ended its direction
+  virtual std::int64_t write(std::span<const iovec> from) = 0;
+  virtual int connected() = 0;  ///< 0, -EINPROGRESS, or why it failed
+  /// Why the connection is gone, as an errno, or 0. Given once, by this call, read() or write(); bytes that arrived
+  /// before can still be read, and then the stream ends.
+  virtual int take_error() = 0;
+  virtual void end_writing() = 0;
+  virtual void reset_on_close() = 0;         ///< closing then resets instead of ending in order
+  virtual void set_no_delay(bool on) = 0;    ///< small pieces are sent at once; on from the start
+  virtual void set_keep_alive(bool on) = 0;  ///< a peer that is gone is noticed although nothing is sent
+  virtual Endpoint local() const = 0;
+  virtual Endpoint peer() const = 0;
+
+  /// May a read (write) succeed: false after one gave -EAGAIN until the network says otherwise.
+  bool readable = true;
+  bool writable = true;
+  /// Has the network said that the connection is gone, or that both directions have ended: then take_error() tells
+  /// which.
+  bool broken = false;
+  ReadySink* sink = nullptr;
+};
+
+/// A listening port.
+class Acceptor {
+ public:
+  virtual ~Acceptor() = default;
+  virtual std::unique_ptr<ByteStream> accept() = 0;  ///< nullptr: none now
+  virtual Endpoint local() const = 0;
+  bool readable = true;
+  ReadySink* sink = nullptr;
+};
+
+/// The network, and the one way for the proxy's thread to sleep.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::unique_ptr<Acceptor> listen(const Endpoint& at, int backlog, int& error) = 0;  ///< nullptr: errno in
+                                                                                              ///< `error`
+  virtual std::unique_ptr<ByteStream> connect(const Endpoint& to, int& error) = 0;  ///< nullptr: errno in `error`
+
+  /// Learns what became readable or writable, and tells the sinks. Does not wait.
+  virtual void poll() = 0;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,294 @@
+#include "host_proxy/net/posix_network.hpp"
+
+#include "gpusock/error.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+
+namespace gpusock::proxy {
+namespace {
+
+/// What an epoll event carries: flags to raise and whom to tell.
+struct Interest {
+  bool* readable = nullptr;
+  bool* writable = nullptr;
+  bool* broken = nullptr;
+  ReadySink** sink = nullptr;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+Address to_address(const Endpoint& endpoint) {
+  Address address;
+  if (endpoint.family == 4) {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(endpoint.port);
+    std::memcpy(&v4->sin_addr, endpoint.address, 4);
+    address.bytes = sizeof *v4;
+  } else {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(endpoint.port);
+    v6->sin6_scope_id = endpoint.scope_id;
+    std::memcpy(&v6->sin6_addr, endpoint.address, 16);
+    address.bytes = sizeof *v6;
+  }
+  return address;
+}
+
+Endpoint from_address(const Address& address) {
+  Endpoint endpoint;
+  if (address.storage.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
+    endpoint.family = 4;
+    endpoint.port = ntohs(v4->sin_port);
+    std::memcpy(endpoint.address, &v4->sin_addr, 4);
+  } else if (address.storage.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+    endpoint.family = 6;
+    endpoint.port = ntohs(v6->sin6_port);
+    endpoint.scope_id = v6->sin6_scope_id;
+    std::memcpy(endpoint.address, &v6->sin6_addr, 16);
+  }
+  return endpoint;
+}
+
+using NameCall = int (*)(int, sockaddr*, socklen_t*);
+
+Endpoint name_of(int descriptor, NameCall call) {
+  Address address;
+  address.bytes = sizeof address.storage;
+  if (call(descriptor, address.get(), &address.bytes) != 0) return {};
+  return from_address(address);
+}
+
+int enable(int descriptor, int level, int option) {
+  const int on = 1;
+  return setsockopt(descriptor, level, option, &on, sizeof on);
+}
+
+/// Edge-triggered, once for its life: the flags remember what epoll said.
+bool add_to_epoll(int epoll, int descriptor, std::uint32_t events, Interest* interest) {
+  epoll_event event{};
+  event.events = events | EPOLLET;
+  event.data.ptr = interest;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+/// Closing is not enough: a forked child may hold the descriptor, and its events would go on.
+void remove_from_epoll(int epoll, int descriptor) { epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nullptr); }
+
+class TcpStream final : public ByteStream {
+ public:
+  TcpStream(Descriptor descriptor, int epoll) : descriptor_(std::move(descriptor)), epoll_(epoll) {
+    enable(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY);  // the rings do the batching
+  }
+
+  ~TcpStream() override { remove_from_epoll(epoll_, descriptor_.get()); }
+
+  bool join() { return add_to_epoll(epoll_, descriptor_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP, &interest_); }
+
+  std::int64_t read(std::span<const iovec> into) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(into.data());
+    message.msg_iovlen = into.size();
+    return finish(uninterrupted([&] { return recvmsg(descriptor_.get(), &message, MSG_DONTWAIT); }), readable);
+  }
+
+  std::int64_t write(std::span<const iovec> from) override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(from.data());
+    message.msg_iovlen = from.size();
+    return finish(uninterrupted([&] { return sendmsg(descriptor_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); }),
+                  writable);
+  }
+
+  int connected() override {
+    const int error = pending_error();
+    if (error == EPIPE)
+      return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
+    if (error != 0) return -error;
+    return peer().family == 0 ? -EINPROGRESS : 0;
+  }
+
+  int take_error() override { return of_connection(pending_error()); }
+
+  void end_writing() override { ::shutdown(descriptor_.get(), SHUT_WR); }
+
+  void set_no_delay(bool on) override { set(IPPROTO_TCP, TCP_NODELAY, on); }
+  void set_keep_alive(bool on) override { set(SOL_SOCKET, SO_KEEPALIVE, on); }
+
+  void reset_on_close() override {
+    const linger abort{1, 0};
+    setsockopt(descriptor_.get(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+  }
+
+  Endpoint local() const override { return name_of(descriptor_.get(), getsockname); }
+  Endpoint peer() const override { return name_of(descriptor_.get(), getpeername); }
+
+ private:
+  void set(int level, int option, bool on) {
+    const int value = on ? 1 : 0;
+    setsockopt(descriptor_.get(), level, option, &value, sizeof value);
+  }
+
+  int pending_error() {
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    getsockopt(descriptor_.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+    return error;
+  }
+
+  /// Callers take ETIMEDOUT for their deadline, after which they may try again. A connection that the system has given
+  /// up is gone.
+  static int of_connection(int error) { return error == ETIMEDOUT ? ECONNRESET : error; }
+
+  static std::int64_t finish(ssize_t result, bool& ready) {
+    if (result >= 0) return result;
+    if (errno == EAGAIN) ready = false;
+    return -of_connection(errno);
+  }
+
+  Descriptor descriptor_;
+  int epoll_;
+  Interest interest_{&readable, &writable, &broken, &sink};
+};
+
+class TcpAcceptor final : public Acceptor {
+ public:
+  TcpAcceptor(Descriptor descriptor, int epoll) : descriptor_(std::move(descriptor)), epoll_(epoll) {}
+  ~TcpAcceptor() override { remove_from_epoll(epoll_, descriptor_.get()); }
+
+  bool join() { return add_to_epoll(epoll_, descriptor_.get(), EPOLLIN, &interest_); }
+
+  std::unique_ptr<ByteStream> accept() override {
+    for (;;) {
+      Descriptor accepted(accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!accepted) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        readable = errno != EAGAIN;  // out of descriptors: look again later
+        return nullptr;
+      }
+      auto stream = make_stream(accepted);
+      if (stream->join()) return stream;
+    }
+  }
+
+  Endpoint local() const override { return name_of(descriptor_.get(), getsockname); }
+
+ private:
+  /// Where there is no memory for it, the peer is reset.
+  std::unique_ptr<TcpStream> make_stream(Descriptor& accepted) {
+    try {
+      return std::make_unique<TcpStream>(std::move(accepted), epoll_);
+    } catch (const std::bad_alloc&) {
+      const linger abort{1, 0};
+      setsockopt(accepted.get(), SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+      throw;
+    }
+  }
+
+  Descriptor descriptor_;
+  int epoll_;
+  Interest interest_{&readable, nullptr, nullptr, &sink};
+};
+
+/// A watched descriptor's interest is freed by nobody: it is the sink itself, told apart by the lowest bit.
+constexpr std::uintptr_t kSinkTag = 1;
+
+}  // namespace
+
+PosixNetwork::PosixNetwork() : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (!epoll_ || !bell_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event) != 0) {
+    throw Error(errno, "setting up the proxy's epoll; raise the limit on open files (ulimit -n)");
+  }
+}
+
+std::unique_ptr<Acceptor> PosixNetwork::listen(const Endpoint& at, int backlog, int& error) {
+  Address address = to_address(at);
+  Descriptor descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (descriptor) {
+    enable(descriptor.get(), SOL_SOCKET, SO_REUSEADDR);
+    if (bind(descriptor.get(), address.get(), address.bytes) == 0 && ::listen(descriptor.get(), backlog) == 0) {
+      auto acceptor = std::make_unique<TcpAcceptor>(std::move(descriptor), epoll_.get());
+      if (acceptor->join()) return acceptor;
+    }
+  }
+  error = errno;
+  return nullptr;
+}
+
+std::unique_ptr<ByteStream> PosixNetwork::connect(const Endpoint& to, int& error) {
+  Address address = to_address(to);
+  Descriptor descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (descriptor && (::connect(descriptor.get(), address.get(), address.bytes) == 0 || errno == EINPROGRESS)) {
+    auto stream = std::make_unique<TcpStream>(std::move(descriptor), epoll_.get());
+    if (stream->join()) return stream;
+  }
+  error = errno;
+  return nullptr;
+}
+
+void PosixNetwork::poll() {
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, 0);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.ptr == nullptr) continue;  // the bell is the sleeper's to silence: others poll as well
+    const auto tagged = reinterpret_cast<std::uintptr_t>(events[i].data.ptr);
+    if ((tagged & kSinkTag) != 0) {
+      reinterpret_cast<ReadySink*>(tagged & ~kSinkTag)->on_ready();
+      continue;
+    }
+    const Interest& interest = *static_cast<Interest*>(events[i].data.ptr);
+    const bool broken = (events[i].events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (interest.readable != nullptr && (broken || (events[i].events & (EPOLLIN | EPOLLRDHUP)) != 0))
+      *interest.readable = true;
+    if (interest.writable != nullptr && (broken || (events[i].events & EPOLLOUT) != 0)) *interest.writable = true;
+    if (interest.broken != nullptr && broken) *interest.broken = true;
+    if (*interest.sink != nullptr) (*interest.sink)->on_ready();
+  }
+}
+
+void PosixNetwork::watch(int descriptor, ReadySink& sink) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&sink) | kSinkTag);
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
+}
+
+void PosixNetwork::unwatch(int descriptor) { remove_from_epoll(epoll_.get(), descriptor); }
+
+void PosixNetwork::sleep(std::uint64_t timeout_ns) { wait_for(epoll_.get(), timeout_ns); }
+
+void PosixNetwork::sleep_until_rung(std::uint64_t timeout_ns) { wait_for(bell_.get(), timeout_ns); }
+
+void PosixNetwork::wait_for(int descriptor, std::uint64_t timeout_ns) {
+  pollfd entry{descriptor, POLLIN, 0};
+  const timespec timeout{static_cast<time_t>(timeout_ns / 1'000'000'000),
+                         static_cast<long>(timeout_ns % 1'000'000'000)};
+  ppoll(&entry, 1, &timeout, nullptr);
+  std::uint64_t rings = 0;
+  [[maybe_unused]] const auto bytes = ::read(bell_.get(), &rings, sizeof rings);
+}
+
+void PosixNetwork::ring() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto bytes = ::write(bell_.get(), &one, sizeof one);
+}
+
+}  // namespace gpusock::proxy

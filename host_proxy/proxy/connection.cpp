@@ -1,0 +1,348 @@
+#include "host_proxy/proxy/connection.hpp"
+
+#include "gpusock/detail/clock.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/proxy/listener.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace gpusock::proxy {
+namespace {
+
+/// How long a closed connection may go on delivering what was sent before it is reset.
+constexpr std::uint64_t kLingerNs = 30'000'000'000;
+
+/// The system may give a connection to a port of this host, where nobody listens, that very port: then it is connected
+/// to itself (RFC 9293, 3.5, simultaneous open).
+bool is_same_address(const Endpoint& one, const Endpoint& other) {
+  return one.family == other.family && one.port == other.port && one.scope_id == other.scope_id &&
+         std::memcmp(one.address, other.address, sizeof one.address) == 0;
+}
+
+}  // namespace
+
+Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+                       const ConnectAttempts& attempts, std::uint64_t deadline_ns)
+    : host_(host),
+      has_slot_(true),
+      slot_(slot),
+      phase_(Phase::connecting),
+      asked_(to),
+      attempts_(attempts),
+      peer_(attempts.current()),
+      stream_(std::move(stream)),
+      stream_hint_(stream_.get()),
+      deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
+  stream_->sink = this;
+}
+
+Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream,
+                       const Endpoint& asked, const table::SocketOptions& options, std::uint64_t deadline_ns)
+    : host_(host),
+      listener_(&listener),
+      phase_(Phase::connecting),
+      asked_(asked),
+      attempts_({}),
+      peer_(stream->peer()),
+      stream_(std::move(stream)),
+      stream_hint_(stream_.get()),
+      deadline_ns_(deadline_ns) {
+  stream_->sink = this;
+  set_options(options);
+}
+
+/// What was sent and is not delivered must not look like an orderly end.
+Connection::~Connection() {
+  if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished()) stream_hint_->reset_on_close();
+}
+
+bool Connection::step(std::uint64_t now_ns) {
+  const Phase before = phase_;
+  if (phase_ == Phase::connecting) step_connecting();
+  if (phase_ == Phase::shaking) step_handshake();
+  if (phase_ == Phase::agreed && has_slot_) establish();
+  bool moved = phase_ != before;
+  if (phase_ == Phase::established) moved |= step_link();
+  if (now_ns >= deadline_ns_) expire();
+  return moved;
+}
+
+void Connection::step_connecting() {
+  for (int result = check_connected(); result != 0; result = check_connected()) {
+    if (result == -EINPROGRESS || !try_next_address(-result)) return;
+  }
+  if (asked_.link == LinkKind::tcp) {
+    phase_ = Phase::agreed;
+    deadline_ns_ = kNever;
+  } else {
+    start_handshake();
+  }
+}
+
+/// 0, -EINPROGRESS, or why this address did not take the connection.
+int Connection::check_connected() {
+  const int result = stream_->connected();
+  if (result != 0) return result;
+  local_ = stream_->local();
+  if (listener_ == nullptr && is_same_address(local_, stream_->peer())) {
+    stream_->reset_on_close();  // else the port would be taken for another minute
+    return -ECONNREFUSED;
+  }
+  return 0;
+}
+
+/// The address tried last did not take the connection: closes the stream and begins with the next address, in what is
+/// left of the same time. Callers hear of a failure only after the last address. False if no address is left: then the
+/// connection has failed.
+bool Connection::try_next_address(int error) {
+  attempts_.note_failure(error);
+  stream_hint_ = nullptr;
+  stream_.reset();  // before the next one: it may be the last descriptor
+  auto stream = attempts_.start_next(host_.network());
+  if (stream == nullptr) {
+    fail_opening(attempts_.error());
+    return false;
+  }
+  stream_ = std::move(stream);
+  stream_hint_ = stream_.get();
+  stream_->sink = this;
+  local_ = {};
+  peer_ = attempts_.current();
+  set_options(std::exchange(options_, {}));  // a stream starts with the defaults
+  return true;
+}
+
+void Connection::start_handshake() {
+  handshake_ = listener_ == nullptr
+                   ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
+                   : make_acceptor_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels());
+  phase_ = Phase::shaking;
+}
+
+void Connection::step_handshake() {
+  const auto state = handshake_->advance();
+  if (state == Handshake::State::failed) {
+    const int error = handshake_->error();
+    try_log(LogLevel::info, [&] {
+      return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
+             (error == EPROTO
+                  ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)"
+                  : "") +
+             (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
+    });
+    fail_opening(error);
+  } else if (state == Handshake::State::done) {
+    link_kind_ = handshake_->kind();
+    link_reason_ = handshake_->reasons();
+    if (!link_reason_.empty()) {
+      try_log(LogLevel::info, [&] {
+        return peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_;
+      });
+    }
+    setup_ = handshake_->take_setup();
+    handshake_.reset();
+    phase_ = Phase::agreed;
+    deadline_ns_ = kNever;
+  }
+}
+
+void Connection::give_slot(std::uint32_t slot) {
+  has_slot_ = true;
+  slot_ = slot;
+}
+
+/// Do kernels use its socket that have sockets of their own: an accepted socket belongs to whoever opened the listener.
+bool Connection::callers_are_kernels() const {
+  return host_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
+}
+
+bool Connection::waits_for_rings() const {
+  return setup_ == nullptr && !host_.links().tcp->has_room(callers_are_kernels());
+}
+
+void Connection::establish() {
+  Slots& slots = host_.slots();
+  if (setup_ == nullptr) {
+    setup_ = host_.links().tcp->make({.acceptor = listener_ != nullptr,
+                                      .kernels = callers_are_kernels(),
+                                      .ring_bytes = asked_.ring_bytes,
+                                      .local = local_,
+                                      .peer = peer_});
+    if (setup_->advance() != LinkSetup::State::ready) {
+      fail_opening(setup_->failure().error);
+      return;
+    }
+  }
+  segment_ = setup_->memory();
+  table::SocketSetup& setup = slots.view().setups[slot_];
+  setup.local = local_;
+  setup.peer = peer_;
+  setup.local.link = setup.peer.link = link_kind_;
+  setup.local.type = setup.peer.type = asked_.type;
+  setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
+  setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
+  setup.options = options_.pack();
+  link_ = setup_->establish(slots, slot_, std::move(stream_), *this);
+  setup_.reset();
+  phase_ = Phase::established;
+  deadline_ns_ = kNever;
+  host_.count_established();
+  publish();
+  try_log(LogLevel::debug, [&] {
+    return "connected " + local_.host_port() + " to " + peer_.host_port() + " by " + std::string(to_string(link_kind_));
+  });
+}
+
+bool Connection::step_link() {
+  const bool moved = link_->pump();
+  if (closing_ && link_->may_go()) {
+    link_->pump();
+    phase_ = Phase::over;
+    return true;
+  }
+  return moved;
+}
+
+void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
+  if (phase_ == Phase::established) {
+    const bool close = (bits & table::kRequestClose) != 0;
+    if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
+    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
+    // unread.
+    if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
+    if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
+    if (close) link_->end_receiving();
+    if (close && !closing_) this->close(now_ns);
+  } else if ((bits & table::kRequestClose) != 0) {
+    closing_ = true;
+    phase_ = Phase::over;  // given up before it was open, or broken
+  }
+  host_.activate(*this);
+}
+
+/// The caller has closed an established connection: what was sent may still be delivered, for as long as the caller
+/// lets it.
+void Connection::close(std::uint64_t now_ns) {
+  closing_ = true;
+  if (options_.linger_s == 0) {
+    stream_hint_->reset_on_close();
+    phase_ = Phase::over;
+    return;
+  }
+  link_->close();
+  deadline_ns_ = later_ns(now_ns, linger_ns());
+  host_.due(deadline_ns_);
+}
+
+std::uint64_t Connection::linger_ns() const {
+  return options_.linger_s < 0 ? kLingerNs : static_cast<std::uint64_t>(options_.linger_s) * 1'000'000'000u;
+}
+
+void Connection::set_options(const table::SocketOptions& options) {
+  const table::SocketOptions before = options_;
+  options_ = options;
+  if (stream_hint_ == nullptr) return;
+  if (options.no_delay != before.no_delay) stream_hint_->set_no_delay(options.no_delay);
+  if (options.keep_alive != before.keep_alive) stream_hint_->set_keep_alive(options.keep_alive);
+}
+
+void Connection::orphan(bool accepted) {
+  listener_ = nullptr;
+  if (accepted) return;
+  if (has_slot_) on_failed(ECONNRESET);
+  if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
+  phase_ = Phase::over;
+}
+
+void Connection::expire() {
+  deadline_ns_ = kNever;
+  if (phase_ == Phase::established) {
+    log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
+             (link_->finished() ? "answer" : "take what was sent") + " within " +
+             std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
+    phase_ = Phase::over;
+  } else if (phase_ != Phase::over) {
+    try_log(LogLevel::info, [&] { return peer_.host_port() + " did not agree on a link in time"; });
+    fail_opening(ETIMEDOUT);
+  }
+}
+
+void Connection::send_away() {
+  try_log(LogLevel::info,
+          [&] { return peer_.host_port() + " made others wait, and has not said who it is: sent away"; });
+  fail_opening(ETIMEDOUT);
+}
+
+void Connection::give_up(int error) {
+  if (phase_ == Phase::broken || phase_ == Phase::over) return;
+  if (phase_ != Phase::established) {
+    fail_opening(error);
+    return;
+  }
+  if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
+  stream_hint_ = nullptr;
+  link_.reset();
+  deadline_ns_ = kNever;
+  phase_ = closing_ ? Phase::over : Phase::broken;
+  error_ = error;
+  failed_ = true;
+  if (!closing_) publish();
+}
+
+void Connection::fail_opening(int error) {
+  error_ = error;
+  handshake_.reset();
+  setup_.reset();
+  stream_hint_ = nullptr;
+  stream_.reset();
+  deadline_ns_ = kNever;
+  phase_ = Phase::over;
+  if (has_slot_ && !closing_) host_.slots().publish(slot_, table::Phase::failed, error);  // until the caller closes it
+}
+
+void Connection::publish() {
+  host_.slots().publish(slot_, failed_ ? table::Phase::failed : table::Phase::connected, error_, flags_);
+}
+
+void Connection::on_ended(std::uint64_t final_position) {
+  if (closing_) return;
+  ringbuf::SystemAtomics::Ref<std::uint64_t>(host_.slots().view().sectors[slot_].rx_final)
+      .store(final_position, ringbuf::kRelaxed);  // relaxed: T3 publishes it
+  flags_ |= table::kStatusEnded;
+  publish();
+}
+
+void Connection::on_peer_deaf() {
+  if (closing_ || (flags_ & table::kStatusPeerDeaf) != 0) return;
+  flags_ |= table::kStatusPeerDeaf;
+  publish();
+}
+
+/// The first error is the cause; the others follow from it.
+void Connection::note_error(int error) {
+  if (error_ != 0) return;
+  error_ = error;
+  try_log(LogLevel::info, [&] { return "the connection to " + peer_.host_port() + " failed: " + strerror(error); });
+}
+
+void Connection::on_sending_failed(int error) {
+  if (closing_) return;
+  note_error(error);
+  publish();
+}
+
+void Connection::on_failed(int error) {
+  if (closing_) {
+    phase_ = Phase::over;
+    return;
+  }
+  note_error(error);
+  failed_ = true;
+  publish();
+}
+
+}  // namespace gpusock::proxy

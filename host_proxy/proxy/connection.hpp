@@ -1,0 +1,171 @@
+#pragma once
+/// @file One connection from its first packet to the return of its slot.
+
+#include "host_proxy/links/link.hpp"
+#include "host_proxy/negotiation/handshake.hpp"
+#include "host_proxy/net/connect_attempts.hpp"
+#include "host_proxy/net/network.hpp"
+#include "host_proxy/table/slots.hpp"
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+
+namespace gpusock::proxy {
+
+/// What connections share, and tell the proxy.
+class ConnectionHost {
+ public:
+  virtual Slots& slots() = 0;
+  virtual Network& network() = 0;
+  virtual const LinkResources& links() = 0;
+  virtual void activate(Connection& connection) = 0;  ///< it may have something to do
+  virtual void due(std::uint64_t deadline_ns) = 0;    ///< a connection must be stepped by then
+  virtual void count_established() = 0;
+
+ protected:
+  ~ConnectionHost() = default;
+};
+
+class Connection final : public LinkEvents, public ReadySink {
+ public:
+  /// An outgoing connection of the caller who opened `slot` to `to`. `stream` is of the attempt that `attempts` began.
+  Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+             const ConnectAttempts& attempts, std::uint64_t deadline_ns);
+  /// An incoming one, which gets a slot when it is established.
+  Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
+             const table::SocketOptions& options, std::uint64_t deadline_ns);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Does what can be done now; true if anything moved.
+  bool step(std::uint64_t now_ns);
+
+  /// Hands bytes that follow all that was committed to the network, past the ring; how many it took.
+  std::uint64_t transmit(const void* data, std::uint64_t bytes) {
+    return phase_ == Phase::established && !closing_ ? link_->transmit_past_ring(data, bytes) : 0;
+  }
+
+  /// Takes bytes that follow all that was delivered from the network, past the ring; how many.
+  std::uint64_t receive(void* data, std::uint64_t bytes) {
+    return phase_ == Phase::established && !closing_ ? link_->deliver_past_ring(data, bytes) : 0;
+  }
+
+  /// Closing resets it: nobody has looked at it, which must not look like an orderly end.
+  void abandon() { options_.linger_s = 0; }
+
+  /// What the caller asked for: request bits of its slot.
+  void request(std::uint64_t bits, std::uint64_t now_ns);
+
+  /// What the caller chose.
+  void set_options(const table::SocketOptions& options);
+
+  /// When step() must be called even if nothing happens; ~0 for never.
+  std::uint64_t deadline_ns() const { return deadline_ns_; }
+  /// Is it over: it may be destroyed, and its slot, if any, released.
+  bool over() const { return phase_ == Phase::over; }
+  /// Has its caller closed it.
+  bool closed() const { return closing_; }
+  /// Is it agreed on and waiting for a slot (an incoming one).
+  bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
+  /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain
+  /// TCP; others have theirs from the handshake.
+  bool waits_for_rings() const;
+  void give_slot(std::uint32_t slot);
+  void take_slot_back() { has_slot_ = false; }
+  /// Has it come in without its peer having proved, so far, that it knows the secret.
+  bool is_stranger() const {
+    const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
+    return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way &&
+           (handshake_ == nullptr || !handshake_->peer_is_known());
+  }
+  /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link
+  /// goes, the peer is reset, and its caller is told.
+  void give_up(int error);
+  /// Ends the handshake in favour of others.
+  void send_away();
+  /// The listener is gone. A connection that nobody has accepted ends.
+  void orphan(bool accepted);
+
+  bool has_slot() const { return has_slot_; }
+  std::uint32_t slot() const { return slot_; }
+  Listener* listener() const { return listener_; }
+  LinkKind link_kind() const { return link_kind_; }
+  /// Why it is none of the better links; empty where it is the best.
+  const std::string& link_reason() const { return link_reason_; }
+  const Endpoint& local() const { return local_; }
+  const Endpoint& peer() const { return peer_; }
+  const Link* link() const { return link_.get(); }
+  /// Lets the next step read without the network having said that there is something.
+  void guess_readable() {
+    if (stream_hint_ != nullptr) stream_hint_->readable = true;
+  }
+  /// Would reading now be a guess: the network has said nothing since it last had nothing.
+  bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
+  bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
+  bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }
+  std::shared_ptr<Segment> take_segment() { return std::move(segment_); }
+
+  void on_ready() override { host_.activate(*this); }
+
+  /// The proxy's own: place in its list of active connections.
+  bool active = false;
+  bool resting = false;       ///< counted among its page's resting connections
+  bool in_line = false;       ///< in its list of connections that wait for a slot
+  std::uint64_t arrival = 0;  ///< of two connections the one with the smaller number came first
+  std::uint64_t came_ns = 0;  ///< when it came, or was asked for
+  std::uint64_t idle_steps = 0;
+  std::list<std::unique_ptr<Connection>>::iterator place;
+
+ private:
+  /// broken: it was established, has lost its link to give_up(), and waits for its caller to close it.
+  enum class Phase { connecting, shaking, agreed, established, broken, over };
+
+  void step_connecting();
+  int check_connected();
+  bool try_next_address(int error);
+  void start_handshake();
+  bool callers_are_kernels() const;
+  void step_handshake();
+  void establish();
+  void close(std::uint64_t now_ns);
+  std::uint64_t linger_ns() const;
+  void expire();
+  void fail_opening(int error);
+  void publish();
+  void note_error(int error);
+  bool step_link();
+
+  void on_ended(std::uint64_t final_position) override;
+  void on_peer_deaf() override;
+  void on_sending_failed(int error) override;
+  void on_failed(int error) override;
+
+  ConnectionHost& host_;
+  Listener* listener_ = nullptr;
+  bool has_slot_ = false;
+  std::uint32_t slot_ = 0;
+  Phase phase_;
+  Endpoint asked_;            // what the caller connects to, or the listener was opened with
+  ConnectAttempts attempts_;  // an incoming one has no other address
+  table::SocketOptions options_;
+  Endpoint local_;
+  Endpoint peer_;
+  std::unique_ptr<ByteStream> stream_;  // until a link takes it
+  ByteStream* stream_hint_ = nullptr;   // the same, also when a link has it
+  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<LinkSetup> setup_;  // agreed on, and to be established
+  std::unique_ptr<Link> link_;
+  std::shared_ptr<Segment> segment_;
+  LinkKind link_kind_ = LinkKind::tcp;
+  std::string link_reason_;
+  std::uint64_t deadline_ns_;
+  bool closing_ = false;
+  int error_ = 0;        // why nothing can be sent any more
+  bool failed_ = false;  // nor does anything arrive
+  std::uint8_t flags_ = 0;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,216 @@
+#include "host_proxy/proxy/engine.hpp"
+
+#include "gpusock/detail/clock.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/base/processors.hpp"
+#include "host_proxy/base/signals.hpp"
+#include "ringbuf/atomics.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+namespace gpusock::proxy {
+namespace {
+
+/// The thread keeps away from the step for this long after a caller's.
+constexpr std::uint64_t kParkNs = 500'000;
+/// Without assistants the thread looks again at once for this long before it sleeps.
+constexpr std::uint64_t kSpinNs = 50'000;
+/// Sleep is bounded even where everyone rings: cheap, and a lost ring would cost no more than this.
+constexpr std::uint64_t kSleepNs = 1'000'000'000;
+/// A device that cannot ring is looked at this often at first, and this often at last.
+constexpr std::uint64_t kLookNsMin = 20'000;
+constexpr std::uint64_t kLookNsMax = 1'000'000;
+
+}  // namespace
+
+Engine::Engine(Proxy& proxy, PosixNetwork& network, const EngineOptions& options)
+    : proxy_(proxy), network_(network), options_(options) {
+  const std::vector<int> processors = usable(options_.processors);
+  start_thread();
+  pthread_setname_np(thread_.native_handle(), "gpusock-proxy");
+  keep_on(thread_.native_handle(), processors);
+}
+
+void Engine::start_thread() {
+  const SignalsBlocked blocked;
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(error.code().value(),
+                "starting the proxy's thread; raise the limit on threads (ulimit -u, or the cgroup's pids.max)");
+  }
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  stopping_.store(true, std::memory_order_release);
+  network_.ring();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::run() {
+  idle_since_ns_ = monotonic_ns();
+  while (!stopping_.load(std::memory_order_acquire)) {
+    bool moved = false;
+    std::uint64_t now = 0;
+    {
+      const std::lock_guard lock(stepping_);
+      now = monotonic_ns();
+      moved = proxy_.step(now, Proxy::Thoroughness::full);
+    }
+    if (options_.observer != nullptr) show(now);
+    if (moved) {
+      idle_since_ns_ = monotonic_ns();
+    } else {
+      rest();
+    }
+  }
+}
+
+/// Refreshes what observers read, while there are any.
+void Engine::show(std::uint64_t now) {
+  if (!options_.observer->due(now)) return;
+  try {
+    {
+      const auto lock = suspend();
+      options_.observer->collect(proxy_, now, wakeups());
+    }
+    options_.observer->publish();
+  } catch (const std::exception&) {
+    return;  // no memory for it: observers see it later
+  }
+}
+
+/// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.
+void Engine::rest() {
+  const std::uint64_t now = monotonic_ns();
+  const std::uint64_t assisted = assisted_at_ns_.load(std::memory_order_relaxed);
+  if (now < assisted + kParkNs) {
+    parked_.store(true, std::memory_order_seq_cst);
+    network_.sleep_until_rung(kParkNs);
+    parked_.store(false, std::memory_order_relaxed);
+  } else if (!options_.assist && now < idle_since_ns_ + kSpinNs) {
+    std::this_thread::yield();
+  } else {
+    sleep_in_network();
+  }
+}
+
+void Engine::sleep_in_network() {
+  bool moved = false;
+  std::uint64_t timeout_ns = 0;
+  {
+    const std::lock_guard lock(stepping_);
+    sleeper_.fall_asleep(proxy_.waits_for_credit() ? Sleeper::kWantsCredit : Sleeper::kWantsCommits);
+    moved = proxy_.step(monotonic_ns(), Proxy::Thoroughness::full);
+    timeout_ns = nap_ns(monotonic_ns());
+  }
+  if (!moved && !stopping_.load(std::memory_order_acquire)) {
+    network_.sleep(timeout_ns);
+    wakeups_.fetch_add(1, std::memory_order_relaxed);
+  }
+  sleeper_.wake_up();
+}
+
+std::uint64_t Engine::nap_ns(std::uint64_t now) {
+  const std::uint64_t due = proxy_.next_deadline_ns();
+  std::uint64_t until_due = due > now ? due - now : 0;
+  std::uint64_t nap = kSleepNs;
+  if (!options_.callers_can_wake || proxy_.wants_polling()) {  // the longer nothing has happened, the more seldom
+    nap = std::clamp((now - idle_since_ns_) / 8, kLookNsMin, kLookNsMax);
+  }
+  if (options_.observer != nullptr) {
+    const std::uint64_t shown = options_.observer->next_due_ns();
+    until_due = std::min(until_due, shown > now ? shown - now : 0);
+  }
+  return std::min(nap, until_due);
+}
+
+bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
+  {
+    const std::unique_lock lock(stepping_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    assisted_at_ns_.store(now, std::memory_order_relaxed);
+    proxy_.hint(hinted_slot);
+    proxy_.step(now);
+  }
+  wake_thread_behind_assistant();
+  return true;
+}
+
+/// An assistant's step may have taken the network's news and left work behind: the thread must be there when the
+/// callers leave.
+void Engine::wake_thread_behind_assistant() {
+  if (sleeper_.end_sleep()) network_.ring();
+}
+
+/// Moves bytes between a caller's memory and the network, with a step behind it.
+template <class Move>
+std::uint64_t Engine::try_move(Move move) {
+  if (!options_.assist) return 0;  // with processors to spare the thread moves bytes while the caller goes on
+  std::uint64_t moved = 0;
+  {
+    const std::unique_lock lock(stepping_, std::try_to_lock);
+    if (!lock.owns_lock()) return 0;
+    const std::uint64_t now = monotonic_ns();
+    assisted_at_ns_.store(now, std::memory_order_relaxed);
+    moved = move();
+    proxy_.step_beside_moves(now);
+  }
+  wake_thread_behind_assistant();
+  return moved;
+}
+
+std::uint64_t Engine::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
+  return try_move([&] { return proxy_.transmit(slot, data, bytes); });
+}
+
+std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
+  return try_move([&] { return proxy_.receive(slot, data, bytes); });
+}
+
+void Engine::announce(std::uint32_t slot) {
+  if (options_.assist && try_step(monotonic_ns(), slot)) return;
+  ring_if_asleep(Sleeper::kWantsCommits);
+}
+
+void Engine::announce_credit() { ring_if_asleep(Sleeper::kWantsCredit); }
+
+void Engine::ring_if_asleep(Sleeper::Asleep least) {
+  if (sleeper_.must_be_rung(least)) network_.ring();
+}
+
+void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
+  if (!options_.assist) return;
+  if (waited_ns < kAssistNs) {
+    try_step(now, ~std::uint32_t{0});
+  } else if (parked_.load(std::memory_order_relaxed)) {
+    network_.ring();  // the thread takes over from here
+  }
+}
+
+void Engine::drain(std::uint64_t linger_ns) {
+  stop();
+  const std::uint64_t start = monotonic_ns();
+  const std::lock_guard lock(stepping_);
+  proxy_.step(start, Proxy::Thoroughness::full);  // closes that callers posted last
+  proxy_.close_all(start);
+  while (proxy_.has_connections() && monotonic_ns() < start + linger_ns) {
+    if (!proxy_.step(monotonic_ns(), Proxy::Thoroughness::full)) network_.sleep(1'000'000);
+  }
+}
+
+ProxyStats Engine::stats() {
+  const auto lock = suspend();
+  return proxy_.stats();
+}
+
+std::vector<SocketInfo> Engine::sockets() {
+  const auto lock = suspend();
+  return proxy_.sockets(monotonic_ns());
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,171 @@
+#include "host_proxy/proxy/observer.hpp"
+
+#include "gpusock/detail/clock.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/signals.hpp"
+#include "host_proxy/proxy/proxy.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+/// Numbers the contexts of this process.
+std::atomic<std::uint64_t> next_number{0};
+
+page::Identity make_identity(std::uint64_t number, std::uint32_t records_max) {
+  page::Identity identity;
+  identity.record_bytes = sizeof(page::Record);
+  identity.records_max = records_max;
+  identity.pid = static_cast<std::uint32_t>(getpid());
+  identity.number = number;
+  identity.started_unix_ns = unix_ns();
+  std::strncpy(identity.program, program_invocation_short_name, sizeof identity.program - 1);
+  return identity;
+}
+
+page::Record to_record(const SocketInfo& info) {
+  page::Record record;
+  record.handle = info.handle;
+  record.error = info.error;
+  record.state = static_cast<std::uint8_t>(info.state);
+  record.link = static_cast<std::uint8_t>(info.link);
+  record.flags = static_cast<std::uint8_t>((info.peer_ended ? page::kPeerEnded : 0) |
+                                           (info.peer_deaf ? page::kPeerDeaf : 0));
+  record.pending = info.pending;
+  record.backlog = info.backlog;
+  record.tx_bytes = info.tx_bytes;
+  record.rx_bytes = info.rx_bytes;
+  record.tx_ring_fill = info.tx_ring_fill;
+  record.rx_ring_fill = info.rx_ring_fill;
+  record.ring_bytes = info.ring_bytes;
+  record.age_ns = info.age_ns;
+  record.local = info.local;
+  record.peer = info.peer;
+  info.link_reason.copy(record.link_reason, sizeof record.link_reason);
+  return record;
+}
+
+bool write_all(int file, const void* data, std::size_t bytes, std::uint64_t offset) {
+  return pwrite(file, data, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+}
+
+}  // namespace
+
+Observer::Observer(const std::string& folder, std::uint32_t slots)
+    : records_max_(std::min(slots + slots / 2, page::kRecordsMax)) {  // sockets, and connections on the way to become
+                                                                      // some
+  if (!folder.empty()) create(folder);
+}
+
+Observer::~Observer() {
+  if (file_) unlink(path_.c_str());
+}
+
+/// The page appears under its name whole and locked, so that nobody takes it for one left over.
+void Observer::create(const std::string& folder) {
+  const FileSizeSignalBlocked blocked;
+  const std::uint64_t number = next_number.fetch_add(1, std::memory_order_relaxed);
+  if (number == 0) page::remove_left_over(folder);
+  const page::Identity identity = make_identity(number, records_max_);
+  const std::string path = folder + "/" + page::file_name(identity.pid, number);
+  const std::string draft = folder + "/." + page::file_name(identity.pid, number) + ".new";
+  unlink(draft.c_str());  // of a process of this number that died here
+  Descriptor file(open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::uint64_t nothing = 0;
+  const bool made = file && flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
+                    write_all(file.get(), &identity, sizeof identity, 0) &&
+                    write_all(file.get(), &nothing, sizeof nothing, page::kObservedUntilOffset) &&
+                    write_all(file.get(), &nothing, sizeof nothing, page::kSequenceOffset) &&
+                    renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0;
+  if (!made) {
+    const int error = errno;
+    unlink(draft.c_str());
+    log_info("gpusock-top will not see this context: making " + path + ": " + strerror(error) +
+             "; GPUSOCK_OBSERVE names another folder, or off");
+    return;
+  }
+  path_ = path;
+  file_ = std::move(file);
+}
+
+bool Observer::due(std::uint64_t now_ns) {
+  if (now_ns < look_at_ns_ || !file_) return false;
+  look_at_ns_ = now_ns + page::kRefreshNs;
+  std::uint64_t until_ns = 0;
+  const bool read = pread(file_.get(), &until_ns, sizeof until_ns, page::kObservedUntilOffset) == sizeof until_ns;
+  observed_ = read && until_ns > now_ns && until_ns - now_ns <= page::kObservedNsMax;
+  if (!observed_) progress_.clear();
+  return observed_;
+}
+
+void Observer::collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t wakeups) {
+  const ProxyStats stats = proxy.stats();
+  const std::vector<SocketInfo> sockets = proxy.sockets(now_ns);
+  records_.clear();
+  for (const SocketInfo& info : sockets) {
+    if (records_.size() == records_max_) break;
+    records_.push_back(to_record(info));
+    note_progress(records_.back(), now_ns);
+  }
+  forget_closed(now_ns);
+  snapshot_ = {now_ns,
+               stats.steps,
+               wakeups,
+               stats.connections,
+               {},
+               {},
+               static_cast<std::uint32_t>(sockets.size()),
+               static_cast<std::uint32_t>(records_.size())};
+  for (int kind = 0; kind < kLinkKinds; ++kind) {
+    snapshot_.tx_bytes[kind] = stats.traffic[static_cast<std::size_t>(kind)].tx_bytes;
+    snapshot_.rx_bytes[kind] = stats.traffic[static_cast<std::size_t>(kind)].rx_bytes;
+  }
+}
+
+std::uint64_t Observer::Progress::stalled_ns(std::uint64_t taken_now, std::uint64_t fill, std::uint64_t now_ns) {
+  if (fill == 0 || taken_now != taken || since_ns == 0) {
+    taken = taken_now;
+    since_ns = now_ns;
+  }
+  return now_ns - since_ns;
+}
+
+void Observer::note_progress(page::Record& record, std::uint64_t now_ns) {
+  if (record.ring_bytes == 0 || record.handle < 0) return;
+  SocketProgress& progress = progress_[record.handle];
+  progress.seen_ns = now_ns;
+  // On tcp tx_bytes are those that were taken from the ring; on p2p those that the peer has not read are among them.
+  const bool p2p = record.link == static_cast<std::uint8_t>(LinkKind::p2p);
+  const std::uint64_t tx_taken = record.tx_bytes - (p2p ? record.tx_ring_fill : 0);
+  record.tx_stalled_ns = progress.tx.stalled_ns(tx_taken, record.tx_ring_fill, now_ns);
+  record.rx_stalled_ns = progress.rx.stalled_ns(record.rx_bytes - record.rx_ring_fill, record.rx_ring_fill, now_ns);
+}
+
+void Observer::forget_closed(std::uint64_t now_ns) {
+  std::erase_if(progress_, [&](const auto& entry) { return entry.second.seen_ns != now_ns; });
+}
+
+void Observer::publish() {
+  const std::uint64_t next = sequence_ + 1;
+  const std::uint64_t bytes = records_.size() * sizeof(page::Record);
+  const auto written = pwrite(file_.get(), records_.data(), bytes,
+                              static_cast<off_t>(page::records_offset(next, records_max_)));
+  // Where the folder is full: those that there is room for, and how many there are.
+  snapshot_.records = static_cast<std::uint32_t>(
+      written < 0 ? 0 : static_cast<std::uint64_t>(written) / sizeof(page::Record));
+  if (write_all(file_.get(), &snapshot_, sizeof snapshot_, page::snapshot_offset(next)) &&
+      write_all(file_.get(), &next, sizeof next, page::kSequenceOffset)) {
+    sequence_ = next;
+  }
+}
+
+}  // namespace gpusock::proxy

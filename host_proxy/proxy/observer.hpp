@@ -1,0 +1,64 @@
+#pragma once
+/// @file Shows a context to observers in other processes, by a page (observer_page.hpp). A context that nobody observes
+/// looks at one word when its proxy's thread is awake, at most every 200 ms, and does nothing else.
+
+#include "host_proxy/net/posix_network.hpp"
+#include "host_proxy/proxy/observer_page.hpp"
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace gpusock::proxy {
+
+class Proxy;
+
+/// Used by one thread, the engine's.
+class Observer {
+ public:
+  /// Makes the page in this folder; "": none. Never throws: a context that cannot be observed works (and says why in
+  /// the log).
+  Observer(const std::string& folder, std::uint32_t slots);
+  ~Observer();  ///< removes the page
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+
+  /// Is it time for a snapshot. Asks the page, now and then, whether anybody wants one.
+  bool due(std::uint64_t now_ns);
+  /// When due() is to be asked even if nothing happens; ~0 while nobody observes.
+  std::uint64_t next_due_ns() const { return observed_ ? look_at_ns_ : ~std::uint64_t{0}; }
+
+  /// Takes a snapshot. Whoever calls holds the engine's step lock.
+  void collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t wakeups);
+  /// Writes the snapshot that was taken.
+  void publish();
+
+ private:
+  /// Since when bytes lie in a ring without one being taken.
+  struct Progress {
+    std::uint64_t taken = 0;
+    std::uint64_t since_ns = 0;
+    std::uint64_t stalled_ns(std::uint64_t taken_now, std::uint64_t fill, std::uint64_t now_ns);
+  };
+  struct SocketProgress {
+    Progress tx, rx;
+    std::uint64_t seen_ns = 0;
+  };
+
+  void create(const std::string& folder);
+  void note_progress(page::Record& record, std::uint64_t now_ns);
+  void forget_closed(std::uint64_t now_ns);
+
+  std::string path_;
+  Descriptor file_;
+  std::uint32_t records_max_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t look_at_ns_ = 0;
+  bool observed_ = false;
+  page::Snapshot snapshot_;
+  std::vector<page::Record> records_;
+  std::unordered_map<std::int32_t, SocketProgress> progress_;
+};
+
+}  // namespace gpusock::proxy

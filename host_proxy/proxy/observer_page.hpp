@@ -1,0 +1,111 @@
+#pragma once
+/// @file The page of a context that gpusock-top reads: a small file, written by the context's proxy while somebody
+/// looks.
+///
+/// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it
+/// as long as it lives, so a page whose lock is free is left over from a process that died. Both sides use read and
+/// write, no mapping: no full or truncated file can fault anybody.
+///
+/// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
+/// (CLOCK_MONOTONIC) they want news · at kSequenceOffset how many snapshots were published · two Snapshots from
+/// kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number n is in place
+/// n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of the next: a
+/// reader reads the sequence before and after. Until somebody observes, the file is one block; what is in that block
+/// can be written also where the folder is full.
+///
+/// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
+
+#include "gpusock/endpoint.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace gpusock::page {
+
+inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
+inline constexpr std::uint32_t kLayout = 2;                         // counts up with each change of what is below
+inline constexpr std::uint64_t kObservedUntilOffset = 256;
+inline constexpr std::uint64_t kSequenceOffset = 512;
+inline constexpr std::uint64_t kSnapshotsOffset = 1024;
+inline constexpr std::uint64_t kRecordsOffset = 4096;
+inline constexpr std::uint32_t kRecordsMax = 16384;
+
+/// How often an observed context refreshes its page, and for how long at most after it was last asked to.
+inline constexpr std::uint64_t kRefreshNs = 200'000'000;
+inline constexpr std::uint64_t kObservedNsMax = 30'000'000'000;
+
+struct Identity {
+  std::uint64_t magic = kMagic;
+  std::uint32_t layout = kLayout;
+  std::uint32_t record_bytes = 0;
+  std::uint32_t records_max = 0;
+  std::uint32_t pid = 0;
+  std::uint64_t number = 0;           ///< of the context in its process
+  std::uint64_t started_unix_ns = 0;  ///< CLOCK_REALTIME
+  char program[64] = {};              ///< its short name, zero-terminated
+};
+static_assert(sizeof(Identity) <= kObservedUntilOffset);
+
+struct Snapshot {
+  std::uint64_t taken_ns = 0;  ///< CLOCK_MONOTONIC
+  std::uint64_t proxy_steps = 0;
+  std::uint64_t proxy_wakeups = 0;
+  std::uint64_t connections = 0;
+  std::uint64_t tx_bytes[kLinkKinds] = {};  ///< by LinkKind
+  std::uint64_t rx_bytes[kLinkKinds] = {};
+  std::uint32_t sockets = 0;  ///< how many there were
+  std::uint32_t records = 0;  ///< how many follow: fewer where the file's place is full
+};
+
+enum RecordFlags : std::uint8_t { kPeerEnded = 1, kPeerDeaf = 2 };
+
+/// A SocketInfo, as it lies in the file.
+struct Record {
+  std::int32_t handle = -1;
+  std::int32_t error = 0;
+  std::uint8_t state = 0;
+  std::uint8_t link = 0;
+  std::uint8_t flags = 0;
+  std::uint8_t unused = 0;
+  std::uint32_t pending = 0;
+  std::uint32_t backlog = 0;
+  std::uint32_t unused_too = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_ring_fill = 0;
+  std::uint64_t rx_ring_fill = 0;
+  std::uint64_t ring_bytes = 0;
+  std::uint64_t age_ns = 0;
+  std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while
+                                    ///< observed
+  std::uint64_t rx_stalled_ns = 0;
+  ResolvedEndpoint local;
+  ResolvedEndpoint peer;
+  char link_reason[160] = {};  ///< cut, zero-padded
+};
+static_assert(std::is_trivially_copyable_v<Identity> && std::is_trivially_copyable_v<Snapshot> &&
+              std::is_trivially_copyable_v<Record>);
+
+/// Where snapshot number `sequence` and its records begin.
+constexpr std::uint64_t snapshot_offset(std::uint64_t sequence) { return kSnapshotsOffset + (sequence & 1) * 512; }
+constexpr std::uint64_t records_offset(std::uint64_t sequence, std::uint32_t records_max) {
+  return kRecordsOffset + (sequence & 1) * records_max * sizeof(Record);
+}
+
+/// "gpusock-<pid>-<number>", and whether a file's name is one.
+std::string file_name(std::uint32_t pid, std::uint64_t number);
+bool is_file_name(const std::string& name);
+
+/// Opens the page of that name for reading and for asking; -1 unless it is a regular file of this user (root: of
+/// anybody) with one name and a page's magic.
+int open_page(const std::string& path);
+
+/// Has the page's context ended without removing it.
+bool is_left_over(int descriptor);
+
+/// Removes pages in this folder whose contexts died; how many.
+int remove_left_over(const std::string& folder);
+
+}  // namespace gpusock::page

@@ -1,0 +1,601 @@
+#include "host_proxy/proxy/proxy.hpp"
+
+#include "gpusock/detail/clock.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/memory/segment.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace gpusock::proxy {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+constexpr std::uint32_t kColdPagesPerStep = 2;
+/// A connection that moved nothing for this many steps leaves the active list until something concerns it.
+constexpr std::uint64_t kIdleSteps = 256;
+/// With at most this many active connections, reading them without asking is cheaper than asking epoll first.
+constexpr std::size_t kGuessedReads = 2;
+/// How often the network is asked for news while connections are read without asking.
+constexpr std::uint64_t kPollInterval = 16;
+/// Ring memory stays mapped this long after its connection ended, so that a call that another thread is still in reads
+/// stale words and not an unmapped page.
+constexpr std::uint64_t kRetireNs = 1'000'000'000;
+
+}  // namespace
+
+Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options)
+    : network_(network),
+      resources_(resources),
+      options_(options),
+      table_(table),
+      slots_(table),
+      requests_(slots_.view().requests, table.slots()),
+      tx_committed_(slots_.view().tx_committed, table.slots()),
+      rx_consumed_(slots_.view().rx_consumed, table.slots()),
+      resting_((table.slots() + kPageSlots - 1) / kPageSlots),
+      accept_queue_of_(table.slots(), kNone) {
+  unready_.reserve(table.slots());
+  const table::TableView& view = slots_.view();
+  for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
+    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries,
+                             table::kAcceptQueueEntries, view.accept_published + queue};
+    const bool device = table.has_device_side() && queue >= table::kListenersMax / 2;
+    free_queues_[device ? 1 : 0].push_back(queue);
+  }
+}
+
+Proxy::~Proxy() = default;
+
+/// Runs what concerns one connection, and returns what that returns; an exception ends the connection.
+template <class What>
+auto Proxy::contain(Connection& connection, What what) {
+  using Result = decltype(what());
+  try {
+    return what();
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    connection.give_up(errno_of(error));
+    activate(connection);
+    return Result();
+  }
+}
+
+/// Runs what concerns no single connection. True if it returned true, or failed: then it is to be tried again.
+template <class What>
+bool Proxy::contain(What what) {
+  try {
+    return what();
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    return true;
+  }
+}
+
+/// Once: where memory is short, each connection would say so.
+void Proxy::tell_shortage(const std::exception& error) noexcept {
+  if (std::exchange(told_shortage_, true)) return;
+  try_log(LogLevel::error, [&] {
+    return std::string("a connection is refused or ended: ") + error.what() +
+           "; others go on, and this is logged once. Check the limits on memory (ulimit -v, "
+           "the cgroup's memory.max)";
+  });
+}
+
+bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
+  return contain([&] { return step_all(now_ns, thoroughness); });
+}
+
+bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
+  ++stats_.steps;
+  const bool full = thoroughness == Thoroughness::full;
+  if (hinted_slot_ < slots_.count()) {
+    scan_requests(now_ns, hinted_slot_);
+    scan_rings(hinted_slot_);
+    hinted_slot_ = kNone;
+  }
+  bool moved = poll_links(now_ns);
+  moved |= step_active(now_ns);
+  scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
+  if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
+    network_.poll();
+    for (LinkMaker* maker : resources_.makers) {
+      moved |= contain([&] {
+        maker->tend(now_ns);
+        return false;
+      });
+    }
+    moved |= open_unready(now_ns);
+    moved |= step_listeners(now_ns);
+    expire(now_ns);
+    for (const auto& listener : listeners_) make_room(*listener, now_ns);
+  }
+  if (full) moved |= step_active(now_ns);  // what the scan and the network have just found
+  return moved;
+}
+
+bool Proxy::poll_links(std::uint64_t now_ns) {
+  bool news = false;
+  for (LinkMaker* maker : resources_.makers) news |= contain([&] { return maker->poll(now_ns); });
+  return news;
+}
+
+std::uint64_t Proxy::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
+  Connection* connection = slots_[slot].connection;
+  if (connection == nullptr) return 0;
+  activate(*connection);
+  return contain(*connection, [&] { return connection->transmit(data, bytes); });
+}
+
+std::uint64_t Proxy::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
+  Connection* connection = slots_[slot].connection;
+  if (connection == nullptr) return 0;
+  activate(*connection);
+  return contain(*connection, [&] { return connection->receive(data, bytes); });
+}
+
+void Proxy::step_beside_moves(std::uint64_t now_ns) {
+  if (active_.size() <= 1 && ++moves_since_step_ < kPollInterval) return;
+  moves_since_step_ = 0;
+  step(now_ns);
+}
+
+void Proxy::scan(std::uint64_t now_ns, std::uint32_t pages) {
+  for (std::uint32_t i = 0; i < pages; ++i) {
+    scan_page(now_ns, next_page_);
+    next_page_ = next_page_ + 1 == resting_.size() ? 0 : next_page_ + 1;
+  }
+}
+
+void Proxy::scan_page(std::uint64_t now_ns, std::uint32_t page) {
+  const std::uint32_t first = page * kPageSlots;
+  const std::uint32_t last = std::min(slots_.count(), first + kPageSlots);
+  if (requests_.any_changed(first, last)) {
+    for (std::uint32_t slot = first; slot < last; ++slot) scan_requests(now_ns, slot);
+  }
+  if (resting_[page] != 0 && (tx_committed_.any_changed(first, last) || rx_consumed_.any_changed(first, last))) {
+    for (std::uint32_t slot = first; slot < last; ++slot) scan_rings(slot);
+  }
+}
+
+void Proxy::scan_requests(std::uint64_t now_ns, std::uint32_t slot) {
+  if (!requests_.changed(slot)) return;
+  take_requests(slot, Ref(slots_.view().requests[slot]).load(ringbuf::kAcquire), now_ns);  // T2, pairs with T1
+}
+
+/// Wakes a resting connection whose caller has committed bytes or given space back.
+void Proxy::scan_rings(std::uint32_t slot) {
+  Connection* connection = slots_[slot].connection;
+  if (!tx_committed_.changed(slot) && !rx_consumed_.changed(slot)) return;
+  note_rings(slot);
+  if (connection != nullptr) activate(*connection);
+}
+
+/// Notes how far the callers are. The links read the words themselves, with acquire.
+void Proxy::note_rings(std::uint32_t slot) {
+  tx_committed_.note(slot);
+  rx_consumed_.note(slot);
+}
+
+/// Whether the scan of cold pages has to look at this connection's rings.
+void Proxy::set_resting(Connection& connection, bool resting) {
+  if (connection.resting == resting || !connection.has_slot()) return;
+  connection.resting = resting;
+  resting_[connection.slot() / kPageSlots] += resting ? 1 : -1;
+}
+
+void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns) {
+  ProxySlot& state = slots_[slot];
+  if (table::generation_of_request(word) != state.generation) {
+    requests_.note(slot, word);
+    return;  // of a generation that is over
+  }
+  const std::uint64_t before = requests_.seen(slot);
+  const std::uint64_t seen = table::generation_of_request(before) == state.generation ? before : 0;
+  const std::uint64_t fresh = word & ~seen & ((1u << table::kRequestBits) - 1);
+  requests_.note(slot, word);
+  if (slot >= table_.accepted()) {
+    if (accept_queue_of_[slot] != kNone) {  // its first request: a caller has taken it
+      if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();
+      accept_queue_of_[slot] = kNone;
+    }
+  } else if ((fresh & table::kRequestOpen) != 0 && (word & table::kRequestClose) == 0) {
+    if (!try_open(slot, now_ns)) open_later(slot);
+  }
+  if (word >> table::kChangeShift != seen >> table::kChangeShift) set_options(slot);
+  if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
+  const bool never_accepted = slot >= table_.accepted() && (word & table::kRequestOpen) == 0;
+  if (never_accepted && state.connection != nullptr) state.connection->abandon();
+  if (state.connection != nullptr) {
+    request(*state.connection, fresh, now_ns);
+  } else if ((fresh & table::kRequestClose) != 0) {
+    if (state.listener != nullptr) {
+      take_back(*state.listener, now_ns);
+      close_listener(*state.listener);
+    }
+    slots_.release(slot);
+  }
+}
+
+void Proxy::request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns) {
+  contain(connection, [&] { connection.request(bits, now_ns); });
+  const bool missed = (bits & table::kRequestClose) != 0 && !connection.closed();
+  if (missed)
+    connection.request(bits, now_ns);  // it was given up before it heard that; now it has nothing left to do that could
+                                       // fail
+}
+
+void Proxy::set_options(std::uint32_t slot) {
+  const auto options = table::SocketOptions::unpack(
+      Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed:
+                                                                  // T2
+  if (Connection* connection = slots_[slot].connection) connection->set_options(options);
+  if (Listener* listener = slots_[slot].listener) listener->set_options(options);
+}
+
+/// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of
+/// that.
+bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
+  try {
+    return open(slot, now_ns);
+  } catch (const std::exception& error) {
+    tell_shortage(error);
+    slots_.publish(slot, table::Phase::failed, errno_of(error));
+    return true;
+  }
+}
+
+/// As try_open(); an exception leaves no connection or listener behind.
+bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
+  const table::OpenRequest request = slots_.view().open_requests[slot];
+  slots_[slot].opened_ns = now_ns;
+  if (!links_are_ready(request.endpoint)) return false;
+  if (request.kind == table::OpenKind::listen) {
+    open_listener(slot, request);
+    return true;
+  }
+  ConnectAttempts attempts(request.endpoint);
+  auto stream = attempts.start_next(network_);
+  if (stream == nullptr) {
+    slots_.publish(slot, table::Phase::failed, attempts.error());
+    return true;
+  }
+  slots_.publish(slot, table::Phase::opening);
+  slots_[slot].connection = &add(
+      std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint, attempts,
+                                   later_ns(now_ns, options_.handshake_timeout_ns)),
+      now_ns);
+  return true;
+}
+
+/// Notes a slot for open_unready(), once: so there is room.
+void Proxy::open_later(std::uint32_t slot) {
+  std::erase_if(unready_, [slot](const Unready& entry) { return entry.slot == slot; });
+  unready_.push_back({slot, slots_[slot].generation});
+}
+
+/// Opens what waited for its links. A caller may have given up meanwhile.
+bool Proxy::open_unready(std::uint64_t now_ns) {
+  bool moved = false;
+  std::erase_if(unready_, [&](const Unready& entry) {
+    if (slots_[entry.slot].generation != entry.generation) return true;
+    const bool tried = try_open(entry.slot, now_ns);
+    moved |= tried;
+    return tried;
+  });
+  return moved;
+}
+
+bool Proxy::links_are_ready(const Endpoint& asked) {
+  bool ready = true;
+  for (LinkMaker* maker : resources_.makers) {
+    if (asked.link == LinkKind::automatic || asked.link == maker->kind()) ready &= maker->prepare(asked);
+  }
+  return ready;
+}
+
+/// False, with the reason as an errno, if nobody may listen at this address.
+bool Proxy::may_listen(const Endpoint& at, int& error) const {
+  if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
+    log_error("refused to listen at " + at.host_port() +
+              ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
+              "all of them, or name link=tcp to serve anyone");
+    error = EACCES;
+    return false;
+  }
+  if (!resources_.has(at.link)) {
+    log_error("refused to listen at " + at.host_port() + ": this context has no link " +
+              std::string(gpusock::to_string(at.link)) + "; gpusock-doctor says why");
+    error = EPROTONOSUPPORT;
+    return false;
+  }
+  return true;
+}
+
+/// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first
+/// address is busy, clients reach the other server there, and not this one at a later address.
+std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& error) {
+  error = EAFNOSUPPORT;
+  for (int index = 0; index < request.endpoint.addresses(); ++index) {
+    const Endpoint at = request.endpoint.at_address(index);
+    if (!may_listen(at, error)) return nullptr;
+    if (auto acceptor = network_.listen(at, request.backlog, error)) return acceptor;
+    log_info("listening at " + at.host_port() + ": " + strerror(error));
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) return nullptr;
+  }
+  return nullptr;
+}
+
+void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request) {
+  const Endpoint& at = request.endpoint;
+  auto& queues = free_queues_[static_cast<int>(slots_.opener(slot))];
+  int error = EMFILE;
+  auto acceptor = queues.empty() ? nullptr : listen(request, error);
+  if (acceptor == nullptr) {
+    slots_.publish(slot, table::Phase::failed, error);
+    return;
+  }
+  const std::uint32_t queue = queues.back();
+  listeners_.push_back(std::make_unique<Listener>(slot, std::move(acceptor), request, queue));
+  queues.pop_back();  // from here on nothing throws
+  slots_[slot].listener = listeners_.back().get();
+  table::SocketSetup& setup = slots_.view().setups[slot];
+  setup = {};
+  setup.local = listeners_.back()->local();
+  setup.local.link = at.link;
+  setup.local.type = at.type;
+  setup.local.ring_bytes = at.ring_bytes;
+  setup.accept_queue = queue;
+  setup.accept_start = accept_queues_[queue].position();
+  slots_.publish(slot, table::Phase::listening);
+}
+
+/// Takes back the connections that no caller has taken from a listener's queue. Its callers have closed the listener,
+/// and no call is in it any more (Slot::life): nobody takes another one. The queue's next listener skips what is left
+/// there.
+void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
+  for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
+    if (accept_queue_of_[slot] != listener.slot()) continue;
+    scan_requests(now_ns, slot);  // a caller has told of the connection that it took before it told of the close
+    if (accept_queue_of_[slot] != listener.slot()) continue;
+    accept_queue_of_[slot] = kNone;
+    if (Connection* connection = slots_[slot].connection) {
+      connection->abandon();
+      connection->request(table::kRequestClose, now_ns);
+    } else {
+      slots_.release(slot);
+    }
+  }
+}
+
+void Proxy::close_listener(Listener& listener) {
+  for (const auto& connection : connections_) {
+    if (connection->listener() == &listener) {
+      const bool accepted = connection->has_slot() && accept_queue_of_[connection->slot()] != listener.slot();
+      contain(*connection, [&] { connection->orphan(accepted); });
+      activate(*connection);
+    }
+  }
+  for (std::uint32_t& owner : accept_queue_of_) {
+    if (owner == listener.slot()) owner = kNone;
+  }
+  free_queues_[static_cast<int>(slots_.opener(listener.slot()))].push_back(listener.queue());
+  slots_[listener.slot()].listener = nullptr;
+  std::erase_if(listeners_, [&](const auto& entry) { return entry.get() == &listener; });
+}
+
+bool Proxy::step_listeners(std::uint64_t now_ns) {
+  bool moved = false;
+  for (const auto& listener : listeners_) {
+    // One for which there is no memory is closed, and the next is taken at the next step.
+    moved |= contain([&] {
+      bool any = false;
+      while (auto stream = listener->try_accept()) {
+        add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
+                                         later_ns(now_ns, options_.handshake_timeout_ns)),
+            now_ns);
+        listener->add_pending();
+        any = true;
+      }
+      return any;
+    });
+  }
+  return moved;
+}
+
+/// Strangers who say nothing must not keep those out who would: where all of a backlog is taken, the stranger that came
+/// first goes, as soon as it has had the time that an honest peer needs.
+void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
+  if (!listener.keeps_waiting()) return;
+  if (now_ns < listener.look_again_ns) {
+    due(listener.look_again_ns);
+    return;
+  }
+  for (const auto& connection : connections_) {  // in the order in which they came
+    if (connection->listener() != &listener || !connection->is_stranger()) continue;
+    const std::uint64_t until_ns = later_ns(connection->came_ns, options_.stranger_ns());
+    if (now_ns >= until_ns) {
+      connection->send_away();
+      activate(*connection);
+      return;
+    }
+    listener.look_again_ns = until_ns;
+    due(until_ns);
+    return;
+  }
+  listener.look_again_ns = later_ns(now_ns, options_.stranger_ns());
+}
+
+/// Notes an incoming connection that has agreed on a link.
+void Proxy::stand_in_line(Connection& connection) {
+  if (connection.in_line) return;
+  connection.in_line = true;
+  const auto later = [](std::uint64_t arrival, const Connection* other) { return arrival < other->arrival; };
+  line_.insert(std::upper_bound(line_.begin(), line_.end(), connection.arrival, later), &connection);
+}
+
+/// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
+/// all slots are taken they wait, and so do their peers; and so does a connection of plain TCP for which there is no
+/// ring memory.
+bool Proxy::hand_over(std::uint64_t now_ns) {
+  std::size_t kept = 0;
+  const std::size_t count = line_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Connection& connection = *line_[i];
+    if (connection.wants_slot()) {  // it may be over meanwhile
+      const auto slot = connection.waits_for_rings() ? std::nullopt : slots_.take_for_accept();
+      if (!slot) {
+        line_[kept++] = &connection;
+        continue;
+      }
+      accept_agreed(connection, *slot, now_ns);
+    }
+    connection.in_line = false;
+  }
+  line_.erase(line_.begin() + static_cast<std::ptrdiff_t>(kept), line_.begin() + static_cast<std::ptrdiff_t>(count));
+  return kept != count;
+}
+
+void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {
+  Listener& listener = *connection.listener();
+  connection.give_slot(slot);
+  slots_[slot].connection = &connection;
+  slots_[slot].opened_ns = now_ns;
+  accept_queue_of_[slot] = listener.slot();
+  contain(connection, [&] { connection.step(now_ns); });
+  if (connection.over()) {  // it could not be set up: nobody hears of it
+    connection.take_slot_back();
+    accept_queue_of_[slot] = kNone;
+    slots_.release(slot);
+    return;
+  }
+  accept_queues_[listener.queue()].push(slots_.handle(slot));
+}
+
+bool Proxy::step_active(std::uint64_t now_ns) {
+  bool moved = false;
+  const bool guess = active_.size() <= kGuessedReads;
+  for (std::size_t i = 0; i < active_.size();) {
+    Connection& connection = *active_[i];
+    if (guess) connection.guess_readable();
+    const bool progressed = contain(connection, [&] { return connection.step(now_ns); });
+    if (connection.wants_slot()) stand_in_line(connection);
+    moved |= progressed;
+    connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
+    const bool rest = !connection.watches_memory() &&
+                      (connection.idle_steps > kIdleSteps || (!progressed && !guess && connection.nothing_to_read()));
+    if (connection.over() || (rest && !connection.wants_slot())) {
+      active_[i] = active_.back();
+      active_.pop_back();
+      connection.active = false;
+      if (connection.over()) {
+        destroy(connection, now_ns);
+      } else {
+        set_resting(connection, true);
+      }
+    } else {
+      ++i;
+    }
+  }
+  return hand_over(now_ns) || moved;
+}
+
+void Proxy::expire(std::uint64_t now_ns) {
+  if (now_ns < due_ns_) return;
+  std::erase_if(retired_, [&](const Retired& entry) { return now_ns >= entry.until_ns; });
+  due_ns_ = retired_.empty() ? ~std::uint64_t{0} : retired_.front().until_ns;
+  for (const auto& connection : connections_) {
+    if (now_ns >= connection->deadline_ns()) {
+      activate(*connection);
+    } else {
+      due(connection->deadline_ns());
+    }
+  }
+}
+
+/// Adds it, with all the room that its life will need; an exception leaves everything as it was.
+Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now_ns) {
+  const std::size_t count = connections_.size() + 1;
+  if (active_.capacity() < count) active_.reserve(2 * count);
+  if (line_.capacity() < count) line_.reserve(2 * count);
+  std::list<Retired> place_to_retire(1);
+  connections_.push_back(std::move(connection));
+  unretired_.splice(unretired_.end(), place_to_retire);
+  Connection& added = *connections_.back();
+  added.place = std::prev(connections_.end());
+  added.arrival = ++arrivals_;
+  added.came_ns = now_ns;
+  due(added.deadline_ns());
+  activate(added);
+  return added;
+}
+
+void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
+  add_traffic(stats_, connection);
+  if (connection.in_line) std::erase(line_, &connection);
+  if (!connection.has_slot() && connection.listener() != nullptr) connection.listener()->remove_pending();
+  if (connection.has_slot()) {
+    slots_[connection.slot()].connection = nullptr;
+    if (connection.closed()) slots_.release(connection.slot());
+  }
+  retire(connection.take_segment(), now_ns);
+  connections_.erase(connection.place);
+}
+
+void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexcept {
+  if (segment == nullptr || segment->is_kept()) {
+    unretired_.pop_front();
+    return;
+  }
+  unretired_.front() = {std::move(segment), later_ns(now_ns, kRetireNs)};
+  retired_.splice(retired_.end(), unretired_, unretired_.begin());
+  due(retired_.back().until_ns);
+}
+
+bool Proxy::waits_for_credit() const {
+  return std::any_of(connections_.begin(), connections_.end(),
+                     [](const auto& connection) { return connection->waits_for_credit(); });
+}
+
+bool Proxy::wants_polling() const {
+  return std::any_of(resources_.makers.begin(), resources_.makers.end(),
+                     [](const LinkMaker* maker) { return maker->wants_polling(); }) ||
+         std::any_of(active_.begin(), active_.end(),
+                     [](const Connection* connection) { return connection->watches_memory(); });
+}
+
+void Proxy::close_all(std::uint64_t now_ns) {
+  unready_.clear();
+  while (!listeners_.empty()) close_listener(*listeners_.front());
+  for (const auto& connection : connections_) {
+    request(*connection, table::kRequestClose, now_ns);
+  }
+}
+
+void Proxy::activate(Connection& connection) {
+  connection.idle_steps = 0;
+  if (connection.active) return;
+  connection.active = true;
+  set_resting(connection, false);
+  active_.push_back(&connection);  // add() has made room
+}
+
+void Proxy::add_traffic(ProxyStats& stats, const Connection& connection) const {
+  if (connection.link() == nullptr) return;
+  const Link::Traffic traffic = connection.link()->traffic();
+  Link::Traffic& all = stats.traffic[static_cast<std::size_t>(connection.link_kind())];
+  all.tx_bytes += traffic.tx_bytes;
+  all.rx_bytes += traffic.rx_bytes;
+}
+
+ProxyStats Proxy::stats() const {
+  ProxyStats all = stats_;
+  for (const auto& connection : connections_) add_traffic(all, *connection);
+  return all;
+}
+
+}  // namespace gpusock::proxy

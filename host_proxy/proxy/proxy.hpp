@@ -1,0 +1,174 @@
+#pragma once
+/// @file The engine that serves a context's sockets: one function, step(), that never waits.
+
+#include "gpusock/socket_info.hpp"
+#include "host_proxy/net/network.hpp"
+#include "host_proxy/proxy/connection.hpp"
+#include "host_proxy/proxy/listener.hpp"
+#include "host_proxy/table/board_shadow.hpp"
+#include "host_proxy/table/slots.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy {
+
+struct ProxyOptions {
+  std::uint64_t handshake_timeout_ns = 5'000'000'000;
+  /// How long a peer that has not proved that it knows the secret may take up room that others wait for.
+  std::uint64_t stranger_ns() const { return handshake_timeout_ns / 10; }
+};
+
+/// Counters since the start.
+struct ProxyStats {
+  std::uint64_t steps = 0;
+  std::uint64_t connections = 0;
+  std::array<Link::Traffic, kLinkKinds> traffic{};  ///< by LinkKind
+
+  const Link::Traffic& of(LinkKind kind) const { return traffic[static_cast<std::size_t>(kind)]; }
+};
+
+/// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
+///
+/// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM
+/// for its caller and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others
+/// go on.
+class Proxy final : public ConnectionHost {
+ public:
+  /// `network` and `resources` outlive it.
+  Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options);
+  ~Proxy();
+
+  enum class Thoroughness {
+    hot,   ///< sockets in use, and a part of the others in rotation
+    full,  ///< everything: every word of the board and the network's news
+  };
+
+  /// A caller has just committed or requested something on this slot: the next step looks at it.
+  void hint(std::uint32_t slot) { hinted_slot_ = slot; }
+
+  /// Hands bytes that follow all that was committed on this slot to its network, past the ring; how many it took.
+  std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
+
+  /// Takes bytes that follow all that was delivered on this slot from its network, past the ring; how many.
+  std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
+
+  /// Does what there is to do at this time; true if anything moved. Never waits.
+  bool step(std::uint64_t now_ns, Thoroughness thoroughness = Thoroughness::hot);
+
+  /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing
+  /// else.
+  void step_beside_moves(std::uint64_t now_ns);
+
+  /// When step() is due even if nothing happens.
+  std::uint64_t next_deadline_ns() const { return due_ns_; }
+  /// Is there a socket whose reading waits for its caller to give ring space back.
+  bool waits_for_credit() const;
+  /// Is there something to look at again soon of which nobody will tell.
+  bool wants_polling() const;
+  /// Are there sockets in use, or being opened or closed.
+  bool has_connections() const { return !connections_.empty(); }
+
+  /// Closes every socket, in order, as their callers would have; step() goes on delivering what was sent.
+  void close_all(std::uint64_t now_ns);
+
+  ProxyStats stats() const;
+
+  /// Every socket that is open or being opened or closed, as it stands now.
+  std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
+
+  Slots& slots() override { return slots_; }
+  Network& network() override { return network_; }
+  const LinkResources& links() override { return resources_; }
+  void activate(Connection& connection) override;
+  void due(std::uint64_t deadline_ns) override { due_ns_ = std::min(due_ns_, deadline_ns); }
+  void count_established() override { ++stats_.connections; }
+
+ private:
+  bool step_all(std::uint64_t now_ns, Thoroughness thoroughness);
+  template <class What>
+  auto contain(Connection& connection, What what);
+  template <class What>
+  bool contain(What what);
+  void tell_shortage(const std::exception& error) noexcept;
+  bool poll_links(std::uint64_t now_ns);
+  void scan(std::uint64_t now_ns, std::uint32_t pages);
+  void scan_page(std::uint64_t now_ns, std::uint32_t page);
+  void scan_requests(std::uint64_t now_ns, std::uint32_t slot);
+  void scan_rings(std::uint32_t slot);
+  void note_rings(std::uint32_t slot);
+  void set_resting(Connection& connection, bool resting);
+  void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
+  void request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns);
+  void set_options(std::uint32_t slot);
+  bool try_open(std::uint32_t slot, std::uint64_t now_ns);
+  bool open(std::uint32_t slot, std::uint64_t now_ns);
+  void open_later(std::uint32_t slot);
+  bool open_unready(std::uint64_t now_ns);
+  bool links_are_ready(const Endpoint& asked);
+  void open_listener(std::uint32_t slot, const table::OpenRequest& request);
+  std::unique_ptr<Acceptor> listen(const table::OpenRequest& request, int& error);
+  bool may_listen(const Endpoint& at, int& error) const;
+  void take_back(Listener& listener, std::uint64_t now_ns);
+  void close_listener(Listener& listener);
+  bool step_listeners(std::uint64_t now_ns);
+  void make_room(Listener& listener, std::uint64_t now_ns);
+  void stand_in_line(Connection& connection);
+  bool hand_over(std::uint64_t now_ns);
+  void accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns);
+  bool step_active(std::uint64_t now_ns);
+  void expire(std::uint64_t now_ns);
+  Connection& add(std::unique_ptr<Connection> connection, std::uint64_t now_ns);
+  void destroy(Connection& connection, std::uint64_t now_ns);
+  void retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexcept;
+  void add_traffic(ProxyStats& stats, const Connection& connection) const;
+  void describe(const Connection& connection, SocketInfo& info) const;
+  SocketInfo describe_slot(std::uint32_t slot, std::uint64_t now_ns) const;
+
+  Network& network_;
+  LinkResources& resources_;
+  ProxyOptions options_;
+  SharedTable& table_;
+  Slots slots_;
+  WordShadow requests_;
+  WordShadow tx_committed_;
+  WordShadow rx_consumed_;
+  std::vector<std::uint32_t> resting_;  // by page: connections that are open and not active
+  std::list<std::unique_ptr<Connection>> connections_;
+  std::vector<Connection*> active_;
+  std::vector<Connection*> line_;  // connections that wait for a slot, in the order in which they came
+  std::uint64_t arrivals_ = 0;
+  std::list<std::unique_ptr<Listener>> listeners_;
+  std::array<ringbuf::HandleProducer<>, table::kListenersMax> accept_queues_;
+  std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per side, last freed first
+  std::vector<std::uint32_t> accept_queue_of_;             // by accepted slot: the listener's slot, or kNone
+
+  struct Retired {
+    std::shared_ptr<Segment> segment;
+    std::uint64_t until_ns;
+  };
+  std::list<Retired> retired_;
+  std::list<Retired> unretired_;  // a place in retired_ for each connection: its end allocates nothing
+
+  /// Slots that are to be opened once their links are prepared.
+  struct Unready {
+    std::uint32_t slot;
+    std::uint32_t generation;
+  };
+  std::vector<Unready> unready_;
+  bool told_shortage_ = false;
+
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  std::uint32_t hinted_slot_ = kNone;
+  std::uint32_t next_page_ = 0;
+  std::uint64_t moves_since_step_ = 0;
+  std::uint64_t due_ns_ = ~std::uint64_t{0};
+  ProxyStats stats_;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,83 @@
+// Proxy::sockets(): one pass over the slots, on the words that callers and links keep anyway.
+#include "host_proxy/proxy/proxy.hpp"
+
+#include <algorithm>
+
+namespace gpusock::proxy {
+namespace {
+
+std::uint64_t load(const std::uint64_t* word) {
+  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*const_cast<std::uint64_t*>(word))
+      .load(ringbuf::kRelaxed);  // for people
+}
+
+/// The consumer's word is read first: then the producer's cannot be behind it. A peer's word may still be nonsense.
+std::uint64_t fill_of(const table::RingSetup& ring) {
+  const std::uint64_t consumed = load(ring.consumed);
+  return std::min(load(ring.committed) - consumed, ring.memory.capacity);
+}
+
+SocketState state_of(const Connection& connection, const table::Status& status, bool accepted) {
+  if (connection.closed()) return SocketState::closing;
+  if (status.error != 0) return SocketState::failed;
+  if (connection.link() == nullptr) return SocketState::opening;
+  return accepted ? SocketState::connected : SocketState::waiting;
+}
+
+}  // namespace
+
+void Proxy::describe(const Connection& connection, SocketInfo& info) const {
+  info.local = connection.local();
+  info.peer = connection.peer();
+  if (connection.link() == nullptr) return;
+  info.link = connection.link_kind();
+  info.link_reason = connection.link_reason();
+  const table::SocketSetup& setup = slots_.view().setups[connection.slot()];
+  info.ring_bytes = setup.tx.memory.capacity;
+  info.tx_ring_fill = fill_of(setup.tx);
+  info.rx_ring_fill = fill_of(setup.rx);
+  const Link::Traffic traffic = connection.link()->traffic();
+  info.tx_bytes = traffic.tx_bytes;
+  info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);  // that link counts what was
+                                                                                            // read
+}
+
+SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const {
+  const ProxySlot& state = slots_[slot];
+  const auto status = table::Status::unpack(load(&slots_.view().sectors[slot].status));
+  SocketInfo info;
+  info.handle = slots_.handle(slot);
+  info.age_ns = now_ns - std::min(now_ns, state.opened_ns);
+  info.peer_ended = (status.flags & table::kStatusEnded) != 0;
+  info.peer_deaf = (status.flags & table::kStatusPeerDeaf) != 0;
+  if (state.listener != nullptr) {
+    info.state = SocketState::listening;
+    info.local = state.listener->local();
+    info.link = state.listener->asked().link;
+    info.pending = state.listener->pending();
+    info.backlog = state.listener->backlog();
+  } else if (state.connection != nullptr) {
+    info.state = state_of(*state.connection, status, accept_queue_of_[slot] == kNone);
+    describe(*state.connection, info);
+  } else {
+    info.state = SocketState::failed;
+  }
+  if (info.state == SocketState::failed) info.error = status.error;
+  return info;
+}
+
+std::vector<SocketInfo> Proxy::sockets(std::uint64_t now_ns) const {
+  std::vector<SocketInfo> all;
+  for (std::uint32_t slot = 0; slot < slots_.count(); ++slot) {
+    const ProxySlot& state = slots_[slot];
+    const bool failed = table::Status::unpack(load(&slots_.view().sectors[slot].status)).phase == table::Phase::failed;
+    if (state.listener != nullptr || state.connection != nullptr || failed) all.push_back(describe_slot(slot, now_ns));
+  }
+  for (const auto& connection : connections_) {
+    if (connection->has_slot()) continue;
+    describe(*connection, all.emplace_back());  // an incoming one that has not agreed on a link yet
+  }
+  return all;
+}
+
+}  // namespace gpusock::proxy

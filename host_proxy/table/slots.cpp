@@ -1,0 +1,89 @@
+#include "host_proxy/table/slots.hpp"
+
+namespace gpusock::proxy {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+using ringbuf::kRelaxed;
+using ringbuf::kRelease;
+
+}  // namespace
+
+Slots::Slots(SharedTable& table)
+    : table_(table),
+      view_(table.view(SideKind::host)),
+      slots_(table.slots()),
+      free_{queue_of(SideKind::host), queue_of(SideKind::device)} {
+  for (std::uint32_t slot = 0; slot < count(); ++slot) grant(slot);
+}
+
+ringbuf::HandleProducer<> Slots::queue_of(SideKind side) const {
+  const table::TableView view = table_.view(side);
+  return {view.free_entries, view.free_capacity, view.free_published};
+}
+
+SideKind Slots::opener(std::uint32_t slot) const {
+  return table_.has_device_side() && slot >= table_.opened_by(SideKind::device) && slot < table_.accepted()
+             ? SideKind::device
+             : SideKind::host;
+}
+
+void Slots::grant(std::uint32_t slot) {
+  // A slot's positions go on where its last connection ended: its callers' words are read here and never reset.
+  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);  // relaxed, as the next: T2 of the close
+                                                                                // ordered them
+  const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kRelaxed);
+  table::Sector& sector = view_.sectors[slot];
+  Ref(sector.tx_freed).store(tx_start, kRelaxed);  // relaxed, as the next: T3 publishes them
+  Ref(sector.rx_arrived).store(rx_start, kRelaxed);
+  publish(slot, table::Phase::idle);
+  if (slot >= table_.accepted()) {
+    accept_pool_.push_back(slot);
+  } else {
+    free_[static_cast<int>(opener(slot))].push(handle(slot));
+  }
+}
+
+std::optional<std::uint32_t> Slots::take_for_accept() {
+  if (accept_pool_.empty()) return std::nullopt;
+  const std::uint32_t slot = accept_pool_.back();
+  accept_pool_.pop_back();
+  return slot;
+}
+
+void Slots::publish(std::uint32_t slot, table::Phase phase, int error, std::uint8_t flags) {
+  const table::Status status{slots_[slot].generation, static_cast<std::uint16_t>(error), phase, flags};
+  Ref(view_.sectors[slot].status).store(status.pack(), kRelease);  // T3, pairs with T4
+}
+
+void Slots::release(std::uint32_t slot) {
+  slots_[slot].generation = table::next_generation(table::next_generation(slots_[slot].generation));
+  slots_[slot].connection = nullptr;
+  slots_[slot].listener = nullptr;
+  grant(slot);
+}
+
+ringbuf::ByteConsumer<> Slots::tx_consumer(std::uint32_t slot, ringbuf::RingMemory memory) const {
+  const table::RingSetup setup = tx_setup(slot, memory);
+  return {setup.memory, setup.committed, setup.consumed, setup.start};
+}
+
+ringbuf::ByteProducer<> Slots::rx_producer(std::uint32_t slot, ringbuf::RingMemory memory) const {
+  const table::RingSetup setup = rx_setup(slot, memory);
+  return {setup.memory, setup.committed, setup.consumed, setup.start};
+}
+
+table::RingSetup Slots::tx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const {
+  table::Sector& sector = view_.sectors[slot];
+  memory.origin = Ref(sector.tx_freed).load(kRelaxed);  // relaxed: own word. A connection's first byte is a ring's
+                                                        // first
+  return {memory, &view_.tx_committed[slot], &sector.tx_freed, memory.origin};
+}
+
+table::RingSetup Slots::rx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const {
+  table::Sector& sector = view_.sectors[slot];
+  memory.origin = Ref(sector.rx_arrived).load(kRelaxed);  // relaxed: own word
+  return {memory, &sector.rx_arrived, &view_.rx_consumed[slot], memory.origin};
+}
+
+}  // namespace gpusock::proxy

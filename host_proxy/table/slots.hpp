@@ -1,0 +1,63 @@
+#pragma once
+/// @file The proxy's half of the socket table: granting sockets, saying how they stand, taking them back.
+
+#include "host_proxy/table/shared_table.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace gpusock::proxy {
+
+class Connection;
+class Listener;
+
+/// What the proxy keeps of one slot.
+struct ProxySlot {
+  std::uint32_t generation = 1;  ///< of the handle that is granted or open
+  Connection* connection = nullptr;
+  Listener* listener = nullptr;
+  std::uint64_t opened_ns = 0;  ///< when it was last opened or accepted, for people
+};
+
+class Slots {
+ public:
+  explicit Slots(SharedTable& table);
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(slots_.size()); }
+  ProxySlot& operator[](std::uint32_t slot) { return slots_[slot]; }
+  const ProxySlot& operator[](std::uint32_t slot) const { return slots_[slot]; }
+  const table::TableView& view() const { return view_; }
+  std::int32_t handle(std::uint32_t slot) const { return table::make_handle(slot, slots_[slot].generation); }
+
+  /// Which side's callers opened (or will open) this slot.
+  SideKind opener(std::uint32_t slot) const;
+
+  /// A free slot for an accepted connection.
+  std::optional<std::uint32_t> take_for_accept();
+
+  /// Publishes how a socket stands, and with it everything written for it before.
+  void publish(std::uint32_t slot, table::Phase phase, int error = 0, std::uint8_t flags = 0);
+
+  /// Takes a closed socket's slot back and grants it again.
+  void release(std::uint32_t slot);
+
+  /// The callers' words and the proxy's, as ring halves of the proxy.
+  ringbuf::ByteConsumer<> tx_consumer(std::uint32_t slot, ringbuf::RingMemory memory) const;
+  ringbuf::ByteProducer<> rx_producer(std::uint32_t slot, ringbuf::RingMemory memory) const;
+  /// The same rings as the callers see them.
+  table::RingSetup tx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const;
+  table::RingSetup rx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const;
+
+ private:
+  void grant(std::uint32_t slot);
+  ringbuf::HandleProducer<> queue_of(SideKind side) const;
+
+  SharedTable& table_;
+  table::TableView view_;
+  std::vector<ProxySlot> slots_;
+  std::vector<std::uint32_t> accept_pool_;
+  ringbuf::HandleProducer<> free_[2];
+};
+
+}  // namespace gpusock::proxy

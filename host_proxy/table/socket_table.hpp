@@ -1,0 +1,252 @@
+#pragma once
+/// @file The words and records through which a device and its proxy serve sockets: the shared layout of both.
+///
+/// A socket is a slot. Who writes what, and where it lives (a *caller* is a kernel's or a host thread's socket call):
+///   Board     callers → proxy   pinned host memory   dense counters, scanned by the proxy
+///   Requests  callers → proxy   pinned host memory   what to open; published by Board::requests
+///   Sectors   proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
+///   Setups    proxy → callers   pinned host memory   rings and addresses of an open socket; published by
+///   Sector::status Slots     callers only      callers' own memory  ring halves and the handle's state (device memory
+///   on a GPU)
+/// Every shared word is a naturally aligned 64-bit integer with one writer.
+///
+/// Ordering table (scope: system; T7 to T13: device)
+///   label  operation                order    partner  data protected
+///   T1     caller: store requests   release  T2       the OpenRequest; the options word; counters committed before a
+///                                                     shutdown or close
+///   T2     proxy: load requests     acquire  T1       as T1
+///   T3     proxy: store status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
+///   T4     caller: load status      acquire  T3       as T3
+///   T5     proxy: store abort       relaxed  T6       nothing but itself: callers leave with -ECANCELED and touch
+///   nothing T6     caller: load abort       relaxed  T5       as T5 T7     caller: exchange lock    acquire  T8
+///   Slot::posting is the lock of Slot::requests: T1 of one caller precedes the
+///                                                     next one's, and a slot's next claim
+///   T8     caller: store lock       release  T7       as T7
+///   T9     caller: count out, end   acq_rel  T9       Slot::life: what each did in the socket, for the last one out
+///   (or who ends it
+///                                                     when nobody is in), who tells the proxy: so the slot's next
+///                                                     owner has it
+///   T10    sender: exchange lock    acquire  T11      RecordSender and Slot::tx; through it the one commit covers the
+///   bytes
+///                                                     of all senders whose records it publishes
+///   T11    sender: store lock       release  T10      as T10; the record's bytes
+///   T12    sender: swap tx_held     acquire  T13      of 0: what a reservation keeps in RecordSender, which one uses
+///   at a time T13    sender: empty tx_held    release  T12      as T12
+/// Counting in is relaxed. Who may use a socket has its handle, and with it what was written for it, from whoever
+/// opened it; what is done behind counting in, counting out tells; and a call that comes too late, which takes part in
+/// the count though its handle is of an earlier socket, looks at nothing but the count. A read-modify-write goes on
+/// with a release sequence, whatever its order. The rings' words and the queues of handles have their own tables
+/// (byte_ring.hpp, handle_queue.hpp).
+
+#include "gpusock/endpoint.hpp"
+#include "host_proxy/table/store_choice.hpp"
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/atomics.hpp"
+#include "ringbuf/byte_ring.hpp"
+#include "ringbuf/handle_queue.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusock::table {
+
+/// A handle is (kRecordBit? | generation << kSlotBits | slot); a generation is odd while its socket is open and even
+/// once it is closed. The highest bit tells all threads of a group alike that the socket carries records.
+inline constexpr std::uint32_t kSlotBits = 14;
+inline constexpr std::uint32_t kSlotsMax = 1u << kSlotBits;
+inline constexpr std::uint32_t kGenerationMask = (1u << (30 - kSlotBits)) - 1;
+inline constexpr std::int32_t kRecordBit = 1 << 30;
+
+GPUSOCK_FN constexpr std::int32_t make_handle(std::uint32_t slot, std::uint32_t generation) {
+  return static_cast<std::int32_t>((generation & kGenerationMask) << kSlotBits | slot);
+}
+GPUSOCK_FN constexpr std::uint32_t slot_of(std::int32_t handle) {
+  return static_cast<std::uint32_t>(handle) & (kSlotsMax - 1);
+}
+GPUSOCK_FN constexpr std::uint32_t generation_of(std::int32_t handle) {
+  return (static_cast<std::uint32_t>(handle) >> kSlotBits) & kGenerationMask;
+}
+GPUSOCK_FN constexpr bool carries_records(std::int32_t handle) { return handle >= 0 && (handle & kRecordBit) != 0; }
+GPUSOCK_FN constexpr std::uint32_t next_generation(std::uint32_t generation) {
+  return (generation + 1) & kGenerationMask;
+}
+
+/// Bits of Slot::life below the generation.
+inline constexpr int kSlotUserBits = 32;
+GPUSOCK_FN constexpr std::uint64_t users_of(std::uint64_t life) { return life & 0xffffffffu; }
+GPUSOCK_FN constexpr std::uint32_t generation_of_life(std::uint64_t life) {
+  return static_cast<std::uint32_t>(life >> kSlotUserBits) & kGenerationMask;
+}
+
+/// A requests word is (changes of the options << kChangeShift | generation << kRequestBits | bits). Within one
+/// generation bits are only ever added, and changes counted.
+enum RequestBits : std::uint64_t {
+  kRequestOpen = 1,  ///< serve the OpenRequest; on an accepted socket: it was taken from the queue
+  kRequestShutdownRead = 2,
+  kRequestShutdownWrite = 4,
+  kRequestClose = 8,
+};
+inline constexpr int kRequestBits = 8;
+inline constexpr int kChangeShift = 32;
+
+GPUSOCK_FN constexpr std::uint32_t generation_of_request(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> kRequestBits) & kGenerationMask;
+}
+
+GPUSOCK_FN constexpr std::uint64_t make_request(std::uint32_t generation, std::uint64_t bits) {
+  return std::uint64_t{generation} << kRequestBits | bits;
+}
+
+/// What a caller may choose of an open socket, as one word of the board; published by Board::requests.
+struct SocketOptions {
+  bool no_delay = true;
+  bool keep_alive = false;
+  std::int32_t linger_s = -1;  ///< seconds that a closed connection may go on delivering; 0: reset at once; -1: the
+                               ///< default
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const {
+    return std::uint64_t{static_cast<std::uint32_t>(linger_s)} << 32 | std::uint64_t{keep_alive} << 1 |
+           std::uint64_t{no_delay};
+  }
+  GPUSOCK_FN static constexpr SocketOptions unpack(std::uint64_t word) {
+    return {(word & 1) != 0, (word & 2) != 0, static_cast<std::int32_t>(word >> 32)};
+  }
+};
+
+enum class OpenKind : std::uint32_t { listen, connect };
+
+/// What a caller asks for when it opens a socket.
+struct alignas(64) OpenRequest {
+  Endpoint endpoint;
+  OpenKind kind = OpenKind::connect;
+  std::int32_t backlog = 0;
+};
+
+enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };
+
+/// Bits of a status word's flags.
+enum StatusFlags : std::uint8_t {
+  kStatusEnded = 1,     ///< rx_final is valid: the peer sends nothing behind it
+  kStatusPeerDeaf = 2,  ///< the peer reads no more: sending gives -EPIPE
+};
+
+/// A status word taken apart: generation << 32 | errno << 16 | phase << 8 | flags.
+struct Status {
+  std::uint32_t generation = 0;
+  /// Why the socket failed, an errno. Sending fails as soon as this is set; receiving once the phase is `failed`: until
+  /// then the proxy delivers what arrived before.
+  std::uint16_t error = 0;
+  Phase phase = Phase::idle;
+  std::uint8_t flags = 0;
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const {
+    return std::uint64_t{generation} << 32 | std::uint64_t{error} << 16 |
+           std::uint64_t{static_cast<std::uint8_t>(phase)} << 8 | flags;
+  }
+  GPUSOCK_FN static constexpr Status unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word >> 16),
+            static_cast<Phase>(static_cast<std::uint8_t>(word >> 8)), static_cast<std::uint8_t>(word)};
+  }
+};
+
+/// All that a waiting caller polls of one socket: one 32-byte sector, written by the proxy alone.
+struct alignas(32) Sector {
+  std::uint64_t tx_freed = 0;
+  std::uint64_t rx_arrived = 0;
+  std::uint64_t status = 0;
+  std::uint64_t rx_final = 0;  ///< where the peer's stream ends, once kStatusEnded is set
+};
+
+/// The caller's half of one ring: the bytes and the addresses of its words.
+struct RingSetup {
+  ringbuf::RingMemory memory;
+  std::uint64_t* committed = nullptr;
+  std::uint64_t* consumed = nullptr;
+  std::uint64_t start = 0;  ///< the position of the connection's first byte; a slot's words go on from one to the next
+};
+
+/// What a caller needs to use an open socket, read once when it becomes one.
+struct alignas(64) SocketSetup {
+  RingSetup tx;
+  RingSetup rx;
+  ResolvedEndpoint local;
+  ResolvedEndpoint peer;
+  std::uint64_t link_needs_proxy = 0;  ///< 1 where the proxy moves the bytes, so that a commit concerns it
+  std::uint64_t records = 0;           ///< 1 where the rings carry records (SocketType::seqpacket)
+  std::uint64_t options = 0;           ///< SocketOptions that an accepted socket has from its listener
+  std::uint64_t accept_queue = 0;      ///< of a listening socket: which of TableView::accept_queues
+  std::uint64_t accept_start = 0;      ///< entries before this are of earlier listeners, and mean nothing
+};
+
+/// How several senders of one socket share its tx ring: space is claimed in order, filled at the same time, and
+/// committed in the order of the claims, by whoever completes the next one. A claim that is given up is undone, unless
+/// there are others behind it: then it becomes a filler before them. All of it under the lock, which is held for a few
+/// accesses.
+struct RecordSender {
+  static constexpr std::uint32_t kClaimsMax = 32;  ///< records that may be in the making
+
+  std::uint64_t lock = 0;         ///< device scope
+  std::uint64_t claimed = 0;      ///< the position behind the last claim
+  std::uint32_t first = 0;        ///< the oldest claim that is not committed, counted from the socket's first
+  std::uint32_t next = 0;         ///< the next claim
+  std::uint32_t done = 0;         ///< a bit for each claim, modulo kClaimsMax: it is completed
+  std::uint32_t given_up = 0;     ///< the same: it is completed and no record
+  std::uint32_t ended = 0;        ///< 1 once this side has ended sending: the end is told when no claim is open
+  std::uint32_t reserved = 0;     ///< the open reservation's claim
+  std::uint64_t reserved_at = 0;  ///< its record's position
+  std::uint64_t peeked_span = 0;  ///< the receiver's: what the open peek's record takes in the ring
+  std::uint64_t ends[kClaimsMax] = {};
+};
+
+/// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
+struct alignas(64) Slot {
+  /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket
+  /// is open; compare-and-swap decides who closes, and the last one out tells the proxy.
+  std::uint64_t life = 0;
+  std::uint64_t posting = 0;   ///< device scope: the lock of `requests`
+  std::uint64_t requests = 0;  ///< what was asked in this generation, by all callers
+  std::uint64_t options = 0;   ///< device scope: SocketOptions, as last set
+  ringbuf::ByteProducer<> tx;
+  ringbuf::ByteConsumer<> rx;
+  std::uint64_t link_needs_proxy = 0;
+  StoreChoice stores;  ///< of the sending leader, where that is a CPU
+  /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in `life`.
+  std::uint64_t tx_held = 0;
+  std::uint64_t rx_held = 0;
+  /// Device scope: bytes moved past the rings, each written by the one group that sends or receives.
+  std::uint64_t tx_past_ring = 0;
+  std::uint64_t rx_past_ring = 0;
+  RecordSender records;           ///< used where the rings carry records
+  std::uint64_t has_records = 0;  ///< does the handle have kRecordBit
+  std::uint64_t shut = 0;         ///< device scope: bit 0 read, bit 1 write: shut down by this side
+};
+
+/// What callers and proxy share, as addresses that the callers' processor can use. Trivially copyable.
+struct TableView {
+  // Board: one writer per word, the caller.
+  std::uint64_t* tx_committed = nullptr;
+  std::uint64_t* rx_consumed = nullptr;
+  std::uint64_t* requests = nullptr;
+  std::uint64_t* options = nullptr;  ///< SocketOptions, published by `requests`
+  OpenRequest* open_requests = nullptr;
+  Sector* sectors = nullptr;
+  SocketSetup* setups = nullptr;
+  const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
+  std::uint32_t slots = 0;
+
+  // Queues of handles; `taken` words are in the callers' memory.
+  std::uint64_t* free_entries = nullptr;
+  std::uint64_t* free_published = nullptr;
+  std::uint64_t free_capacity = 0;
+  std::uint64_t* accept_entries = nullptr;    ///< kListenersMax queues of kAcceptQueueEntries
+  std::uint64_t* accept_published = nullptr;  ///< one word per queue
+};
+
+/// How many sockets of a context may listen at the same time.
+inline constexpr std::uint32_t kListenersMax = 64;
+/// How many connections of one listener may wait to be accepted.
+inline constexpr int kBacklogMax = 512;
+/// Entries of an accept queue: as many connections may wait there. What earlier listeners have left is overwritten.
+inline constexpr std::uint32_t kAcceptQueueEntries = kBacklogMax;
+
+}  // namespace gpusock::table
