@@ -2,33 +2,40 @@
 /// @file What makes the accesses of a network card visible to processors, and theirs to it. Every edge on which the
 /// verbs link rests is here, once, with the guarantee behind it; the link calls these and nothing else to that end.
 ///
-///   label  edge          order    guarantee                                                    where
-///   V1     card → CPU    acquire  bytes written before the position word behind them           load_word_of_card()
-///   V2     CPU → card    -        ring bytes stored before the request to send them ByteConsumer::readable() (C1),
-///   QueuePair::post() V3     card → GPU    -        ring bytes in the GPU's memory, before the position
-///   visibility_of_card_writes(): in_order V4     card → GPU    -        where V3 does not hold of itself
-///   flush_writes_to_gpu() V5     GPU → card    -        as V2, for ring bytes in the GPU's memory
-///   ByteConsumer::readable() (C1), QueuePair::post() V6     card → card   -        the position word is executed
-///   behind the bytes               QueuePair::post() V7     GPU → card    -        bytes in the GPU's memory read
-///   before they are overwritten   consumed position (P2), QueuePair::post() of credit
+// clang-format off
+///   label  edge         order    guarantee                                                 where
+///   V1     card → CPU   acquire  bytes written before the position word that follows them  load_word_of_card()
+///   V2     CPU → card   -        ring bytes stored before the request to send them         C1, QueuePair::post()
+///   V3     card → GPU   -        ring bytes in the GPU's memory, before the position       visibility_of_card_writes()
+///   V4     card → GPU   -        where V3 does not hold of itself                          flush_writes_to_gpu()
+///   V5     GPU → card   -        as V2, for ring bytes in the GPU's memory                 C1, QueuePair::post()
+///   V6     card → card  -        the position word is executed after the bytes             QueuePair::post()
+///   V7     GPU → card   -        bytes in a GPU's memory, read before overwriting them     P2, post() of credit
+// clang-format on
+/// C1 is ByteConsumer::readable(), P2 the load of the consumed position (ringbuf/byte_ring.hpp).
 ///
 /// V2: the proxy sees another thread's stores through the acquire load of its position (C1). ibv_post_send orders what
 /// its thread has seen before the doorbell (udma_to_device_barrier of rdma-core: all stores to memory that the card
-/// reads), and the card reads behind that. V3, V4: the bytes go to the GPU and their position word to host memory. PCIe
-/// orders writes to one destination, not to two, so a kernel that polled this word could see it before the bytes. It
-/// does not: the proxy sees the word (V1), makes sure of the bytes, and passes the position on by a release store,
-/// which the kernel acquires (P1, C1). What makes sure of the bytes is cuFlushGPUDirectRDMAWrites: when it has
-/// returned, what cards wrote before is visible to the GPU that owns the memory. Where the device's writes ordering
-/// covers that scope, the call does nothing and may be left out (CUDA Driver API, cuFlushGPUDirectRDMAWrites and
-/// CUGPUDirectRDMAWritesOrdering): that is V3, else it is V4. Neither holds where cards reach the GPU on several ways,
-/// which that documentation leaves to the user. V5: a kernel publishes its position with a release store at system
-/// scope, behind which its stores are visible to all observers of the system, reads over PCIe among them (PTX ISA,
-/// "Memory Consistency Model", scope .sys; "GPUDirect RDMA", "Synchronization and Memory Ordering"); from there on it
-/// is V2. V6: an RC responder executes the requests of one queue pair in the order in which they were posted
-/// (InfiniBand Architecture Specification, volume 1, "Transaction Ordering"). That holds among messages and not inside
-/// of one, so the word is a message of its own. V7: a kernel gives bytes back by a release store at system scope,
-/// behind its reads of them (C2); the proxy acquires it, and the peer writes there only once it has the credit that is
-/// posted then.
+/// reads), and the card reads after that.
+///
+/// V3, V4: the bytes go to the GPU and their position word to host memory. PCIe orders writes to one destination, not
+/// to two, so a kernel that polled this word could see it before the bytes. It does not: the proxy sees the word (V1),
+/// makes sure of the bytes, and passes the position on by a release store, which the kernel acquires (P1, C1). What
+/// makes sure of the bytes is cuFlushGPUDirectRDMAWrites: when it has returned, what cards wrote before is visible to
+/// the GPU that owns the memory. Where the device's writes ordering covers that scope, the call does nothing and may be
+/// left out (CUDA Driver API, cuFlushGPUDirectRDMAWrites and CUGPUDirectRDMAWritesOrdering): that is V3, else it is V4.
+/// Neither holds where cards reach the GPU on several ways, which that documentation leaves to the user.
+///
+/// V5: a kernel publishes its position with a release store at system scope. All observers of the system see its
+/// earlier stores before that, reads over PCIe among them (PTX ISA, "Memory Consistency Model", scope .sys; "GPUDirect
+/// RDMA", "Synchronization and Memory Ordering"); from there on it is V2.
+///
+/// V6: an RC responder executes the requests of one queue pair in the order in which they were posted (InfiniBand
+/// Architecture Specification, volume 1, "Transaction Ordering"). That holds among messages and not inside of one, so
+/// the word is a message of its own.
+///
+/// V7: a kernel gives bytes back by a release store at system scope, after its reads of them (C2); the proxy acquires
+/// it, and the peer writes there only once it has the credit that is posted then.
 
 #include "ringbuf/atomics.hpp"
 #include "rdma/cuda_driver.hpp"

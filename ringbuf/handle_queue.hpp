@@ -9,19 +9,18 @@
 /// user guarantees: a taken handle comes back to the proxy as a request on its socket. So an entry is never overwritten
 /// before it was taken, or before the proxy has taken its handle back: then the entry means nothing, and is skipped.
 ///
+// clang-format off
 /// Ordering table
-///   label  operation                        scope   order    partner  data protected
-///   Q1     proxy: store published           system  release  Q2       entries before the new position, and what the
-///   proxy
-///                                                                     prepared for the handles in them
-///   Q2     consumer: load published         system  acquire  Q1       as Q1
-///   Q3     consumer: load taken             device  acquire  Q4       the `published` that was seen by who took last:
-///   nobody sees
-///                                                                     more taken than published
-///   Q4     consumer: compare-and-swap taken device  release, acquire  Q3, Q4   as Q3; acquire where it fails. A winner
-///   has what it
-///                                                                     needs from its load of the value that it
-///                                                                     replaces
+///   label  operation                         scope   order             partner data protected
+///   Q1     proxy: store published            system  release           Q2      entries before the new position, and
+///                                                                              what the proxy prepared for them
+///   Q2     consumer: load published          system  acquire           Q1      as Q1
+///   Q3     consumer: load taken              device  acquire           Q4      the `published` the last taker saw:
+///                                                                              none sees more taken than published
+///   Q4     consumer: compare-and-swap taken  device  release, acquire  Q3, Q4  as Q3; acquire where it fails. A winner
+///                                                                              has what it needs from its load of the
+///                                                                              value that it replaces
+// clang-format on
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"

@@ -69,8 +69,9 @@ SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t socke
 }
 
 void SharedTable::cancel() {
-  ringbuf::SystemAtomics::Ref<std::uint64_t>(*abort_).store(1, ringbuf::kRelaxed);
-}  // T5, pairs with T6
+  ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
+  abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
+}
 
 SharedTable::~SharedTable() { platform_->free_shared(memory_, bytes_); }
 

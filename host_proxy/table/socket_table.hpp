@@ -5,37 +5,37 @@
 ///   Board     callers → proxy   pinned host memory   dense counters, scanned by the proxy
 ///   Requests  callers → proxy   pinned host memory   what to open; published by Board::requests
 ///   Sectors   proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
-///   Setups    proxy → callers   pinned host memory   rings and addresses of an open socket; published by
-///   Sector::status Slots     callers only      callers' own memory  ring halves and the handle's state (device memory
-///   on a GPU)
+///   Setups    proxy → callers   pinned host memory   rings and addresses of an open socket; published by the status
+///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 /// Every shared word is a naturally aligned 64-bit integer with one writer.
 ///
+// clang-format off
 /// Ordering table (scope: system; T7 to T13: device)
-///   label  operation                order    partner  data protected
-///   T1     caller: store requests   release  T2       the OpenRequest; the options word; counters committed before a
-///                                                     shutdown or close
-///   T2     proxy: load requests     acquire  T1       as T1
-///   T3     proxy: store status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
-///   T4     caller: load status      acquire  T3       as T3
-///   T5     proxy: store abort       relaxed  T6       nothing but itself: callers leave with -ECANCELED and touch
-///   nothing T6     caller: load abort       relaxed  T5       as T5 T7     caller: exchange lock    acquire  T8
-///   Slot::posting is the lock of Slot::requests: T1 of one caller precedes the
-///                                                     next one's, and a slot's next claim
-///   T8     caller: store lock       release  T7       as T7
-///   T9     caller: count out, end   acq_rel  T9       Slot::life: what each did in the socket, for the last one out
-///   (or who ends it
-///                                                     when nobody is in), who tells the proxy: so the slot's next
-///                                                     owner has it
-///   T10    sender: exchange lock    acquire  T11      RecordSender and Slot::tx; through it the one commit covers the
-///   bytes
-///                                                     of all senders whose records it publishes
-///   T11    sender: store lock       release  T10      as T10; the record's bytes
-///   T12    sender: swap tx_held     acquire  T13      of 0: what a reservation keeps in RecordSender, which one uses
-///   at a time T13    sender: empty tx_held    release  T12      as T12
-/// Counting in is relaxed. Who may use a socket has its handle, and with it what was written for it, from whoever
-/// opened it; what is done behind counting in, counting out tells; and a call that comes too late, which takes part in
-/// the count though its handle is of an earlier socket, looks at nothing but the count. A read-modify-write goes on
-/// with a release sequence, whatever its order. The rings' words and the queues of handles have their own tables
+///   label  operation               order    partner  data protected
+///   T1     caller: store requests  release  T2       the OpenRequest; the options word; counters committed before a
+///                                                    shutdown or close
+///   T2     proxy: load requests    acquire  T1       as T1
+///   T3     proxy: store status     release  T4       the SocketSetup; the words' start for a new connection; rx_final
+///   T4     caller: load status     acquire  T3       as T3
+///   T5     proxy: store abort      relaxed  T6       nothing but itself: callers leave with -ECANCELED
+///   T6     caller: load abort      relaxed  T5       as T5
+///   T7     caller: exchange lock   acquire  T8       Slot::posting is the lock of Slot::requests: T1 of one caller
+///                                                    precedes the next one's, and a slot's next claim
+///   T8     caller: store lock      release  T7       as T7
+///   T9     caller: count out, end  acq_rel  T9       Slot::life: what each call did in the socket, for the last one
+///                                                    out (or, when no call is in, for the one that ends it), which
+///                                                    tells the proxy: so the slot's next owner has it
+///   T10    sender: exchange lock   acquire  T11      RecordSender and Slot::tx; through it the one commit covers the
+///                                                    bytes of all senders whose records it publishes
+///   T11    sender: store lock      release  T10      as T10; the record's bytes
+///   T12    sender: swap tx_held    acquire  T13      of 0: what a reservation keeps in RecordSender, which one caller
+///                                                    uses at a time
+///   T13    sender: empty tx_held   release  T12      as T12
+// clang-format on
+/// Counting in is relaxed. A caller that may use a socket has its handle, and with it what was written for it, from the
+/// caller that opened it. What a call does after counting in, counting out publishes. A call that comes too late takes
+/// part in the count though its handle is of an earlier socket, and reads nothing but the count. A read-modify-write
+/// continues a release sequence, whatever its order. The rings' words and the queues of handles have their own tables
 /// (byte_ring.hpp, handle_queue.hpp).
 
 #include "gpusock/endpoint.hpp"
