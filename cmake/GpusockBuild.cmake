@@ -6,6 +6,8 @@ set_property(CACHE GPUSOCK_WITH_FABRIC PROPERTY STRINGS auto on off)
 set(GPUSOCK_WITH_VERBS auto CACHE STRING "Build the verbs link (RDMA, libibverbs): auto (if it is found), on, off")
 set_property(CACHE GPUSOCK_WITH_VERBS PROPERTY STRINGS auto on off)
 set(GPUSOCK_SANITIZE "" CACHE STRING "Sanitizers for everything built, as in -fsanitize= (address,undefined or thread)")
+set(GPUSOCK_TESTS all CACHE STRING "Which tests to build: all, or this build's share: those that find most in it (as ./run test)")
+set_property(CACHE GPUSOCK_TESTS PROPERTY STRINGS all share)
 set(GPUSOCK_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures, as CMAKE_CUDA_ARCHITECTURES; empty: machine code for 8.0 and 9.0, and PTX")
 
 set(CMAKE_CXX_STANDARD 20)
@@ -14,6 +16,10 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+if(NOT GPUSOCK_TESTS MATCHES "^(all|share)$")
+  message(FATAL_ERROR "GPUSOCK_TESTS is \"${GPUSOCK_TESTS}\": set it to all or share.")
 endif()
 
 # CUDA: an option asked for and not to be had is an error; 'auto' takes what there is and says so.

@@ -8,6 +8,7 @@ main() {
   needs_sources build
   require_packages "${build_packages[@]}" "${test_packages[@]}"
   with_tests=ON
+  tests_wanted=all
   build "$preset"
   say "built: build/$preset"
 }

@@ -24,6 +24,7 @@ main() {
   [ -z "$architectures" ] || choose_architectures
   require_packages "${build_packages[@]}" "${check_packages[@]}"
   with_tests=ON
+  tests_wanted=all
   build_programs
   fill_bundle "$to" "$preset" "$data"
   say "bundle: $to ($(du -sh "$to" | cut -f1)), for $([ "$preset" = cuda ] && echo 'GPUs' || echo 'the CPU device')"

@@ -80,8 +80,14 @@ print_phases() {
 # Tests are configured once something asked for them (`with_tests=ON`), so that a demo needs no test packages; from then
 # on they stay, so that going to and fro rebuilds nothing.
 with_tests=OFF
+tests_wanted=  # all or share; empty: as the build folder has it, else all
 tests_option() {
   if grep -qs '^BUILD_TESTING:BOOL=ON' "$1/CMakeCache.txt" && [ -f "$1/build.ninja" ]; then echo ON; else echo "$with_tests"; fi
+}
+which_tests() {
+  local before
+  before=$(sed -n 's/^GPUSOCK_TESTS:STRING=//p' "$1/CMakeCache.txt" 2>/dev/null) || true
+  echo "${tests_wanted:-${before:-all}}"
 }
 
 # Are warnings errors: where tests are built, and with the compilers that .ci has. Others may warn of more.
@@ -106,7 +112,8 @@ build_folder='' build_options=()
 # CMakeLists.txt changed.
 configure() {
   local preset=$1 folder=${build_folder:-build/$1} options=("${build_options[@]}")
-  options+=("-DBUILD_TESTING=$(tests_option "$folder")" "-DCMAKE_COMPILE_WARNING_AS_ERROR=$(warnings_option "$preset")")
+  options+=("-DBUILD_TESTING=$(tests_option "$folder")" "-DGPUSOCK_TESTS=$(which_tests "$folder")"
+    "-DCMAKE_COMPILE_WARNING_AS_ERROR=$(warnings_option "$preset")")
   # Half the time where everything is built at once. Those who work on a file at a time call `cmake --preset host` themselves.
   # Each unit pays for the headers: where processors are few, one unit for each target is a tenth less work in all.
   options+=(-DCMAKE_UNITY_BUILD=ON)

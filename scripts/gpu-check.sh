@@ -107,6 +107,7 @@ provide_programs() {
   [ $preset = host ] || find_nvcc >/dev/null ||
     fail "there is a GPU, but no nvcc: install the CUDA Toolkit, or bring a bundle made where it is (./run bundle --device cuda DIR)"
   with_tests=ON
+  tests_wanted=all
   # A machine may have what is needed from elsewhere than its packages: only what keeps the build from being configured is installed.
   (configure $preset) >/dev/null 2>&1 || require_packages "${build_packages[@]}" "${check_packages[@]}"
   build $preset

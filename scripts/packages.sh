@@ -9,8 +9,9 @@ fuzz_packages=(clang libclang-rt-dev)
 bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)
 rdma_packages=(busybox-static ibverbs-providers ibverbs-utils iproute2 perftest qemu-system-x86 xz-utils)
-test_packages=("${docs_packages[@]}" "${cluster_packages[@]}" ccache clang curl dataset-fashion-mnist libclang-rt-dev libgmock-dev libgtest-dev
-  libpmix-dev netcat-openbsd openmpi-bin python3 python3-yaml redis-server wrk)
+test_build_packages=(ccache libgmock-dev libgtest-dev libpmix-dev python3) # what tests are compiled with, but for the sanitizers
+test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_packages[@]}" clang curl dataset-fashion-mnist
+  libclang-rt-dev netcat-openbsd openmpi-bin python3-yaml redis-server wrk)
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
@@ -26,6 +27,9 @@ require_packages() {
   say "installing ${#missing[@]} packages: ${missing[*]}"
   install_packages "${missing[@]}"
 }
+
+# Can packages be installed without a question for a password?
+installs_silently() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
 
 # Sets apt: how this user calls apt-get.
 find_apt() {

@@ -31,9 +31,10 @@ main() {
 }
 
 prove_all() {
-  step tests 1800 ./run test
+  step tests 3600 ./run test --all
   local simulation=build/host/tests/simulation/simulation model=build/host/tests/model/model_check running=0
   with_tests=ON
+  tests_wanted=all
   configure host
   configure clang
   build_step gcc host

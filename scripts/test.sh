@@ -1,11 +1,14 @@
-# ./run test: all tests; plainly, under the sanitizers, and (where nvcc is found) what a GPU build can prove without a GPU.
+# ./run test: the tests; plainly, under the sanitizers, and (where nvcc is found) what a GPU build can prove without a GPU. Each test
+# runs in the builds where it finds most, so that all takes less than ten minutes on two processors; --all: in each build where it can.
 . scripts/packages.sh
 
 main() {
-  local only='' preset presets failed=()
+  tests_wanted=share
+  local only='' preset presets built failed=()
   while [ $# -gt 0 ]; do
     case "$1" in
       --only) [ $# -ge 2 ] || misuse "--only takes a preset"; only=$2; shift 2 ;;
+      --all) tests_wanted=all; shift ;;
       --only=*) only=${1#--only=}; shift ;;
       *) misuse "test does not take \"$1\"" ;;
     esac
@@ -16,18 +19,15 @@ main() {
     *) misuse "there is no preset \"$only\": host, asan, tsan or cuda" ;;
   esac
   needs_sources test
-  require_packages "${build_packages[@]}" "${test_packages[@]}"
+  begin_installing
   with_tests=ON
-  trap stop_tests EXIT
+  trap stop_all EXIT
   # Tests wait more than they work: the next preset is built beside them, with what they leave of the processors.
   for preset in "${presets[@]}"; do
-    if ! phase "building $preset" build "$preset"; then
-      failed+=("$preset")
-      finish_tests
-      continue
-    fi
+    if phase "building $preset" build "$preset"; then built=yes; else built=no failed+=("$preset"); fi
     finish_tests
-    begin_tests "$preset"
+    finish_installing
+    [ $built = no ] || begin_tests "$preset"
   done
   finish_tests
   print_phases
@@ -35,6 +35,26 @@ main() {
   [ ${#failed[@]} -eq 0 ] || fail "failed: ${failed[*]}"
   [ -n "$only" ] || find_nvcc >/dev/null || say "no nvcc here: the GPU's build was not tested"
   say "all tests passed: ${presets[*]}"
+}
+
+# What the plain build needs is installed first, the rest beside that build.
+installing=''
+begin_installing() {
+  if [ "${presets[0]}" = host ] && installs_silently; then
+    require_packages "${build_packages[@]}" "${test_build_packages[@]}"
+    require_packages "${test_packages[@]}" </dev/null &
+    installing=$!
+  else
+    require_packages "${build_packages[@]}" "${test_packages[@]}"
+  fi
+}
+
+finish_installing() {
+  local status=0
+  [ -n "$installing" ] || return 0
+  wait "$installing" || status=$?
+  installing=''
+  [ $status -eq 0 ] || fail "the tests' packages were not installed (see above)"
 }
 
 # begin_tests PRESET: in the background, and in a process group of their own, which can be ended as a whole.
@@ -72,7 +92,8 @@ print_skipped() {
   [ "${presets[*]}" = cuda ] || say "not run here: tests on RDMA devices (./run rdma-test runs them)"
 }
 
-stop_tests() {
+stop_all() {
+  [ -z "$installing" ] || wait "$installing" || true # dpkg is not to be stopped half-way
   [ -z "$tested" ] || kill -TERM -- "-$tests" 2>/dev/null || true
 }
 
