@@ -3,6 +3,7 @@
 #include "node.hpp"
 #include "options.hpp"
 #include "runs.hpp"
+#include "schedule_command.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -46,6 +47,7 @@ int run(const param_sync::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && param_sync::is_schedule_command(argv[1])) return param_sync::run_schedule_command(argc, argv);
   int exit_status = 0;
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;

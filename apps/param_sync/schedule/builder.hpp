@@ -1,0 +1,56 @@
+#pragma once
+/// @file Writes down a schedule op by op. A generator says what happens, in any order in which it could happen one op
+/// after the other; lanes decide what may happen at once, and the builder adds each `after` that this needs.
+
+#include "schedule/schedule.hpp"
+
+#include <string>
+#include <vector>
+
+namespace param_sync::schedule {
+
+enum class Take { copy, reduce };
+
+class Builder {
+ public:
+  /// `ranks`: with summation nodes, which come after the workers.
+  Builder(const std::string& scheme, int ranks, int chunks, Result result = Result::all_reduce);
+
+  void set_workers(int workers) { schedule_.workers = workers; }
+
+  // Each does nothing where the range is empty. Sender and receiver name the same range and channel.
+  void send(int rank, int lane, int to, Range range, int channel = 0);
+  void receive(int rank, int lane, int from, Range range, Take take, int channel = 0);
+  void receive_and_send(int rank, int lane, int from, int to, Range range, Take take, int channel = 0);
+  void apply(int rank, int lane, Range range);
+
+  /// One message, sent in the sender's lane kSendLane and received in the receiver's lane kReceiveLane. Where all
+  /// messages are such, no schedule waits for ever: take the first message, in the order of the calls, that is not
+  /// through. All ops before its two are complete, and so both run.
+  void transfer(int from, int to, Range range, Take take);
+
+  static constexpr int kSendLane = 0;
+  static constexpr int kReceiveLane = 1;
+
+  /// The schedule, without lanes that have nothing to do.
+  Schedule finish() &&;
+
+ private:
+  struct Uses {
+    OpRef write{kNobody, 0};
+    std::vector<OpRef> reads;  // since the write
+  };
+  struct RankState {
+    std::vector<std::vector<std::vector<int>>> known;  // by lane and op: how many ops of each lane come before its end
+    std::vector<Uses> uses;                            // by chunk
+  };
+
+  void add(int rank, int lane, Op op);
+  std::vector<OpRef> needed(int rank, int lane, const Op& op);
+  bool implied(const RankState& state, int lane, const OpRef& before) const;
+
+  Schedule schedule_;
+  std::vector<RankState> states_;
+};
+
+}  // namespace param_sync::schedule

@@ -1,0 +1,47 @@
+#include "schedule/builder.hpp"
+#include "schedule/generators.hpp"
+
+namespace param_sync::schedule {
+
+Schedule ring(int nodes, int chunks) {
+  Builder builder("ring", nodes, chunks);
+  const auto part = [&](int index) { return part_of({0, chunks}, (index + 2 * nodes) % nodes, nodes); };
+  for (int step = 0; step < nodes - 1; ++step) {
+    for (int rank = 0; rank < nodes; ++rank) {
+      builder.transfer(rank, (rank + 1) % nodes, part(rank - step), Take::reduce);
+    }
+  }
+  for (int step = 0; step < nodes - 1; ++step) {
+    for (int rank = 0; rank < nodes; ++rank) {
+      builder.transfer(rank, (rank + 1) % nodes, part(rank + 1 - step), Take::copy);
+    }
+  }
+  return std::move(builder).finish();
+}
+
+Schedule segmented_ring(int nodes, int chunks, int lanes) {
+  Builder builder("ring:segmented", nodes, chunks);
+  const int steps = nodes > 1 ? 2 * (nodes - 1) : -1;  // of messages; one more for those that only receive
+  for (int pass = 0; pass * nodes < chunks; ++pass) {
+    const int lane = pass % lanes;
+    for (int step = 0; step <= steps; ++step) {
+      for (int rank = 0; rank < nodes; ++rank) {
+        const int chunk = pass * nodes + (rank - step + 2 * nodes) % nodes;
+        if (chunk >= chunks) continue;  // of the last pass
+        const Range one{chunk, chunk + 1};
+        const int before = (rank + nodes - 1) % nodes, next = (rank + 1) % nodes;
+        const Take take = step < nodes ? Take::reduce : Take::copy;
+        if (step == 0) {
+          builder.send(rank, lane, next, one, lane);
+        } else if (step < steps) {
+          builder.receive_and_send(rank, lane, before, next, one, take, lane);
+        } else {
+          builder.receive(rank, lane, before, one, take, lane);
+        }
+      }
+    }
+  }
+  return std::move(builder).finish();
+}
+
+}  // namespace param_sync::schedule

@@ -1,0 +1,105 @@
+#pragma once
+/// @file A schedule: which rank sends, receives and reduces which chunk, and in which order. Its file format is
+/// docs/schedules.md.
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace param_sync::schedule {
+
+inline constexpr int kNodesMax = 1024;
+inline constexpr int kChunksMax = 1 << 20;
+inline constexpr int kLanesMax = 4096;     ///< of one rank
+inline constexpr int kChannelsMax = 4096;  ///< between two ranks
+inline constexpr int kNobody = -1;
+
+/// A schedule, or a topology, that is invalid. what() says where and why.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+enum class Kind : std::uint8_t {
+  send,              ///< sends the chunks to `to`
+  recv,              ///< receives from `from`; replaces the chunks
+  recv_reduce,       ///< receives from `from`; adds to the chunks
+  recv_send,         ///< as recv, and sends the result to `to`
+  recv_reduce_send,  ///< as recv_reduce, and sends the result to `to`
+  apply,             ///< the owner applies the optimizer: the chunks are sums before, and weights after
+};
+
+/// What the workers have when all ranks are done. Each is described in docs/schedules.md.
+enum class Result : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, parameter_server };
+
+/// An op of the same rank.
+struct OpRef {
+  int lane = 0;
+  int index = 0;
+  bool operator==(const OpRef&) const = default;
+};
+
+struct Op {
+  Kind kind = Kind::send;
+  int chunk = 0;  ///< the first one
+  int count = 1;
+  int from = kNobody;
+  int to = kNobody;
+  int channel = 0;           ///< of both connections, where the op receives and sends
+  std::vector<OpRef> after;  ///< ops that are complete before this one starts
+  bool operator==(const Op&) const = default;
+
+  bool receives() const { return kind != Kind::send && kind != Kind::apply; }
+  bool sends() const { return kind == Kind::send || kind == Kind::recv_send || kind == Kind::recv_reduce_send; }
+  bool reduces() const { return kind == Kind::recv_reduce || kind == Kind::recv_reduce_send; }
+};
+
+/// Ops in the order in which they run.
+using Lane = std::vector<Op>;
+
+struct Rank {
+  std::vector<Lane> lanes;  ///< run side by side
+  bool operator==(const Rank&) const = default;
+};
+
+struct Schedule {
+  std::string scheme;
+  int chunks = 1;
+  Result result = Result::all_reduce;
+  int workers = 0;  ///< ranks below this one have data; those from it on only sum what workers send them
+  int root = 0;     ///< of a broadcast
+  std::vector<Rank> ranks;
+  bool operator==(const Schedule&) const = default;
+
+  int nodes() const { return static_cast<int>(ranks.size()); }
+};
+
+/// Chunks [begin, end).
+struct Range {
+  int begin = 0;
+  int end = 0;
+  int count() const { return end - begin; }
+};
+
+/// The part of `range` with this index, where it is cut into `parts` of equal size: they differ by one chunk at most.
+inline Range part_of(Range range, int index, int parts) {
+  const std::int64_t count = range.count();
+  return {range.begin + static_cast<int>(count * index / parts),
+          range.begin + static_cast<int>(count * (index + 1) / parts)};
+}
+
+const char* to_string(Kind kind);
+const char* to_string(Result result);
+
+/// "rank 2, lane 0, op 3".
+std::string place(int rank, int lane, int index);
+
+/// "recv_reduce of chunks 4 to 7 from rank 1".
+std::string describe(const Op& op);
+
+/// Throws Error where a number is out of range, a peer is missing or superfluous, or `after` names no other op. What is
+/// valid by itself may still be wrong as a whole: see check.hpp.
+void validate(const Schedule& schedule);
+
+}  // namespace param_sync::schedule

@@ -1,0 +1,32 @@
+#pragma once
+/// @file The schemes by name.
+
+#include "schedule/schedule.hpp"
+
+#include <string>
+#include <vector>
+
+namespace param_sync::schedule {
+
+class Topology;
+
+/// What a scheme is made for. Schemes that do not use a setting ignore it.
+struct Request {
+  int nodes = 4;                       ///< those that have data
+  int chunks = 0;                      ///< 0: default_chunks()
+  int group_size = 4;                  ///< hierarchical
+  int stripes = 4;                     ///< splitstream
+  int lanes = 2;                       ///< ring:segmented
+  int summation_nodes = 0;             ///< byteps
+  const Topology* topology = nullptr;  ///< blink
+};
+
+const std::vector<std::string>& scheme_names();
+
+/// So many chunks that each rank has a part, and pipelines have something to fill them.
+int default_chunks(const std::string& scheme, const Request& request);
+
+/// Throws Error where the scheme cannot be made from the request: it says why.
+Schedule generate(const std::string& scheme, const Request& request);
+
+}  // namespace param_sync::schedule

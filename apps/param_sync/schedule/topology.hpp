@@ -1,0 +1,39 @@
+#pragma once
+/// @file Which nodes are linked, and how fast: docs/schedules.md has the file format.
+
+#include <string_view>
+#include <vector>
+
+namespace param_sync::schedule {
+
+inline constexpr int kTopologyNodesMax = 128;
+inline constexpr int kTopologyLinksMax = 512;
+
+/// Carries `bandwidth` in each direction at once.
+struct Link {
+  int a = 0;
+  int b = 0;
+  double bandwidth = 0;  ///< GB/s; 0: broken
+};
+
+class Topology {
+ public:
+  /// Links of the same two nodes add up; broken ones are left out. Throws Error where a link is invalid, or some nodes
+  /// cannot be reached: it names them.
+  Topology(int nodes, const std::vector<Link>& links);
+
+  int nodes() const { return nodes_; }
+  const std::vector<Link>& links() const { return links_; }
+
+  /// The least bandwidth of the links between any two halves of the nodes: nobody can broadcast faster. 0 for one node.
+  double min_cut() const;
+
+ private:
+  int nodes_;
+  std::vector<Link> links_;  // one for each two nodes
+};
+
+/// Throws Error.
+Topology topology_from_json(std::string_view text);
+
+}  // namespace param_sync::schedule

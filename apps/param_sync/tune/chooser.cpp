@@ -1,0 +1,68 @@
+#include "tune/chooser.hpp"
+
+#include "schedule/schemes.hpp"
+#include "simulate/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace param_sync::tune {
+
+schedule::Schedule schedule_of(const Candidate& candidate, int nodes) {
+  schedule::Request request;
+  request.nodes = nodes;
+  request.chunks = candidate.chunks;
+  return schedule::generate(candidate.scheme, request);
+}
+
+double simulated_s(const Candidate& candidate, int nodes, double bytes, const simulate::NetworkModel& model) {
+  const schedule::Schedule made = schedule_of(candidate, nodes);
+  return simulate::simulate(made, bytes / made.chunks, model).end_s;
+}
+
+Chooser::Chooser(int nodes) : nodes_(nodes) {
+  schedule::Request request;
+  request.nodes = nodes;
+  for (const std::string& scheme : schedule::scheme_names()) {
+    // Those that need a topology, or owners with an optimizer, are asked for by name.
+    if (scheme == "blink" || scheme == "ps" || scheme == "byteps") continue;
+    std::vector<int> chunks{schedule::default_chunks(scheme, request)};
+    if (scheme.starts_with("tree") || scheme == "splitstream") chunks = {4, 16, 64};
+    for (const int count : chunks) {
+      const Candidate candidate{scheme, count};
+      const schedule::Schedule made = schedule_of(candidate, nodes);
+      candidates_.push_back({candidate, costs_of(made, check(made))});
+    }
+  }
+}
+
+Candidate Chooser::choose(double bytes, const simulate::NetworkModel& model) const {
+  constexpr std::size_t kShortlistMax = 8;
+  constexpr double kWorthTrying = 1.5;
+  std::vector<std::pair<double, const Candidate*>> prices;
+  for (const Priced& priced : candidates_) {
+    prices.emplace_back(predicted_s(priced.costs, bytes, model), &priced.candidate);
+  }
+  std::stable_sort(prices.begin(), prices.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const Candidate* best = prices.front().second;
+  double best_s = simulated_s(*best, nodes_, bytes, model);
+  for (std::size_t i = 1; i < std::min(prices.size(), kShortlistMax); ++i) {
+    if (prices[i].first > kWorthTrying * prices.front().first) break;
+    const double time_s = simulated_s(*prices[i].second, nodes_, bytes, model);
+    if (time_s >= best_s) continue;
+    best = prices[i].second;
+    best_s = time_s;
+  }
+  return *best;
+}
+
+Candidate open_mpi_choice(int nodes, double bytes) {
+  constexpr double kIntermediate = 10000, kSegment = 1 << 20, kFloat = 4;
+  if (bytes < kIntermediate) return {"butterfly", 1};
+  if (bytes / kFloat <= nodes) return {"tree:binary", 1};  // a reduction and a broadcast
+  if (bytes <= nodes * kSegment) return {"ring", nodes};
+  return {"ring:segmented", static_cast<int>(std::ceil(bytes / kSegment))};
+}
+
+}  // namespace param_sync::tune

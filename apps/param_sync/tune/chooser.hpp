@@ -1,0 +1,50 @@
+#pragma once
+/// @file Which scheme to take for so many bytes between so many nodes.
+
+#include "simulate/network_model.hpp"
+#include "tune/cost_model.hpp"
+
+#include <string>
+#include <vector>
+
+namespace param_sync::tune {
+
+struct Candidate {
+  std::string scheme;
+  int chunks = 1;
+  bool operator==(const Candidate&) const = default;
+};
+
+/// The schedule, which check() passes.
+schedule::Schedule schedule_of(const Candidate& candidate, int nodes);
+
+/// Its time in a simulation.
+double simulated_s(const Candidate& candidate, int nodes, double bytes, const simulate::NetworkModel& model);
+
+/// Knows the costs of every all-reduce that it can choose, pipelines with several numbers of chunks.
+class Chooser {
+ public:
+  explicit Chooser(int nodes);
+
+  struct Priced {
+    Candidate candidate;
+    Costs costs;
+  };
+  const std::vector<Priced>& candidates() const { return candidates_; }
+
+  /// The fastest in virtual time of those that the cost model finds cheapest: at most eight, and none that it finds 1.5
+  /// times as long as the cheapest. (It is exact for schemes in which all send alike; of pipelines it can be wrong by a
+  /// third.)
+  Candidate choose(double bytes, const simulate::NetworkModel& model) const;
+
+ private:
+  int nodes_;
+  std::vector<Priced> candidates_;
+};
+
+/// What Open MPI's fixed rules take for a commutative all-reduce of floats (coll_tuned_decision_fixed.c, as it was
+/// until 4.0): recursive doubling below 10,000 bytes, then a ring, above 1 MiB for each rank a ring in segments of 1
+/// MiB.
+Candidate open_mpi_choice(int nodes, double bytes);
+
+}  // namespace param_sync::tune

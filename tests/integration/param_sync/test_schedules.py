@@ -1,0 +1,125 @@
+"""What `param_sync schedule` and `param_sync simulate` promise to their users."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+LIMIT_S = 60
+
+
+def run(*arguments, text=None):
+    done = subprocess.run([os.environ["PARAM_SYNC"], *map(str, arguments)], input=text, capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def all_reduce_of(schedule):
+    """Runs a schedule whose result is a sum, lane by lane, with messages of any size: each rank's chunks, as sets of ranks."""
+    ranks, rings = schedule["ranks"], {}
+    data = [[[rank] for _ in range(schedule["chunks"])] for rank in range(schedule["nodes"])]
+    done = [[0] * len(rank["lanes"]) for rank in ranks]
+    moved = True
+    while moved:
+        moved = False
+        for me, rank in enumerate(ranks):
+            for number, lane in enumerate(rank["lanes"]):
+                while done[me][number] < len(lane):
+                    op = lane[done[me][number]]
+                    chunks, channel = range(op["chunk"], op["chunk"] + op["count"]), op.get("channel", 0)
+                    if any(done[me][other] <= index for other, index in op.get("after", [])):
+                        break
+                    if "from" in op:
+                        ring = rings.setdefault((op["from"], me, channel), [])
+                        if not ring:
+                            break
+                        for chunk, value in zip(chunks, ring.pop(0)):
+                            data[me][chunk] = sorted(value + data[me][chunk]) if "reduce" in op["op"] else value
+                    if "to" in op:
+                        rings.setdefault((me, op["to"], channel), []).append([data[me][chunk] for chunk in chunks])
+                    done[me][number] += 1
+                    moved = True
+    assert not any(rings.values()), "a message is left"
+    return data
+
+
+class Schedules(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_schedule_is_printed(self):
+        status, out, _ = run("schedule", "--scheme", "ring", "--nodes", 3)
+        self.assertEqual(status, 0)
+        self.assertIn("ring: all_reduce of 3 chunks, 3 ranks; 4 rounds, 12 messages, 12 chunks sent, 4 by the busiest rank\n", out)
+        self.assertIn("  lane 0 op 1: send of chunk 2 to rank 1, after op 0 of lane 1\n", out)
+        self.assertTrue(out.endswith("the checker finds it right\n"))
+
+    def test_what_is_written_is_json_that_another_program_can_run(self):
+        for scheme in ("ps", "mesh", "ring", "ring:segmented", "rhd", "butterfly", "tree:double-binary", "hierarchical"):
+            status, out, error = run("schedule", "--scheme", scheme, "--nodes", 5, "--chunks", 20, "--json", "-")
+            self.assertEqual(status, 0, error)
+            schedule = json.loads(out)
+            self.assertEqual((schedule["version"], schedule["scheme"], schedule["nodes"], schedule["chunks"]), (1, scheme, 5, 20))
+            for rank in all_reduce_of(schedule):
+                self.assertEqual(rank, [[0, 1, 2, 3, 4]] * 20)
+
+    def test_a_written_schedule_is_read_and_checked_again(self):
+        file = self.folder / "schedule.json"
+        self.assertEqual(run("schedule", "--scheme", "byteps", "--nodes", 3, "--summation-nodes", 2, "--json", file)[0], 0)
+        status, out, _ = run("schedule", "--schedule", file)
+        self.assertEqual(status, 0)
+        self.assertIn("5 ranks, 2 of them only sum;", out)
+        self.assertEqual(run("schedule", "--schedule", "-", "--json", "-", text=file.read_text())[1], file.read_text())
+
+    def test_a_wrong_schedule_is_refused_with_the_place(self):
+        schedule = json.loads(run("schedule", "--scheme", "ring", "--json", "-")[1])
+        schedule["ranks"][2]["lanes"][1][0]["op"] = "recv"
+        status, out, error = run("schedule", "--schedule", "-", text=json.dumps(schedule))
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("param_sync: all_reduce: chunk 1 at rank", error)
+        status, _, error = run("schedule", "--schedule", "-", text="{}")
+        self.assertEqual((status, error), (1, 'param_sync: the schedule: "version" is missing\n'))
+
+    def test_a_schedule_is_drawn(self):
+        file = self.folder / "schedule.svg"
+        self.assertEqual(run("schedule", "--scheme", "rhd", "--nodes", 4, "--svg", file)[0], 0)
+        titles = [element.text for element in xml.etree.ElementTree.parse(file).iter() if element.tag.endswith("title")]
+        self.assertEqual(len(titles), 16)  # messages
+        self.assertIn("chunks 2-3 from 0 to 2, reduce, 0 to 3", titles)
+
+    def test_blink_takes_a_topology(self):
+        file = self.folder / "topology.json"
+        file.write_text(json.dumps({"version": 1, "nodes": 3, "links": [{"a": 0, "b": 1, "bandwidth": 5}, {"a": 1, "b": 2, "bandwidth": 5}]}))
+        status, out, _ = run("schedule", "--scheme", "blink", "--topology", file, "--chunks", 10)
+        self.assertEqual(status, 0)
+        self.assertIn("blink: all_reduce of 10 chunks, 3 ranks; 4 rounds, 40 messages", out)
+        file.write_text(json.dumps({"version": 1, "nodes": 3, "links": [{"a": 0, "b": 1, "bandwidth": 5}]}))
+        status, _, error = run("schedule", "--scheme", "blink", "--topology", file)
+        self.assertEqual((status, error), (1, "param_sync: the topology: no links lead from node 0 to 2\n"))
+
+    def test_virtual_time_is_the_closed_form(self):
+        status, out, _ = run("simulate", "--scheme", "ring", "--nodes", 8, "--size", "80000000", "--bandwidth", 8, "--latency", 100,
+                             "--overhead", 0, "--reduce", 1e6)
+        self.assertEqual(status, 0)
+        self.assertIn("80000000 bytes: 141.4 ms in virtual time", out)  # 14 (0.1 ms + 10 MB / (1 GB/s))
+
+    def test_misuse_is_told(self):
+        for arguments, says in ((("--scheme", "rings"), "rings not in"), ((), "give either --scheme or --schedule"),
+                                (("--scheme", "blink"), "--scheme blink needs --topology"),
+                                (("--scheme", "ring", "--nodes", 0), "not in range 1 to 1024"),
+                                (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
+                                (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg")):
+            status, out, error = run("schedule", *arguments)
+            self.assertEqual((status, out), (2, ""), arguments)
+            self.assertIn(says, error)
+        status, _, error = run("schedule", "--scheme", "ring", "--json", self.folder / "no" / "file")
+        self.assertEqual(status, 1)
+        self.assertIn("cannot write", error)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
