@@ -133,6 +133,21 @@ if(GPUSOCK_SANITIZE)
   endif()
 endif()
 
+# gpusock_headers(TARGET SCOPE PATHS...): the target, and for PUBLIC or INTERFACE those that link it, may include these folders and
+# files of the source tree, as "ringbuf/atomics.hpp". They get an include directory that holds nothing else, so that what includes a
+# header of a target that it does not link is not compiled.
+file(REMOVE_RECURSE "${PROJECT_BINARY_DIR}/include") # what it holds are links
+function(gpusock_headers target scope)
+  string(TOLOWER "${scope}" directory)
+  set(directory "${PROJECT_BINARY_DIR}/include/${target}/${directory}")
+  foreach(path IN LISTS ARGN)
+    cmake_path(GET path PARENT_PATH folder)
+    file(MAKE_DIRECTORY "${directory}/${folder}")
+    file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}" "${directory}/${path}" SYMBOLIC)
+  endforeach()
+  target_include_directories(${target} ${scope} "$<BUILD_INTERFACE:${directory}>")
+endfunction()
+
 # gpusock_add_program(NAME SOURCES... [LIBRARIES ...]): a program whose kernels are compiled for this build's device.
 # .cu sources are C++ for the CPU device and CUDA for GPUs.
 function(gpusock_add_program name)

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(gpusock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gpusock")
 set(gpusock_headers_dir "${CMAKE_INSTALL_INCLUDEDIR}/gpusock") # the folder that consumers search: <gpusock/gpusock.hpp> is in it
 
-set(gpusock_libraries gpusock_ringbuf cpu_device gpusock_host_proxy gpusock_cpu)
+set(gpusock_libraries gpusock_ringbuf cpu_device gpusock_cuda_driver gpusock_types gpusock_table gpusock_host_proxy gpusock_cpu)
 if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
 endif()
@@ -20,7 +20,8 @@ endforeach()
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
-        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h" PATTERN tools EXCLUDE PATTERN context EXCLUDE)
+        FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h"
+        PATTERN context EXCLUDE PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN tools EXCLUDE)
 # Of the proxy, only what the public headers are made of.
 install(FILES host_proxy/table/socket_table.hpp host_proxy/table/store_choice.hpp
         DESTINATION "${gpusock_headers_dir}/host_proxy/table")

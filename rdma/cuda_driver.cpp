@@ -19,6 +19,12 @@ const CudaDriver* load_cuda_driver(const char* library, CudaDriver& into) {
   find(handle, "cuDeviceGetAttribute", into.device_get_attribute);
   find(handle, "cuFlushGPUDirectRDMAWrites", into.flush_gpudirect_rdma_writes);
   find(handle, "cuGetErrorName", into.get_error_name);
+  find(handle, "cuInit", into.init);
+  find(handle, "cuDriverGetVersion", into.driver_get_version);
+  find(handle, "cuDeviceGetCount", into.device_get_count);
+  find(handle, "cuDeviceGet", into.device_get);
+  find(handle, "cuDeviceGetName", into.device_get_name);
+  find(handle, "cuDeviceGetPCIBusId", into.device_get_pci_bus_id);
   return &into;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// @file The few calls of the CUDA driver that a network card's access to a GPU's memory needs, loaded at run time:
-/// what is built without CUDA has them too.
+/// @file The few calls of the CUDA driver that are needed without CUDA's headers, loaded at run time: for a network
+/// card's access to a GPU's memory, and for gpusock-doctor. What is built without CUDA and without RDMA has them too.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +16,12 @@ struct CudaDriver {
   int (*device_get_attribute)(int* value, int attribute, int device) = nullptr;  // cuDeviceGetAttribute
   int (*flush_gpudirect_rdma_writes)(int target, int scope) = nullptr;           // cuFlushGPUDirectRDMAWrites
   int (*get_error_name)(int error, const char** name) = nullptr;                 // cuGetErrorName
+  int (*init)(unsigned flags) = nullptr;                                         // cuInit
+  int (*driver_get_version)(int* version) = nullptr;                             // cuDriverGetVersion
+  int (*device_get_count)(int* count) = nullptr;                                 // cuDeviceGetCount
+  int (*device_get)(int* device, int ordinal) = nullptr;                         // cuDeviceGet
+  int (*device_get_name)(char* name, int bytes, int device) = nullptr;           // cuDeviceGetName
+  int (*device_get_pci_bus_id)(char* address, int bytes, int device) = nullptr;  // cuDeviceGetPCIBusId
 
   /// "CUDA_ERROR_NOT_SUPPORTED", or "error 801".
   std::string name_of(int error) const;

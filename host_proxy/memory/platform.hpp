@@ -2,7 +2,6 @@
 /// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
 
 #include "host_proxy/memory/copier.hpp"
-#include "rdma/visibility.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -45,34 +44,14 @@ class Platform {
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
 
-  /// A network card has written into device memory, and the proxy has seen the position behind it: what has to happen
-  /// before kernels may read the bytes.
-  virtual rdma::CardWrites card_writes() const { return rdma::CardWrites::unsure; }
-  /// What has to happen where that is a flush. Waits for it. 0 or a negated errno.
-  virtual int flush_card_writes() { return -ENOSYS; }
+  /// True if kernels see what a network card has written into device memory once flush_card_writes() has returned.
+  virtual bool shows_card_writes() const { return false; }
+  /// Call when a card has written into device memory and the proxy has seen the position after those bytes: makes the
+  /// bytes visible to kernels. May wait for that. 0 or a negated errno.
+  virtual int flush_card_writes() { return shows_card_writes() ? 0 : -ENOSYS; }
 
   /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
   virtual std::vector<int> near_processors() const { return {}; }
-};
-
-/// Ordinary memory of this process: the platform of the CPU device.
-class HostPlatform final : public Platform {
- public:
-  void* allocate_shared(std::size_t bytes) override;
-  void free_shared(void* memory, std::size_t bytes) noexcept override;
-  void attach(void*, std::size_t) override {}
-  void detach(void*, std::size_t) noexcept override {}
-  bool attaches_any_time() const override { return true; }
-  bool callers_can_wake() const override { return true; }
-  bool device_memory_is_mappable() const override { return true; }
-  std::byte* allocate_device(std::size_t bytes) override;
-  void free_device(std::byte* memory) noexcept override;
-  std::byte* proxy_address(std::byte* device_memory) const override;
-  bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
-  std::unique_ptr<Copier> make_copier() override;
-  rdma::CardWrites card_writes() const override {
-    return rdma::CardWrites::in_order;
-  }  // ordinary memory: V1 holds for it
 };
 
 }  // namespace gpusock::proxy

@@ -1,5 +1,6 @@
 // What the two sides of a fabric link say to agree on it, from a peer that knows the secret and lies. libfabric says
 // what there is; endpoints are in memory.
+#include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/fabric/layout.hpp"
 #include "host_proxy/links/fabric/maker.hpp"
 #include "tests/fuzz/target.hpp"

@@ -1,5 +1,6 @@
 // The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are
 // right).
+#include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"
 #include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/links/verbs/maker.hpp"

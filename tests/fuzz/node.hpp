@@ -1,6 +1,7 @@
 #pragma once
 /// @file A context without threads, devices or a clock: its callers' waits run the proxy's steps, and time is a number.
 
+#include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/device.cuh"
 #include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/memory/segment.hpp"

@@ -1,15 +1,13 @@
-// The CUDA driver, loaded at run time: the doctor runs, and says so, where there is none.
+// What the CUDA driver says. It is loaded at run time: the doctor runs, and says so, where there is none.
 #include "gpusock/tools/doctor/sources.hpp"
 #include "rdma/visibility.hpp"
-
-#include <dlfcn.h>
-
-#include <memory>
 
 namespace gpusock::doctor {
 namespace {
 
-// From the driver's ABI, which does not change: CUresult and CUdevice are ints.
+using rdma::CudaDriver;
+
+// From the driver's ABI, which does not change.
 enum Attribute : int {
   kCapabilityMajor = 75,
   kCapabilityMinor = 76,
@@ -18,76 +16,51 @@ enum Attribute : int {
   kGpuDirectRdma = 116,
   kDmaBuf = 124,
 };
+constexpr int kNotFound = 500;  // CUDA_ERROR_NOT_FOUND
 
-class Driver {
- public:
-  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)) {}
+/// Calls a function of the driver; its CUresult, or kNotFound where it has none of that name.
+template <class... Parameters, class... Arguments>
+int call(int (*function)(Parameters...), Arguments... arguments) {
+  return function == nullptr ? kNotFound : function(arguments...);
+}
 
-  bool loaded() const { return library_ != nullptr; }
-
-  /// Calls a function of the driver; its CUresult, or 500 (not found) where it has none of that name.
-  template <class... Arguments>
-  int call(const char* name, Arguments... arguments) const {
-    auto* function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
-    return function == nullptr ? 500 : function(arguments...);
-  }
-
-  template <class Function>
-  void find(const char* name, Function& function) const {
-    function = reinterpret_cast<Function>(dlsym(library_, name));
-  }
-
-  int attribute(Attribute which, int device) const {
+Gpu describe(const CudaDriver& driver, int device) {
+  const auto attribute = [&](Attribute which) {
     int value = 0;
-    return call("cuDeviceGetAttribute", &value, static_cast<int>(which), device) == 0 ? value : 0;
-  }
-
-  std::string name_of(int error) const {
-    const char* name = nullptr;
-    if (call("cuGetErrorName", error, &name) != 0 || name == nullptr) return "error " + std::to_string(error);
-    return name;
-  }
-
- private:
-  void* library_;  // stays loaded: the driver does not like to go
-};
-
-Gpu describe(const Driver& driver, int device) {
+    return call(driver.device_get_attribute, &value, static_cast<int>(which), device) == 0 ? value : 0;
+  };
   Gpu gpu;
   char text[256] = "";
-  if (driver.call("cuDeviceGetName", &text[0], int{sizeof text}, device) == 0) gpu.name = text;
-  if (driver.call("cuDeviceGetPCIBusId", &text[0], int{sizeof text}, device) == 0) gpu.pci = text;
-  gpu.capability_major = driver.attribute(kCapabilityMajor, device);
-  gpu.capability_minor = driver.attribute(kCapabilityMinor, device);
-  gpu.host_atomics = driver.attribute(kHostNativeAtomics, device) != 0;
-  gpu.same_address = driver.attribute(kHostPointerForRegisteredMemory, device) != 0;
-  gpu.gpudirect_rdma = driver.attribute(kGpuDirectRdma, device) != 0;
-  gpu.dmabuf = driver.attribute(kDmaBuf, device) != 0;
-  rdma::CudaDriver calls;
-  driver.find("cuDeviceGetAttribute", calls.device_get_attribute);
-  driver.find("cuFlushGPUDirectRDMAWrites", calls.flush_gpudirect_rdma_writes);
-  gpu.sees_card_writes = rdma::visibility_of_card_writes(&calls, device) != rdma::CardWrites::unsure;
+  if (call(driver.device_get_name, &text[0], int{sizeof text}, device) == 0) gpu.name = text;
+  if (call(driver.device_get_pci_bus_id, &text[0], int{sizeof text}, device) == 0) gpu.pci = text;
+  gpu.capability_major = attribute(kCapabilityMajor);
+  gpu.capability_minor = attribute(kCapabilityMinor);
+  gpu.host_atomics = attribute(kHostNativeAtomics) != 0;
+  gpu.same_address = attribute(kHostPointerForRegisteredMemory) != 0;
+  gpu.gpudirect_rdma = attribute(kGpuDirectRdma) != 0;
+  gpu.dmabuf = attribute(kDmaBuf) != 0;
+  gpu.sees_card_writes = rdma::visibility_of_card_writes(&driver, device) != rdma::CardWrites::unsure;
   return gpu;
 }
 
 }  // namespace
 
 Cuda ask_cuda_driver() {
-  const Driver driver;
+  const CudaDriver* driver = rdma::cuda_driver();
   Cuda cuda;
-  cuda.library = driver.loaded();
+  cuda.library = driver != nullptr;
   if (!cuda.library) return cuda;
-  driver.call("cuDriverGetVersion", &cuda.version);
+  call(driver->driver_get_version, &cuda.version);
   int count = 0;
-  int error = driver.call("cuInit", 0u);
-  if (error == 0) error = driver.call("cuDeviceGetCount", &count);
+  int error = call(driver->init, 0u);
+  if (error == 0) error = call(driver->device_get_count, &count);
   if (error != 0) {
-    cuda.error = driver.name_of(error);
+    cuda.error = driver->name_of(error);
     return cuda;
   }
   for (int i = 0; i < count; ++i) {
     int device = 0;
-    if (driver.call("cuDeviceGet", &device, i) == 0) cuda.gpus.push_back(describe(driver, device));
+    if (call(driver->device_get, &device, i) == 0) cuda.gpus.push_back(describe(*driver, device));
   }
   return cuda;
 }

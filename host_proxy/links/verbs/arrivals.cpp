@@ -7,10 +7,7 @@ namespace gpusock::proxy::verbs {
 int Arrivals::pass_on(std::uint64_t position) {
   if (word_ == nullptr || position == passed_on_) return 0;
   if (static_cast<std::int64_t>(position - passed_on_) < 0) return -EPROTO;
-  Platform& device = rings_->platform();
-  if (device.card_writes() != rdma::CardWrites::in_order) {  // V4, else V3
-    if (const int error = device.flush_card_writes(); error != 0) return error;
-  }
+  if (const int error = rings_->platform().flush_card_writes(); error != 0) return error;  // V4; nothing where V3 holds
   passed_on_ = position;
   ringbuf::SystemAtomics::Ref<std::uint64_t>(*word_).store(position, ringbuf::kRelease);  // P1, pairs with C1
   return 1;

@@ -11,7 +11,7 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   if (!wanted_) return std::nullopt;
   why_not_.clear();
   Keys keys;
-  if (rings.platform().card_writes() == rdma::CardWrites::unsure) {
+  if (!rings.platform().shows_card_writes()) {
     why_not_ = "nothing says when kernels see what a card has written into this GPU's memory";
   } else if ((keys.rx = give_ring(domain, rings, 0, rdma::Access::written_by_peers))) {
     keys.tx = give_ring(domain, rings, 1, rdma::Access::read_by_card);

@@ -1,4 +1,5 @@
 // The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
+#include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/fabric/fabric_link.hpp"
 #include "host_proxy/links/fabric/idle_peers.hpp"
 #include "host_proxy/links/fabric/peer.hpp"

@@ -1,5 +1,6 @@
 // One attack after the other: on the handshake, by somebody in between; on a listener, by strangers; on what is kept
 // secret. docs/security.md lists them, with those that other tests play.
+#include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"
 #include "host_proxy/links/tcp/tcp_setup.hpp"

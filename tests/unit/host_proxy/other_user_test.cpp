@@ -2,6 +2,7 @@
 // its page. It gets nothing, keeps nobody out, and costs nothing that stays. Only root can play it.
 #include "tests/unit/host_proxy/other_user.hpp"
 
+#include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"

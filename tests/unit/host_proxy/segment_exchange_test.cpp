@@ -1,4 +1,5 @@
 // The Unix socket through which rings are shared: visitors that say nothing, many at once, and a backlog that is full.
+#include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/p2p/segment_exchange.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Ring memory from another process is taken only if it is what was agreed, and cannot shrink under the mapping.
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/cpu/memory_copier.hpp"
 #include "gpusock/error.hpp"
-#include "host_proxy/memory/memory_copier.hpp"
 #include "host_proxy/memory/segment.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
 // Rings in device memory: their words move only once the copies have ended, whenever and in whatever order these do.
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/cpu/memory_copier.hpp"
 #include "host_proxy/links/staged_link.hpp"
 #include "host_proxy/links/tcp/tcp_link.hpp"
-#include "host_proxy/memory/memory_copier.hpp"
 #include "host_proxy/memory/staged_ends.hpp"
 #include "host_proxy/table/shared_table.hpp"
 

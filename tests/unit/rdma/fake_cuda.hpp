@@ -1,6 +1,7 @@
 #pragma once
 // A CUDA driver that records, and a GPU whose memory is this process's: kept from the proxy, as the CPU device's is.
-#include "host_proxy/memory/memory_copier.hpp"
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/cpu/memory_copier.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "rdma/cuda_driver.hpp"
 #include "rdma/visibility.hpp"
@@ -81,8 +82,14 @@ class GpuPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override { return this == &other; }
   std::unique_ptr<proxy::Copier> make_copier() override { return host_.make_copier(); }
-  rdma::CardWrites card_writes() const override { return rdma::visibility_of_card_writes(&driver_, 0); }
-  int flush_card_writes() override { return rdma::flush_writes_to_gpu(driver_); }
+  bool shows_card_writes() const override {
+    return rdma::visibility_of_card_writes(&driver_, 0) != rdma::CardWrites::unsure;
+  }
+  int flush_card_writes() override {
+    return rdma::visibility_of_card_writes(&driver_, 0) == rdma::CardWrites::in_order
+               ? 0
+               : rdma::flush_writes_to_gpu(driver_);
+  }
 
  private:
   proxy::HostPlatform host_;

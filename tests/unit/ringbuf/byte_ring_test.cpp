@@ -1,6 +1,6 @@
 // What a byte ring promises at its boundaries. Positions start at 0, just below 2^32 and just below 2^64.
 #include "ringbuf/byte_ring.hpp"
-#include "ringbuf/ring_storage.hpp"
+#include "tests/support/ring_storage.hpp"
 
 #include <gtest/gtest.h>
 

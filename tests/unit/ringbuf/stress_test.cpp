@@ -1,6 +1,6 @@
 // A producer and a consumer thread over one ring: every byte arrives, in order, for 10^9 bytes (fewer under sanitizers,
 // which are an order of magnitude slower).
-#include "ringbuf/ring_storage.hpp"
+#include "tests/support/ring_storage.hpp"
 #include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,11 @@
 // The CPU device in the shape of a GPU: what a GPU refuses, or waits for, this refuses and waits for.
-#include "gpusock/context/gpu_shape.hpp"
+#include "gpusock/cpu/gpu_shape.hpp"
 
 #include "cpu_device/device_memory.hpp"
 #include "cpu_device/device_shape.hpp"
-#include "gpusock/context/cpu_stream.hpp"
-#include "host_proxy/memory/memory_copier.hpp"
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/cpu/memory_copier.hpp"
+#include "gpusock/cpu/stream.hpp"
 
 #include <sys/mman.h>
 
@@ -76,7 +77,7 @@ class GpuShapedPlatform final : public proxy::Platform {
   std::unique_ptr<proxy::Copier> make_copier() override {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
   }
-  rdma::CardWrites card_writes() const override { return rdma::CardWrites::in_order; }
+  bool shows_card_writes() const override { return true; }
 
  private:
   proxy::HostPlatform host_;

@@ -1,7 +1,7 @@
-#include "host_proxy/memory/platform.hpp"
+#include "gpusock/cpu/host_platform.hpp"
 
+#include "gpusock/cpu/memory_copier.hpp"
 #include "gpusock/error.hpp"
-#include "host_proxy/memory/memory_copier.hpp"
 
 #include <sys/mman.h>
 

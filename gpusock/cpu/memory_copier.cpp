@@ -1,4 +1,4 @@
-#include "host_proxy/memory/memory_copier.hpp"
+#include "gpusock/cpu/memory_copier.hpp"
 
 #include <algorithm>
 #include <cstring>

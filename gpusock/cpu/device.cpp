@@ -1,8 +1,8 @@
 // The CPU device: memory is this process's, kernels run on cpu_device.
 #include "gpusock/context/context_impl.hpp"
-#include "gpusock/context/gpu_shape.hpp"
-
-#include "gpusock/context/cpu_stream.hpp"
+#include "gpusock/cpu/gpu_shape.hpp"
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/cpu/stream.hpp"
 
 #include <cstring>
 #include <new>

@@ -1,0 +1,84 @@
+#pragma once
+/// @file A GPU's memory, as the proxy needs it.
+
+#include "gpusock/cuda/check.hpp"
+#include "gpusock/cuda/copier.hpp"
+#include "gpusock/cuda/gpu.hpp"
+#include "host_proxy/base/processors.hpp"
+#include "host_proxy/memory/platform.hpp"
+#include "rdma/visibility.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::cudart {
+
+/// Shared memory is pinned host memory, at one address for both sides; rings may be in the GPU's own.
+class CudaPlatform final : public proxy::Platform {
+ public:
+  explicit CudaPlatform(int gpu) : gpu_(gpu) {}
+
+  void* allocate_shared(std::size_t bytes) override {
+    const CurrentGpu current(gpu_);
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped), ENOMEM,
+          "pinning " + std::to_string(bytes) + " bytes of host memory (see ulimit -l; lower Options::sockets_max)");
+    std::memset(memory, 0, bytes);
+    return memory;
+  }
+  void free_shared(void* memory, std::size_t) noexcept override { taken(cudaFreeHost(memory)); }
+
+  void attach(void* memory, std::size_t bytes) override {
+    const CurrentGpu current(gpu_);
+    check(cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped), ENOMEM,
+          "pinning " + std::to_string(bytes) +
+              " bytes of rings (see ulimit -l; lower Options::connections_max or ring_bytes)");
+  }
+  void detach(void* memory, std::size_t) noexcept override { taken(cudaHostUnregister(memory)); }
+
+  /// Pinning memory may wait for running kernels, and a kernel may be waiting for the connection that it is for.
+  bool attaches_any_time() const override { return false; }
+  bool callers_can_wake() const override { return false; }
+
+  /// No processor can use it, and no process maps another's while kernels run.
+  bool device_memory_is_mappable() const override { return false; }
+  std::byte* allocate_device(std::size_t bytes) override {
+    const CurrentGpu current(gpu_);
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), ENOMEM,
+          "allocating " + std::to_string(bytes) +
+              " bytes of device memory for rings (lower Options::connections_max or "
+              "ring_bytes, or set GPUSOCK_RING=host)");
+    return static_cast<std::byte*>(memory);
+  }
+  void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
+  std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
+  bool reaches_device_memory_of(const Platform& other) const override {
+    const auto* gpu = dynamic_cast<const CudaPlatform*>(&other);
+    return gpu != nullptr && gpu->gpu_ == gpu_;  // between GPUs peer access would have to be set up
+  }
+  std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(Gpu::get(gpu_)); }
+
+  bool shows_card_writes() const override { return card_writes_ != rdma::CardWrites::unsure; }
+  int flush_card_writes() override {
+    if (card_writes_ == rdma::CardWrites::in_order) return 0;
+    const CurrentGpu current(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
+    return rdma::flush_writes_to_gpu(*rdma::cuda_driver());
+  }
+
+  std::vector<int> near_processors() const override {
+    char address[32] = {};
+    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? proxy::processors_near(address)
+                                                                                      : std::vector<int>();
+  }
+
+ private:
+  int gpu_;
+  rdma::CardWrites card_writes_ = rdma::visibility_of_card_writes(rdma::cuda_driver(), gpu_);
+};
+
+}  // namespace gpusock::cudart

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Promises of the folders' READMEs: a folder includes what its README allows, and nothing else.
+
+usage: test_layers.py SOURCE_FOLDER
+
+A README says it in a paragraph "May include: ringbuf, gpusock/error.hpp": folders (their own files, not those of folders below) and
+single files, or "nothing". A folder without such a README has the nearest one above it, and includes all below that one. What a README
+allows and no file includes is reported, too.
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+LAYERS = ("ringbuf", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "apps", "examples", "microbench")
+SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".inl", ".h")
+
+
+def statement(readme):
+    """What the README allows, or None if it says nothing of it."""
+    found = re.search(r"^May include:(.*?)(?:\n\s*\n|\Z)", readme.read_text(), re.DOTALL | re.MULTILINE) if readme.exists() else None
+    return None if found is None else set(re.split(r",\s*", found[1].strip().strip("."))) - {"nothing"}
+
+
+def included(source):
+    return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', source.read_text(), re.MULTILINE)
+
+
+def violations(root):
+    """What is wrong in this tree, a line for each."""
+    wrong = []
+    used = {}  # README's folder: the entries that were needed
+    for layer in LAYERS:
+        for source in sorted(path for path in (root / layer).rglob("*") if path.suffix in SOURCES):
+            folder = source.parent
+            while (allowed := statement(folder / "README.md")) is None:
+                if folder == root:
+                    return wrong + [f"{source.relative_to(root)}: no README above it says what it may include"]
+                folder = folder.parent
+            needed = used.setdefault(folder, set())
+            for name in included(source):
+                header = root / name
+                if not header.is_file() or header.is_relative_to(folder) and statement_folder(header, root) == folder:
+                    continue  # the system's, beside the source, or of the same README
+                entry = next((entry for entry in (name, str(pathlib.PurePath(name).parent)) if entry in allowed), None)
+                if entry is None:
+                    wrong.append(f"{source.relative_to(root)} includes {name}, which {folder.relative_to(root)}/README.md does not allow")
+                else:
+                    needed.add(entry)
+    for folder, needed in used.items():
+        for entry in sorted(statement(folder / "README.md") - needed):
+            wrong.append(f"{folder.relative_to(root)}/README.md allows {entry}, which nothing there includes")
+    return wrong
+
+
+def statement_folder(path, root):
+    """The folder whose README speaks for this file."""
+    folder = path.parent
+    while folder != root and statement(folder / "README.md") is None:
+        folder = folder.parent
+    return folder
+
+
+class Layers(unittest.TestCase):
+    source = None
+
+    def test_folders_include_what_their_readmes_allow(self):
+        self.assertEqual(violations(self.source), [])
+
+    def test_a_planted_include_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {"ringbuf/README.md": "May include: nothing\n", "ringbuf/ring.hpp": "#include <cstdint>\n",
+                               "rdma/README.md": "# rdma\n\nMay include: ringbuf\n", "rdma/card.hpp": '#include "ringbuf/ring.hpp"\n'}.items():
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_text(text)
+            self.assertEqual(violations(root), [])
+            (root / "ringbuf/ring.hpp").write_text('#include "rdma/card.hpp"\n')
+            self.assertEqual(violations(root), ["ringbuf/ring.hpp includes rdma/card.hpp, which ringbuf/README.md does not allow"])
+            (root / "ringbuf/ring.hpp").write_text("")
+            (root / "rdma/card.hpp").write_text("")
+            self.assertEqual(violations(root), ["rdma/README.md allows ringbuf, which nothing there includes"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    Layers.source = pathlib.Path(sys.argv[1]).resolve()
+    unittest.main(argv=sys.argv[:1])
