@@ -146,6 +146,9 @@ function(gpusock_headers target scope)
     file(CREATE_LINK "${PROJECT_SOURCE_DIR}/${path}" "${directory}/${path}" SYMBOLIC)
   endforeach()
   target_include_directories(${target} ${scope} "$<BUILD_INTERFACE:${directory}>")
+  if(CMAKE_CXX_FLAGS MATCHES "--coverage") # lines are counted in the headers, not in the links to them
+    target_compile_options(${target} ${scope} "$<BUILD_INTERFACE:-fprofile-prefix-map=${directory}=${PROJECT_SOURCE_DIR}>")
+  endif()
 endfunction()
 
 # gpusock_add_program(NAME SOURCES... [LIBRARIES ...]): a program whose kernels are compiled for this build's device.
