@@ -1,5 +1,6 @@
 #include "gpusock/endpoint.hpp"
 
+#include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
 
 #include <arpa/inet.h>
@@ -57,19 +58,12 @@ std::pair<std::string, std::string_view> split_host(std::string_view text, std::
   return {std::string(host_port.substr(0, colon)), host_port.substr(colon + 1)};
 }
 
-std::optional<HostAddress> to_address(const addrinfo& entry) {
+HostAddress to_address(const addrinfo& entry) {
+  const Endpoint endpoint = detail::endpoint_of(*entry.ai_addr);
   HostAddress result;
-  if (entry.ai_family == AF_INET) {
-    result.family = 4;
-    std::memcpy(result.address, &reinterpret_cast<const sockaddr_in*>(entry.ai_addr)->sin_addr, 4);
-  } else if (entry.ai_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(entry.ai_addr);
-    result.family = 6;
-    result.scope_id = v6->sin6_scope_id;
-    std::memcpy(result.address, &v6->sin6_addr, 16);
-  } else {
-    return std::nullopt;
-  }
+  std::memcpy(result.address, endpoint.address, sizeof result.address);
+  result.scope_id = endpoint.scope_id;
+  result.family = endpoint.family;
   return result;
 }
 
@@ -79,13 +73,13 @@ std::vector<HostAddress> choose_addresses(const addrinfo* list) {
   constexpr std::size_t kAddressesMax = 1 + Endpoint::kFurtherMax;
   std::vector<HostAddress> chosen;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    const auto address = to_address(*entry);
-    if (!address || std::find(chosen.begin(), chosen.end(), *address) != chosen.end()) continue;
+    const HostAddress address = to_address(*entry);
+    if (!is_family(address.family) || std::find(chosen.begin(), chosen.end(), address) != chosen.end()) continue;
     if (chosen.size() < kAddressesMax) {
-      chosen.push_back(*address);
+      chosen.push_back(address);
     } else if (std::none_of(chosen.begin(), chosen.end(),
-                            [&](const auto& other) { return other.family == address->family; })) {
-      chosen.back() = *address;
+                            [&](const auto& other) { return other.family == address.family; })) {
+      chosen.back() = address;
       break;
     }
   }

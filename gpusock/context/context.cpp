@@ -1,6 +1,7 @@
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/context/options.hpp"
 #include "host_proxy/base/processors.hpp"
+#include "host_proxy/links/link_order.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"
 #if defined(GPUSOCK_HAS_FABRIC)
 #include "host_proxy/links/fabric/maker.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 /// How long a context that ends goes on delivering what was sent.
 constexpr std::uint64_t kDrainNs = 2'000'000'000;
-/// Up to this many processors a caller that waits runs the proxy's step itself.
-constexpr unsigned kFewProcessors = 4;
 
 Options checked(const Options& options) {
   detail::check(options);
@@ -31,20 +30,30 @@ Options checked(const Options& options) {
 
 using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 
-/// What this context has besides tcp, best first.
-Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
-                  [[maybe_unused]] proxy::StagingPool* staging) {
-  Makers makers;
-  if (options.p2p) makers.push_back(std::make_unique<proxy::P2pMaker>(network, segments));
+/// This link, or nullptr where this context has none. (tcp is apart.)
+std::unique_ptr<proxy::LinkMaker> make_link(LinkKind kind, const Options& options, proxy::PosixNetwork& network,
+                                            proxy::SegmentPool& segments,
+                                            [[maybe_unused]] proxy::StagingPool* staging) {
+  if (kind == LinkKind::p2p && options.p2p) return std::make_unique<proxy::P2pMaker>(network, segments);
 #if GPUSOCK_HAS_VERBS
-  if (proxy::verbs::VerbsMaker::has_devices()) {
-    makers.push_back(
-        std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect)));
+  if (kind == LinkKind::verbs && proxy::verbs::VerbsMaker::has_devices()) {
+    return std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect));
   }
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
-  makers.push_back(std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging));
+  if (kind == LinkKind::fabric)
+    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging);
 #endif
+  return nullptr;
+}
+
+/// What this context has besides tcp, best first.
+Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
+                  proxy::StagingPool* staging) {
+  Makers makers;
+  for (const LinkKind kind : proxy::kLinksBestFirst) {
+    if (auto maker = make_link(kind, options, network, segments, staging)) makers.push_back(std::move(maker));
+  }
   return makers;
 }
 
@@ -65,7 +74,8 @@ std::vector<int> processors_of(const Options& options, const proxy::Platform& pl
 /// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that
 /// long.
 bool assists(const Options& options, const proxy::Platform& platform) {
-  return options.assist.value_or(platform.callers_can_wake() && std::thread::hardware_concurrency() <= kFewProcessors);
+  return options.assist.value_or(platform.callers_can_wake() &&
+                                 std::thread::hardware_concurrency() <= proxy::kFewProcessors);
 }
 
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }

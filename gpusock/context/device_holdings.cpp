@@ -4,20 +4,10 @@
 #include <utility>
 
 namespace gpusock::detail {
-namespace {
-
-/// On tcp the bytes pass a processor's second-level cache twice and should stay in it; on p2p they go from one
-/// processor to another, which is faster where they have left the first one's cache.
-constexpr std::uint64_t kTcpRingBytes = 256 << 10;
-constexpr std::uint64_t kP2pRingBytes = 2 << 20;
-constexpr std::uint64_t kPinnedRingBytes = 1 << 20;
-
-}  // namespace
 
 proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platform) {
   if (options.ring_bytes != 0) return {options.ring_bytes, options.ring_bytes};
-  if (!platform.attaches_any_time()) return {kPinnedRingBytes, kPinnedRingBytes};
-  return {kTcpRingBytes, kP2pRingBytes};
+  return proxy::default_ring_sizes(!platform.attaches_any_time());
 }
 
 namespace {

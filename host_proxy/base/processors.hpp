@@ -12,6 +12,9 @@
 
 namespace gpusock::proxy {
 
+/// Up to this many processors a caller that waits runs the proxy's step itself.
+inline constexpr unsigned kFewProcessors = 4;
+
 /// The processors of a list like "0-3,8", as Linux writes it (cpuset(7), "List format"); empty where it is none.
 std::vector<int> parse_processors(std::string_view list);
 

@@ -6,6 +6,7 @@
 #include "gpusock/ring_placement.hpp"
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/platform.hpp"
+#include "host_proxy/memory/ring_sizes.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,12 +18,6 @@ namespace gpusock::proxy {
 
 using gpusock::kRingBytesMax;
 using gpusock::kRingBytesMin;
-
-/// How large rings are made.
-struct RingSizes {
-  std::uint64_t own;     ///< for a link on which only this process reaches them
-  std::uint64_t shared;  ///< for a link on which the peer reaches them
-};
 
 /// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer,
 /// ring 1 the other way. On the tcp link only the bytes are used; the words are the board's.

@@ -1,5 +1,6 @@
 #include "host_proxy/net/posix_network.hpp"
 
+#include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
 
 #include <netinet/in.h>
@@ -16,6 +17,8 @@
 namespace gpusock::proxy {
 namespace {
 
+using detail::SocketAddress;
+
 /// What an epoll event carries: flags to raise and whom to tell.
 struct Interest {
   bool* readable = nullptr;
@@ -24,55 +27,11 @@ struct Interest {
   ReadySink** sink = nullptr;
 };
 
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-Address to_address(const Endpoint& endpoint) {
-  Address address;
-  if (endpoint.family == 4) {
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(endpoint.port);
-    std::memcpy(&v4->sin_addr, endpoint.address, 4);
-    address.bytes = sizeof *v4;
-  } else {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(endpoint.port);
-    v6->sin6_scope_id = endpoint.scope_id;
-    std::memcpy(&v6->sin6_addr, endpoint.address, 16);
-    address.bytes = sizeof *v6;
-  }
-  return address;
-}
-
-Endpoint from_address(const Address& address) {
-  Endpoint endpoint;
-  if (address.storage.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
-    endpoint.family = 4;
-    endpoint.port = ntohs(v4->sin_port);
-    std::memcpy(endpoint.address, &v4->sin_addr, 4);
-  } else if (address.storage.ss_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-    endpoint.family = 6;
-    endpoint.port = ntohs(v6->sin6_port);
-    endpoint.scope_id = v6->sin6_scope_id;
-    std::memcpy(endpoint.address, &v6->sin6_addr, 16);
-  }
-  return endpoint;
-}
-
 using NameCall = int (*)(int, sockaddr*, socklen_t*);
 
 Endpoint name_of(int descriptor, NameCall call) {
-  Address address;
-  address.bytes = sizeof address.storage;
-  if (call(descriptor, address.get(), &address.bytes) != 0) return {};
-  return from_address(address);
+  SocketAddress address;
+  return call(descriptor, address.get(), &address.bytes) == 0 ? detail::endpoint_of(*address.get()) : Endpoint();
 }
 
 int enable(int descriptor, int level, int option) {
@@ -220,7 +179,7 @@ PosixNetwork::PosixNetwork() : epoll_(epoll_create1(EPOLL_CLOEXEC)), bell_(event
 }
 
 std::unique_ptr<Acceptor> PosixNetwork::listen(const Endpoint& at, int backlog, int& error) {
-  Address address = to_address(at);
+  SocketAddress address(at);
   Descriptor descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (descriptor) {
     enable(descriptor.get(), SOL_SOCKET, SO_REUSEADDR);
@@ -234,7 +193,7 @@ std::unique_ptr<Acceptor> PosixNetwork::listen(const Endpoint& at, int backlog, 
 }
 
 std::unique_ptr<ByteStream> PosixNetwork::connect(const Endpoint& to, int& error) {
-  Address address = to_address(to);
+  SocketAddress address(to);
   Descriptor descriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (descriptor && (::connect(descriptor.get(), address.get(), address.bytes) == 0 || errno == EINPROGRESS)) {
     auto stream = std::make_unique<TcpStream>(std::move(descriptor), epoll_.get());

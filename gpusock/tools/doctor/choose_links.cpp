@@ -1,5 +1,9 @@
 #include "gpusock/tools/doctor/probes.hpp"
 #include "host_proxy/links/fabric/libfabric_port.hpp"
+#include "host_proxy/links/link_order.hpp"
+#include "host_proxy/memory/ring_sizes.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -8,14 +12,17 @@ namespace {
 
 std::string rings_of(const Facts& facts, LinkKind link) {
   const bool device = facts.ring == RingPlacement::device;
-  if (facts.gpu_build && device) return "device memory (host threads': pinned host memory), 1 MiB each";
-  if (facts.gpu_build) return "pinned host memory, 1 MiB each";
-  if (device)
-    return link == LinkKind::p2p || link == LinkKind::verbs ? "the CPU device's memory, 2 MiB each"
-                                                            : "the CPU device's memory, 256 KiB each";
-  return link == LinkKind::p2p     ? "host memory that both map, 2 MiB each"
-         : link == LinkKind::verbs ? "host memory that the NICs write, 2 MiB each"
-                                   : "host memory, 256 KiB each";
+  const char* place = facts.gpu_build && device ? "device memory (host threads': pinned host memory)"
+                      : facts.gpu_build         ? "pinned host memory"
+                      : device                  ? "the CPU device's memory"
+                      : link == LinkKind::p2p   ? "host memory that both map"
+                      : link == LinkKind::verbs ? "host memory that the NICs write"
+                                                : "host memory";
+  const proxy::RingSizes sizes = proxy::default_ring_sizes(facts.gpu_build);
+  const bool shared = link == LinkKind::p2p || link == LinkKind::verbs;
+  const std::uint64_t kib = (shared ? sizes.shared : sizes.own) >> 10;
+  return kib % 1024 == 0 ? fmt::format("{}, {} MiB each", place, kib / 1024)
+                         : fmt::format("{}, {} KiB each", place, kib);
 }
 
 /// Why no connection can be on the verbs link; empty where it can.
@@ -116,14 +123,18 @@ LinkChoice same_process(const Facts& facts) {
   return choice;
 }
 
-/// What peers get that share no memory.
-LinkKind best_by_network(const Facts& facts) {
-  if (verbs_problem(facts).empty()) return LinkKind::verbs;
-  return names_provider_between_hosts(facts) ? LinkKind::fabric : LinkKind::tcp;
+/// What link=auto takes between peers of one kind.
+LinkKind best_link(const Facts& facts, bool share_memory) {
+  return *std::find_if(proxy::kLinksBestFirst.begin(), proxy::kLinksBestFirst.end(), [&](LinkKind link) {
+    return link == LinkKind::p2p      ? share_memory
+           : link == LinkKind::verbs  ? verbs_problem(facts).empty()
+           : link == LinkKind::fabric ? names_provider_between_hosts(facts)
+                                      : true;
+  });
 }
 
 LinkChoice same_host(const Facts& facts) {
-  const LinkKind best = facts.gpu_build ? best_by_network(facts) : LinkKind::p2p;
+  const LinkKind best = best_link(facts, !facts.gpu_build);
   LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), "", ""};
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (facts.gpu_build) {
@@ -140,7 +151,7 @@ LinkChoice same_host(const Facts& facts) {
 LinkChoice other_host(const Facts& facts) {
   if (!facts.other_interface_up)
     return none("other host", "no interface but the loopback is up", "ip link set NAME up");
-  const LinkKind best = best_by_network(facts);
+  const LinkKind best = best_link(facts, false);
   LinkChoice choice{"other host", std::string(to_string(best)), rings_of(facts, best), "", ""};
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (best != LinkKind::verbs) {
@@ -165,22 +176,18 @@ LinkChoice other_host(const Facts& facts) {
 
 void choose_links(Report& report) {
   const Facts& facts = report.facts;
+  const auto none_at_all = [&](const char* why, const char* command) {
+    for (const char* peer : {"same process", "same host", "other host"})
+      report.links.push_back(none(peer, why, command));
+  };
   if (facts.gpu_build && !facts.gpu_usable) {
-    for (const char* peer : {"same process", "same host", "other host"}) {
-      report.links.push_back(none(peer, "this build's programs need a GPU", "see above"));
-    }
+    none_at_all("this build's programs need a GPU", "see above");
   } else if (!facts.memory_files) {
-    for (const char* peer : {"same process", "same host", "other host"}) {
-      report.links.push_back(none(peer, "rings need memory files", "see above"));
-    }
+    none_at_all("rings need memory files", "see above");
   } else if (!facts.ring) {
-    for (const char* peer : {"same process", "same host", "other host"}) {
-      report.links.push_back(none(peer, "GPUSOCK_RING names no place for rings", "unset GPUSOCK_RING"));
-    }
+    none_at_all("GPUSOCK_RING names no place for rings", "unset GPUSOCK_RING");
   } else if (!facts.gpudirect) {
-    for (const char* peer : {"same process", "same host", "other host"}) {
-      report.links.push_back(none(peer, "GPUSOCK_GPUDIRECT is neither auto nor off", "unset GPUSOCK_GPUDIRECT"));
-    }
+    none_at_all("GPUSOCK_GPUDIRECT is neither auto nor off", "unset GPUSOCK_GPUDIRECT");
   } else if (!facts.loopback_up) {
     report.links = {none("same process", "the loopback interface is down", "ip link set lo up"),
                     none("same host", "the loopback interface is down", "ip link set lo up"), other_host(facts)};

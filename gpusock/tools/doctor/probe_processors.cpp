@@ -12,9 +12,6 @@
 namespace gpusock::doctor {
 namespace {
 
-/// As the library: with at most this many, callers that wait run the proxy's step themselves.
-constexpr std::size_t kFewProcessors = 4;
-
 std::string cpu_folder(int processor) { return "sys/devices/system/cpu/cpu" + std::to_string(processor); }
 
 std::string list_of(const std::vector<int>& processors) {
@@ -93,7 +90,7 @@ void probe_processors(const Sources& sources, Report& report) {
   const std::string model = value_of(sources.text("proc/cpuinfo"), "model name");
   std::string says = fmt::format("{} of {} processors", usable.size(), std::max(online, usable.size()));
   if (!model.empty()) says += ", " + model;
-  if (usable.size() <= kFewProcessors) says += "; callers that wait run the proxy's step themselves";
+  if (usable.size() <= proxy::kFewProcessors) says += "; callers that wait run the proxy's step themselves";
   report.add("processors", Level::fine, says);
   if (const double granted = granted_processors(sources); granted > 0 && granted < static_cast<double>(usable.size())) {
     report.add(

@@ -1,5 +1,6 @@
 #include "host_proxy/links/fabric/libfabric_port.hpp"
 
+#include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
@@ -79,13 +80,7 @@ ProviderAddress address_of(const fi_info& info) {
   if (info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6) {
     result.kind = ProviderAddress::Kind::ip;
     if (info.src_addr == nullptr) return result;  // no family: nobody's
-    if (info.addr_format == FI_SOCKADDR_IN) {
-      result.ip.family = 4;
-      std::memcpy(result.ip.address, &static_cast<const sockaddr_in*>(info.src_addr)->sin_addr, 4);
-    } else {
-      result.ip.family = 6;
-      std::memcpy(result.ip.address, &static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr, 16);
-    }
+    result.ip = detail::endpoint_of(*static_cast<const sockaddr*>(info.src_addr));
   }
   return result;
 }

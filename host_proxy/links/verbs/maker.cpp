@@ -1,10 +1,9 @@
 #include "host_proxy/links/verbs/maker.hpp"
 
+#include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/links/staged_link.hpp"
 #include "host_proxy/links/verbs/link.hpp"
-
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,21 +13,6 @@
 
 namespace gpusock::proxy::verbs {
 namespace {
-
-sockaddr_storage to_sockaddr(const Endpoint& at) {
-  sockaddr_storage storage{};
-  if (at.family == 4) {
-    auto& ipv4 = reinterpret_cast<sockaddr_in&>(storage);
-    ipv4.sin_family = AF_INET;
-    std::memcpy(&ipv4.sin_addr, at.address, sizeof ipv4.sin_addr);
-  } else {
-    auto& ipv6 = reinterpret_cast<sockaddr_in6&>(storage);
-    ipv6.sin6_family = AF_INET6;
-    ipv6.sin6_scope_id = at.scope_id;
-    std::memcpy(&ipv6.sin6_addr, at.address, sizeof ipv6.sin6_addr);
-  }
-  return storage;
-}
 
 class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
@@ -254,8 +238,8 @@ std::shared_ptr<rdma::Card> VerbsMaker::card_at(const Endpoint& local) {
   address.port = 0;
   const std::string key = address.host_port();
   if (const auto found = cards_.find(key); found != cards_.end()) return found->second;
-  const sockaddr_storage storage = to_sockaddr(local);
-  const auto& at = reinterpret_cast<const sockaddr&>(storage);
+  detail::SocketAddress socket_address(address);
+  const sockaddr& at = *socket_address.get();
   std::string reason;
   const std::optional<rdma::Place> place = rdma::find_place(at, reason);
   if (!place) throw Error(EADDRNOTAVAIL, reason);

@@ -1,0 +1,14 @@
+#pragma once
+/// @file Which link is better.
+
+#include "gpusock/endpoint.hpp"
+
+#include <array>
+
+namespace gpusock::proxy {
+
+/// All links, the best first: link=auto takes the first one that both peers have.
+inline constexpr std::array kLinksBestFirst{LinkKind::p2p, LinkKind::verbs, LinkKind::fabric, LinkKind::tcp};
+static_assert(kLinksBestFirst.size() == kLinkKinds - 1);
+
+}  // namespace gpusock::proxy
