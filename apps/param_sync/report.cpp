@@ -19,10 +19,10 @@ LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
   LayerTraffic total;
   for (const NodeReport& node : nodes) {
     const LayerTraffic& part = node.layers.at(static_cast<std::size_t>(layer));
-    total.pushed += part.pushed;
-    total.pulled += part.pulled;
-    total.gathered += part.gathered;
-    total.published += part.published;
+    total.pushed_bytes += part.pushed_bytes;
+    total.pulled_bytes += part.pulled_bytes;
+    total.gathered_bytes += part.gathered_bytes;
+    total.published_bytes += part.published_bytes;
   }
   return total;
 }
@@ -51,7 +51,7 @@ std::string traffic_table(const RunReport& run) {
     const LayerShape& shape = run.layout.layer[i];
     const LayerTraffic traffic = layer_total(run.nodes, i);
     text += fmt::format("{:<16}{:>12}{:>14.2f}{:>14.2f}\n", fmt::format("{} x {}", shape.inputs, shape.outputs),
-                        shape.parameters(), megabytes(traffic.pushed), megabytes(traffic.pulled));
+                        shape.parameters(), megabytes(traffic.pushed_bytes), megabytes(traffic.pulled_bytes));
   }
   return text;
 }
@@ -122,31 +122,17 @@ std::string RunReport::summary() const {
                                               : "  DIFFERENT ON OTHER NODES");
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, steps, layers, communicating_ns, waited_ns,
+                                   host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes, p2p_tx_bytes,
+                                   verbs_tx_bytes, fabric_tx_bytes, accuracies)
+
 nlohmann::json to_json(const NodeReport& report) {
-  nlohmann::json layers = nlohmann::json::array();
-  for (const LayerTraffic& layer : report.layers) {
-    layers.push_back({{"pushed_bytes", layer.pushed},
-                      {"pulled_bytes", layer.pulled},
-                      {"gathered_bytes", layer.gathered},
-                      {"published_bytes", layer.published}});
-  }
-  return {{"rank", report.rank},
-          {"train_s", report.train_s},
-          {"steps", report.steps},
-          {"layers", layers},
-          {"communicating_ns", report.communicating_ns},
-          {"waited_ns", report.waited_ns},
-          {"host_api_calls", report.host_api_calls},
-          {"proxy_steps", report.proxy_steps},
-          {"proxy_wakeups", report.proxy_wakeups},
-          {"tcp_tx_bytes", report.tcp_tx_bytes},
-          {"p2p_tx_bytes", report.p2p_tx_bytes},
-          {"verbs_tx_bytes", report.verbs_tx_bytes},
-          {"fabric_tx_bytes", report.fabric_tx_bytes},
-          {"weights_hash", fmt::format("{:016x}", report.weights_hash)},
-          {"losses", report.losses},
-          {"accuracies", report.accuracies},
-          {"test_loss", report.test_loss}};
+  nlohmann::json json = static_cast<const NodeCounters&>(report);
+  json["weights_hash"] = fmt::format("{:016x}", report.weights_hash);
+  json["losses"] = report.losses;
+  json["test_loss"] = report.test_loss;
+  return json;
 }
 
 double number_from(const nlohmann::json& json) {
@@ -155,24 +141,8 @@ double number_from(const nlohmann::json& json) {
 
 NodeReport node_report_from(const nlohmann::json& json) {
   NodeReport report;
-  for (const auto& layer : json.at("layers")) {
-    report.layers.push_back(
-        {layer.at("pushed_bytes"), layer.at("pulled_bytes"), layer.at("gathered_bytes"), layer.at("published_bytes")});
-  }
-  json.at("rank").get_to(report.rank);
-  json.at("train_s").get_to(report.train_s);
-  json.at("steps").get_to(report.steps);
-  json.at("communicating_ns").get_to(report.communicating_ns);
-  json.at("waited_ns").get_to(report.waited_ns);
-  json.at("host_api_calls").get_to(report.host_api_calls);
-  json.at("proxy_steps").get_to(report.proxy_steps);
-  json.at("proxy_wakeups").get_to(report.proxy_wakeups);
-  json.at("tcp_tx_bytes").get_to(report.tcp_tx_bytes);
-  json.at("p2p_tx_bytes").get_to(report.p2p_tx_bytes);
-  json.at("verbs_tx_bytes").get_to(report.verbs_tx_bytes);
-  json.at("fabric_tx_bytes").get_to(report.fabric_tx_bytes);
+  json.get_to<NodeCounters>(report);
   for (const nlohmann::json& loss : json.at("losses")) report.losses.push_back(static_cast<float>(number_from(loss)));
-  json.at("accuracies").get_to(report.accuracies);
   report.test_loss = number_from(json.at("test_loss"));
   report.weights_hash = std::stoull(json.at("weights_hash").get<std::string>(), nullptr, 16);
   return report;
@@ -185,8 +155,8 @@ nlohmann::json RunReport::json() const {
     layers.push_back({{"inputs", layout.layer[i].inputs},
                       {"outputs", layout.layer[i].outputs},
                       {"parameters", layout.layer[i].parameters()},
-                      {"pushed_bytes", traffic.pushed},
-                      {"pulled_bytes", traffic.pulled}});
+                      {"pushed_bytes", traffic.pushed_bytes},
+                      {"pulled_bytes", traffic.pulled_bytes}});
   }
   nlohmann::json node_reports = nlohmann::json::array();
   for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));

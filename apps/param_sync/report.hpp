@@ -14,13 +14,14 @@ namespace param_sync {
 
 /// A node's bytes for one layer, message headers included.
 struct LayerTraffic {
-  std::uint64_t pushed = 0;     ///< gradients sent to owners
-  std::uint64_t pulled = 0;     ///< weights received from owners
-  std::uint64_t gathered = 0;   ///< gradients received for own shards
-  std::uint64_t published = 0;  ///< weights sent from own shards
+  std::uint64_t pushed_bytes = 0;     ///< gradients sent to owners
+  std::uint64_t pulled_bytes = 0;     ///< weights received from owners
+  std::uint64_t gathered_bytes = 0;   ///< gradients received for own shards
+  std::uint64_t published_bytes = 0;  ///< weights sent from own shards
 };
 
-struct NodeReport {
+/// What JSON holds under the members' names.
+struct NodeCounters {
   int rank = 0;
   double train_s = 0;  ///< from the first launch until the last weights are there
   std::uint64_t steps = 0;
@@ -34,9 +35,12 @@ struct NodeReport {
   std::uint64_t p2p_tx_bytes = 0;
   std::uint64_t verbs_tx_bytes = 0;
   std::uint64_t fabric_tx_bytes = 0;
+  std::vector<double> accuracies;  ///< of the test set after each epoch, 0 to 1; rank 0's only
+};
+
+struct NodeReport : NodeCounters {
   std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
   std::vector<float> losses;       ///< mean over this node's samples, for each step
-  std::vector<double> accuracies;  ///< of the test set after each epoch, 0 to 1; rank 0's only
   double test_loss = 0;            ///< mean, after the last epoch
 };
 
