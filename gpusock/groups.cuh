@@ -111,6 +111,39 @@ GPUSOCK_FN int sum(const Group& group, int value) {
 
 GPUSOCK_FN inline int sum(const ThisThread&, int value) { return value; }
 
+/// The smallest of the threads' values, in every thread of the group. Also a barrier of the group, as broadcast() is.
+template <class Group>
+GPUSOCK_FN std::uint64_t smallest(const Group& group, std::uint64_t value) {
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
+  if constexpr (requires { group.shfl(0ull, 0); }) {
+    group.sync();
+    unsigned long long least = value;
+    for (unsigned rank = 0; rank < group.num_threads(); ++rank) {
+      const unsigned long long other = group.shfl(static_cast<unsigned long long>(value), rank);
+      least = other < least ? other : least;
+    }
+    return least;
+  } else {
+#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
+    __shared__ unsigned long long least;
+    if (group.thread_rank() == 0) least = ~0ull;
+    group.sync();
+    atomicMin(&least, static_cast<unsigned long long>(value));
+    group.sync();
+    const std::uint64_t result = least;
+    group.sync();  // all have read it before the next call writes
+    return result;
+#else
+    return value;
+#endif
+  }
+#else
+  return value;
+#endif
+}
+
+GPUSOCK_FN inline std::uint64_t smallest(const ThisThread&, std::uint64_t value) { return value; }
+
 /// Copies `bytes` bytes with all threads of the group. No barrier: the caller places it.
 template <class Group>
 GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {

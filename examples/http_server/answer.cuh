@@ -59,11 +59,9 @@ struct AnswerShape {
 
 /// Writes the head for `body`; the answer is then ready to be sent.
 GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
-  Writer head(answer.head, sizeof answer.head);
-  head << "HTTP/1.1 " << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status)
-       << "\r\nServer: gpusock\r\n"
-       << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << static_cast<std::uint64_t>(body.bytes)
-       << "\r\n";
+  TextBuffer head(answer.head, sizeof answer.head);
+  head << "HTTP/1.1 " << shape.status << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
+       << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << body.bytes << "\r\n";
   if (shape.allow.bytes != 0) head << "Allow: " << shape.allow << "\r\n";
   if (!shape.keep_alive) head << "Connection: close\r\n";
   if (shape.keep_alive && shape.to_http_1_0) head << "Connection: keep-alive\r\n";
@@ -76,7 +74,7 @@ GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape
 
 /// The interim answer that asks for the body.
 GPUSOCK_FN inline void write_continue(Answer& answer) {
-  Writer head(answer.head, sizeof answer.head);
+  TextBuffer head(answer.head, sizeof answer.head);
   head << "HTTP/1.1 100 Continue\r\n\r\n";
   answer.head_bytes = head.bytes();
   answer.body = text("");
@@ -86,8 +84,8 @@ GPUSOCK_FN inline void write_continue(Answer& answer) {
 
 /// The answer that refuses a request, with a line that says so.
 GPUSOCK_FN inline void write_refusal(Answer& answer, AnswerShape shape) {
-  Writer body(answer.own_body, sizeof answer.own_body);
-  body << static_cast<std::uint64_t>(shape.status) << " " << reason_of(shape.status) << "\n";
+  TextBuffer body(answer.own_body, sizeof answer.own_body);
+  body << shape.status << " " << reason_of(shape.status) << "\n";
   shape.media_type = text("text/plain");
   write_head(answer, shape, {answer.own_body, body.bytes()});
 }

@@ -33,7 +33,7 @@ struct Cohort {
   unsigned primes[kCohortMax];
 };
 
-__device__ inline Text write_page(Writer& to) {
+__device__ inline Text write_page(TextBuffer& to) {
   to << "<!DOCTYPE html>\n<html lang=\"en\"><head><title>gpusock</title></head><body>\n<h1>Served by a kernel</h1>\n"
      << "<p>This page was written by a thread of a kernel, which received your request with <code>recv</code> and "
         "answers\n"
@@ -44,7 +44,7 @@ __device__ inline Text write_page(Writer& to) {
   return text("text/html");
 }
 
-__device__ inline void write_kind(Writer& to, Kind kind, KindCounters& of) {
+__device__ inline void write_kind(TextBuffer& to, Kind kind, KindCounters& of) {
   to << "\"" << name_of(kind) << "\": {\"requests\": " << value_of(of.requests)
      << ", \"cohorts\": " << value_of(of.cohorts) << ", \"largest\": " << value_of(of.largest) << ", \"sizes\": {";
   for (int i = 0; i < kSizeClasses; ++i) {
@@ -53,7 +53,7 @@ __device__ inline void write_kind(Writer& to, Kind kind, KindCounters& of) {
   to << "}}";
 }
 
-__device__ inline Text write_stats(Writer& to, Counters& counters) {
+__device__ inline Text write_stats(TextBuffer& to, Counters& counters) {
   to << "{\"connections\": " << value_of(counters.connections) << ", \"refused\": " << value_of(counters.refused)
      << ", \"expired\": " << value_of(counters.expired) << ",\n \"kinds\": {";
   for (int i = 0; i < kKinds; ++i) {
@@ -67,7 +67,7 @@ __device__ inline Text write_stats(Writer& to, Counters& counters) {
 /// Writes the answer to the cohort's request `index`.
 __device__ inline void write_answer(Connection& connection, const Cohort& cohort, unsigned index, Counters& counters) {
   Answer& answer = connection.answer();
-  Writer own(answer.own_body, sizeof answer.own_body);
+  TextBuffer own(answer.own_body, sizeof answer.own_body);
   Text media_type = text("text/plain");
   switch (cohort.kind) {
     case Kind::page:

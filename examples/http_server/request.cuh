@@ -2,9 +2,20 @@
 /// @file The head of a request, as in RFC 9112: read strictly, since what two programs read differently can be used to
 /// smuggle one request inside another. Pure functions for kernels and host threads alike.
 
-#include "examples/http_server/text.cuh"
+#include <gpusock/text.cuh>
 
 namespace http {
+
+using gpusock::find;
+using gpusock::lower;
+using gpusock::parse_number;
+using gpusock::same;
+using gpusock::same_in_any_case;
+using gpusock::starts_with;
+using gpusock::Text;
+using gpusock::text;
+using gpusock::TextBuffer;
+using gpusock::trimmed;
 
 /// A longer head is refused (431), and a longer first line (414).
 inline constexpr std::size_t kHeadBytesMax = 8 << 10;
@@ -195,7 +206,7 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& coun
     if (!is_host_and_port(value)) return 400;
   } else if (same_in_any_case(name, text("content-length"))) {
     ++counts.length;
-    if (!read_number(value, request.content_length)) return 400;
+    if (!parse_number(value, request.content_length)) return 400;
     request.body = BodyKind::counted;
   } else if (same_in_any_case(name, text("transfer-encoding"))) {
     ++counts.encoding;

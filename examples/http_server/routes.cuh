@@ -49,7 +49,7 @@ GPUSOCK_FN inline Route route(const Request& request) {
     to.kind = Kind::stats;
   } else if (same(path, text("/primes"))) {
     to.kind = Kind::primes;
-    const bool right = starts_with(request.query, text("n=")) && read_number(request.query.from(2), to.n) &&
+    const bool right = starts_with(request.query, text("n=")) && parse_number(request.query.from(2), to.n) &&
                        to.n <= kPrimesMax;
     if (!right) to.status = 400;
   } else if (!same(path, text("/"))) {

@@ -1,6 +1,7 @@
 #pragma once
 /// @file RESP2, the protocol of Redis: what one reply is made of. Pure functions for kernels and host threads alike.
 
+#include "gpusock/text.cuh"
 #include "gpusock/types.hpp"
 
 namespace redis {
@@ -27,21 +28,10 @@ struct Parsed {
 inline constexpr std::size_t kLineBytesMax = 4096;
 inline constexpr std::int64_t kNumberMax = std::int64_t{1} << 40;  // beyond it nothing that we asked for can be
 
-namespace detail {
-
-/// A number with an optional sign, of digits alone.
-GPUSOCK_FN inline bool read_number(const char* text, std::size_t bytes, std::int64_t& number) {
-  const bool negative = bytes != 0 && text[0] == '-';
-  number = 0;
-  for (std::size_t i = negative ? 1 : 0; i < bytes; ++i) {
-    if (text[i] < '0' || text[i] > '9' || number > kNumberMax) return false;
-    number = number * 10 + (text[i] - '0');
-  }
-  if (negative) number = -number;
-  return bytes > (negative ? 1u : 0u);
+/// A number that can be the size of something that we asked for.
+GPUSOCK_FN inline bool read_number(gpusock::Text text, std::int64_t& number) {
+  return gpusock::parse_number(text, number) && number <= kNumberMax && number >= -kNumberMax;
 }
-
-}  // namespace detail
 
 /// Reads the element at the start of `data`.
 GPUSOCK_FN inline Parsed parse_element(const char* data, std::size_t bytes) {
@@ -55,7 +45,7 @@ GPUSOCK_FN inline Parsed parse_element(const char* data, std::size_t bytes) {
   parsed.text_bytes = end - 1;
   const bool numeric = data[0] == ':' || data[0] == '$' || data[0] == '*';
   parsed.element = Element::broken;
-  if (data[end + 1] != '\n' || (numeric && !detail::read_number(parsed.text, parsed.text_bytes, parsed.number)))
+  if (data[end + 1] != '\n' || (numeric && !read_number({parsed.text, parsed.text_bytes}, parsed.number)))
     return parsed;
   if (data[0] == '+') parsed.element = Element::simple;
   if (data[0] == '-') parsed.element = Element::error;

@@ -64,7 +64,7 @@ class Guide(unittest.TestCase):
             call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
 
     def test_all_programs_of_the_guide_were_found(self):
-        self.assertEqual(sorted(self.programs), ["client", "room", "server"])
+        self.assertEqual(sorted(self.programs), ["client", "room", "server", "store"])
 
     def test_the_server_answers_plain_tcp_in_capitals(self):
         with serving(self.programs["server"]) as address, visit(address) as client:
@@ -82,6 +82,20 @@ class Guide(unittest.TestCase):
                                  timeout=LIMIT_S, check=False)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("Connection refused", refused.stderr)
+
+    def test_the_store_answers_each_line_however_it_was_cut(self):
+        with serving(self.programs["store"]) as address, visit(address) as client, visit(address) as other:
+            client.sendall(b"SET color deep ")
+            client.sendall(b"blue\r\nGET color\nGET nothing\n\nSET k " + b"x" * 300 + b"\n")
+            answers = (b"OK\ndeep blue\nNONE\nERROR SET key value, or GET key\n"
+                       b"ERROR a value has at most 224 bytes\n")
+            self.assertEqual(read(client, len(answers)), answers)
+            other.sendall(b"GET color\n" + b"far too long " * 100)
+            answers = b"deep blue\nERROR EMSGSIZE\n"
+            self.assertEqual(read(other, len(answers)), answers)
+            client.sendall(b"unfinished")
+            client.shutdown(socket.SHUT_WR)
+            self.assertEqual(read(client, 100), b"ERROR EPROTO\n")
 
     def test_what_one_says_in_the_room_goes_to_all(self):
         with serving(self.programs["room"]) as address:

@@ -39,6 +39,11 @@ inline int __syncthreads_or(int predicate) { return predicate; }
 inline int __syncthreads_and(int predicate) { return predicate; }
 inline void __nanosleep(unsigned) { gpusock::model::give_way(); }
 inline int atomicAdd(int* word, int value) { return (*word += value) - value; }  // only of __shared__ words
+inline unsigned long long atomicMin(unsigned long long* word, unsigned long long value) {
+  const unsigned long long before = *word;
+  if (value < before) *word = value;
+  return before;
+}
 
 namespace cooperative_groups {
 

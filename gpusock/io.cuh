@@ -1,0 +1,251 @@
+#pragma once
+/// @file Lines and messages: a Reader and a Writer on a connected stream socket, for whole groups.
+///
+/// Both belong to one group, whose threads each hold one: all call the same functions with the same arguments, and get
+/// the same results. Their buffers are the group's: memory that all its threads can use (shared or device memory; for
+/// one thread, its own). A Reader takes no byte from the socket that it does not return. So poll says kPollIn exactly
+/// where the next call has something to read, a socket can be passed on between two calls, and recv may take turns with
+/// a Reader.
+
+#include "gpusock/device.cuh"
+#include "gpusock/text.cuh"
+
+namespace gpusock {
+
+/// What a Reader has received.
+struct Received {
+  const char* data = nullptr;  ///< in the Reader's buffer, until its next call; nullptr at the end and with an error
+  std::int64_t size = 0;       ///< bytes, or a negated errno
+
+  GPUSOCK_FN bool ended() const { return data == nullptr && size == 0; }  ///< the stream ended, as it may here
+  GPUSOCK_FN bool failed() const { return size < 0; }                     ///< size is why
+  GPUSOCK_FN explicit operator bool() const { return data != nullptr; }   ///< there is something, if only nothing long
+  /// The same as Text; empty where there is nothing.
+  GPUSOCK_FN Text text() const { return {data, data == nullptr ? 0 : static_cast<std::size_t>(size)}; }
+};
+
+namespace detail {
+
+/// Where `c` is first in memory that the group can use; `bytes` if it is nowhere. All threads get the result.
+template <class Group>
+GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uint64_t bytes, char c) {
+#if GPUSOCK_ON_GPU
+  std::uint64_t mine = group.thread_rank();
+  while (mine < bytes && in[mine] != c) mine += group.num_threads();
+  return smallest(group, mine < bytes ? mine : bytes);
+#else
+  // On a CPU a block's threads share one processor: the leader alone is the fastest.
+  std::uint64_t first = bytes;
+  if (group.thread_rank() == 0) {
+    const void* found = __builtin_memchr(in, c, bytes);
+    if (found != nullptr) first = static_cast<std::uint64_t>(static_cast<const char*>(found) - in);
+  }
+  first = broadcast(group, first);
+  group.sync();
+  return first;
+#endif
+}
+
+}  // namespace detail
+
+/// Reads lines, pieces of a known length, and messages that begin with their length. Errors of all calls: as of recv;
+/// -EPROTO where the stream ends within what is read; -EMSGSIZE where it is longer than the buffer: the connection is
+/// then of no more use to this protocol; -EPROTOTYPE on a socket of records, which have ends of their own. After
+/// -ETIMEDOUT or -EAGAIN the same call goes on where it was. Calls of different kinds must not take turns within one
+/// line, piece or message.
+template <class Group>
+class Reader {
+ public:
+  /// `buffer` holds `bytes`: the longest line (with its end), piece or message.
+  GPUSOCK_FN Reader(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes)
+      : group_(group), net_(net), socket_(socket), buffer_(static_cast<char*>(buffer)), room_(bytes) {}
+
+  /// The next line, without its end: `\n` or `\r\n`. An empty line is not the end of the stream: it has data.
+  GPUSOCK_FN Received line(Deadline deadline = Deadline::never()) {
+    Received line = until('\n', deadline);
+    if (line && line.size > 0 && line.data[line.size - 1] == '\r') --line.size;
+    return line;
+  }
+
+  /// All until `delimiter`, without it.
+  GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::never()) {
+    begin();
+    // Copies little at first, since what follows a line is copied again, and more where a line is long.
+    for (std::uint64_t window = kWindowBytes;; window *= 2) {
+      if (filled_ == room_) return {nullptr, -EMSGSIZE};
+      const Received more = copy_arrived(window < room_ - filled_ ? filled_ + window : room_, deadline);
+      if (!more) return more;
+      const auto bytes = static_cast<std::uint64_t>(more.size);
+      const std::uint64_t at = detail::find_first(group_, more.data, bytes, delimiter);
+      const bool found = at < bytes;
+      if (const int error = take(found ? at + 1 : bytes); error != 0) return {nullptr, error};
+      if (found) return finish(filled_ - 1);
+    }
+  }
+
+  /// The next `bytes` bytes, all of them. -EINVAL for none.
+  GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::never()) {
+    if (bytes == 0) return {nullptr, -EINVAL};
+    if (bytes > room_) return {nullptr, -EMSGSIZE};
+    begin();
+    while (filled_ < bytes) {
+      const Received more = copy_arrived(bytes, deadline);
+      if (!more) return more;
+      if (const int error = take(static_cast<std::uint64_t>(more.size)); error != 0) return {nullptr, error};
+    }
+    return finish(bytes);
+  }
+
+  /// The next message: a length of 4 bytes, the greatest first (network byte order), and so many bytes. An empty one is
+  /// not the end of the stream: it has data.
+  GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::never()) {
+    if (!in_message_) {
+      const Received head = exactly(kLengthBytes, deadline);
+      if (!head) return head;
+      length_ = 0;
+      for (std::size_t i = 0; i < kLengthBytes; ++i) length_ = length_ << 8 | static_cast<unsigned char>(head.data[i]);
+      in_message_ = true;
+    }
+    if (length_ == 0) {
+      in_message_ = false;
+      begin();
+      return finish(0);
+    }
+    const Received body = exactly(length_, deadline);
+    if (body) in_message_ = false;
+    if (body.ended()) return {nullptr, -EPROTO};
+    return body;
+  }
+
+  static constexpr std::size_t kLengthBytes = 4;  ///< what a message begins with
+
+ private:
+  static constexpr std::uint64_t kWindowBytes = 256;
+
+  /// What the caller has been given is the past: the buffer is free.
+  GPUSOCK_FN void begin() {
+    if (finished_) filled_ = 0;
+    finished_ = false;
+  }
+  GPUSOCK_FN Received finish(std::uint64_t bytes) {
+    finished_ = true;
+    return {buffer_, static_cast<std::int64_t>(bytes)};
+  }
+
+  /// Copies arrived bytes into the buffer, after those that are there, until these are `end` at most. take() then
+  /// consumes those that are wanted.
+  GPUSOCK_FN Received copy_arrived(std::uint64_t end, Deadline deadline) {
+    if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
+    const Span span = net_.peek(group_, socket_, end - filled_, deadline);
+    if (span.size == 0 && filled_ != 0) return {nullptr, -EPROTO};
+    if (span.size <= 0) return {nullptr, span.size};
+    detail::copy(group_, buffer_ + filled_, span.data, static_cast<std::uint64_t>(span.size));
+    group_.sync();
+    return {buffer_ + filled_, span.size};
+  }
+  GPUSOCK_FN int take(std::uint64_t bytes) {
+    filled_ += bytes;
+    return net_.release(group_, socket_, bytes);
+  }
+
+  Group group_;
+  Net net_;
+  Socket socket_;
+  char* buffer_;
+  std::uint64_t room_;
+  std::uint64_t filled_ = 0;  // with what has come of the line, piece or message
+  std::uint64_t length_ = 0;  // of the message
+  bool in_message_ = false;   // its length is known
+  bool finished_ = false;     // what is in the buffer was given to the caller
+};
+
+/// Collects text, numbers, bytes and messages, and sends them in as few pieces as its buffer allows. The first error
+/// stays: what is written after it goes nowhere, and flush() says it.
+template <class Group>
+class Writer {
+ public:
+  /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take; -ETIMEDOUT after that. The
+  /// greatest number: for ever.
+  GPUSOCK_FN Writer(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes,
+                    std::uint64_t timeout_ns)
+      : group_(group),
+        net_(net),
+        socket_(socket),
+        buffer_(static_cast<char*>(buffer)),
+        room_(bytes),
+        timeout_ns_(timeout_ns),
+        error_(bytes == 0 ? -EINVAL : 0) {}
+
+  /// Every thread's `data` has the same bytes: one memory of all, or one of each.
+  GPUSOCK_FN_APART Writer& write(const void* data, std::size_t bytes) {
+    const auto* from = static_cast<const char*>(data);
+    while (bytes != 0 && error_ == 0) {
+      if (used_ == room_) send(kMore);
+      if (error_ != 0) break;
+      const std::size_t part = bytes < room_ - used_ ? bytes : room_ - used_;
+      detail::copy(group_, buffer_ + used_, from, part);
+      used_ += part;
+      from += part;
+      bytes -= part;
+    }
+    return *this;
+  }
+
+  /// Writes a text.
+  GPUSOCK_FN Writer& operator<<(Text text) { return write(text.data, text.bytes); }
+  /// Writes a literal.
+  template <std::size_t kBytes>
+  GPUSOCK_FN Writer& operator<<(const char (&literal)[kBytes]) {
+    return *this << gpusock::text(literal);
+  }
+  /// Writes a character.
+  GPUSOCK_FN Writer& operator<<(char c) { return write(&c, 1); }
+  /// Writes a number in decimal digits.
+  template <Integer Number>
+  GPUSOCK_FN Writer& operator<<(Number number) {
+    const Decimal decimal(number);
+    return *this << decimal.text();
+  }
+
+  /// A message, as Reader::message() reads it. -EMSGSIZE for more than 4 GiB.
+  GPUSOCK_FN Writer& message(const void* data, std::size_t bytes) {
+    if (bytes > 0xffffffffu) {
+      if (error_ == 0) error_ = -EMSGSIZE;
+      return *this;
+    }
+    const auto length = static_cast<std::uint32_t>(bytes);
+    const unsigned char head[] = {static_cast<unsigned char>(length >> 24), static_cast<unsigned char>(length >> 16),
+                                  static_cast<unsigned char>(length >> 8), static_cast<unsigned char>(length)};
+    return write(head, sizeof head).write(data, bytes);
+  }
+
+  /// Sends what is in the buffer. 0, or the first error there was, as of send.
+  GPUSOCK_FN int flush() {
+    if (used_ != 0) send(0);
+    return error_;
+  }
+
+  GPUSOCK_FN int error() const { return error_; }  ///< 0, or the first error there was
+
+ private:
+  GPUSOCK_FN_APART void send(int flags) {
+    group_.sync();  // all have written their part
+    if (error_ == 0) {
+      const std::int64_t sent = net_.send(group_, socket_, buffer_, used_, kWaitAll | flags,
+                                          Deadline::after_ns(timeout_ns_));
+      if (sent < 0) error_ = static_cast<int>(sent);
+    }
+    used_ = 0;
+  }
+
+  Group group_;
+  Net net_;
+  Socket socket_;
+  char* buffer_;
+  std::size_t room_;
+  std::uint64_t timeout_ns_;
+  std::size_t used_ = 0;
+  int error_;
+};
+
+}  // namespace gpusock

@@ -1,0 +1,286 @@
+// What Reader and Writer promise, in each scope: lines and messages come whole, however they were cut on their way,
+// and nothing more than they is taken.
+#include <gpusock/io.cuh>
+
+#include "tests/conformance/party.cuh"
+
+namespace gpusock::conformance::io {
+namespace {
+
+constexpr std::uint64_t kRing = 4 << 10;  // small: what is read goes past its end often
+constexpr std::size_t kBuffer = 1 << 10;
+
+Options small_rings() {
+  Options options;
+  options.ring_bytes = kRing;
+  options.sockets_max = 16;
+  options.connections_max = 8;
+  return options;
+}
+
+template <class Scope>
+class Io : public testing::Test {
+ protected:
+  Party<Scope> reading_{small_rings()};
+  Party<HostScope> writing_{small_rings()};
+  Mapped<char> buffer_{reading_.context, kBuffer};
+};
+#if defined(__CUDACC__)
+using Scopes = testing::Types<WarpScope, BlockScope>;
+#else
+using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope, HostScope>;
+#endif
+struct ScopeName {
+  template <class Scope>
+  static std::string GetName(int) {
+    return Scope::kName;
+  }
+};
+TYPED_TEST_SUITE(Io, Scopes, ScopeName);
+
+GPUSOCK_FN char letter(std::uint64_t line, std::uint64_t at) { return static_cast<char>('a' + (line * 7 + at) % 26); }
+
+/// True if all letters of a text are those of line `number`: each thread looks at its share.
+template <class Group>
+GPUSOCK_FN bool is_line(const Group& group, Text text, std::uint64_t number) {
+  int wrong = 0;
+  for (std::size_t i = group.thread_rank(); i < text.bytes; i += group.num_threads())
+    wrong += text[i] != letter(number, i);
+  return detail::sum(group, wrong) == 0;
+}
+
+/// Sends bytes in pieces of drifting sizes.
+struct Pieces {
+  const Net& net;
+  Socket socket;
+  Sizes sizes{5, 700};
+
+  bool send(const std::string& bytes) {
+    for (std::size_t done = 0; done < bytes.size();) {
+      const std::size_t part = std::min<std::size_t>(sizes.next(), bytes.size() - done);
+      if (net.send(this_thread(), socket, bytes.data() + done, part, kWaitAll, patience()) < 0) return false;
+      done += part;
+    }
+    return true;
+  }
+};
+
+constexpr int kLines = 200;
+GPUSOCK_FN std::uint64_t length_of(int line) { return line % 10 == 0 ? 0 : (line * 131) % (kBuffer - 2); }
+
+struct ReadLines {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, kBuffer);
+    int lines = 0;
+    Received line;
+    while ((line = reader.line(patience()))) {
+      if (line.size != static_cast<std::int64_t>(length_of(lines)) || !is_line(group, line.text(), lines)) break;
+      ++lines;
+    }
+    note(group, report, 0, lines);
+    note(group, report, 1, line.ended());
+  }
+};
+
+struct WriteLines {
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group&, const Net& net, Socket socket, Report*) {
+    std::string all;
+    for (int line = 0; line < kLines; ++line) {
+      for (std::uint64_t i = 0; i < length_of(line); ++i) all += letter(line, i);
+      all += line % 3 == 0 ? "\r\n" : "\n";
+    }
+    Pieces{net, socket}.send(all);
+  }
+};
+
+TYPED_TEST(Io, LinesComeWholeHoweverTheyWereCut) {
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadLines{this->buffer_.data()}, WriteLines{});
+  EXPECT_EQ(this->reading_.result(0), kLines);
+  EXPECT_TRUE(this->reading_.result(1)) << "the end of the stream is told from an empty line";
+}
+
+struct ReadMessages {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, kBuffer);
+    int messages = 0;
+    Received message;
+    while ((message = reader.message(patience()))) {
+      if (message.size != static_cast<std::int64_t>(length_of(messages))) break;
+      if (!is_line(group, message.text(), messages)) break;
+      ++messages;
+    }
+    note(group, report, 0, messages);
+    note(group, report, 1, message.ended());
+  }
+};
+
+/// By a Writer whose buffer is smaller than most messages.
+struct WriteMessages {
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    char buffer[100];
+    Writer<Group> writer(group, net, socket, buffer, sizeof buffer, kPatienceNs);
+    for (int i = 0; i < kLines; ++i) {
+      char bytes[kBuffer];
+      for (std::uint64_t at = 0; at < length_of(i); ++at) bytes[at] = letter(i, at);
+      writer.message(bytes, length_of(i));
+    }
+    note(group, report, 0, writer.flush());
+  }
+};
+
+TYPED_TEST(Io, MessagesComeWholeAndMayBeEmpty) {
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadMessages{this->buffer_.data()}, WriteMessages{});
+  EXPECT_EQ(this->reading_.result(0), kLines);
+  EXPECT_TRUE(this->reading_.result(1));
+  EXPECT_EQ(this->writing_.result(0), 0);
+}
+
+/// What is read of "one\ntwo" and its end, in several ways.
+struct TakeNoMore {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, kBuffer);
+    const Received line = reader.line(patience());
+    note(group, report, 0, line.size);
+    const Received piece = reader.exactly(2, patience());
+    note(group, report, 1, piece && same(piece.text(), text("tw")));
+    note(group, report, 2, net.recv(group, socket, buffer, kBuffer, 0, patience()));
+    note(group, report, 3, reader.line(Deadline::now()).size);
+    report->reached[0].raise();
+    const Received rest = reader.line(patience());  // "half a li" had come when it was asked before
+    note(group, report, 4, rest && same(rest.text(), text("half a line")));
+    note(group, report, 5, reader.line(patience()).size);  // the stream ends within one
+  }
+};
+
+struct SendInSteps {
+  Report* readers;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report*) {
+    const auto send = [&](Text text) { net.send(group, socket, text.data, text.bytes, kWaitAll, patience()); };
+    send(text("one\ntwo"));
+    readers->reached[0].wait(group);
+    send(text("half a line\nand the next"));
+  }
+};
+
+TYPED_TEST(Io, NothingMoreIsTakenThanIsReturned) {
+  converse(this->reading_, this->writing_, LinkKind::tcp, TakeNoMore{this->buffer_.data()},
+           SendInSteps{&this->reading_.report()});
+  EXPECT_EQ(this->reading_.result(0), 3);
+  EXPECT_TRUE(this->reading_.result(1));
+  EXPECT_EQ(this->reading_.result(2), 1) << "what a reader did not return is there for recv";
+  EXPECT_EQ(this->reading_.result(3), -EAGAIN);
+  EXPECT_TRUE(this->reading_.result(4));
+  EXPECT_EQ(this->reading_.result(5), -EPROTO);
+}
+
+/// A line that arrives while it is asked for, in two parts.
+struct ReadInParts {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, kBuffer);
+    PollEntry entry{socket, kPollIn, 0};
+    net.poll(this_thread(), &entry, 1, patience());
+    group.sync();
+    Received line = reader.line(Deadline::now());
+    note(group, report, 0, line.size);
+    note(group, report, 2, net.poll(this_thread(), &entry, 1, Deadline::now()));  // its first part was taken
+    group.sync();
+    report->reached[0].raise();
+    line = reader.line(patience());
+    note(group, report, 1, line && same(line.text(), text("in two parts")));
+    note(group, report, 3, reader.message(patience()).size);  // its length is beyond the buffer
+    note(group, report, 4, reader.exactly(kBuffer + 1, patience()).size);
+    note(group, report, 5, reader.exactly(0, patience()).size);
+  }
+};
+
+struct SendParts {
+  Report* readers;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report*) {
+    const auto send = [&](Text text) { net.send(group, socket, text.data, text.bytes, kWaitAll, patience()); };
+    send(text("in two"));
+    readers->reached[0].wait(group);
+    send(text(" parts\r\n"));
+    const unsigned char too_long[] = {0, 1, 0, 0};
+    net.send(group, socket, too_long, sizeof too_long, kWaitAll, patience());
+  }
+};
+
+TYPED_TEST(Io, ALineGoesOnWhereItWasWhenTimeWasUp) {
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadInParts{this->buffer_.data()},
+           SendParts{&this->reading_.report()});
+  EXPECT_EQ(this->reading_.result(0), -EAGAIN);
+  EXPECT_EQ(this->reading_.result(2), 0);
+  EXPECT_TRUE(this->reading_.result(1));
+  EXPECT_EQ(this->reading_.result(3), -EMSGSIZE);
+  EXPECT_EQ(this->reading_.result(4), -EMSGSIZE);
+  EXPECT_EQ(this->reading_.result(5), -EINVAL);
+}
+
+struct ReadTooLong {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, 8);
+    note(group, report, 0, reader.line(patience()).size);
+    note(group, report, 1, reader.line(patience()).size);
+  }
+};
+
+/// Text and numbers by a Writer in pieces of 4 bytes; then nothing goes any more, and the first error stays.
+struct WriteText {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Writer<Group> writer(group, net, socket, buffer, 4, kPatienceNs);
+    writer << "a" << 'b' << -12 << std::uint64_t{34} << text("\n") << "far too long a line\n";
+    note(group, report, 0, writer.flush());
+    net.shutdown(group, socket, Shutdown::write);
+    writer << "more than the buffer";
+    note(group, report, 1, writer.error());
+    note(group, report, 2, writer.flush());
+  }
+};
+
+TYPED_TEST(Io, AWriterSendsTextAndKeepsItsFirstError) {
+  Mapped<char> small(this->writing_.context, 8);
+  Mapped<char> lines(this->reading_.context, 4);
+  converse(this->writing_, this->reading_, LinkKind::tcp, ReadTooLong{small.data()}, WriteText{lines.data()});
+  EXPECT_EQ(this->reading_.result(0), 0);
+  EXPECT_EQ(this->reading_.result(1), -EPIPE);
+  EXPECT_EQ(this->reading_.result(2), -EPIPE);
+  EXPECT_EQ(this->writing_.result(0), 7) << "ab-1234";
+  EXPECT_EQ(this->writing_.result(1), -EMSGSIZE);
+}
+
+/// The smallest of all threads' values.
+struct FindSmallest {
+  Report* report;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net&) {
+    const std::uint64_t last = group.num_threads() - 1;
+    note(group, report, 0, detail::smallest(group, 100 + last - group.thread_rank()));
+    note(group, report, 1, detail::smallest(group, group.thread_rank() == last ? 3 : ~std::uint64_t{0}));
+  }
+};
+
+TYPED_TEST(Io, TheSmallestOfAllThreadsIsKnownToAll) {
+  this->reading_.start(FindSmallest{&this->reading_.report()});
+  this->reading_.join();
+  EXPECT_EQ(this->reading_.result(0), 100);
+  EXPECT_EQ(this->reading_.result(1), 3);
+}
+
+}  // namespace
+}  // namespace gpusock::conformance::io
