@@ -6,6 +6,12 @@
 #include <span>
 
 namespace gpusock::proxy {
+namespace {
+
+/// A peer may send any number of probes, which must not keep pump() from returning.
+constexpr int kNoticesPerPump = 64;
+
+}  // namespace
 
 static_assert(std::endian::native == std::endian::little, "control messages are written as they lie in memory");
 
@@ -27,6 +33,12 @@ void ControlChannel::say_deaf() {
 void ControlChannel::say_closed() {
   post(kClosed, 0);
   closed_ = true;
+}
+
+void ControlChannel::probe() {
+  if (failed_ || closed_ || peer_left() || !outbox_.empty()) return;
+  post(kProbe, 0);
+  flush();
 }
 
 bool ControlChannel::pump() {
@@ -60,7 +72,7 @@ bool ControlChannel::flush() {
 
 bool ControlChannel::read_notices() {
   bool moved = false;
-  while (!peer_left() && stream_->readable) {
+  for (int taken = 0; taken < kNoticesPerPump && !peer_left() && stream_->readable;) {
     const iovec vector{inbox_.data() + inbox_bytes_, inbox_.size() - inbox_bytes_};
     const auto result = stream_->read({&vector, 1});
     if (result == -EAGAIN) break;
@@ -79,6 +91,7 @@ bool ControlChannel::read_notices() {
     std::memcpy(&notice, inbox_.data(), sizeof notice);
     inbox_bytes_ = 0;
     take(notice);
+    ++taken;
   }
   return moved;
 }
@@ -95,6 +108,8 @@ void ControlChannel::take(const Notice& notice) {
     peer_closed_ = true;
     stream_->end_writing();  // so that the peer knows that it was heard
     events_.on_peer_deaf();
+  } else if (notice.kind == kProbe) {
+    return;  // the operating system has acknowledged it
   } else if (notices_ == nullptr || !notices_->on_notice(notice.kind, notice.position)) {
     fail(EPROTO);
   }

@@ -1,6 +1,7 @@
 #pragma once
 /// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the
-/// handshake: how each of them ends. That connection's breaking is also how a killed peer is noticed.
+/// handshake: how each of them ends. That connection's breaking is also how a killed peer and, with probes, a lost
+/// network are noticed (network_probe.hpp).
 
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/net/network.hpp"
@@ -17,7 +18,7 @@ namespace gpusock::proxy {
 class ControlNotices {
  public:
   /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound
-  /// to how many are taken: the channel reads on as long as there are any.
+  /// to how many are taken.
   virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
 
  protected:
@@ -36,6 +37,11 @@ class ControlChannel {
   void say_closed();
   /// A notice of the kind of link's own; kinds from 16 on. As many as there is reason for, before say_closed().
   void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
+
+  /// Says something that the peer ignores. If its host does not acknowledge it, the network reports that in the end:
+  /// for TCP after about a quarter of an hour (net.ipv4.tcp_retries2). Any number of times; does nothing while
+  /// something else is still to be sent, as that asks the same.
+  void probe();
 
   /// Moves what can be moved now; true if anything was. Does not wait.
   bool pump();
@@ -56,7 +62,7 @@ class ControlChannel {
     std::uint64_t kind;
     std::uint64_t position;
   };
-  enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3 };
+  enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3, kProbe = 4 };
 
   void post(std::uint64_t kind, std::uint64_t position);
   bool flush();

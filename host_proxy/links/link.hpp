@@ -1,6 +1,8 @@
 #pragma once
 /// @file What carries bytes between a socket's rings and its peer.
 
+#include "gpusock/detail/clock.hpp"
+
 #include <cstdint>
 
 namespace gpusock::proxy {
@@ -26,6 +28,10 @@ class Link {
 
   /// Moves what can be moved now; true if anything was. Does not wait.
   virtual bool pump() = 0;
+
+  /// Does what depends on the time, after pump(); when that is to be done again at the latest, kNever where it need
+  /// not.
+  virtual std::uint64_t tend(std::uint64_t /*now_ns*/) { return kNever; }
 
   /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot
   /// or has committed bytes left.

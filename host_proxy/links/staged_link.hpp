@@ -46,6 +46,7 @@ class StagedLink final : public Link, private LinkEvents {
                                                 const std::shared_ptr<Segment>& host);
 
   bool pump() override;
+  std::uint64_t tend(std::uint64_t now_ns) override { return failed_ ? kNever : link_->tend(now_ns); }
   void end_sending() override { end_wanted_ = true; }
   void end_receiving() override;
   void close() override { link_->close(); }

@@ -67,6 +67,7 @@ bool Connection::step(std::uint64_t now_ns) {
   if (phase_ == Phase::agreed && has_slot_) establish();
   bool moved = phase_ != before;
   if (phase_ == Phase::established) moved |= step_link();
+  if (phase_ == Phase::established) tend_link(now_ns);
   if (now_ns >= deadline_ns_) expire();
   return moved;
 }
@@ -207,6 +208,11 @@ bool Connection::step_link() {
   return moved;
 }
 
+void Connection::tend_link(std::uint64_t now_ns) {
+  link_due_ns_ = link_->tend(now_ns);
+  if (link_due_ns_ != kNever) host_.due(link_due_ns_);
+}
+
 void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
   if (phase_ == Phase::established) {
     const bool close = (bits & table::kRequestClose) != 0;
@@ -286,7 +292,7 @@ void Connection::give_up(int error) {
   if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
   stream_hint_ = nullptr;
   link_.reset();
-  deadline_ns_ = kNever;
+  deadline_ns_ = link_due_ns_ = kNever;
   phase_ = closing_ ? Phase::over : Phase::broken;
   error_ = error;
   failed_ = true;

@@ -7,6 +7,7 @@
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/table/slots.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -63,7 +64,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void set_options(const table::SocketOptions& options);
 
   /// When step() must be called even if nothing happens; ~0 for never.
-  std::uint64_t deadline_ns() const { return deadline_ns_; }
+  std::uint64_t deadline_ns() const { return std::min(deadline_ns_, link_due_ns_); }
   /// Is it over: it may be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
   /// Has its caller closed it.
@@ -137,6 +138,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void publish();
   void note_error(int error);
   bool step_link();
+  void tend_link(std::uint64_t now_ns);
 
   void on_ended(std::uint64_t final_position) override;
   void on_peer_deaf() override;
@@ -162,6 +164,7 @@ class Connection final : public LinkEvents, public ReadySink {
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;
+  std::uint64_t link_due_ns_ = kNever;  // when the link is to be tended again
   bool closing_ = false;
   int error_ = 0;        // why nothing can be sent any more
   bool failed_ = false;  // nor does anything arrive

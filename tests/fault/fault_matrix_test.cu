@@ -65,12 +65,6 @@ std::vector<std::string> test_links() {
   return link == nullptr ? std::vector<std::string>{"tcp", "p2p"} : std::vector<std::string>{link};
 }
 
-/// True if a network card, and not the operating system, carries the link's bytes.
-bool has_card(const std::string& link) {
-  const char* provider = std::getenv("GPUSOCK_FABRIC_PROVIDER");
-  return link == "verbs" || (link == "fabric" && provider != nullptr && std::string(provider) == "verbs");
-}
-
 /// The table: empty where the two have nothing to do with each other.
 Answers expected(Call call, Fault fault, const std::string& link) {
   const bool p2p = link != "tcp";  // what is said of p2p holds for all links between gpusock peers

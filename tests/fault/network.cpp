@@ -54,6 +54,11 @@ bool has_own_network() { return is_own; }
 
 bool can_lose_network() { return tcp_gives_up; }
 
+bool has_card(const std::string& link) {
+  const char* provider = std::getenv("GPUSOCK_FABRIC_PROVIDER");
+  return link == "verbs" || (link == "fabric" && provider != nullptr && std::string(provider) == "verbs");
+}
+
 void set_network_up(bool up) {
   const int any = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq request{};

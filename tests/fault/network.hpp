@@ -1,6 +1,8 @@
 #pragma once
 // A network that can be cut: of this process's own, or the interface that GPUSOCK_TEST_NETDEV names.
 
+#include <string>
+
 namespace gpusock::fault {
 
 /// Moves this process, and those it starts from now on, into a network that holds nothing but a loopback, unless an
@@ -15,6 +17,9 @@ bool has_own_network();
 
 /// May it be cut, and does TCP give its connections up within a second then.
 bool can_lose_network();
+
+/// True if a network card, and not the operating system, carries the bytes of this link of a test.
+bool has_card(const std::string& link);
 
 /// Takes the network away from, or gives it back to, all of its connections.
 void set_network_up(bool up);

@@ -16,6 +16,8 @@ constexpr std::uint64_t kLateNs = 3'000'000;
 constexpr std::uint64_t kConnectNs = 500'000'000 + 3'000'000'000;
 /// Deadline of calls of which it is not known, where they fail, how far they came; only where nothing breaks.
 constexpr std::uint64_t kLongNs = 900'000'000'000;
+/// After the last fault: TCP gives up within 51 s, once the link has asked it to deliver something.
+constexpr std::uint64_t kToldNs = 200'000'000'000;
 constexpr std::uint64_t kHeaderBytes = 16;
 
 /// Listeners of a process, where a planned connection needs them.
@@ -399,6 +401,16 @@ bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   return ok;
 }
 
+/// True while a sender has to go on trying: its peer's process is gone, and its link has to find that out, also where
+/// the host cannot say so and the fabric or the card does not.
+bool Run::must_be_told_of_loss(const End& end) {
+  SocketStats stats;
+  if (!end.attempt.broken[1 - end.side] || end.node.net().stats(end.socket, stats) != 0) return false;
+  if (stats.link != LinkKind::fabric && stats.link != LinkKind::verbs) return false;
+  if (schedule_.now_ns() > last_fault_ns_ + kToldNs) fail("a sender is not told that its peer is gone");
+  return problem_.empty();
+}
+
 void Run::send_stream(const End& end) {
   const PlannedWay& planned = end.planned_out();
   Flow& flow = end.out().flows[0];
@@ -418,7 +430,7 @@ void Run::send_stream(const End& end) {
                                                                   // soon
     } else if ((result == -ETIMEDOUT && manner != Manner::whole) || result == -EAGAIN) {
       if (result == -ETIMEDOUT) check_not_over(end, "send");
-      if (patience.over()) return;
+      if (patience.over() && !must_be_told_of_loss(end)) return;
       patience.pause();
     } else {
       may_end(end, "send", result);

@@ -66,6 +66,35 @@ PlannedFault make_fault(Random& random, const Plan& plan) {
   return fault;
 }
 
+/// Two processes that wait for room in each other's rings, when one's host stops without a word: what tells the other
+/// one must be its link, which has nothing to write.
+void lose_host(Random& random, Plan& plan) {
+  plan.hosts = std::max(plan.hosts, 2u);
+  plan.processes.resize(2);
+  plan.processes[0].host = 0;
+  plan.processes[1].host = 1;
+  plan.connections.resize(1);
+  PlannedConnection& only = plan.connections.front();
+  only.client = 0;
+  only.server = 1;
+  only.link = random.one_in(2) ? LinkKind::fabric : LinkKind::verbs;
+  only.records = only.by_loopback = only.knocks_first = false;
+  only.times = 1;
+  for (PlannedWay& way : only.ways) {
+    way.read_late = true;
+    way.bytes = 4 * (plan.ring_bytes + plan.wire.buffer_bytes);
+    way.piece_bytes = plan.ring_bytes;
+    way.senders = 1;
+    way.pause_ns = 0;
+  }
+  plan.fabric = plan.verbs = true;
+  PlannedFault crash = make_fault(random, plan);
+  crash.kind = FaultKind::crash;
+  crash.time_ns = random.magnitude(20'000'000, 1'000'000'000);
+  crash.target = 1;
+  plan.faults.assign(1, crash);
+}
+
 }  // namespace
 
 Plan make_plan(std::uint64_t seed) {
@@ -87,6 +116,7 @@ Plan make_plan(std::uint64_t seed) {
   const LinkKind* alike = random.one_in(3) ? &kLinks[random.below(std::size(kLinks))] : nullptr;
   plan.fabric = random.one_in(2) || (alike != nullptr && *alike == LinkKind::fabric);
   plan.fabric_disorder_ns = random.magnitude(100, 1'000'000);
+  plan.fabric_tells_no_loss = plan.fabric_disorder_ns % 2 == 0;  // which is of no matter then
   plan.fabric_refused_percent = random.one_in(2) ? random.below(60) : 0;
   plan.fabric_answers_ns = random.one_in(3) ? random.magnitude(1'000, 500'000'000) : 0;
   plan.fabric_connects_ns = random.one_in(2) ? random.magnitude(1'000, 3'000'000) : 0;
@@ -121,6 +151,7 @@ Plan make_plan(std::uint64_t seed) {
       way.piece_bytes = std::max<std::uint64_t>(way.piece_bytes, 512);
     }
   }
+  if (plan.processes.size() > 1 && random.one_in(20)) lose_host(random, plan);
   return plan;
 }
 

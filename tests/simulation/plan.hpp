@@ -75,6 +75,7 @@ struct Plan {
   std::uint64_t fabric_refused_percent = 0;
   std::uint64_t fabric_answers_ns = 0;   ///< a process finds out what fabric there is only after so long
   std::uint64_t fabric_connects_ns = 0;  ///< a new endpoint refuses writes for so long
+  bool fabric_tells_no_loss = false;     ///< a write that reaches nobody is complete
   bool verbs = false;                    ///< hosts have RDMA cards
   std::uint64_t card_delay_ns = 1'000;   ///< of each step of a write, at most
   std::uint64_t ring_bytes = 4096;

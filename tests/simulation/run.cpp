@@ -34,6 +34,7 @@ Run::Run(const Plan& plan, bool verbose)
   fabric_.present = plan.fabric;
   fabric_.disorder_ns = plan.fabric_disorder_ns;
   fabric_.refused_percent = plan.fabric_refused_percent;
+  fabric_.tells_no_loss = plan.fabric_tells_no_loss;
   fabric_.connects_ns = plan.fabric_connects_ns;
   kernel_.thread_ns = plan.fabric_answers_ns;
   cards_.present = plan.verbs;

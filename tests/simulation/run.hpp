@@ -130,6 +130,7 @@ class Run {
   void check_not_over(const End& end, const char* call);
   std::shared_ptr<TcpSocket> connection_of(const End& end) const;
   int close(const End& end);
+  bool must_be_told_of_loss(const End& end);
   bool may_end(const End& end, const char* call, std::int64_t result);
   /// Is this how a call ends where its proxy was denied something.
   bool is_shortage(std::int64_t result) const;

@@ -16,11 +16,13 @@ class MemoryStream final : public proxy::ByteStream {
   struct Wire {
     std::deque<std::byte> bytes;
     bool closed = false;
+    bool lost = false;  ///< what is written gets nowhere, and the writer's system gives up at once
   };
   MemoryStream(std::shared_ptr<Wire> in, std::shared_ptr<Wire> out) : in_(std::move(in)), out_(std::move(out)) {}
   ~MemoryStream() override { in_->closed = out_->closed = true; }
 
   std::int64_t read(std::span<const iovec> into) override {
+    if (gave_up_) return -ECONNRESET;
     if (in_->bytes.empty()) return in_->closed ? 0 : -EAGAIN;
     const std::size_t count = std::min(into[0].iov_len, in_->bytes.size());
     std::copy_n(in_->bytes.begin(), count, static_cast<std::byte*>(into[0].iov_base));
@@ -29,6 +31,8 @@ class MemoryStream final : public proxy::ByteStream {
   }
   std::int64_t write(std::span<const iovec> from) override {
     if (out_->closed) return -ECONNRESET;
+    gave_up_ = out_->lost;
+    if (gave_up_) return static_cast<std::int64_t>(from[0].iov_len);
     const auto* data = static_cast<const std::byte*>(from[0].iov_base);
     out_->bytes.insert(out_->bytes.end(), data, data + from[0].iov_len);
     return static_cast<std::int64_t>(from[0].iov_len);
@@ -44,10 +48,12 @@ class MemoryStream final : public proxy::ByteStream {
 
  private:
   std::shared_ptr<Wire> in_, out_;
+  bool gave_up_ = false;
 };
 
-inline std::pair<std::unique_ptr<MemoryStream>, std::unique_ptr<MemoryStream>> make_streams() {
-  auto there = std::make_shared<MemoryStream::Wire>(), back = std::make_shared<MemoryStream::Wire>();
+inline std::pair<std::unique_ptr<MemoryStream>, std::unique_ptr<MemoryStream>> make_streams(
+    std::shared_ptr<MemoryStream::Wire> there = std::make_shared<MemoryStream::Wire>()) {
+  auto back = std::make_shared<MemoryStream::Wire>();
   return {std::make_unique<MemoryStream>(back, there), std::make_unique<MemoryStream>(there, back)};
 }
 

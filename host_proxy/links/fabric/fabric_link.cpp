@@ -101,6 +101,23 @@ bool FabricLink::give_back() {
   return moved;
 }
 
+/// True while bytes of this side may not have reached the peer's host: some wait for room there, are being written, or
+/// were written after the last probe and are not acknowledged.
+bool FabricLink::waits_for_peer() {
+  if (failed_ || closed_said_) return false;
+  if (!channel_->all_complete()) return true;
+  if (stopped_ || peer_deaf_) return false;  // what is left is said on the control channel
+  return tx_.readable() != sent_ - given_back_ || (sent_ != probed_ && channel_->consumed_by_peer() != sent_);
+}
+
+std::uint64_t FabricLink::tend(std::uint64_t now_ns) {
+  if (probe_.is_due(now_ns, waits_for_peer(), channel_->credits_arrived())) {
+    control_.probe();
+    probed_ = sent_;
+  }
+  return probe_.due_ns();
+}
+
 void FabricLink::end_sending() {
   if (end_wanted_) return;
   end_wanted_ = true;

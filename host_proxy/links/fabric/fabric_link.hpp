@@ -10,6 +10,7 @@
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/fabric/channel.hpp"
 #include "host_proxy/links/link.hpp"
+#include "host_proxy/links/network_probe.hpp"
 #include "ringbuf/byte_ring.hpp"
 
 #include <cstdint>
@@ -25,6 +26,7 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   ~FabricLink();
 
   bool pump() override;
+  std::uint64_t tend(std::uint64_t now_ns) override;
   void end_sending() override;
   void end_receiving() override;
   void close() override { closing_ = true; }
@@ -45,6 +47,7 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   void credit();
   std::uint64_t consumed();
   bool sending_is_over();
+  bool waits_for_peer();
   bool say_where_it_stands();
   bool take_word(std::uint64_t word);
   void fail(int error);
@@ -61,7 +64,9 @@ class FabricLink final : public Link, private LinkEvents, private ControlNotices
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
   ControlChannel control_;
-  Grant heard_;  // the peer's, as far as its words have come
+  NetworkProbe probe_;
+  std::uint64_t probed_ = 0;  // bytes sent before the last probe
+  Grant heard_;               // the peer's, as far as its words have come
   std::size_t words_heard_ = 0;
 
   std::uint64_t sent_ = 0;        // bytes written or being written

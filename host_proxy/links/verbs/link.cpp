@@ -56,6 +56,12 @@ bool VerbsLink::pump() {
   return moved;
 }
 
+/// What is under way the card reports itself. Bytes that wait for credit it knows nothing of.
+std::uint64_t VerbsLink::tend(std::uint64_t now_ns) {
+  if (probe_.is_due(now_ns, !failed_ && unsent_ != 0, credit_)) control_.probe();
+  return probe_.due_ns();
+}
+
 /// Says where this side's positions begin, so that the peer can write. The word `open` is a message of its own: see V6.
 bool VerbsLink::greet() {
   if (greeted_ || broken_) return false;

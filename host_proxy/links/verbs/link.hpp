@@ -13,6 +13,7 @@
 
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/link.hpp"
+#include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/verbs/arrivals.hpp"
 #include "host_proxy/links/verbs/message.hpp"
 #include "host_proxy/links/verbs/words.hpp"
@@ -53,6 +54,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   ~VerbsLink();
 
   bool pump() override;
+  std::uint64_t tend(std::uint64_t now_ns) override;
   void end_sending() override { end_wanted_ = true; }
   void end_receiving() override;
   void close() override { close_wanted_ = true; }
@@ -110,6 +112,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   Arrivals arrivals_;
   std::uint32_t inline_bytes_;  // of ring bytes: the processor copies them
   ControlChannel control_;
+  NetworkProbe probe_;
 
   // Positions from the connection's first byte.
   std::uint64_t sent_ = 0;        // posted

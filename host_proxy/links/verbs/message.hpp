@@ -17,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "messages are written 
 
 /// 64 bytes, little-endian, no padding.
 struct Message {
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
 
   std::uint32_t version = kVersion;
   std::uint32_t pair_number = 0;  ///< 24 bits

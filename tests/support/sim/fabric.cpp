@@ -118,7 +118,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     Schedule& schedule = fabric_.kernel_.schedule();
     const auto* first = static_cast<const char*>(write.from);
     std::string bytes(first, write.bytes);
-    const bool early = !write.delivered && schedule.random().one_in(2);
+    const bool early = !write.delivered && (schedule.random().one_in(2) || fabric_.tells_no_loss);
     if (early) succeed(write);
     const std::uint64_t travel_ns = 1'000 + schedule.random().below(1 + fabric_.disorder_ns);
     schedule.after(travel_ns, [self = shared_from_this(), write, early, bytes = std::move(bytes),
@@ -131,7 +131,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     const bool away = port != fabric_.ports_.end() &&
                       (!port->second->process_.host.up ||
                        !fabric_.kernel_.reaches(process_.host, port->second->process_.host));
-    if (away && schedule.now_ns() < since_ns + kGiveUpNs) {
+    if (away && (fabric_.tells_no_loss || schedule.now_ns() < since_ns + kGiveUpNs)) {
       schedule.after(10'000'000, [self = shared_from_this(), write, bytes, early, since_ns] {
         self->land(write, bytes, early, since_ns);
       });
@@ -139,6 +139,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     }
     std::byte* const target = fabric_.regions_.target(write.peer, write.key, write.address, bytes.size());
     const bool there = !away && port != fabric_.ports_.end() && !port->second->process_.dead && target != nullptr;
+    if (!there && fabric_.tells_no_loss) return;
     if (!there || schedule.now_ns() < fabric_.fail_until_ns) {
       if (early && !there) return;  // its sender has long been told that it is done
       if (early) {                  // nobody's write any more: the endpoint says that it has lost something

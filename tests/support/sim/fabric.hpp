@@ -1,7 +1,7 @@
 #pragma once
 /// @file A simulated fabric, in the place of libfabric (host_proxy/links/fabric/libfabric_port.cpp): one-sided writes
 /// that are complete and land in any order. It is reliable, as libfabric's RDM endpoints are: nothing is lost without a
-/// word, or comes twice.
+/// word (but see tells_no_loss), or comes twice.
 
 #include "host_proxy/links/fabric/libfabric_port.hpp"
 #include "tests/support/fabric_regions.hpp"
@@ -24,6 +24,7 @@ class Fabric {
   std::uint64_t refused_percent = 0;
   std::uint64_t connects_ns = 0;    ///< a new endpoint refuses writes for so long
   std::uint64_t fail_until_ns = 0;  ///< writes that land until then fail
+  bool tells_no_loss = false;       ///< writes that reach nobody are complete, as on libfabric's provider tcp
 
   Kernel& kernel() { return kernel_; }
   std::size_t registrations() const { return regions_.size(); }

@@ -367,6 +367,83 @@ TEST_F(FabricLinkTest, AnErrorOfAWriteEndsItsConnectionAndAnErrorOfTheEndpointAl
   EXPECT_EQ(third->b.error, ECONNRESET);
 }
 
+// --- a network that is lost, of which the fabric says nothing, as libfabric's provider tcp
+
+class LostNetwork : public FabricLinkTest {
+ protected:
+  /// Nothing gets through any more.
+  void lose(Pair& pair) {
+    fabric_.tells_nothing = true;
+    pair.to_a->lost = pair.to_b->lost = true;
+  }
+  void settle(Pair& pair) {
+    for (int i = 0; i < 50; ++i) turn({&pair});
+  }
+  /// As the proxy, which looks again when it is due, until so much time has gone by or the sender has been told.
+  void pass(Pair& pair, std::uint64_t duration_ns) {
+    const std::uint64_t until_ns = now_ns_ + duration_ns;
+    while (now_ns_ < until_ns && pair.a.error == 0) {
+      settle(pair);
+      now_ns_ = std::min({until_ns, pair.a.link->tend(now_ns_), pair.b.link->tend(now_ns_)});
+    }
+  }
+  static constexpr std::uint64_t kSecondNs = 1'000'000'000;
+  static constexpr std::uint64_t kDayNs = 86'400 * kSecondNs;
+  std::uint64_t now_ns_ = 1;
+};
+
+TEST_F(LostNetwork, ASenderThatWaitsForRoomIsTold) {
+  const auto pair = connect();
+  pair->a.send_up_to(4096);
+  settle(*pair);
+  pair->a.send_up_to(4096);
+  pass(*pair, 10 * kSecondNs);
+  ASSERT_EQ(pair->a.error, 0);
+  lose(*pair);
+  pass(*pair, 2 * NetworkProbe::kLastNs);
+  EXPECT_EQ(pair->a.error, ECONNRESET);
+}
+
+TEST_F(LostNetwork, WhoHasSentALittleIsTold) {
+  const auto pair = connect();
+  settle(*pair);
+  lose(*pair);
+  pair->a.send_up_to(10);
+  pass(*pair, 4 * NetworkProbe::kFirstNs);
+  EXPECT_EQ(pair->a.sender.writable(), 4096u) << "the fabric says that all went well";
+  EXPECT_EQ(pair->a.error, ECONNRESET);
+}
+
+TEST_F(LostNetwork, NothingIsAskedWhileNothingIsUnderWay) {
+  const auto pair = connect();
+  ASSERT_TRUE(converse(*pair, 20'000));
+  pass(*pair, kDayNs);
+  lose(*pair);
+  EXPECT_EQ(pair->a.link->tend(now_ns_), kNever);
+  EXPECT_EQ(pair->b.link->tend(now_ns_), kNever);
+}
+
+TEST_F(LostNetwork, APeerWhoseCallersDoNotReadOrThatIsStoppedIsNotTakenForOne) {
+  const auto pair = connect();
+  pair->a.send_up_to(4096);
+  settle(*pair);
+  pair->a.send_up_to(4096);
+  pass(*pair, kDayNs);
+  for (const std::uint64_t until_ns = now_ns_ + kDayNs; now_ns_ < until_ns;) {  // nobody there reads notices either
+    now_ns_ = std::min(until_ns, pair->a.link->tend(now_ns_));
+    pair->a.link->pump();
+  }
+  EXPECT_EQ(pair->a.error, 0);
+  EXPECT_LE(pair->to_b->bytes.size(), 16 * (kDayNs / NetworkProbe::kLastNs + 1)) << "notices pile up there";
+  pair->b.receive_up_to(4096, 1);
+  settle(*pair);
+  pair->b.receive_up_to(4096, 1);
+  EXPECT_EQ(pair->b.received, 8192u);
+  EXPECT_TRUE(pair->to_b->bytes.empty());
+  EXPECT_TRUE(close(*pair));
+  EXPECT_EQ(pair->b.error, 0);
+}
+
 /// A fabric that has to be idle to be closed, and tells what it had been through when it was.
 class NicePort final : public FabricPort {
  public:

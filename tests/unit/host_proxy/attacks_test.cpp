@@ -580,6 +580,22 @@ TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
   EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
 }
 
+/// A peer may ask any number of times whether the network still carries anything.
+TEST(ControlAttack, ProbesWithoutEndDoNotKeepTheProxy) {
+  const auto wire = std::make_shared<Wire>();
+  Heard heard;
+  ControlChannel channel(std::make_unique<WireStream>(wire), heard);
+  const std::uint64_t probe[] = {4, 0}, deaf[] = {2, 0};
+  constexpr std::size_t kProbes = 1000;
+  for (std::size_t i = 0; i < kProbes; ++i) wire->to_node.append(reinterpret_cast<const char*>(probe), sizeof probe);
+  wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
+  EXPECT_TRUE(channel.pump());
+  EXPECT_GT(wire->to_node.size(), kProbes / 2 * sizeof probe) << "others wait meanwhile";
+  while (channel.pump()) continue;
+  EXPECT_EQ(heard.deaf, 1);
+  EXPECT_EQ(heard.error, 0);
+}
+
 /// What a peer offers is fetched from a Unix socket whose name it says: that must be one of ours, whoever else listens
 /// on this host.
 TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {

@@ -1,5 +1,6 @@
 // The verbs link between two makers, on a card in memory: bytes arrive whatever the sizes of the rings, nothing is
 // overwritten early, a peer that lies loses its own connection, and closing leaves no keys behind.
+#include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/links/verbs/message.hpp"
 #include "host_proxy/links/verbs/words.hpp"
@@ -184,7 +185,8 @@ class VerbsLinkTest : public testing::Test {
     ASSERT_NO_FATAL_FAILURE(agree(a, b));
     a.maker->poll(test_time_ns);
     ASSERT_EQ(offer_->advance(), LinkSetup::State::ready) << offer_->failure().reason;
-    auto [mine, theirs] = fake::make_streams();
+    out_ = std::make_shared<fake::MemoryStream::Wire>();
+    auto [mine, theirs] = fake::make_streams(out_);
     a.establish(offer_, std::move(mine));
     b.establish(answer_, std::move(theirs));
   }
@@ -220,6 +222,7 @@ class VerbsLinkTest : public testing::Test {
   bool kernels_ = true;
   std::optional<Side> a_, b_;
   std::unique_ptr<LinkSetup> offer_, answer_;
+  std::shared_ptr<fake::MemoryStream::Wire> out_;  // from the first side's control channel
 };
 
 TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie) {
@@ -275,6 +278,27 @@ TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
   EXPECT_EQ(a_->tx.writable(), 4096u);
   EXPECT_GT(a_->sink.news, news);
   EXPECT_FALSE(a_->maker->wants_polling());
+}
+
+/// Its card has nothing to send, and so nothing to report.
+TEST_F(VerbsLinkTest, ASenderThatWaitsForRoomIsToldOfALostNetwork) {
+  for (const Where& where : {kHost, kCopied, kDirect}) {
+    connect(4096, 4096, 0, where);
+    std::uint64_t now_ns = 1;
+    const auto pass = [&](std::uint64_t duration_ns) {
+      for (const std::uint64_t until_ns = now_ns + duration_ns; now_ns < until_ns && a_->heard.failed == 0;) {
+        step_both();
+        now_ns = std::min({until_ns, a_->link->tend(now_ns), b_->link->tend(now_ns)});
+      }
+    };
+    while (a_->send(4096) != 0) step_both();
+    pass(100 * NetworkProbe::kLastNs);
+    EXPECT_EQ(a_->heard.failed, 0) << "the peer does not read";
+    out_->lost = true;
+    pass(2 * NetworkProbe::kLastNs);
+    EXPECT_EQ(a_->heard.failed, ECONNRESET);
+    EXPECT_EQ(a_->link->tend(now_ns), kNever);
+  }
 }
 
 TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) {
@@ -842,7 +866,7 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
   EXPECT_FALSE(refused([](Message&) {}));
   EXPECT_TRUE(refused([](Message&) {}, sizeof(Message) - 1));
   EXPECT_TRUE(refused([](Message&) {}, 0));
-  EXPECT_TRUE(refused([](Message& m) { m.version = 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.version = Message::kVersion + 1; }));
   EXPECT_TRUE(refused([](Message& m) { m.pair_number = 0; }));
   EXPECT_TRUE(refused([](Message& m) { m.pair_number = 1 << 24; }));
   EXPECT_TRUE(refused([](Message& m) { m.psn = 1 << 24; }));
