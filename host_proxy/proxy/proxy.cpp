@@ -25,6 +25,9 @@ constexpr std::uint64_t kPollInterval = 16;
 /// Ring memory stays mapped this long after its connection ended, so that a call that another thread is still in reads
 /// stale words and not an unmapped page.
 constexpr std::uint64_t kRetireNs = 1'000'000'000;
+/// After this long a step tries again what an exception ended. Where memory is short for good, that must not keep a
+/// processor busy.
+constexpr std::uint64_t kRetryNs = 10'000'000;
 
 }  // namespace
 
@@ -65,14 +68,16 @@ auto Proxy::contain(Connection& connection, What what) {
   }
 }
 
-/// Runs what concerns no single connection. True if it returned true, or failed: then it is to be tried again.
+/// Runs what concerns no single connection. True if it returned true. After an exception a later step tries again.
 template <class What>
-bool Proxy::contain(What what) {
+bool Proxy::contain(std::uint64_t now_ns, What what) {
   try {
     return what();
   } catch (const std::exception& error) {
     tell_shortage(error);
-    return true;
+    retry_ns_ = later_ns(now_ns, kRetryNs);
+    due(retry_ns_);
+    return false;
   }
 }
 
@@ -87,7 +92,7 @@ void Proxy::tell_shortage(const std::exception& error) noexcept {
 }
 
 bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
-  return contain([&] { return step_all(now_ns, thoroughness); });
+  return contain(now_ns, [&] { return step_all(now_ns, thoroughness); });
 }
 
 bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
@@ -104,7 +109,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {
     network_.poll();
     for (LinkMaker* maker : resources_.makers) {
-      moved |= contain([&] {
+      moved |= contain(now_ns, [&] {
         maker->tend(now_ns);
         return false;
       });
@@ -120,7 +125,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
 
 bool Proxy::poll_links(std::uint64_t now_ns) {
   bool news = false;
-  for (LinkMaker* maker : resources_.makers) news |= contain([&] { return maker->poll(now_ns); });
+  for (LinkMaker* maker : resources_.makers) news |= contain(now_ns, [&] { return maker->poll(now_ns); });
   return news;
 }
 
@@ -391,8 +396,8 @@ void Proxy::close_listener(Listener& listener) {
 bool Proxy::step_listeners(std::uint64_t now_ns) {
   bool moved = false;
   for (const auto& listener : listeners_) {
-    // One for which there is no memory is closed, and the next is taken at the next step.
-    moved |= contain([&] {
+    // One for which there is no memory is closed, and the next is taken later.
+    moved |= contain(now_ns, [&] {
       bool any = false;
       while (auto stream = listener->try_accept()) {
         add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
@@ -507,7 +512,8 @@ bool Proxy::step_active(std::uint64_t now_ns) {
 void Proxy::expire(std::uint64_t now_ns) {
   if (now_ns < due_ns_) return;
   std::erase_if(retired_, [&](const Retired& entry) { return now_ns >= entry.until_ns; });
-  due_ns_ = retired_.empty() ? ~std::uint64_t{0} : retired_.front().until_ns;
+  due_ns_ = retired_.empty() ? kNever : retired_.front().until_ns;
+  if (retry_ns_ > now_ns) due(retry_ns_);
   for (const auto& connection : connections_) {
     if (now_ns >= connection->deadline_ns()) {
       activate(*connection);

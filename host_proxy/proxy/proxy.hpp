@@ -94,7 +94,7 @@ class Proxy final : public ConnectionHost {
   template <class What>
   auto contain(Connection& connection, What what);
   template <class What>
-  bool contain(What what);
+  bool contain(std::uint64_t now_ns, What what);
   void tell_shortage(const std::exception& error) noexcept;
   bool poll_links(std::uint64_t now_ns);
   void scan(std::uint64_t now_ns, std::uint32_t pages);
@@ -168,6 +168,7 @@ class Proxy final : public ConnectionHost {
   std::uint32_t next_page_ = 0;
   std::uint64_t moves_since_step_ = 0;
   std::uint64_t due_ns_ = ~std::uint64_t{0};
+  std::uint64_t retry_ns_ = 0;  // when to try again what an exception ended last; in the past: nothing
   ProxyStats stats_;
 };
 

@@ -32,6 +32,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -558,6 +559,42 @@ TEST_F(Strangers, StayWhileThereIsRoomForOthers) {
   const auto silent = node_.network.arrive();
   pass_ms(4000);
   EXPECT_FALSE(silent->node_gone);
+}
+
+/// Where there is no memory for good.
+class Destitute final : public LinkMaker {
+ public:
+  LinkKind kind() const override { return LinkKind::fabric; }
+  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override { throw std::bad_alloc(); }
+  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte>, ReadySink&) override {
+    throw std::bad_alloc();
+  }
+  bool poll(std::uint64_t) override {
+    ++polls;
+    if (denied) throw std::bad_alloc();
+    return false;
+  }
+  bool denied = true;
+  int polls = 0;
+};
+
+TEST(Shortage, AProxySleepsBeforeItTriesAgain) {
+  fuzz::Node node;
+  Destitute maker;
+  node.add(maker);
+  node.start();
+  constexpr auto kFull = Proxy::Thoroughness::full;
+  EXPECT_FALSE(node.proxy->step(node.now_ns, kFull)) << "nothing has moved, and the next step is not due";
+  const std::uint64_t due_ns = node.proxy->next_deadline_ns();
+  EXPECT_GE(due_ns, node.now_ns + 1'000'000);
+  EXPECT_LE(due_ns, node.now_ns + 1'000'000'000);
+  EXPECT_FALSE(node.proxy->step(due_ns, kFull));
+  EXPECT_GT(node.proxy->next_deadline_ns(), due_ns);
+  EXPECT_NE(node.proxy->next_deadline_ns(), kNever) << "it is tried again";
+  maker.denied = false;
+  node.proxy->step(node.proxy->next_deadline_ns(), kFull);
+  EXPECT_EQ(node.proxy->next_deadline_ns(), kNever);
+  EXPECT_EQ(maker.polls, 3);
 }
 
 struct Heard final : LinkEvents {
