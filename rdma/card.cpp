@@ -16,7 +16,7 @@ ibv_context* open_device(const std::string& name) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   ibv_context* context = nullptr;
-  int error = ENODEV;
+  int error = list == nullptr ? errno : ENODEV;
   for (int i = 0; list != nullptr && i < count; ++i) {
     if (name != ibv_get_device_name(list[i])) continue;
     context = ibv_open_device(list[i]);

@@ -52,11 +52,19 @@ bool is_ipv4(const ibv_gid& gid) {
   return std::memcmp(gid.raw, kPrefix, sizeof kPrefix) == 0;
 }
 
+/// A lack of memory or descriptors says nothing about the devices that there are.
+void fail_if_short(int error, const char* what) {
+  if (error == ENOMEM || error == EMFILE || error == ENFILE) fail(error, what);
+}
+
 std::optional<Place> first_port_up(std::string& reason) {
   int count = 0;
+  errno = 0;
   const std::unique_ptr<ibv_device*, DeviceListDeleter> list(ibv_get_device_list(&count));
+  if (list == nullptr) fail_if_short(errno, "listing the RDMA devices");
   for (int i = 0; list != nullptr && i < count; ++i) {
     const std::unique_ptr<ibv_context, ContextDeleter> context(ibv_open_device(list.get()[i]));
+    if (context == nullptr) fail_if_short(errno, "opening an RDMA device");
     ibv_device_attr device{};
     if (context == nullptr || ibv_query_device(context.get(), &device) != 0) continue;
     for (std::uint8_t port = 1; port <= device.phys_port_cnt; ++port) {
@@ -93,6 +101,7 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
   if (is_loopback(local)) return first_port_up(reason);
   rdma_cm_id* made = nullptr;
   if (rdma_create_id(nullptr, &made, nullptr, RDMA_PS_TCP) != 0) {
+    fail_if_short(errno, "opening librdmacm");
     reason = errno == ENODEV || errno == ENOENT
                  ? "this machine has no RDMA device"
                  : std::string("librdmacm: ") + std::strerror(errno) + " (is /dev/infiniband/rdma_cm there?)";
@@ -106,7 +115,9 @@ std::optional<Place> find_place(const sockaddr& local, std::string& reason) {
   } else {
     reinterpret_cast<sockaddr_in6&>(address).sin6_port = 0;
   }
-  if (rdma_bind_addr(id.get(), reinterpret_cast<sockaddr*>(&address)) != 0 || id->verbs == nullptr) {
+  const int bound = rdma_bind_addr(id.get(), reinterpret_cast<sockaddr*>(&address));
+  if (bound != 0) fail_if_short(errno, "looking for the RDMA device of an address");
+  if (bound != 0 || id->verbs == nullptr) {
     reason = "no RDMA device has the address " + to_text(local) + " (rdma link shows which interfaces have one)";
     return std::nullopt;
   }

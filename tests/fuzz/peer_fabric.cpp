@@ -79,7 +79,7 @@ class Maker : public proxy::LinkMaker {
                                                                                                        // comes later
     }
     bool take_answer(std::span<const std::byte> answer) override {
-      return usable_ = channel_->take_grant(maker_.grant_of(answer));
+      return usable_ = channel_->take_grant(maker_.grant_of(answer)) == 0;
     }
     const std::shared_ptr<proxy::Segment>& memory() const override { return segment_; }
 

@@ -288,7 +288,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
     const bool busy = socket == -EMFILE || socket == -ETIMEDOUT || sent_away;
     const bool broken = (plan_.faulty() || is_hasty(connection.server)) &&
                         (socket == -ECONNREFUSED || socket == -ECONNRESET || socket == -EHOSTUNREACH ||
-                         socket == -ENOBUFS || is_shortage(socket));
+                         socket == -ENOBUFS || (plan_.faulty() && socket == -ENOMEM) || is_shortage(socket));
     // The listener of a run without faults is open, but all of its process's sockets may be: then nobody closes in
     // order.
     if (!busy && !broken && !(plan_.faulty() && connection.link == LinkKind::fabric))

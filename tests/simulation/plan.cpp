@@ -160,17 +160,11 @@ Plan make_plan(std::uint64_t seed, const Shortage& shortage) {
   if (!shortage) return plan;
   plan.shortage = shortage;
   plan.faults.clear();
-  plan.verbs = false;
-  // Where no memory is ever to be had again, each step of a proxy with fabric endpoints tries again, and it never
-  // sleeps.
-  if (shortage.of == Shortage::Of::memory && shortage.all_from_there) plan.fabric = false;
   plan.connections.resize(std::min<std::size_t>(plan.connections.size(), 2));  // each is denied hundreds of things, one
                                                                                // run for each
   for (PlannedConnection& connection : plan.connections) {
     connection.times = 1;
     for (PlannedWay& way : connection.ways) way.bytes = std::min<std::uint64_t>(way.bytes, 2000);
-    if (connection.link == LinkKind::verbs || (connection.link == LinkKind::fabric && !plan.fabric))
-      connection.link = LinkKind::automatic;
   }
   return plan;
 }

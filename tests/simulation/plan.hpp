@@ -95,7 +95,7 @@ struct Plan {
 };
 
 Plan make_plan(std::uint64_t seed);
-/// The seed's plan without faults and without RDMA cards, denied something.
+/// The seed's plan without faults, denied something.
 Plan make_plan(std::uint64_t seed, const Shortage& shortage);
 
 /// For people.

@@ -69,23 +69,26 @@ Grant FabricChannel::grant() const {
   return grant;
 }
 
-bool FabricChannel::take_grant(const Grant& grant) {
+int FabricChannel::take_grant(const Grant& grant) {
   const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin &&
                        grant.ring_bytes <= kRingBytesMax;
   if (granted_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
       grant.address_bytes > grant.address.size()) {
-    return false;
+    return EPROTO;
   }
-  if (peer_->find_address(std::span(grant.address).first(grant.address_bytes), remote_peer_) != 0) return false;
+  const int found = peer_->find_address(std::span(grant.address).first(grant.address_bytes), remote_peer_);
+  if (found != 0) return found == -ENOMEM ? ENOMEM : EPROTO;
   remote_ = grant;
   granted_ = true;
-  return true;
+  return 0;
 }
 
 void FabricChannel::fail(int error, const std::string& reason) {
   if (error_ != 0) return;
   error_ = error;
-  log_warn("a fabric connection (" + peer_->name() + ") ended: " + reason);
+  try_log(LogLevel::warn, [&] {
+    return "a fabric connection (" + peer_->name() + ") ended: " + (reason.empty() ? std::strerror(error) : reason);
+  });
   wake();
 }
 

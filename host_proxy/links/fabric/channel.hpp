@@ -44,8 +44,8 @@ class FabricChannel {
   const std::shared_ptr<Segment>& segment() const { return memory_.segment; }
   /// What the peer must know of this side.
   Grant grant() const;
-  /// What the peer said of its side; false where that cannot be.
-  bool take_grant(const Grant& grant);
+  /// What the peer said of its side. 0; EPROTO: it is invalid; ENOMEM: there is no memory for the peer's address.
+  int take_grant(const Grant& grant);
   bool granted() const { return granted_; }
   std::uint64_t peer_ring_bytes() const { return remote_.ring_bytes; }
 

@@ -256,7 +256,10 @@ bool FabricLink::on_notice(std::uint64_t kind, std::uint64_t value) {
 bool FabricLink::take_word(std::uint64_t word) {
   if (channel_->granted() || words_heard_ == kGrantWords) return false;
   std::memcpy(reinterpret_cast<std::byte*>(&heard_) + sizeof word * words_heard_, &word, sizeof word);
-  return ++words_heard_ < kGrantWords || channel_->take_grant(heard_);
+  if (++words_heard_ < kGrantWords) return true;
+  const int error = channel_->take_grant(heard_);
+  if (error == ENOMEM) channel_->fail(error, {});  // the peer has done nothing wrong
+  return error != EPROTO;
 }
 
 void FabricLink::on_ended(std::uint64_t final_position) {

@@ -162,8 +162,9 @@ class FabricOffer final : public FabricSetup {
     }
     return attempt([&] {
       use(maker_.peer_of_connector(to_text(answer.provider), request_, answer.pair));
-      if (!channel_->take_grant(answer.grant))
-        throw Error(EPROTO, "the peer's endpoint or memory cannot be what it says");
+      if (const int error = channel_->take_grant(answer.grant); error != 0)
+        throw Error(error, error == EPROTO ? "the peer's endpoint or memory cannot be what it says"
+                                           : "no memory for the address of the peer's endpoint");
     });
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 
 namespace gpusock::proxy::fabric {
 
@@ -97,15 +98,33 @@ int FabricPeer::write(const Write& write, FabricChannel& channel) {
 }
 
 bool FabricPeer::poll() {
-  completions_.clear();
-  const bool any = port_->read(completions_);
-  for (const Completion& completion : completions_) take(completion);
+  bool any = true;
+  try {
+    any = take_completions();
+  } catch (const std::exception&) {
+    fail_all(ENOMEM, {});
+  }
   if (!refused_.empty()) {  // a fabric that is still connecting says -EAGAIN, and does not say when it is not
     const auto refused = std::move(refused_);
     refused_.clear();
     for (FabricChannel* channel : refused) channel->retry();
   }
   return any;
+}
+
+bool FabricPeer::take_completions() {
+  completions_.clear();
+  const bool any = port_->read(completions_);
+  for (const Completion& completion : completions_) take(completion);
+  return any;
+}
+
+/// Allocates nothing that it could not do without.
+void FabricPeer::fail_all(int error, const std::string& reason) {
+  broken_ = true;
+  for (FabricChannel* each : channels_) {
+    if (each != nullptr) each->fail(error, reason);
+  }
 }
 
 bool FabricPeer::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
@@ -134,11 +153,8 @@ void FabricPeer::take(const Completion& completion) {
     if (completion.kind == Completion::Kind::failed && channel != nullptr) channel->fail(ECONNRESET, completion.reason);
     return;
   }
-  broken_ = true;
-  log_warn("a fabric endpoint (" + name_ + ") failed: " + completion.reason);
-  for (FabricChannel* each : channels_) {
-    if (each != nullptr) each->fail(ECONNRESET, completion.reason);
-  }
+  try_log(LogLevel::warn, [&] { return "a fabric endpoint (" + name_ + ") failed: " + completion.reason; });
+  fail_all(ECONNRESET, completion.reason);
 }
 
 }  // namespace gpusock::proxy::fabric

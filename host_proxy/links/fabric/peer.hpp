@@ -54,7 +54,8 @@ class FabricPeer {
   /// this.
   static constexpr std::uint64_t kLeftNs = 10'000'000'000;
 
-  /// Takes what has completed; true if anything has.
+  /// Takes what has completed; true if anything has. Where there is no memory for that, all connections fail (ENOMEM):
+  /// a completion that is lost may be the one that they wait for.
   bool poll();
   /// May the thread sleep until the port's descriptor says something. Where not, there may be something to poll().
   bool may_sleep();
@@ -72,7 +73,9 @@ class FabricPeer {
     std::uint64_t until_ns = 0;  // 0: not known yet
   };
 
+  bool take_completions();
   void take(const Completion& completion);
+  void fail_all(int error, const std::string& reason);
   void note_written(std::uint64_t token);
   void forget_left();
   FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }

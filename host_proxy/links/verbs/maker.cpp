@@ -221,8 +221,8 @@ bool VerbsMaker::poll(std::uint64_t now_ns) {
   bool any = false;
   for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;
   if (trials_.empty()) return any;
-  for (const Trial& trial : std::vector(trials_)) {
-    if (now_ns >= trial.until_ns) trial.sink->on_ready();
+  for (std::size_t i = 0; i < trials_.size(); ++i) {
+    if (now_ns >= trials_[i].until_ns) trials_[i].sink->on_ready();
   }
   return any;
 }

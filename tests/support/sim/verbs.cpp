@@ -1,6 +1,7 @@
 #include "tests/support/sim/verbs.hpp"
 
 #include "tests/support/sim/schedule.hpp"
+#include "tests/support/sim/shortage.hpp"
 
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
@@ -225,8 +226,23 @@ namespace {
 ibv_device the_device{};
 ibv_device* the_list[2] = {&the_device, nullptr};
 
+/// What a call makes, or nullptr with ENOMEM where the run's shortage has it so.
+template <class Make>
+auto make_unless_denied(Make make) -> decltype(make()) {
+  const bool denied = deny_call();
+  const Outside outside;
+  if (!denied && !current_cards->memory_fails()) return make();
+  errno = ENOMEM;
+  return nullptr;
+}
+
+/// 0, or the errno of a call that the run's shortage denies.
+int denial() { return deny_call() ? ENOMEM : 0; }
+
 int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
   *bad = request;
+  if (const int error = denial(); error != 0) return error;
+  const Outside outside;
   return current_cards->post(pair, request);
 }
 int poll_cq(ibv_cq* queue, int most, ibv_wc* completions) { return current_cards->poll(queue, most, completions); }
@@ -243,11 +259,7 @@ ibv_gid_entry gid_here() {
 }
 
 ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
-  if (current_cards->memory_fails()) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  return current_cards->add_region(domain, address, bytes, known_as, access);
+  return make_unless_denied([&] { return current_cards->add_region(domain, address, bytes, known_as, access); });
 }
 
 }  // namespace
@@ -258,17 +270,20 @@ using gpusock::sim::current_cards;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
+  if (errno = gpusock::sim::denial(); errno != 0) return nullptr;
   *count = current_cards->present ? 1 : 0;
   return gpusock::sim::the_list + (current_cards->present ? 0 : 1);
 }
 void ibv_free_device_list(ibv_device**) {}
 const char* ibv_get_device_name(ibv_device*) { return "simulated0"; }
 ibv_context* ibv_open_device(ibv_device* device) {
-  auto* context = new ibv_context{};
-  context->device = device;
-  context->ops.post_send = gpusock::sim::post_send;
-  context->ops.poll_cq = gpusock::sim::poll_cq;
-  return context;
+  return gpusock::sim::make_unless_denied([device] {
+    auto* context = new ibv_context{};
+    context->device = device;
+    context->ops.post_send = gpusock::sim::post_send;
+    context->ops.poll_cq = gpusock::sim::poll_cq;
+    return context;
+  });
 }
 int ibv_close_device(ibv_context* context) {
   delete context;
@@ -279,7 +294,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* facts) {
   facts->phys_port_cnt = 1;
   facts->max_cqe = 256;
   facts->max_qp_wr = 64;
-  return 0;
+  return gpusock::sim::denial();
 }
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compatible) {
   auto* facts = reinterpret_cast<ibv_port_attr*>(compatible);
@@ -289,7 +304,7 @@ int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compatible
   facts->link_layer = IBV_LINK_LAYER_ETHERNET;
   facts->gid_tbl_len = 1;
   facts->pkey_tbl_len = 1;
-  return 0;
+  return gpusock::sim::denial();
 }
 int ibv_query_pkey(ibv_context*, std::uint8_t, int, __be16* pkey) {
   *pkey = 0xffff;
@@ -304,9 +319,11 @@ ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t m
   return most == 0 ? 0 : 1;
 }
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
-  auto* domain = new ibv_pd{};
-  domain->context = context;
-  return domain;
+  return gpusock::sim::make_unless_denied([context] {
+    auto* domain = new ibv_pd{};
+    domain->context = context;
+    return domain;
+  });
 }
 int ibv_dealloc_pd(ibv_pd* domain) {
   delete domain;
@@ -331,20 +348,17 @@ int ibv_dereg_mr(ibv_mr* region) {
   return 0;
 }
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
-  return current_cards->add_queue(context, entries);
+  return gpusock::sim::make_unless_denied([&] { return current_cards->add_queue(context, entries); });
 }
 int ibv_destroy_cq(ibv_cq* queue) {
   current_cards->remove_queue(queue);
   return 0;
 }
 ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  if (current_cards->memory_fails()) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  return current_cards->add_pair(domain, *wanted);
+  return gpusock::sim::make_unless_denied([&] { return current_cards->add_pair(domain, *wanted); });
 }
 int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
+  if (const int error = gpusock::sim::denial(); error != 0) return error;
   current_cards->modify_pair(pair, *attributes, mask);
   return 0;
 }
@@ -359,8 +373,8 @@ int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space)
     errno = ENODEV;
     return -1;
   }
-  *id = new rdma_cm_id{};
-  return 0;
+  *id = gpusock::sim::make_unless_denied([] { return new rdma_cm_id{}; });
+  return *id == nullptr ? -1 : 0;
 }
 int rdma_destroy_id(rdma_cm_id* id) {
   if (id->verbs != nullptr) ibv_close_device(id->verbs);
@@ -370,6 +384,6 @@ int rdma_destroy_id(rdma_cm_id* id) {
 int rdma_bind_addr(rdma_cm_id* id, sockaddr*) {  // every address here is the card's
   id->verbs = ibv_open_device(&gpusock::sim::the_device);
   id->port_num = 1;
-  return 0;
+  return id->verbs == nullptr ? -1 : 0;
 }
 }

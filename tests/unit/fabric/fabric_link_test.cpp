@@ -97,7 +97,7 @@ struct Pair {
     const Grant back = b.channel->grant();
     index_at_b = back.index;
     key_at_b = back.memory_key;
-    EXPECT_TRUE(b.channel->take_grant(grant));
+    EXPECT_EQ(b.channel->take_grant(grant), 0);
     a.establish(false, std::make_unique<MemoryStream>(to_a, to_b), 1);
     b.establish(true, std::make_unique<MemoryStream>(to_b, to_a), 2);
   }
@@ -556,7 +556,7 @@ TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
   const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
   auto channel = std::make_unique<FabricChannel>(peer,
                                                  std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
-  ASSERT_TRUE(channel->take_grant(channel->grant()));
+  ASSERT_EQ(channel->take_grant(channel->grant()), 0);
   while (channel->send(channel->segment()->ring(1).data, 100, 0) == -EAGAIN) continue;
   channel.reset();
   peer->tend(1);
@@ -570,6 +570,17 @@ TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
   EXPECT_TRUE(fabric.regions.empty());
 }
 
+/// What completed then is not known: it may be what a connection waits for.
+TEST_F(FabricLinkTest, WhereThereIsNoMemoryForCompletionsTheConnectionsEnd) {
+  const auto pair = connect();
+  a_port_->read_fails = true;
+  turn({pair.get()});
+  EXPECT_EQ(pair->a.error, ENOMEM);
+  EXPECT_TRUE(a_peer_->exhausted()) << "the next connection gets another endpoint";
+  a_port_->read_fails = false;
+  a_peer_->poll();
+}
+
 TEST(FabricGrant, IsCheckedFieldByField) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
@@ -579,7 +590,7 @@ TEST(FabricGrant, IsCheckedFieldByField) {
   const auto refused = [&](auto change) {
     Grant grant = good;
     change(grant);
-    return !channel.take_grant(grant);
+    return channel.take_grant(grant) == EPROTO;
   };
   EXPECT_TRUE(refused([](Grant& grant) { grant.index = kConnectionsMax; }));
   EXPECT_TRUE(refused([](Grant& grant) { grant.ring_bytes = 0; }));
@@ -588,8 +599,11 @@ TEST(FabricGrant, IsCheckedFieldByField) {
   EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 0; }));
   EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 257; }));
   EXPECT_TRUE(refused([](Grant& grant) { grant.address_bytes = 3; })) << "no address of this fabric";
-  EXPECT_TRUE(channel.take_grant(good));
-  EXPECT_FALSE(channel.take_grant(good)) << "once";
+  fabric.has_memory = false;
+  EXPECT_EQ(channel.take_grant(good), ENOMEM) << "which is not the peer's fault";
+  fabric.has_memory = true;
+  EXPECT_EQ(channel.take_grant(good), 0);
+  EXPECT_EQ(channel.take_grant(good), EPROTO) << "once";
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct MemoryFabric {
   FabricRegions regions;
   std::vector<Pending> pending;
   std::uint64_t next_id = 1;
+  bool has_memory = true;      ///< for addresses
   bool tells_nothing = false;  ///< writes are complete at once, and land nowhere
 };
 
@@ -47,6 +49,7 @@ class MemoryPort final : public FabricPort {
   }
   std::span<const std::byte> address() const override { return address_; }
   int add_peer(std::span<const std::byte> address, std::uint64_t& peer) override {
+    if (!fabric_.has_memory) return -ENOMEM;
     if (address.size() != sizeof peer) return -EINVAL;
     std::memcpy(&peer, address.data(), sizeof peer);
     return 0;
@@ -67,6 +70,7 @@ class MemoryPort final : public FabricPort {
     return 0;
   }
   bool read(std::vector<Completion>& into) override {
+    if (read_fails) throw std::bad_alloc();
     const bool any = !completions.empty();
     std::shuffle(completions.begin(), completions.end(), fabric_.random);
     const std::size_t now = fabric_.below(completions.size() + 1);
@@ -81,6 +85,7 @@ class MemoryPort final : public FabricPort {
   }
 
   std::vector<Completion> completions;
+  bool read_fails = false;  ///< for want of memory
 
  private:
   MemoryFabric& fabric_;

@@ -232,6 +232,7 @@ using gpusock::fake::world;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
+  if (errno = world().card.asking_fails; errno != 0) return nullptr;
   *count = world().card.devices;
   world().list[0] = world().card.devices == 0 ? nullptr : &world().device;
   return world().list;
@@ -373,6 +374,7 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 
 int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
+  if (errno = world().card.asking_fails; errno != 0) return -1;
   if (world().card.devices == 0) {
     errno = ENODEV;
     return -1;

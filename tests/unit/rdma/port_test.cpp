@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace gpusock::rdma {
@@ -77,6 +78,23 @@ TEST_F(PortTest, ReasonsWhereThereIsNone) {
   EXPECT_EQ(reason_, "this machine has no RDMA device");
   EXPECT_FALSE(find_place(view(at("127.0.0.1")), reason_));
   EXPECT_EQ(reason_, "this machine has no RDMA device");
+}
+
+/// Else it would be taken for a machine without devices.
+TEST_F(PortTest, ALackOfMemoryIsNoLackOfDevices) {
+  const auto error_at = [&](const char* address) {
+    try {
+      find_place(view(at(address)), reason_);
+    } catch (const std::system_error& error) {
+      return error.code().value();
+    }
+    return 0;
+  };
+  fake::card().asking_fails = ENOMEM;
+  EXPECT_EQ(error_at("10.77.0.1"), ENOMEM);
+  EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
+  fake::card().asking_fails = EMFILE;
+  EXPECT_EQ(error_at("10.77.0.1"), EMFILE);
 }
 
 TEST_F(PortTest, LoopbackTakesThePortThatIsUp) {
