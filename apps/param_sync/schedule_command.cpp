@@ -9,6 +9,8 @@
 #include "schedule/topology.hpp"
 #include "simulate/draw.hpp"
 #include "simulate/simulation.hpp"
+#include "tune/chooser.hpp"
+#include "tune/cost_model.hpp"
 
 #include <fmt/format.h>
 
@@ -16,6 +18,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 namespace param_sync {
@@ -42,13 +45,32 @@ struct ScheduleOptions {
   std::string svg_file;
 };
 
-struct SimulateOptions {
-  Source source;
-  std::uint64_t size_bytes = 100 << 20;
+struct NetworkOptions {
   double gigabits = 10;
   double latency_us = 50;
   double overhead_us = 1;
   double reduce_gigabytes = 10;
+
+  simulate::NetworkModel model() const {
+    simulate::NetworkModel model;
+    model.latency_s = latency_us * 1e-6;
+    model.overhead_s = overhead_us * 1e-6;
+    model.bandwidth = gigabits * 1e9 / 8;
+    model.reduce_bandwidth = reduce_gigabytes * 1e9;
+    return model;
+  }
+};
+
+struct SimulateOptions {
+  Source source;
+  NetworkOptions network;
+  std::uint64_t size_bytes = 100 << 20;
+};
+
+struct PredictOptions {
+  NetworkOptions network;
+  int nodes = 4;
+  std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
 };
 
 void add_source(Arguments& arguments, Source& source) {
@@ -149,17 +171,60 @@ int run_schedule(ScheduleOptions& options) {
 
 int run_simulate(SimulateOptions& options) {
   const auto [schedule, counts] = take_schedule(options.source);
-  simulate::NetworkModel model;
-  model.latency_s = options.latency_us * 1e-6;
-  model.overhead_s = options.overhead_us * 1e-6;
-  model.bandwidth = options.gigabits * 1e9 / 8;
-  model.reduce_bandwidth = options.reduce_gigabytes * 1e9;
+  simulate::NetworkModel model = options.network.model();
   model.topology = options.source.topology;
   const auto size = static_cast<double>(options.size_bytes);
   const simulate::Timeline timeline = simulate::simulate(schedule, size / schedule.chunks, model);
   print(summary(schedule, counts) + "\n");
   print(fmt::format("{} bytes: {:.6g} ms in virtual time, {:.4g} GB/s\n", options.size_bytes, timeline.end_s * 1e3,
                     timeline.end_s > 0 ? size / timeline.end_s * 1e-9 : 0.0));
+  return gpusock::program::kSuccess;
+}
+
+std::string in_units(std::uint64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{}K", bytes >> 10);
+  return std::to_string(bytes);
+}
+
+/// The chosen candidate, and its milliseconds in virtual time.
+std::string chosen_text(const tune::Candidate& candidate, int nodes, double bytes,
+                        const simulate::NetworkModel& model) {
+  return fmt::format("{:>20} {:>4} {:>10.4g}", candidate.scheme, candidate.chunks,
+                     tune::simulated_s(candidate, nodes, bytes, model) * 1e3);
+}
+
+int run_predict(const PredictOptions& options) {
+  const simulate::NetworkModel model = options.network.model();
+  const tune::Chooser chooser(options.nodes);
+  std::vector<std::string> schemes;
+  for (const auto& priced : chooser.candidates()) {
+    if (schemes.empty() || schemes.back() != priced.candidate.scheme) schemes.push_back(priced.candidate.scheme);
+  }
+  print(fmt::format("ms by the cost model (pipelines: the best of several numbers of chunks), {} nodes\n{:>8}",
+                    options.nodes, ""));
+  for (const std::string& scheme : schemes)
+    print(fmt::format(" {:>{}}", scheme, std::max<std::size_t>(10, scheme.size())));
+  for (const std::uint64_t size : options.sizes_bytes) {
+    print(fmt::format("\n{:>8}", in_units(size)));
+    for (const std::string& scheme : schemes) {
+      double least_s = std::numeric_limits<double>::infinity();
+      for (const auto& priced : chooser.candidates()) {
+        if (priced.candidate.scheme != scheme) continue;
+        least_s = std::min(least_s, tune::predicted_s(priced.costs, static_cast<double>(size), model));
+      }
+      print(fmt::format(" {:>{}.4g}", least_s * 1e3, std::max<std::size_t>(10, scheme.size())));
+    }
+  }
+  print(fmt::format("\n\n{:>8} {:>36} {:>36}\n{:>8}", "", "auto", "Open MPI's rule", ""));
+  for (int i = 0; i < 2; ++i) print(fmt::format(" {:>20} {:>4} {:>10}", "scheme", "chk", "virtual ms"));
+  for (const std::uint64_t size : options.sizes_bytes) {
+    const auto bytes = static_cast<double>(size);
+    print(fmt::format("\n{:>8} {} {}", in_units(size),
+                      chosen_text(chooser.choose(bytes, model), options.nodes, bytes, model),
+                      chosen_text(tune::open_mpi_choice(options.nodes, bytes), options.nodes, bytes, model)));
+  }
+  print("\n");
   return gpusock::program::kSuccess;
 }
 
@@ -176,16 +241,33 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   return arguments.parse(argc, argv);
 }
 
+constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 44;
+
+void add_network(Arguments& arguments, NetworkOptions& network) {
+  arguments.number("--bandwidth", network.gigabits, "Gb/s of each rank, each way; a topology's links have their own",
+                   1e-3, 1e6);
+  arguments.number("--latency", network.latency_us, "Microseconds from a message's leaving to its arrival", 0.0, 1e9);
+  arguments.number("--overhead", network.overhead_us, "Microseconds that each message keeps a port", 0.0, 1e9);
+  arguments.number("--reduce", network.reduce_gigabytes, "GB/s that a lane adds", 1e-3, 1e6);
+}
+
 std::optional<int> parse_simulate(int argc, char** argv, SimulateOptions& options) {
-  constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 44;
   Arguments arguments("Runs a schedule in virtual time: how long it takes on these links.");
   add_source(arguments, options.source);
   arguments.bytes("--size", options.size_bytes, "Bytes of data", 1, kSizeMax);
-  arguments.number("--bandwidth", options.gigabits, "Gb/s of each rank, each way; with --topology: of no use", 1e-3,
-                   1e6);
-  arguments.number("--latency", options.latency_us, "Microseconds of a message's way", 0.0, 1e9);
-  arguments.number("--overhead", options.overhead_us, "Microseconds that each message keeps a port", 0.0, 1e9);
-  arguments.number("--reduce", options.reduce_gigabytes, "GB/s that a lane adds", 1e-3, 1e6);
+  add_network(arguments, options.network);
+  return arguments.parse(argc, argv);
+}
+
+std::optional<int> parse_predict(int argc, char** argv, PredictOptions& options) {
+  Arguments arguments(
+      "Prices all-reduces by the cost model: milliseconds by size and scheme, what the chooser takes, and how long "
+      "that "
+      "takes in virtual time, beside Open MPI's fixed rule.");
+  arguments.number("--nodes", options.nodes, "Nodes", 2, 64);
+  arguments.bytes("--sizes", options.sizes_bytes, "Bytes of data, with commas", 1, kSizeMax);
+  add_network(arguments, options.network);
+  arguments.check(gpusock::program::problem_of_environment);
   return arguments.parse(argc, argv);
 }
 
@@ -200,11 +282,16 @@ int parse_and_run(int argc, char** argv, Parse parse, Work work) {
 
 }  // namespace
 
-bool is_schedule_command(const std::string& word) { return word == "schedule" || word == "simulate"; }
+bool is_schedule_command(const std::string& word) {
+  return word == "schedule" || word == "simulate" || word == "predict";
+}
 
 int run_schedule_command(int argc, char** argv) {
   if (std::string("schedule") == argv[1]) {
     return parse_and_run<ScheduleOptions>(argc, argv, parse_schedule, run_schedule);
+  }
+  if (std::string("predict") == argv[1]) {
+    return parse_and_run<PredictOptions>(argc, argv, parse_predict, run_predict);
   }
   return parse_and_run<SimulateOptions>(argc, argv, parse_simulate, run_simulate);
 }

@@ -15,7 +15,8 @@ class Topology;
 Schedule mesh(int nodes, int chunks);
 
 /// Parameter server whose owners are the nodes themselves: workers send gradients to the owners, which sum them, apply
-/// the optimizer and send the weights back. Owners are found by consistent hashing (consistent_hash.hpp).
+/// the optimizer and send the weights back. Owners are found by consistent hashing (consistent_hash.hpp). An owner's
+/// ranges go one after the other: one is sent back while the next one comes.
 Schedule parameter_server(int nodes, int chunks);
 
 /// Ring all-reduce: P - 1 steps of reduce-scatter, P - 1 of all-gather, in each of which all send one of P parts.

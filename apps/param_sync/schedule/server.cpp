@@ -16,6 +16,8 @@ std::uint64_t mixed(std::uint64_t number) {
   return number ^ (number >> 31);
 }
 
+constexpr int kBytePsWaves = 8;
+
 struct Owned {
   int owner = 0;
   Range range;
@@ -35,21 +37,42 @@ std::vector<Owned> owned_ranges(int nodes, int chunks) {
   return all;
 }
 
-/// All workers' parts go to the owners, and back. Owners are visited at growing distance: so nobody is everybody's
-/// next.
-void push(Builder& builder, const std::vector<Owned>& ranges, int nodes) {
-  for (int distance = 1; distance < nodes; ++distance) {
-    for (const Owned& owned : ranges) {
-      builder.transfer((owned.owner + distance) % nodes, owned.owner, owned.range, Take::reduce);
+/// The i-th range of each owner: what is pushed, summed and pulled together.
+using Wave = std::vector<Owned>;
+
+// Pushes and pulls have lanes and channels of their own, so that a wave is pulled while the next one is pushed.
+constexpr int kPushLane = 0, kSumLane = 1, kPublishLane = 2, kPullLane = 3;
+constexpr int kPushChannel = 0, kPullChannel = 1;
+
+/// Calls with each range of the wave and each worker but its owner, at growing distance: so nobody is everybody's next
+/// peer.
+template <class Call>
+void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
+  for (int distance = 1; distance < ranks; ++distance) {
+    for (const Owned& owned : wave) {
+      const int worker = (owned.owner + distance) % ranks;
+      if (worker < workers) call(owned, worker);
     }
   }
 }
 
-void pull(Builder& builder, const std::vector<Owned>& ranges, int nodes) {
-  for (int distance = 1; distance < nodes; ++distance) {
-    for (const Owned& owned : ranges) {
-      builder.transfer(owned.owner, (owned.owner + distance) % nodes, owned.range, Take::copy);
+void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies) {
+  for (const Wave& wave : waves) {
+    std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // summation nodes keep what comes first
+    std::fill_n(has_data.begin(), workers, true);
+    for_each_pair(wave, workers, ranks, [&](const Owned& owned, int worker) {
+      const Take take = has_data[static_cast<std::size_t>(owned.owner)] ? Take::reduce : Take::copy;
+      builder.send(worker, kPushLane, owned.owner, owned.range, kPushChannel);
+      builder.receive(owned.owner, kSumLane, worker, owned.range, take, kPushChannel);
+      has_data[static_cast<std::size_t>(owned.owner)] = true;
+    });
+    for (const Owned& owned : wave) {
+      if (applies) builder.apply(owned.owner, kSumLane, owned.range);
     }
+    for_each_pair(wave, workers, ranks, [&](const Owned& owned, int worker) {
+      builder.send(owned.owner, kPublishLane, worker, owned.range, kPullChannel);
+      builder.receive(worker, kPullLane, owned.owner, owned.range, Take::copy, kPullChannel);
+    });
   }
 }
 
@@ -77,9 +100,14 @@ std::uint64_t position_of(int chunk, int chunks) {
 Schedule parameter_server(int nodes, int chunks) {
   Builder builder("ps", nodes, chunks, Result::parameter_server);
   const std::vector<Owned> ranges = owned_ranges(nodes, chunks);
-  push(builder, ranges, nodes);
-  for (const Owned& owned : ranges) builder.apply(owned.owner, Builder::kReceiveLane, owned.range);
-  pull(builder, ranges, nodes);
+  std::vector<Wave> waves;
+  std::vector<std::size_t> ranges_of(static_cast<std::size_t>(nodes));
+  for (const Owned& owned : ranges) {
+    const std::size_t wave = ranges_of[static_cast<std::size_t>(owned.owner)]++;
+    if (wave == waves.size()) waves.emplace_back();
+    waves[wave].push_back(owned);
+  }
+  push_and_pull(builder, waves, nodes, nodes, true);
   return std::move(builder).finish();
 }
 
@@ -95,30 +123,17 @@ Schedule byteps(int workers, int chunks, int summation_nodes) {
   Builder builder("byteps", ranks, chunks);
   builder.set_workers(workers);
   const ByteShares shares = byteps_shares(workers, summation_nodes);
-  std::vector<Owned> ranges;
-  double end = 0;
+  std::vector<Wave> waves(kBytePsWaves);
+  double share_end = 0;
+  Range range;
   for (int owner = 0; owner < ranks; ++owner) {
-    const int begin = ranges.empty() ? 0 : ranges.back().range.end;
-    end += owner < workers ? shares.worker : shares.summation_node;
-    ranges.push_back({owner, {begin, owner == ranks - 1 ? chunks : static_cast<int>(end * chunks + 0.5)}});
-  }
-  std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // summation nodes keep what comes first
-  std::fill_n(has_data.begin(), workers, true);
-  for (int distance = 1; distance <= ranks; ++distance) {
-    for (int worker = 0; worker < workers; ++worker) {
-      const Owned& owned = ranges[static_cast<std::size_t>((worker + distance) % ranks)];
-      if (owned.owner == worker) continue;
-      const bool adds = has_data[static_cast<std::size_t>(owned.owner)];
-      builder.transfer(worker, owned.owner, owned.range, adds ? Take::reduce : Take::copy);
-      has_data[static_cast<std::size_t>(owned.owner)] = true;
+    share_end += owner < workers ? shares.worker : shares.summation_node;
+    range = {range.end, owner == ranks - 1 ? chunks : static_cast<int>(share_end * chunks + 0.5)};
+    for (int wave = 0; wave < kBytePsWaves; ++wave) {
+      waves[static_cast<std::size_t>(wave)].push_back({owner, part_of(range, wave, kBytePsWaves)});
     }
   }
-  for (int distance = 1; distance <= ranks; ++distance) {
-    for (const Owned& owned : ranges) {
-      const int worker = (owned.owner + distance) % ranks;
-      if (worker < workers && worker != owned.owner) builder.transfer(owned.owner, worker, owned.range, Take::copy);
-    }
-  }
+  push_and_pull(builder, waves, workers, ranks, false);
   return std::move(builder).finish();
 }
 

@@ -67,7 +67,6 @@ class Simulation {
   void receive(int lane);
   void end_op(int lane);
 
-  const Schedule& schedule_;
   double chunk_bytes_;
   const NetworkModel& model_;
   std::map<std::pair<int, int>, double> link_bandwidths_;
@@ -83,7 +82,7 @@ class Simulation {
 };
 
 Simulation::Simulation(const Schedule& schedule, double chunk_bytes, const NetworkModel& model)
-    : schedule_(schedule), chunk_bytes_(chunk_bytes), model_(model) {
+    : chunk_bytes_(chunk_bytes), model_(model) {
   if (model.topology) {
     for (const schedule::Link& link : model.topology->links()) {
       link_bandwidths_[{link.a, link.b}] = link.bandwidth * 1e9;

@@ -29,6 +29,7 @@ Chooser::Chooser(int nodes) : nodes_(nodes) {
     if (scheme == "blink" || scheme == "ps" || scheme == "byteps") continue;
     std::vector<int> chunks{schedule::default_chunks(scheme, request)};
     if (scheme.starts_with("tree") || scheme == "splitstream") chunks = {4, 16, 64};
+    if (scheme == "ring:segmented") chunks = {2 * nodes, 4 * nodes, 8 * nodes};
     for (const int count : chunks) {
       const Candidate candidate{scheme, count};
       const schedule::Schedule made = schedule_of(candidate, nodes);

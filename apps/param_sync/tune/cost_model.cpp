@@ -27,6 +27,13 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       costs.messages = std::max(sent[rank], received[rank]);
       costs.waiting_rounds = std::max(0, counts.rounds - work.sending_rounds);
     }
+    for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {
+      double lane_chunks = 0;
+      for (const schedule::Op& op : lane) lane_chunks += op.kind == schedule::Kind::apply ? 0 : op.count;
+      if (lane_chunks <= costs.lane_chunks) continue;
+      costs.lane_chunks = lane_chunks;
+      costs.lane_messages = static_cast<double>(lane.size());
+    }
     if (work.messages_reduced == 0) continue;
     // What arrives in one round is added while more arrives: all but the last message.
     const double each = static_cast<double>(work.reduced) / static_cast<double>(work.messages_reduced);
@@ -48,11 +55,14 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
 double predicted_s(const Costs& costs, double bytes, const simulate::NetworkModel& model) {
   const double chunk = bytes / costs.chunks, message = chunk * costs.message_chunks;
   const double port_s = costs.messages * model.overhead_s + costs.port_chunks * chunk / model.bandwidth;
+  const double lane_s = costs.lane_messages * model.overhead_s + costs.lane_chunks * chunk / model.bandwidth;
   const double hop_s = model.overhead_s + message / model.bandwidth + message / model.reduce_bandwidth;
   const double excess_s = costs.hidden_chunks * chunk / model.reduce_bandwidth -
                           costs.hidden_messages * model.overhead_s - costs.hidden_chunks * chunk / model.bandwidth;
-  return costs.rounds * model.latency_s + port_s + costs.waiting_rounds * hop_s +
-         costs.reduced_chunks * chunk / model.reduce_bandwidth + std::max(0.0, excess_s);
+  const double chain_s = costs.rounds * model.latency_s + lane_s +
+                         costs.reduced_chunks * chunk / model.reduce_bandwidth;
+  const double busy_s = std::min(costs.rounds, costs.waiting_rounds + 2) * model.latency_s + port_s;
+  return std::max(chain_s, busy_s) + costs.waiting_rounds * hop_s + std::max(0.0, excess_s);
 }
 
 }  // namespace param_sync::tune

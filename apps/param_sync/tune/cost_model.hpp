@@ -10,8 +10,10 @@ namespace param_sync::tune {
 struct Costs {
   int chunks = 1;
   int rounds = 0;
-  double messages = 0;         ///< through the busiest port
-  double port_chunks = 0;      ///< and chunks
+  double messages = 0;       ///< through the busiest port
+  double port_chunks = 0;    ///< and chunks
+  double lane_messages = 0;  ///< of the busiest lane
+  double lane_chunks = 0;
   double message_chunks = 0;   ///< a message's mean size
   int waiting_rounds = 0;      ///< in which the rank of that port does not send
   double reduced_chunks = 0;   ///< added one after the other with nothing else to do
@@ -21,16 +23,16 @@ struct Costs {
 
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts);
 
-/// Seconds for data of this size, on links that are all alike (the model's topology is not looked at):
+/// Seconds for data of this size, on links that are all alike (the model's topology is not looked at). The longer of
+/// two:
 ///
-///     T = R latency + (busiest port: messages overhead + bytes / B) + (fill: w (overhead + m / B + m / C)) + added
-///     bytes / C
+///     one lane's chain   R latency + lane + w hop + added bytes / C + excess
+///     the busiest port   min(R, w + 2) latency + port + w hop + excess
 ///
-/// where R are the rounds, w those in which the rank with the busiest port does not send, m is the mean message, B the
-/// bandwidth, and C how fast a lane adds. The excess is what a lane takes longer to add what arrives in one round than
-/// it takes to arrive. Where all ranks send one message of m in each round, as in a ring, that is T = R (latency +
-/// overhead + m / B) + (R / 2) m / C; it is exact in simulations of mesh, ring, rhd and butterfly where P is a power of
-/// two.
+/// R are the rounds, and w those in which the rank of the busiest port does not send. Port and lane are messages *
+/// overhead + bytes / B of the busiest of them; a hop is overhead + m / B + m / C for a mean message m. The excess is
+/// what a lane takes longer to add what arrives in one round than that takes to arrive. Where all ranks send one
+/// message m in each round, as in a ring, that is T = R (latency + overhead + m / B) + (R / 2) m / C.
 double predicted_s(const Costs& costs, double bytes, const simulate::NetworkModel& model);
 
 }  // namespace param_sync::tune

@@ -107,6 +107,17 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("80000000 bytes: 141.4 ms in virtual time", out)  # 14 (0.1 ms + 10 MB / (1 GB/s))
 
+    def test_prices_are_the_closed_form_and_auto_is_no_slower_than_the_rule(self):
+        status, out, _ = run("predict", "--nodes", 8, "--sizes", "1K,16M", "--bandwidth", 8, "--latency", 100, "--overhead", 0,
+                             "--reduce", 1e6)
+        self.assertEqual(status, 0)
+        lines = [line.split() for line in out.splitlines()]
+        ring = lines[1].index("ring") + 1
+        self.assertAlmostEqual(float(lines[3][ring]), 14 * (0.1 + 2.097152), places=2)  # 16 MiB / 8 in each of 14 rounds
+        for size, _, _, auto, _, _, rule in lines[-2:]:
+            self.assertIn(size, ("1K", "16M"))
+            self.assertLessEqual(float(auto), float(rule))
+
     def test_misuse_is_told(self):
         for arguments, says in ((("--scheme", "rings"), "rings not in"), ((), "give either --scheme or --schedule"),
                                 (("--scheme", "blink"), "--scheme blink needs --topology"),

@@ -43,6 +43,7 @@ class Programs(unittest.TestCase):
                 *([] if ON_GPU else [("param_sync", "--nodes", "2", *training)]),  # processes share one GPU only by turns
                 ("param_sync", "--nodes", "1", "--rank", "0", "--peers", "127.0.0.1:0", *training),
                 ("param_sync", "schedule", "--scheme", "ring"), ("param_sync", "simulate", "--scheme", "ring"),
+                ("param_sync", "predict", "--sizes", "1K"),
                 ("gpusock-doctor",), ("gpusock-doctor", "--json"),
                 ("gpusock-top", "--folder", str(self.folder), "--once"),
                 ("gpusock-top", "--folder", str(self.folder), "--once", "--json"),
