@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -90,6 +91,7 @@ class GpusockConnections final : public Connections {
  public:
   bool connect(char name, const Endpoint& to) override {
     const Socket socket = sockets_[name] = net_.connect(this_thread(), to, patience());
+    if (socket < 0) std::fprintf(stderr, "the peer could not connect: %s\n", std::strerror(-socket));
     return socket >= 0 && net_.send(this_thread(), socket, &name, 1, kWaitAll, patience()) == 1;
   }
   void fill(char name, std::uint64_t ring_bytes) override {
@@ -107,7 +109,7 @@ class GpusockConnections final : public Connections {
   }
 
  private:
-  Context context_{Options::from_env()};
+  Context context_{patient_options()};
   Net net_ = context_.net();
   std::map<char, Socket> sockets_;
 };
@@ -121,6 +123,12 @@ std::string next_line() {
 }
 
 }  // namespace
+
+Options patient_options() {
+  Options options = Options::from_env();
+  options.handshake_timeout_ns = kPatienceNs;
+  return options;
+}
 
 int obey(bool plain) {
   std::unique_ptr<Connections> connections;

@@ -33,7 +33,7 @@ void wait_for_end_of_input() {
 
 int be_peer(const std::string& role, const std::string& endpoint) {
   if (role == "plain" || role == "gpusock") return obey(role == "plain");
-  Context context(Options::from_env());
+  Context context(patient_options());
   const Net net = context.net();
   const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
   Endpoint local;
