@@ -40,6 +40,8 @@ prove_all() {
   build_step gcc host
   beside model 1800 's/^model: //p' "$model" --scale "$scale" --source .
   beside mutants 1800 's/^mutants: //p' "$model" --mutants --source .
+  beside schedules 1200 's/^\([0-9]* mutants\), /\1 of schedules, /p' env SCHEDULE_TEST_ALL=1 \
+    build/host/tests/unit/schedule/schedule_test --gtest_brief=1
   beside seeds 600 's/ from 1 on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/, \1, \2/p' "$simulation" --seeds 1..10000
   beside fresh-seeds $((minutes * 60 + 300)) 's/ on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/ on, \1, \2/p' \
     "$simulation" --minutes "$minutes"
@@ -84,7 +86,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests gpu-shape cuda-double model mutants seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
+  for name in tests gpu-shape cuda-double model mutants schedules seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then
