@@ -3,6 +3,7 @@
 
 #include "gpusock/tools/doctor/report.hpp"
 #include "gpusock/tools/doctor/sources.hpp"
+#include "host_proxy/memory/ring_sizes.hpp"
 
 namespace gpusock::doctor {
 
@@ -12,7 +13,7 @@ void probe_memory(const Sources& sources, Report& report);       ///< memory fil
 void probe_descriptors(const Sources& sources, Report& report);  ///< how many sockets a process may have
 void probe_network(const Sources& sources, Report& report);      ///< interfaces
 /// What a connection on the verbs link locks by default: two rings, their words, and its share of the NIC's queues.
-inline constexpr std::uint64_t kVerbsLockedBytes = (4 << 20) + (128 << 10);
+inline constexpr std::uint64_t kVerbsLockedBytes = 2 * proxy::default_ring_sizes(false).shared + (128 << 10);
 
 void probe_rdma(const Sources& sources, Report& report);         ///< RDMA NICs, libibverbs, libfabric
 void probe_environment(const Sources& sources, Report& report);  ///< GPUSOCK_…
