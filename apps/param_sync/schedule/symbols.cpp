@@ -7,7 +7,7 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr std::size_t kSymbolBytesMax = std::size_t{512} << 20;
+constexpr std::size_t kSymbolBytesMax = std::size_t{128} << 20;
 
 /// The worker whose part of the data this chunk is in.
 int part_owner(const Schedule& schedule, int chunk) {
