@@ -36,7 +36,7 @@ struct Source {
   std::string file;
   std::string topology_file;
   std::optional<schedule::Topology> topology;
-  schedule::Request request;
+  schedule::Request given;  ///< 0 where nothing was
 };
 
 struct ScheduleOptions {
@@ -73,40 +73,86 @@ struct PredictOptions {
   std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
 };
 
-void add_source(Arguments& arguments, Source& source) {
-  schedule::Request& request = source.request;
+/// A setting of some schemes only. 0: not given.
+struct SchemeSetting {
+  const char* option;
+  const char* scheme;
+  int schedule::Request::*value;
+  int max;
+  const char* help;
+};
+
+const SchemeSetting kSchemeSettings[] = {
+    {"--group-size", "hierarchical", &schedule::Request::group_size, schedule::kNodesMax, "Nodes of a group"},
+    {"--stripes", "splitstream", &schedule::Request::stripes, 64, "Trees"},
+    {"--lanes", "ring:segmented", &schedule::Request::lanes, 64, "Rings side by side"},
+    {"--summation-nodes", "byteps", &schedule::Request::summation_nodes, schedule::kNodesMax, "Nodes that only sum"},
+};
+
+/// What is wrong with the source, or nothing. An option that would do nothing is wrong.
+std::string problem_of_source(const Source& source, bool uses_topology) {
+  if (source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
+  const bool blink = source.scheme == "blink";
+  if (blink && source.topology_file.empty()) return "--scheme blink needs --topology";
+  if (!blink && !uses_topology && !source.topology_file.empty()) return "--topology is for --scheme blink";
+  if (source.file == "-" && source.topology_file == "-") return "only one file can be standard input";
+  if (!source.file.empty() && source.given.nodes != 0) return "--nodes is for --scheme: a file says how many there are";
+  if (!source.file.empty() && source.given.chunks != 0)
+    return "--chunks is for --scheme: a file says how many there are";
+  for (const SchemeSetting& setting : kSchemeSettings) {
+    if (source.given.*setting.value == 0 || source.scheme == setting.scheme) continue;
+    return fmt::format("{} is for --scheme {}", setting.option, setting.scheme);
+  }
+  return "";
+}
+
+void add_source(Arguments& arguments, Source& source, bool uses_topology) {
+  const schedule::Request defaults;
+  schedule::Request& given = source.given;
+  given = {0, 0, 0, 0, 0, 0, nullptr};
   arguments.choice("--scheme", source.scheme, schedule::scheme_names(), "How data moves");
   arguments.text("--schedule", source.file,
                  "A schedule that somebody wrote (docs/schedules.md), instead; -: standard input");
-  arguments.number("--nodes", request.nodes, "Nodes that have data", 1, schedule::kNodesMax);
-  arguments.number("--chunks", request.chunks, "Parts of the data", 1, schedule::kChunksMax)
+  arguments.number("--nodes", given.nodes, "Nodes that have data", 1, schedule::kNodesMax)
+      .shown_default(fmt::format("{}, or the topology's", defaults.nodes));
+  arguments.number("--chunks", given.chunks, "Parts of the data", 1, schedule::kChunksMax)
       .shown_default("the scheme's");
-  arguments.number("--group-size", request.group_size, "Nodes of a group (hierarchical)", 1, schedule::kNodesMax);
-  arguments.number("--stripes", request.stripes, "Trees (splitstream)", 1, 64);
-  arguments.number("--lanes", request.lanes, "Rings side by side (ring:segmented)", 1, 64);
-  arguments.number("--summation-nodes", request.summation_nodes, "Nodes that only sum (byteps)", 0,
-                   schedule::kNodesMax);
-  arguments.text("--topology", source.topology_file, "Links and bandwidths (docs/schedules.md); needed by blink");
+  for (const SchemeSetting& setting : kSchemeSettings) {
+    const int least = std::min(1, defaults.*setting.value);
+    arguments
+        .number(setting.option, given.*setting.value, fmt::format("{} ({})", setting.help, setting.scheme), least,
+                setting.max)
+        .shown_default(std::to_string(defaults.*setting.value));
+  }
+  arguments.text("--topology", source.topology_file,
+                 uses_topology ? "Links and bandwidths (docs/schedules.md), on which it runs; needed by blink"
+                               : "Links and bandwidths (docs/schedules.md); for blink");
   arguments.check(gpusock::program::problem_of_environment);
-  arguments.check([&]() -> std::string {
-    if (source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
-    if (source.scheme == "blink" && source.topology_file.empty()) return "--scheme blink needs --topology";
-    if (source.file == "-" && source.topology_file == "-") return "only one file can be standard input";
-    return "";
-  });
+  arguments.check([&source, uses_topology] { return problem_of_source(source, uses_topology); });
+}
+
+/// What is asked for: defaults where nothing was given.
+schedule::Request request_of(const Source& source) {
+  schedule::Request request;
+  if (source.topology) request.nodes = source.topology->nodes();
+  if (source.given.nodes != 0) request.nodes = source.given.nodes;
+  request.chunks = source.given.chunks;
+  for (const SchemeSetting& setting : kSchemeSettings) {
+    if (source.given.*setting.value != 0) request.*setting.value = source.given.*setting.value;
+  }
+  if (source.topology) request.topology = &*source.topology;
+  return request;
 }
 
 /// The schedule, and what the checker counted.
 std::pair<Schedule, Counts> take_schedule(Source& source) {
   if (!source.topology_file.empty()) {
     source.topology = schedule::topology_from_json(schedule::read_text(source.topology_file));
-    source.request.topology = &*source.topology;
-    if (source.scheme == "blink") source.request.nodes = source.topology->nodes();
   }
   Schedule taken;
   if (source.file.empty()) {
     try {
-      taken = schedule::generate(source.scheme, source.request);
+      taken = schedule::generate(source.scheme, request_of(source));
     } catch (const schedule::Error& error) {
       throw Misuse(error.what());
     }
@@ -231,7 +277,7 @@ int run_predict(const PredictOptions& options) {
 std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& options) {
   Arguments arguments(
       "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it.");
-  add_source(arguments, options.source);
+  add_source(arguments, options.source, false);
   arguments.text("--json", options.json_file, "Write it here (docs/schedules.md); -: standard output");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
   arguments.check([&]() -> std::string {
@@ -253,7 +299,7 @@ void add_network(Arguments& arguments, NetworkOptions& network) {
 
 std::optional<int> parse_simulate(int argc, char** argv, SimulateOptions& options) {
   Arguments arguments("Runs a schedule in virtual time: how long it takes on these links.");
-  add_source(arguments, options.source);
+  add_source(arguments, options.source, true);
   arguments.bytes("--size", options.size_bytes, "Bytes of data", 1, kSizeMax);
   add_network(arguments, options.network);
   return arguments.parse(argc, argv);

@@ -73,6 +73,7 @@ class Schedules(unittest.TestCase):
         status, out, _ = run("schedule", "--schedule", file)
         self.assertEqual(status, 0)
         self.assertIn("5 ranks, 2 of them only sum;", out)
+        self.assertIn("3 ranks;", run("schedule", "--scheme", "byteps", "--nodes", 3, "--summation-nodes", 0)[1])
         self.assertEqual(run("schedule", "--schedule", "-", "--json", "-", text=file.read_text())[1], file.read_text())
 
     def test_a_wrong_schedule_is_refused_with_the_place(self):
@@ -121,6 +122,9 @@ class Schedules(unittest.TestCase):
     def test_misuse_is_told(self):
         for arguments, says in ((("--scheme", "rings"), "rings not in"), ((), "give either --scheme or --schedule"),
                                 (("--scheme", "blink"), "--scheme blink needs --topology"),
+                                (("--scheme", "ring", "--stripes", 2), "--stripes is for --scheme splitstream"),
+                                (("--scheme", "ring", "--topology", "f"), "--topology is for --scheme blink"),
+                                (("--schedule", "f", "--nodes", 2), "--nodes is for --scheme"),
                                 (("--scheme", "ring", "--nodes", 0), "not in range 1 to 1024"),
                                 (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
                                 (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg")):
