@@ -33,26 +33,26 @@ using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 /// This link, or nullptr where this context has none. (tcp is apart.)
 std::unique_ptr<proxy::LinkMaker> make_link(LinkKind kind, const Options& options, proxy::PosixNetwork& network,
                                             proxy::SegmentPool& segments,
-                                            [[maybe_unused]] proxy::StagingPool* staging) {
+                                            [[maybe_unused]] proxy::DeviceCopies* copies) {
   if (kind == LinkKind::p2p && options.p2p) return std::make_unique<proxy::P2pMaker>(network, segments);
 #if GPUSOCK_HAS_VERBS
   if (kind == LinkKind::verbs && proxy::verbs::VerbsMaker::has_devices()) {
-    return std::make_unique<proxy::verbs::VerbsMaker>(segments, staging, proxy::verbs::DeviceRings(options.gpudirect));
+    return std::make_unique<proxy::verbs::VerbsMaker>(segments, copies, proxy::verbs::DeviceRings(options.gpudirect));
   }
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
   if (kind == LinkKind::fabric)
-    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, staging);
+    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, copies);
 #endif
   return nullptr;
 }
 
 /// What this context has besides tcp, best first.
 Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
-                  proxy::StagingPool* staging) {
+                  proxy::DeviceCopies* copies) {
   Makers makers;
   for (const LinkKind kind : proxy::kLinksBestFirst) {
-    if (auto maker = make_link(kind, options, network, segments, staging)) makers.push_back(std::move(maker));
+    if (auto maker = make_link(kind, options, network, segments, copies)) makers.push_back(std::move(maker));
   }
   return makers;
 }
@@ -120,8 +120,8 @@ Context::Impl::Impl(const Options& chosen)
       device(*held->device),
       memory(held->memory),
       table(held->table),
-      tcp(held->segments, held->staging.get()),
-      better_links(make_links(options, network, held->segments, held->staging.get())),
+      tcp(held->segments, held->copies.get()),
+      better_links(make_links(options, network, held->segments, held->copies.get())),
       resources(list_links(better_links, tcp, detail::ring_sizes(options, *held->platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),

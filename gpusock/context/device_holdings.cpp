@@ -17,10 +17,9 @@ RingPlacement placement_of(const Options& options) {
   return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
 }
 
-std::unique_ptr<proxy::StagingPool> make_staging(const Options& options,
-                                                 const std::shared_ptr<proxy::Platform>& platform) {
+std::unique_ptr<proxy::DeviceCopies> make_copies(const Options& options, proxy::Platform& platform) {
   if (placement_of(options) == RingPlacement::host) return nullptr;
-  return std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), proxy::StagingPool::Sizes{});
+  return std::make_unique<proxy::DeviceCopies>(platform.make_copier());
 }
 
 }  // namespace
@@ -32,7 +31,7 @@ DeviceHoldings::DeviceHoldings(const Options& options)
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
                placement_of(options)),
-      staging(make_staging(options, platform)) {}
+      copies(make_copies(options, *platform)) {}
 
 DeviceHoldings::~DeviceHoldings() {
   if (device_state != nullptr) device->free(device_state);
@@ -56,10 +55,10 @@ struct EndedHoldings {
 namespace {
 
 /// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait
-/// for kernels: so all stays until it is back. The staging pool has the rings of copies that were under way; nobody
-/// else looks any more whether they have ended.
+/// for kernels: so all stays until it is back. DeviceCopies has the rings of copies that were under way, and no step of
+/// a proxy asks any more whether they have ended.
 bool try_to_free(DeviceHoldings* holdings) noexcept {
-  if (holdings->staging != nullptr) holdings->staging->collect();
+  if (holdings->copies != nullptr) holdings->copies->collect();
   const std::shared_ptr<Device> device = holdings->device;  // it outlives the call
   return holdings->segments.has_all() && device->free_without_waiting([&] { delete holdings; });
 }

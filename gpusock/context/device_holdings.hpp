@@ -3,7 +3,7 @@
 
 #include "gpusock/context/kernel_memory.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/table/shared_table.hpp"
 
 #include <memory>
@@ -21,7 +21,7 @@ struct DeviceHoldings {
   std::shared_ptr<proxy::Platform> platform;
   proxy::SharedTable table;
   proxy::SegmentPool segments;
-  std::unique_ptr<proxy::StagingPool> staging;  // where rings are in device memory
+  std::unique_ptr<proxy::DeviceCopies> copies;  // where rings are in device memory
   void* device_state = nullptr;                 // the kernels' own state, where device memory is not host memory
 
   DeviceHoldings* next = nullptr;  ///< in the list of those that have ended

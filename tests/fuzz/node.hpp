@@ -5,7 +5,7 @@
 #include "gpusock/device.cuh"
 #include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/proxy/proxy.hpp"
 #include "tests/fuzz/target.hpp"
 #include "tests/fuzz/wire.hpp"
@@ -20,17 +20,16 @@ class Node {
  public:
   static constexpr std::uint64_t kRingBytes = 4096;
   static constexpr std::uint32_t kSockets = 4;
-  static constexpr proxy::StagingPool::Sizes kStaging{.chunks = 2, .chunk_bytes = 1024};
+  static constexpr std::uint64_t kCopyBytesMax = 1024;
 
-  /// In device memory the proxy reaches rings by copies alone, through less staging memory than all rings together have
-  /// need of.
+  /// In device memory the proxy reaches rings by copies alone.
   explicit Node(RingPlacement rings = RingPlacement::host)
       : table(platform, kSockets, false),
         segments(platform, {kRingBytes, kRingBytes}, 0, rings),
-        staging(rings == RingPlacement::device
-                    ? std::make_unique<proxy::StagingPool>(platform, platform->make_copier(), kStaging)
-                    : nullptr),
-        tcp(segments, staging.get()),
+        copies(rings == RingPlacement::device
+                   ? std::make_unique<proxy::DeviceCopies>(platform->make_copier(), kCopyBytesMax)
+                   : nullptr),
+        tcp(segments, copies.get()),
         resources{{&tcp}, &tcp, kRingBytes, "swordfish"},
         slots_(table.slots()),
         taken_(1 + table::kListenersMax) {}
@@ -81,7 +80,7 @@ class Node {
   proxy::SharedTable table;
   WireNetwork network;
   proxy::SegmentPool segments;
-  std::unique_ptr<proxy::StagingPool> staging;  ///< for rings in device memory
+  std::unique_ptr<proxy::DeviceCopies> copies;  ///< for rings in device memory
   proxy::TcpMaker tcp;
   proxy::LinkResources resources;
   std::unique_ptr<proxy::Proxy> proxy;

@@ -2,7 +2,7 @@
 // memory.
 #include "host_proxy/links/fabric/fabric_link.hpp"
 #include "host_proxy/links/fabric/peer.hpp"
-#include "host_proxy/links/staged_link.hpp"
+#include "host_proxy/links/mirrored_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -68,8 +68,8 @@ class Maker : public proxy::LinkMaker {
           acceptor_(request.acceptor),
           channel_(std::make_unique<FabricChannel>(
               maker.peer_, maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes))),
-          segment_(proxy::StagedLink::callers_rings(maker.node_.segments, maker.node_.staging.get(), request.kernels,
-                                                    channel_->segment())) {
+          segment_(proxy::MirroredLink::callers_rings(maker.node_.segments, maker.node_.copies.get(), request.kernels,
+                                                      channel_->segment())) {
       maker.granted = channel_->grant();
     }
     State advance() override { return usable_ ? State::ready : State::failed; }
@@ -95,9 +95,9 @@ class Maker : public proxy::LinkMaker {
         return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
                          std::move(stream), events);
       }
-      auto staged = std::make_unique<proxy::StagedLink>(*maker_.node_.staging, slots, slot,
-                                                        proxy::StagedLink::Memory{segment_, channel_->segment()},
-                                                        *stream, events);
+      auto staged = std::make_unique<proxy::MirroredLink>(*maker_.node_.copies, slots, slot,
+                                                          proxy::MirroredLink::Memory{segment_, channel_->segment()},
+                                                          *stream, events);
       staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
       return staged;
     }

@@ -44,7 +44,7 @@ FUZZ_TARGET(peer_verbs) {
     const std::uint8_t how = input.byte();
     // Rings in device memory are the card's to reach, or copied.
     Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
-    proxy::verbs::VerbsMaker maker(node.segments, node.staging.get(), proxy::verbs::DeviceRings((how & 0x40) != 0));
+    proxy::verbs::VerbsMaker maker(node.segments, node.copies.get(), proxy::verbs::DeviceRings((how & 0x40) != 0));
     proxy::verbs::VerbsMaker others_maker(other.segments, nullptr, proxy::verbs::DeviceRings(false));
     Overheard overheard(maker);
     node.add(overheard);

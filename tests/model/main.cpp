@@ -31,10 +31,10 @@ const std::vector<std::string> kUnchecked = {
     "host_proxy/links/verbs/link.cpp",      // its partner is a network card
     "host_proxy/links/verbs/arrivals.cpp",  // as link.cpp
     "host_proxy/links/fabric/channel.cpp",  // its partner is libfabric
-    "host_proxy/memory/ring_ferry.cpp",  // its partner is a copy engine, which has a queue of its own: ring.* has the
-                                         // same two accesses
-    "gpusock/compat/gpunet_state.cuh",   // its own word beside the socket calls
-    "gpusock/compat/gpunet_memory.cuh"   // words of the application
+    "host_proxy/memory/ring_mirror.cpp",  // its partner is a copy engine, which has a queue of its own: ring.* has the
+                                          // same two accesses
+    "gpusock/compat/gpunet_state.cuh",    // its own word beside the socket calls
+    "gpusock/compat/gpunet_memory.cuh"    // words of the application
 };
 
 struct Options {

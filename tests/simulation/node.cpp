@@ -119,11 +119,11 @@ proxy::LinkResources Node::list_links(Node& node) {
   if (node.options_.has_verbs) {
     current_cards->hold_back(node.process_, node.options_.flushed);
     node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(
-        node.segments_, node.staging_.get(), proxy::verbs::DeviceRings(node.options_.gpudirect)));
+        node.segments_, node.copies_.get(), proxy::verbs::DeviceRings(node.options_.gpudirect)));
   }
   if (node.options_.has_fabric)
     node.makers_.push_back(
-        std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.staging_.get()));
+        std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.copies_.get()));
   proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
   for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
   resources.makers.push_back(&node.tcp_);
@@ -138,10 +138,10 @@ Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
       table_(platform_, options.sockets_max, false),
       segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
                 options.device_rings ? RingPlacement::device : RingPlacement::host),
-      staging_(options.device_rings
-                   ? std::make_unique<proxy::StagingPool>(platform_, platform_->make_copier(), options.staging)
-                   : nullptr),
-      tcp_(segments_, staging_.get()),
+      copies_(options.device_rings
+                  ? std::make_unique<proxy::DeviceCopies>(platform_->make_copier(), options.copy_bytes_max)
+                  : nullptr),
+      tcp_(segments_, copies_.get()),
       resources_(list_links(*this)),
       proxy_(table_, network_, resources_, {options.handshake_timeout_ns}),
       slots_(table_.slots()),
@@ -322,7 +322,6 @@ std::string Node::check_released() const {
     if (table::users_of(slots_[slot].life) != 0) return "slot " + std::to_string(slot) + " is still used by a call";
   }
   if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
-  if (staging_ != nullptr && staging_->held() != 0) return "chunks of staging memory were not given back";
   return {};
 }
 

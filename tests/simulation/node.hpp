@@ -8,7 +8,7 @@
 #include "host_proxy/links/p2p/p2p_setup.hpp"
 #include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
-#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/proxy/proxy.hpp"
 #include "tests/support/sim/kernel.hpp"
 
@@ -28,7 +28,7 @@ struct NodeOptions {
   bool device_rings = false;  ///< rings that the proxy reaches by copies alone
   bool gpudirect = false;     ///< which RDMA cards reach themselves
   bool flushed = false;       ///< where kernels see what cards wrote only once it is flushed
-  proxy::StagingPool::Sizes staging;
+  std::uint64_t copy_bytes_max = 4096;
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s
   bool tells_lost_rings = false;             ///< it is a problem where nobody wakes the proxy for what there is to do
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
@@ -81,7 +81,7 @@ class Node {
   proxy::SharedTable table_;
   proxy::PosixNetwork network_;
   proxy::SegmentPool segments_;
-  std::unique_ptr<proxy::StagingPool> staging_;
+  std::unique_ptr<proxy::DeviceCopies> copies_;
   proxy::TcpMaker tcp_;
   std::vector<std::unique_ptr<proxy::LinkMaker>> makers_;
   proxy::LinkResources resources_;

@@ -59,9 +59,10 @@ struct PlannedFault {
 struct PlannedProcess {
   std::uint32_t host = 0;
   bool assist = false;
-  bool device_rings = false;  ///< which the proxy reaches by copies through so much staging memory:
-  std::uint64_t chunks = 1;
-  std::uint64_t chunk_bytes = 4096;
+  bool device_rings = false;            ///< in device memory, which the proxy reaches by copies:
+  std::uint64_t copy_bytes_max = 4096;  ///< the longest of them
+  bool gpudirect = false;               ///< or which an RDMA card reaches
+  bool flushed = false;                 ///< whose writes kernels see after a flush
   bool hasty = false;  ///< closes its listeners whether or not all that have come were accepted, and listens again
 };
 

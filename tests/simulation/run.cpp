@@ -97,9 +97,9 @@ void Run::start(std::uint32_t place) {
     options.has_fabric = plan_.fabric;
     options.has_verbs = plan_.verbs;
     options.device_rings = plan_.processes[place].device_rings;
-    options.gpudirect = plan_.processes[place].chunks % 2 == 0;  // which is of no matter then
-    options.flushed = plan_.processes[place].chunks % 4 == 0;
-    options.staging = {plan_.processes[place].chunks, plan_.processes[place].chunk_bytes};
+    options.gpudirect = plan_.processes[place].gpudirect;
+    options.flushed = plan_.processes[place].flushed;
+    options.copy_bytes_max = plan_.processes[place].copy_bytes_max;
     options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy
                                                                       // looks
     if (options.tells_lost_rings && plan_.looks_ns != 0) options.nap_ns = plan_.looks_ns;

@@ -4,7 +4,7 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/fabric/fabric_link.hpp"
-#include "host_proxy/links/staged_link.hpp"
+#include "host_proxy/links/mirrored_link.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -97,8 +97,8 @@ class FabricSetup : public LinkSetup {
       return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
                        std::move(stream), events);
     }
-    auto staged = std::make_unique<StagedLink>(*maker_.staging(), slots, slot,
-                                               StagedLink::Memory{segment_, channel_->segment()}, *stream, events);
+    auto staged = std::make_unique<MirroredLink>(*maker_.copies(), slots, slot,
+                                                 MirroredLink::Memory{segment_, channel_->segment()}, *stream, events);
     staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
     return staged;
   }
@@ -260,10 +260,10 @@ class FabricMaker::Watched final : public FabricPeer {
   int descriptor_;
 };
 
-FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, StagingPool* staging)
+FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, DeviceCopies* copies)
     : network_(network),
       segments_(segments),
-      staging_(staging),
+      copies_(copies),
       wanted_(std::move(provider)),
       context_(random_bytes<16>()) {
   const std::lock_guard lock(decoration().mutex);
@@ -398,7 +398,7 @@ std::unique_ptr<FabricChannel> FabricMaker::make_channel(std::shared_ptr<FabricP
 }
 
 std::shared_ptr<Segment> FabricMaker::callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host) {
-  auto rings = StagedLink::callers_rings(segments_, staging_, request.kernels, host);
+  auto rings = MirroredLink::callers_rings(segments_, copies_, request.kernels, host);
   if (rings == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
   return rings;
 }

@@ -22,14 +22,14 @@ std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<io
 
 }  // namespace
 
-TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx,
                  LinkEvents& events)
     : stream_(std::move(stream)),
-      tx_(std::move(tx)),
-      rx_(std::move(rx)),
+      tx_(tx),
+      rx_(rx),
       events_(events),
-      tx_start_(tx_->position()),
-      rx_start_(rx_->position()) {}
+      tx_start_(tx.position()),
+      rx_start_(rx.position()) {}
 
 bool TcpLink::pump() {
   if (failed_) return false;
@@ -44,19 +44,18 @@ bool TcpLink::pump() {
 bool TcpLink::transmit() {
   bool moved = false;
   for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
-    const std::uint64_t ready = tx_->ready(stream_->writable);
-    if (ready == kRingCorrupt || tx_->error() != 0) {
-      fail(ready == kRingCorrupt ? EPROTO : tx_->error());
+    const std::uint64_t ready = tx_.readable();
+    if (ready == ringbuf::kRingCorrupt) {
+      fail(EPROTO);
       break;
     }
-    moved |= tx_->moved();
-    if (tx_->drained()) return end_writing_if_all_is_sent() || moved;
-    if (ready == 0 || !stream_->writable) break;
+    if (ready == 0) return end_writing_if_all_is_sent() || moved;
+    if (!stream_->writable) break;
     const std::uint64_t wanted = std::min(ready, kTurnBytes);
     std::array<iovec, 2> vectors;
-    const std::uint64_t written = write(to_vectors(tx_->spans(wanted), vectors));
+    const std::uint64_t written = write(to_vectors(tx_.spans(wanted), vectors));
     if (written == 0) break;
-    tx_->release(written);
+    tx_.release(written);
     moved = true;
     if (written < wanted) break;  // the network is full
   }
@@ -86,14 +85,13 @@ void TcpLink::fail_sending(int error) {
   stream_->reset_on_close();  // where it was this side's lack of memory, the peer must not take it for an orderly end
   stream_->readable = true;
   writing_ended_ = true;  // what is left cannot be delivered
-  tx_->stop();
   events_.on_sending_failed(error);
-  if (reading_ended_ && !how_reading_ended_) fail(error);  // the reader has all
+  if (reading_ended_) fail(error);  // the reader has all
 }
 
 std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
-  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable || !tx_->can_be_passed()) return 0;
-  if (tx_->ready(true) != 0) return 0;
+  if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable) return 0;
+  if (tx_.readable() != 0) return 0;
   std::uint64_t done = 0;
   for (int writes = 0; writes < kWritesPerPump && done < bytes && !writing_ended_; ++writes) {
     const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
@@ -114,25 +112,21 @@ bool TcpLink::end_writing_if_all_is_sent() {
 }
 
 bool TcpLink::deliver() {
-  const bool may_read = !reading_ended_ && stream_->readable;
-  if (failed_ || (!may_read && !rx_->watches())) return false;
-  const std::uint64_t room = rx_->room();
-  if (room == kRingCorrupt || rx_->error() != 0) {
-    fail(room == kRingCorrupt ? EPROTO : rx_->error());
+  if (reading_ended_ || failed_ || !stream_->readable) return false;
+  const std::uint64_t room = rx_.writable();
+  if (room == ringbuf::kRingCorrupt) {
+    fail(EPROTO);
     return true;
   }
-  const bool moved = rx_->moved();
-  if (tell_how_reading_ended()) return true;
-  if (!may_read) return moved;
-  rx_full_ = rx_->full();
-  if (room == 0) return moved;
+  rx_full_ = room == 0;
+  if (rx_full_) return false;
   std::array<iovec, 2> vectors;
-  const std::uint64_t arrived = read(to_vectors(rx_->spans(std::min(room, kTurnBytes)), vectors));
-  if (arrived != 0) rx_->commit(arrived);
-  return moved || arrived != 0 || reading_ended_;
+  const std::uint64_t arrived = read(to_vectors(rx_.spans(std::min(room, kTurnBytes)), vectors));
+  if (arrived != 0) rx_.commit(arrived);
+  return arrived != 0 || reading_ended_;
 }
 
-/// Bytes read, 0 where there are none now or any more; what that means for the connection is told.
+/// Bytes read; 0 where there are none now, or none will come. Then tells what that means for the connection.
 std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
@@ -142,21 +136,13 @@ std::uint64_t TcpLink::read(std::span<const iovec> into) {
   // A broken stream ends as well, once it has told its error. EPIPE says that the peer had ended its direction before.
   const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
   reading_ended_ = true;
-  how_reading_ended_ = in_order ? 0 : send_error_;
-  tell_how_reading_ended();
+  if (in_order) events_.on_ended(rx_.position());
+  if (send_error_ != 0) fail(send_error_);
   return 0;
 }
 
-bool TcpLink::tell_how_reading_ended() {
-  if (!how_reading_ended_ || !rx_->drained()) return false;
-  if (*how_reading_ended_ == 0) events_.on_ended(rx_->position());
-  if (const int error = *how_reading_ended_ != 0 ? *how_reading_ended_ : send_error_; error != 0) fail(error);
-  how_reading_ended_.reset();
-  return true;
-}
-
 std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
-  if (discard_ || reading_ended_ || failed_ || !stream_->readable || !rx_->can_be_passed()) return 0;
+  if (discard_ || reading_ended_ || failed_ || !stream_->readable || has_unread()) return 0;
   const iovec vector{data, std::min(bytes, kTurnBytes)};
   const std::uint64_t arrived = read({&vector, 1});
   past_rings_.rx_bytes += arrived;
@@ -164,8 +150,6 @@ std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
 }
 
 bool TcpLink::drop_arriving() {
-  if (rx_->watches()) rx_->room();  // what was read before goes its way
-  if (tell_how_reading_ended()) return true;
   if (reading_ended_ || failed_ || !stream_->readable) return false;
   std::array<std::byte, 16384> sink;
   const iovec vector{sink.data(), sink.size()};
@@ -180,7 +164,7 @@ bool TcpLink::drop_arriving() {
 bool TcpLink::refuse_input() {
   refuses_input_ = !discard_;
   stream_->readable = true;  // what the operating system holds by now has arrived, too
-  const bool unread = rx_->unread();
+  const bool unread = has_unread();
   if (unread) transmit();  // what was sent before the close gets as far as the network takes it at once
   return unread;
 }
@@ -196,15 +180,13 @@ void TcpLink::reset_unread() {
 void TcpLink::end_sending() { end_wanted_ = true; }
 
 Link::Traffic TcpLink::traffic() const {
-  return {tx_->position() - tx_start_ + past_rings_.tx_bytes, rx_->position() - rx_start_ + past_rings_.rx_bytes};
+  return {tx_.position() - tx_start_ + past_rings_.tx_bytes, rx_.position() - rx_start_ + past_rings_.rx_bytes};
 }
 
 /// The peer must not take it for an orderly end: the network may not know of the reason.
 void TcpLink::fail(int error) {
   stream_->reset_on_close();
   failed_ = true;
-  tx_->stop();
-  rx_->stop();
   events_.on_failed(error);
 }
 

@@ -1,19 +1,17 @@
 #pragma once
-/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing; whether the rings are in host
-/// memory or a device's is their ends' business.
+/// @file The tcp link: the rings' bytes on a TCP connection as they are, with no framing.
 
 #include "host_proxy/links/link.hpp"
-#include "host_proxy/memory/ring_ends.hpp"
 #include "host_proxy/net/network.hpp"
+#include "ringbuf/byte_ring.hpp"
 
 #include <memory>
-#include <optional>
 
 namespace gpusock::proxy {
 
 class TcpLink final : public Link {
  public:
-  TcpLink(std::unique_ptr<ByteStream> stream, std::unique_ptr<RingSource> tx, std::unique_ptr<RingSink> rx,
+  TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx,
           LinkEvents& events);
 
   bool pump() override;
@@ -25,7 +23,6 @@ class TcpLink final : public Link {
   void close() override {}
   bool finished() const override { return writing_ended_ || failed_; }
   bool waits_for_credit() const override { return rx_full_ && !discard_ && !failed_; }
-  bool watches_memory() const override { return !failed_ && ((!writing_ended_ && tx_->watches()) || rx_->watches()); }
   Traffic traffic() const override;
 
  private:
@@ -35,15 +32,16 @@ class TcpLink final : public Link {
   bool deliver();
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
-  bool tell_how_reading_ended();
+  /// True if bytes were put into the ring that callers have not taken.
+  bool has_unread() { return rx_.writable() != rx_.memory().capacity; }
   void take_breakage();
   void fail_sending(int error);
   void reset_unread();
   void fail(int error);
 
   std::unique_ptr<ByteStream> stream_;
-  std::unique_ptr<RingSource> tx_;
-  std::unique_ptr<RingSink> rx_;
+  ringbuf::ByteConsumer<> tx_;
+  ringbuf::ByteProducer<> rx_;
   LinkEvents& events_;
   std::uint64_t tx_start_;
   std::uint64_t rx_start_;
@@ -53,7 +51,6 @@ class TcpLink final : public Link {
   bool discard_ = false;
   bool refuses_input_ = false;  // the caller has closed the socket: bytes that arrive reset the connection
   bool reading_ended_ = false;
-  std::optional<int> how_reading_ended_;  // an errno, or 0 in order; told once callers can have all that was read
   bool rx_full_ = false;
   bool failed_ = false;
   int send_error_ = 0;  // why nothing can be sent any more: an errno

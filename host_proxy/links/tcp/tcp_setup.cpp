@@ -1,7 +1,7 @@
 #include "host_proxy/links/tcp/tcp_setup.hpp"
 
+#include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/tcp/tcp_link.hpp"
-#include "host_proxy/memory/staged_ends.hpp"
 
 #include <cerrno>
 
@@ -10,18 +10,19 @@ namespace {
 
 class TcpSetup final : public LinkSetup {
  public:
-  TcpSetup(std::shared_ptr<Segment> segment, StagingPool* staging) : segment_(std::move(segment)), staging_(staging) {}
+  TcpSetup(std::shared_ptr<Segment> host, std::shared_ptr<Segment> callers, DeviceCopies* copies)
+      : host_(std::move(host)), callers_(std::move(callers)), copies_(copies) {}
 
-  State advance() override { return segment_ == nullptr ? State::failed : State::ready; }
+  State advance() override { return callers_ == nullptr ? State::failed : State::ready; }
   Failure failure() const override { return {ENOBUFS, "no memory for another connection's rings"}; }
-  const std::shared_ptr<Segment>& memory() const override { return segment_; }
+  const std::shared_ptr<Segment>& memory() const override { return callers_; }
 
   std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
                                   LinkEvents& events) override {
     try {
       return make(slots, slot, stream, events);
     } catch (...) {
-      stream->reset_on_close();  // the peer must not take it for an orderly end
+      if (stream != nullptr) stream->reset_on_close();  // the peer must not take it for an orderly end
       throw;
     }
   }
@@ -32,33 +33,31 @@ class TcpSetup final : public LinkSetup {
                              LinkEvents& events) {
     table::SocketSetup& setup = slots.view().setups[slot];
     setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, segment_->callers_ring(0));
-    setup.rx = slots.rx_setup(slot, segment_->callers_ring(1));
-    const ringbuf::ByteConsumer<> tx = slots.tx_consumer(slot, segment_->ring(0));
-    const ringbuf::ByteProducer<> rx = slots.rx_producer(slot, segment_->ring(1));
-    std::unique_ptr<RingSource> source;
-    std::unique_ptr<RingSink> sink;
-    if (segment_->placement() == RingPlacement::device) {
-      source = std::make_unique<StagedSource>(tx, segment_, *staging_);
-      sink = std::make_unique<StagedSink>(rx, segment_, *staging_);
-    } else {
-      source = std::make_unique<DirectSource>(tx);
-      sink = std::make_unique<DirectSink>(rx);
+    setup.tx = slots.tx_setup(slot, callers_->callers_ring(1));
+    setup.rx = slots.rx_setup(slot, callers_->callers_ring(0));
+    if (callers_ == host_) {
+      return std::make_unique<TcpLink>(std::move(stream), slots.tx_consumer(slot, host_->ring(1)),
+                                       slots.rx_producer(slot, host_->ring(0)), events);
     }
-    return std::make_unique<TcpLink>(std::move(stream), std::move(source), std::move(sink), events);
+    auto mirrored = std::make_unique<MirroredLink>(*copies_, slots, slot, MirroredLink::Memory{callers_, host_},
+                                                   *stream, events);
+    mirrored->set_link(
+        std::make_unique<TcpLink>(std::move(stream), mirrored->tx(), mirrored->rx(), mirrored->events()));
+    return mirrored;
   }
 
-  std::shared_ptr<Segment> segment_;
-  StagingPool* staging_;
+  std::shared_ptr<Segment> host_;
+  std::shared_ptr<Segment> callers_;
+  DeviceCopies* copies_;
 };
 
 }  // namespace
 
 std::unique_ptr<LinkSetup> TcpMaker::make(const LinkRequest& request) {
   constexpr auto kOwn = SegmentPool::Use::own;
-  auto segment = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()),
-                                segments_.placement_for(request.kernels));
-  return std::make_unique<TcpSetup>(std::move(segment), staging_);
+  auto host = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()));
+  auto callers = host == nullptr ? nullptr : MirroredLink::callers_rings(segments_, copies_, request.kernels, host);
+  return std::make_unique<TcpSetup>(std::move(host), std::move(callers), copies_);
 }
 
 }  // namespace gpusock::proxy

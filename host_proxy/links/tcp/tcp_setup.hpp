@@ -3,7 +3,7 @@
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 
 #include <memory>
 
@@ -11,8 +11,8 @@ namespace gpusock::proxy {
 
 class TcpMaker final : public LinkMaker {
  public:
-  /// Both outlive it. `staging`: nullptr where no rings are in device memory.
-  explicit TcpMaker(SegmentPool& segments, StagingPool* staging = nullptr) : segments_(segments), staging_(staging) {}
+  /// Both outlive it. `copies`: nullptr where no rings are in device memory.
+  explicit TcpMaker(SegmentPool& segments, DeviceCopies* copies = nullptr) : segments_(segments), copies_(copies) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }
   std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
@@ -21,18 +21,20 @@ class TcpMaker final : public LinkMaker {
   }
 
   void tend(std::uint64_t) override {
-    if (staging_ != nullptr) staging_->collect();
+    if (copies_ != nullptr) copies_->collect();
   }
 
   /// False if make() has no ring memory now and will have some when another connection has ended.
-  bool has_room(bool kernels) const { return segments_.has_room(segments_.placement_for(kernels)); }
+  bool has_room(bool kernels) const {
+    return segments_.has_room(RingPlacement::host) && segments_.has_room(segments_.placement_for(kernels));
+  }
 
   /// Either half, also of a connection without a handshake.
   std::unique_ptr<LinkSetup> make(const LinkRequest& request);
 
  private:
   SegmentPool& segments_;
-  StagingPool* staging_;
+  DeviceCopies* copies_;
 };
 
 }  // namespace gpusock::proxy

@@ -2,7 +2,7 @@
 
 #include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
-#include "host_proxy/links/staged_link.hpp"
+#include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/verbs/link.hpp"
 
 #include <algorithm>
@@ -16,12 +16,12 @@ namespace {
 
 class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
-  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, StagingPool* staging, std::shared_ptr<Activity> activity,
+  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, DeviceCopies* copies, std::shared_ptr<Activity> activity,
              const LinkRequest& request, ReadySink& sink)
       : maker_(maker),
         segments_(segments),
         sink_(sink),
-        staging_(staging),
+        copies_(copies),
         activity_(std::move(activity)),
         records_(request.type == SocketType::seqpacket) {
     attempt([&] { prepare(maker, request); });
@@ -56,8 +56,8 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
                                                                                                     // was greeted
     const table::RingSetup rx = setup.rx;
     if (rings_ != parts_.segment) {
-      auto staged = std::make_unique<StagedLink>(*staging_, slots, slot,
-                                                 StagedLink::Memory{rings_, parts_.segment, arrived}, *stream, events);
+      auto staged = std::make_unique<MirroredLink>(
+          *copies_, slots, slot, MirroredLink::Memory{rings_, parts_.segment, arrived}, *stream, events);
       staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
       return staged;
     }
@@ -135,7 +135,7 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     const std::shared_ptr<rdma::Card> card = maker.card_at(request.local);
     ibv_pd* domain = card->domain();
     const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
-    if (staging_ != nullptr && segments_.placement_for(request.kernels) == RingPlacement::device) {
+    if (copies_ != nullptr && segments_.placement_for(request.kernels) == RingPlacement::device) {
       rings_ = take(ring_bytes, RingPlacement::device);
       if (auto keys = maker.device_rings().give(domain, *rings_)) {
         parts_.segment = rings_;
@@ -183,7 +183,7 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   VerbsMaker& maker_;
   SegmentPool& segments_;
   ReadySink& sink_;
-  StagingPool* staging_;
+  DeviceCopies* copies_;
   std::shared_ptr<Activity> activity_;
   bool records_;
   std::uint64_t trial_end_ns_ = 0;  // 0: there is none
@@ -195,21 +195,21 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 
 }  // namespace
 
-VerbsMaker::VerbsMaker(SegmentPool& segments, StagingPool* staging, DeviceRings device_rings)
+VerbsMaker::VerbsMaker(SegmentPool& segments, DeviceCopies* copies, DeviceRings device_rings)
     : segments_(segments),
-      staging_(staging),
+      copies_(copies),
       device_rings_(std::move(device_rings)),
       activity_(std::make_shared<Activity>()) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
 std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink& sink) {
-  return std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
+  return std::make_unique<VerbsSetup>(*this, segments_, copies_, activity_, request, sink);
 }
 
 std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
                                               ReadySink& sink) {
-  auto setup = std::make_unique<VerbsSetup>(*this, segments_, staging_, activity_, request, sink);
+  auto setup = std::make_unique<VerbsSetup>(*this, segments_, copies_, activity_, request, sink);
   setup->take_offer(offer);
   return setup;
 }

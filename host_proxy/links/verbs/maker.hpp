@@ -4,7 +4,7 @@
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/links/verbs/device_rings.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/staging_pool.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,9 +32,9 @@ inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// The first two outlive it. `staging`: nullptr where no rings are in device memory. `device_rings`: how the card
+  /// The first two outlive it. `copies`: nullptr where no rings are in device memory. `device_rings`: how the card
   /// gets those that are.
-  explicit VerbsMaker(SegmentPool& segments, StagingPool* staging = nullptr,
+  explicit VerbsMaker(SegmentPool& segments, DeviceCopies* copies = nullptr,
                       DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
@@ -61,7 +61,7 @@ class VerbsMaker final : public LinkMaker {
 
  private:
   SegmentPool& segments_;
-  StagingPool* staging_;
+  DeviceCopies* copies_;
   DeviceRings device_rings_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;

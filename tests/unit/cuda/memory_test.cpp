@@ -87,7 +87,7 @@ TEST_F(Memory, FreeingDoesNotWaitForKernelsOfOtherContexts) {
   EXPECT_EQ(cuda_double::left().size(), before);
 }
 
-/// A connection that is closed in the middle of a copy leaves its ring to the staging pool until the copy has ended.
+/// A connection that is closed in the middle of a copy leaves its rings to DeviceCopies until the copy has ended.
 TEST_F(Memory, WhatAnEndedContextHadIsFreedAlsoWhereACopyWasUnderWay) {
   const std::vector<std::string> before = cuda_double::left();
   Options options = small_options();
@@ -97,12 +97,15 @@ TEST_F(Memory, WhatAnEndedContextHadIsFreedAlsoWhereACopyWasUnderWay) {
     detail::HeldByDevice held = detail::make_device_holdings(options);
     auto segment = held->segments.take(proxy::SegmentPool::Use::own, options.ring_bytes, RingPlacement::device);
     ASSERT_NE(segment, nullptr);
-    std::byte* const chunk = held->staging->take(proxy::StagingPool::Need::idle);
+    auto host = held->segments.take(proxy::SegmentPool::Use::own, options.ring_bytes);
+    ASSERT_NE(host, nullptr);
     ringbuf::RingSpans ring{};
     ring.first.data = segment->ring(0).data;
     ring.first.bytes = 64;
-    held->staging->promise_endings();
-    held->staging->give_back_after(chunk, held->staging->copier().to_host(chunk, ring), std::move(segment));
+    held->copies->add_ring();
+    const auto copy = held->copies->copier().to_host(host->ring(0).data, ring);
+    held->copies->keep_until_ended(copy, std::make_shared<std::array<std::shared_ptr<proxy::Segment>, 2>>(
+                                             std::array{std::move(segment), std::move(host)}));
   }
   const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kPatienceNs);
   const auto but_streams = [](std::vector<std::string> left) {  // which the process keeps

@@ -60,13 +60,13 @@ struct Side {
       : platform(make_platform(where)),
         table(platform, 1, false),
         segments(platform, {ring_bytes, ring_bytes}, 0, where.placement),
-        staging(platform, platform->make_copier(), {4, 4096}) {
+        copies(platform->make_copier(), 4096) {
     const table::TableView view = table.view(SideKind::host);
     *view.tx_committed = start + 1000;  // an earlier connection's
     *view.rx_consumed = start;
     slots.emplace(table);
     if (neighbour == nullptr) {
-      own_maker.emplace(segments, &staging,
+      own_maker.emplace(segments, &copies,
                         DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
     }
     maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
@@ -126,7 +126,7 @@ struct Side {
   std::shared_ptr<Platform> platform;
   SharedTable table;
   SegmentPool segments;
-  StagingPool staging;
+  DeviceCopies copies;
   std::optional<Slots> slots;
   std::optional<VerbsMaker> own_maker;
   VerbsMaker* maker;

@@ -1,4 +1,4 @@
-#include "host_proxy/links/staged_link.hpp"
+#include "host_proxy/links/mirrored_link.hpp"
 
 #include "host_proxy/base/log.hpp"
 
@@ -9,42 +9,42 @@
 namespace gpusock::proxy {
 namespace {
 
-std::shared_ptr<void> both(const StagedLink::Memory& memory) {
+std::shared_ptr<void> both(const MirroredLink::Memory& memory) {
   return std::make_shared<std::pair<std::shared_ptr<Segment>, std::shared_ptr<Segment>>>(memory.callers, memory.host);
 }
 
 }  // namespace
 
-StagedLink::StagedLink(StagingPool& staging, const Slots& slots, std::uint32_t slot, const Memory& memory,
-                       ByteStream& stream, LinkEvents& events)
+MirroredLink::MirroredLink(DeviceCopies& copies, const Slots& slots, std::uint32_t slot, const Memory& memory,
+                           ByteStream& stream, LinkEvents& events)
     : stream_(stream),
       events_(events),
       tx_committed_(slots.tx_setup(slot, memory.host->ring(1)).start),
       rx_arrived_(slots.rx_setup(slot, memory.host->ring(0)).start),
-      unannounced_(memory.arrived != nullptr),
+      polls_(memory.arrived != nullptr),
       tx_(slots.tx_setup(slot, memory.host->ring(1)).memory, &tx_committed_, slots.tx_setup(slot, {}).consumed,
           tx_committed_),
       rx_(slots.rx_setup(slot, memory.host->ring(0)).memory, &rx_arrived_, slots.rx_setup(slot, {}).consumed,
           rx_arrived_),
-      out_(staging, both(memory), RingFerry::To::host,
+      out_(copies, both(memory), RingMirror::To::host,
            {slots.tx_setup(slot, memory.callers->ring(1)).memory, tx_.memory()}, slots.tx_setup(slot, {}).committed,
            &tx_committed_, tx_committed_),
-      in_(staging, both(memory), RingFerry::To::device,
-          {slots.rx_setup(slot, memory.callers->ring(0)).memory, rx_.memory()},
-          unannounced_ ? memory.arrived : &rx_arrived_, slots.rx_setup(slot, {}).committed, rx_arrived_) {}
+      in_(copies, both(memory), RingMirror::To::device,
+          {slots.rx_setup(slot, memory.callers->ring(0)).memory, rx_.memory()}, polls_ ? memory.arrived : &rx_arrived_,
+          slots.rx_setup(slot, {}).committed, rx_arrived_) {}
 
-std::shared_ptr<Segment> StagedLink::callers_rings(SegmentPool& segments, const StagingPool* staging, bool kernels,
-                                                   const std::shared_ptr<Segment>& host) {
-  if (staging == nullptr || segments.placement_for(kernels) != RingPlacement::device) return host;
+std::shared_ptr<Segment> MirroredLink::callers_rings(SegmentPool& segments, const DeviceCopies* copies, bool kernels,
+                                                     const std::shared_ptr<Segment>& host) {
+  if (copies == nullptr || segments.placement_for(kernels) != RingPlacement::device) return host;
   return segments.take(SegmentPool::Use::own, host->ring_bytes(), RingPlacement::device);
 }
 
-bool StagedLink::pump() {
+bool MirroredLink::pump() {
   if (failed_) return false;
   bool moved = out_.step();
-  if (end_wanted_ && !end_said_ && out_.idle()) {
+  if (end_wanted_ && !end_sent_ && out_.idle()) {
     link_->end_sending();
-    end_said_ = moved = true;
+    end_sent_ = moved = true;
   }
   moved |= link_->pump();
   moved |= in_.step();
@@ -52,22 +52,22 @@ bool StagedLink::pump() {
     fail(out_.error() != 0 ? out_.error() : in_.error());
     return true;
   }
-  tell();
+  pass_on_events();
   return moved;
 }
 
-void StagedLink::end_receiving() {
-  deaf_ = true;
+void MirroredLink::end_receiving() {
+  read_shut_down_ = true;
   link_->end_receiving();
 }
 
-bool StagedLink::watches_memory() const {
-  return !failed_ && (out_.busy() || in_.busy() || unannounced_ || link_->watches_memory());
+bool MirroredLink::watches_memory() const {
+  return !failed_ && (out_.busy() || in_.busy() || polls_ || link_->watches_memory());
 }
 
-/// Callers hear of an end, and of a failure, once they can have all that came before it.
-void StagedLink::tell() {
-  if (final_ && (deaf_ || static_cast<std::int64_t>(in_.position() - *final_) >= 0)) {
+/// Callers learn of an end, and of a failure, once they can have all that came before it.
+void MirroredLink::pass_on_events() {
+  if (final_ && (read_shut_down_ || static_cast<std::int64_t>(in_.position() - *final_) >= 0)) {
     events_.on_ended(*final_);
     final_.reset();
   }
@@ -77,8 +77,8 @@ void StagedLink::tell() {
   }
 }
 
-/// Fails for a reason that the network does not know of: the peer must not take it for an orderly end.
-void StagedLink::fail(int error) {
+/// Fails for a reason that the network does not know of. A reset: the peer must not take it for an orderly end.
+void MirroredLink::fail(int error) {
   failed_ = true;
   log_warn("a connection with rings in device memory ended: " + std::string(strerror(error)));
   stream_.reset_on_close();

@@ -1,0 +1,70 @@
+#pragma once
+/// @file Copies a ring's bytes from device memory to a ring in host memory, or the other way.
+
+#include "host_proxy/memory/device_copies.hpp"
+#include "ringbuf/byte_ring.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+namespace gpusock::proxy {
+
+/// One direction of one connection. Both rings have the same capacity and the same positions, so that there is room for
+/// a byte in one as soon as there is in the other. At most two copies are under way: one may start while the other
+/// ends.
+class RingMirror {
+ public:
+  enum class To { host, device };
+
+  struct Rings {
+    ringbuf::RingMemory device;  ///< as the proxy knows it
+    ringbuf::RingMemory host;
+  };
+
+  /// `source_committed`: the position after the bytes to copy, a word of their producer's. `target_committed`: this
+  /// class writes it, after each copy. Both are at `start`. `keeper` keeps both memories; `copies` outlives this.
+  RingMirror(DeviceCopies& copies, std::shared_ptr<void> keeper, To to, const Rings& rings,
+             std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t start);
+  /// Copies under way go on; `copies` keeps their memory.
+  ~RingMirror();
+  RingMirror(const RingMirror&) = delete;
+  RingMirror& operator=(const RingMirror&) = delete;
+
+  /// Does what can be done now; true if anything was. Does not wait.
+  bool step();
+
+  /// True while copies are under way. No event tells of their end.
+  bool busy() const { return count_ != 0; }
+  /// True if all was copied that was there at the last step.
+  bool idle() const { return count_ == 0 && error_ == 0; }
+  /// The position after what has been copied.
+  std::uint64_t position() const { return copied_to_; }
+  /// Why it has stopped: EPROTO where `source_committed` is no position of this ring, EIO where a copy failed; else 0.
+  int error() const { return error_; }
+
+ private:
+  struct Pending {
+    std::uint64_t bytes;
+    Copier::Copy copy;
+    bool copying;
+  };
+
+  bool finish_copies();
+  bool start_copies();
+  Copier::Copy start(std::uint64_t bytes);
+
+  DeviceCopies& copies_;
+  std::shared_ptr<void> keeper_;
+  To to_;
+  Rings rings_;
+  std::uint64_t* source_committed_;
+  std::uint64_t* target_committed_;
+  std::uint64_t copied_to_;  // == *target_committed_
+  std::uint64_t started_to_;
+  std::array<Pending, DeviceCopies::kCopiesPerRing> pending_{};  // the oldest first
+  unsigned count_ = 0;
+  int error_ = 0;
+};
+
+}  // namespace gpusock::proxy
