@@ -3,6 +3,7 @@
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/links/link_order.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/tcp/tcp_setup.hpp"
 #if defined(GPUSOCK_HAS_FABRIC)
 #include "host_proxy/links/fabric/maker.hpp"
 #endif
@@ -30,38 +31,36 @@ Options checked(const Options& options) {
 
 using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
 
-/// This link, or nullptr where this context has none. (tcp is apart.)
+/// This link, or nullptr where this context has none.
 std::unique_ptr<proxy::LinkMaker> make_link(LinkKind kind, const Options& options, proxy::PosixNetwork& network,
-                                            proxy::SegmentPool& segments,
-                                            [[maybe_unused]] proxy::DeviceCopies* copies) {
+                                            proxy::SegmentPool& segments) {
   if (kind == LinkKind::p2p && options.p2p) return std::make_unique<proxy::P2pMaker>(network, segments);
 #if GPUSOCK_HAS_VERBS
   if (kind == LinkKind::verbs && proxy::verbs::VerbsMaker::has_devices()) {
-    return std::make_unique<proxy::verbs::VerbsMaker>(segments, copies, proxy::verbs::DeviceRings(options.gpudirect));
+    return std::make_unique<proxy::verbs::VerbsMaker>(segments, proxy::verbs::DeviceRings(options.gpudirect));
   }
 #endif
 #if defined(GPUSOCK_HAS_FABRIC)
   if (kind == LinkKind::fabric)
-    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider, copies);
+    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider);
 #endif
+  if (kind == LinkKind::tcp) return std::make_unique<proxy::TcpMaker>(segments);
   return nullptr;
 }
 
-/// What this context has besides tcp, best first.
-Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments,
-                  proxy::DeviceCopies* copies) {
+/// The links that this context has, best first.
+Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
   Makers makers;
   for (const LinkKind kind : proxy::kLinksBestFirst) {
-    if (auto maker = make_link(kind, options, network, segments, copies)) makers.push_back(std::move(maker));
+    if (auto maker = make_link(kind, options, network, segments)) makers.push_back(std::move(maker));
   }
   return makers;
 }
 
-proxy::LinkResources list_links(const Makers& better, proxy::TcpMaker& tcp, std::uint64_t own_ring_bytes,
+proxy::LinkResources list_links(const Makers& makers, proxy::DeviceCopies* copies, std::uint64_t own_ring_bytes,
                                 const std::string& secret) {
-  proxy::LinkResources resources{{}, &tcp, own_ring_bytes, secret};
-  for (const auto& maker : better) resources.makers.push_back(maker.get());
-  resources.makers.push_back(&tcp);
+  proxy::LinkResources resources{{}, copies, own_ring_bytes, secret};
+  for (const auto& maker : makers) resources.makers.push_back(maker.get());
   return resources;
 }
 
@@ -120,9 +119,9 @@ Context::Impl::Impl(const Options& chosen)
       device(*held->device),
       memory(held->memory),
       table(held->table),
-      tcp(held->segments, held->copies.get()),
-      better_links(make_links(options, network, held->segments, held->copies.get())),
-      resources(list_links(better_links, tcp, detail::ring_sizes(options, *held->platform).own, options.secret)),
+      links(make_links(options, network, held->segments)),
+      resources(
+          list_links(links, held->copies.get(), detail::ring_sizes(options, *held->platform).own, options.secret)),
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),

@@ -2,7 +2,6 @@
 /// @file What a Context owns, in the order in which it comes to life.
 
 #include "gpusock/context/device_holdings.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/proxy/engine.hpp"
 
 #include <sys/types.h>
@@ -44,8 +43,7 @@ struct Context::Impl {
   detail::KernelMemory& memory;
   proxy::SharedTable& table;
   proxy::PosixNetwork network;
-  proxy::TcpMaker tcp;
-  std::vector<std::unique_ptr<proxy::LinkMaker>> better_links;  // best first
+  std::vector<std::unique_ptr<proxy::LinkMaker>> links;  // best first
   proxy::LinkResources resources;
   proxy::Proxy proxy;
 

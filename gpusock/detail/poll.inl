@@ -17,7 +17,7 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
   int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;
   const bool records = table::carries_records(socket);
   if ((wanted & kPollIn) != 0) {
-    const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rx)
+    const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rings.rx)
                                  : slot.rx.readable_at_a_glance() != 0;
     if (no_more_in || arrived) events |= kPollIn;
   }

@@ -133,15 +133,15 @@ GPUSOCK_FN inline int Net::stats(Socket socket, SocketStats& stats) const {
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
   if (!listens) {
     const table::SocketSetup& setup = side().table.setups[table::slot_of(socket)];
-    const detail::RingFacts tx = detail::facts_of(setup.tx), rx = detail::facts_of(setup.rx);
+    const detail::RingFacts tx = detail::facts_of(setup.rings.tx), rx = detail::facts_of(setup.rings.rx);
     stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);     // relaxed: a
                                                                                                          // glance
     stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);  // relaxed: a
                                                                                                          // glance
     stats.bytes_unsent = tx.between;
     stats.bytes_unread = rx.between;
-    stats.send_buffer = setup.tx.memory.capacity;
-    stats.receive_buffer = setup.rx.memory.capacity;
+    stats.send_buffer = setup.rings.tx.memory.capacity;
+    stats.receive_buffer = setup.rings.rx.memory.capacity;
     stats.link = setup.local.link;
     stats.type = setup.local.type;
   }

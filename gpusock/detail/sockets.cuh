@@ -87,13 +87,13 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
 /// (T4) before.
 GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
-  slot.tx = ringbuf::ByteProducer<>(setup.tx.memory, setup.tx.committed, setup.tx.consumed, setup.tx.start);
-  slot.rx = ringbuf::ByteConsumer<>(setup.rx.memory, setup.rx.committed, setup.rx.consumed, setup.rx.start);
+  slot.tx = setup.rings.tx.producer();
+  slot.rx = setup.rings.rx.consumer();
   slot.link_needs_proxy = setup.link_needs_proxy;
   slot.options = setup.options;
   slot.stores = {};
   slot.has_records = setup.records;
-  slot.records.claimed = setup.tx.start;
+  slot.records.claimed = setup.rings.tx.start;
   slot.records.first = slot.records.next = slot.records.done = slot.records.given_up = slot.records.ended = 0;
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }

@@ -33,6 +33,9 @@ class Link {
   /// not.
   virtual std::uint64_t tend(std::uint64_t /*now_ns*/) { return kNever; }
 
+  /// False if callers reach the peer's rings themselves.
+  virtual bool moves_bytes() const { return true; }
+
   /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot
   /// or has committed bytes left.
   virtual std::uint64_t transmit_past_ring(const void* /*data*/, std::uint64_t /*bytes*/) { return 0; }

@@ -9,18 +9,22 @@
 
 #include "gpusock/endpoint.hpp"
 #include "host_proxy/links/link.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/table/socket_table.hpp"
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/table/slots.hpp"
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 
 namespace gpusock::proxy {
 
-class Segment;
+class DeviceCopies;
 
 /// The longest offer or answer, bytes.
 inline constexpr std::size_t kLinkMessageBytesMax = 512;
@@ -50,29 +54,56 @@ class LinkSetup {
   enum class State { waiting, ready, failed };
   /// Goes on with what takes time; does not wait. The acceptor's again once it has the answer: a link that carries
   /// nothing fails.
-  virtual State advance() { return State::ready; }
+  virtual State advance() { return failure_.error != 0 ? State::failed : State::ready; }
 
   /// What the peer must know: the acceptor's offer, or the connector's answer to it. Once ready.
   virtual std::span<const std::byte> message() const { return {}; }
 
-  /// The acceptor's: takes the connector's answer; false where it cannot be (failure() says why).
-  virtual bool take_answer(std::span<const std::byte> answer) { return answer.empty(); }
+  /// The acceptor's: takes the connector's answer; false where it is invalid (failure() says why).
+  virtual bool take_answer(std::span<const std::byte> answer) {
+    if (!answer.empty()) failure_ = {EPROTO, "the peer's answer has bytes that this link does not have"};
+    return answer.empty();
+  }
 
   /// Why there will be no such link: an errno, and words for people.
   struct Failure {
     int error = 0;
     std::string reason;
   };
-  virtual Failure failure() const { return {}; }
+  const Failure& failure() const { return failure_; }
 
-  /// The memory of the rings; the link in the making and the slot's callers use it.
-  virtual const std::shared_ptr<Segment>& memory() const = 0;
+  /// The memory of the rings. Once ready.
+  const ConnectionRings& rings() const { return rings_; }
 
-  /// Makes the link, on a connected socket's slot: fills rx, tx and link_needs_proxy of its setup. `stream` is the
-  /// connection on which the two agreed; the link keeps it. Once, last. `events` outlives the link.
-  virtual std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+  /// Replaces those addresses that are not the socket table's words.
+  virtual void use_own_words(table::RingPair& /*rings*/) const {}
+
+  /// Makes the link, on rings as the proxy reaches them. `stream` is the connection on which the two agreed; the link
+  /// keeps it, and takes it over after all that can fail. Once, last. `events` outlives the link.
+  virtual std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                           LinkEvents& events) = 0;
+
+ protected:
+  /// Does a part of the set-up; false where that fails, and failure() says why.
+  template <class Part>
+  bool attempt(Part part) {
+    try {
+      part();
+      return true;
+    } catch (const std::system_error& error) {
+      failure_ = {error.code().value(), error.what()};
+      return false;
+    }
+  }
+
+  Failure failure_;
+  ConnectionRings rings_;
 };
+
+/// Makes the link that was agreed on and publishes the rings in the slot's SocketSetup: the one place that knows
+/// whether callers' rings are copied (by `copies`).
+std::unique_ptr<Link> establish_link(LinkSetup& setup, Slots& slots, std::uint32_t slot, DeviceCopies* copies,
+                                     std::unique_ptr<ByteStream> stream, LinkEvents& events);
 
 /// One kind of link, as this context has it.
 class LinkMaker {
@@ -80,6 +111,9 @@ class LinkMaker {
   virtual ~LinkMaker() = default;
 
   virtual LinkKind kind() const = 0;
+
+  /// False if it has no ring memory now and will have some when another connection has ended.
+  virtual bool has_room(bool /*kernels*/) const { return true; }
 
   /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is
   /// asked again. Does not wait itself.

@@ -9,35 +9,28 @@
 namespace gpusock::proxy {
 namespace {
 
-std::shared_ptr<void> both(const MirroredLink::Memory& memory) {
-  return std::make_shared<std::pair<std::shared_ptr<Segment>, std::shared_ptr<Segment>>>(memory.callers, memory.host);
+/// The rings that the link works on: its own words where the slot's are the callers'.
+table::RingPair with_own_words(table::RingPair host, const table::RingPair& callers, std::uint64_t& tx_committed,
+                               std::uint64_t& rx_committed) {
+  host.tx.committed = &tx_committed;
+  if (host.rx.committed == callers.rx.committed) host.rx.committed = &rx_committed;
+  return host;
 }
 
 }  // namespace
 
-MirroredLink::MirroredLink(DeviceCopies& copies, const Slots& slots, std::uint32_t slot, const Memory& memory,
-                           ByteStream& stream, LinkEvents& events)
+MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, const table::RingPair& callers,
+                           const table::RingPair& host, ByteStream& stream, LinkEvents& events)
     : stream_(stream),
       events_(events),
-      tx_committed_(slots.tx_setup(slot, memory.host->ring(1)).start),
-      rx_arrived_(slots.rx_setup(slot, memory.host->ring(0)).start),
-      polls_(memory.arrived != nullptr),
-      tx_(slots.tx_setup(slot, memory.host->ring(1)).memory, &tx_committed_, slots.tx_setup(slot, {}).consumed,
-          tx_committed_),
-      rx_(slots.rx_setup(slot, memory.host->ring(0)).memory, &rx_arrived_, slots.rx_setup(slot, {}).consumed,
-          rx_arrived_),
-      out_(copies, both(memory), RingMirror::To::host,
-           {slots.tx_setup(slot, memory.callers->ring(1)).memory, tx_.memory()}, slots.tx_setup(slot, {}).committed,
-           &tx_committed_, tx_committed_),
-      in_(copies, both(memory), RingMirror::To::device,
-          {slots.rx_setup(slot, memory.callers->ring(0)).memory, rx_.memory()}, polls_ ? memory.arrived : &rx_arrived_,
-          slots.rx_setup(slot, {}).committed, rx_arrived_) {}
-
-std::shared_ptr<Segment> MirroredLink::callers_rings(SegmentPool& segments, const DeviceCopies* copies, bool kernels,
-                                                     const std::shared_ptr<Segment>& host) {
-  if (copies == nullptr || segments.placement_for(kernels) != RingPlacement::device) return host;
-  return segments.take(SegmentPool::Use::own, host->ring_bytes(), RingPlacement::device);
-}
+      tx_committed_(host.tx.start),
+      rx_committed_(host.rx.start),
+      polls_(host.rx.committed != callers.rx.committed),
+      host_(with_own_words(host, callers, tx_committed_, rx_committed_)),
+      out_(copies, std::make_shared<ConnectionRings>(keeper), RingMirror::To::host, {callers.tx.memory, host.tx.memory},
+           callers.tx.committed, host_.tx.committed, host.tx.start),
+      in_(copies, std::make_shared<ConnectionRings>(keeper), RingMirror::To::device,
+          {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, host.rx.start) {}
 
 bool MirroredLink::pump() {
   if (failed_) return false;

@@ -10,7 +10,7 @@
 #include "host_proxy/memory/ring_mirror.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/network.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/socket_table.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -20,29 +20,16 @@ namespace gpusock::proxy {
 
 class MirroredLink final : public Link, private LinkEvents {
  public:
-  /// What the two sides use.
-  struct Memory {
-    std::shared_ptr<Segment> callers;  ///< in device memory; of both, ring 0 receives and ring 1 sends
-    std::shared_ptr<Segment> host;     ///< the link's
-    std::uint64_t* arrived = nullptr;  ///< where a network card says what has arrived, and tells nobody; nullptr: the
-                                       ///< link says it
-  };
+  /// `callers`, `host`: both pairs of rings as the proxy reaches them, with the slot's words; `host.rx.committed` may
+  /// be another, which then tells what has arrived. `keeper` keeps their memory. The references outlive this.
+  MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, const table::RingPair& callers,
+               const table::RingPair& host, ByteStream& stream, LinkEvents& events);
 
-  /// On a connected socket's slot. `events` outlives this, and `copies`.
-  MirroredLink(DeviceCopies& copies, const Slots& slots, std::uint32_t slot, const Memory& memory, ByteStream& stream,
-               LinkEvents& events);
-
-  /// For the link that it works on: the rings in host memory, and whom to tell.
-  const ringbuf::ByteConsumer<>& tx() const { return tx_; }
-  const ringbuf::ByteProducer<>& rx() const { return rx_; }
+  /// What the link works on: the rings in host memory, and the receiver of its events.
+  const table::RingPair& rings() const { return host_; }
   LinkEvents& events() { return *this; }
   /// Hands the link over, which has `stream`. Once, before anything else.
   void set_link(std::unique_ptr<Link> link) { link_ = std::move(link); }
-
-  /// The rings for callers: in device memory where theirs are to be there, else the link's own. nullptr where there is
-  /// no memory (logged). `copies`: nullptr where no rings are in device memory.
-  static std::shared_ptr<Segment> callers_rings(SegmentPool& segments, const DeviceCopies* copies, bool kernels,
-                                                const std::shared_ptr<Segment>& host);
 
   bool pump() override;
   std::uint64_t tend(std::uint64_t now_ns) override { return failed_ ? kNever : link_->tend(now_ns); }
@@ -67,11 +54,10 @@ class MirroredLink final : public Link, private LinkEvents {
 
   ByteStream& stream_;  // link_ has it
   LinkEvents& events_;
-  std::uint64_t tx_committed_;  // the link's words; the others are the slot's
-  std::uint64_t rx_arrived_;
+  std::uint64_t tx_committed_;  // the doubled words
+  std::uint64_t rx_committed_;
   bool polls_;  // no event tells of what arrives
-  ringbuf::ByteConsumer<> tx_;
-  ringbuf::ByteProducer<> rx_;
+  table::RingPair host_;
   RingMirror out_;
   RingMirror in_;
   std::unique_ptr<Link> link_;

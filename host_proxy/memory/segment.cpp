@@ -169,10 +169,26 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
           }};
 }
 
-bool SegmentPool::has_room(RingPlacement placement) const {
+std::shared_ptr<Segment> SegmentPool::require(std::uint64_t ring_bytes, RingPlacement placement) {
+  auto segment = take(Use::own, ring_bytes, placement);
+  if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
+  return segment;
+}
+
+ConnectionRings SegmentPool::take_rings(std::uint64_t wanted, bool kernels) {
+  const std::uint64_t bytes = ring_bytes(Use::own, wanted);
+  ConnectionRings rings;
+  rings.link = require(bytes, RingPlacement::host);
+  const RingPlacement placement = placement_for(kernels);
+  rings.callers = placement == RingPlacement::host ? rings.link : require(bytes, placement);
+  return rings;
+}
+
+bool SegmentPool::has_room(bool kernels) const {
   if (!keeps_memory()) return true;
+  const bool on_device = placement_for(kernels) == RingPlacement::device;
   const std::lock_guard lock(shelf_->mutex);
-  return !shelf_->free[placement == RingPlacement::device].empty();
+  return !shelf_->free[false].empty() && (!on_device || !shelf_->free[true].empty());
 }
 
 Segment* SegmentPool::take_from_shelf(bool on_device) {

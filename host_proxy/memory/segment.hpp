@@ -7,6 +7,7 @@
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "host_proxy/memory/ring_sizes.hpp"
+#include "host_proxy/memory/segment_header.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +20,17 @@ namespace gpusock::proxy {
 using gpusock::kRingBytesMax;
 using gpusock::kRingBytesMin;
 
-/// Two byte rings of equal capacity with their four words. Ring 0 carries bytes from the segment's maker to its peer,
-/// ring 1 the other way. On the tcp link only the bytes are used; the words are the board's.
+/// The memory of two rings.
+struct RingMemories {
+  ringbuf::RingMemory tx;
+  ringbuf::RingMemory rx;
+};
+
+/// Two byte rings of equal capacity, after a header with words. What is called tx and rx is so for the segment's maker;
+/// another process that maps it (p2p) sends on rx.
 class Segment {
  public:
-  static constexpr std::size_t kHeaderBytes = 4096;
+  static constexpr std::size_t kHeaderBytes = sizeof(SegmentHeader);
   static std::size_t total_bytes(std::uint64_t ring_bytes) { return kHeaderBytes + 2 * ring_bytes; }
 
   /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
@@ -50,12 +57,11 @@ class Segment {
   /// The device whose callers use it, or whose memory it is.
   Platform& platform() const { return *platform_; }
 
-  /// A ring as the proxy knows it; in device memory its addresses are for the copier and a network card alone.
-  ringbuf::RingMemory ring(int which) const { return {proxy_rings_ + which * room_bytes_, ring_bytes_}; }
-  /// The same ring as callers know it.
-  ringbuf::RingMemory callers_ring(int which) const { return {rings_ + which * room_bytes_, ring_bytes_}; }
-  std::uint64_t* committed(int which) const { return word(2 * which); }
-  std::uint64_t* consumed(int which) const { return word(2 * which + 1); }
+  /// The rings as the proxy knows them; in device memory the addresses are for the copier and a network card alone.
+  RingMemories proxy_rings() const { return rings_at(proxy_rings_); }
+  /// The same rings as callers know them.
+  RingMemories callers_rings() const { return rings_at(rings_); }
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
 
   /// Uses only so much of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
@@ -67,8 +73,9 @@ class Segment {
   void clear();
 
  private:
-  std::uint64_t* word(int which) const {
-    return reinterpret_cast<std::uint64_t*>(base_ + which * ringbuf::kWordStride);
+  /// rx is the first: right after the header.
+  RingMemories rings_at(std::byte* memory) const {
+    return {{memory + room_bytes_, ring_bytes_}, {memory, ring_bytes_}};
   }
   void map();
   void unmap() noexcept;
@@ -84,6 +91,14 @@ class Segment {
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
+};
+
+/// The ring memory of one connection.
+struct ConnectionRings {
+  std::shared_ptr<Segment> callers;  ///< what callers use
+  std::shared_ptr<Segment> link;     ///< what the link uses: the same, or host memory that a MirroredLink copies
+
+  bool are_copied() const { return callers != link; }
 };
 
 /// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
@@ -111,11 +126,16 @@ class SegmentPool {
   /// A segment with rings of this capacity, or nullptr when there is none to be had (logged). It goes back by itself.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
 
+  /// As take(), of this process's own use. Throws Error (ENOBUFS).
+  std::shared_ptr<Segment> require(std::uint64_t ring_bytes, RingPlacement placement);
+  /// Rings of `wanted` bytes (0: the default) for a link that reaches host memory alone. Throws Error (ENOBUFS).
+  ConnectionRings take_rings(std::uint64_t wanted, bool kernels);
+
   /// True if no segment is in use, and no context that used one is still giving it back.
   bool has_all() const { return shelf_.use_count() == 1; }
 
-  /// False while all segments of a fixed number are in use.
-  bool has_room(RingPlacement placement) const;
+  /// False while take_rings() has none of a fixed number.
+  bool has_room(bool kernels) const;
 
   /// Can callers of this context use a segment of this process.
   bool can_use(const Segment& segment, bool kernels) const { return segment.reachable_from(*platform_, kernels); }

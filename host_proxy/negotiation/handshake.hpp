@@ -15,21 +15,24 @@
 
 namespace gpusock::proxy {
 
-class TcpMaker;
+class DeviceCopies;
 
 /// What this side has for its connections.
 struct LinkResources {
   std::vector<LinkMaker*> makers;       ///< the kinds of links, best first
-  TcpMaker* tcp = nullptr;              ///< for connections without a handshake; also one of `makers`
+  DeviceCopies* copies = nullptr;       ///< nullptr where no rings are in device memory
   std::uint64_t record_ring_bytes = 0;  ///< records: rings where each side makes its own, unless the endpoint says
                                         ///< otherwise
   std::string secret;
 
-  /// Can connections use this link here.
-  bool has(LinkKind kind) const {
-    return kind == LinkKind::automatic ||
-           std::any_of(makers.begin(), makers.end(), [kind](const LinkMaker* maker) { return maker->kind() == kind; });
+  /// nullptr if there is no such link here.
+  LinkMaker* maker_of(LinkKind kind) const {
+    const auto found = std::find_if(makers.begin(), makers.end(),
+                                    [kind](const LinkMaker* maker) { return maker->kind() == kind; });
+    return found == makers.end() ? nullptr : *found;
   }
+  /// True if connections can use this link here.
+  bool has(LinkKind kind) const { return kind == LinkKind::automatic || maker_of(kind) != nullptr; }
 };
 
 /// A handshake in progress. advance() reads and writes what it can, and is called until it is done or has failed.

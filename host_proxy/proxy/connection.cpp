@@ -2,7 +2,6 @@
 
 #include "gpusock/detail/clock.hpp"
 #include "host_proxy/base/log.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/proxy/listener.hpp"
 
@@ -162,23 +161,24 @@ bool Connection::callers_are_kernels() const {
 }
 
 bool Connection::waits_for_rings() const {
-  return setup_ == nullptr && !host_.links().tcp->has_room(callers_are_kernels());
+  return setup_ == nullptr && !host_.links().maker_of(LinkKind::tcp)->has_room(callers_are_kernels());
 }
 
 void Connection::establish() {
   Slots& slots = host_.slots();
   if (setup_ == nullptr) {
-    setup_ = host_.links().tcp->make({.acceptor = listener_ != nullptr,
-                                      .kernels = callers_are_kernels(),
-                                      .ring_bytes = asked_.ring_bytes,
-                                      .local = local_,
-                                      .peer = peer_});
+    const LinkRequest request{.acceptor = listener_ != nullptr,
+                              .kernels = callers_are_kernels(),
+                              .ring_bytes = asked_.ring_bytes,
+                              .local = local_,
+                              .peer = peer_};
+    setup_ = host_.links().maker_of(LinkKind::tcp)->offer(request, *this);
     if (setup_->advance() != LinkSetup::State::ready) {
       fail_opening(setup_->failure().error);
       return;
     }
   }
-  segment_ = setup_->memory();
+  segment_ = setup_->rings().callers;
   table::SocketSetup& setup = slots.view().setups[slot_];
   setup.local = local_;
   setup.peer = peer_;
@@ -187,7 +187,7 @@ void Connection::establish() {
   setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
   setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
   setup.options = options_.pack();
-  link_ = setup_->establish(slots, slot_, std::move(stream_), *this);
+  link_ = establish_link(*setup_, slots, slot_, host_.links().copies, std::move(stream_), *this);
   setup_.reset();
   phase_ = Phase::established;
   deadline_ns_ = kNever;

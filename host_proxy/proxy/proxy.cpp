@@ -3,6 +3,7 @@
 #include "gpusock/detail/clock.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/memory/segment.hpp"
 
 #include <algorithm>
@@ -114,6 +115,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
         return false;
       });
     }
+    if (resources_.copies != nullptr) resources_.copies->collect();
     moved |= open_unready(now_ns);
     moved |= step_listeners(now_ns);
     expire(now_ns);

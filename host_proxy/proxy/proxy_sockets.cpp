@@ -32,10 +32,10 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   if (connection.link() == nullptr) return;
   info.link = connection.link_kind();
   info.link_reason = connection.link_reason();
-  const table::SocketSetup& setup = slots_.view().setups[connection.slot()];
-  info.ring_bytes = setup.tx.memory.capacity;
-  info.tx_ring_fill = fill_of(setup.tx);
-  info.rx_ring_fill = fill_of(setup.rx);
+  const table::RingPair& rings = slots_.view().setups[connection.slot()].rings;
+  info.ring_bytes = rings.tx.memory.capacity;
+  info.tx_ring_fill = fill_of(rings.tx);
+  info.rx_ring_fill = fill_of(rings.rx);
   const Link::Traffic traffic = connection.link()->traffic();
   info.tx_bytes = traffic.tx_bytes;
   info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);  // that link counts what was

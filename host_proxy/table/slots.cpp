@@ -63,27 +63,12 @@ void Slots::release(std::uint32_t slot) {
   grant(slot);
 }
 
-ringbuf::ByteConsumer<> Slots::tx_consumer(std::uint32_t slot, ringbuf::RingMemory memory) const {
-  const table::RingSetup setup = tx_setup(slot, memory);
-  return {setup.memory, setup.committed, setup.consumed, setup.start};
-}
-
-ringbuf::ByteProducer<> Slots::rx_producer(std::uint32_t slot, ringbuf::RingMemory memory) const {
-  const table::RingSetup setup = rx_setup(slot, memory);
-  return {setup.memory, setup.committed, setup.consumed, setup.start};
-}
-
-table::RingSetup Slots::tx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const {
+table::RingPair Slots::rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const {
   table::Sector& sector = view_.sectors[slot];
-  memory.origin = Ref(sector.tx_freed).load(kRelaxed);  // relaxed: own word. A connection's first byte is a ring's
-                                                        // first
-  return {memory, &view_.tx_committed[slot], &sector.tx_freed, memory.origin};
-}
-
-table::RingSetup Slots::rx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const {
-  table::Sector& sector = view_.sectors[slot];
-  memory.origin = Ref(sector.rx_arrived).load(kRelaxed);  // relaxed: own word
-  return {memory, &sector.rx_arrived, &view_.rx_consumed[slot], memory.origin};
+  tx.origin = Ref(sector.tx_freed).load(kRelaxed);    // relaxed: own word. A connection's first byte is a ring's first
+  rx.origin = Ref(sector.rx_arrived).load(kRelaxed);  // relaxed: own word
+  return {{tx, &view_.tx_committed[slot], &sector.tx_freed, tx.origin},
+          {rx, &sector.rx_arrived, &view_.rx_consumed[slot], rx.origin}};
 }
 
 }  // namespace gpusock::proxy

@@ -42,12 +42,8 @@ class Slots {
   /// Takes a closed socket's slot back and grants it again.
   void release(std::uint32_t slot);
 
-  /// The callers' words and the proxy's, as ring halves of the proxy.
-  ringbuf::ByteConsumer<> tx_consumer(std::uint32_t slot, ringbuf::RingMemory memory) const;
-  ringbuf::ByteProducer<> rx_producer(std::uint32_t slot, ringbuf::RingMemory memory) const;
-  /// The same rings as the callers see them.
-  table::RingSetup tx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const;
-  table::RingSetup rx_setup(std::uint32_t slot, ringbuf::RingMemory memory) const;
+  /// Rings in this memory, with the slot's words.
+  table::RingPair rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const;
 
  private:
   void grant(std::uint32_t slot);

@@ -157,18 +157,27 @@ struct alignas(32) Sector {
   std::uint64_t rx_final = 0;  ///< where the peer's stream ends, once kStatusEnded is set
 };
 
-/// The caller's half of one ring: the bytes and the addresses of its words.
+/// One ring as one side reaches it: the bytes and the addresses of its words.
 struct RingSetup {
   ringbuf::RingMemory memory;
   std::uint64_t* committed = nullptr;
   std::uint64_t* consumed = nullptr;
   std::uint64_t start = 0;  ///< the position of the connection's first byte; a slot's words go on from one to the next
+
+  GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start}; }
+  GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start}; }
+};
+
+/// A connection's rings as one side reaches them: this side sends on tx. host_proxy/memory/segment_header.hpp says
+/// where each link has their words, who writes them and who polls them.
+struct RingPair {
+  RingSetup tx;
+  RingSetup rx;
 };
 
 /// What a caller needs to use an open socket, read once when it becomes one.
 struct alignas(64) SocketSetup {
-  RingSetup tx;
-  RingSetup rx;
+  RingPair rings;
   ResolvedEndpoint local;
   ResolvedEndpoint peer;
   std::uint64_t link_needs_proxy = 0;  ///< 1 where the proxy moves the bytes, so that a commit concerns it

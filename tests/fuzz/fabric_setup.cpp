@@ -60,8 +60,8 @@ void check_failure(const LinkSetup& setup) {
 
 /// Of one that went well.
 void check_memory(const LinkSetup& setup) {
-  FUZZ_CHECK(setup.memory() != nullptr);
-  const std::uint64_t ring = setup.memory()->ring_bytes();
+  FUZZ_CHECK(setup.rings().callers != nullptr);
+  const std::uint64_t ring = setup.rings().callers->ring_bytes();
   FUZZ_CHECK(std::has_single_bit(ring) && ring >= kRingBytesMin && ring <= kRingBytesMax);
 }
 

@@ -32,7 +32,7 @@ struct Links {
         tcp(segments),
         p2p(network, segments),
         verbs(segments),
-        resources{{&p2p, &verbs, &tcp}, &tcp, 8192, "swordfish"} {}
+        resources{{&p2p, &verbs, &tcp}, nullptr, 8192, "swordfish"} {}
   SegmentPool segments;
   TcpMaker tcp;
   P2pMaker p2p;
@@ -211,8 +211,8 @@ FUZZ_TARGET(handshake) {
       FUZZ_CHECK(forges && (mode & 8) == 0);  // nobody gets in without the secret
       FUZZ_CHECK(asked.link == LinkKind::automatic || handshake->kind() == asked.link);
       const auto setup = handshake->take_setup();
-      FUZZ_CHECK(setup != nullptr && setup->memory() != nullptr);
-      const std::uint64_t ring = setup->memory()->ring_bytes();
+      FUZZ_CHECK(setup != nullptr && setup->rings().callers != nullptr);
+      const std::uint64_t ring = setup->rings().callers->ring_bytes();
       FUZZ_CHECK(std::has_single_bit(ring) && ring >= kRingBytesMin && ring <= kRingBytesMax);
     }
     FUZZ_CHECK(handshake->reasons().size() < 8 * 200);

@@ -81,11 +81,11 @@ class Neighbour {
     FUZZ_CHECK(status() == status_);
     const table::SocketSetup& setup = here_.node.setup_of(here_.socket);
     FUZZ_CHECK(std::memcmp(&setup, &setup_, sizeof setup) == 0);
-    FUZZ_CHECK(word(setup_.tx.committed) == seen_.tx_committed &&
-               word(setup_.rx.consumed) == seen_.rx_consumed);  // its callers' own
-    const std::uint64_t freed = word(setup_.tx.consumed), arrived = word(setup_.rx.committed);
+    FUZZ_CHECK(word(setup_.rings.tx.committed) == seen_.tx_committed &&
+               word(setup_.rings.rx.consumed) == seen_.rx_consumed);  // its callers' own
+    const std::uint64_t freed = word(setup_.rings.tx.consumed), arrived = word(setup_.rings.rx.committed);
     FUZZ_CHECK(freed >= seen_.tx_consumed && freed <= seen_.tx_committed);
-    FUZZ_CHECK(arrived >= seen_.rx_committed && arrived - seen_.rx_consumed <= setup_.rx.memory.capacity);
+    FUZZ_CHECK(arrived >= seen_.rx_committed && arrived - seen_.rx_consumed <= setup_.rings.rx.memory.capacity);
     if (!settled_) return;
     FUZZ_CHECK(arrived == seen_.rx_committed);
     for (int ring = 0; ring < 2; ++ring)
@@ -129,10 +129,13 @@ class Neighbour {
 
   std::uint64_t status() { return here_.node.status_of(here_.socket); }
 
-  const ringbuf::RingMemory& memory(int ring) const { return ring == 0 ? setup_.tx.memory : setup_.rx.memory; }
+  const ringbuf::RingMemory& memory(int ring) const {
+    return ring == 0 ? setup_.rings.tx.memory : setup_.rings.rx.memory;
+  }
 
   void note() {
-    seen_ = {word(setup_.tx.committed), word(setup_.tx.consumed), word(setup_.rx.committed), word(setup_.rx.consumed)};
+    seen_ = {word(setup_.rings.tx.committed), word(setup_.rings.tx.consumed), word(setup_.rings.rx.committed),
+             word(setup_.rings.rx.consumed)};
     if (!settled_) return;
     for (int ring = 0; ring < 2; ++ring) std::memcpy(rings_[ring], memory(ring).data, Node::kRingBytes);
   }

@@ -29,8 +29,8 @@ class Node {
         copies(rings == RingPlacement::device
                    ? std::make_unique<proxy::DeviceCopies>(platform->make_copier(), kCopyBytesMax)
                    : nullptr),
-        tcp(segments, copies.get()),
-        resources{{&tcp}, &tcp, kRingBytes, "swordfish"},
+        tcp(segments),
+        resources{{&tcp}, copies.get(), kRingBytes, "swordfish"},
         slots_(table.slots()),
         taken_(1 + table::kListenersMax) {}
 

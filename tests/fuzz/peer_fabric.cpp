@@ -2,7 +2,6 @@
 // memory.
 #include "host_proxy/links/fabric/fabric_link.hpp"
 #include "host_proxy/links/fabric/peer.hpp"
-#include "host_proxy/links/mirrored_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -63,56 +62,31 @@ class Maker : public proxy::LinkMaker {
  private:
   class Setup final : public proxy::LinkSetup {
    public:
-    Setup(Maker& maker, const proxy::LinkRequest& request)
-        : maker_(maker),
-          acceptor_(request.acceptor),
-          channel_(std::make_unique<FabricChannel>(
-              maker.peer_, maker.node_.segments.take(proxy::SegmentPool::Use::own, Node::kRingBytes))),
-          segment_(proxy::MirroredLink::callers_rings(maker.node_.segments, maker.node_.copies.get(), request.kernels,
-                                                      channel_->segment())) {
+    Setup(Maker& maker, const proxy::LinkRequest& request) : maker_(maker), acceptor_(request.acceptor) {
+      rings_ = maker.node_.segments.take_rings(Node::kRingBytes, request.kernels);
+      channel_ = std::make_unique<FabricChannel>(maker.peer_, rings_.link);
       maker.granted = channel_->grant();
     }
-    State advance() override { return usable_ ? State::ready : State::failed; }
-    Failure failure() const override { return {EPROTO, "no such grant"}; }
     std::span<const std::byte> message() const override {
       return acceptor_ ? std::span<const std::byte>() : std::as_bytes(std::span(&maker_.granted, 1));  // the acceptor's
                                                                                                        // comes later
     }
     bool take_answer(std::span<const std::byte> answer) override {
-      return usable_ = channel_->take_grant(maker_.grant_of(answer)) == 0;
+      if (channel_->take_grant(maker_.grant_of(answer)) != 0) failure_ = {EPROTO, "no such grant"};
+      return failure_.error == 0;
     }
-    const std::shared_ptr<proxy::Segment>& memory() const override { return segment_; }
 
-    std::unique_ptr<proxy::Link> establish(proxy::Slots& slots, std::uint32_t slot,
-                                           std::unique_ptr<proxy::ByteStream> stream,
+    std::unique_ptr<proxy::Link> make_link(const table::RingPair& rings, std::unique_ptr<proxy::ByteStream>&& stream,
                                            proxy::LinkEvents& events) override {
-      table::SocketSetup& setup = slots.view().setups[slot];
-      setup.link_needs_proxy = 1;
-      setup.tx = slots.tx_setup(slot, segment_->callers_ring(1));
-      setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
       channel_->set_sink(stream->sink);
-      if (segment_->placement() == RingPlacement::host) {
-        return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
-                         std::move(stream), events);
-      }
-      auto staged = std::make_unique<proxy::MirroredLink>(*maker_.node_.copies, slots, slot,
-                                                          proxy::MirroredLink::Memory{segment_, channel_->segment()},
-                                                          *stream, events);
-      staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
-      return staged;
+      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), rings.tx.consumer(),
+                                          rings.rx.producer(), events);
     }
 
    private:
-    std::unique_ptr<proxy::Link> make_link(const ringbuf::ByteConsumer<>& tx, const ringbuf::ByteProducer<>& rx,
-                                           std::unique_ptr<proxy::ByteStream> stream, proxy::LinkEvents& events) {
-      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), tx, rx, events);
-    }
-
     Maker& maker_;
     bool acceptor_;
-    bool usable_ = true;
     std::unique_ptr<FabricChannel> channel_;
-    std::shared_ptr<proxy::Segment> segment_;  // the callers'
   };
 
   Node& node_;
@@ -157,12 +131,10 @@ class Endpoints final : public proxy::LinkMaker {
 class Agreeable final : public proxy::LinkMaker {
   class Setup final : public proxy::LinkSetup {
     bool take_answer(std::span<const std::byte>) override { return true; }
-    const std::shared_ptr<proxy::Segment>& memory() const override { return none_; }
-    std::unique_ptr<proxy::Link> establish(proxy::Slots&, std::uint32_t, std::unique_ptr<proxy::ByteStream>,
+    std::unique_ptr<proxy::Link> make_link(const table::RingPair&, std::unique_ptr<proxy::ByteStream>&&,
                                            proxy::LinkEvents&) override {
       return nullptr;
     }
-    std::shared_ptr<proxy::Segment> none_;
   };
   LinkKind kind() const override { return LinkKind::fabric; }
   std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&, proxy::ReadySink&) override {

@@ -16,7 +16,7 @@ FUZZ_TARGET(peer_p2p) {
   proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
   proxy::TcpMaker tcp(segments);
   proxy::P2pMaker peers_maker(*unix_sockets, segments);
-  proxy::LinkResources peer{{&peers_maker, &tcp}, &tcp, Node::kRingBytes, "swordfish"};
+  proxy::LinkResources peer{{&peers_maker, &tcp}, nullptr, Node::kRingBytes, "swordfish"};
   Endpoint asked = WireStream::here();
   if ((how & 1) != 0) asked.type = SocketType::seqpacket;
   std::shared_ptr<Wire> wire;
@@ -26,8 +26,8 @@ FUZZ_TARGET(peer_p2p) {
   asked.link = LinkKind::p2p;
   asked.type = SocketType::stream;
   Neighbour neighbour(node, other, asked);
-  const table::SocketSetup shared = node.setup_of(socket);
-  const auto segment = setup->memory();
+  const table::RingPair shared = node.setup_of(socket).rings;
+  const auto segment = setup->rings().link;
   const auto word = [](std::uint64_t* at) { return ringbuf::SystemAtomics::Ref<std::uint64_t>(*at); };
   run_session(node, socket, neighbour, input, [&](Input& says) {
     std::uint64_t* const words[] = {shared.rx.committed, shared.tx.consumed, shared.tx.committed, shared.rx.consumed};

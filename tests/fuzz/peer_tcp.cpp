@@ -14,7 +14,7 @@ FUZZ_TARGET(peer_tcp) {
   std::unique_ptr<proxy::LinkSetup> setup;
   proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
   proxy::TcpMaker tcp(segments);
-  proxy::LinkResources peer{{&tcp}, &tcp, Node::kRingBytes, "swordfish"};
+  proxy::LinkResources peer{{&tcp}, nullptr, Node::kRingBytes, "swordfish"};
   Endpoint asked = WireStream::here();
   if (records) {
     asked.type = SocketType::seqpacket;

@@ -2,7 +2,6 @@
 // fake_verbs.cpp's.
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/links/verbs/message.hpp"
-#include "host_proxy/links/verbs/words.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 
@@ -44,15 +43,15 @@ FUZZ_TARGET(peer_verbs) {
     const std::uint8_t how = input.byte();
     // Rings in device memory are the card's to reach, or copied.
     Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
-    proxy::verbs::VerbsMaker maker(node.segments, node.copies.get(), proxy::verbs::DeviceRings((how & 0x40) != 0));
-    proxy::verbs::VerbsMaker others_maker(other.segments, nullptr, proxy::verbs::DeviceRings(false));
+    proxy::verbs::VerbsMaker maker(node.segments, proxy::verbs::DeviceRings((how & 0x40) != 0));
+    proxy::verbs::VerbsMaker others_maker(other.segments, proxy::verbs::DeviceRings(false));
     Overheard overheard(maker);
     node.add(overheard);
     other.add(others_maker);
     node.start();
     other.start();
     proxy::SegmentPool segments(node.platform, {Node::kRingBytes, Node::kRingBytes}, 0);
-    proxy::verbs::VerbsMaker peers_maker(segments, nullptr, proxy::verbs::DeviceRings(false));
+    proxy::verbs::VerbsMaker peers_maker(segments, proxy::verbs::DeviceRings(false));
     proxy::LinkResources peer{{&peers_maker}, nullptr, Node::kRingBytes, "swordfish"};
     Endpoint asked = WireStream::here();
     asked.link = LinkKind::verbs;
@@ -67,7 +66,7 @@ FUZZ_TARGET(peer_verbs) {
     asked.type = SocketType::stream;
     Neighbour neighbour(node, other, asked, [] { fake::work(16); });
     fake::card().holds_work = holds_work;
-    const table::SocketSetup shared = node.setup_of(socket);
+    const table::RingPair shared = node.setup_of(socket).rings;
     using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
     // What the peer's card reaches, as long as the keys are good.
     const auto write = [&](std::uint64_t at, std::uint64_t value) {

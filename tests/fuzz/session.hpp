@@ -80,7 +80,7 @@ class Session {
       }
       case 4: {
         const Span span = net.reserve(thread, socket_, input.below(6000), Deadline::now());
-        check_span(span, node_.setup_of(socket_).tx.memory, true);
+        check_span(span, node_.setup_of(socket_).rings.tx.memory, true);
         break;
       }
       case 5:
@@ -91,7 +91,7 @@ class Session {
         break;
       case 7: {
         const Span span = net.peek(thread, socket_, input.below(6000), Deadline::now());
-        check_span(span, node_.setup_of(socket_).rx.memory, false);
+        check_span(span, node_.setup_of(socket_).rings.rx.memory, false);
         break;
       }
       case 8:

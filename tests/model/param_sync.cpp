@@ -29,7 +29,7 @@ struct Wires {
     side.slots = slots;
     side.hooks = &hooks();
     for (std::uint32_t i = 0; i < 4; ++i) {
-      setups[i].tx = setups[i ^ 1].rx = {{rings[i], sizeof rings[i], 0}, &committed[i], &consumed[i], 0};
+      setups[i].rings.tx = setups[i ^ 1].rings.rx = {{rings[i], sizeof rings[i], 0}, &committed[i], &consumed[i], 0};
     }
     for (std::uint32_t i = 0; i < 4; ++i) {
       sectors[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();

@@ -25,8 +25,8 @@ class Pair {
     side_.table.slots = 2;
     side_.slots = slots_;
     side_.hooks = &hooks();
-    setups_[0].tx = setups_[1].rx = {{bytes_, capacity, 0}, &committed_, &consumed_, 0};
-    setups_[0].rx = setups_[1].tx = {{back_, capacity, 0}, &back_committed_, &back_consumed_, 0};
+    setups_[0].rings.tx = setups_[1].rings.rx = {{bytes_, capacity, 0}, &committed_, &consumed_, 0};
+    setups_[0].rings.rx = setups_[1].rings.tx = {{back_, capacity, 0}, &back_committed_, &back_consumed_, 0};
     for (std::uint32_t i = 0; i < 2; ++i) {
       setups_[i].records = 1;
       sectors_[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();

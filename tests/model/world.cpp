@@ -178,7 +178,6 @@ World::World(std::uint32_t sockets_max)
     : table_(std::make_unique<proxy::SharedTable>(platform(), sockets_max, false)),
       slots_(table_->slots()),
       accept_taken_(table::kListenersMax) {
-  resources_.tcp = &tcp();
   resources_.makers = {&tcp()};
   proxy_ = std::make_unique<proxy::Proxy>(*table_, network, resources_, proxy::ProxyOptions{});
   side_.table = table_->view(proxy::SideKind::host);

@@ -118,15 +118,14 @@ proxy::LinkResources Node::list_links(Node& node) {
   node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
   if (node.options_.has_verbs) {
     current_cards->hold_back(node.process_, node.options_.flushed);
-    node.makers_.push_back(std::make_unique<proxy::verbs::VerbsMaker>(
-        node.segments_, node.copies_.get(), proxy::verbs::DeviceRings(node.options_.gpudirect)));
+    node.makers_.push_back(
+        std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, proxy::verbs::DeviceRings(node.options_.gpudirect)));
   }
   if (node.options_.has_fabric)
-    node.makers_.push_back(
-        std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, "", node.copies_.get()));
-  proxy::LinkResources resources{{}, &node.tcp_, node.options_.ring_bytes, node.options_.secret};
+    node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, ""));
+  node.makers_.push_back(std::make_unique<proxy::TcpMaker>(node.segments_));
+  proxy::LinkResources resources{{}, node.copies_.get(), node.options_.ring_bytes, node.options_.secret};
   for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
-  resources.makers.push_back(&node.tcp_);
   return resources;
 }
 
@@ -141,7 +140,6 @@ Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
       copies_(options.device_rings
                   ? std::make_unique<proxy::DeviceCopies>(platform_->make_copier(), options.copy_bytes_max)
                   : nullptr),
-      tcp_(segments_, copies_.get()),
       resources_(list_links(*this)),
       proxy_(table_, network_, resources_, {options.handshake_timeout_ns}),
       slots_(table_.slots()),
@@ -282,7 +280,7 @@ void Node::drain(std::uint64_t linger_ns) {
 
 std::uint64_t Node::unread_bytes(Socket socket) const {
   const table::SocketSetup& setup = table_.view(proxy::SideKind::host).setups[table::slot_of(socket)];
-  return word(setup.rx.committed) - word(setup.rx.consumed);
+  return word(setup.rings.rx.committed) - word(setup.rings.rx.consumed);
 }
 
 std::string Node::check_words() {
@@ -297,10 +295,10 @@ std::string Node::check_words() {
       continue;
     }
     const table::SocketSetup& setup = view.setups[slot];
-    const std::uint64_t words[] = {word(setup.tx.committed), word(setup.tx.consumed), word(setup.rx.committed),
-                                   word(setup.rx.consumed)};
-    if (words[0] - words[1] > setup.tx.memory.capacity) return "more was committed to a tx ring than was granted";
-    if (words[2] - words[3] > setup.rx.memory.capacity) return "more arrived in an rx ring than was granted";
+    const std::uint64_t words[] = {word(setup.rings.tx.committed), word(setup.rings.tx.consumed),
+                                   word(setup.rings.rx.committed), word(setup.rings.rx.consumed)};
+    if (words[0] - words[1] > setup.rings.tx.memory.capacity) return "more was committed to a tx ring than was granted";
+    if (words[2] - words[3] > setup.rings.rx.memory.capacity) return "more arrived in an rx ring than was granted";
     for (int i = 0; i < 4; ++i) {
       if (seen.generation == status.generation && words[i] < seen.words[i]) {
         static constexpr const char* kWords[] = {"sent", "sent and freed", "arrived", "consumed"};

@@ -82,7 +82,6 @@ class Node {
   proxy::PosixNetwork network_;
   proxy::SegmentPool segments_;
   std::unique_ptr<proxy::DeviceCopies> copies_;
-  proxy::TcpMaker tcp_;
   std::vector<std::unique_ptr<proxy::LinkMaker>> makers_;
   proxy::LinkResources resources_;
   proxy::Proxy proxy_;

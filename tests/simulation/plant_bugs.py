@@ -38,8 +38,8 @@ SUBSTITUTIONS = [
      "  if (!sim::planted(2)) Ref(sector.rx_arrived).store(rx_start, kRelaxed);\n",
      "slots: the next connection's arrived word goes on from what was not read of the last one"),
     (3, "host_proxy/links/p2p/p2p_link.cpp",
-     "control_.say_ended(Ref(*segment_->committed(side_)).load(ringbuf::kRelaxed))",
-     "control_.say_ended(Ref(*(sim::planted(3) ? segment_->consumed(side_) : segment_->committed(side_))).load(ringbuf::kRelaxed))",
+     "control_.say_ended(Ref(*rings_.tx.committed).load(ringbuf::kRelaxed))",
+     "control_.say_ended(Ref(*(sim::planted(3) ? rings_.tx.consumed : rings_.tx.committed)).load(ringbuf::kRelaxed))",
      "p2p: the end is said to be where the peer has read to"),
     (4, "host_proxy/links/control_channel.cpp",
      "    outbox_.erase(outbox_.begin(), outbox_.begin() + result);\n",
@@ -137,7 +137,7 @@ SUBSTITUTIONS = [
     (26, "host_proxy/links/verbs/link.cpp",
      "bool VerbsLink::waits_for_credit() const { return !failed_ && !deaf_ && !broken_; }\n",
      "bool VerbsLink::waits_for_credit() const {\n"
-     "  const bool little = sim::planted(26) && rdma::load_word_of_card(*words_.arrived) - rx_start_ - credited_ < rx_bytes_ / 4;\n"
+     "  const bool little = sim::planted(26) && rdma::load_word_of_card(words_.rx_committed.value) - rx_start_ - credited_ < rx_bytes_ / 4;\n"
      "  return !failed_ && !deaf_ && !broken_ && !little;\n}\n",
      "verbs: a proxy that sleeps before anything has come is not woken for credit (found by the simulation)"),
     (27, "host_proxy/links/verbs/arrivals.cpp",

@@ -16,8 +16,6 @@ namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
-std::byte* base_of(const Segment& segment) { return segment.ring(0).data - Segment::kHeaderBytes; }
-
 std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration, int error) {
   if (registration == nullptr) {
     throw Error(error,
@@ -29,27 +27,24 @@ std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration
 
 }  // namespace
 
-// The header's page holds no words of a ring on this link. Its end, right before ring 0, is what the peer writes; its
-// start is not registered for anybody to write.
-Credit* FabricMemory::incoming() const { return reinterpret_cast<Credit*>(segment->ring(0).data - sizeof(Credit)); }
-Credit* FabricMemory::outgoing() const { return reinterpret_cast<Credit*>(base_of(*segment)); }
-
 FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment)
     : peer_(std::move(peer)) {
   memory_.segment = std::move(segment);
-  const ringbuf::RingMemory rx = memory_.segment->ring(0), tx = memory_.segment->ring(1);
+  const RingMemories rings = memory_.segment->proxy_rings();
+  SegmentHeader& header = memory_.segment->header();
   int error = 0;
   FabricPort& port = peer_->port();
   const MemoryPlace place{};
-  memory_.target = checked(port.register_memory({rx.data - sizeof(Credit), sizeof(Credit) + rx.capacity},
-                                                Access::remote_target, place, error),
-                           error);
+  memory_.target = checked(
+      port.register_memory({reinterpret_cast<std::byte*>(&header.peer_credit), sizeof(Credit) + rings.rx.capacity},
+                           Access::remote_target, place, error),
+      error);
   if (port.registers_sources()) {
-    std::byte* base = base_of(*memory_.segment);
-    const auto bytes = static_cast<std::size_t>(tx.data + tx.capacity - base);
+    auto* const base = reinterpret_cast<std::byte*>(&header);
+    const auto bytes = static_cast<std::size_t>(rings.tx.data + rings.tx.capacity - base);
     memory_.source = checked(port.register_memory({base, bytes}, Access::local_source, place, error), error);
   }
-  *memory_.incoming() = {};
+  header.peer_credit = {};
   index_ = peer_->add(*this);
 }
 
@@ -145,9 +140,10 @@ void FabricChannel::take_chunk() {
 }
 
 int FabricChannel::send_credit(std::uint64_t consumed) {
-  *memory_.outgoing() = {consumed, chunks_taken_};
+  Credit& own = memory_.segment->header().own_credit;
+  own = {consumed, chunks_taken_};
   Write credit;
-  credit.from = memory_.outgoing();
+  credit.from = &own;
   credit.bytes = sizeof(Credit);
   credit.address = remote_.memory_address;
   credit.data = CompletionData{remote_.index, 0, 0}.pack();
@@ -178,7 +174,7 @@ void FabricChannel::on_arrived(const CompletionData& data) {
 }
 
 void FabricChannel::read_credit() {
-  Credit* words = memory_.incoming();
+  Credit* words = &memory_.segment->header().peer_credit;
   const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->chunks).load(ringbuf::kAcquire)};
   if (now.consumed > bytes_sent_ || now.chunks > chunks_sent_) {
     fail(EPROTO, "the peer acknowledged more than was sent to it");

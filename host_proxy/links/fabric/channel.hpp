@@ -22,14 +22,11 @@ namespace gpusock::proxy::fabric {
 
 class FabricPeer;
 
-/// A connection's memory, as it is registered: ring 0 receives, ring 1 sends.
+/// A connection's memory, as it is registered.
 struct FabricMemory {
   std::shared_ptr<Segment> segment;
-  std::unique_ptr<Registration> target;  ///< incoming credit and ring 0: what the peer may write
+  std::unique_ptr<Registration> target;  ///< the peer's credit and the rx ring: what the peer may write
   std::unique_ptr<Registration> source;  ///< all of it, for writing from; nullptr where nobody asks
-
-  Credit* incoming() const;  ///< the peer writes it
-  Credit* outgoing() const;  ///< written to the peer from here
 };
 
 class FabricChannel {

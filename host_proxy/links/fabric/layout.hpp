@@ -1,6 +1,8 @@
 #pragma once
 /// @file What two fabric links say to each other. Fixed sizes, little-endian, no padding.
 
+#include "host_proxy/memory/segment_header.hpp"
+
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -30,11 +32,8 @@ struct CompletionData {
   }
 };
 
-/// What a receiver writes into the sender's memory: two words, each of which only grows.
-struct Credit {
-  std::uint64_t consumed = 0;  ///< bytes of the connection that the ring is free of
-  std::uint64_t chunks = 0;    ///< chunks taken
-};
+/// What a receiver writes into the sender's memory.
+using Credit = SegmentHeader::Credit;
 static_assert(sizeof(Credit) == 16);
 
 using Identity = std::array<std::uint8_t, 16>;

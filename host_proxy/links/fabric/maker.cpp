@@ -4,7 +4,6 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/fabric/fabric_link.hpp"
-#include "host_proxy/links/mirrored_link.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,61 +80,30 @@ class FabricSetup : public LinkSetup {
       begun_ = true;
       attempt([&] { begin(*providers); });
     }
-    return failure_.error != 0 ? State::failed : State::ready;
+    return LinkSetup::advance();
   }
-  Failure failure() const override { return failure_; }
-  const std::shared_ptr<Segment>& memory() const override { return segment_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+  std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    table::SocketSetup& setup = slots.view().setups[slot];
-    setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, segment_->callers_ring(1));
-    setup.rx = slots.rx_setup(slot, segment_->callers_ring(0));
     channel_->set_sink(stream->sink);
-    if (segment_->placement() == RingPlacement::host) {
-      return make_link(slots.tx_consumer(slot, segment_->ring(1)), slots.rx_producer(slot, segment_->ring(0)),
-                       std::move(stream), events);
-    }
-    auto staged = std::make_unique<MirroredLink>(*maker_.copies(), slots, slot,
-                                                 MirroredLink::Memory{segment_, channel_->segment()}, *stream, events);
-    staged->set_link(make_link(staged->tx(), staged->rx(), std::move(stream), staged->events()));
-    return staged;
+    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), rings.tx.consumer(),
+                                        rings.rx.producer(), events);
   }
 
  protected:
   /// Makes the message. Throws Error.
   virtual void begin(const FabricProviders& providers) = 0;
 
-  /// Does a part of the set-up; false, and why is known, where it fails.
-  template <class Part>
-  bool attempt(Part part) {
-    try {
-      part();
-      return true;
-    } catch (const Error& error) {
-      failure_ = {error.code().value(), error.what()};
-      return false;
-    }
-  }
-
   void use(const std::shared_ptr<FabricPeer>& peer) {
-    channel_ = maker_.make_channel(peer, request_);
-    segment_ = maker_.callers_rings(request_, channel_->segment());
-  }
-
-  std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const ringbuf::ByteProducer<>& rx,
-                                  std::unique_ptr<ByteStream> stream, LinkEvents& events) {
-    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), tx, rx, events);
+    rings_ = maker_.segments().take_rings(request_.own_ring_bytes(), request_.kernels);
+    channel_ = std::make_unique<FabricChannel>(peer, rings_.link);
   }
 
   FabricMaker& maker_;
   LinkRequest request_;
   ReadySink& sink_;
   bool begun_ = false;
-  Failure failure_;
   std::unique_ptr<FabricChannel> channel_;
-  std::shared_ptr<Segment> segment_;  // the callers'
 };
 
 class FabricOffer final : public FabricSetup {
@@ -260,12 +228,8 @@ class FabricMaker::Watched final : public FabricPeer {
   int descriptor_;
 };
 
-FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, DeviceCopies* copies)
-    : network_(network),
-      segments_(segments),
-      copies_(copies),
-      wanted_(std::move(provider)),
-      context_(random_bytes<16>()) {
+FabricMaker::FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider)
+    : network_(network), segments_(segments), wanted_(std::move(provider)), context_(random_bytes<16>()) {
   const std::lock_guard lock(decoration().mutex);
   decorator_ = decoration().decorator;
 }
@@ -388,19 +352,6 @@ std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const
   if (peer->port().closes_only_idle()) idle_.keep(peer);
   log_debug("opened an endpoint of " + provider + " for " + request.peer.host_port());
   return peer;
-}
-
-std::unique_ptr<FabricChannel> FabricMaker::make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request) {
-  constexpr auto kOwn = SegmentPool::Use::own;
-  auto segment = segments_.take(kOwn, segments_.ring_bytes(kOwn, request.own_ring_bytes()));
-  if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
-  return std::make_unique<FabricChannel>(std::move(peer), std::move(segment));
-}
-
-std::shared_ptr<Segment> FabricMaker::callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host) {
-  auto rings = MirroredLink::callers_rings(segments_, copies_, request.kernels, host);
-  if (rings == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
-  return rings;
 }
 
 }  // namespace gpusock::proxy::fabric

@@ -7,7 +7,6 @@
 #include "host_proxy/links/fabric/peer.hpp"
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/net/posix_network.hpp"
 
 #include <functional>
@@ -27,9 +26,8 @@ void decorate_ports(PortDecorator decorator);
 class FabricMaker final : public LinkMaker, private ReadySink {
  public:
   /// All outlive it. `provider`: the one to use, as libfabric names it; empty: the best that both sides have. libfabric
-  /// is asked what there is when a socket is opened that may come to it. `copies`: nullptr where no rings are in
-  /// device memory.
-  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider, DeviceCopies* copies = nullptr);
+  /// is asked what there is when a socket is opened that may come to it.
+  FabricMaker(PosixNetwork& network, SegmentPool& segments, std::string provider);
   ~FabricMaker();
 
   LinkKind kind() const override { return LinkKind::fabric; }
@@ -57,10 +55,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   /// The endpoint for the connector that calls itself this, for an acceptor.
   std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request,
                                                 const Identity& pair);
-  std::unique_ptr<FabricChannel> make_channel(std::shared_ptr<FabricPeer> peer, const LinkRequest& request);
-  /// The rings for callers whose link has those of `host`.
-  std::shared_ptr<Segment> callers_rings(const LinkRequest& request, const std::shared_ptr<Segment>& host);
-  DeviceCopies* copies() { return copies_; }
+  SegmentPool& segments() { return segments_; }
 
  private:
   class Watched;
@@ -75,7 +70,6 @@ class FabricMaker final : public LinkMaker, private ReadySink {
 
   PosixNetwork& network_;
   SegmentPool& segments_;
-  DeviceCopies* copies_;
   std::string wanted_;
   Identity context_;
   PortDecorator decorator_;

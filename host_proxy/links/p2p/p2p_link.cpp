@@ -8,13 +8,13 @@ using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 }  // namespace
 
 void P2pLink::end_sending() {
-  control_.say_ended(Ref(*segment_->committed(side_)).load(ringbuf::kRelaxed));  // relaxed: T2 ordered it; the peer
-                                                                                 // reads behind C1
+  // Relaxed: T2 ordered it, and the peer reads after C1.
+  control_.say_ended(Ref(*rings_.tx.committed).load(ringbuf::kRelaxed));
 }
 
 Link::Traffic P2pLink::traffic() const {
-  return {Ref(*segment_->committed(side_)).load(ringbuf::kRelaxed),      // relaxed: counters for people
-          Ref(*segment_->consumed(1 - side_)).load(ringbuf::kRelaxed)};  // relaxed: counters for people
+  return {Ref(*rings_.tx.committed).load(ringbuf::kRelaxed),  // relaxed, as the next: counters for people
+          Ref(*rings_.rx.consumed).load(ringbuf::kRelaxed)};
 }
 
 }  // namespace gpusock::proxy

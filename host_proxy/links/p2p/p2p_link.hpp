@@ -4,6 +4,7 @@
 
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/memory/segment.hpp"
+#include "host_proxy/table/socket_table.hpp"
 
 #include <memory>
 
@@ -11,11 +12,13 @@ namespace gpusock::proxy {
 
 class P2pLink final : public Link {
  public:
-  /// `side` is 0 on the segment's maker and 1 on its peer: the ring this side sends on.
-  P2pLink(std::unique_ptr<ByteStream> stream, std::shared_ptr<Segment> segment, int side, LinkEvents& events)
-      : segment_(std::move(segment)), side_(side), control_(std::move(stream), events) {}
+  /// `segment` has the rings' words.
+  P2pLink(std::unique_ptr<ByteStream> stream, std::shared_ptr<Segment> segment, const table::RingPair& rings,
+          LinkEvents& events)
+      : segment_(std::move(segment)), rings_(rings), control_(std::move(stream), events) {}
 
   bool pump() override { return control_.pump(); }
+  bool moves_bytes() const override { return false; }
   void end_sending() override;
   void end_receiving() override { control_.say_deaf(); }
   void close() override { control_.say_closed(); }
@@ -25,7 +28,7 @@ class P2pLink final : public Link {
 
  private:
   std::shared_ptr<Segment> segment_;
-  int side_;
+  table::RingPair rings_;
   ControlChannel control_;
 };
 

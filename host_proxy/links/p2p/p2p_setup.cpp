@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 namespace gpusock::proxy {
 namespace {
@@ -21,48 +22,53 @@ static_assert(sizeof(Offer) == 56);
 
 class P2pSetup : public LinkSetup {
  public:
-  explicit P2pSetup(int side) : side_(side) {}
+  void use_own_words(table::RingPair& rings) const override {
+    SegmentHeader& header = rings_.link->header();
+    rings.tx = {
+        {rings.tx.memory.data, rings.tx.memory.capacity}, &header.tx_committed.value, &header.tx_consumed.value};
+    rings.rx = {
+        {rings.rx.memory.data, rings.rx.memory.capacity}, &header.rx_committed.value, &header.rx_consumed.value};
+    if (!made_here_) std::swap(rings.tx, rings.rx);
+  }
 
-  const std::shared_ptr<Segment>& memory() const override { return segment_; }
-
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+  std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    table::SocketSetup& setup = slots.view().setups[slot];
-    setup.link_needs_proxy = 0;
-    setup.tx = {segment_->callers_ring(side_), segment_->committed(side_), segment_->consumed(side_), 0};
-    setup.rx = {segment_->callers_ring(1 - side_), segment_->committed(1 - side_), segment_->consumed(1 - side_), 0};
-    return std::make_unique<P2pLink>(std::move(stream), segment_, side_, events);
+    return std::make_unique<P2pLink>(std::move(stream), rings_.link, rings, events);
   }
 
  protected:
-  std::shared_ptr<Segment> segment_;
+  explicit P2pSetup(bool made_here) : made_here_(made_here) {}
+  void use(const std::shared_ptr<Segment>& segment) { rings_ = {segment, segment}; }
 
  private:
-  int side_;
+  bool made_here_;
 };
 
 class P2pOffer final : public P2pSetup {
  public:
   P2pOffer(SegmentPool& pool, SegmentOffers& offers, const LinkRequest& request)
-      : P2pSetup(0), pool_(pool), offers_(offers) {
+      : P2pSetup(true), pool_(pool), offers_(offers) {
     constexpr auto kShared = SegmentPool::Use::shared;
-    segment_ = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes), pool.placement_for(request.kernels));
-    if (segment_ == nullptr) return;
-    ticket_ = offers.offer(segment_);
-    offer_ = {segment_->ring_bytes(), {}, *ticket_};
+    const auto segment = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes),
+                                   pool.placement_for(request.kernels));
+    if (segment == nullptr) {
+      failure_ = {ENOBUFS, "no memory for another connection's rings"};
+      return;
+    }
+    use(segment);
+    ticket_ = offers.offer(segment);
+    offer_ = {segment->ring_bytes(), {}, *ticket_};
     std::memcpy(offer_.shared_name.data(), offers.name().data(),
                 std::min(offers.name().size(), offer_.shared_name.size()));
   }
   ~P2pOffer() override { withdraw(); }
 
-  State advance() override { return segment_ == nullptr ? State::failed : State::ready; }
-  Failure failure() const override { return {ENOBUFS, "no memory for another connection's rings"}; }
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&offer_, 1)); }
 
   bool take_answer(std::span<const std::byte> answer) override {
     withdraw();
-    pool_.settle(*segment_);
-    return answer.empty();
+    pool_.settle(*rings_.link);
+    return LinkSetup::take_answer(answer);
   }
 
  private:
@@ -81,7 +87,7 @@ class P2pAnswer final : public P2pSetup {
  public:
   P2pAnswer(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const LinkRequest& request,
             std::span<const std::byte> offer, ReadySink& sink)
-      : P2pSetup(1), pool_(pool), kernels_(request.kernels) {
+      : P2pSetup(false), pool_(pool), kernels_(request.kernels) {
     if (offer.size() != sizeof(Offer)) {
       failure_ = {EPROTO, "what was offered is no shared memory"};
       return;
@@ -99,25 +105,26 @@ class P2pAnswer final : public P2pSetup {
   }
 
   State advance() override {
-    if (!fetch_) return segment_ == nullptr ? State::failed : State::ready;
+    if (!fetch_) return LinkSetup::advance();
     const auto fetched = fetch_->advance();
     if (fetched == SegmentFetch::State::waiting) return State::waiting;
-    if (fetched == SegmentFetch::State::done) segment_ = fetch_->take();
+    const auto segment = fetched == SegmentFetch::State::done ? fetch_->take() : nullptr;
     fetch_.reset();
-    if (segment_ != nullptr && !pool_.can_use(*segment_, kernels_)) {
-      segment_.reset();
+    if (segment == nullptr) {
+      failure_ = {EHOSTUNREACH,
+                  "the peer is on another host (or in another network namespace, of another user, or its memory cannot "
+                  "be mapped)"};
+    } else if (!pool_.can_use(*segment, kernels_)) {
       failure_ = {EHOSTUNREACH, "the peer's rings are in a GPU's memory, which this side's callers do not reach"};
+    } else {
+      use(segment);
     }
-    return segment_ == nullptr ? State::failed : State::ready;
+    return LinkSetup::advance();
   }
-  Failure failure() const override { return failure_; }
 
  private:
   SegmentPool& pool_;
   bool kernels_;
-  Failure failure_{
-      EHOSTUNREACH,
-      "the peer is on another host (or in another network namespace, of another user, or its memory cannot be mapped)"};
   std::optional<SegmentFetch> fetch_;
 };
 

@@ -3,7 +3,6 @@
 
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/device_copies.hpp"
 
 #include <memory>
 
@@ -11,30 +10,19 @@ namespace gpusock::proxy {
 
 class TcpMaker final : public LinkMaker {
  public:
-  /// Both outlive it. `copies`: nullptr where no rings are in device memory.
-  explicit TcpMaker(SegmentPool& segments, DeviceCopies* copies = nullptr) : segments_(segments), copies_(copies) {}
+  /// `segments` outlives it.
+  explicit TcpMaker(SegmentPool& segments) : segments_(segments) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override { return make(request); }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink&) override {
-    return make(request);
+  /// Also for a connection without a handshake, on either side.
+  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override;
+  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink& sink) override {
+    return offer(request, sink);
   }
-
-  void tend(std::uint64_t) override {
-    if (copies_ != nullptr) copies_->collect();
-  }
-
-  /// False if make() has no ring memory now and will have some when another connection has ended.
-  bool has_room(bool kernels) const {
-    return segments_.has_room(RingPlacement::host) && segments_.has_room(segments_.placement_for(kernels));
-  }
-
-  /// Either half, also of a connection without a handshake.
-  std::unique_ptr<LinkSetup> make(const LinkRequest& request);
+  bool has_room(bool kernels) const override { return segments_.has_room(kernels); }
 
  private:
   SegmentPool& segments_;
-  DeviceCopies* copies_;
 };
 
 }  // namespace gpusock::proxy

@@ -13,17 +13,18 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   Keys keys;
   if (!rings.platform().shows_card_writes()) {
     why_not_ = "nothing says when kernels see what a card has written into this GPU's memory";
-  } else if ((keys.rx = give_ring(domain, rings, 0, rdma::Access::written_by_peers))) {
-    keys.tx = give_ring(domain, rings, 1, rdma::Access::read_by_card);
+  } else if ((keys.rx = give_ring(domain, rings, &RingMemories::rx, rdma::Access::written_by_peers))) {
+    keys.tx = give_ring(domain, rings, &RingMemories::tx, rdma::Access::read_by_card);
   }
   tell(keys.tx);
   if (!keys.tx) return std::nullopt;
   return keys;
 }
 
-rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings, int which, rdma::Access access) {
-  const ringbuf::RingMemory memory = rings.callers_ring(which);
-  const auto known_as = reinterpret_cast<std::uint64_t>(rings.ring(which).data);
+rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings,
+                                          ringbuf::RingMemory RingMemories::*which, rdma::Access access) {
+  const ringbuf::RingMemory memory = rings.callers_rings().*which;
+  const auto known_as = reinterpret_cast<std::uint64_t>((rings.proxy_rings().*which).data);
   if (!rings.platform().device_memory_is_mappable()) {
     if (!paths_) paths_ = rdma::gpu_memory_paths();
     return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory.data), memory.capacity, access, *paths_,

@@ -18,8 +18,8 @@ class DeviceRings {
       : wanted_(wanted), paths_(paths) {}
 
   struct Keys {
-    rdma::Registration rx;  ///< remote, of ring 0
-    rdma::Registration tx;  ///< of ring 1
+    rdma::Registration rx;  ///< remote
+    rdma::Registration tx;
   };
 
   /// Registers both rings of a segment in device memory, under the addresses by which the proxy knows them. Nothing
@@ -30,7 +30,8 @@ class DeviceRings {
   const std::string& why_not() const { return why_not_; }
 
  private:
-  rdma::Registration give_ring(ibv_pd* domain, const Segment& rings, int which, rdma::Access access);
+  rdma::Registration give_ring(ibv_pd* domain, const Segment& rings, ringbuf::RingMemory RingMemories::*which,
+                               rdma::Access access);
   void tell(const rdma::Registration& region);
 
   bool wanted_;

@@ -24,19 +24,20 @@ constexpr int kLooks = 8;
 }  // namespace
 
 VerbsLink::VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream,
-                     ringbuf::ByteConsumer<> tx, std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events,
-                     Arrivals arrivals)
+                     const table::RingPair& rings, LinkEvents& events)
     : parts_(std::move(parts)),
-      words_(*parts_.segment),
+      words_(parts_.segment->header()),
       activity_(std::move(activity)),
       stream_(*stream),
-      tx_(tx),
-      tx_start_(tx.position()),
-      rx_consumed_(rx_consumed),
-      rx_start_(rx_start),
+      tx_(rings.tx.consumer()),
+      tx_start_(rings.tx.start),
+      rx_consumed_(rings.rx.consumed),
+      rx_start_(rings.rx.start),
       rx_bytes_(parts_.segment->ring_bytes()),
       events_(events),
-      arrivals_(std::move(arrivals)),
+      arrivals_(rings.rx.committed == &words_.rx_committed.value
+                    ? Arrivals()
+                    : Arrivals(parts_.segment, rings.rx.committed, rings.rx.start)),
       inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0),
       control_(std::move(stream), *this) {
   parts_.pair->set_events(this);
@@ -77,7 +78,7 @@ bool VerbsLink::greet() {
 VerbsLink::Received VerbsLink::look_at_rx() const {
   const std::uint64_t consumed = Ref(*rx_consumed_).load(ringbuf::kAcquire) - rx_start_;  // P2, pairs with C2
   // Read behind `consumed`: the peer writes no more than what was granted, and only this thread grants.
-  return {consumed, rdma::load_word_of_card(*words_.arrived) - rx_start_};
+  return {consumed, rdma::load_word_of_card(words_.rx_committed.value) - rx_start_};
 }
 
 bool VerbsLink::is_possible(const Received& received) const {
@@ -122,11 +123,11 @@ bool VerbsLink::give_credit(const Received& received) {
 /// Credit that no bytes wait for is no work: the proxy sleeps, and the card tells nobody of it.
 void VerbsLink::take_credit() {
   if (!open_) {
-    if (rdma::load_word_of_card(*words_.open) == 0) return;
-    peer_start_ = rdma::load_word_of_card(*words_.start);
+    if (rdma::load_word_of_card(words_.open.value) == 0) return;
+    peer_start_ = rdma::load_word_of_card(words_.start.value);
     open_ = true;
   }
-  const std::uint64_t credit = rdma::load_word_of_card(*words_.credit);
+  const std::uint64_t credit = rdma::load_word_of_card(words_.tx_consumed.value);
   if (credit - credit_ > sent_ - credit_) {
     fail(EPROTO, "it gave credit for what was not sent");
     return;
@@ -235,7 +236,9 @@ bool VerbsLink::finished() const {
 /// must say what they consume, whatever has arrived by now.
 bool VerbsLink::waits_for_credit() const { return !failed_ && !deaf_ && !broken_; }
 
-Link::Traffic VerbsLink::traffic() const { return {sent_, rdma::load_word_of_card(*words_.arrived) - rx_start_}; }
+Link::Traffic VerbsLink::traffic() const {
+  return {sent_, rdma::load_word_of_card(words_.rx_committed.value) - rx_start_};
+}
 
 /// Completions were taken, in the maker's poll.
 void VerbsLink::on_progress() {

@@ -16,8 +16,8 @@
 #include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/verbs/arrivals.hpp"
 #include "host_proxy/links/verbs/message.hpp"
-#include "host_proxy/links/verbs/words.hpp"
 #include "host_proxy/memory/segment.hpp"
+#include "host_proxy/table/socket_table.hpp"
 #include "rdma/queue_pair.hpp"
 #include "rdma/registration.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -46,11 +46,10 @@ struct Parts {
 
 class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePairEvents {
  public:
-  /// `tx`, and `consumed` and `rx_start` of the rx ring, are the slot's; `events` outlives the link. `arrivals`: where
-  /// the rings of `parts` lie in device memory.
+  /// `rings`: of `parts`. Where rx.committed is not the word that the peer's card writes, the link passes on what has
+  /// arrived. `events` outlives the link.
   VerbsLink(Parts parts, std::shared_ptr<Activity> activity, std::unique_ptr<ByteStream> stream,
-            ringbuf::ByteConsumer<> tx, std::uint64_t* rx_consumed, std::uint64_t rx_start, LinkEvents& events,
-            Arrivals arrivals = {});
+            const table::RingPair& rings, LinkEvents& events);
   ~VerbsLink();
 
   bool pump() override;
@@ -100,7 +99,7 @@ class VerbsLink final : public Link, private LinkEvents, private rdma::QueuePair
   void on_failed(int error) override;
 
   Parts parts_;
-  Words words_;
+  SegmentHeader& words_;
   std::shared_ptr<Activity> activity_;
   ByteStream& stream_;  // control_ has it
   ringbuf::ByteConsumer<> tx_;

@@ -2,7 +2,6 @@
 
 #include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
-#include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/verbs/link.hpp"
 
 #include <algorithm>
@@ -16,12 +15,11 @@ namespace {
 
 class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
  public:
-  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, DeviceCopies* copies, std::shared_ptr<Activity> activity,
-             const LinkRequest& request, ReadySink& sink)
+  VerbsSetup(VerbsMaker& maker, SegmentPool& segments, std::shared_ptr<Activity> activity, const LinkRequest& request,
+             ReadySink& sink)
       : maker_(maker),
         segments_(segments),
         sink_(sink),
-        copies_(copies),
         activity_(std::move(activity)),
         records_(request.type == SocketType::seqpacket) {
     attempt([&] { prepare(maker, request); });
@@ -34,40 +32,21 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   }
 
   State advance() override {
-    if (failure_.error != 0) return State::failed;
-    return trial_end_ns_ == 0 ? State::ready : look_at_trial();
+    return failure_.error != 0 || trial_end_ns_ == 0 ? LinkSetup::advance() : look_at_trial();
   }
-  Failure failure() const override { return failure_; }
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&message_, 1)); }
   bool take_answer(std::span<const std::byte> answer) override { return connect(answer) && begin_trial(); }
-  const std::shared_ptr<Segment>& memory() const override { return rings_; }
 
-  std::unique_ptr<Link> establish(Slots& slots, std::uint32_t slot, std::unique_ptr<ByteStream> stream,
+  void use_own_words(table::RingPair& rings) const override {
+    if (rings_.link->placement() == RingPlacement::host) rings.rx.committed = &rings_.link->header().rx_committed.value;
+  }
+
+  std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    table::SocketSetup& setup = slots.view().setups[slot];
-    setup.link_needs_proxy = 1;
-    setup.tx = slots.tx_setup(slot, rings_->callers_ring(1));
-    setup.rx = slots.rx_setup(slot, rings_->callers_ring(0));
-    std::uint64_t* arrived = Words(*parts_.segment).arrived;
-    ringbuf::SystemAtomics::Ref<std::uint64_t>(*arrived).store(setup.rx.start, ringbuf::kRelaxed);  // relaxed: T3
-                                                                                                    // publishes it, and
-                                                                                                    // the peer writes
-                                                                                                    // it only once it
-                                                                                                    // was greeted
-    const table::RingSetup rx = setup.rx;
-    if (rings_ != parts_.segment) {
-      auto staged = std::make_unique<MirroredLink>(
-          *copies_, slots, slot, MirroredLink::Memory{rings_, parts_.segment, arrived}, *stream, events);
-      staged->set_link(make_link(staged->tx(), rx, std::move(stream), staged->events()));
-      return staged;
-    }
-    Arrivals arrivals;
-    if (rings_->placement() == RingPlacement::host) {
-      setup.rx.committed = arrived;
-    } else {
-      arrivals = Arrivals(rings_, rx.committed, rx.start);
-    }
-    return make_link(slots.tx_consumer(slot, rings_->ring(1)), rx, std::move(stream), events, std::move(arrivals));
+    // Relaxed: T3 publishes it, and the peer writes it only after this side's greeting.
+    ringbuf::SystemAtomics::Ref<std::uint64_t>(rings_.link->header().rx_committed.value)
+        .store(rings.rx.start, ringbuf::kRelaxed);
+    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), rings, events);
   }
 
  private:
@@ -114,64 +93,39 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     parts_.pair->set_events(nullptr);
   }
 
-  std::unique_ptr<Link> make_link(const ringbuf::ByteConsumer<>& tx, const table::RingSetup& rx,
-                                  std::unique_ptr<ByteStream> stream, LinkEvents& events, Arrivals arrivals = {}) {
-    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), tx, rx.consumed, rx.start,
-                                       events, std::move(arrivals));
-  }
-
-  template <class Do>
-  bool attempt(Do what) {
-    try {
-      what();
-      return true;
-    } catch (const std::system_error& error) {
-      failure_ = {error.code().value(), error.what()};
-      return false;
-    }
-  }
-
   void prepare(VerbsMaker& maker, const LinkRequest& request) {
     const std::shared_ptr<rdma::Card> card = maker.card_at(request.local);
     ibv_pd* domain = card->domain();
     const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
-    if (copies_ != nullptr && segments_.placement_for(request.kernels) == RingPlacement::device) {
-      rings_ = take(ring_bytes, RingPlacement::device);
-      if (auto keys = maker.device_rings().give(domain, *rings_)) {
-        parts_.segment = rings_;
+    const RingPlacement placement = segments_.placement_for(request.kernels);
+    if (placement == RingPlacement::device) {
+      rings_.callers = segments_.require(ring_bytes, placement);
+      if (auto keys = maker.device_rings().give(domain, *rings_.callers)) {
+        rings_.link = rings_.callers;
         parts_.rx = std::move(keys->rx);
         parts_.tx = std::move(keys->tx);
       }
     }
-    if (parts_.segment == nullptr) {
-      parts_.segment = take(ring_bytes, RingPlacement::host);
-      if (rings_ == nullptr) rings_ = parts_.segment;
-      parts_.rx = register_ring(domain, 0, rdma::Access::written_by_peers);
-      parts_.tx = register_ring(domain, 1, rdma::Access::read_by_card);
+    if (rings_.link == nullptr) {
+      rings_.link = segments_.require(ring_bytes, RingPlacement::host);
+      if (rings_.callers == nullptr) rings_.callers = rings_.link;
+      const RingMemories rings = rings_.link->proxy_rings();
+      parts_.rx = rdma::register_host(domain, rings.rx.data, rings.rx.capacity, rdma::Access::written_by_peers);
+      parts_.tx = rdma::register_host(domain, rings.tx.data, rings.tx.capacity, rdma::Access::read_by_card);
     }
-    const Words words(*parts_.segment);
-    parts_.words = rdma::register_host(domain, words.arrived, kWordsBytes, rdma::Access::written_by_peers);
+    parts_.segment = rings_.link;
+    SegmentHeader* const words = &rings_.link->header();
+    parts_.words = rdma::register_host(domain, words, kWordsBytes, rdma::Access::written_by_peers);
     parts_.pair = std::make_unique<rdma::QueuePair>(card);
-    const ringbuf::RingMemory rx = parts_.segment->ring(0);
+    const ringbuf::RingMemory rx = rings_.link->proxy_rings().rx;
     message_ = make_message(parts_.pair->address(), {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity,
-                                                     reinterpret_cast<std::uint64_t>(words.arrived),
-                                                     parts_.rx.remote_key(), parts_.words.remote_key()});
-  }
-
-  std::shared_ptr<Segment> take(std::uint64_t ring_bytes, RingPlacement placement) {
-    auto segment = segments_.take(SegmentPool::Use::own, ring_bytes, placement);
-    if (segment == nullptr) throw Error(ENOBUFS, "no memory for another connection's rings");
-    return segment;
-  }
-
-  rdma::Registration register_ring(ibv_pd* domain, int which, rdma::Access access) {
-    const ringbuf::RingMemory ring = parts_.segment->ring(which);
-    return rdma::register_host(domain, ring.data, ring.capacity, access);
+                                                     reinterpret_cast<std::uint64_t>(words), parts_.rx.remote_key(),
+                                                     parts_.words.remote_key()});
   }
 
   bool connect(std::span<const std::byte> said) {
     std::string reason;
-    const auto peer = parse_message(said, records_ ? parts_.segment->ring_bytes() : 0, reason);
+    const auto peer = parse_message(said, records_ ? rings_.link->ring_bytes() : 0, reason);
     if (!peer) {
       failure_ = {EPROTO, reason};
       return false;
@@ -183,33 +137,27 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   VerbsMaker& maker_;
   SegmentPool& segments_;
   ReadySink& sink_;
-  DeviceCopies* copies_;
   std::shared_ptr<Activity> activity_;
   bool records_;
   std::uint64_t trial_end_ns_ = 0;  // 0: there is none
   Parts parts_;
-  std::shared_ptr<Segment> rings_;  // the callers'; the card's as well, but where they are copied
   Message message_;
-  Failure failure_;
 };
 
 }  // namespace
 
-VerbsMaker::VerbsMaker(SegmentPool& segments, DeviceCopies* copies, DeviceRings device_rings)
-    : segments_(segments),
-      copies_(copies),
-      device_rings_(std::move(device_rings)),
-      activity_(std::make_shared<Activity>()) {}
+VerbsMaker::VerbsMaker(SegmentPool& segments, DeviceRings device_rings)
+    : segments_(segments), device_rings_(std::move(device_rings)), activity_(std::make_shared<Activity>()) {}
 
 VerbsMaker::~VerbsMaker() = default;
 
 std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink& sink) {
-  return std::make_unique<VerbsSetup>(*this, segments_, copies_, activity_, request, sink);
+  return std::make_unique<VerbsSetup>(*this, segments_, activity_, request, sink);
 }
 
 std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
                                               ReadySink& sink) {
-  auto setup = std::make_unique<VerbsSetup>(*this, segments_, copies_, activity_, request, sink);
+  auto setup = std::make_unique<VerbsSetup>(*this, segments_, activity_, request, sink);
   setup->take_offer(offer);
   return setup;
 }

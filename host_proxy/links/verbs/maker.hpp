@@ -4,7 +4,6 @@
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/links/verbs/device_rings.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/memory/device_copies.hpp"
 
 #include <cstdint>
 #include <map>
@@ -32,10 +31,8 @@ inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// The first two outlive it. `copies`: nullptr where no rings are in device memory. `device_rings`: how the card
-  /// gets those that are.
-  explicit VerbsMaker(SegmentPool& segments, DeviceCopies* copies = nullptr,
-                      DeviceRings device_rings = DeviceRings(true));
+  /// `segments` outlives it. `device_rings`: how the card gets rings that are in device memory.
+  explicit VerbsMaker(SegmentPool& segments, DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
@@ -61,7 +58,6 @@ class VerbsMaker final : public LinkMaker {
 
  private:
   SegmentPool& segments_;
-  DeviceCopies* copies_;
   DeviceRings device_rings_;
   std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
   std::shared_ptr<Activity> activity_;

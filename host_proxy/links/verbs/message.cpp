@@ -1,6 +1,5 @@
 #include "host_proxy/links/verbs/message.hpp"
 
-#include "host_proxy/links/verbs/words.hpp"
 #include "host_proxy/memory/segment.hpp"
 
 #include <algorithm>

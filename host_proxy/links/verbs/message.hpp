@@ -1,6 +1,7 @@
 #pragma once
 /// @file What the two ends of a verbs link tell each other in the handshake: the same both ways.
 
+#include "host_proxy/memory/segment_header.hpp"
 #include "rdma/queue_pair.hpp"
 
 #include <array>
@@ -15,6 +16,15 @@ namespace gpusock::proxy::verbs {
 
 static_assert(std::endian::native == std::endian::little, "messages are written as they lie in memory");
 
+/// What a peer's card may write of a segment's header (memory/segment_header.hpp), from its start on. Positions on the
+/// wire count from the connection's first byte; callers' positions do not, so the receiver says where its own begin.
+inline constexpr std::uint64_t kArrivedAt = offsetof(SegmentHeader, rx_committed);
+inline constexpr std::uint64_t kOpenAt = offsetof(SegmentHeader, open);
+inline constexpr std::uint64_t kStartAt = offsetof(SegmentHeader, start);
+inline constexpr std::uint64_t kCreditAt = offsetof(SegmentHeader, tx_consumed);
+inline constexpr std::uint64_t kWordsBytes = offsetof(SegmentHeader, rx_consumed);
+static_assert(kArrivedAt == 0);
+
 /// 64 bytes, little-endian, no padding.
 struct Message {
   static constexpr std::uint32_t kVersion = 2;
@@ -28,7 +38,7 @@ struct Message {
   std::array<std::uint8_t, 16> gid{};
   std::uint64_t ring_address = 0;   ///< of the ring that the receiver of this writes into
   std::uint64_t ring_bytes = 0;     ///< a power of two
-  std::uint64_t words_address = 0;  ///< of the words that it writes: see words.hpp
+  std::uint64_t words_address = 0;  ///< of the words that it writes
   std::uint32_t ring_key = 0;
   std::uint32_t words_key = 0;
 };

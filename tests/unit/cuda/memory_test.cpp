@@ -100,10 +100,10 @@ TEST_F(Memory, WhatAnEndedContextHadIsFreedAlsoWhereACopyWasUnderWay) {
     auto host = held->segments.take(proxy::SegmentPool::Use::own, options.ring_bytes);
     ASSERT_NE(host, nullptr);
     ringbuf::RingSpans ring{};
-    ring.first.data = segment->ring(0).data;
+    ring.first.data = segment->proxy_rings().rx.data;
     ring.first.bytes = 64;
     held->copies->add_ring();
-    const auto copy = held->copies->copier().to_host(host->ring(0).data, ring);
+    const auto copy = held->copies->copier().to_host(host->proxy_rings().rx.data, ring);
     held->copies->keep_until_ended(copy, std::make_shared<std::array<std::shared_ptr<proxy::Segment>, 2>>(
                                              std::array{std::move(segment), std::move(host)}));
   }

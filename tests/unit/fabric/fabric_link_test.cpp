@@ -31,7 +31,7 @@ class End final : public LinkEvents {
         channel(std::make_unique<FabricChannel>(std::move(peer), segment)) {}
 
   void establish(bool says_grant, std::unique_ptr<ByteStream> stream, std::uint64_t salt) {
-    ringbuf::RingMemory tx = segment->ring(1), rx = segment->ring(0);
+    ringbuf::RingMemory tx = segment->proxy_rings().tx, rx = segment->proxy_rings().rx;
     tx.origin = rx.origin = kStart;
     for (auto& word : words) word = kStart;
     link = std::make_unique<FabricLink>(std::move(channel), says_grant, std::move(stream),
@@ -557,7 +557,7 @@ TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
   auto channel = std::make_unique<FabricChannel>(peer,
                                                  std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096));
   ASSERT_EQ(channel->take_grant(channel->grant()), 0);
-  while (channel->send(channel->segment()->ring(1).data, 100, 0) == -EAGAIN) continue;
+  while (channel->send(channel->segment()->proxy_rings().tx.data, 100, 0) == -EAGAIN) continue;
   channel.reset();
   peer->tend(1);
   peer->tend(FabricPeer::kLeftNs);

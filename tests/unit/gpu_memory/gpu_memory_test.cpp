@@ -51,7 +51,7 @@ TEST_F(GpuMemory, CopiesBringRingBytesThereAndBackAcrossTheRingsEnd) {
   constexpr std::size_t kBytes = 64 << 10;
   auto* host = static_cast<std::byte*>(platform_->allocate_shared(2 * kBytes));
   for (std::size_t i = 0; i < kBytes; ++i) host[i] = static_cast<std::byte>((i * 0x9E3779B97F4A7C15u) >> 56);
-  const ringbuf::RingSpans around = rings_->ring(1).spans(kRing - 1000, kBytes);
+  const ringbuf::RingSpans around = rings_->proxy_rings().tx.spans(kRing - 1000, kBytes);
   {
     const auto copier = platform_->make_copier();
     finish(*copier, copier->to_device(around, host));
@@ -67,7 +67,7 @@ TEST_F(GpuMemory, RingsAreExportedAsADmaBufWhereTheDriverSaysThatItCan) {
   int supported = 0;
   ASSERT_EQ(driver->device_get_attribute(&supported, kDmaBufSupported, options_.gpu), 0);
   std::string reason;
-  const auto address = reinterpret_cast<std::uint64_t>(rings_->ring(0).data);
+  const auto address = reinterpret_cast<std::uint64_t>(rings_->proxy_rings().rx.data);
   const rdma::DmaBuf exported = rdma::export_dmabuf(address, 2 * kRing, driver, reason);
   const std::string result = exported.descriptor >= 0 ? "exported" : reason;
   RecordProperty("dmabuf_supported", supported);

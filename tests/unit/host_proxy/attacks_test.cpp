@@ -74,14 +74,12 @@ class CountingMaker final : public LinkMaker {
       maker_.heard.push_back(text_of(answer));
       return true;
     }
-    const std::shared_ptr<Segment>& memory() const override { return none_; }
-    std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override {
+    std::unique_ptr<Link> make_link(const table::RingPair&, std::unique_ptr<ByteStream>&&, LinkEvents&) override {
       return nullptr;
     }
 
    private:
     CountingMaker& maker_;
-    std::shared_ptr<Segment> none_;
   };
   std::unique_ptr<LinkSetup> make() {
     ++made;
@@ -539,7 +537,7 @@ TEST_F(Strangers, WhoAreSilentKeepNobodyOutForLong) {
   const auto honest = node_.network.arrive();
   SegmentPool segments(node_.platform, {4096, 4096}, 0);
   TcpMaker tcp(segments);
-  const LinkResources resources{{&tcp}, &tcp, 4096, "swordfish"};
+  const LinkResources resources{{&tcp}, nullptr, 4096, "swordfish"};
   Nobody nobody;
   WireStream stream(honest, true);
   const auto handshake = make_connector_handshake(stream, resources, WireStream::here(), nobody);

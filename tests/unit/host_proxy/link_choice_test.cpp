@@ -55,13 +55,13 @@ enum class Fault { none, offer, answer, take };
 
 class FakeSetup final : public LinkSetup {
  public:
-  FakeSetup(bool fails, bool takes, std::string message) : fails_(fails), takes_(takes), message_(std::move(message)) {}
+  FakeSetup(bool fails, bool takes, std::string message) : fails_(fails), takes_(takes), message_(std::move(message)) {
+    failure_ = {ENOBUFS, "out of\nluck"};
+  }
   State advance() override { return ++turns_ < 3 ? State::waiting : fails_ ? State::failed : State::ready; }
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(message_)); }
   bool take_answer(std::span<const std::byte> answer) override { return takes_ && answer.size() == 6; }
-  Failure failure() const override { return {ENOBUFS, "out of\nluck"}; }
-  const std::shared_ptr<Segment>& memory() const override { return none_; }
-  std::unique_ptr<Link> establish(Slots&, std::uint32_t, std::unique_ptr<ByteStream>, LinkEvents&) override {
+  std::unique_ptr<Link> make_link(const table::RingPair&, std::unique_ptr<ByteStream>&&, LinkEvents&) override {
     return nullptr;
   }
 
@@ -70,7 +70,6 @@ class FakeSetup final : public LinkSetup {
   bool takes_;
   std::string message_;
   int turns_ = 0;
-  std::shared_ptr<Segment> none_;
 };
 
 class FakeMaker final : public LinkMaker {

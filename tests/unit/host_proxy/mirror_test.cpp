@@ -138,13 +138,14 @@ class Mirrored : public testing::Test, public LinkEvents {
  protected:
   Mirrored() {
     auto stream = std::make_unique<FakeStream>(network_);
-    MirroredLink::Memory memory{rings_, std::make_shared<Segment>(platform_, kRing)};
-    link_.emplace(copies_, slots_, 0, memory, *stream, *this);
+    const auto host = std::make_shared<Segment>(platform_, kRing);
+    const auto rings_of = [&](const RingMemories& memory) { return slots_.rings(0, memory.tx, memory.rx); };
+    link_.emplace(copies_, ConnectionRings{rings_, host}, rings_of(rings_->proxy_rings()),
+                  rings_of(host->proxy_rings()), *stream, *this);
     stream_ = std::move(stream);
-    const table::RingSetup tx = slots_.tx_setup(0, rings_->callers_ring(1)),
-                           rx = slots_.rx_setup(0, rings_->callers_ring(0));
-    sender_ = {tx.memory, tx.committed, tx.consumed, tx.start};
-    receiver_ = {rx.memory, rx.committed, rx.consumed, rx.start};
+    const table::RingPair callers = rings_of(rings_->callers_rings());
+    sender_ = callers.tx.producer();
+    receiver_ = callers.rx.consumer();
   }
 
   void send(const std::string& text) {
@@ -182,7 +183,8 @@ class Mirrored : public testing::Test, public LinkEvents {
 class MirroredTcp : public Mirrored {
  protected:
   MirroredTcp() {
-    link_->set_link(std::make_unique<TcpLink>(std::move(stream_), link_->tx(), link_->rx(), link_->events()));
+    link_->set_link(std::make_unique<TcpLink>(std::move(stream_), link_->rings().tx.consumer(),
+                                              link_->rings().rx.producer(), link_->events()));
   }
 };
 
@@ -274,7 +276,8 @@ TEST_F(MirroredTcp, PutsNoMoreThanTheRingHasRoomForWithWhatIsOnItsWay) {
 class MirroredLinkTest : public Mirrored {
  protected:
   MirroredLinkTest() {
-    auto host = std::make_unique<HostLink>(std::move(stream_), link_->tx(), link_->rx());
+    auto host = std::make_unique<HostLink>(std::move(stream_), link_->rings().tx.consumer(),
+                                           link_->rings().rx.producer());
     host_ = host.get();
     link_->set_link(std::move(host));
   }

@@ -158,8 +158,8 @@ TEST_F(OtherUser, GetsNothingAtTheSocketThoughItKnowsTheTicket) {
   ASSERT_EQ(received.bytes, 1) << "who came first was sent away for others";
   ASSERT_GE(received.descriptor, 0);
   const proxy::Segment mapped(platform, received.descriptor, kRing);
-  segment->ring(0).data[kRing - 1] = std::byte{42};
-  EXPECT_EQ(mapped.ring(0).data[kRing - 1], std::byte{42});
+  segment->proxy_rings().rx.data[kRing - 1] = std::byte{42};
+  EXPECT_EQ(mapped.proxy_rings().rx.data[kRing - 1], std::byte{42});
 }
 
 TEST_F(OtherUser, GetsNothingOfAMemoryFileThatItSees) {

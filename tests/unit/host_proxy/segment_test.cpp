@@ -37,21 +37,21 @@ class SegmentTest : public testing::Test {
 TEST_F(SegmentTest, TwoMappingsAreOneMemory) {
   Segment maker(platform_, kRing);
   Segment peer(platform_, dup(maker.descriptor()), kRing);
-  maker.ring(0).data[kRing - 1] = std::byte{42};
-  *maker.committed(0) = 7;
-  *peer.consumed(1) = 9;
-  EXPECT_EQ(peer.ring(0).data[kRing - 1], std::byte{42});
-  EXPECT_EQ(*peer.committed(0), 7u);
-  EXPECT_EQ(*maker.consumed(1), 9u);
+  maker.proxy_rings().rx.data[kRing - 1] = std::byte{42};
+  maker.header().rx_committed.value = 7;
+  peer.header().tx_consumed.value = 9;
+  EXPECT_EQ(peer.proxy_rings().rx.data[kRing - 1], std::byte{42});
+  EXPECT_EQ(peer.header().rx_committed.value, 7u);
+  EXPECT_EQ(maker.header().tx_consumed.value, 9u);
 }
 
 TEST_F(SegmentTest, InDeviceMemoryTheProxyHasNoAddressThatAProcessorTakes) {
   Segment maker(platform_, kRing, RingPlacement::device);
   Segment peer(platform_, dup(maker.descriptor()), kRing, RingPlacement::device);
-  maker.callers_ring(1).data[kRing - 1] = std::byte{42};
-  EXPECT_EQ(peer.callers_ring(1).data[kRing - 1], std::byte{42});
-  EXPECT_EQ(peer.ring(1).data, hide(peer.callers_ring(1).data));
-  EXPECT_DEATH(*static_cast<volatile std::byte*>(peer.ring(1).data), "");
+  maker.callers_rings().tx.data[kRing - 1] = std::byte{42};
+  EXPECT_EQ(peer.callers_rings().tx.data[kRing - 1], std::byte{42});
+  EXPECT_EQ(peer.proxy_rings().tx.data, hide(peer.callers_rings().tx.data));
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(peer.proxy_rings().tx.data), "");
 }
 
 TEST_F(SegmentTest, RefusesAFileThatCouldShrink) {
@@ -124,16 +124,16 @@ TEST(PinnedSegments, AreMadeAtOnceAndUsedAgainLikeNew) {
     const auto second = pool.take(SegmentPool::Use::shared, kRing);
     ASSERT_TRUE(first != nullptr && second != nullptr);
     EXPECT_EQ(first->ring_bytes(), kRing / 2);
-    EXPECT_GE(first->ring(1).data, first->ring(0).data + kRing / 2);
+    EXPECT_GE(first->proxy_rings().tx.data, first->proxy_rings().rx.data + kRing / 2);
     EXPECT_EQ(pool.take(SegmentPool::Use::own, kRing), nullptr) << "all are in use";
-    *first->committed(0) = 7;
+    first->header().rx_committed.value = 7;
     pool.settle(*first);
     EXPECT_GE(first->descriptor(), 0) << "it is to be offered again";
     first.reset();
     const auto again = pool.take(SegmentPool::Use::own, kRing);
     ASSERT_NE(again, nullptr);
     EXPECT_EQ(again->ring_bytes(), kRing);
-    EXPECT_EQ(*again->committed(0), 0u);
+    EXPECT_EQ(again->header().rx_committed.value, 0u);
     EXPECT_EQ(platform->attached, 2);
   }
   EXPECT_EQ(platform->attached, 0);

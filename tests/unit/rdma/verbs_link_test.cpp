@@ -3,7 +3,7 @@
 #include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/links/verbs/message.hpp"
-#include "host_proxy/links/verbs/words.hpp"
+#include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/table/shared_table.hpp"
 #include "host_proxy/table/slots.hpp"
 #include "tests/support/stream_pair.hpp"
@@ -38,6 +38,19 @@ struct Heard final : LinkEvents {
   int failed = 0;
 };
 
+/// What a peer's card writes.
+struct Words {
+  explicit Words(const Segment& segment)
+      : arrived(&segment.header().rx_committed.value),
+        open(&segment.header().open.value),
+        start(&segment.header().start.value),
+        credit(&segment.header().tx_consumed.value) {}
+  std::uint64_t* arrived;
+  std::uint64_t* open;
+  std::uint64_t* start;
+  std::uint64_t* credit;
+};
+
 /// The makers' clock.
 std::uint64_t test_time_ns = 1;
 
@@ -66,8 +79,7 @@ struct Side {
     *view.rx_consumed = start;
     slots.emplace(table);
     if (neighbour == nullptr) {
-      own_maker.emplace(segments, &copies,
-                        DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
+      own_maker.emplace(segments, DeviceRings(where.gpudirect, rdma::GpuMemoryPaths{where.gpu, where.peermem}));
     }
     maker = neighbour == nullptr ? &*own_maker : neighbour->maker;
     maker->poll(test_time_ns);
@@ -78,14 +90,14 @@ struct Side {
   }
 
   void establish(std::unique_ptr<LinkSetup>& setup, std::unique_ptr<ByteStream> made) {
-    segment = setup->memory();
+    segment = setup->rings().callers;
     stream = made.get();
     stream->sink = &sink;
-    link = setup->establish(*slots, 0, std::move(made), heard);
+    link = establish_link(*setup, *slots, 0, &copies, std::move(made), heard);
     setup.reset();
     const table::SocketSetup& words = slots->view().setups[0];
-    tx = ringbuf::ByteProducer<>(words.tx.memory, words.tx.committed, words.tx.consumed, words.tx.start);
-    rx = ringbuf::ByteConsumer<>(words.rx.memory, words.rx.committed, words.rx.consumed, words.rx.start);
+    tx = words.rings.tx.producer();
+    rx = words.rings.rx.consumer();
   }
 
   /// Sends bytes of the test's stream as far as the ring has room.
@@ -197,7 +209,7 @@ class VerbsLinkTest : public testing::Test {
       b_->step();
     }
   }
-  Words words(Side& side) { return Words(*side.segment); }
+  static Words words(Side& side) { return Words(*side.segment); }
   static std::size_t calls_of(const std::string& beginning,
                               const std::vector<std::string>& calls = fake::card().calls) {
     return static_cast<std::size_t>(std::count_if(
@@ -208,7 +220,7 @@ class VerbsLinkTest : public testing::Test {
     auto offer = a_->maker->offer(request(true), a_->sink);
     ASSERT_EQ(offer->message().size(), sizeof message);
     std::memcpy(&message, offer->message().data(), sizeof message);
-    EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
+    EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
     const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
     const auto& calls = fake::card().calls;
     ASSERT_GE(calls.size(), 4u);
@@ -322,9 +334,9 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
   Message message;
   ASSERT_EQ(offer->message().size(), sizeof message);
   std::memcpy(&message, offer->message().data(), sizeof message);
-  const Segment& rings = *offer->memory();
-  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(rings.ring(0).data));
-  EXPECT_NE(rings.ring(0).data, rings.callers_ring(0).data) << "the test's device memory is hidden";
+  const Segment& rings = *offer->rings().callers;
+  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(rings.proxy_rings().rx.data));
+  EXPECT_NE(rings.proxy_rings().rx.data, rings.callers_rings().rx.data) << "the test's device memory is hidden";
   EXPECT_EQ(message.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived))
       << "words are in host memory, beside no copy";
 }
@@ -334,9 +346,9 @@ TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
   auto offer = a_->maker->offer(request(true), a_->sink);
   Message message;
   std::memcpy(&message, offer->message().data(), sizeof message);
-  EXPECT_EQ(offer->memory()->placement(), RingPlacement::device);
-  EXPECT_NE(message.ring_address, reinterpret_cast<std::uint64_t>(offer->memory()->ring(0).data));
-  EXPECT_NE(message.words_address, reinterpret_cast<std::uint64_t>(Words(*offer->memory()).arrived));
+  EXPECT_EQ(offer->rings().callers->placement(), RingPlacement::device);
+  EXPECT_NE(message.ring_address, reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
+  EXPECT_NE(message.words_address, reinterpret_cast<std::uint64_t>(Words(*offer->rings().callers).arrived));
 }
 
 TEST_F(VerbsLinkTest, ACardThatDoesNotTakeDeviceMemoryHasItCopied) {

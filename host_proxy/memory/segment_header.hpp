@@ -1,0 +1,65 @@
+#pragma once
+/// @file The words in a segment, beside its rings: who writes each of them, and who polls it.
+///
+/// Every ring has two words: `committed` and `consumed` (ringbuf/byte_ring.hpp). Where they are depends on the link,
+/// and is written down here alone; everything else gets their addresses in a table::RingPair.
+// clang-format off
+///
+///   link          tx.committed   tx.consumed      rx.committed      rx.consumed
+///   tcp, fabric   Board          Sector           Sector            Board
+///   verbs         Board          Sector           rx_committed      Board
+///   p2p (maker)   tx_committed   tx_consumed      rx_committed      rx_consumed
+///   p2p (peer)    rx_committed   rx_consumed      tx_committed      tx_consumed
+///
+/// Board (callers write, the proxy polls) and Sector (the proxy writes, callers poll) are the socket table's, in pinned
+/// host memory. Verbs with rings in device memory, and rings that a MirroredLink copies: callers poll the Sector's word.
+/// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's:
+///
+///   word          written by                          polled by
+///   rx_committed  p2p: the peer's callers             callers
+///                 verbs: the peer's network card      callers and the proxy
+///   open, start   verbs: the peer's network card      the proxy
+///   tx_consumed   p2p: the peer's callers             callers
+///                 verbs: the peer's network card, in  the proxy
+///                 bytes from the connection's first
+///   rx_consumed   p2p: callers                        the peer's callers
+///   tx_committed  p2p: callers                        the peer's callers
+///   own_credit    fabric: the proxy                   nobody: the fabric writes it into the peer's peer_credit
+///   peer_credit   fabric: the peer's fabric           the proxy, after its completion
+// clang-format on
+
+#include "ringbuf/atomics.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpusock::proxy {
+
+struct SegmentHeader {
+  struct alignas(ringbuf::kWordStride) Word {
+    std::uint64_t value;
+  };
+  /// Both only grow.
+  struct Credit {
+    std::uint64_t consumed = 0;  ///< bytes of the connection that the ring is free of
+    std::uint64_t chunks = 0;    ///< chunks taken
+  };
+  static constexpr std::size_t kBytes = 4096;
+
+  // What a peer's network card may write on the verbs link, from here to rx_consumed.
+  Word rx_committed;
+  Word open;   ///< 1: `start` is there, and the peer takes writes
+  Word start;  ///< the position in the peer's terms of the first byte that this side sends
+  Word tx_consumed;
+
+  Word rx_consumed;
+  Word tx_committed;
+  alignas(ringbuf::kWordStride) Credit own_credit;
+  std::byte unused[kBytes - 6 * ringbuf::kWordStride - 2 * sizeof(Credit)];
+  /// Last, before the rx ring: the fabric link registers the two in one piece.
+  Credit peer_credit;
+};
+static_assert(sizeof(SegmentHeader) == SegmentHeader::kBytes);
+static_assert(offsetof(SegmentHeader, peer_credit) + sizeof(SegmentHeader::Credit) == SegmentHeader::kBytes);
+
+}  // namespace gpusock::proxy
