@@ -9,6 +9,10 @@
 namespace gpusock::proxy {
 namespace {
 
+/// A copy that starts in one round may have ended in the next. Few, so that one connection does not keep the step from
+/// the others.
+constexpr int kRoundsPerPump = 8;
+
 /// The rings that the link works on: its own words where the slot's are the callers'.
 table::RingPair with_own_words(table::RingPair host, const table::RingPair& callers, std::uint64_t& tx_committed,
                                std::uint64_t& rx_committed) {
@@ -33,6 +37,13 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, 
           {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, host.rx.start) {}
 
 bool MirroredLink::pump() {
+  int rounds = 0;
+  while (rounds < kRoundsPerPump && move()) ++rounds;
+  return rounds != 0;
+}
+
+/// One turn of the copies in both directions and of the link between them.
+bool MirroredLink::move() {
   if (failed_) return false;
   bool moved = out_.step();
   if (end_wanted_ && !end_sent_ && out_.idle()) {

@@ -44,6 +44,7 @@ class MirroredLink final : public Link, private LinkEvents {
   Traffic traffic() const override { return link_->traffic(); }
 
  private:
+  bool move();
   void pass_on_events();
   void fail(int error);
 
