@@ -65,13 +65,15 @@ std::optional<Place> first_port_up(std::string& reason) {
   for (int i = 0; list != nullptr && i < count; ++i) {
     const std::unique_ptr<ibv_context, ContextDeleter> context(ibv_open_device(list.get()[i]));
     if (context == nullptr) fail_if_short(errno, "opening an RDMA device");
+    if (context == nullptr) continue;
     ibv_device_attr device{};
-    if (context == nullptr || ibv_query_device(context.get(), &device) != 0) continue;
-    for (std::uint8_t port = 1; port <= device.phys_port_cnt; ++port) {
+    const int asked = ibv_query_device(context.get(), &device);
+    fail_if_short(asked, "asking how many ports an RDMA device has");
+    for (std::uint8_t port = 1; asked == 0 && port <= device.phys_port_cnt; ++port) {
       ibv_port_attr facts{};
-      if (ibv_query_port(context.get(), port, &facts) == 0 && facts.state == IBV_PORT_ACTIVE) {
-        return Place{ibv_get_device_name(list.get()[i]), port, 0};
-      }
+      const int told = ibv_query_port(context.get(), port, &facts);
+      fail_if_short(told, "asking whether a port of an RDMA device is up");
+      if (told == 0 && facts.state == IBV_PORT_ACTIVE) return Place{ibv_get_device_name(list.get()[i]), port, 0};
     }
   }
   reason = count == 0 ? "this machine has no RDMA device" : "no port of an RDMA device is up (ibv_devinfo shows them)";
@@ -150,6 +152,7 @@ Port describe_port(ibv_context* device, const Place& place, const sockaddr& loca
   port.pkey_index = find_pkey_index(device, place.port, facts.pkey_tbl_len, place.pkey);
   std::vector<ibv_gid_entry> entries(static_cast<std::size_t>(facts.gid_tbl_len));
   const ssize_t count = ibv_query_gid_table(device, entries.data(), entries.size(), 0);
+  if (count < 0) fail_if_short(static_cast<int>(-count), "asking for the addresses of an RDMA device");
   entries.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   if (port.ethernet) {
     const auto chosen = choose_gid(entries, place.port, local);

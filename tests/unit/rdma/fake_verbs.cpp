@@ -249,6 +249,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_close_device(ibv_context*) { return 0; }
 
 int ibv_query_device(ibv_context*, ibv_device_attr* facts) {
+  if (world().card.query_device_fails != 0) return world().card.query_device_fails;
   *facts = {};
   facts->phys_port_cnt = 1;
   facts->max_cqe = static_cast<int>(world().card.cqe_max);
@@ -256,6 +257,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* facts) {
   return 0;
 }
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compatible) {
+  if (world().card.query_port_fails != 0) return world().card.query_port_fails;
   auto* facts = reinterpret_cast<ibv_port_attr*>(compatible);
   std::memset(facts, 0, offsetof(ibv_port_attr, port_cap_flags2));
   facts->state = world().card.state;
@@ -275,6 +277,7 @@ int ibv_query_gid(ibv_context*, std::uint8_t, int, ibv_gid* gid) {
   return 0;
 }
 ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t most, std::uint32_t, std::size_t) {
+  if (world().card.query_gids_fails != 0) return -world().card.query_gids_fails;
   const std::size_t count = std::min(most, world().card.gids.size());
   std::copy_n(world().card.gids.begin(), count, entries);
   return static_cast<ssize_t>(count);

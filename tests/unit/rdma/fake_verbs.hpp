@@ -26,6 +26,9 @@ struct Card {
   int dmabuf_fails = 0;           ///< errno of ibv_reg_dmabuf_mr
   int naming_fails = 0;           ///< errno of ibv_reg_mr_iova, of memory under other addresses than its own
   int asking_fails = 0;           ///< errno of ibv_get_device_list and rdma_create_id
+  int query_device_fails = 0;     ///< errno of ibv_query_device
+  int query_port_fails = 0;       ///< errno of ibv_query_port
+  int query_gids_fails = 0;       ///< errno of ibv_query_gid_table
   int making_pairs_fails = 0;     ///< errno of ibv_create_qp
   bool holds_work = false;        ///< posted writes wait for work()
   std::set<std::uint32_t> stuck;  ///< numbers of queue pairs whose writes wait whatever is called

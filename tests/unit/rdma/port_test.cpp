@@ -95,6 +95,23 @@ TEST_F(PortTest, ALackOfMemoryIsNoLackOfDevices) {
   EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
   fake::card().asking_fails = EMFILE;
   EXPECT_EQ(error_at("10.77.0.1"), EMFILE);
+  fake::card().asking_fails = 0;
+  fake::card().query_port_fails = ENOMEM;
+  EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
+  fake::card().query_device_fails = ENOMEM;
+  EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
+  fake::card().query_device_fails = fake::card().query_port_fails = EIO;  // another device may answer
+  EXPECT_EQ(error_at("127.0.0.1"), 0);
+}
+
+TEST_F(PortTest, ALackOfMemoryIsNoLackOfAddresses) {
+  fake::card().query_gids_fails = ENOMEM;
+  try {
+    describe_port(ibv_open_device(nullptr), {"fake0", 1, 0}, view(at("10.77.0.1")));
+    FAIL() << "described";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code().value(), ENOMEM) << error.what();
+  }
 }
 
 TEST_F(PortTest, LoopbackTakesThePortThatIsUp) {
