@@ -21,11 +21,16 @@ std::string interface;
 bool is_own = false;
 bool tcp_gives_up = false;
 
-/// TCP tries again for a quarter of an hour; in a network of our own once or twice.
-bool make_tcp_impatient() {
+/// How often TCP tries again before it gives a connection up: by default for a quarter of an hour. In a network of our
+/// own that is down, once: the tests wait for it. While it is up, TCP must keep its patience: where processors are
+/// busy, it would give up connections to peers that are only slow, or stopped.
+constexpr const char* kTriesByDefault = "15";
+constexpr const char* kTriesWhileDown = "1";
+
+bool set_tcp_tries(const char* tries) {
   std::FILE* file = std::fopen("/proc/sys/net/ipv4/tcp_retries2", "w");
   if (file == nullptr) return false;
-  const bool written = std::fputs("1", file) >= 0;
+  const bool written = std::fputs(tries, file) >= 0;
   return std::fclose(file) == 0 && written;
 }
 
@@ -44,7 +49,7 @@ bool enter_own_network() {
   interface = "lo";
   set_network_up(true);
   is_own = true;
-  tcp_gives_up = make_tcp_impatient();
+  tcp_gives_up = set_tcp_tries(kTriesByDefault);
   return true;
 }
 
@@ -69,6 +74,7 @@ void set_network_up(bool up) {
   close(any);
   if (result != 0)
     throw std::system_error(error, std::generic_category(), (up ? "bringing up " : "taking down ") + interface);
+  if (tcp_gives_up) set_tcp_tries(up ? kTriesByDefault : kTriesWhileDown);
 }
 
 }  // namespace gpusock::fault
