@@ -228,13 +228,16 @@ TYPED_TEST(Io, ALineGoesOnWhereItWasWhenTimeWasUp) {
   EXPECT_EQ(this->reading_.result(5), -EINVAL);
 }
 
+/// Leaves input unread, so it closes last: closing would reset the connection.
 struct ReadTooLong {
   char* buffer;
+  Report* writers;
   template <class Group>
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
     Reader<Group> reader(group, net, socket, buffer, 8);
     note(group, report, 0, reader.line(patience()).size);
     note(group, report, 1, reader.line(patience()).size);
+    writers->reached[0].wait(group);
   }
 };
 
@@ -250,13 +253,15 @@ struct WriteText {
     writer << "more than the buffer";
     note(group, report, 1, writer.error());
     note(group, report, 2, writer.flush());
+    report->reached[0].raise();
   }
 };
 
 TYPED_TEST(Io, AWriterSendsTextAndKeepsItsFirstError) {
   Mapped<char> small(this->writing_.context, 8);
   Mapped<char> lines(this->reading_.context, 4);
-  converse(this->writing_, this->reading_, LinkKind::tcp, ReadTooLong{small.data()}, WriteText{lines.data()});
+  converse(this->writing_, this->reading_, LinkKind::tcp, ReadTooLong{small.data(), &this->reading_.report()},
+           WriteText{lines.data()});
   EXPECT_EQ(this->reading_.result(0), 0);
   EXPECT_EQ(this->reading_.result(1), -EPIPE);
   EXPECT_EQ(this->reading_.result(2), -EPIPE);
