@@ -81,29 +81,51 @@ GPUSOCK_FN T broadcast(const ThisThread&, const T& value) {
   return value;
 }
 
-/// The sum of every thread's value, in every thread of the group. Also a barrier of the group, as broadcast() is.
-template <class Group>
-GPUSOCK_FN int sum(const Group& group, int value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
-  if constexpr (requires { group.shfl(0, 0); }) {
+/// What reduce() can make of all values: from kNothing on, of two in registers, and into a word that threads share.
+struct Sum {
+  static constexpr int kNothing = 0;
+  GPUSOCK_FN static int of(int a, int b) { return a + b; }
+  __device__ static void put(int& into, int value) {
+    if (value != 0) atomicAdd(&into, value);
+  }
+};
+struct Smallest {
+  static constexpr unsigned long long kNothing = ~0ull;
+  GPUSOCK_FN static unsigned long long of(unsigned long long a, unsigned long long b) { return b < a ? b : a; }
+  __device__ static void put(unsigned long long& into, unsigned long long value) { atomicMin(&into, value); }
+};
+
+/// One value made of every thread's, in every thread of the group. Also a barrier of the group, as broadcast() is.
+template <class Made, class Group, class T>
+GPUSOCK_FN T reduce(const Group& group, T value) {
+  if constexpr (requires { group.shfl(value, 0); }) {
     group.sync();
-    int total = 0;
-    for (unsigned rank = 0; rank < group.num_threads(); ++rank) total += group.shfl(value, rank);
-    return total;
+    T all = Made::kNothing;
+    for (unsigned rank = 0; rank < group.num_threads(); ++rank) all = Made::of(all, group.shfl(value, rank));
+    return all;
   } else {
 #if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
-    __shared__ int total;
-    if (group.thread_rank() == 0) total = 0;
+    __shared__ T all;
+    if (group.thread_rank() == 0) all = Made::kNothing;
     group.sync();
-    if (value != 0) atomicAdd(&total, value);
+    Made::put(all, value);
     group.sync();
-    const int result = total;
+    const T result = all;
     group.sync();  // all have read it before the next call writes
     return result;
 #else
     return value;
 #endif
   }
+}
+#endif
+
+/// The sum of every thread's value, in every thread of the group. Also a barrier of the group, as broadcast() is.
+template <class Group>
+GPUSOCK_FN int sum(const Group& group, int value) {
+#if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
+  return reduce<Sum>(group, value);
 #else
   return value;
 #endif
@@ -115,28 +137,7 @@ GPUSOCK_FN inline int sum(const ThisThread&, int value) { return value; }
 template <class Group>
 GPUSOCK_FN std::uint64_t smallest(const Group& group, std::uint64_t value) {
 #if defined(__CUDACC__) || GPUSOCK_KERNELS_ON_CPU
-  if constexpr (requires { group.shfl(0ull, 0); }) {
-    group.sync();
-    unsigned long long least = value;
-    for (unsigned rank = 0; rank < group.num_threads(); ++rank) {
-      const unsigned long long other = group.shfl(static_cast<unsigned long long>(value), rank);
-      least = other < least ? other : least;
-    }
-    return least;
-  } else {
-#if !defined(__CUDACC__) || defined(__CUDA_ARCH__)
-    __shared__ unsigned long long least;
-    if (group.thread_rank() == 0) least = ~0ull;
-    group.sync();
-    atomicMin(&least, static_cast<unsigned long long>(value));
-    group.sync();
-    const std::uint64_t result = least;
-    group.sync();  // all have read it before the next call writes
-    return result;
-#else
-    return value;
-#endif
-  }
+  return reduce<Smallest>(group, static_cast<unsigned long long>(value));
 #else
   return value;
 #endif

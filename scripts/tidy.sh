@@ -1,4 +1,5 @@
-# ./run tidy [FOLDER...]: is every source laid out as .clang-format says, and clang-tidy with the checks of .clang-tidy. A finding is an error.
+# ./run tidy [FOLDER...]: checks the layout of every source (.clang-format), and the libraries with clang-tidy (.clang-tidy). A finding is
+# an error.
 . scripts/packages.sh
 
 main() {
@@ -21,11 +22,13 @@ main() {
 # Versions of clang-format differ in a few lines, so it is always this one. Where the system does not offer it, CI's does.
 check_format() {
   local sources tool=clang-format-14
-  if ! command -v $tool >/dev/null && [ -z "$(apt-cache madison $tool 2>/dev/null)" ]; then
-    say "$tool is not offered here: the layout of the sources was not checked"
-    return 0
+  if ! command -v $tool >/dev/null; then
+    if [ -z "$(apt-cache madison $tool 2>/dev/null)" ]; then
+      say "$tool is not offered here: the layout of the sources was not checked"
+      return 0
+    fi
+    require_packages $tool
   fi
-  command -v $tool >/dev/null || require_packages $tool
   mapfile -t sources < <(list_sources)
   $tool --dry-run -Werror "${sources[@]}" || fail "not laid out as .clang-format says: $tool -i FILE mends it"
   say "$tool: ${#sources[@]} files, 0 findings"

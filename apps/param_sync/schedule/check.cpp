@@ -191,7 +191,7 @@ void CheckedRun::read(const LaneState& lane, int chunk) {
   require_order(lane, chunk, uses.write);
   for (OpId& reader : uses.reads) {
     if (reader.lane != self(lane).lane) continue;
-    reader = self(lane);  // whoever comes after it comes after its lane's earlier ops
+    reader = self(lane);  // an op that follows it also follows the earlier ops of its lane
     return;
   }
   uses.reads.push_back(self(lane));

@@ -43,7 +43,7 @@ struct Counts {
 /// Runs the schedule with symbols for data: of each chunk at each rank, how often it holds each rank's contribution.
 /// Throws Error where
 /// - a number is out of range (validate()),
-/// - it ends with anything but its `result`, or leaves a message that nobody receives,
+/// - it ends with anything but its `result`, or leaves a message that no rank receives,
 /// - it does not end where each channel's ring holds one chunk (then it ends with larger rings as well: lanes wait for
 ///   nothing but messages, room in rings and each other),
 /// - a message meets an op that expects other chunks,

@@ -44,8 +44,8 @@ using Wave = std::vector<Owned>;
 constexpr int kPushLane = 0, kSumLane = 1, kPublishLane = 2, kPullLane = 3;
 constexpr int kPushChannel = 0, kPullChannel = 1;
 
-/// Calls with each range of the wave and each worker but its owner, at growing distance: so nobody is everybody's next
-/// peer.
+/// Calls with each range of the wave and each worker but its owner, at growing distance: each rank begins with
+/// another peer.
 template <class Call>
 void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
   for (int distance = 1; distance < ranks; ++distance) {

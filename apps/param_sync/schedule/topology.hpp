@@ -25,7 +25,7 @@ class Topology {
   int nodes() const { return nodes_; }
   const std::vector<Link>& links() const { return links_; }
 
-  /// The least bandwidth of the links between any two halves of the nodes: nobody can broadcast faster. 0 for one node.
+  /// The least bandwidth of the links between any two halves of the nodes: no broadcast is faster. 0 for one node.
   double min_cut() const;
 
  private:

@@ -68,19 +68,21 @@ struct Pieces {
 constexpr int kLines = 200;
 GPUSOCK_FN std::uint64_t length_of(int line) { return line % 10 == 0 ? 0 : (line * 131) % (kBuffer - 2); }
 
-struct ReadLines {
+/// Reads all lines, or all messages, and compares each with what was sent.
+struct ReadAll {
   char* buffer;
+  bool messages;
   template <class Group>
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
     Reader<Group> reader(group, net, socket, buffer, kBuffer);
-    int lines = 0;
-    Received line;
-    while ((line = reader.line(patience()))) {
-      if (line.size != static_cast<std::int64_t>(length_of(lines)) || !is_line(group, line.text(), lines)) break;
-      ++lines;
+    int count = 0;
+    Received next;
+    while ((next = messages ? reader.message(patience()) : reader.line(patience()))) {
+      if (next.size != static_cast<std::int64_t>(length_of(count)) || !is_line(group, next.text(), count)) break;
+      ++count;
     }
-    note(group, report, 0, lines);
-    note(group, report, 1, line.ended());
+    note(group, report, 0, count);
+    note(group, report, 1, next.ended());
   }
 };
 
@@ -97,27 +99,10 @@ struct WriteLines {
 };
 
 TYPED_TEST(Io, LinesComeWholeHoweverTheyWereCut) {
-  converse(this->reading_, this->writing_, LinkKind::tcp, ReadLines{this->buffer_.data()}, WriteLines{});
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadAll{this->buffer_.data(), false}, WriteLines{});
   EXPECT_EQ(this->reading_.result(0), kLines);
   EXPECT_TRUE(this->reading_.result(1)) << "the end of the stream is told from an empty line";
 }
-
-struct ReadMessages {
-  char* buffer;
-  template <class Group>
-  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
-    Reader<Group> reader(group, net, socket, buffer, kBuffer);
-    int messages = 0;
-    Received message;
-    while ((message = reader.message(patience()))) {
-      if (message.size != static_cast<std::int64_t>(length_of(messages))) break;
-      if (!is_line(group, message.text(), messages)) break;
-      ++messages;
-    }
-    note(group, report, 0, messages);
-    note(group, report, 1, message.ended());
-  }
-};
 
 /// By a Writer whose buffer is smaller than most messages.
 struct WriteMessages {
@@ -135,7 +120,7 @@ struct WriteMessages {
 };
 
 TYPED_TEST(Io, MessagesComeWholeAndMayBeEmpty) {
-  converse(this->reading_, this->writing_, LinkKind::tcp, ReadMessages{this->buffer_.data()}, WriteMessages{});
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadAll{this->buffer_.data(), true}, WriteMessages{});
   EXPECT_EQ(this->reading_.result(0), kLines);
   EXPECT_TRUE(this->reading_.result(1));
   EXPECT_EQ(this->writing_.result(0), 0);
