@@ -1,9 +1,13 @@
 # Installs the libraries, their public headers, the programs, and what find_package(gpusock) and pkg-config read.
 include(CMakePackageConfigHelpers)
 
+# Two components: `development` (libraries and headers) and `tools` (programs and their man pages). GpusockPackages makes a .deb of each.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+
 set(gpusock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/gpusock")
 set(gpusock_headers_dir "${CMAKE_INSTALL_INCLUDEDIR}/gpusock") # the folder that consumers search: <gpusock/gpusock.hpp> is in it
 
+set(gpusock_programs "")
 set(gpusock_libraries gpusock_ringbuf cpu_device gpusock_cuda_driver gpusock_types gpusock_table gpusock_host_proxy gpusock_cpu)
 if(GPUSOCK_CUDA)
   list(APPEND gpusock_libraries gpusock_cuda)
@@ -14,9 +18,12 @@ endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 foreach(program param_sync gpusock-doctor gpusock-top gpusock-bench)
   if(TARGET ${program}) # sanitized builds have only those that a sanitizer has something to say about
-    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
+    list(APPEND gpusock_programs ${program})
   endif()
 endforeach()
+install(DIRECTORY "${PROJECT_BINARY_DIR}/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT tools OPTIONAL
+        FILES_MATCHING PATTERN "*.1.gz")
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
 install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"

@@ -102,6 +102,7 @@ Argument& Argument::check(std::function<std::string(const std::string&)> problem
 struct Arguments::Impl {
   std::unique_ptr<CLI::App> own;  // the program's; a command's belongs to the program's
   CLI::App* app;
+  std::string program;  // its name, once parse() was told
   std::list<std::unique_ptr<Arguments>> commands;
   std::vector<std::function<std::string()>> problems;
 };
@@ -116,6 +117,8 @@ Arguments::Arguments(const std::string& description, const std::string& footer) 
   const bool tells_statuses = footer.find("Exit status") != std::string::npos;
   impl_->app->footer(footer + (tells_statuses ? "" : std::string(footer.empty() ? "" : "\n") + kStatuses));
   impl_->app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto version = [impl = impl_.get()] { return impl->program + " (gpusock) " GPUSOCK_VERSION; };
+  impl_->app->set_version_flag("--version", version, "Print the version and exit");
 }
 
 Arguments::~Arguments() = default;
@@ -184,6 +187,7 @@ Arguments& Arguments::command(const std::string& name, const std::string& descri
   auto impl = std::make_unique<Impl>();
   impl->app = impl_->app->add_subcommand(name, description);
   impl_->app->require_subcommand(1);
+  impl_->app->set_help_all_flag("--help-all", "Print this help and that of each command, and exit");
   impl_->commands.push_back(std::unique_ptr<Arguments>(new Arguments(std::move(impl))));
   return *impl_->commands.back();
 }
@@ -193,7 +197,7 @@ bool Arguments::given() const { return impl_->app->parsed(); }
 void Arguments::check(std::function<std::string()> problem) { impl_->problems.push_back(std::move(problem)); }
 
 std::optional<int> Arguments::parse(int argc, char** argv) {
-  std::string name = argc > 0 ? argv[0] : "";
+  std::string& name = impl_->program = argc > 0 ? argv[0] : "";
   name.erase(0, name.rfind('/') + 1);
   try {
     impl_->app->parse(argc, argv);

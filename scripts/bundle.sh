@@ -57,12 +57,4 @@ choose_architectures() {
   build_options=("-DGPUSOCK_CUDA_ARCHITECTURES=${architectures//,/-real;}-real")
 }
 
-preset_of() {
-  case "$1" in
-    cpu) echo host ;;
-    cuda) echo cuda ;;
-    *) misuse "--device is cpu or cuda, not \"$1\"" ;;
-  esac
-}
-
 fill_bundle() { scripts/fill_bundle.sh "$1" "${build_folder:-build/$2}" "$2" "$3"; }

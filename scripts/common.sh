@@ -77,6 +77,15 @@ print_phases() {
   printf '%5d s  in all\n' "$SECONDS"
 }
 
+# The preset whose programs run on a kind of device: cpu or cuda.
+preset_of() {
+  case "$1" in
+    cpu) echo host ;;
+    cuda) echo cuda ;;
+    *) misuse "--device is cpu or cuda, not \"$1\"" ;;
+  esac
+}
+
 # Tests are configured once something asked for them (`with_tests=ON`), so that a demo needs no test packages; from then
 # on they stay, so that going to and fro rebuilds nothing.
 with_tests=OFF

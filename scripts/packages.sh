@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build pkg-config libboost-context-dev libcli11-d
 demo_packages=(dataset-fashion-mnist gnuplot-nox)
 check_packages=(dataset-fashion-mnist doxygen libgmock-dev libgtest-dev python3)
 docs_packages=(doxygen)
+package_packages=(dpkg-dev fakeroot file help2man)
 fuzz_packages=(clang libclang-rt-dev)
 bare_packages=(debian-archive-keyring git mmdebstrap)
 cluster_packages=(iproute2 util-linux)

@@ -24,6 +24,7 @@ demo      1800
 test      5400
 bundle    1800 quick
 unbuilt    600 quick
+package   2400
 tidy      3600
 soak      1800
 fuzz      3600
@@ -78,6 +79,34 @@ try_unbuilt() {
     status=0; bundle/run gpu-check || status=$?; [ $status -eq 77 ]
     bundle/run gpu-check --device cpu --steps p2p-echo,tcp-echo,compat
     bundle/run unpack'
+}
+
+# The packages, installed in the system as it was before anything was; there the guide's programs build and work, by pkg-config and by CMake.
+try_package() {
+  local system=/root/installed
+  ./run package /root/packages
+  mkdir -p $system
+  tar -xf /root/system.tar -C $system
+  cp -a /root/packages $system/packages
+  mkdir -p $system/sources
+  cp -a docs tests $system/sources
+  cp /etc/resolv.conf $system/etc/resolv.conf
+  mount -t proc proc $system/proc
+  mount --rbind /dev $system/dev
+  chroot $system /bin/bash -euxc '
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -qq update
+    apt-get -qq install -y --no-install-recommends /packages/gpusock-tools_*.deb
+    ! command -v c++
+    for program in param_sync gpusock-doctor gpusock-top gpusock-bench; do
+      $program --version
+      [ -s /usr/share/man/man1/$program.1.gz ]
+    done
+    gpusock-bench lat --link p2p --size 64 --between threads --repeat 1
+    apt-get -qq install -y --no-install-recommends /packages/libgpusock-dev_*.deb g++ cmake ninja-build pkg-config python3
+    python3 /sources/tests/docs/test_guide.py /sources - /work
+    cmake -G Ninja -S /sources/tests/package/consumer -B /consumer
+    cmake --build /consumer'
 }
 
 try_tidy() { ./run tidy gpusock; }

@@ -3,6 +3,8 @@
 
 usage: test_guide.py SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 
+BUILD_FOLDER: the package is installed from there, for this test alone; -: the package is the system's.
+
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import contextlib
@@ -53,8 +55,11 @@ class Guide(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(cls.work, ignore_errors=True)
-        call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
-        environment = dict(os.environ, PKG_CONFIG_PATH=str(next((cls.work / "prefix").rglob("pkgconfig"))))
+        cls.work.mkdir(parents=True)
+        environment = dict(os.environ)
+        if cls.build is not None:
+            call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
+            environment["PKG_CONFIG_PATH"] = str(next((cls.work / "prefix").rglob("pkgconfig")))
         flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
         text = (cls.source / "docs" / "guide.md").read_text()
         for name, code in re.findall(r"```cpp (\w+)\.cu\n(.*?)```", text, re.DOTALL):
@@ -117,6 +122,8 @@ def main():
         print(__doc__, file=sys.stderr)
         return 2
     Guide.source, Guide.build, Guide.work = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+    if sys.argv[2] == "-":
+        Guide.build = None
     return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
 
 

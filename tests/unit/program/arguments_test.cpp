@@ -107,6 +107,13 @@ TEST(Arguments, HelpShowsDefaultsAsTheyWouldBeGiven) {
   EXPECT_TRUE(shows("[1 - 1073741824]\n")) << "what the library chooses has no default to show\n" << parsed.out;
 }
 
+TEST(Arguments, VersionNamesTheProgramAndItsPackage) {
+  Server server;
+  const Parsed parsed = parse(server.arguments, {"--version"});
+  EXPECT_EQ(parsed.status, kSuccess);
+  EXPECT_TRUE(parsed.out.find(" (gpusock) ") != std::string::npos) << parsed.out;
+}
+
 TEST(Memory, TooMuchIsRefusedByTheNamesOfTheOptions) {
   EXPECT_EQ(problem_of_memory(std::uint64_t{4} << 30, "--a x --b"), "");
   EXPECT_EQ(problem_of_memory((std::uint64_t{4} << 30) + 1, "--a x --b").find("--a x --b: together they take 4096 MiB"),
