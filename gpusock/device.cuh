@@ -1,22 +1,30 @@
 #pragma once
 /// @file The socket calls of kernels and host threads.
 ///
-/// A Net is to a kernel what the operating system is to a program: its member functions are the socket calls. Every
-/// call is collective over a group (groups.cuh): all its threads call with the same arguments and get the same result.
-/// One group may send and one may receive on a socket at the same time; they may be in different kernels. Whoever
-/// passes a socket from one group to another orders the two (a barrier, a kernel boundary, a flag with release and
-/// acquire).
+/// A Net is to a kernel what the operating system is to a program: its member functions are the socket calls.
 ///
-/// No call hangs: each returns by its deadline, and -ECANCELED at once when the context ends. Errors are negated errno
-/// values; the common ones are
-///   -EBADF       not an open socket of this side (never opened, or closed)
+/// Groups: a call with a `group` is collective (groups.cuh). All threads of the group make it with the same arguments
+/// and get the same result. A call without a group is made by one thread. One group may send and one group may receive
+/// on a socket at the same time; they may be in different kernels. If one group passes a socket on to another, the
+/// program orders the calls of the two (a barrier, a kernel boundary, a flag with release and acquire).
+///
+/// Deadlines: no call hangs. Each returns by its deadline, and at once when the context ends.
+///
+/// Errors are negated errno values. Each call lists all that it can return. Where the list says no more, they mean:
+///   -EBADF       not an open socket of this side: never opened, or closed, also during the call
+///   -EINVAL      an invalid argument
+///   -ENOTCONN    the socket is a listener
 ///   -ECANCELED   the context ends
 ///   -ETIMEDOUT   the deadline passed
-///   -EAGAIN      it would have to wait, and kDontWait or Deadline::now() said not to
-///   -ECONNRESET  the peer, or the way to it, is gone without an orderly end
-///   -EPIPE       sending where this side or the peer has ended this direction
-///   -EBUSY       sending (receiving) while a reservation (a peek) of this socket is open
+///   -EAGAIN      the call would have to wait, and kDontWait or Deadline::now() forbids it
+///   -ECONNRESET  the peer, or the network to it, is gone without an orderly end
+///   -EPIPE       this side or the peer has ended this direction
+///   -EBUSY       a reservation (for sending) or a peek (for receiving) of this socket is open
 ///   -EPROTO      the peer broke the protocol
+///   -ENOMEM      no memory for this socket: it is not opened, or its connection is reset
+///   -EIO         the proxy could not copy to or from rings in device memory
+///   -EMFILE      all sockets of this side, all listeners or all descriptors of the process are in use
+/// listen and connect also pass on what the operating system says beyond their lists, as -ENFILE or -EPERM.
 
 #include "gpusock/detail/sockets.cuh"
 #include "gpusock/groups.cuh"
@@ -36,111 +44,176 @@ class Net {
   Net(const detail::Side& device, const detail::Side& host) : device_(device), host_(host) {}
   /// @endcond
 
-  /// Opens a socket that listens at `at` (port 0 picks one, see getsockname). `backlog`: connections that may wait to
-  /// be accepted, 1 to 512. Of several addresses it takes the first that this host has: -EADDRNOTAVAIL and
-  /// -EAFNOSUPPORT move on to the next address, other errors do not. Errors: -EADDRINUSE, -EADDRNOTAVAIL, -EACCES
-  /// (beyond loopback without GPUSOCK_SECRET, see docs/semantics.md), -EMFILE (all sockets of the context are open),
-  /// -ENOMEM (no memory for it), -EPROTONOSUPPORT (this context does not have the link that `at` names), -EINVAL.
+  /// Opens a socket that listens, and waits until it does.
+  ///
+  /// `at`: where. Port 0 lets the system pick a port, which getsockname() returns. Of several addresses it takes the
+  /// first that this host has: after -EADDRNOTAVAIL and -EAFNOSUPPORT it tries the next address, after other errors it
+  /// does not. `backlog`: how many connections may wait to be accepted, 1 to 512. Returns the listener's handle.
+  ///
+  /// Errors: -EINVAL, -EADDRINUSE, -EADDRNOTAVAIL, -EAFNOSUPPORT (this host has no such kind of address), -EACCES
+  /// (beyond loopback without GPUSOCK_SECRET, see docs/semantics.md; or the system reserves the port),
+  /// -EPROTONOSUPPORT (this context does not have the link that `at` names), -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT,
+  /// -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16,
                            Deadline deadline = Deadline::never()) const;
 
-  /// Waits for a connection to `listener` and returns its socket. Any number of groups may accept on one listener.
+  /// Waits for a connection to `listener` and returns its socket's handle. Any number of groups may accept on one
+  /// listener at the same time.
+  ///
+  /// Errors: -EBADF, -EINVAL (not a listener), -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::never()) const;
 
-  /// Opens a socket connected to `to`. Several addresses are tried one after the other until a TCP connection is made,
-  /// all before the deadline; if none is made, the error is the most telling one (docs/semantics.md). Errors:
-  /// -ECONNREFUSED, -EHOSTUNREACH, -ENETUNREACH, -EPROTO (the peer does not speak gpusock: use link=tcp for plain TCP
-  /// peers), -EPROTONOSUPPORT (this context does not have the link that `to` names, or the peer has none in common),
-  /// -EACCES (the secrets differ), -EMFILE, -ENOBUFS (no memory or descriptor for its rings), -ENOMEM.
+  /// Opens a socket that is connected to `to`, and returns its handle.
+  ///
+  /// Tries the endpoint's addresses one after the other until it has a TCP connection, all before the deadline. If no
+  /// address takes the connection, the error is the most informative one (docs/semantics.md).
+  ///
+  /// Errors: -EINVAL, -ECONNREFUSED (no program listens there), -EHOSTUNREACH, -ENETUNREACH, -EADDRNOTAVAIL (this host
+  /// has no address or free port from which to connect), -EAFNOSUPPORT (this host has no such kind of address),
+  /// -ECONNRESET, -EPROTO (the peer does not speak gpusock: use link=tcp for plain TCP peers), -EPROTONOSUPPORT (this
+  /// context does not have the link that `to` names, or the peer has none in common), -ENODEV (link=verbs or
+  /// link=fabric: there is no network card for it), -EPROTOTYPE (the peer's socket has the other type, stream or
+  /// records), -EACCES (the secrets differ), -ENOBUFS (no memory or descriptor for the rings, here or at the peer),
+  /// -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT (the deadline, Options::handshake_timeout_ns, or the system's time for
+  /// connecting), -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::never()) const;
 
-  /// Sends `bytes` bytes, as send(2): waits until all are in the tx ring, and returns how many are; fewer only where
-  /// the deadline, kDontWait or an error came in between. With kWaitAll that is the error instead of the count. Records
-  /// (type=seqpacket): all of it is one record, or an error; -EMSGSIZE where it is longer than half the ring less 8
-  /// bytes. Any number of groups may send on such a socket at the same time.
+  /// Sends `bytes` bytes, as send(2). Waits until all of them are in the tx ring, and returns how many are: fewer only
+  /// if the deadline, kDontWait or an error ends the wait. With kWaitAll it then returns the error instead of the
+  /// count. With 0 bytes it returns the socket's state: 0, or the error that sending would give.
+  ///
+  /// `data`: memory that all threads of the group can read. `flags`: Flags that combine with |.
+  ///
+  /// Records (type=seqpacket): all bytes are one record. The call sends the whole record or returns an error. Any
+  /// number of groups may send on such a socket at the same time.
+  ///
+  /// Errors: -EBADF, -ENOTCONN, -EPIPE, -ECONNRESET, -EBUSY (streams alone), -EMSGSIZE (a record that is longer than
+  /// half the ring less 8 bytes), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
 
-  /// Receives up to `bytes` bytes, as recv(2): waits for at least one; 0 is the end of the stream. Bytes that arrived
-  /// before an error are delivered before it. With kWaitAll it waits for all of them; if that fails nothing is
-  /// consumed, except where `bytes` exceeds the ring. With kPeek the bytes are not consumed (with kWaitAll as well: at
-  /// most a ring full). Records: waits for one and returns its length, also where that is more than `bytes`: then the
-  /// rest is lost. So with kPeek and no bytes it says how long the next one is.
+  /// Receives up to `bytes` bytes, as recv(2). Waits for at least one and returns how many it received; 0 is the end of
+  /// the stream. Bytes that arrived before an error are delivered before the error.
+  ///
+  /// `data`: memory that all threads of the group can write. `flags`: kWaitAll waits for all bytes; if that fails, it
+  /// consumes nothing, unless `bytes` exceeds the ring. kPeek does not consume the bytes; with kWaitAll it then waits
+  /// for a full ring at most.
+  ///
+  /// Records: waits for one record and returns its length, even if that is more than `bytes`: then the rest is lost. So
+  /// with kPeek and 0 bytes it returns the length of the next record.
+  ///
+  /// Errors: -EBADF, -ENOTCONN, -ECONNRESET, -EBUSY, -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::never()) const;
 
-  /// Waits for room and gives ring memory to write up to `bytes_max` bytes into; it may be shorter, as at the ring's
-  /// end, but not empty. commit or abort ends the reservation; until then sending on this socket, and another
-  /// reservation, give -EBUSY. An open reservation keeps its memory valid, also when the socket is closed meanwhile or
-  /// fails: so does a socket's place in the table stay taken until the reservation ends. Size: bytes, or errors as of
-  /// send; -EINVAL for no bytes. Records: all of `bytes_max` (or -EMSGSIZE), and others may go on sending; what they
-  /// send arrives behind this one, so not before it ends.
+  /// Waits for room in the tx ring and returns ring memory into which the group may write up to `bytes_max` bytes. It
+  /// may be shorter, as at the ring's end, but not empty. commit() or abort() ends the reservation.
+  ///
+  /// Until then sending on this socket, and another reservation, give -EBUSY. The memory stays valid even if the socket
+  /// is closed or fails meanwhile, so the socket's place in the table is not used again before the reservation ends.
+  ///
+  /// Records: returns room for all of `bytes_max`. Other groups may go on sending; their records arrive after this one,
+  /// so not before it ends.
+  ///
+  /// Errors, in the span's size: -EBADF, -EINVAL (0 bytes), -ENOTCONN, -EPIPE, -ECONNRESET, -EBUSY, -EMSGSIZE (a
+  /// record, as of send), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes_max,
                           Deadline deadline = Deadline::never()) const;
 
-  /// Sends the reservation's first `bytes` bytes, which all threads of the group have written, and ends it. 0; -EINVAL
-  /// where nothing is reserved, or less than `bytes` (the reservation then stays open); what send would give where the
-  /// socket cannot send any more: then nothing is sent.
+  /// Sends the first `bytes` bytes of the reservation, which the group's threads have written, and ends it. Returns 0.
+  /// After -EINVAL because of too many bytes the reservation stays open; every other error ends it, and nothing is
+  /// sent.
+  ///
+  /// Errors: -EBADF, -EINVAL (nothing is reserved, or fewer than `bytes`), -EPIPE, -ECONNRESET, -EPROTO, -ENOMEM, -EIO,
+  /// -ECANCELED.
   template <class Group>
   GPUSOCK_FN int commit(const Group& group, Socket socket, std::size_t bytes) const;
 
-  /// Ends the reservation without sending. 0; -EINVAL where nothing is reserved.
+  /// Ends the reservation and sends nothing. Returns 0, also if the socket was closed meanwhile.
+  ///
+  /// Errors: -EBADF (and nothing is reserved), -EINVAL (nothing is reserved).
   template <class Group>
   GPUSOCK_FN int abort(const Group& group, Socket socket) const;
 
-  /// Waits for at least one byte and gives up to `bytes_max` arrived bytes where they lie in the ring; it may be fewer
-  /// than have arrived, at the ring's end. Size 0 is the end of the stream, and negative an error as of recv, -EINVAL
-  /// for no bytes: then nothing is open. Else release ends the peek; until then receiving, and another peek, give
-  /// -EBUSY. An open peek keeps its memory valid as a reservation does. Records: one whole record; -EMSGSIZE, and
-  /// nothing is open, where it is longer than `bytes_max`. Releasing any byte of it consumes it.
+  /// Waits for at least one byte and returns up to `bytes_max` arrived bytes where they lie in the ring. These may be
+  /// fewer than have arrived, as at the ring's end. Size 0 is the end of the stream: then, and after an error, no peek
+  /// is open. Otherwise release() ends the peek.
+  ///
+  /// Until then receiving on this socket, and another peek, give -EBUSY. The memory stays valid, as that of a
+  /// reservation does.
+  ///
+  /// Records: returns one whole record. Releasing any byte of it consumes it.
+  ///
+  /// Errors, in the span's size: -EBADF, -EINVAL (0 bytes), -ENOTCONN, -ECONNRESET, -EBUSY, -EMSGSIZE (the next record
+  /// is longer than `bytes_max`), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Span peek(const Group& group, Socket socket, std::size_t bytes_max,
                        Deadline deadline = Deadline::never()) const;
 
-  /// Ends the peek and consumes its first `bytes` bytes (0: none). 0; -EINVAL where nothing is peeked, or less than
-  /// `bytes` (the peek then stays open); -EBADF where the socket was closed meanwhile.
+  /// Ends the peek and consumes its first `bytes` bytes (0: none). Returns 0. After -EINVAL because of too many bytes
+  /// the peek stays open.
+  ///
+  /// Errors: -EBADF (also if the socket was closed meanwhile: the peek is ended), -EINVAL (nothing is peeked, or fewer
+  /// than `bytes`).
   template <class Group>
   GPUSOCK_FN int release(const Group& group, Socket socket, std::size_t bytes) const;
 
-  /// Waits until one of `count` sockets has an event, as poll(2): writes every entry's `revents` and returns how many
-  /// are not zero; 0 once the deadline has passed (also Deadline::now()). The group's threads share the look: thread i
-  /// takes the entries i, i + size, ... The entries may be in shared, device or mapped memory. -EINVAL, -ECANCELED.
+  /// Waits until one of `count` sockets has an event, as poll(2). Writes every entry's `revents` and returns how many
+  /// of them are not zero; 0 once the deadline has passed (also with Deadline::now()).
+  ///
+  /// `entries`: in shared, device or mapped memory. The group's threads share the work: thread i takes the entries i,
+  /// i + size, and so on. A handle that is not an open socket is no error: its entry has kPollNval.
+  ///
+  /// Errors: -EINVAL (a negative count, or no entries), -ECANCELED.
   template <class Group>
   GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count, Deadline deadline = Deadline::never()) const;
 
-  /// Ends one direction or both; what was sent before still arrives. Records: so does what other groups are sending
-  /// when it is called; the end comes behind that, and behind an open reservation's commit or abort. 0, -EBADF or
-  /// -ENOTCONN.
+  /// Ends one direction or both. Returns 0. What was sent before still arrives. Records: so does what other groups are
+  /// sending at that moment. The end comes after that, and after an open reservation's commit or abort.
+  ///
+  /// Errors: -EBADF, -ENOTCONN, -EINVAL (not a Shutdown).
   template <class Group>
   GPUSOCK_FN int shutdown(const Group& group, Socket socket, Shutdown how) const;
 
-  /// Closes the socket; the handle is invalid from here on. What was sent still arrives, except that closing a socket
-  /// of link=tcp with unread input resets the connection, as with POSIX (docs/semantics.md). 0 or -EBADF.
+  /// Closes the socket; its handle is invalid from then on. Returns 0. What was sent still arrives, with one exception:
+  /// closing a socket of link=tcp with unread input resets the connection, as with POSIX (docs/semantics.md).
+  ///
+  /// Errors: -EBADF.
   template <class Group>
   GPUSOCK_FN int close(const Group& group, Socket socket) const;
 
-  /// This socket's own address and port, and its link once connected. One thread. 0, -EBADF.
+  /// Writes this socket's own address and port to `local`, and its link once it is connected. Returns 0. One thread.
+  ///
+  /// Errors: -EBADF.
   GPUSOCK_FN int getsockname(Socket socket, Endpoint& local) const;
 
-  /// The peer's address and port, and the link. One thread. 0, -EBADF or -ENOTCONN.
+  /// Writes the peer's address and port, and the link, to `peer`. Returns 0. One thread.
+  ///
+  /// Errors: -EBADF, -ENOTCONN.
   GPUSOCK_FN int getpeername(Socket socket, Endpoint& peer) const;
 
-  /// Sets a socket option. 0; -EINVAL for a value it cannot have, or an option that is read only; -ENOPROTOOPT, -EBADF.
+  /// Sets a socket option. Returns 0.
+  ///
+  /// Errors: -EBADF, -EINVAL (an invalid value, or an option that is read only), -ENOPROTOOPT (no such option).
   template <class Group>
   GPUSOCK_FN int setsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t value) const;
 
-  /// Reads a socket option into every thread's `value`. 0; -ENOTCONN for the buffers of a listener; -ENOPROTOOPT,
-  /// -EBADF.
+  /// Reads a socket option into every thread's `value`, which an error leaves as it is. Returns 0.
+  ///
+  /// Errors: -EBADF, -ENOTCONN (the buffers of a listener), -ENOPROTOOPT (no such option).
   template <class Group>
   GPUSOCK_FN int getsockopt(const Group& group, Socket socket, SocketOption option, std::int64_t& value) const;
 
-  /// How a connected socket stands; while it is in use, a moment's glance. One thread, any one. 0, -EBADF or -ENOTCONN.
+  /// Writes a connected socket's counters to `stats`. While other threads use the socket, the counters may belong to
+  /// slightly different moments. Returns 0. One thread.
+  ///
+  /// Errors: -EBADF, -ENOTCONN.
   GPUSOCK_FN int stats(Socket socket, SocketStats& stats) const;
 
  private:

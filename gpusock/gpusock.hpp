@@ -38,14 +38,14 @@ struct Options {
   /// more than those in host memory, which host threads' sockets use in any case; see
   /// docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
-  bool gpudirect = true;  ///< rings in device memory: may RDMA cards read and write them, where they can
-                          ///< (GPUSOCK_GPUDIRECT: auto); else (off) they are copied through host memory
+  bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can
+                          ///< (GPUSOCK_GPUDIRECT: auto); false (off) copies them through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
   std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
                                        ///< made; on the CPU device it is made on demand
-  bool p2p = true;                     ///< may connections to peers on this host share memory; off, they use tcp
-  std::optional<bool> assist;          ///< may waiting callers run the proxy's step themselves; by default on the
-                                       ///< CPU device where the machine has at most 4 processors
+  bool p2p = true;                     ///< true lets connections to peers on this host share memory; else they use tcp
+  std::optional<bool> assist;          ///< true lets waiting callers run the proxy's step themselves; the default is
+                                       ///< true on the CPU device of a machine with at most 4 processors
 
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
@@ -66,18 +66,24 @@ struct Options {
 
 class Stream;
 
-/// Owns one device's sockets, their memory and the proxy that serves them. Several may live in one process. It belongs
-/// to the process that made it: in one that was forked, calls throw Error (ECANCELED) and the destructor does nothing
-/// (docs/semantics.md). The destructor ends the context: kernels' waiting calls return -ECANCELED, kernels are waited
-/// for, sent bytes are flushed for up to 2 s (what is left then is reset). Streams and memory of the context go before
-/// it, and host threads must be out of their calls: cancel() ends those, then join the threads. Freeing memory does not
-/// wait for kernels. Destroying a Stream waits for its own launches: call cancel() before, if one of them might wait
-/// for ever. On a GPU, making a context, a Mapped or a DeviceBuffer may wait for all kernels that run: make them before
-/// you launch a kernel that waits for what comes after. Ending a context does not wait for other contexts' kernels; its
-/// memory is freed when those have ended.
+/// Owns one device's sockets, their memory and the proxy that serves them. A process may have several.
+///
+/// The destructor ends the context: kernels' waiting calls return -ECANCELED, it waits for the kernels, and it flushes
+/// sent bytes for up to 2 s, then resets the connections that are left. Destroy the context's streams and memory before
+/// it. No host thread may be in a call any more: cancel() ends such calls, then join the threads. Destroying a Stream
+/// waits for its own launches: call cancel() first if one of them might wait for ever.
+///
+/// On a GPU, making a Context, a Mapped or a DeviceBuffer may wait for all kernels that run: make these objects before
+/// you launch a kernel that waits for something. Freeing memory does not wait for kernels. Ending a context does not
+/// wait for other contexts' kernels; its memory is freed when those have ended.
+///
+/// A context belongs to the process that made it. In a forked child its calls throw Error (ECANCELED), and its
+/// destructor does nothing (docs/semantics.md).
 class Context {
  public:
-  /// Throws Error: which option is wrong, or what the machine refused and what to do about it.
+  /// Throws Error: (EINVAL) an option has an invalid value, (ENODEV) there is no such GPU, (ENOTSUP) the GPU lacks
+  /// something that gpusock needs, (ENOMEM) there is not enough memory, (EMFILE) the process has no descriptors left,
+  /// (EAGAIN) no thread can be started. The message says what to do about it.
   explicit Context(const Options& options = Options::from_env());
   ~Context();
   Context(const Context&) = delete;
@@ -86,11 +92,12 @@ class Context {
   /// The socket calls, for kernels (by value) and for host threads of this process.
   Net net() const;
 
-  /// Waits for all launches of this context. Throws Error (EFAULT) when a kernel failed, saying which and where.
+  /// Waits for all launches of this context. Throws Error: (EFAULT) a kernel failed, the message says which and where;
+  /// (ECANCELED) in a forked child.
   void synchronize();
 
-  /// Ends all waiting: every call on this context's sockets returns -ECANCELED from now on. May be called from any
-  /// thread.
+  /// Ends all waiting: every call of this context's sockets that can wait returns -ECANCELED from now on. Any thread
+  /// may call it.
   void cancel() noexcept;
 
   /// What the context was made with.
@@ -112,10 +119,11 @@ class Context {
     std::uint64_t verbs_tx_bytes = 0;   ///< bytes written into peers' rings on the verbs link
     std::uint64_t verbs_rx_bytes = 0;   ///< bytes that peers wrote into rings here on the verbs link
   };
-  Stats stats() const;  ///< the counters now
+  Stats stats() const;  ///< the counters now; throws Error (ECANCELED) in a forked child
 
-  /// Every socket that is open, or being opened or closed, as it stands now; connections that come in are among them
-  /// before they are accepted. Any thread. Waits for the proxy's step; for people, not for the data path.
+  /// All sockets that are open, or being opened or closed, also connections that no call has accepted yet. Any thread
+  /// may call it. It waits until the proxy is between two steps, so do not call it on the data path. Throws Error
+  /// (ECANCELED) in a forked child.
   std::vector<SocketInfo> sockets() const;
 
   /// @cond INTERNAL
@@ -130,17 +138,18 @@ class Context {
 /// An in-order queue of launches; launches on different streams run at the same time.
 class Stream {
  public:
-  /// A stream of this context, which outlives it. Throws Error: (ENOBUFS) on a GPU, where each of its hardware queues
-  /// has a stream (docs/semantics.md), (ENOMEM) where the device refuses.
+  /// A stream of this context, which must outlive it. Throws Error: (ENOBUFS) every hardware queue of the GPU has a
+  /// stream (docs/semantics.md), (ENOMEM) the device has no resources for it,
+  /// (ECANCELED) in a forked child.
   explicit Stream(Context& context);
   ~Stream();  ///< waits for its launches
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Waits for this stream's launches. Throws Error (EFAULT) as Context::synchronize does.
+  /// Waits for this stream's launches. Throws Error as Context::synchronize() does.
   void synchronize();
 
-  /// Have all launches ended.
+  /// True if all launches have ended.
   bool idle() const;
 
   /// @cond INTERNAL
@@ -180,15 +189,17 @@ std::size_t bytes_of(std::size_t count) {
 }
 }  // namespace detail
 
-/// Zeroed memory that kernels and the host reach alike: data() and []. For flags, results and small tables.
-/// The destructor returns at once. Memory that launches may still use (those made while it was allocated) is kept until
-/// they have ended, at most until the context ends; the host may use it no more. On a GPU it is kept until no kernel of
-/// any context runs, because the driver would wait for all of them: while one runs without end, what is freed stays
-/// allocated. For the same reason allocating may wait for kernels there: do it before those that wait for something.
+/// Zeroed memory that kernels and the host both reach, for flags, results and small tables.
+///
+/// The destructor returns at once; the host must not use the memory after it. Kernels that were launched before may go
+/// on using it: the memory is kept until they have ended. On a GPU it is kept until no kernel of any context runs,
+/// because freeing it would wait for all of them. For the same reason allocating may wait for kernels there: allocate
+/// before you launch kernels that wait for something.
 template <class T>
 class Mapped {
  public:
-  /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
+  /// `count` elements of a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
+  /// (ECANCELED) in a forked child.
   Mapped(Context& context, std::size_t count)
       : context_(&context),
         data_(static_cast<T*>(detail::allocate_mapped(context, detail::bytes_of<T>(count)))),
@@ -206,7 +217,7 @@ class Mapped {
   std::size_t size() const { return count_; }                      ///< elements
   T& operator[](std::size_t index) const { return data_[index]; }  ///< unchecked, as a pointer's
   T* begin() const { return data_; }                               ///< the first element
-  T* end() const { return data_ + count_; }                        ///< behind the last one
+  T* end() const { return data_ + count_; }                        ///< one past the last element
 
  private:
   Context* context_;
@@ -218,7 +229,8 @@ class Mapped {
 template <class T>
 class DeviceBuffer {
  public:
-  /// `count` elements of a context, which outlives them. Throws Error (ENOMEM) where there is no memory to be had.
+  /// `count` elements of a context, which must outlive them. Throws Error: (ENOMEM) there is no memory for them,
+  /// (ECANCELED) in a forked child.
   DeviceBuffer(Context& context, std::size_t count)
       : context_(&context),
         data_(static_cast<T*>(detail::allocate_device(context, detail::bytes_of<T>(count)))),

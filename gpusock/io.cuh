@@ -17,10 +17,10 @@ struct Received {
   const char* data = nullptr;  ///< in the Reader's buffer, until its next call; nullptr at the end and with an error
   std::int64_t size = 0;       ///< bytes, or a negated errno
 
-  GPUSOCK_FN bool ended() const { return data == nullptr && size == 0; }  ///< the stream ended, as it may here
-  GPUSOCK_FN bool failed() const { return size < 0; }                     ///< size is why
-  GPUSOCK_FN explicit operator bool() const { return data != nullptr; }   ///< there is something, if only nothing long
-  /// The same as Text; empty where there is nothing.
+  GPUSOCK_FN bool ended() const { return data == nullptr && size == 0; }  ///< true if the stream has ended
+  GPUSOCK_FN bool failed() const { return size < 0; }                     ///< true if `size` is an error
+  GPUSOCK_FN explicit operator bool() const { return data != nullptr; }   ///< true if there is data, also of 0 bytes
+  /// The data as Text; empty if there is none.
   GPUSOCK_FN Text text() const { return {data, data == nullptr ? 0 : static_cast<std::size_t>(size)}; }
 };
 
@@ -48,11 +48,12 @@ GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uin
 
 }  // namespace detail
 
-/// Reads lines, pieces of a known length, and messages that begin with their length. Errors of all calls: as of recv;
-/// -EPROTO where the stream ends within what is read; -EMSGSIZE where it is longer than the buffer: the connection is
-/// then of no more use to this protocol; -EPROTOTYPE on a socket of records, which have ends of their own. After
-/// -ETIMEDOUT or -EAGAIN the same call goes on where it was. Calls of different kinds must not take turns within one
-/// line, piece or message.
+/// Reads lines, pieces of a known length, and messages that begin with their length.
+///
+/// Every call may return the errors of Net::recv(), and these: -EPROTO, the stream ends within the line, piece or
+/// message; -EMSGSIZE, it is longer than the buffer, and the stream cannot be read any further as lines or messages;
+/// -EPROTOTYPE, the socket carries records. After -ETIMEDOUT or -EAGAIN make the same call again: it goes on where it
+/// was. Finish a line, piece or message with the kind of call that began it.
 template <class Group>
 class Reader {
  public:
@@ -67,7 +68,7 @@ class Reader {
     return line;
   }
 
-  /// All until `delimiter`, without it.
+  /// The bytes before the next `delimiter`, which is consumed too.
   GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::never()) {
     begin();
     // Copies little at first, since what follows a line is copied again, and more where a line is long.
@@ -83,7 +84,7 @@ class Reader {
     }
   }
 
-  /// The next `bytes` bytes, all of them. -EINVAL for none.
+  /// The next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::never()) {
     if (bytes == 0) return {nullptr, -EINVAL};
     if (bytes > room_) return {nullptr, -EMSGSIZE};
@@ -96,8 +97,8 @@ class Reader {
     return finish(bytes);
   }
 
-  /// The next message: a length of 4 bytes, the greatest first (network byte order), and so many bytes. An empty one is
-  /// not the end of the stream: it has data.
+  /// The next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the end of
+  /// the stream: it has data.
   GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::never()) {
     if (!in_message_) {
       const Received head = exactly(kLengthBytes, deadline);
@@ -159,13 +160,14 @@ class Reader {
   bool finished_ = false;     // what is in the buffer was given to the caller
 };
 
-/// Collects text, numbers, bytes and messages, and sends them in as few pieces as its buffer allows. The first error
-/// stays: what is written after it goes nowhere, and flush() says it.
+/// Collects text, numbers, bytes and messages, and sends them in as few pieces as its buffer allows. After the first
+/// error nothing more is sent; flush() and error() return that error: one of Net::send(), or -EINVAL for a buffer of 0
+/// bytes.
 template <class Group>
 class Writer {
  public:
-  /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take; -ETIMEDOUT after that. The
-  /// greatest number: for ever.
+  /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take, then the error is -ETIMEDOUT.
+  /// The largest number means for ever.
   GPUSOCK_FN Writer(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes,
                     std::uint64_t timeout_ns)
       : group_(group),
@@ -219,13 +221,13 @@ class Writer {
     return write(head, sizeof head).write(data, bytes);
   }
 
-  /// Sends what is in the buffer. 0, or the first error there was, as of send.
+  /// Sends what is in the buffer. Returns 0, or the first error.
   GPUSOCK_FN int flush() {
     if (used_ != 0) send(0);
     return error_;
   }
 
-  GPUSOCK_FN int error() const { return error_; }  ///< 0, or the first error there was
+  GPUSOCK_FN int error() const { return error_; }  ///< 0, or the first error
 
  private:
   GPUSOCK_FN_APART void send(int flags) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file How one socket stands, for people: what Context::sockets() returns and gpusock-top shows.
+/// @file The state of one socket, for people: what Context::sockets() returns and gpusock-top shows.
 
 #include "gpusock/endpoint.hpp"
 
@@ -14,9 +14,9 @@ enum class SocketState : std::uint8_t {
   opening,    ///< connecting, or agreeing on a link
   listening,  ///< waiting for connections
   waiting,    ///< connected, and not accepted yet
-  connected,  ///< open, in the hands of its caller
+  connected,  ///< open: its caller may send and receive
   closing,    ///< closed by its caller; what was sent is still being delivered
-  failed,     ///< until its caller closes it
+  failed,     ///< broken; its caller has not closed it yet
 };
 
 /// The state's name in small letters.
@@ -30,7 +30,7 @@ struct SocketInfo {
   bool peer_ended = false;                   ///< the peer sends no more
   bool peer_deaf = false;                    ///< the peer reads no more
   LinkKind link = LinkKind::automatic;       ///< automatic: not agreed on yet; a listener's: what it offers
-  std::string link_reason;         ///< why it is none of the better links; empty where it is the best, or was named
+  std::string link_reason;         ///< why it is none of the better links; empty if it is the best, or was named
   Endpoint local;                  ///< family 0 while it is not known
   Endpoint peer;                   ///< family 0: a listener
   std::uint64_t tx_bytes = 0;      ///< handed to the network (tcp), or stored into the peer's ring (p2p)
@@ -40,7 +40,7 @@ struct SocketInfo {
   std::uint64_t ring_bytes = 0;    ///< capacity of each ring; 0 while there is none
   std::uint64_t age_ns = 0;        ///< since it was opened or accepted
   std::uint32_t pending = 0;       ///< a listener's: connections that came in and were not accepted yet
-  std::uint32_t backlog = 0;       ///< a listener's: how many may
+  std::uint32_t backlog = 0;       ///< a listener's: how many connections may be pending
 };
 
 }  // namespace gpusock

@@ -11,7 +11,7 @@
 
 namespace gpusock {
 
-/// A piece of text that somebody else owns. It has no terminating zero.
+/// A piece of text. It does not own its memory, and has no terminating zero.
 struct Text {
   const char* data;   ///< the first character
   std::size_t bytes;  ///< how many there are
@@ -56,7 +56,7 @@ GPUSOCK_FN inline bool starts_with(Text a, Text start) {
   return a.bytes >= start.bytes && same(a.until(start.bytes), start);
 }
 
-/// Where `c` is first; the text's size if it is nowhere.
+/// The index of the first `c`; the text's size if there is none.
 GPUSOCK_FN_APART inline std::size_t find(Text in, char c) {
   std::size_t i = 0;
   while (i < in.bytes && in[i] != c) ++i;
@@ -71,7 +71,8 @@ GPUSOCK_FN_APART inline Text trimmed(Text from) {
   return from;
 }
 
-/// Takes the first word, which ends at a blank, off `from` with the blanks around it. Empty: there is none.
+/// Removes the first word, which ends at a blank, and the blanks around it from `from`, and returns the word. It is
+/// empty if there is none.
 GPUSOCK_FN_APART inline Text take_word(Text& from) {
   std::size_t begin = 0;
   while (begin < from.bytes && from[begin] == ' ') ++begin;
@@ -82,7 +83,8 @@ GPUSOCK_FN_APART inline Text take_word(Text& from) {
   return word;
 }
 
-/// A number in decimal digits and nothing else; one that does not fit becomes the largest there is. False: it is none.
+/// Reads a number. True if the text is decimal digits and nothing else. A number that does not fit becomes the largest
+/// value.
 GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number) {
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
   number = 0;
@@ -94,7 +96,8 @@ GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number) {
   return from.bytes != 0;
 }
 
-/// As above, with an optional sign `-`; one that does not fit becomes the largest or the smallest there is.
+/// Reads a number with an optional sign `-`. True if the text is that and nothing else. A number that does not fit
+/// becomes the largest or the smallest value.
 GPUSOCK_FN_APART inline bool parse_number(Text from, std::int64_t& number) {
   constexpr auto kMax = ~std::uint64_t{0} >> 1;
   const bool negative = from.bytes != 0 && from[0] == '-';
@@ -136,8 +139,8 @@ class Decimal {
   unsigned first_ = sizeof digits_;
 };
 
-/// The name of an error that a socket call gives: "ECONNRESET" for -ECONNRESET and for ECONNRESET. "ok" for 0; "error"
-/// for one that no call gives.
+/// The name of an error that socket calls list: "ECONNRESET" for -ECONNRESET and for ECONNRESET. "ok" for 0; "error"
+/// for any other number.
 GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
   switch (error < 0 ? -error : error) {
     case 0:
@@ -166,6 +169,8 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
       return text("EHOSTUNREACH");
     case EINVAL:
       return text("EINVAL");
+    case EIO:
+      return text("EIO");
     case EMFILE:
       return text("EMFILE");
     case EMSGSIZE:
@@ -174,6 +179,8 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
       return text("ENETUNREACH");
     case ENOBUFS:
       return text("ENOBUFS");
+    case ENODEV:
+      return text("ENODEV");
     case ENOMEM:
       return text("ENOMEM");
     case ENOPROTOOPT:

@@ -17,10 +17,10 @@ using Socket = std::int32_t;
 
 /// Flags of send and recv; they combine with |.
 enum Flags : int {
-  kDontWait = 1,  ///< what can be done at once, else -EAGAIN
-  kWaitAll = 2,   ///< all bytes or an error (recv: a shorter count only where the stream ends)
-  kMore = 4,      ///< more follows at once: do not ring the proxy yet
-  kPeek = 8,      ///< recv: the bytes stay where they are, for the next recv
+  kDontWait = 1,  ///< do what is possible at once; return -EAGAIN if that is nothing
+  kWaitAll = 2,   ///< all bytes, or an error (recv: fewer only at the end of the stream)
+  kMore = 4,      ///< send: more follows at once, so do not ring the proxy's doorbell yet
+  kPeek = 8,      ///< recv: do not consume the bytes; the next recv returns them again
 };
 
 /// A run of ring memory that a caller may use in place, from reserve or peek.
@@ -31,33 +31,34 @@ struct Span {
 
 /// Events of poll; they combine with |. Values as in poll(2).
 enum PollEvents : std::int16_t {
-  kPollIn = 0x01,    ///< recv has something to say: bytes, the end of the stream or an error; on a listener: accept has
-  kPollOut = 0x04,   ///< send would not wait: there is room, or it has an error to say
-  kPollErr = 0x08,   ///< the connection failed; looked for also where it is not asked for, as the next two
-  kPollHup = 0x10,   ///< the peer neither takes nor sends anything any more
+  kPollIn = 0x01,    ///< recv would not wait: it would return bytes, the end of the stream or an error; on a
+                     ///< listener: accept would not wait
+  kPollOut = 0x04,   ///< send would not wait: there is room, or it would return an error
+  kPollErr = 0x08,   ///< the connection failed; reported even if not asked for, as are the next two
+  kPollHup = 0x10,   ///< the peer neither receives nor sends any more
   kPollNval = 0x20,  ///< not an open socket of this side
 };
 
 /// One socket of a poll call.
 struct PollEntry {
-  Socket socket = -1;        ///< negative: not looked at
-  std::int16_t events = 0;   ///< what to wait for: PollEvents
-  std::int16_t revents = 0;  ///< what there is, written by poll
+  Socket socket = -1;        ///< negative: poll ignores the entry
+  std::int16_t events = 0;   ///< the PollEvents to wait for
+  std::int16_t revents = 0;  ///< the PollEvents that were found; written by poll
 };
 
 /// What setsockopt and getsockopt know. Accepted sockets have their listener's values.
 enum class SocketOption : int {
   no_delay,     ///< TCP_NODELAY: 1 (the start), small pieces go out at once; 0: TCP may wait for more
-  keep_alive,   ///< SO_KEEPALIVE: 1, a peer that is gone is noticed although nothing is sent; 0 (the start)
-  linger,       ///< SO_LINGER: seconds that closing lets what was sent be delivered, then the connection is reset; 0:
-                ///< closing resets at once; -1 (the start): 30 s. close never waits for it
+  keep_alive,   ///< SO_KEEPALIVE: 1: the loss of the peer is noticed even if nothing is sent; 0 (the start): it is not
+  linger,       ///< SO_LINGER: for how many seconds a closed connection may go on delivering before it is reset; 0:
+                ///< closing resets it at once; -1 (the start): 30 s. close never waits for this
   error,        ///< SO_ERROR, read only: the errno that the connection failed with, or 0; stays
   send_buffer,  ///< bytes of the tx ring, read only: chosen by the endpoint's ring=
   receive_buffer,  ///< bytes of the rx ring, read only
 };
 
-/// How a connected socket stands. Bytes are counted as they lie in the rings. So a record counts with its header, in
-/// whole words of 8 bytes, and with what stays unused before it: one of 10 bytes is 24.
+/// A connected socket's counters. Bytes are counted as they lie in the rings: a record counts with its header, in whole
+/// words of 8 bytes, and with unused space before it. So a record of 10 bytes counts as 24 bytes.
 struct SocketStats {
   std::uint64_t bytes_sent = 0;      ///< taken from the caller
   std::uint64_t bytes_received = 0;  ///< given to the caller

@@ -194,8 +194,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
     if (closed(slot, listener)) return -EBADF;
-    if (status.phase != Phase::listening)
-      return status.phase == Phase::failed ? -static_cast<int>(status.error) : -EINVAL;
+    if (status.phase != Phase::listening) return -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
       Slot& accepted = claim(side, socket);

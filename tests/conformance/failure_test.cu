@@ -1,10 +1,6 @@
 // How calls fail: with a documented code, in bounded time, on this connection alone.
 #include "tests/conformance/party.cuh"
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "tests/conformance/raw_listener.hpp"
 
 #include <vector>
 
@@ -91,36 +87,6 @@ TYPED_TEST(Failure, AListenerIsNoStreamAndItsPortIsItsOwn) {
   EXPECT_EQ(this->party_.result(7), -EBADF) << "closed";
 }
 
-/// A port of this host on which nobody listens, or somebody who never answers.
-class RawListener {
- public:
-  RawListener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address_;
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), bytes), 0);
-    getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &bytes);
-  }
-  ~RawListener() { ::close(socket_); }
-  void listen() { EXPECT_EQ(::listen(socket_, 8), 0); }
-  /// Accepts a connection, reads what it says first, and ends it in order.
-  void hang_up_on_one() {
-    const int accepted = ::accept(socket_, nullptr, nullptr);
-    char hello[48];
-    EXPECT_EQ(::recv(accepted, hello, sizeof hello, MSG_WAITALL), static_cast<ssize_t>(sizeof hello));
-    ::close(accepted);
-  }
-  Endpoint endpoint(LinkKind link) const {
-    Endpoint endpoint = loopback(link);
-    endpoint.port = ntohs(address_.sin_port);
-    return endpoint;
-  }
-
- private:
-  int socket_;
-  sockaddr_in address_{};
-};
-
 struct Connect {
   Report* report;
   Endpoint to;
@@ -158,7 +124,7 @@ TYPED_TEST(Failure, APeerThatHangsUpInTheHandshakeIsAReset) {
   RawListener rude;
   rude.listen();
   this->party_.start(Connect{&this->party_.report(), rude.endpoint(LinkKind::automatic), kPatienceNs});
-  rude.hang_up_on_one();
+  rude.answer_one("");
   this->party_.join();
   EXPECT_EQ(this->party_.result(0), -ECONNRESET);
 }

@@ -4,6 +4,7 @@
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
 
+#include "tests/conformance/checked_net.cuh"
 #include "tests/support/device_kind.hpp"
 #include "tests/support/patience.hpp"
 
@@ -154,7 +155,7 @@ class Party {
       launch(context, {.grid = 1, .block = Scope::kThreads, .shared_bytes = 0, .stream = &stream_},
              run_on_device<Scope, Body>, body, context.net());
     } else {
-      thread_ = std::thread([body, net = context.net()] {
+      thread_ = std::thread([body, net = Net(context.net())] {
         Body copy = body;
         copy(this_thread(), net);
       });
