@@ -65,7 +65,11 @@ bool Connection::step(std::uint64_t now_ns) {
   if (phase_ == Phase::shaking) step_handshake();
   if (phase_ == Phase::agreed && has_slot_) establish();
   bool moved = phase_ != before;
-  if (phase_ == Phase::established) moved |= step_link();
+  if (phase_ == Phase::established) moved |= link_->pump();
+  if (phase_ == Phase::established && closing_ && link_->may_go()) {
+    finish_closing();
+    moved = true;
+  }
   if (phase_ == Phase::established) tend_link(now_ns);
   if (now_ns >= deadline_ns_) expire();
   return moved;
@@ -198,14 +202,10 @@ void Connection::establish() {
   });
 }
 
-bool Connection::step_link() {
-  const bool moved = link_->pump();
-  if (closing_ && link_->may_go()) {
-    link_->pump();
-    phase_ = Phase::over;
-    return true;
-  }
-  return moved;
+/// The link has delivered all that was sent. A last pump takes what the peer has said meanwhile.
+void Connection::finish_closing() {
+  link_->pump();
+  phase_ = Phase::over;
 }
 
 void Connection::tend_link(std::uint64_t now_ns) {

@@ -137,7 +137,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void fail_opening(int error);
   void publish();
   void note_error(int error);
-  bool step_link();
+  void finish_closing();
   void tend_link(std::uint64_t now_ns);
 
   void on_ended(std::uint64_t final_position) override;

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Promises of docs/architecture.md: the functions that it lists exist in the files that it names, and call each other in that order.
+
+usage: test_architecture.py SOURCE_FOLDER
+
+A step of a numbered list is "1. `Class::function` (path): words", or `hooks.name` for a function in a member. The last step may be a system call or a library's function, without a
+path. Each step's name occurs in the body of an earlier step of its list.
+Exit status: 0 kept, 1 broken, 2 misuse.
+"""
+import pathlib
+import re
+import sys
+import unittest
+
+TCP_STEPS_MAX = 12  # between send and sendmsg
+
+
+def lists(document):
+    """The numbered lists: each the (function, path or None) of its steps."""
+    found = []
+    for number, function, path in re.findall(r"^(\d+)\. `([\w:.]+)`(?: \(([\w./]+)\))?:", document, re.MULTILINE):
+        if number == "1":
+            found.append([])
+        if int(number) != len(found[-1]) + 1:
+            raise AssertionError(f"step {number} of `{function}` is out of order")
+        found[-1].append((function, path or None))
+    return found
+
+
+def bodies(source, function):
+    """The text of each definition or declaration of the function in this source, to the line that ends it."""
+    hooks = re.findall(rf"^ *{re.escape(function)} = \[.*?\n? *\}};", source, re.MULTILINE | re.DOTALL)
+    if hooks:
+        return hooks[:1]
+    owner, _, name = function.rpartition("::")
+    if owner and not re.search(rf"\b{owner.rpartition('::')[2]}\b", source):
+        return []
+    qualified = rf"{re.escape(owner)}::" if owner and f"{owner}::{name}(" in source else ""
+    starts = re.finditer(rf"^( *)(?!return\b|//)[\w:<>&*~\[\], ]*[ &*]{qualified}{name}\(", source, re.MULTILINE)
+    return [re.split(rf"\n{start[1]}\}}", source[start.start():], maxsplit=1)[0] for start in starts]
+
+
+def problems(root, document):
+    """What is wrong with the document's lists, a line for each."""
+    wrong = []
+    for steps in lists(document):
+        before = []
+        for function, path in steps:
+            name = re.split(r"::|\.", function)[-1]
+            if before and not any(re.search(rf"\b{name}\b", body) for body in before):
+                wrong.append(f"no function before {function} in its list calls it")
+            if path is None:
+                continue
+            file = root / path
+            found = bodies(file.read_text(), function) if file.is_file() else []
+            if not found:
+                wrong.append(f"{path} has no {function}")
+            before += found
+    return wrong
+
+
+class Architecture(unittest.TestCase):
+    source = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.document = (cls.source / "docs" / "architecture.md").read_text()
+
+    def test_the_functions_exist_and_call_each_other(self):
+        self.assertEqual(problems(self.source, self.document), [])
+
+    def test_there_is_a_walk_for_each_link(self):
+        text = " ".join(function for steps in lists(self.document) for function, _ in steps)
+        for function in ("TcpLink::pump", "copy_to_peer", "VerbsLink::pump", "FabricLink::pump", "sendmsg", "recvmsg", "Net::recv"):
+            self.assertIn(function, text)
+
+    def test_tcp_is_short(self):
+        walk = next([function for function, _ in steps] for steps in lists(self.document) if steps[-1][0] == "sendmsg")
+        self.assertEqual(walk[0], "Net::send")
+        self.assertLessEqual(len(walk) - 2, TCP_STEPS_MAX)
+
+    def test_a_function_that_is_gone_and_one_that_is_not_called_are_found(self):
+        renamed = self.document.replace("`TcpLink::transmit`", "`TcpLink::transmitted`")
+        self.assertEqual(problems(self.source, renamed)[:2], ["no function before TcpLink::transmitted in its list calls it",
+                                                              "host_proxy/links/tcp/tcp_link.cpp has no TcpLink::transmitted"])
+        swapped = self.document.replace("`Engine::try_step`", "`Engine::stats`")
+        self.assertEqual(problems(self.source, swapped)[0], "no function before Engine::stats in its list calls it")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    Architecture.source = pathlib.Path(sys.argv[1]).resolve()
+    unittest.main(argv=sys.argv[:1])
