@@ -1,4 +1,4 @@
-# ./run docs: the API reference, from the headers' comments.
+# ./run docs: a site of all documents and the API reference, with a search. It opens from a file.
 . scripts/packages.sh
 
 main() {
@@ -7,5 +7,5 @@ main() {
   require_packages "${docs_packages[@]}"
   mkdir -p out # doxygen makes one folder, not two
   doxygen docs/api/Doxyfile || fail "the reference has gaps or errors, named above"
-  say "reference: out/docs/html/index.html"
+  say "documents and reference: out/docs/html/index.html (open it in a browser)"
 }

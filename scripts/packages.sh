@@ -16,7 +16,7 @@ test_packages=("${test_build_packages[@]}" "${docs_packages[@]}" "${cluster_pack
 
 installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
-# require_packages NAME...: installs what is missing, and says so first.
+# require_packages NAME...: installs what is missing, and says so first. Asks where there is somebody to answer (assume_yes=no, see ./run).
 require_packages() {
   local package missing=()
   if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -26,7 +26,15 @@ require_packages() {
   for package in "$@"; do installed "$package" || missing+=("$package"); done
   [ ${#missing[@]} -gt 0 ] || return 0
   say "installing ${#missing[@]} packages: ${missing[*]}"
+  confirm_installation
   install_packages "${missing[@]}"
+}
+
+confirm_installation() {
+  local answer
+  [ "${assume_yes:-no}" = no ] && [ -t 0 ] && [ -t 1 ] || return 0
+  read -r -p "Install them with apt-get? [Y/n] " answer || answer=n
+  [[ $answer =~ ^([yY]|[yY]es)?$ ]] || fail "nothing was installed"
 }
 
 # Can packages be installed without a question for a password?

@@ -7,6 +7,7 @@ Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import os
 import pathlib
+import pty
 import shutil
 import subprocess
 import sys
@@ -145,6 +146,27 @@ class Commands(unittest.TestCase):
         self.gpu(True)
         done = self.attempt(bundle / "run", "demo")
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_packages_are_installed_after_a_yes_and_nothing_after_a_no(self):
+        self.tool("dpkg-query")
+        self.tool("id", "#!/bin/sh\necho 0\n")
+        self.tool("apt-get", "#!/bin/sh\necho apt-get was called >&2\n")
+        script = 'cd "$SOURCE"; . scripts/common.sh; assume_yes=$1; . scripts/packages.sh; require_packages imaginary'
+        for assumed, typed, status in (("no", b"n\n", 1), ("no", b"\4", 1), ("no", b"\n", 0), ("no", b"yes\n", 0), ("yes", b"", 0)):
+            with self.subTest(assumed=assumed, typed=typed):
+                ours, theirs = pty.openpty()
+                variables = dict(os.environ, PATH=f"{self.tools}:{os.environ['PATH']}", SOURCE=self.source)
+                os.write(ours, typed)
+                done = subprocess.run(["bash", "-c", script, "-", assumed], env=variables, stdin=theirs, stdout=theirs,
+                                      stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+                os.close(theirs)
+                said = os.read(ours, 4096).decode()
+                os.close(ours)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn("installing 1 packages: imaginary", said)
+                self.assertEqual("apt-get was called" in done.stderr, status == 0, done.stderr)
+                self.assertEqual("[Y/n]" in said + done.stderr, assumed == "no")
+        self.assertIn("apt-get was called", self.attempt("bash", "-c", script, "-", "no").stdout)  # nobody to ask
 
     def test_a_demo_without_results_keeps_those_of_the_last_one(self):
         bundle = self.fill("host")
