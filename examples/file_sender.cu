@@ -105,7 +105,7 @@ __global__ void receive_each(Net net, Socket listener, std::byte* buffers, Repor
   block_crc::prepare(block, tables);
   std::byte* buffer = buffers + blockIdx.x * kBufferBytes;
   for (;;) {
-    const Socket sender = net.accept(block, listener);
+    const Socket sender = net.accept(block, listener, gpusock::Deadline::never());
     if (sender < 0) {
       if (sender != -ECANCELED && block.thread_rank() == 0) report->failed = sender;
       return;
@@ -273,7 +273,7 @@ void send_file(const Endpoint& to, const Settings& settings) {
 int receive_files(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   Receiver receiver(settings);
-  gpusock::program::print_now("listening on " + receiver.local().host_port() + "\n");
+  gpusock::program::print_now("listening on " + receiver.local().to_string() + "\n");
   gpusock::program::wait_for_stop([&] { return receiver.ended(); });
   const Totals totals = receiver.stop();
   std::cout << "received " << totals.files << " files, " << totals.bytes << " bytes; " << totals.lost << " not whole"

@@ -181,7 +181,7 @@ __device__ void serve_client(const Block& block, const Net& net, Socket client, 
 __global__ void serve(Net net, Service service, Report* report, Totals* totals) {
   const auto block = gpusock::this_block();
   for (;;) {
-    const Socket client = net.accept(block, service.listener);
+    const Socket client = net.accept(block, service.listener, Deadline::never());
     if (client < 0) {
       if (client != -ECANCELED && block.thread_rank() == 0) report->failed = client;
       return;
@@ -211,7 +211,7 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
                                           -report[0].listener, at);
   }
 
-  gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
+  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
   const Service service{report[0].listener, matrices.data(), size_max, patience_s * 1'000'000'000ull};
   gpusock::launch(context, {.grid = blocks, .block = kThreads, .stream = &stream}, serve, context.net(), service,

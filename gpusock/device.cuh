@@ -8,7 +8,9 @@
 /// on a socket at the same time; they may be in different kernels. If one group passes a socket on to another, the
 /// program orders the calls of the two (a barrier, a kernel boundary, a flag with release and acquire).
 ///
-/// Deadlines: no call hangs. Each returns by its deadline, and at once when the context ends.
+/// Deadlines: no call hangs. Each returns by its deadline, and at once when the context ends. A call that is given no
+/// deadline waits as long as its socket's timeout says, a minute at first (Deadline::by_default()). To wait for ever,
+/// pass Deadline::never().
 ///
 /// Errors are negated errno values. Each call lists all that it can return. Where the list says no more, they mean:
 ///   -EBADF       not an open socket of this side: never opened, or closed, also during the call
@@ -56,14 +58,14 @@ class Net {
   /// -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket listen(const Group& group, const Endpoint& at, int backlog = 16,
-                           Deadline deadline = Deadline::never()) const;
+                           Deadline deadline = Deadline::by_default()) const;
 
   /// Waits for a connection to `listener` and returns its socket's handle. Any number of groups may accept on one
   /// listener at the same time.
   ///
   /// Errors: -EBADF, -EINVAL (not a listener), -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
-  GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::never()) const;
+  GPUSOCK_FN Socket accept(const Group& group, Socket listener, Deadline deadline = Deadline::by_default()) const;
 
   /// Opens a socket that is connected to `to`, and returns its handle.
   ///
@@ -79,7 +81,7 @@ class Net {
   /// -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT (the deadline, Options::handshake_timeout_ns, or the system's time for
   /// connecting), -EAGAIN.
   template <class Group>
-  GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::never()) const;
+  GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::by_default()) const;
 
   /// Sends `bytes` bytes, as send(2). Waits until all of them are in the tx ring, and returns how many are: fewer only
   /// if the deadline, kDontWait or an error ends the wait. With kWaitAll it then returns the error instead of the
@@ -94,7 +96,7 @@ class Net {
   /// half the ring less 8 bytes), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags = 0,
-                               Deadline deadline = Deadline::never()) const;
+                               Deadline deadline = Deadline::by_default()) const;
 
   /// Receives up to `bytes` bytes, as recv(2). Waits for at least one and returns how many it received; 0 is the end of
   /// the stream. Bytes that arrived before an error are delivered before the error.
@@ -109,7 +111,7 @@ class Net {
   /// Errors: -EBADF, -ENOTCONN, -ECONNRESET, -EBUSY, -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
-                               Deadline deadline = Deadline::never()) const;
+                               Deadline deadline = Deadline::by_default()) const;
 
   /// Waits for room in the tx ring and returns ring memory into which the group may write up to `bytes_max` bytes. It
   /// may be shorter, as at the ring's end, but not empty. commit() or abort() ends the reservation.
@@ -124,14 +126,14 @@ class Net {
   /// record, as of send), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes_max,
-                          Deadline deadline = Deadline::never()) const;
+                          Deadline deadline = Deadline::by_default()) const;
 
   /// Sends the first `bytes` bytes of the reservation, which the group's threads have written, and ends it. Returns 0.
   /// After -EINVAL because of too many bytes the reservation stays open; every other error ends it, and nothing is
   /// sent.
   ///
   /// Errors: -EBADF, -EINVAL (nothing is reserved, or fewer than `bytes`), -EPIPE, -ECONNRESET, -EPROTO, -ENOMEM, -EIO,
-  /// -ECANCELED.
+  /// -ETIMEDOUT (the connection was idle for too long), -ECANCELED.
   template <class Group>
   GPUSOCK_FN int commit(const Group& group, Socket socket, std::size_t bytes) const;
 
@@ -154,7 +156,7 @@ class Net {
   /// is longer than `bytes_max`), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN Span peek(const Group& group, Socket socket, std::size_t bytes_max,
-                       Deadline deadline = Deadline::never()) const;
+                       Deadline deadline = Deadline::by_default()) const;
 
   /// Ends the peek and consumes its first `bytes` bytes (0: none). Returns 0. After -EINVAL because of too many bytes
   /// the peek stays open.
@@ -172,7 +174,8 @@ class Net {
   ///
   /// Errors: -EINVAL (a negative count, or no entries), -ECANCELED.
   template <class Group>
-  GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count, Deadline deadline = Deadline::never()) const;
+  GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count,
+                      Deadline deadline = Deadline::by_default()) const;
 
   /// Ends one direction or both. Returns 0. What was sent before still arrives. Records: so does what other groups are
   /// sending at that moment. The end comes after that, and after an open reservation's commit or abort.

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <vector>
 
@@ -28,12 +29,22 @@ void set_address(ResolvedEndpoint& endpoint, const HostAddress& address) {
   endpoint.family = address.family;
 }
 
+/// "192.0.2.7" or "[2001:db8::1]".
+template <class Address>
+std::string host_text(const Address& address) {
+  char buffer[INET6_ADDRSTRLEN] = "";
+  inet_ntop(address.family == 4 ? AF_INET : AF_INET6, address.address, buffer, sizeof buffer);
+  if (address.family != 6) return buffer;
+  return "[" + std::string(buffer) + (address.scope_id != 0 ? "%" + std::to_string(address.scope_id) : "") + "]";
+}
+
 /// True if this is the family of an address. Endpoints that a peer tells may hold anything.
 bool is_family(std::uint8_t family) { return family == 4 || family == 6; }
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
   throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why +
-                          " (expected host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket])");
+                          " (expected host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]"
+                          "[,or=ADDRESS])");
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view digits) {
@@ -86,18 +97,41 @@ std::vector<HostAddress> choose_addresses(const addrinfo* list) {
   return chosen;
 }
 
-void resolve(std::string_view text, const std::string& host, Endpoint& endpoint) {
+std::vector<HostAddress> look_up(std::string_view text, const std::string& host, int flags) {
   addrinfo hints{};
+  hints.ai_flags = flags;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
     throw Error(ENOENT, "endpoint '" + std::string(text) + "': looking up '" + host + "': " + gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
-  const std::vector<HostAddress> addresses = choose_addresses(list);
+  std::vector<HostAddress> addresses = choose_addresses(list);
   if (addresses.empty()) {
     throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
   }
+  return addresses;
+}
+
+/// An address that an option adds: "192.0.2.7" or "[2001:db8::1]".
+HostAddress parse_further(std::string_view text, std::string_view value) {
+  const bool brackets = value.starts_with('[') && value.ends_with(']');
+  const std::string host(brackets ? value.substr(1, value.size() - 2) : value);
+  try {
+    const HostAddress address = look_up(text, host, AI_NUMERICHOST).front();
+    if ((address.family == 6) == brackets) return address;
+  } catch (const Error& error) {
+    if (error.code().value() != ENOENT) throw;
+  }
+  reject(text, "'" + std::string(value) + "' is not an address such as 192.0.2.7 or [2001:db8::1]");
+}
+
+/// Sets the addresses: those of the host, then those that options add.
+void set_addresses(std::string_view text, const std::string& host, const std::vector<std::string_view>& more,
+                   Endpoint& endpoint) {
+  std::vector<HostAddress> addresses = look_up(text, host, 0);
+  for (const std::string_view value : more) addresses.push_back(parse_further(text, value));
+  if (addresses.size() > 1 + Endpoint::kFurtherMax) reject(text, "there are more than four addresses");
   set_address(endpoint, addresses.front());
   std::copy(addresses.begin() + 1, addresses.end(), endpoint.further);
 }
@@ -147,7 +181,8 @@ SocketType parse_type(std::string_view text, std::string_view value) {
   return SocketType::seqpacket;
 }
 
-void parse_option(std::string_view text, std::string_view option, Endpoint& endpoint) {
+void parse_option(std::string_view text, std::string_view option, Endpoint& endpoint,
+                  std::vector<std::string_view>& more) {
   const auto value = option.substr(std::min(option.size(), option.find('=') + 1));
   if (option.starts_with("link=")) {
     const auto link = find_link(value);
@@ -157,6 +192,8 @@ void parse_option(std::string_view text, std::string_view option, Endpoint& endp
     endpoint.ring_bytes = parse_ring(text, value);
   } else if (option.starts_with("type=")) {
     endpoint.type = parse_type(text, value);
+  } else if (option.starts_with("or=")) {
+    more.push_back(value);
   } else {
     reject(text, "unknown option '" + std::string(option) + "'");
   }
@@ -179,12 +216,13 @@ Endpoint Endpoint::parse(std::string_view text) {
   endpoint.link = detail::default_link();
   const auto comma = text.find(',');
   std::set<std::string_view> names;
+  std::vector<std::string_view> more;
   for (auto rest = comma; rest != std::string_view::npos;) {
     const auto next = text.find(',', rest + 1);
     const std::string_view option = text.substr(rest + 1, next - rest - 1);
-    parse_option(text, option, endpoint);
+    parse_option(text, option, endpoint, more);
     const std::string_view name = option.substr(0, option.find('='));
-    if (!names.insert(name).second) reject(text, "'" + std::string(name) + "' is given twice");
+    if (name != "or" && !names.insert(name).second) reject(text, "'" + std::string(name) + "' is given twice");
     rest = next;
   }
   if (endpoint.type == SocketType::seqpacket && endpoint.link == LinkKind::tcp) {
@@ -193,8 +231,15 @@ Endpoint Endpoint::parse(std::string_view text) {
   const auto [host, port] = split_host(text, text.substr(0, comma));
   if (host.empty()) reject(text, "the host is missing; 0.0.0.0 and [::] mean every address");
   endpoint.port = parse_port(text, port);
-  resolve(text, host, endpoint);
+  set_addresses(text, host, more, endpoint);
   return endpoint;
+}
+
+Endpoint Endpoint::of(std::string_view host, std::uint16_t port) {
+  const bool bare_v6 = host.find(':') != std::string_view::npos && !host.starts_with('[');
+  const std::string address = bare_v6 ? "[" + std::string(host) + "]" : std::string(host);
+  if (address.find(',') != std::string::npos) reject(address, "a host's name has no comma");
+  return parse(address + ":" + std::to_string(port));
 }
 
 int Endpoint::addresses() const {
@@ -218,17 +263,18 @@ std::string ResolvedEndpoint::to_string() const {
   return text;
 }
 
-std::string ResolvedEndpoint::host_port() const {
-  char buffer[INET6_ADDRSTRLEN] = "";
-  if (family == 0) return "none";
-  inet_ntop(family == 4 ? AF_INET : AF_INET6, address, buffer, sizeof buffer);
-  std::string host = buffer;
-  if (family == 6) {
-    if (scope_id != 0) host += "%" + std::to_string(scope_id);
-    host = "[" + host + "]";
-  }
-  return host + ":" + std::to_string(port);
+std::string Endpoint::to_string() const {
+  std::string text = ResolvedEndpoint::to_string();
+  for (int index = 1; index < addresses(); ++index) text += ",or=" + host_text(further[index - 1]);
+  return text;
 }
+
+std::string ResolvedEndpoint::host_port() const {
+  return family == 0 ? "none" : host_text(*this) + ":" + std::to_string(port);
+}
+
+std::ostream& operator<<(std::ostream& out, const ResolvedEndpoint& endpoint) { return out << endpoint.to_string(); }
+std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint) { return out << endpoint.to_string(); }
 
 bool ResolvedEndpoint::is_loopback() const {
   if (family == 4) return address[0] == 127;

@@ -2,7 +2,10 @@
 /// @file Where a socket listens or connects: an address, a port and the link to use. Plain data that kernels take by
 /// value.
 
+#include "ringbuf/annotations.hpp"
+
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 
@@ -52,7 +55,7 @@ struct ResolvedEndpoint {
   std::uint8_t reserved[3] = {};         ///< zero
 
   /// The endpoint as text: "127.0.0.1:7000,link=tcp", "[::1]:7000,link=auto,ring=64K,type=seqpacket"; "none" if there
-  /// is no address. An unset ring, type=stream and further addresses are left out.
+  /// is no address. An unset ring and type=stream are left out.
   std::string to_string() const;
 
   /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
@@ -84,15 +87,51 @@ struct Endpoint : ResolvedEndpoint {
   static constexpr int kFurtherMax = 3;  ///< how many there may be in `further`
   HostAddress further[kFurtherMax];      ///< in the order in which they are tried; the first of family 0 ends the list
 
-  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]". `host` is an IPv4 address,
-  /// an IPv6 address in brackets, or a name (looked up here, on the calling host thread). Of a name with several
-  /// addresses the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724); if those are all IPv4 or all
-  /// IPv6, the first address of the other family replaces the fourth. Without `link=`, the link is GPUSOCK_LINK's, else
-  /// auto. `ring` is a power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not
-  /// link=tcp. An endpoint of one address that parse() made is equal to what parse() makes of its to_string(), whatever
-  /// GPUSOCK_LINK is. With several addresses they differ: to_string() shows the first alone. Throws Error (EINVAL for
-  /// syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is wrong.
+  /// Parses "host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket][,or=ADDRESS]...". `host` is
+  /// an IPv4 address, an IPv6 address in brackets, or a name (looked up here, on the calling host thread). Of a name
+  /// with several addresses the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724); if those are all
+  /// IPv4 or all IPv6, the first address of the other family replaces the fourth. Each `or=` adds an address to try
+  /// after those of the host, up to four in all. Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
+  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp. An
+  /// endpoint that parse() made is equal to what parse() makes of its to_string(), whatever GPUSOCK_LINK is. Throws
+  /// Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is
+  /// wrong.
   static Endpoint parse(std::string_view text);
+
+  /// The endpoint of this host (as parse() takes it, with or without brackets) and port, to which the following
+  /// functions add the rest: `Endpoint::of("127.0.0.1", 7000).with_link(LinkKind::tcp)`. The link is at first
+  /// GPUSOCK_LINK's, else auto. Throws Error as parse() does.
+  static Endpoint of(std::string_view host, std::uint16_t port);
+
+  /// The same endpoint with another port; in kernels, too, as the next three.
+  GPUSOCK_FN Endpoint with_port(std::uint16_t to) const {
+    Endpoint changed = *this;
+    changed.port = to;
+    return changed;
+  }
+  /// The same endpoint with another link.
+  GPUSOCK_FN Endpoint with_link(LinkKind to) const {
+    Endpoint changed = *this;
+    changed.link = to;
+    return changed;
+  }
+  /// The same endpoint with rings of this size: a power of two from kRingBytesMin to kRingBytesMax, or 0 for the
+  /// context's. listen and connect return -EINVAL for another size.
+  GPUSOCK_FN Endpoint with_ring_bytes(std::uint32_t to) const {
+    Endpoint changed = *this;
+    changed.ring_bytes = to;
+    return changed;
+  }
+  /// The same endpoint for streams or records. listen and connect return -EINVAL for records on link=tcp.
+  GPUSOCK_FN Endpoint with_type(SocketType to) const {
+    Endpoint changed = *this;
+    changed.type = to;
+    return changed;
+  }
+
+  /// All of it as text, as parse() takes it: what ResolvedEndpoint::to_string() says, and `,or=` with each further
+  /// address.
+  std::string to_string() const;
 
   /// How many addresses there are: 0 to 4.
   int addresses() const;
@@ -103,5 +142,9 @@ struct Endpoint : ResolvedEndpoint {
   /// True if all fields are equal.
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
+
+/// Writes an endpoint as its to_string() says.
+std::ostream& operator<<(std::ostream& out, const ResolvedEndpoint& endpoint);
+std::ostream& operator<<(std::ostream& out, const Endpoint& endpoint);  ///< the same
 
 }  // namespace gpusock

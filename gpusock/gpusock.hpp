@@ -41,6 +41,9 @@ struct Options {
   bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can
                           ///< (GPUSOCK_GPUDIRECT: auto); false (off) copies them through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
+  /// How long calls wait that are given no deadline (Deadline::by_default()), unless their socket has another timeout
+  /// (SocketOption). kForever: for ever.
+  std::uint64_t timeout_ns = 60'000'000'000;
   std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
                                        ///< made; on the CPU device it is made on demand
   bool p2p = true;                     ///< true lets connections to peers on this host share memory; else they use tcp

@@ -62,14 +62,14 @@ class Reader {
       : group_(group), net_(net), socket_(socket), buffer_(static_cast<char*>(buffer)), room_(bytes) {}
 
   /// The next line, without its end: `\n` or `\r\n`. An empty line is not the end of the stream: it has data.
-  GPUSOCK_FN Received line(Deadline deadline = Deadline::never()) {
+  GPUSOCK_FN Received line(Deadline deadline = Deadline::by_default()) {
     Received line = until('\n', deadline);
     if (line && line.size > 0 && line.data[line.size - 1] == '\r') --line.size;
     return line;
   }
 
   /// The bytes before the next `delimiter`, which is consumed too.
-  GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::never()) {
+  GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::by_default()) {
     begin();
     // Copies little at first, since what follows a line is copied again, and more where a line is long.
     for (std::uint64_t window = kWindowBytes;; window *= 2) {
@@ -85,7 +85,7 @@ class Reader {
   }
 
   /// The next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
-  GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::never()) {
+  GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
     if (bytes == 0) return {nullptr, -EINVAL};
     if (bytes > room_) return {nullptr, -EMSGSIZE};
     begin();
@@ -99,7 +99,7 @@ class Reader {
 
   /// The next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the end of
   /// the stream: it has data.
-  GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::never()) {
+  GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::by_default()) {
     if (!in_message_) {
       const Received head = exactly(kLengthBytes, deadline);
       if (!head) return head;

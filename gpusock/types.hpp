@@ -54,8 +54,17 @@ enum class SocketOption : int {
                 ///< closing resets it at once; -1 (the start): 30 s. close never waits for this
   error,        ///< SO_ERROR, read only: the errno that the connection failed with, or 0; stays
   send_buffer,  ///< bytes of the tx ring, read only: chosen by the endpoint's ring=
-  receive_buffer,  ///< bytes of the rx ring, read only
+  receive_buffer,      ///< bytes of the rx ring, read only
+  receive_timeout_ns,  ///< SO_RCVTIMEO: how long recv, peek and accept wait that are given no deadline: at least 1; -1:
+                       ///< for ever. At the start Options::timeout_ns
+  send_timeout_ns,     ///< SO_SNDTIMEO: the same for send and reserve
+  idle_timeout_ns,     ///< a connection that has moved no byte in either direction for so long fails with ETIMEDOUT; up
+                       ///< to a quarter more. At least 1, rounded up to milliseconds, at most 12 days; -1 (the start):
+                       ///< it may be idle for ever
 };
+
+/// What a timeout in Options is that never ends; as an option's value it is -1.
+inline constexpr std::uint64_t kForever = ~std::uint64_t{0};
 
 /// A connected socket's counters. Bytes are counted as they lie in the rings: a record counts with its header, in whole
 /// words of 8 bytes, and with unused space before it. So a record of 10 bytes counts as 24 bytes.
@@ -114,6 +123,9 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
 /// `after_ns(n)` of the host waits for n ns in each call.
 class Deadline {
  public:
+  /// What a call has that is given none: as long as the socket's timeout (SocketOption), which is at first the
+  /// context's (Options::timeout_ns). It counts anew whenever the call has moved bytes; see docs/semantics.md.
+  GPUSOCK_FN static constexpr Deadline by_default() { return Deadline(kDefault, 0); }
   /// As long as it takes, or until the context ends.
   GPUSOCK_FN static constexpr Deadline never() { return Deadline(~std::uint64_t{0}, 0); }
   /// Do not wait: the call returns -EAGAIN where it would have to.
@@ -124,20 +136,24 @@ class Deadline {
     return Deadline(proxy::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
 
-  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }  ///< is it never()
-  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                    ///< is it now()
+  GPUSOCK_FN constexpr bool is_default() const { return at_ns_ == kDefault && sided_ == 0; }  ///< is it by_default()
+  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }          ///< is it never()
+  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                            ///< is it now()
 
-  /// True if it has passed, and for now(). One that the other side made always counts as passed: ask here() instead,
-  /// once.
-  GPUSOCK_FN bool passed() const { return !is_never() && (is_now() || is_foreign() || clock_ns() >= at_ns_); }
+  /// True if it has passed, and for now(); by_default() never has, as it begins with the call. One that the other side
+  /// made always counts as passed: ask here() instead, once.
+  GPUSOCK_FN bool passed() const {
+    return !is_never() && !is_default() && (is_now() || is_foreign() || clock_ns() >= at_ns_);
+  }
   /// The same deadline for this side: itself, or one that begins now if the other side made it.
   GPUSOCK_FN Deadline here() const {
-    return is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels);
+    return is_default() || is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels);
   }
 
  private:
   friend class detail::Wait;
   static constexpr std::uint64_t kKernels = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t kDefault = ~std::uint64_t{0} - 1;
 
   GPUSOCK_FN constexpr Deadline(std::uint64_t at_ns, std::uint64_t sided) : at_ns_(at_ns), sided_(sided) {}
   GPUSOCK_FN static std::uint64_t sided(std::uint64_t duration_ns) {
@@ -145,6 +161,10 @@ class Deadline {
     return detail::on_kernels_side() ? longest | kKernels : longest;
   }
   GPUSOCK_FN bool is_foreign() const { return ((sided_ & kKernels) != 0) != detail::on_kernels_side(); }
+  /// This one, or so long after `now_ns` for by_default().
+  GPUSOCK_FN constexpr Deadline or_after(std::uint64_t now_ns, std::uint64_t timeout_ns) const {
+    return is_default() ? Deadline(proxy::later_ns(now_ns, timeout_ns), kKernels) : *this;
+  }
   /// For a deadline of this side, at this time of its clock.
   GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }
 

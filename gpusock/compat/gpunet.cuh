@@ -39,14 +39,15 @@ template <class Group>
 __device__ int bind_in(const Group& group, const sockaddr_in* address) {
   if (!gpunet().ready) return -ENODEV;
   const Endpoint at = endpoint_of(address);
-  return at.family == 0 ? -EAFNOSUPPORT : without_notes(group, gpunet_net().listen(group, at, kBacklog));
+  return at.family == 0 ? -EAFNOSUPPORT
+                        : without_notes(group, gpunet_net().listen(group, at, kBacklog, Deadline::never()));
 }
 
 template <class Group>
 __device__ int connect_in(const Group& group, const sockaddr_in* address) {
   if (!gpunet().ready) return -ENODEV;
   const Endpoint to = endpoint_of(address);
-  return to.family == 0 ? -EAFNOSUPPORT : without_notes(group, gpunet_net().connect(group, to));
+  return to.family == 0 ? -EAFNOSUPPORT : without_notes(group, gpunet_net().connect(group, to, Deadline::never()));
 }
 
 template <class Group>
@@ -67,7 +68,7 @@ __device__ int send(const Group& group, int socket, const uchar* data, int size)
   const Net& net = gpunet_net();
   const auto sent = net.send(group, socket, data, size, kDontWait);
   if (sent != -EAGAIN || !blocks(group, socket)) return static_cast<int>(sent);
-  const auto first = net.send(group, socket, data, 1, size > 1 ? kMore : 0);
+  const auto first = net.send(group, socket, data, 1, size > 1 ? kMore : 0, Deadline::never());
   if (first <= 0 || size == 1) return static_cast<int>(first);
   const auto rest = net.send(group, socket, data + 1, size - 1, kDontWait);
   return static_cast<int>(rest > 0 ? 1 + rest : 1);
@@ -77,7 +78,7 @@ __device__ int send(const Group& group, int socket, const uchar* data, int size)
 template <class Group>
 __device__ int receive(const Group& group, int socket, void* data, int size, bool waits) {
   if (data == nullptr || size <= 0) return -EINVAL;
-  const auto got = gpunet_net().recv(group, socket, data, size, waits ? 0 : kDontWait);
+  const auto got = gpunet_net().recv(group, socket, data, size, waits ? 0 : kDontWait, Deadline::never());
   if (got != 0) return static_cast<int>(got);
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
     if (has_note(socket, kNoteEndSeen)) return -EPIPE;

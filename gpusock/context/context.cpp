@@ -173,14 +173,23 @@ void Context::Impl::make_net() {
   kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
     impl_of(self).device.relax(waited_ns);
   };
-  host_side = {table.view(proxy::SideKind::host), host_slots.data(), host_taken.data(), host_taken.data() + 1, &hooks};
+  host_side = {table.view(proxy::SideKind::host),
+               host_slots.data(),
+               host_taken.data(),
+               host_taken.data() + 1,
+               &hooks,
+               options.timeout_ns};
   detail::Side kernels = host_side;
   if (device.has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
     held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
     auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
-    kernels = {table.view(proxy::SideKind::device), static_cast<table::Slot*>(held->device_state), taken, taken + 1,
-               &kernel_hooks};
+    kernels = {table.view(proxy::SideKind::device),
+               static_cast<table::Slot*>(held->device_state),
+               taken,
+               taken + 1,
+               &kernel_hooks,
+               options.timeout_ns};
   }
   net = Net(kernels, host_side);
 }

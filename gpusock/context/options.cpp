@@ -91,6 +91,7 @@ void detail::check(const Options& options) {
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
   if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
+  if (options.timeout_ns == 0) reject("Options::timeout_ns must not be 0; kForever lets calls wait for ever");
   check_processors(options.processors);
 }
 

@@ -74,7 +74,7 @@ GPUSOCK_FN_APART inline bool record_fits(const Side& side, Slot& slot) {
 GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
                                            Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
-  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
   for (bool first = true;; first = false) {
     if (const int error = check_committable(side, socket, slot); error != 0) return {error};
     const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes));
@@ -206,7 +206,7 @@ GPUSOCK_FN_APART inline Arrival next_record(const Side& side, Slot& slot, std::u
 
 /// Waits until a record has arrived, or the stream of them has ended.
 GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slot& slot, Deadline deadline) {
-  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
     if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own

@@ -40,6 +40,7 @@ struct Side {
   std::uint64_t* free_taken = nullptr;    ///< in this side's memory, as the next
   std::uint64_t* accept_taken = nullptr;  ///< one word per accept queue
   const Hooks* hooks = nullptr;
+  std::uint64_t timeout_ns = kForever;  ///< of calls that are given no deadline, unless their socket has another
 
   GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
@@ -102,14 +103,22 @@ GPUSOCK_FN inline bool canceled(const Side& side) {
 /// for, and whether it is canceled.
 class Wait {
  public:
+  /// `timeout_ns`: what Deadline::by_default() means, looked at once there is something to wait for.
+  GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters, const std::uint64_t& timeout_ns)
+      : side_(side), deadline_(deadline), proxy_matters_(proxy_matters), timeout_ns_(timeout_ns) {}
+  /// A wait for no single socket.
   GPUSOCK_FN Wait(const Side& side, Deadline deadline, bool proxy_matters)
-      : side_(side), deadline_(deadline), proxy_matters_(proxy_matters) {}
+      : Wait(side, deadline, proxy_matters, side.timeout_ns) {}
 
   /// One turn: 0 to look again, or why to stop: -ETIMEDOUT, -EAGAIN.
   GPUSOCK_FN int turn() {
     const std::uint64_t now_ns = clock_ns();
     if (turns_++ == 0) {
       started_ns_ = now_ns;
+      if (deadline_.is_default()) {
+        auto& timeout_ns = const_cast<std::uint64_t&>(timeout_ns_);
+        deadline_ = deadline_.or_after(now_ns, DeviceRef(timeout_ns).load(ringbuf::kRelaxed));  // relaxed: by itself
+      }
     } else if (deadline_.passed_at(now_ns)) {  // at least one turn for the proxy, also where the caller will not wait
       return deadline_.is_now() ? -EAGAIN : -ETIMEDOUT;
     }
@@ -130,6 +139,7 @@ class Wait {
   const Side& side_;
   Deadline deadline_;
   bool proxy_matters_;
+  const std::uint64_t& timeout_ns_;
   std::uint64_t turns_ = 0;
   std::uint64_t started_ns_ = 0;
 };

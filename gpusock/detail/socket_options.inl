@@ -10,6 +10,11 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
     options.linger_s = static_cast<std::int32_t>(value);
     return value >= -1 && value <= 0x7fffffff;
   }
+  if (option == SocketOption::idle_timeout_ns) {
+    options.idle_ms = value < 0 ? 0
+                                : static_cast<std::uint32_t>((static_cast<std::uint64_t>(value) + 999'999) / 1'000'000);
+    return value == -1 || (value > 0 && value <= std::int64_t{table::SocketOptions::kIdleMsMax} * 1'000'000);
+  }
   (option == SocketOption::no_delay ? options.no_delay : options.keep_alive) = value != 0;
   return value == 0 || value == 1;
 }
@@ -38,6 +43,18 @@ GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& s
   return valid ? 0 : -EINVAL;
 }
 
+/// Sets how long calls wait that are given no deadline. Counted in, so that the slot is not another socket's meanwhile.
+GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::uint64_t Slot::*timeout_ns,
+                                        std::int64_t value) {
+  if (value == 0 || value < -1) return -EINVAL;
+  Slot* slot = enter(side, socket);
+  if (slot == nullptr) return -EBADF;
+  DeviceRef(slot->*timeout_ns).store(static_cast<std::uint64_t>(value), ringbuf::kRelaxed);  // relaxed: by itself; -1
+                                                                                             // is kForever
+  leave(side, socket, *slot);
+  return 0;
+}
+
 GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOption option, std::int64_t value) {
   Slot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
@@ -45,7 +62,12 @@ GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOp
     case SocketOption::no_delay:
     case SocketOption::keep_alive:
     case SocketOption::linger:
+    case SocketOption::idle_timeout_ns:
       return post_option(side, socket, *slot, option, value);
+    case SocketOption::receive_timeout_ns:
+      return set_timeout(side, socket, &Slot::receive_timeout_ns, value);
+    case SocketOption::send_timeout_ns:
+      return set_timeout(side, socket, &Slot::send_timeout_ns, value);
     case SocketOption::error:
     case SocketOption::send_buffer:
     case SocketOption::receive_buffer:
@@ -59,6 +81,12 @@ struct OptionValue {
   std::int64_t error = 0;
   std::int64_t value = 0;
 };
+
+/// A timeout as the options have it. One of more than 292 years reads as for ever.
+GPUSOCK_FN inline std::int64_t timeout_value(std::uint64_t& timeout_ns) {
+  const std::uint64_t value = DeviceRef(timeout_ns).load(ringbuf::kRelaxed);  // relaxed: by itself
+  return value > ~std::uint64_t{0} / 2 ? -1 : static_cast<std::int64_t>(value);
+}
 
 GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
   Slot* slot = enter(side, socket);  // its rings stay what they are while we look
@@ -77,6 +105,15 @@ GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, 
       break;
     case SocketOption::linger:
       result.value = chosen.linger_s;
+      break;
+    case SocketOption::receive_timeout_ns:
+      result.value = timeout_value(slot->receive_timeout_ns);
+      break;
+    case SocketOption::send_timeout_ns:
+      result.value = timeout_value(slot->send_timeout_ns);
+      break;
+    case SocketOption::idle_timeout_ns:
+      result.value = chosen.idle_ms == 0 ? -1 : std::int64_t{chosen.idle_ms} * 1'000'000;
       break;
     case SocketOption::error:
       result.value = status.error;

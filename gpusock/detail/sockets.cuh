@@ -68,6 +68,7 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   slot.requests = table::make_request(generation, 0);
   slot.options = table::SocketOptions().pack();
+  slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
   slot.tx_past_ring = slot.rx_past_ring = 0;
   slot.shut = 0;
   slot.link_needs_proxy = 0;
@@ -187,9 +188,15 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
   return socket;
 }
 
+/// Gives an accepted socket its listener's timeouts.
+GPUSOCK_FN inline void inherit_timeouts(Slot& accepted, Slot& listener) {
+  accepted.receive_timeout_ns = DeviceRef(listener.receive_timeout_ns).load(ringbuf::kRelaxed);  // relaxed, as the
+  accepted.send_timeout_ns = DeviceRef(listener.send_timeout_ns).load(ringbuf::kRelaxed);        // next: by itself
+}
+
 /// Takes a connection from the queue of a listener that the caller has entered.
 GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener, Slot& slot, Deadline deadline) {
-  Wait wait(side, deadline, true);
+  Wait wait(side, deadline, true, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
@@ -198,6 +205,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
       Slot& accepted = claim(side, socket);
+      inherit_timeouts(accepted, slot);
       if (closed(slot, listener)) {  // while we took it: nobody else will
         close_one(side, socket);
         return -EBADF;
@@ -247,7 +255,7 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
 GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
                                             std::uint64_t most, Deadline deadline) {
-  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
   for (bool first = true;; first = false) {
     if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
     const std::uint64_t free_bytes = slot.tx.writable(least);
@@ -284,7 +292,7 @@ GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
 GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
                                             std::uint64_t most, Deadline deadline) {
-  Wait wait(side, deadline, slot.link_needs_proxy != 0);
+  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
     if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own

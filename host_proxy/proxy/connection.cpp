@@ -15,6 +15,17 @@ namespace {
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
+/// A caller that gives up on a silent peer sooner is not told why the peer may be silent.
+constexpr std::uint64_t kTellSilenceNs = 200'000'000;
+
+/// A connection's idleness is looked at so many times before it has lasted for too long.
+constexpr std::uint32_t kIdleLooks = 4;
+
+std::uint64_t load_word(const std::uint64_t* word) {
+  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*const_cast<std::uint64_t*>(word))
+      .load(ringbuf::kRelaxed);  // relaxed: a glance
+}
+
 /// The system may give a connection to a port of this host, where nobody listens, that very port: then it is connected
 /// to itself (RFC 9293, 3.5, simultaneous open).
 bool is_same_address(const Endpoint& one, const Endpoint& other) {
@@ -71,6 +82,7 @@ bool Connection::step(std::uint64_t now_ns) {
     moved = true;
   }
   if (phase_ == Phase::established) tend_link(now_ns);
+  if (phase_ == Phase::established) watch_idleness(now_ns);
   if (now_ns >= deadline_ns_) expire();
   return moved;
 }
@@ -227,6 +239,40 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     closing_ = true;
     phase_ = Phase::over;  // given up before it was open, or broken
   }
+/// Bytes that its callers and its network have moved; on p2p callers alone do.
+std::uint64_t Connection::bytes_moved() const {
+  const table::RingPair& rings = host_.slots().view().setups[slot_].rings;
+  const Link::Traffic traffic = link_->traffic();
+  return load_word(rings.tx.committed) + load_word(rings.tx.consumed) + load_word(rings.rx.committed) +
+         load_word(rings.rx.consumed) + traffic.tx_bytes + traffic.rx_bytes;
+}
+
+/// Fails a connection that has been idle for longer than its caller allows. Connections with the same timeout are
+/// looked at together: at multiples of a quarter of it.
+void Connection::watch_idleness(std::uint64_t now_ns) {
+  if (options_.idle_ms == 0 || closing_ || failed_) {
+    idle_due_ns_ = kNever;
+    return;
+  }
+  if (idle_due_ns_ != kNever && now_ns < idle_due_ns_) return;
+  const std::uint64_t moved = bytes_moved();
+  const bool first = idle_due_ns_ == kNever;
+  quiet_looks_ = first || moved != moved_before_ ? 0 : quiet_looks_ + 1;
+  moved_before_ = moved;
+  if (quiet_looks_ > kIdleLooks) {
+    try_log(LogLevel::info, [&] {
+      return "reset the connection to " + peer_.host_port() + ": it was idle for " + std::to_string(options_.idle_ms) +
+             " ms";
+    });
+    idle_due_ns_ = kNever;
+    give_up(ETIMEDOUT);
+    return;
+  }
+  const std::uint64_t between_ns = std::uint64_t{options_.idle_ms} * 1'000'000u / kIdleLooks;
+  idle_due_ns_ = later_ns(now_ns - now_ns % between_ns, between_ns);
+  host_.due(idle_due_ns_);
+}
+
   host_.activate(*this);
 }
 
@@ -266,6 +312,7 @@ void Connection::orphan(bool accepted) {
 
 void Connection::expire() {
   deadline_ns_ = kNever;
+  if (options.idle_ms != before.idle_ms) idle_due_ns_ = kNever;  // the next step begins anew
   if (phase_ == Phase::established) {
     log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
              (link_->finished() ? "answer" : "take what was sent") + " within " +
@@ -292,7 +339,7 @@ void Connection::give_up(int error) {
   if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
   stream_hint_ = nullptr;
   link_.reset();
-  deadline_ns_ = link_due_ns_ = kNever;
+  deadline_ns_ = link_due_ns_ = idle_due_ns_ = kNever;
   phase_ = closing_ ? Phase::over : Phase::broken;
   error_ = error;
   failed_ = true;

@@ -64,7 +64,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void set_options(const table::SocketOptions& options);
 
   /// When step() must be called even if nothing happens; ~0 for never.
-  std::uint64_t deadline_ns() const { return std::min(deadline_ns_, link_due_ns_); }
+  std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_}); }
   /// Is it over: it may be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
   /// Has its caller closed it.
@@ -142,6 +142,8 @@ class Connection final : public LinkEvents, public ReadySink {
 
   void on_ended(std::uint64_t final_position) override;
   void on_peer_deaf() override;
+  std::uint64_t bytes_moved() const;
+  void watch_idleness(std::uint64_t now_ns);
   void on_sending_failed(int error) override;
   void on_failed(int error) override;
 
@@ -168,6 +170,9 @@ class Connection final : public LinkEvents, public ReadySink {
   bool closing_ = false;
   int error_ = 0;        // why nothing can be sent any more
   bool failed_ = false;  // nor does anything arrive
+  std::uint64_t idle_due_ns_ = kNever;  // when to look again whether anything has moved; idle_timeout_ns
+  std::uint64_t moved_before_ = 0;      // bytes_moved() at the last look
+  std::uint32_t quiet_looks_ = 0;       // looks one after the other that found nothing moved
   std::uint8_t flags_ = 0;
 };
 

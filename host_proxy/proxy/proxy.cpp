@@ -240,7 +240,10 @@ void Proxy::set_options(std::uint32_t slot) {
   const auto options = table::SocketOptions::unpack(
       Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed:
                                                                   // T2
-  if (Connection* connection = slots_[slot].connection) connection->set_options(options);
+  if (Connection* connection = slots_[slot].connection) {
+    connection->set_options(options);
+    activate(*connection);  // a new timeout begins with its next step
+  }
   if (Listener* listener = slots_[slot].listener) listener->set_options(options);
 }
 

@@ -103,13 +103,17 @@ struct SocketOptions {
   bool keep_alive = false;
   std::int32_t linger_s = -1;  ///< seconds that a closed connection may go on delivering; 0: reset at once; -1: the
                                ///< default
+  std::uint32_t idle_ms = 0;   ///< how long the connection may be idle, at most kIdleMsMax; 0: for ever
+
+  static constexpr std::uint32_t kIdleMsMax = (1u << 30) - 1;
 
   GPUSOCK_FN constexpr std::uint64_t pack() const {
-    return std::uint64_t{static_cast<std::uint32_t>(linger_s)} << 32 | std::uint64_t{keep_alive} << 1 |
-           std::uint64_t{no_delay};
+    return std::uint64_t{static_cast<std::uint32_t>(linger_s)} << 32 | std::uint64_t{idle_ms & kIdleMsMax} << 2 |
+           std::uint64_t{keep_alive} << 1 | std::uint64_t{no_delay};
   }
   GPUSOCK_FN static constexpr SocketOptions unpack(std::uint64_t word) {
-    return {(word & 1) != 0, (word & 2) != 0, static_cast<std::int32_t>(word >> 32)};
+    return {(word & 1) != 0, (word & 2) != 0, static_cast<std::int32_t>(word >> 32),
+            static_cast<std::uint32_t>(word >> 2) & kIdleMsMax};
   }
 };
 
@@ -215,6 +219,9 @@ struct alignas(64) Slot {
   std::uint64_t posting = 0;   ///< device scope: the lock of `requests`
   std::uint64_t requests = 0;  ///< what was asked in this generation, by all callers
   std::uint64_t options = 0;   ///< device scope: SocketOptions, as last set
+  /// Device scope: how long calls wait that are given no deadline. The callers' own: the proxy does not wait.
+  std::uint64_t receive_timeout_ns = 0;
+  std::uint64_t send_timeout_ns = 0;
   ringbuf::ByteProducer<> tx;
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;

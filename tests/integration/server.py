@@ -14,7 +14,7 @@ LIMIT_S = 240  # a server or client that takes longer hangs
 
 
 class Server:
-    """A server that prints `listening on HOST:PORT` once clients can connect; it ends with this object's `with`."""
+    """A server that prints `listening on HOST:PORT,link=...` once clients can connect; it ends with this object's `with`."""
 
     def __init__(self, *command, stderr=None):
         """`stderr`: subprocess.PIPE where a test looks at it (in `errors`, once it has stopped)."""
@@ -24,7 +24,8 @@ class Server:
         if not line.startswith("listening on "):
             _, errors = self.process.communicate(timeout=LIMIT_S)
             raise RuntimeError(f"the server said {line!r}, {errors!r} and exited with {self.process.returncode}")
-        self.where = line.split()[-1]
+        self.endpoint = line.split()[-1]  # as gpusock programs take it
+        self.where = self.endpoint.split(",")[0]
         host, port = self.where.rsplit(":", 1)
         self.address = (host.strip("[]"), int(port))
 

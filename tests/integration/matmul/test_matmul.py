@@ -164,7 +164,7 @@ class MatmulServer(unittest.TestCase):
 
     def test_an_address_in_use_is_a_failure_that_names_it(self):
         with self.server() as server:
-            done = run(self.program, server.where + ",link=tcp")
+            done = run(self.program, server.endpoint)
             self.assertEqual(done.returncode, 1)
             self.assertIn(server.where, done.stderr)
 

@@ -32,7 +32,7 @@ class Top(unittest.TestCase):
         process = subprocess.Popen([self.server, f"127.0.0.1:0,link={link}"], stdout=subprocess.PIPE, text=True,
                                    env=self.environment)
         self.addCleanup(self.end, process)
-        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        port = int(process.stdout.readline().split(",")[0].rsplit(":", 1)[1])
         return process, port
 
     @staticmethod

@@ -17,7 +17,7 @@ __global__ void echo(gpusock::Net net, gpusock::Endpoint at, std::int64_t* port)
     const int status = net.getsockname(listener, at);
     Word(*port).store(status < 0 ? -1 : at.port, cuda::memory_order_release);
   }
-  auto peer = net.accept(block, listener);
+  auto peer = net.accept(block, listener, gpusock::Deadline::never());
   while (auto n = net.recv(block, peer, buffer, sizeof buffer)) {
     if (n < 0 || net.send(block, peer, buffer, n, gpusock::kWaitAll) < 0) break;
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <type_traits>
 
@@ -76,6 +77,34 @@ TEST(EndpointTest, WhatItPrintsItParses) {
   unsetenv("GPUSOCK_LINK");
 }
 
+TEST(EndpointTest, PrintsAndParsesFurtherAddresses) {
+  const std::string text = "192.0.2.7:7,link=tcp,ring=64K,or=[2001:db8::1],or=192.0.2.8,or=[fe80::1%1]";
+  const Endpoint all = Endpoint::parse(text);
+  EXPECT_EQ(all.addresses(), 4);
+  EXPECT_EQ(all.at_address(1).host_port(), "[2001:db8::1]:7");
+  EXPECT_EQ(all.at_address(3).host_port(), "[fe80::1%1]:7");
+  EXPECT_EQ(all.to_string(), text);
+  EXPECT_EQ(Endpoint::parse(all.to_string()), all);
+  std::ostringstream out;
+  out << all << ' ' << static_cast<const ResolvedEndpoint&>(all);
+  EXPECT_EQ(out.str(), text + " 192.0.2.7:7,link=tcp,ring=64K");
+}
+
+TEST(EndpointTest, IsBuiltOfItsParts) {
+  const Endpoint at = Endpoint::of("127.0.0.1", 7000)
+                          .with_link(LinkKind::fabric)
+                          .with_ring_bytes(64 << 10)
+                          .with_type(SocketType::seqpacket);
+  EXPECT_EQ(at, Endpoint::parse("127.0.0.1:7000,link=fabric,ring=64K,type=seqpacket"));
+  EXPECT_EQ(at.with_port(1).with_link(LinkKind::p2p).with_ring_bytes(0).with_type(SocketType::stream),
+            Endpoint::parse("127.0.0.1:1,link=p2p"));
+  EXPECT_EQ(Endpoint::of("::1", 9), Endpoint::parse("[::1]:9"));
+  EXPECT_EQ(Endpoint::of("[::1]", 9), Endpoint::parse("[::1]:9"));
+  EXPECT_TRUE(Endpoint::of("localhost", 9).is_loopback());
+  EXPECT_THROW(Endpoint::of("", 9), Error);
+  EXPECT_THROW(Endpoint::of("127.0.0.1,link=tcp", 9), Error) << "a host, not an endpoint";
+}
+
 TEST(EndpointTest, KnowsLoopback) {
   EXPECT_TRUE(Endpoint::parse("127.9.9.9:1").is_loopback());
   EXPECT_TRUE(Endpoint::parse("[::1]:1").is_loopback());
@@ -112,6 +141,11 @@ TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
       {"127.0.0.1:1,ring=5000", "power of two"},
       {"127.0.0.1:1,ring=64k", "power of two"},
       {"127.0.0.1:1,ring=-4K", "power of two"},
+      {"127.0.0.1:1,or=", "'' is not an address"},
+      {"127.0.0.1:1,or=localhost", "not an address"},
+      {"127.0.0.1:1,or=::1", "not an address"},
+      {"127.0.0.1:1,or=[127.0.0.1]", "not an address"},
+      {"127.0.0.1:1,or=1.1.1.1,or=1.1.1.2,or=1.1.1.3,or=1.1.1.4", "more than four"},
       {"127.0.0.1:1,type=datagram", "unknown type"},
       {"127.0.0.1:1,link=tcp,type=seqpacket", "no records"},
   };
