@@ -30,11 +30,12 @@ struct SocketInfo {
   bool peer_ended = false;                   ///< the peer sends no more
   bool peer_deaf = false;                    ///< the peer reads no more
   LinkKind link = LinkKind::automatic;       ///< automatic: not agreed on yet; a listener's: what it offers
-  std::string link_reason;         ///< why it is none of the better links; empty if it is the best, or was named
-  Endpoint local;                  ///< family 0 while it is not known
-  Endpoint peer;                   ///< family 0: a listener
-  std::uint64_t tx_bytes = 0;      ///< handed to the network (tcp), or stored into the peer's ring (p2p)
-  std::uint64_t rx_bytes = 0;      ///< arrived from the peer, read or not
+  std::string link_reason;     ///< why it is none of the better links; empty if it is the best, or was named. While it
+                               ///< is opening: why the peer may not speak gpusock
+  Endpoint local;              ///< family 0 while it is not known
+  Endpoint peer;               ///< family 0: a listener
+  std::uint64_t tx_bytes = 0;  ///< handed to the network (tcp), or stored into the peer's ring (p2p)
+  std::uint64_t rx_bytes = 0;  ///< arrived from the peer, read or not
   std::uint64_t tx_ring_fill = 0;  ///< sent and not in the network yet (tcp), or not read by the peer yet (p2p)
   std::uint64_t rx_ring_fill = 0;  ///< arrived and not read yet
   std::uint64_t ring_bytes = 0;    ///< capacity of each ring; 0 while there is none

@@ -24,7 +24,7 @@ std::string link_of(const Endpoint& at) { return "link=" + std::string(to_string
 
 /// What else may be wrong where the peer is to speak our handshake.
 std::string or_plain_tcp(const Endpoint& at) {
-  return at.link == LinkKind::tcp ? "" : "; a program that speaks plain TCP needs link=tcp";
+  return at.link == LinkKind::tcp ? "" : "; if the peer does not speak gpusock, add link=tcp";
 }
 
 /// There is no device or provider for the link.
@@ -96,7 +96,7 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
     case ECONNRESET:
       return "who is there hung up" + or_plain_tcp(at);
     case EPROTO:
-      return "who is there is no gpusock program, or of another version" + or_plain_tcp(at);
+      return "the peer does not speak gpusock: add link=tcp, or build both ends of the same version";
     case EHOSTUNREACH:
       if (at.link == LinkKind::p2p) {
         return "link=p2p reaches only this user's processes on this host; leave it out, or name another";

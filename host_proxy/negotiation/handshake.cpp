@@ -17,6 +17,18 @@ namespace {
 /// The longest reason that is kept of one link, bytes; the peer's words are cut and made printable.
 constexpr std::size_t kReasonBytesMax = 160;
 
+/// The bytes of a peer that are shown of what it said.
+constexpr std::size_t kShownBytesMax = 24;
+
+/// What a peer has sent, up to the end of its first line, in print.
+std::string shown(std::string_view sent) {
+  std::string text(sent.substr(0, std::min({sent.size(), sent.find_first_of("\r\n"), kShownBytesMax})));
+  for (char& letter : text) {
+    if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
+  }
+  return "'" + text + "'";
+}
+
 }  // namespace
 
 Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
@@ -54,6 +66,7 @@ void Handshake::append(const void* bytes, std::size_t count) {
 
 void Handshake::send(const Hello& hello) {
   note(&hello, sizeof hello);
+  hello_.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
   append(&hello, sizeof hello);
 }
 
@@ -95,11 +108,12 @@ bool Handshake::fill(std::size_t bytes) {
     const auto result = stream_.read({&vector, 1});
     if (result == -EAGAIN) return false;
     if (result <= 0) {
+      hung_up_ = true;
       fail(result == 0 ? ECONNRESET : static_cast<int>(-result));  // nobody leaves in the middle of a handshake
       return false;
     }
     inbox_.append(buffer, static_cast<std::size_t>(result));
-    if (std::memcmp(inbox_.data(), kMagic.data(), std::min(inbox_.size(), kMagic.size())) != 0) {
+    if (!is_ours()) {
       fail(EPROTO);
       return false;
     }
@@ -107,10 +121,40 @@ bool Handshake::fill(std::size_t bytes) {
   return true;
 }
 
+/// Checks how the current message begins. Notes what gives a peer away that speaks another protocol.
+bool Handshake::is_ours() {
+  constexpr std::size_t kDigitAt = kMagic.size() - 1;
+  if (std::memcmp(inbox_.data(), kMagic.data(), std::min(inbox_.size(), kMagic.size())) != 0) {
+    const bool other_version = inbox_.compare(0, kDigitAt, kMagic.data(), kDigitAt) == 0;
+    if (!understood_) oddity_ = other_version ? "it is of another version" : "it sent " + shown(inbox_);
+    return false;
+  }
+  // No reply begins as the hello did: the nonces differ.
+  if (!understood_ && !hello_.empty() && inbox_ == hello_) {
+    oddity_ = "it sent back what it was sent";
+    return false;
+  }
+  return true;
+}
+
+std::string Handshake::mismatch() const {
+  if (understood_) return {};
+  const bool accepts = request_.acceptor;
+  if (oddity_ == "it is of another version") return "the peer speaks another version of gpusock: build both ends alike";
+  if (!oddity_.empty()) {
+    return "the peer does not speak gpusock: " +
+           std::string(accepts ? "listen with link=tcp to serve plain TCP" : "add link=tcp") + " (" + oddity_ + ")";
+  }
+  const std::string what = hung_up_ ? "the peer hung up before it said anything" : "the peer has said nothing so far";
+  return what + (accepts ? "; plain TCP clients need link=tcp on this listener"
+                         : "; if it does not speak gpusock, add link=tcp");
+}
+
 bool Handshake::take(void* message, std::size_t bytes) {
   if (!fill(bytes)) return false;
   std::memcpy(message, inbox_.data(), bytes);
   inbox_.clear();
+  understood_ = true;
   return true;
 }
 

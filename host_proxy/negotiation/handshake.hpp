@@ -52,6 +52,11 @@ class Handshake {
   /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was
   /// taken.
   const std::string& reasons() const { return reasons_; }
+  /// What the peer does that a gpusock peer would not, and what to do about it: "the peer does not speak gpusock: …".
+  /// Empty once the peer has shown that it speaks gpusock.
+  std::string mismatch() const;
+  /// True if what the peer has said cannot be gpusock's: it is not just silent.
+  bool is_foreign() const { return !oddity_.empty(); }
 
  protected:
   Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, const LinkRequest& request);
@@ -121,6 +126,7 @@ class Handshake {
  private:
   bool take(void* message, std::size_t bytes);
   bool fill(std::size_t bytes);
+  bool is_ours();
   void append(const void* bytes, std::size_t count);
 
   ByteStream& stream_;
@@ -129,6 +135,10 @@ class Handshake {
   std::string inbox_;
   std::vector<std::byte> payload_;
   std::string reasons_;
+  std::string hello_;        // what this side has said before it heard anything
+  std::string oddity_;       // what shows that the peer does not speak gpusock: "it sent …"
+  bool hung_up_ = false;     // the peer, before it had said anything that shows what it speaks
+  bool understood_ = false;  // the peer has sent a message of gpusock
 };
 
 /// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink`

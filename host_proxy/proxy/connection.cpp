@@ -143,13 +143,12 @@ void Connection::step_handshake() {
   const auto state = handshake_->advance();
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
-    try_log(LogLevel::info, [&] {
-      return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
-             (error == EPROTO
-                  ? " (the peer does not speak gpusock, or another version; for plain TCP use link=tcp on this side)"
-                  : "") +
-             (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
-    });
+    if (!tell_mismatch()) {
+      try_log(LogLevel::info, [&] {
+        return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
+               (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
+      });
+    }
     fail_opening(error);
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->kind();
@@ -165,6 +164,21 @@ void Connection::step_handshake() {
     deadline_ns_ = kNever;
   }
 }
+
+/// Logs what shows that the two ends do not fit, if something does. This side's own attempts are worth a warning; of
+/// what comes to a listener the first is, as anybody can send anything there.
+bool Connection::tell_mismatch() {
+  if (handshake_ == nullptr || handshake_->mismatch().empty()) return false;
+  const bool warns = listener_ == nullptr || (handshake_->is_foreign() && listener_->warns_of_mismatch());
+  try_log(warns ? LogLevel::warn : LogLevel::info, [&] {
+    return (listener_ == nullptr ? "connecting to " + peer_.to_string()
+                                 : "listening at " + listener_->local_text() + ": " + peer_.host_port() + " came") +
+           ": " + handshake_->mismatch();
+  });
+  return true;
+}
+
+std::string Connection::opening_reason() const { return handshake_ == nullptr ? "" : handshake_->mismatch(); }
 
 void Connection::give_slot(std::uint32_t slot) {
   has_slot_ = true;
@@ -225,20 +239,6 @@ void Connection::tend_link(std::uint64_t now_ns) {
   if (link_due_ns_ != kNever) host_.due(link_due_ns_);
 }
 
-void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
-  if (phase_ == Phase::established) {
-    const bool close = (bits & table::kRequestClose) != 0;
-    if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
-    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
-    // unread.
-    if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
-    if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
-    if (close) link_->end_receiving();
-    if (close && !closing_) this->close(now_ns);
-  } else if ((bits & table::kRequestClose) != 0) {
-    closing_ = true;
-    phase_ = Phase::over;  // given up before it was open, or broken
-  }
 /// Bytes that its callers and its network have moved; on p2p callers alone do.
 std::uint64_t Connection::bytes_moved() const {
   const table::RingPair& rings = host_.slots().view().setups[slot_].rings;
@@ -273,6 +273,21 @@ void Connection::watch_idleness(std::uint64_t now_ns) {
   host_.due(idle_due_ns_);
 }
 
+void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
+  if (phase_ == Phase::established) {
+    const bool close = (bits & table::kRequestClose) != 0;
+    if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
+    // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
+    // unread.
+    if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
+    if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
+    if (close) link_->end_receiving();
+    if (close && !closing_) this->close(now_ns);
+  } else if ((bits & table::kRequestClose) != 0) {
+    if (listener_ == nullptr && now_ns - came_ns >= kTellSilenceNs) tell_mismatch();
+    closing_ = true;
+    phase_ = Phase::over;  // given up before it was open, or broken
+  }
   host_.activate(*this);
 }
 
@@ -297,6 +312,7 @@ std::uint64_t Connection::linger_ns() const {
 void Connection::set_options(const table::SocketOptions& options) {
   const table::SocketOptions before = options_;
   options_ = options;
+  if (options.idle_ms != before.idle_ms) idle_due_ns_ = kNever;  // the next step begins anew
   if (stream_hint_ == nullptr) return;
   if (options.no_delay != before.no_delay) stream_hint_->set_no_delay(options.no_delay);
   if (options.keep_alive != before.keep_alive) stream_hint_->set_keep_alive(options.keep_alive);
@@ -312,14 +328,15 @@ void Connection::orphan(bool accepted) {
 
 void Connection::expire() {
   deadline_ns_ = kNever;
-  if (options.idle_ms != before.idle_ms) idle_due_ns_ = kNever;  // the next step begins anew
   if (phase_ == Phase::established) {
     log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
              (link_->finished() ? "answer" : "take what was sent") + " within " +
              std::to_string(linger_ns() / 1'000'000'000) + " s of closing");
     phase_ = Phase::over;
   } else if (phase_ != Phase::over) {
-    try_log(LogLevel::info, [&] { return peer_.host_port() + " did not agree on a link in time"; });
+    if (!tell_mismatch()) {
+      try_log(LogLevel::info, [&] { return peer_.host_port() + " did not agree on a link in time"; });
+    }
     fail_opening(ETIMEDOUT);
   }
 }

@@ -96,6 +96,8 @@ class Connection final : public LinkEvents, public ReadySink {
   LinkKind link_kind() const { return link_kind_; }
   /// Why it is none of the better links; empty where it is the best.
   const std::string& link_reason() const { return link_reason_; }
+  /// While it agrees on a link: what lets one doubt that the peer speaks gpusock; empty where nothing does.
+  std::string opening_reason() const;
   const Endpoint& local() const { return local_; }
   const Endpoint& peer() const { return peer_; }
   const Link* link() const { return link_.get(); }
@@ -130,6 +132,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void start_handshake();
   bool callers_are_kernels() const;
   void step_handshake();
+  bool tell_mismatch();
   void establish();
   void close(std::uint64_t now_ns);
   std::uint64_t linger_ns() const;
@@ -139,11 +142,11 @@ class Connection final : public LinkEvents, public ReadySink {
   void note_error(int error);
   void finish_closing();
   void tend_link(std::uint64_t now_ns);
+  std::uint64_t bytes_moved() const;
+  void watch_idleness(std::uint64_t now_ns);
 
   void on_ended(std::uint64_t final_position) override;
   void on_peer_deaf() override;
-  std::uint64_t bytes_moved() const;
-  void watch_idleness(std::uint64_t now_ns);
   void on_sending_failed(int error) override;
   void on_failed(int error) override;
 
@@ -167,12 +170,12 @@ class Connection final : public LinkEvents, public ReadySink {
   std::string link_reason_;
   std::uint64_t deadline_ns_;
   std::uint64_t link_due_ns_ = kNever;  // when the link is to be tended again
-  bool closing_ = false;
-  int error_ = 0;        // why nothing can be sent any more
-  bool failed_ = false;  // nor does anything arrive
   std::uint64_t idle_due_ns_ = kNever;  // when to look again whether anything has moved; idle_timeout_ns
   std::uint64_t moved_before_ = 0;      // bytes_moved() at the last look
   std::uint32_t quiet_looks_ = 0;       // looks one after the other that found nothing moved
+  bool closing_ = false;
+  int error_ = 0;        // why nothing can be sent any more
+  bool failed_ = false;  // nor does anything arrive
   std::uint8_t flags_ = 0;
 };
 

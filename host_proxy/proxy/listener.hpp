@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace gpusock::proxy {
 
@@ -37,6 +39,10 @@ class Listener final : public ReadySink {
   const table::SocketOptions& options() const { return options_; }
   void set_options(const table::SocketOptions& options) { options_ = options; }
   Endpoint local() const { return acceptor_->local(); }
+  /// Where it listens, as clients take it.
+  std::string local_text() const { return local().with_link(asked_.link).with_type(asked_.type).to_string(); }
+  /// True once: the first client that speaks another protocol is worth a warning.
+  bool warns_of_mismatch() { return !std::exchange(warned_, true); }
 
   /// Connections that came in and were neither accepted nor given up yet.
   void add_pending() { ++pending_; }
@@ -56,6 +62,7 @@ class Listener final : public ReadySink {
   std::int32_t backlog_;
   std::uint32_t queue_;
   std::int32_t pending_ = 0;
+  bool warned_ = false;
 };
 
 }  // namespace gpusock::proxy

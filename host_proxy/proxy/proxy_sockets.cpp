@@ -29,7 +29,10 @@ SocketState state_of(const Connection& connection, const table::Status& status, 
 void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.local = connection.local();
   info.peer = connection.peer();
-  if (connection.link() == nullptr) return;
+  if (connection.link() == nullptr) {
+    info.link_reason = connection.opening_reason();
+    return;
+  }
   info.link = connection.link_kind();
   info.link_reason = connection.link_reason();
   const table::RingPair& rings = slots_.view().setups[connection.slot()].rings;

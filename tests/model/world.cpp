@@ -21,6 +21,7 @@ std::unique_ptr<Handshake> make_acceptor_handshake(ByteStream&, const LinkResour
                                                    bool) {
   return nullptr;
 }
+std::string Handshake::mismatch() const { return {}; }
 void log(LogLevel, const std::string&, const CodeLine&) {}
 
 }  // namespace gpusock::proxy

@@ -35,7 +35,7 @@ std::string remark(const SocketInfo& info) {
   if (info.state == SocketState::failed && info.error != 0) return strerror(info.error);
   if (info.peer_ended) return "peer ended";
   if (info.peer_deaf) return "peer reads no more";
-  if (!info.link_reason.empty()) return "not " + info.link_reason;
+  if (!info.link_reason.empty()) return (info.state == SocketState::opening ? "" : "not ") + info.link_reason;
   return "";
 }
 

@@ -39,7 +39,7 @@ class FileSender(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def receiver(self, *options, link="auto"):
-        return Server(self.program, "receive", f"127.0.0.1:0,link={link}", *FEW_THREADS, *options)
+        return Server(self.program, "receive", f"127.0.0.1:0,link={link}", *FEW_THREADS, *options, stderr=subprocess.PIPE)
 
     def make_file(self, size, name="file"):
         path = self.folder / name
@@ -69,6 +69,34 @@ class FileSender(unittest.TestCase):
             with self.subTest(link=link), self.receiver(link=link) as server:
                 self.assertIn(f",link={link}", server.endpoint)
                 self.expect_sent(self.send(server.endpoint, path), path)
+
+    def test_a_server_that_does_not_speak_gpusock_is_named_as_such(self):
+        path = self.make_file(100)
+        for answer in ("echo", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""):
+            with self.subTest(answer=answer), socket.create_server(("127.0.0.1", 0)) as listener:
+                def serve():
+                    with listener.accept()[0] as client:
+                        hello = client.recv(1000)
+                        client.sendall(hello if answer == "echo" else answer)
+
+                server = threading.Thread(target=serve)
+                server.start()
+                done = self.send(f"127.0.0.1:{listener.getsockname()[1]},link=auto", path)
+                server.join(LIMIT_S)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, r"warning: connecting to 127.*add link=tcp")
+                self.assertRegex(done.stderr, r"connecting to 127.*: .*add link=tcp")
+
+    def test_a_plain_tcp_client_is_named_to_a_gpusock_server(self):
+        with self.receiver(link="auto") as server:
+            with server.connect() as client:
+                client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                try:
+                    self.assertEqual(client.recv(1), b"")
+                except ConnectionError:
+                    pass
+            server.stop()
+            self.assertRegex(server.errors, r"warning: listening at 127.*listen with link=tcp .*'GET / HTTP/1.1'")
 
     def test_files_of_all_sizes_from_any_tcp_program_arrive_whole(self):
         sizes = (0, 1, 2, 32, 33, 34, 1000, 4096, 65_537, 262_143, 262_144, 262_145, 3_000_001)
