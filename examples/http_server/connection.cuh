@@ -41,7 +41,10 @@ enum class Stage : std::uint8_t {
 
 class Connection {
  public:
-  __device__ void open(gpusock::Socket socket, char* input, const Limits& limits) {
+  __device__ void open(gpusock::Socket socket, char* input, const Limits& limits, Counters& counters) {
+    count(counters.connections);
+    count(counters.seated);
+    seated_ = &counters.seated;
     socket_ = socket;
     input_ = input;
     begin_ = end_ = 0;
@@ -53,6 +56,10 @@ class Connection {
   /// When it acts even if nothing happens; the greatest number: never.
   __device__ std::uint64_t deadline_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : deadline_ns_;
+  }
+  /// Since when it waits for the first byte of a request; the greatest number: it does not.
+  __device__ std::uint64_t idle_since_ns() const {
+    return stage_ == Stage::head && end_ == begin_ ? idle_since_ns_ : ~std::uint64_t{0};
   }
   /// Has it bytes that it has not looked at: it is to be served, whatever the network says.
   __device__ bool has_input() const { return stage_ == Stage::head && unread_; }
@@ -105,6 +112,12 @@ class Connection {
     }
   }
 
+  /// Makes room for another client.
+  __device__ void displace(const gpusock::Net& net, Counters& counters) {
+    count(counters.displaced);
+    drop(net);
+  }
+
   /// Starts to send the answer that was written.
   __device__ void start_answer(const gpusock::Net& net, const Limits& limits) {
     begin_answer(limits);
@@ -119,13 +132,15 @@ class Connection {
   GPUSOCK_FN_APART void drop(const gpusock::Net& net) {
     net.close(gpusock::this_thread(), socket_);
     stage_ = Stage::free;
+    count(*seated_, ~0ull);  // one less
   }
 
   GPUSOCK_FN void await_request(const Limits& limits) {
     stage_ = Stage::head;
     unread_ = end_ != begin_;
     scan_ = HeadScan();
-    deadline_ns_ = gpusock::clock_ns() + limits.timeout_ns;
+    idle_since_ns_ = gpusock::clock_ns();
+    deadline_ns_ = idle_since_ns_ + limits.timeout_ns;
   }
 
   /// Looks at what has come. What is left of the request's stage afterwards needs more bytes.
@@ -299,6 +314,8 @@ class Connection {
   Request request_;
   Route route_;
   std::uint64_t deadline_ns_;
+  std::uint64_t idle_since_ns_;
+  unsigned long long* seated_;
   std::uint64_t ready_ns_;
   Answer answer_;
 };

@@ -25,7 +25,9 @@ constexpr int kBacklog = 512;
 
 struct Settings {
   std::string where;
-  unsigned blocks = 2, threads = 32, connections = 128, cohort = 16, delay_us = 100, timeout_ms = 10'000;
+  unsigned blocks = 2, threads = 32, connections = 128, cohort = 16, delay_us = 100, timeout_ms = 10'000,
+           displace_ms = 1'000;
+  std::string when_full = "refuse";
   std::uint64_t body_bytes_max = 1 << 20;
 };
 
@@ -43,7 +45,8 @@ std::uint64_t input_bytes_of(const Settings& settings) {
 gpusock::Options options_for(const Settings& settings) {
   gpusock::Options options = gpusock::Options::from_env();
   // A connection that is closed keeps its place until the last byte of its answer is delivered: room for some of those.
-  options.connections_max = settings.connections + settings.connections / 4 + 16;
+  options.connections_max = settings.connections + settings.connections / 4 + 16 +
+                            settings.blocks * http::TurnedAway::kRoom;
   options.sockets_max = std::max(options.sockets_max, options.connections_max);
   options.ring_bytes = 64 << 10;
   return options;
@@ -52,6 +55,10 @@ gpusock::Options options_for(const Settings& settings) {
 void print_served(const http::Counters& counters) {
   std::cout << "served " << counters.connections << " connections; refused " << counters.refused << " requests, "
             << counters.expired << " clients took too long\n";
+  if (counters.displaced + counters.turned_away != 0) {
+    std::cout << "all connections were taken: " << counters.displaced << " idle clients made room, "
+              << counters.turned_away << " new ones got 503\n";
+  }
   for (int i = 0; i < http::kKinds; ++i) {
     const http::KindCounters& of = counters.kinds[i];
     if (of.cohorts == 0) continue;
@@ -81,12 +88,19 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<char> input(context, input_bytes_of(settings));
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
-  const http::Server server{
-      context.net(),   report[0].listener, limits,       {settings.cohort, settings.delay_us * std::uint64_t{1000}},
-      of_block,        connections.data(), input.data(), entries.data(),
-      counters.data(), report.data()};
+  const http::Server server{context.net(),
+                            report[0].listener,
+                            limits,
+                            {settings.cohort, settings.delay_us * std::uint64_t{1000}},
+                            {settings.displace_ms * std::uint64_t{1'000'000}, settings.when_full == "refuse"},
+                            of_block,
+                            connections.data(),
+                            input.data(),
+                            entries.data(),
+                            counters.data(),
+                            report.data()};
 
-  gpusock::program::print_now("listening on " + report[0].local.host_port() + "\n");
+  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve,
                   server);
@@ -110,7 +124,14 @@ int main(int argc, char** argv) {
   arguments.positional("ENDPOINT", settings.where, "host:port; port 0 picks one");
   arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
   arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
-  arguments.number("--connections", settings.connections, "connections served at the same time; more wait", 1, 2048);
+  arguments.number("--connections", settings.connections, "connections served at the same time; see --when-full", 1,
+                   2048);
+  arguments.choice("--when-full", settings.when_full, {"refuse", "wait"},
+                   "what happens to new clients while all connections are taken and none of them is idle: refuse, they "
+                   "get 503; wait, they wait");
+  arguments.number("--displace-ms", settings.displace_ms,
+                   "while all connections are taken: milliseconds after which an idle client makes room for a new one",
+                   1, 3'600'000);
   arguments.number("--cohort", settings.cohort, "requests of one kind that are executed side by side; 1: each alone", 1,
                    http::kCohortMax);
   arguments.number("--delay-us", settings.delay_us, "microseconds that a request waits for its cohort to fill", 0,

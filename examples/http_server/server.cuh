@@ -3,6 +3,7 @@
 /// cohorts.
 
 #include "examples/http_server/cohort.cuh"
+#include "examples/http_server/full.cuh"
 
 #include <gpusock/device.cuh>
 
@@ -21,6 +22,7 @@ struct Server {
   gpusock::Socket listener;
   Limits limits;
   CohortRule rule;
+  FullRule full;
   unsigned connections_of_block;
   Connection* connections;      ///< zeroed
   char* input;                  ///< input_bytes() of each connection
@@ -38,16 +40,15 @@ struct BlockShare {
   unsigned count;
 };
 
-/// Which event of each connection the block waits for, and until when; in shared memory, `free` counts connections to
-/// be had.
+/// Which event of each connection the block waits for, and until when. Both results are in shared memory.
 template <class Block>
-__device__ void plan_wait(const Block& block, const BlockShare& share, unsigned long long& until_ns, unsigned& free) {
+__device__ void plan_wait(const Block& block, const BlockShare& share, unsigned long long& until_ns, Seating& seating) {
   if (block.thread_rank() == 0) {
-    until_ns = ~0ull;
-    free = 0;
+    until_ns = seating.idle_longest_ns = ~0ull;
+    seating.free = 0;
   }
   block.sync();
-  unsigned long long mine_ns = ~0ull;
+  unsigned long long mine_ns = ~0ull, idle_ns = ~0ull;
   unsigned mine_free = 0;
   for (unsigned i = block.thread_rank(); i < share.count; i += block.size()) {
     const Connection& connection = share.connections[i];
@@ -55,33 +56,80 @@ __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned 
     share.entries[1 + i] = {events == 0 ? -1 : connection.socket(), events, 0};
     const unsigned long long until = connection.has_input() ? 0 : connection.deadline_ns();
     mine_ns = until < mine_ns ? until : mine_ns;
+    const unsigned long long idle = connection.idle_since_ns();
+    idle_ns = idle < idle_ns ? idle : idle_ns;
     mine_free += connection.stage() == Stage::free;
   }
   if (mine_ns != ~0ull) atomicMin(&until_ns, mine_ns);
-  if (mine_free != 0) atomicAdd(&free, mine_free);
+  if (idle_ns != ~0ull) atomicMin(&seating.idle_longest_ns, idle_ns);
+  if (mine_free != 0) atomicAdd(&seating.free, mine_free);
   block.sync();
 }
 
+/// The listener's part of that, by one thread: whether to wait for new clients, too.
+__device__ inline void plan_clients(const BlockShare& share, unsigned long long& until_ns, Seating& seating) {
+  const Server& server = share.server;
+  const unsigned long long now_ns = gpusock::clock_ns();
+  seating.all_taken = value_of(server.counters->seated) >= std::uint64_t{share.count} * gridDim.x;
+  seating.displace_at_ns = seating.idle_longest_ns == ~0ull ? ~0ull : seating.idle_longest_ns + server.full.displace_ns;
+  const bool takes = seating.takes_clients(server.full, now_ns);
+  share.entries[0] = {takes ? server.listener : -1, gpusock::kPollIn, 0};
+  if (takes || seating.displace_at_ns == ~0ull) return;
+  // All blocks may have become full until it looks again.
+  const unsigned long long then_ns = now_ns + server.full.displace_ns;
+  const unsigned long long look_ns = seating.displace_at_ns > now_ns ? seating.displace_at_ns : then_ns;
+  if (look_ns < until_ns) until_ns = look_ns;
+}
+
+/// A client that waits, or a negative number: another block has taken it, or poll tells what is wrong.
+__device__ inline gpusock::Socket take_client(const Server& server) {
+  return server.net.accept(gpusock::this_thread(), server.listener, gpusock::Deadline::now());
+}
+
+/// Gives a free connection to a new client.
+__device__ inline void seat(const BlockShare& share, unsigned i, gpusock::Socket socket) {
+  const Server& server = share.server;
+  share.connections[i].open(socket, share.input + i * input_bytes(server.limits), server.limits, *server.counters);
+  share.connections[i].serve(server.net, server.limits, *server.counters);
+}
+
 /// Serves the connections of this thread that have news, and takes new ones. Not collective.
-__device__ inline void serve_own(const BlockShare& share, unsigned rank, unsigned size) {
+__device__ inline void serve_own(const BlockShare& share, const Seating& seating, unsigned rank, unsigned size) {
   const Server& server = share.server;
   bool may_accept = share.entries[0].revents != 0;
+  const bool displaces = may_accept && seating.all_taken && seating.displace_at_ns <= gpusock::clock_ns();
   for (unsigned i = rank; i < share.count; i += size) {
     Connection& connection = share.connections[i];
     if (connection.stage() == Stage::free) {
-      if (!may_accept) continue;
-      const auto socket = server.net.accept(gpusock::this_thread(), server.listener, gpusock::Deadline::now());
+      const auto socket = may_accept ? take_client(server) : -1;
       may_accept = socket >= 0;
-      if (socket < 0) continue;  // another block has taken it, or poll tells what is wrong
-      count(server.counters->connections);
-      connection.open(socket, share.input + i * input_bytes(server.limits), server.limits);
-      connection.serve(server.net, server.limits, *server.counters);
+      if (socket >= 0) seat(share, i, socket);
+    } else if (displaces && may_accept && share.entries[1 + i].revents == 0 &&
+               connection.idle_since_ns() == seating.idle_longest_ns) {
+      const auto socket = take_client(server);
+      may_accept = false;
+      if (socket < 0) continue;
+      connection.displace(server.net, *server.counters);
+      seat(share, i, socket);
     } else if (share.entries[1 + i].revents != 0 || connection.has_input()) {
       connection.serve(server.net, server.limits, *server.counters);
     } else if (connection.deadline_ns() <= gpusock::clock_ns()) {
       connection.expire(server.net, server.limits, *server.counters);
     }
   }
+}
+
+/// Answers a client for whom there is no room with 503. By one thread, after the others have begun to look for room: a
+/// seat that has just become free is the next client's.
+__device__ inline void turn_away(const BlockShare& share, const Seating& seating, TurnedAway& turned_away) {
+  const Server& server = share.server;
+  turned_away.expire(server.net);
+  const bool full = share.entries[0].revents != 0 && seating.free == 0 && seating.all_taken;
+  if (!full || !server.full.refuses || seating.displace_at_ns <= gpusock::clock_ns()) return;
+  const auto socket = take_client(server);
+  if (socket < 0) return;
+  count(server.counters->turned_away);
+  turned_away.add(server.net, socket);
 }
 
 /// Until when to wait for others to join those that wait already; 0: not at all.
@@ -129,17 +177,20 @@ __global__ void serve(Server server) {
   const auto block = gpusock::this_block();
   __shared__ Waiting waiting;
   __shared__ unsigned long long until_ns, now_ns;
-  __shared__ unsigned free;
+  __shared__ Seating seating;
+  __shared__ TurnedAway turned_away;
   const std::size_t first = std::size_t{blockIdx.x} * server.connections_of_block;
   const BlockShare share{server, server.connections + first, server.input + first * input_bytes(server.limits),
                          server.entries + first + blockIdx.x, server.connections_of_block};
+  if (block.thread_rank() == 0) turned_away.clear();
   look_at_waiting(block, waiting, share.connections, share.count);
   for (;;) {
-    plan_wait(block, share, until_ns, free);
+    plan_wait(block, share, until_ns, seating);
     if (block.thread_rank() == 0) {
-      share.entries[0] = {free == 0 ? -1 : server.listener, gpusock::kPollIn, 0};
-      const auto due_ns = cohorts_due_ns(waiting, server.rule);
+      plan_clients(share, until_ns, seating);
+      const auto due_ns = cohorts_due_ns(waiting, server.rule), turned_away_ns = turned_away.due_ns();
       until_ns = due_ns < until_ns ? due_ns : until_ns;
+      until_ns = turned_away_ns < until_ns ? turned_away_ns : until_ns;
     }
     block.sync();
     const int events = server.net.poll(block, share.entries, static_cast<int>(share.count) + 1, deadline_at(until_ns));
@@ -148,7 +199,8 @@ __global__ void serve(Server server) {
       if (block.thread_rank() == 0 && events != -ECANCELED) server.report->failed = events < 0 ? events : -EBADF;
       return;
     }
-    serve_own(share, block.thread_rank(), block.size());
+    serve_own(share, seating, block.thread_rank(), block.size());
+    if (block.thread_rank() == 0) turn_away(share, seating, turned_away);
     look_at_waiting(block, waiting, share.connections, share.count);
     if (block.thread_rank() == 0) now_ns = gpusock::clock_ns();
     block.sync();

@@ -1,6 +1,7 @@
 """What tests of example servers share: the server as a process, what its environment says, and the tests' main program."""
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -10,6 +11,7 @@ import unittest
 
 SCALE = float(os.environ.get("GPUSOCK_TEST_SCALE", "1"))
 SEED = int(os.environ.get("GPUSOCK_TEST_SEED", random.SystemRandom().randrange(2**32)))
+IDLE = int(os.environ.get("GPUSOCK_TEST_IDLE", 1000))  # idle clients beside active ones
 LIMIT_S = 240  # a server or client that takes longer hangs
 
 
@@ -47,6 +49,29 @@ class Server:
         client = socket.create_connection(self.address, timeout=LIMIT_S)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return client
+
+
+def make_room_for_descriptors(test, count):
+    """Lets this process have so many sockets, until the test ends; skips the test where it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < count + 500:
+        test.skipTest(f"{count} idle clients need as many descriptors, and the hard limit is {hard} (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 500), hard))
+    test.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def connect_idle(test, server, count, between=lambda: None):
+    """Clients that connect, or try to, and then do nothing until the test ends; `between` runs after every 50."""
+    clients = []
+    for number in range(count):
+        client = socket.socket()
+        test.addCleanup(client.close)
+        client.setblocking(False)
+        client.connect_ex(server.address)
+        clients.append(client)
+        if number % 50 == 49:
+            between()
+    return clients
 
 
 def reset(client):

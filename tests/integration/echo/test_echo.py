@@ -21,7 +21,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from server import LIMIT_S, SCALE, SEED, Server as AnyServer, main  # noqa: E402
+from server import IDLE, LIMIT_S, SCALE, SEED, Server as AnyServer, connect_idle, main, make_room_for_descriptors  # noqa: E402
 
 
 class Server(AnyServer):
@@ -156,6 +156,49 @@ class EchoServer(unittest.TestCase):
                 client.settimeout(LIMIT_S)
                 client.sendall(b"x")
                 self.assertEqual(client.recv(1), b"x")
+
+    def say(self, client):
+        client.sendall(b"x")
+        self.assertEqual(client.recv(1), b"x")
+
+    def test_a_block_serves_many_clients_at_the_same_time(self):
+        with Server("--blocks", "2", "--connections", "40") as server:
+            clients = [server.connect() for _ in range(40)]
+            for _ in range(3):
+                for client in clients:
+                    self.say(client)
+            for client in clients:
+                client.close()
+
+    def test_clients_that_neither_send_nor_read_are_reset(self):
+        with Server("--blocks", "1", "--connections", "4", "--idle-ms", "50") as server:
+            with server.connect() as silent, self.assertRaises(ConnectionError):
+                silent.recv(1)
+            with server.connect() as stopped, self.assertRaises(ConnectionError):
+                while True:
+                    stopped.sendall(bytes(1 << 20))  # and never reads
+
+    def test_where_all_seats_are_taken_an_idle_client_makes_room(self):
+        with Server("--blocks", "2", "--connections", "4", "--displace-ms", "1") as server:
+            idle = [server.connect() for _ in range(4)]
+            for client in idle:
+                self.say(client)
+            stopped = [server.connect() for _ in range(4)]
+            send_until_full(stopped)
+            with server.connect() as client:
+                self.say(client)
+            for client in idle + stopped:
+                client.close()
+
+    def test_thousands_of_idle_clients_keep_nobody_out(self):
+        count = max(200, int(IDLE * SCALE))
+        make_room_for_descriptors(self, count)
+        with Server("--connections", "64", "--displace-ms", "20") as server:
+            idle = connect_idle(self, server, count)
+            for _ in range(5):  # whoever comes after them is served
+                with server.connect() as client:
+                    self.say(client)
+            del idle
 
     def test_ends_cleanly_on_sigint_and_sigterm_idle_or_with_a_client(self):
         for which in (signal.SIGINT, signal.SIGTERM):

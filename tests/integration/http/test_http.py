@@ -6,6 +6,7 @@ usage: test_http.py HTTP_SERVER
 Environment: GPUSOCK_TEST_SCALE (0 to 1) scales how much is sent; GPUSOCK_TEST_SEED replays a run.
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
+import contextlib
 import json
 import pathlib
 import random
@@ -21,7 +22,7 @@ import unittest
 import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from server import LIMIT_S, SCALE, SEED, Server as AnyServer, main  # noqa: E402
+from server import IDLE, LIMIT_S, SCALE, SEED, Server as AnyServer, connect_idle, main, make_room_for_descriptors  # noqa: E402
 
 MB = 1_000_000
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -276,7 +277,7 @@ class RawSockets(WithServer):
 
 
 class SlowClients(WithServer):
-    options = ("--timeout-ms", "300", "--connections", "4", "--blocks", "2")
+    options = ("--timeout-ms", "300", "--connections", "4", "--blocks", "2", "--when-full", "wait")
 
     def test_are_told_and_cut_off_within_a_request(self):
         for request in (b"GET / HT", post(b"12345")[:-1], CHUNKED + b"5\r\nab"):
@@ -334,6 +335,88 @@ class SlowClients(WithServer):
         for client in clients:
             self.assertEqual(Answers(client).next()[0], 200)
             client.close()
+
+
+class Full(unittest.TestCase):
+    """All connections are taken."""
+
+    def sit(self, server, count):
+        """Clients that were answered once, so they have seats; they keep them."""
+        clients = [server.connect() for _ in range(count)]
+        for client in clients:
+            self.addCleanup(client.close)
+            client.sendall(GET)
+            self.assertEqual(Answers(client).next()[0], 200)
+        return clients
+
+    def test_a_new_client_gets_503_while_the_others_are_busy(self):
+        with Server("--connections", "4", "--blocks", "2", "--timeout-ms", "600000", "--displace-ms", "600000") as server:
+            busy = self.sit(server, 4)
+            for client in busy:
+                client.sendall(b"GET / HT")  # half a request
+            for request in (GET, b"GET /primes?n=1 HTTP/1.0\r\n\r\n", post(bytes(100))):
+                with server.connect() as client:
+                    client.sendall(request)
+                    answers = Answers(client)
+                    status, fields, body = answers.next()
+                    self.assertEqual((status, fields["retry-after"], fields["connection"]), (503, "1", "close"))
+                    self.assertEqual(body, b"503 Service Unavailable\n")
+                    self.assertTrue(answers.at_end())
+            for client in busy:
+                client.sendall(b"TP/1.1\r\nHost: a\r\n\r\n")
+                self.assertEqual(Answers(client).next()[0], 200)
+            busy[0].close()
+            self.until_answered(server)  # there is a seat again
+            _, said, _ = server.stop()
+            self.assertRegex(said, r"all connections were taken: 0 idle clients made room, [0-9]+ new ones got 503")
+
+    def until_answered(self, server):
+        """Asks again while it is told to, as Retry-After says, without the waiting. A client that is slow to ask may lose its place."""
+        for _ in range(10_000):
+            with contextlib.suppress(EOFError, ConnectionError):
+                if ask(server, GET)[0] == 200:
+                    return
+        self.fail("503 for ever")
+
+    def test_a_new_client_takes_the_place_of_the_one_that_was_idle_longest(self):
+        with Server("--connections", "3", "--blocks", "1", "--displace-ms", "1", "--timeout-ms", "60000") as server:
+            idle = self.sit(server, 3)
+            new = server.connect()
+            self.addCleanup(new.close)
+            new.sendall(GET)
+            status = Answers(new).next()[0]
+            self.assertIn(status, (200, 503))  # 503: within the millisecond
+            self.until_answered(server)
+            self.assertTrue(Answers(idle[0]).at_end())
+
+    def test_thousands_of_idle_clients_keep_nobody_out(self):
+        count = max(200, int(IDLE * SCALE))
+        make_room_for_descriptors(self, count)
+        with Server("--connections", "64", "--timeout-ms", "600000", "--displace-ms", "20") as server:
+            active = self.sit(server, 4)
+
+            def stay_active():
+                for at, client in enumerate(active):
+                    active[at] = self.answered(server, client)
+
+            connect_idle(self, server, count, between=stay_active)
+            stay_active()
+            self.until_answered(server)
+
+    def answered(self, server, client):
+        """An active client has its answer, if on another connection: the server may close one that is idle."""
+        for _ in range(10_000):
+            try:
+                client.sendall(GET)
+                status, _, _ = Answers(client).next()
+                if status == 200:
+                    return client
+            except (EOFError, ConnectionError):
+                pass
+            client.close()
+            client = server.connect()
+            self.addCleanup(client.close)
+        self.fail("never served")
 
 
 class Cohorts(unittest.TestCase):

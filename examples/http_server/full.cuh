@@ -1,0 +1,83 @@
+#pragma once
+/// @file What a block does with new clients while all seats are taken: the client that has been idle longest makes
+/// room, or the new one is answered with 503.
+
+#include "examples/http_server/connection.cuh"
+
+#include <gpusock/device.cuh>
+
+namespace http {
+
+/// While all connections are taken.
+struct FullRule {
+  std::uint64_t displace_ns;  ///< a client that has been idle between requests for so long makes room for a new one
+  bool refuses;               ///< where none has: a new client gets 503. Else it waits in the listener's backlog
+};
+
+/// Clients of one block that were answered with 503, until they have had the time to read that: closing at once would
+/// reset those whose request is still coming in, and the answer could be lost. Used by one thread.
+class TurnedAway {
+ public:
+  __device__ void clear() {
+    for (gpusock::Socket& socket : sockets_) socket = -1;
+    next_ = 0;
+  }
+
+  /// Answers a client, whatever it asks.
+  __device__ void add(const gpusock::Net& net, gpusock::Socket socket) {
+    constexpr const char kAnswer[] =
+        "HTTP/1.1 503 Service Unavailable\r\nServer: gpusock\r\nContent-Type: text/plain\r\nContent-Length: 24\r\n"
+        "Retry-After: 1\r\nConnection: close\r\n\r\n503 Service Unavailable\n";
+    const auto me = gpusock::this_thread();
+    net.send(me, socket, kAnswer, sizeof kAnswer - 1, gpusock::kDontWait);  // an empty ring has room for it
+    net.shutdown(me, socket, gpusock::Shutdown::write);
+    drop(net, next_);  // there are more of them than there is room for
+    sockets_[next_] = socket;
+    until_ns_[next_] = gpusock::clock_ns() + kPartingNs;
+    next_ = (next_ + 1) % kRoom;
+  }
+
+  /// Closes the connections whose time is over.
+  __device__ void expire(const gpusock::Net& net) {
+    for (unsigned i = 0; i < kRoom; ++i) {
+      if (sockets_[i] >= 0 && until_ns_[i] <= gpusock::clock_ns()) drop(net, i);
+    }
+  }
+
+  /// When the next one is to be closed; the greatest number: there is none.
+  __device__ unsigned long long due_ns() const {
+    unsigned long long due_ns = ~0ull;
+    for (unsigned i = 0; i < kRoom; ++i) {
+      if (sockets_[i] >= 0 && until_ns_[i] < due_ns) due_ns = until_ns_[i];
+    }
+    return due_ns;
+  }
+
+  static constexpr unsigned kRoom = 16;
+
+ private:
+  __device__ void drop(const gpusock::Net& net, unsigned i) {
+    if (sockets_[i] >= 0) net.close(gpusock::this_thread(), sockets_[i]);
+    sockets_[i] = -1;
+  }
+
+  gpusock::Socket sockets_[kRoom];
+  unsigned long long until_ns_[kRoom];
+  unsigned next_;
+};
+
+/// What a block knows of its seats; in its shared memory.
+struct Seating {
+  unsigned free;                       ///< seats that a client may take
+  bool all_taken;                      ///< of all blocks
+  unsigned long long idle_longest_ns;  ///< since when the client is idle that has been idle longest; the greatest
+                                       ///< number: none is
+  unsigned long long displace_at_ns;   ///< from when on it makes room
+
+  /// True if a new client can be given an answer now, be it a refusal.
+  __device__ bool takes_clients(const FullRule& rule, unsigned long long now_ns) const {
+    return free != 0 || (all_taken && (rule.refuses || displace_at_ns <= now_ns));
+  }
+};
+
+}  // namespace http
