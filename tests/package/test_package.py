@@ -72,6 +72,15 @@ class Package(unittest.TestCase):
         call("c++", "-std=c++20", "-O2", "-x", "c++", CONSUMER / "echo.cu", "-x", "none", *flags, "-o", program)
         self.assertTrue(echoes(program))
 
+    def test_a_call_of_the_cuda_runtime_is_told_what_to_write_instead(self):
+        source = self.work / "runtime.cu"
+        source.write_text("#include <gpusock/gpusock.hpp>\n"
+                          "int main() { void* p; cudaMalloc(&p, 1); cudaMemcpy(p, p, 1, 0); return cudaDeviceSynchronize(); }\n")
+        includes = [f"-I{next(self.prefix.rglob('include/gpusock'))}", "-DGPUSOCK_DEVICE_CPU=1"]
+        told = refusal("c++", "-std=c++20", "-fsyntax-only", "-x", "c++", source, *includes)
+        for name, instead in (("cudaMalloc", "DeviceBuffer"), ("cudaMemcpy", "copy_in"), ("cudaDeviceSynchronize", "Context::synchronize")):
+            self.assertRegex(told, f"no {name}: use [^.]*{instead}")
+
     def test_a_cuda_project_gets_gpusock_cuda(self):
         if self.nvcc is None:
             self.skipTest("this package was built without nvcc")
