@@ -42,6 +42,8 @@ prove_all() {
   beside mutants 1800 's/^mutants: //p' "$model" --mutants --source .
   beside schedules 1200 's/^\([0-9]* mutants\), /\1 of schedules, /p' env SCHEDULE_TEST_ALL=1 \
     build/host/tests/unit/schedule/schedule_test --gtest_brief=1
+  beside executor 1200 's/^\[  PASSED  \] \([0-9]* tests\)\.$/\1/p' env SCHEDULE_TEST_ALL=1 \
+    build/host/tests/unit/executor/executor_test --gtest_brief=1
   beside seeds 600 's/ from 1 on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/, \1, \2/p' "$simulation" --seeds 1..10000
   beside fresh-seeds $((minutes * 60 + 300)) 's/ on: ok; \([0-9]* connections\),.* \([0-9]* s simulated\).*/ on, \1, \2/p' \
     "$simulation" --minutes "$minutes"

@@ -1,6 +1,7 @@
 #pragma once
 /// @file How the nodes find each other, in kernels: listen, connect to all peers, accept them all, compare settings.
 
+#include "connect_retry.cuh"
 #include "message.cuh"
 
 namespace param_sync {
@@ -36,14 +37,6 @@ struct Listening {
   const auto thread = gpusock::this_thread();
   listening->socket = net.listen(thread, at, kNodesMax);
   if (listening->socket >= 0) net.getsockname(listening->socket, listening->at);
-}
-
-/// True if an attempt that failed so may succeed later: the peer or the network is not up yet, or the peer has just
-/// gone away. A loopback interface that is down stays down.
-__device__ inline bool worth_retrying(std::int64_t error, const gpusock::Endpoint& to) {
-  const bool loopback = to.family == 4 && to.address[0] == 127;
-  return error == -ECONNREFUSED || error == -ECONNRESET || error == -EHOSTUNREACH ||
-         (error == -ENETUNREACH && !loopback);
 }
 
 /// The socket to or from a peer while kernels of the set-up share it. Relaxed: kernels that use the sockets come later.

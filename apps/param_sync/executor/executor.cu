@@ -1,0 +1,289 @@
+#include "executor/executor.hpp"
+
+#include "executor/channels.cuh"
+#include "executor/failure.hpp"
+#include "executor/lane.cuh"
+#include "schedule/check.hpp"
+
+#include <bit>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace param_sync::executor {
+namespace {
+
+#if defined(GPUSOCK_DEVICE_CPU)
+constexpr unsigned kThreads = 1;  // those of a block share one processor
+#else
+constexpr unsigned kThreads = 256;
+#endif
+constexpr std::uint64_t kUnitBytesDefault = 256 << 10;
+constexpr int kBacklog = 512;
+
+/// Lanes that the device keeps resident at the same time where nothing else runs.
+std::uint64_t resident_lanes_max([[maybe_unused]] const gpusock::Context& context, [[maybe_unused]] unsigned threads) {
+#if defined(GPUSOCK_DEVICE_CUDA) && !defined(GPUSOCK_CUDA_DOUBLE)
+  int processors = 0, blocks = 0;
+  if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.options().gpu) != cudaSuccess ||
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run_lanes, static_cast<int>(threads), 0) != cudaSuccess) {
+    throw gpusock::Error(ENODEV, "asking how many blocks GPU " + std::to_string(context.options().gpu) + " keeps");
+  }
+  return static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(blocks);
+#else
+  return cpu_device::kResidentBlocksMax;
+#endif
+}
+
+Settings completed(Settings settings) {
+  if (!std::has_single_bit(settings.ring_bytes) || settings.ring_bytes < gpusock::kRingBytesMin ||
+      settings.ring_bytes > gpusock::kRingBytesMax) {
+    throw gpusock::Error(
+        EINVAL, "rings of " + std::to_string(settings.ring_bytes) + " bytes: take a power of two from 4 KiB to 64 MiB");
+  }
+  const std::uint64_t most = settings.ring_bytes - sizeof(MessageHeader);
+  if (settings.unit_bytes == 0) settings.unit_bytes = std::min(most, kUnitBytesDefault) / sizeof(float) * sizeof(float);
+  if (settings.unit_bytes > most || settings.unit_bytes % sizeof(float) != 0) {
+    throw gpusock::Error(EINVAL, "units of " + std::to_string(settings.unit_bytes) +
+                                     " bytes: take a multiple of 4 up to " + std::to_string(most) +
+                                     ", so that one fits into a ring with its header");
+  }
+  if (settings.threads == 0) settings.threads = kThreads;
+  return settings;
+}
+
+}  // namespace
+
+/// A program in device memory.
+struct LoadedProgram {
+  gpusock::DeviceBuffer<LaneOps> lanes;
+  gpusock::DeviceBuffer<LaneOp> ops;
+  gpusock::DeviceBuffer<Reached> after;
+  int chunks;
+  bool lanes_meet;
+  std::uint64_t ops_of_lane_max = 0;
+
+  LoadedProgram(gpusock::Context& context, const Program& program)
+      : lanes(context, program.lanes.size()),
+        ops(context, program.ops.size()),
+        after(context, program.after.size()),
+        chunks(program.chunks),
+        lanes_meet(program.lanes_meet) {
+    lanes.copy_in(program.lanes);
+    if (!program.ops.empty()) ops.copy_in(program.ops);
+    if (!program.after.empty()) after.copy_in(program.after);
+    for (const LaneOps& lane : program.lanes) {
+      ops_of_lane_max = std::max(ops_of_lane_max, static_cast<std::uint64_t>(lane.end - lane.begin));
+    }
+  }
+};
+
+struct Executor::Impl {
+  Impl(gpusock::Context& of, const Settings& given, std::vector<schedule::Schedule> all)
+      : context(of),
+        settings(completed(given)),
+        schedules(std::move(all)),
+        channels(channels_of(checked(schedules, settings.rank), settings.rank)),
+        sockets(context, channels.size()),
+        on_device(context, channels.size()),
+        progress(context, schedule::kLanesMax),
+        words(context, 2),
+        failure(context, 1),
+        completed_run(context, 1),
+        listening(context, 1),
+        addresses(context, static_cast<std::size_t>(nodes())) {
+    if (!channels.empty()) {
+      on_device.copy_in(channels);
+      sockets.copy_in(std::vector<gpusock::Socket>(channels.size(), -1));
+    }
+    for (const schedule::Schedule& schedule : schedules) {
+      const Program program = program_of(schedule, settings.rank, channels);
+      const std::uint64_t most = resident_lanes_max(context, settings.threads);
+      if (program.lanes.size() > most) {
+        throw gpusock::Error(ENOBUFS, schedule.scheme + " has " + std::to_string(program.lanes.size()) +
+                                          " lanes on rank " + std::to_string(settings.rank) +
+                                          ", but the device keeps " + std::to_string(most) +
+                                          " blocks resident: take a schedule with fewer lanes");
+      }
+      programs.emplace_back(context, program);
+    }
+  }
+
+  static const std::vector<schedule::Schedule>& checked(const std::vector<schedule::Schedule>& all, int rank) {
+    if (all.empty()) throw gpusock::Error(EINVAL, "an executor needs a schedule");
+    for (const schedule::Schedule& schedule : all) {
+      schedule::check(schedule);
+      if (schedule.nodes() != all.front().nodes()) {
+        throw gpusock::Error(EINVAL, "schedules of one executor have the same ranks: " + schedule.scheme + " has " +
+                                         std::to_string(schedule.nodes()) + ", " + all.front().scheme + " has " +
+                                         std::to_string(all.front().nodes()));
+      }
+    }
+    if (rank < 0 || rank >= all.front().nodes()) {
+      throw gpusock::Error(
+          EINVAL, "rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(all.front().nodes() - 1));
+    }
+    return all;
+  }
+
+  int nodes() const { return schedules.front().nodes(); }
+
+  Run run() const {
+    Run run;
+    run.net = context.net();
+    run.sockets = sockets.data();
+    run.socket_count = static_cast<std::int32_t>(channels.size());
+    run.progress = progress.data();
+    run.lanes_ended = words.data();
+    run.failed = words.data() + 1;
+    run.failure = failure.data();
+    run.completed = completed_run.data();
+    return run;
+  }
+
+  gpusock::Endpoint as_ours(gpusock::Endpoint at) const {
+    at.ring_bytes = static_cast<std::uint32_t>(settings.ring_bytes);
+    at.type = gpusock::SocketType::stream;
+    return at;
+  }
+
+  bool failed() { return SystemWord(failure[0].recorded).load(cuda::memory_order_acquire) != 0; }  // L5, pairs with L4
+  bool ended_well(std::uint64_t number) {
+    return SystemWord(completed_run[0]).load(cuda::memory_order_acquire) >= number;  // L8, pairs with L7
+  }
+
+  [[noreturn]] void throw_failure() {
+    const Failure record = failure[0].failure;
+    const int error = record.error != 0 ? record.error : ECONNRESET;
+    throw gpusock::Error(error, describe(record, settings.rank, channels, address_texts, schedules));
+  }
+
+  gpusock::Context& context;
+  Settings settings;
+  std::vector<schedule::Schedule> schedules;
+  std::vector<Channel> channels;
+  gpusock::Stream stream{context};
+  gpusock::DeviceBuffer<gpusock::Socket> sockets;
+  gpusock::DeviceBuffer<Channel> on_device;
+  gpusock::DeviceBuffer<std::uint64_t> progress;
+  gpusock::DeviceBuffer<std::uint64_t> words;  // lanes_ended, failed
+  gpusock::Mapped<FailureRecord> failure;
+  gpusock::Mapped<std::uint64_t> completed_run;
+  gpusock::Mapped<Listening> listening;
+  gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
+  std::vector<std::string> address_texts;
+  std::vector<LoadedProgram> programs;
+  std::uint64_t started = 0;  // runs
+};
+
+Executor::Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules)
+    : impl_(std::make_unique<Impl>(context, settings, std::move(schedules))) {
+  impl_->listening[0] = {};
+  impl_->failure[0].failure = {};
+}
+
+Executor::~Executor() {
+  // On the context's own stream, since a run may be in flight on the executor's: closing ends its calls.
+  try {
+    gpusock::launch(impl_->context, {}, close_channels, impl_->run(), impl_->listening[0].socket);
+    impl_->stream.synchronize();
+    impl_->context.synchronize();
+  } catch (const gpusock::Error&) {
+    // A kernel has failed, as the last wait() has said; the context's end takes the sockets back.
+  }
+}
+
+gpusock::Endpoint Executor::listen(const gpusock::Endpoint& at) {
+  Impl& rank = *impl_;
+  gpusock::launch(rank.context, {.stream = &rank.stream}, open_listener, rank.context.net(), rank.as_ours(at), kBacklog,
+                  rank.listening.data());
+  rank.stream.synchronize();
+  const Listening listening = rank.listening[0];
+  if (listening.socket < 0) {
+    throw gpusock::Error(-listening.socket,
+                         "rank " + std::to_string(rank.settings.rank) + " cannot listen at " + at.to_string());
+  }
+  gpusock::Endpoint bound = listening.at;
+  bound.link = at.link;
+  return rank.as_ours(bound);
+}
+
+void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
+  Impl& rank = *impl_;
+  if (addresses.size() != static_cast<std::size_t>(rank.nodes())) {
+    throw gpusock::Error(EINVAL, std::to_string(addresses.size()) + " addresses for " + std::to_string(rank.nodes()) +
+                                     " ranks: give one for each, by rank");
+  }
+  std::vector<gpusock::Endpoint> to;
+  for (const gpusock::Endpoint& address : addresses) {
+    to.push_back(rank.as_ours(address));
+    rank.address_texts.push_back(address.host_port());
+  }
+  rank.addresses.copy_in(to);
+  Opening opening;
+  opening.run = rank.run();
+  opening.run.timeout_ns = rank.settings.connect_timeout_ns;
+  opening.hello.rank = rank.settings.rank;
+  opening.hello[HelloField::version] = Hello::kVersion;
+  opening.hello[HelloField::nodes] = static_cast<std::uint64_t>(rank.nodes());
+  opening.hello[HelloField::ring_bytes] = rank.settings.ring_bytes;
+  opening.hello[HelloField::unit_bytes] = rank.settings.unit_bytes;
+  opening.hello[HelloField::schedules] = fingerprint(rank.schedules);
+  opening.channels = rank.on_device.data();
+  opening.sockets = rank.sockets.data();
+  opening.addresses = rank.addresses.data();
+  opening.listener = rank.listening[0].socket;
+  gpusock::launch(rank.context, {.grid = 2, .stream = &rank.stream}, open_channels, opening);
+}
+
+void Executor::await_connect() {
+  impl_->stream.synchronize();
+  if (impl_->failed()) impl_->throw_failure();
+}
+
+std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
+                              const Optimizing& optimizing) {
+  Impl& rank = *impl_;
+  if (rank.failed()) rank.throw_failure();
+  const LoadedProgram& program = rank.programs.at(index);
+  Run run = rank.run();
+  run.ops = program.ops.data();
+  run.after = program.after.data();
+  run.lanes = program.lanes.data();
+  run.lane_count = static_cast<std::int32_t>(program.lanes.size());
+  run.lanes_meet = program.lanes_meet;
+  run.data = data;
+  run.cut = {count, rank.settings.unit_bytes / sizeof(float), static_cast<std::uint32_t>(program.chunks)};
+  run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights};
+  run.schedule = static_cast<std::int32_t>(index);
+  run.number = rank.started + 1;
+  run.timeout_ns = timeout_ns;
+  if (run.cut.passes() > (std::uint64_t{1} << 31) / std::max<std::uint64_t>(1, program.ops_of_lane_max)) {
+    throw gpusock::Error(EFBIG, std::to_string(count) + " floats in units of " +
+                                    std::to_string(rank.settings.unit_bytes) + " bytes: take larger units");
+  }
+  gpusock::launch(
+      rank.context,
+      {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
+      run_lanes, run);
+  return ++rank.started;
+}
+
+bool Executor::done(std::uint64_t run) { return impl_->ended_well(run) || impl_->failed(); }
+
+void Executor::wait(std::uint64_t run) {
+  Impl& rank = *impl_;
+  if (run == rank.started) {
+    rank.stream.synchronize();
+  } else {
+    while (!done(run)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  if (rank.ended_well(run)) return;
+  if (rank.failed()) rank.throw_failure();
+  throw gpusock::Error(EINVAL, "run " + std::to_string(run) + " was never started");
+}
+
+const schedule::Schedule& Executor::schedule(std::size_t index) const { return impl_->schedules.at(index); }
+
+}  // namespace param_sync::executor

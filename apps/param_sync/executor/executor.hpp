@@ -1,0 +1,74 @@
+#pragma once
+/// @file Runs schedules between ranks, over gpusock's sockets, in kernels of which each block is a lane.
+
+#include "executor/program.hpp"
+#include "optimizer.hpp"
+#include "schedule/schedule.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace param_sync::executor {
+
+/// The same on all ranks, but for `rank`.
+struct Settings {
+  int rank = 0;
+  std::uint64_t ring_bytes = 512 << 10;  ///< of each connection, each way; a power of two, 4 KiB to 64 MiB
+  std::uint64_t unit_bytes = 0;  ///< what a pass moves of a chunk at most; with a message's header it fits into a ring.
+                                 ///< 0: as much as fits, at most 256 KiB
+  std::uint64_t connect_timeout_ns = 30'000'000'000;
+  unsigned threads = 0;  ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
+};
+
+/// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
+struct Optimizing {
+  Optimizer optimizer;
+  float* velocity = nullptr;  ///< a float for each of the tensor; device memory, as the weights
+  float* weights = nullptr;
+};
+
+/// One rank. Set-up: listen, tell all other ranks the address, connect. Then all ranks start the same runs in the same
+/// order. One host thread at a time.
+class Executor {
+ public:
+  /// The context outlives it. Throws schedule::Error where a schedule is wrong (check.hpp), gpusock::Error where the
+  /// device cannot keep all lanes of a schedule resident, or a setting is invalid.
+  Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules);
+  /// Ends runs that are in flight, and closes the connections.
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Listens, and says where. `at` names the link; its ring size and type are not used. Throws gpusock::Error.
+  gpusock::Endpoint listen(const gpusock::Endpoint& at);
+
+  /// Opens the channels to the ranks that listen at these addresses, by rank; waits for nothing.
+  void begin_connect(const std::vector<gpusock::Endpoint>& addresses);
+  /// Waits until all channels are open. Throws gpusock::Error: which rank cannot be reached, has not come, or has other
+  /// settings.
+  void await_connect();
+
+  /// Starts a run of schedules[index] on `count` floats at `data`, and returns its number. Runs go one after the other.
+  /// `data` is memory that kernels reach: of a DeviceBuffer or a Mapped. The run fails when it takes longer than
+  /// `timeout_ns` from when it begins. Throws gpusock::Error after a failure.
+  std::uint64_t start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
+                      const Optimizing& optimizing = {});
+
+  /// True if the run has ended, well or not.
+  bool done(std::uint64_t run);
+
+  /// Waits for a run. Throws gpusock::Error (ECONNRESET, ETIMEDOUT, EPROTO, ECANCELED, EFAULT): which rank it lost, and
+  /// where. After a failure on any rank, runs of all ranks fail; make new executors then.
+  void wait(std::uint64_t run);
+
+  const schedule::Schedule& schedule(std::size_t index) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace param_sync::executor

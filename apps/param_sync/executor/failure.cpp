@@ -1,0 +1,95 @@
+#include "executor/failure.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace param_sync::executor {
+namespace {
+
+const char* name_of(HelloField field) {
+  switch (field) {
+    case HelloField::none:
+      break;
+    case HelloField::version:
+      return "version of param_sync";
+    case HelloField::nodes:
+      return "number of ranks";
+    case HelloField::ring_bytes:
+      return "ring size";
+    case HelloField::unit_bytes:
+      return "unit size";
+    case HelloField::schedules:
+      return "schedules (hash)";
+  }
+  return "?";
+}
+
+std::string reason_of(int error) {
+  if (error == 0) return "it ended its connection: it has failed, or was ended";
+  if (error == ETIMEDOUT) return "nothing more came of it in time; it may itself wait for another rank";
+  return std::strerror(error);
+}
+
+std::string describe_message(const MessageHeader& got, const MessageHeader& expected) {
+  if (got.magic != MessageHeader::kMagic) return "it sent bytes that are no message";
+  if (got.run != expected.run) {
+    return fmt::format("it is in run {}, this rank in run {}: all ranks must start the same runs in the same order",
+                       got.run, expected.run);
+  }
+  if (got.floats != expected.floats) {
+    return fmt::format("it sent {} floats, {} are expected: all ranks must give tensors of one size", got.floats,
+                       expected.floats);
+  }
+  return fmt::format("it sent chunks {} to {} in pass {}, expected are chunks {} to {} in pass {}", got.chunk,
+                     got.chunk + got.count - 1, got.pass, expected.chunk, expected.chunk + expected.count - 1,
+                     expected.pass);
+}
+
+}  // namespace
+
+std::string describe(const Failure& failure, int rank, const std::vector<Channel>& channels,
+                     const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules) {
+  std::string peer = "another rank";
+  if (failure.channel >= 0 && static_cast<std::size_t>(failure.channel) < channels.size()) {
+    const auto number = static_cast<std::size_t>(channels[static_cast<std::size_t>(failure.channel)].peer);
+    peer = fmt::format("rank {}", number);
+    if (number < addresses.size()) peer += fmt::format(" ({})", addresses[number]);
+  }
+  std::string where;
+  if (failure.schedule >= 0 && failure.lane >= 0 && failure.op >= 0) {
+    const auto& lanes =
+        schedules[static_cast<std::size_t>(failure.schedule)].ranks[static_cast<std::size_t>(rank)].lanes;
+    where = fmt::format(
+        " [{}: {}]", schedule::place(rank, failure.lane, failure.op),
+        schedule::describe(lanes[static_cast<std::size_t>(failure.lane)][static_cast<std::size_t>(failure.op)]));
+  }
+  const std::string self = fmt::format("rank {}: ", rank);
+  if (failure.error == ECANCELED) return self + "its context was ended" + where;
+  switch (failure.kind) {
+    case FailureKind::none:
+      break;
+    case FailureKind::listen:
+      return self + "cannot listen: " + std::strerror(failure.error);
+    case FailureKind::connect:
+      return self + fmt::format("cannot connect to {}: {}", peer, std::strerror(failure.error));
+    case FailureKind::accept:
+      if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running?", peer);
+      return self + fmt::format("cannot accept {}: {}", peer, std::strerror(failure.error));
+    case FailureKind::mismatch:
+      return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,
+                                name_of(failure.field), failure.theirs, failure.ours);
+    case FailureKind::receive:
+    case FailureKind::send:
+      return self + fmt::format("lost {}: {}{}", peer, reason_of(failure.error), where);
+    case FailureKind::message:
+      return self + fmt::format("{} does not follow the schedule: {}{}", peer,
+                                describe_message(failure.got, failure.expected), where);
+    case FailureKind::late:
+      return self + fmt::format("lane {} has waited in vain for another lane", failure.lane);
+  }
+  return self + "it failed";
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,311 @@
+#pragma once
+/// @file What a lane does: one op after the other, straight from and into the rings. All calls are block-collective,
+/// and return false where the run has failed.
+
+#include "executor/run.cuh"
+
+namespace param_sync::executor {
+
+/// How much is in one peek, reservation or send at most: the other end begins with it while the rest is made.
+inline constexpr std::uint64_t kPieceFloats = 16 << 10;
+
+/// An op while it runs.
+struct OpAt {
+  const Run& run;
+  const LaneOp& op;
+  int index = 0;  ///< in the lane
+  std::uint64_t pass = 0;
+  gpusock::Deadline deadline;
+
+  __device__ gpusock::Socket in() const { return run.sockets[op.in]; }
+  __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
+  __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
+
+  /// Of the message that the op sends or receives.
+  __device__ MessageHeader header() const {
+    MessageHeader header;
+    header.chunk = static_cast<std::uint32_t>(op.chunk);
+    header.count = static_cast<std::uint32_t>(op.count);
+    header.pass = static_cast<std::uint32_t>(pass);
+    header.run = run.number;
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) header.floats += part(chunk).count();
+    return header;
+  }
+
+  __device__ bool lost(FailureKind kind, std::int64_t result) const {
+    if (threadIdx.x == 0) {
+      fail(run, {.kind = kind,
+                 .channel = kind == FailureKind::send ? op.out : op.in,
+                 .error = result < 0 ? static_cast<std::int32_t>(-result) : 0,
+                 .lane = static_cast<int>(blockIdx.x),
+                 .op = index});
+    }
+    return false;
+  }
+};
+
+/// Calls with the numbers of this thread's share of `count` floats. On a GPU neighbours are of neighbouring threads; on
+/// a CPU each thread has neighbours, so that the compiler can add several at a time.
+template <class Call>
+__device__ inline void for_own_share(std::uint64_t count, Call call) {
+#if GPUSOCK_ON_GPU
+  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) call(i);
+#else
+  const std::uint64_t end = count * (threadIdx.x + 1) / blockDim.x;
+  for (std::uint64_t i = count * threadIdx.x / blockDim.x; i < end; ++i) call(i);
+#endif
+}
+
+/// What arrived joins, or becomes, what is there.
+__device__ inline void take(bool adds, float* __restrict data, const float* __restrict arrived, std::uint64_t count) {
+  if (adds) {
+    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i] + data[i]; });
+  } else {
+    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i]; });
+  }
+}
+
+/// The same, and the result goes on.
+__device__ inline void take_and_forward(bool adds, float* __restrict data, const float* __restrict arrived,
+                                        float* __restrict onward, std::uint64_t count) {
+  if (adds) {
+    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i] + data[i]; });
+  } else {
+    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i]; });
+  }
+}
+
+/// Sends the header of the op's message; waits for room.
+__device__ inline bool send_header(const OpAt& at) {
+  const MessageHeader header = at.header();
+  const auto sent = at.run.net.send(gpusock::this_block(), at.out(), &header, sizeof header,
+                                    gpusock::kWaitAll | (header.floats != 0 ? gpusock::kMore : 0), at.deadline);
+  return sent == static_cast<std::int64_t>(sizeof header) || at.lost(FailureKind::send, sent);
+}
+
+/// The same if there is room at once: then `sent` is true.
+__device__ inline bool try_send_header(const OpAt& at, bool& sent) {
+  const auto block = gpusock::this_block();
+  const gpusock::Span span = at.run.net.reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
+  if (span.size == -EAGAIN) return true;
+  if (span.size < 0) return at.lost(FailureKind::send, span.size);
+  sent = span.size == static_cast<std::int64_t>(sizeof(MessageHeader));  // less at the ring's end
+  if (sent && threadIdx.x == 0) *static_cast<MessageHeader*>(span.data) = at.header();
+  const int error = sent ? at.run.net.commit(block, at.out(), sizeof(MessageHeader))
+                         : at.run.net.abort(block, at.out());
+  return error == 0 || at.lost(FailureKind::send, error);
+}
+
+/// Sends floats of the tensor; waits for room.
+__device__ inline bool send_floats(const OpAt& at, Floats floats) {
+  const auto block = gpusock::this_block();
+  while (floats.begin < floats.end) {
+    const std::uint64_t count = min(kPieceFloats, floats.count());
+    const auto sent = at.run.net.send(block, at.out(), at.run.data + floats.begin, count * sizeof(float),
+                                      gpusock::kWaitAll, at.deadline);
+    if (sent < 0) return at.lost(FailureKind::send, sent);
+    floats.begin += count;
+  }
+  return true;
+}
+
+/// Receives the header of the op's message.
+__device__ inline bool receive_header(const OpAt& at) {
+  alignas(16) __shared__ MessageHeader got;
+  const auto result = at.run.net.recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll, at.deadline);
+  if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(FailureKind::receive, result);
+  const MessageHeader expected = at.header();
+  const bool right = got == expected;
+  if (!right && threadIdx.x == 0) {
+    fail(at.run, {.kind = FailureKind::message,
+                  .channel = at.op.in,
+                  .error = EPROTO,
+                  .lane = static_cast<int>(blockIdx.x),
+                  .op = at.index,
+                  .expected = expected,
+                  .got = got});
+  }
+  __syncthreads();  // all have read it before the next one is received
+  return right;
+}
+
+/// Receives floats into the tensor.
+__device__ inline bool receive_floats(const OpAt& at, Floats floats) {
+  const auto bytes = static_cast<std::int64_t>(floats.count() * sizeof(float));
+  if (bytes == 0) return true;
+  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), at.run.data + floats.begin,
+                                   static_cast<std::size_t>(bytes), gpusock::kWaitAll, at.deadline);
+  return got == bytes || at.lost(FailureKind::receive, got);
+}
+
+/// Where only a part of a float has arrived: takes it when it is whole.
+__device__ inline bool take_one(const OpAt& at, float* data) {
+  alignas(16) __shared__ float one;
+  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
+  if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(FailureKind::receive, got);
+  if (threadIdx.x == 0) *data = at.op.kind == schedule::Kind::recv_send ? one : one + *data;
+  __syncthreads();
+  return true;
+}
+
+/// Adds floats that arrive to the tensor, from the ring.
+__device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
+  const auto block = gpusock::this_block();
+  while (floats.begin < floats.end) {
+    const std::uint64_t most = min(kPieceFloats, floats.count());
+    float* data = at.run.data + floats.begin;
+    const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+    if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+    const std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+    take(true, data, static_cast<const float*>(arrived.data), count);
+    const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+    if (error != 0) return at.lost(FailureKind::receive, error);
+    if (count == 0 && !take_one(at, data)) return false;
+    floats.begin += count == 0 ? 1 : count;
+  }
+  return true;
+}
+
+/// How far a chunk has gone through a lane that forwards it.
+struct Forwarding {
+  Floats floats;               ///< of the chunk
+  std::uint64_t received = 0;  ///< up to this one
+  std::uint64_t sent = 0;      ///< up to this one: the rest waits in the tensor
+};
+
+/// Room in the outgoing ring for at most `count` floats if it is worth it; else none. Does not wait.
+__device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock::Span& room) {
+  constexpr std::uint64_t kWorthItFloats = 256;
+  const auto block = gpusock::this_block();
+  room = at.run.net.reserve(block, at.out(), count * sizeof(float), gpusock::Deadline::now());
+  if (room.size >= static_cast<std::int64_t>(min(count, kWorthItFloats) * sizeof(float))) return true;
+  const int error = room.size > 0 ? at.run.net.abort(block, at.out()) : static_cast<int>(room.size);
+  room = {};
+  return error == 0 || error == -EAGAIN || at.lost(FailureKind::send, error);
+}
+
+/// Takes what has arrived, a piece at most. It goes on straight into the outgoing ring if that has room and nothing
+/// before it is left; else it stays in the tensor for now.
+__device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwarding& chunk) {
+  const auto block = gpusock::this_block();
+  const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
+  const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
+  float* data = at.run.data + chunk.received;
+  const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+  if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+  std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+  gpusock::Span room;
+  const bool direct = header_sent && chunk.sent == chunk.received && count != 0;
+  if (direct && !try_reserve(at, count, room)) return false;
+  if (room.size > 0) {
+    count = min(count, static_cast<std::uint64_t>(room.size) / sizeof(float));
+    take_and_forward(adds, data, static_cast<const float*>(arrived.data), static_cast<float*>(room.data), count);
+    const int error = at.run.net.commit(block, at.out(), count * sizeof(float));
+    if (error != 0) return at.lost(FailureKind::send, error);
+    chunk.sent += count;
+  } else {
+    take(adds, data, static_cast<const float*>(arrived.data), count);
+  }
+  const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+  if (error != 0) return at.lost(FailureKind::receive, error);
+  if (count == 0 && !take_one(at, data)) return false;
+  chunk.received += count == 0 ? 1 : count;
+  return true;
+}
+
+/// Receives and sends on, chunk by chunk. As the checker assumes, a lane has at most one chunk that it has taken from
+/// one ring and not put into the other: it takes a whole chunk whether or not there is room for it, and then waits for
+/// room.
+__device__ inline bool forward(const OpAt& at) {
+  if (!receive_header(at)) return false;
+  bool header_sent = false;
+  if (!try_send_header(at, header_sent)) return false;
+  for (int index = at.op.chunk; index < at.op.chunk + at.op.count; ++index) {
+    const Floats floats = at.part(index);
+    Forwarding chunk{floats, floats.begin, floats.begin};
+    while (chunk.received < floats.end) {
+      if (!forward_piece(at, header_sent, chunk)) return false;
+    }
+    if (!header_sent && !send_header(at)) return false;
+    header_sent = true;
+    if (!send_floats(at, {chunk.sent, floats.end})) return false;
+  }
+  return true;
+}
+
+/// The optimizer makes weights of sums. No socket.
+__device__ inline void apply_floats(const Run& run, Floats floats) {
+  if (run.apply.weights == nullptr) return;
+  for_own_share(floats.count(), [&](std::uint64_t i) {
+    const std::uint64_t at = floats.begin + i;
+    run.apply.optimizer.apply(run.data[at], run.apply.velocity[at], run.apply.weights[at]);
+    run.data[at] = run.apply.weights[at];
+  });
+}
+
+__device__ inline bool execute(const OpAt& at) {
+  using schedule::Kind;
+  const LaneOp& op = at.op;
+  if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
+  if (op.kind == Kind::send && !send_header(at)) return false;
+  if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at)) return false;
+  for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+    const Floats floats = at.part(chunk);
+    if (op.kind == Kind::send && !send_floats(at, floats)) return false;
+    if (op.kind == Kind::recv && !receive_floats(at, floats)) return false;
+    if (op.kind == Kind::recv_reduce && !reduce_floats(at, floats)) return false;
+    if (op.kind == Kind::apply) apply_floats(at.run, floats);
+  }
+  return true;
+}
+
+/// Waits for what must be complete before an op of this pass.
+__device__ inline bool await_others(const Run& run, const LaneOp& op, std::uint64_t pass, gpusock::Deadline deadline) {
+  for (int i = op.after_begin; i < op.after_end; ++i) {
+    const Reached before = run.after[i];
+    const std::uint64_t ops = static_cast<std::uint64_t>(run.lanes[before.lane].end - run.lanes[before.lane].begin);
+    if (!await_lane(run, before.lane, pass * ops + static_cast<std::uint64_t>(before.ops), deadline)) return false;
+  }
+  return true;
+}
+
+/// Waits until all lanes have ended a pass.
+__device__ inline bool await_pass(const Run& run, std::uint64_t pass, gpusock::Deadline deadline) {
+  for (int lane = 0; lane < run.lane_count; ++lane) {
+    const std::uint64_t ops = static_cast<std::uint64_t>(run.lanes[lane].end - run.lanes[lane].begin);
+    if (ops != 0 && !await_lane(run, lane, (pass + 1) * ops, deadline)) return false;
+  }
+  return true;
+}
+
+/// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
+static __global__ void run_lanes(Run run) {
+  constexpr std::uint64_t kGraceNs = 2'000'000'000;  // after the deadline: who waits for a peer reports it first
+  const auto deadline = gpusock::Deadline::after_ns(run.timeout_ns);
+  const auto later = gpusock::Deadline::after_ns(run.timeout_ns + kGraceNs);
+  const int lane = static_cast<int>(blockIdx.x);
+  const LaneOps own = run.lanes[lane];
+  const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
+  std::uint64_t done = 0;
+  for (std::uint64_t pass = 0; pass < passes; ++pass) {
+    for (int i = own.begin; i < own.end; ++i) {
+      const LaneOp op = run.ops[i];
+      if (!await_others(run, op, pass, later)) return;
+      if (!execute({run, op, i - own.begin, pass, deadline})) return;
+      __syncthreads();  // the whole block's writes come before its first thread's L1
+      ++done;
+      if (threadIdx.x == 0) {
+        DeviceWord(run.progress[lane]).store(progress_word(run.number, done), cuda::memory_order_release);  // L1
+      }
+    }
+    if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, later)) return;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const DeviceWord ended(*run.lanes_ended);
+  if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != static_cast<std::uint64_t>(run.lane_count)) return;  // L6
+  ended.store(0, cuda::memory_order_relaxed);  // relaxed: the next run's kernel comes after this one
+  SystemWord(*run.completed).store(run.number, cuda::memory_order_release);  // L7, pairs with L8
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,93 @@
+#pragma once
+/// @file One rank's part of a schedule as flat tables, which kernels read.
+
+#include "schedule/schedule.hpp"
+
+#include "gpusock/types.hpp"
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+namespace param_sync::executor {
+
+/// A connection to another rank. It carries the messages of this number in both directions.
+struct Channel {
+  int peer = 0;
+  int number = 0;
+  auto operator<=>(const Channel&) const = default;
+};
+
+/// An op. `in` and `out` are indices of channels, or schedule::kNobody.
+struct LaneOp {
+  schedule::Kind kind = schedule::Kind::send;
+  int chunk = 0;
+  int count = 0;
+  int in = schedule::kNobody;
+  int out = schedule::kNobody;
+  int after_begin = 0;  ///< what it waits for: Program::after[after_begin, after_end)
+  int after_end = 0;
+};
+
+/// A lane that has completed so many ops of a pass.
+struct Reached {
+  int lane = 0;
+  int ops = 0;
+};
+
+/// A lane's ops: Program::ops[begin, end).
+struct LaneOps {
+  int begin = 0;
+  int end = 0;
+};
+
+struct Program {
+  int chunks = 1;
+  std::vector<LaneOps> lanes;  ///< at least one
+  std::vector<LaneOp> ops;
+  std::vector<Reached> after;
+  bool lanes_meet = false;  ///< two lanes share a direction of a channel: no lane begins a pass before all have ended
+                            ///< the pass before it
+};
+
+/// All channels that this rank has in any of the schedules, in order.
+std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
+
+/// `channels`: channels_of() these and other schedules.
+Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels);
+
+/// Equal for equal schedules.
+std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules);
+
+/// Floats [begin, end) of a tensor.
+struct Floats {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  GPUSOCK_FN std::uint64_t count() const { return end - begin; }
+};
+
+/// How a tensor is cut. Each chunk is a run of neighbouring floats: chunk i of C begins at float N * i / C. Each pass
+/// moves the next `unit_floats` of every chunk, so that what a pass moves of a chunk fits into a ring.
+struct Cut {
+  std::uint64_t floats = 0;
+  std::uint64_t unit_floats = 1;
+  std::uint32_t chunks = 1;
+
+  GPUSOCK_FN std::uint64_t chunk_begin(std::uint32_t chunk) const { return floats * chunk / chunks; }
+
+  /// At least one, so that ranks also meet where the tensor is empty.
+  GPUSOCK_FN std::uint64_t passes() const {
+    const std::uint64_t largest = (floats + chunks - 1) / chunks;
+    return largest == 0 ? 1 : (largest + unit_floats - 1) / unit_floats;
+  }
+
+  /// What a pass moves of a chunk: empty where the chunk has ended.
+  GPUSOCK_FN Floats part(std::uint32_t chunk, std::uint64_t pass) const {
+    const std::uint64_t begin = chunk_begin(chunk), end = chunk_begin(chunk + 1), length = end - begin;
+    const std::uint64_t from = pass * unit_floats < length ? pass * unit_floats : length;
+    const std::uint64_t to = length - from < unit_floats ? length : from + unit_floats;
+    return {begin + from, begin + to};
+  }
+};
+
+}  // namespace param_sync::executor

@@ -1,0 +1,106 @@
+#pragma once
+/// @file What the lanes of a rank share, and how they wait for each other.
+///
+/// The words are in device memory and used with device scope; those marked with * are in mapped memory, between device
+/// and host, with system scope. They only grow, and no run resets another's.
+///   label  operation                       order    partner  data protected
+///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
+///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
+///   L3     failed.compare_exchange, load   relaxed  L3       nothing: it only decides who writes the failure record
+///   L4*    failure.recorded.store          release  L5       the failure record
+///   L5*    host: failure.recorded.load     acquire  L4       the same
+///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
+///   L7*    completed.store                 release  L8       the tensor
+///   L8*    host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
+/// L3 is relaxed because nobody reads anything on its strength: who wins it is the only writer of the record, which L4
+/// publishes, and who finds that the run has failed only returns.
+
+#include "executor/failure.hpp"
+#include "executor/program.hpp"
+#include "optimizer.hpp"
+
+#include "gpusock/device.cuh"
+
+#include <cuda/atomic>
+
+namespace param_sync::executor {
+
+using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+
+/// What `apply` does at the owner of a chunk: the sums become weights. Without memory they stay what they are.
+struct Apply {
+  Optimizer optimizer;
+  float* velocity = nullptr;  ///< one for each float of the tensor; device memory, as the weights
+  float* weights = nullptr;
+};
+
+/// One run of a schedule; handed to kernels by value. Pointers are to device memory, unless they say otherwise.
+struct Run {
+  gpusock::Net net;
+  const LaneOp* ops = nullptr;
+  const Reached* after = nullptr;
+  const LaneOps* lanes = nullptr;
+  std::int32_t lane_count = 0;
+  bool lanes_meet = false;
+  const gpusock::Socket* sockets = nullptr;  ///< by channel
+  std::int32_t socket_count = 0;
+  float* data = nullptr;
+  Cut cut;
+  Apply apply;
+  std::int32_t schedule = -1;  ///< its index
+  std::uint64_t number = 0;    ///< of the run, counted by each rank: they agree where all run the same ones
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
+  std::uint64_t* lanes_ended = nullptr;  ///< of this run
+  std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
+  FailureRecord* failure = nullptr;      ///< mapped
+  std::uint64_t* completed = nullptr;    ///< mapped: the last run that has ended well
+};
+
+/// The word of a lane that has completed so many ops of a run.
+GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t ops) { return run << 32 | ops; }
+
+/// Has a lane failed. One thread.
+__device__ inline bool has_failed(const Run& run) {
+  return DeviceWord(*run.failed).load(cuda::memory_order_relaxed) != 0;  // L3
+}
+
+/// Records the first failure, and ends what the other lanes, and the peers, wait for. One thread.
+__device__ inline void fail(const Run& run, const Failure& what) {
+  std::uint64_t expected = 0;
+  const DeviceWord failed(*run.failed);
+  if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // L3
+    return;
+  }
+  run.failure->failure = what;
+  run.failure->failure.schedule = run.schedule;
+  SystemWord(run.failure->recorded).store(1, cuda::memory_order_release);  // L4, pairs with L5
+  const auto thread = gpusock::this_thread();
+  for (int i = 0; i < run.socket_count; ++i) {
+    if (run.sockets[i] >= 0) run.net.shutdown(thread, run.sockets[i], gpusock::Shutdown::both);
+  }
+}
+
+/// The block waits until another lane has completed so many ops of this run; false where the run fails first. Waits for
+/// messages end at the run's deadline, and name a peer; this wait ends a little later. Block-collective.
+__device__ inline bool await_lane(const Run& run, int lane, std::uint64_t ops, gpusock::Deadline deadline) {
+  bool there = true;
+  if (threadIdx.x == 0) {
+    const DeviceWord progress(run.progress[lane]);
+    const std::uint64_t wanted = progress_word(run.number, ops);
+    unsigned pause_ns = 100;
+    while (progress.load(cuda::memory_order_acquire) < wanted) {  // L2, pairs with L1
+      if (deadline.passed()) {
+        fail(run, {.kind = FailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
+      }
+      there = !has_failed(run);
+      if (!there) break;
+      __nanosleep(pause_ns);
+      pause_ns = min(2 * pause_ns, 20'000u);
+    }
+  }
+  return __syncthreads_and(there) != 0;
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,299 @@
+// How runs end that cannot end well: every wait ends, and the message names the rank.
+#include "executor/hello.hpp"
+#include "executor/local_ranks.hpp"
+#include "tests/support/patience.hpp"
+#include "tests/unit/executor/schedules.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+namespace {
+
+using namespace param_sync;
+using executor::Executor;
+using executor::LocalRanks;
+using executor::Settings;
+using executor_test::kTimeoutNs;
+using executor_test::make;
+using gpusock::Context;
+using gpusock::Endpoint;
+using schedule::Schedule;
+
+Settings settings_of(int rank) {
+  Settings settings;
+  settings.rank = rank;
+  return settings;
+}
+
+const Endpoint kAnyPort = Endpoint::parse("127.0.0.1:0,link=tcp");
+
+template <class Call>
+std::string error_of(Call call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_says(const std::string& text, const std::string& words) {
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+TEST(ExecutionFailure, ARankThatDoesNotStartIsMissedInTimeByAllThatWaitForIt) {
+  LocalRanks ranks({make("ring", 3)}, gpusock::LinkKind::p2p, {}, 100);
+  std::vector<std::uint64_t> runs;
+  for (const int rank : {1, 2}) {
+    runs.push_back(ranks.executor(rank).start(0, ranks.tensor(rank).data(), 100, 30'000'000));
+  }
+  // Who waits for the missing one sees the deadline, or that the other has given up before.
+  const std::string first = error_of([&] { ranks.executor(1).wait(runs[0]); });
+  const std::string second = error_of([&] { ranks.executor(2).wait(runs[1]); });
+  expect_says(first, "rank 1: lost rank ");
+  expect_says(second, "rank 2: lost rank ");
+  expect_says(first + second, "nothing more came of it in time");
+  // It finds that the others have given up.
+  const std::string third = error_of(
+      [&] { ranks.executor(0).wait(ranks.executor(0).start(0, ranks.tensor(0).data(), 100, kTimeoutNs)); });
+  expect_says(third, "rank 0: lost rank ");
+  // And nothing starts after a failure.
+  expect_says(error_of([&] { ranks.executor(1).start(0, ranks.tensor(1).data(), 100, kTimeoutNs); }), "lost rank");
+}
+
+struct Rank {
+  Context context;
+  Executor executor;
+  gpusock::DeviceBuffer<float> tensor{context, 100};
+
+  Rank(int rank, const Schedule& schedule) : executor(context, settings_of(rank), {schedule}) {}
+  std::uint64_t start() { return executor.start(0, tensor.data(), tensor.size(), kTimeoutNs); }
+};
+
+TEST(ExecutionFailure, ARankThatEndsEndsAllOthers) {
+  for (const char* link : {"p2p", "tcp"}) {
+    std::vector<std::unique_ptr<Rank>> ranks;
+    std::vector<Endpoint> addresses;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.push_back(std::make_unique<Rank>(rank, make("ring", 3)));
+      addresses.push_back(ranks.back()->executor.listen(Endpoint::parse(std::string("127.0.0.1:0,link=") + link)));
+    }
+    for (const auto& rank : ranks) rank->executor.begin_connect(addresses);
+    for (const auto& rank : ranks) rank->executor.await_connect();
+    const auto run = ranks[0]->start();
+    EXPECT_EQ(ranks[2]->start(), run);
+    ranks[1].reset();
+    expect_says(error_of([&] { ranks[2]->executor.wait(run); }),
+                "rank 2: lost rank 1 (" + addresses[1].host_port() + ")");
+    expect_says(error_of([&] { ranks[0]->executor.wait(run); }), "rank 0: lost rank ");
+  }
+}
+
+TEST(ExecutionFailure, CancellingTheContextEndsItsRuns) {
+  LocalRanks ranks({make("ring", 2)}, gpusock::LinkKind::p2p, {}, 100);
+  const auto run = ranks.executor(1).start(0, ranks.tensor(1).data(), 100, kTimeoutNs);
+  EXPECT_FALSE(ranks.executor(1).done(run));
+  ranks.context(1).cancel();
+  expect_says(error_of([&] { ranks.executor(1).wait(run); }), "rank 1: its context was ended");
+}
+
+TEST(ExecutionFailure, TensorsOfDifferentSizesAreRefused) {
+  LocalRanks ranks({make("mesh", 2)}, gpusock::LinkKind::p2p, {}, 100);
+  const auto first = ranks.executor(0).start(0, ranks.tensor(0).data(), 100, kTimeoutNs);
+  const auto second = ranks.executor(1).start(0, ranks.tensor(1).data(), 98, kTimeoutNs);
+  const std::string both = error_of([&] { ranks.executor(0).wait(first); }) +
+                           error_of([&] { ranks.executor(1).wait(second); });
+  expect_says(both, "all ranks must give tensors of one size");
+  expect_says(both, "49 floats");
+}
+
+TEST(ExecutionFailure, RunsOfOtherSchedulesAreRefused) {
+  LocalRanks ranks({make("mesh", 2), make("tree:binary", 2)}, gpusock::LinkKind::p2p, {}, 100);
+  const auto first = ranks.executor(0).start(0, ranks.tensor(0).data(), 100, kTimeoutNs);
+  const auto second = ranks.executor(1).start(1, ranks.tensor(1).data(), 100, kTimeoutNs);
+  const std::string both = error_of([&] { ranks.executor(0).wait(first); }) +
+                           error_of([&] { ranks.executor(1).wait(second); });
+  expect_says(both, "does not follow the schedule");
+}
+
+TEST(ExecutionFailure, OtherSettingsAreRefusedByName) {
+  Context contexts[2];
+  Settings other = settings_of(1);
+  other.unit_bytes = 4096;
+  Executor low(contexts[0], settings_of(0), {make("ring", 2)}), high(contexts[1], other, {make("ring", 2)});
+  const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
+  low.begin_connect(addresses);
+  high.begin_connect(addresses);
+  const std::string words = "was started with other settings: unit size is ";
+  expect_says(error_of([&] { low.await_connect(); }), "rank 0: rank 1 (" + addresses[1].host_port() + ") " + words);
+  expect_says(error_of([&] { high.await_connect(); }), words);
+}
+
+TEST(ExecutionFailure, OtherSchedulesAreRefused) {
+  Context contexts[2];
+  Executor low(contexts[0], settings_of(0), {make("ring", 2)}), high(contexts[1], settings_of(1), {make("mesh", 2)});
+  const std::vector<Endpoint> addresses{low.listen(kAnyPort), high.listen(kAnyPort)};
+  low.begin_connect(addresses);
+  high.begin_connect(addresses);
+  expect_says(error_of([&] { low.await_connect(); }), "schedules (hash)");
+  expect_says(error_of([&] { high.await_connect(); }), "schedules (hash)");
+}
+
+TEST(ExecutionFailure, WhoIsNotThereIsNamed) {
+  Context context;
+  Settings settings = settings_of(0);
+  settings.connect_timeout_ns = 20'000'000;
+  Executor low(context, settings, {make("ring", 3)});
+  const Endpoint at = low.listen(kAnyPort);
+  low.begin_connect({at, at, at});
+  expect_says(error_of([&] { low.await_connect(); }), "has not connected in time: is it running?");
+  settings.rank = 2;
+  Executor high(context, settings, {make("ring", 3)});
+  high.begin_connect({Endpoint::parse("127.0.0.1:1,link=tcp"), at, at});
+  expect_says(error_of([&] { high.await_connect(); }), "cannot connect to rank 0 (127.0.0.1:1)");
+}
+
+/// A rank 1 of two that a host thread plays.
+class FalseRank {
+ public:
+  explicit FalseRank(const Endpoint& to) : net_(context_.net()) {
+    socket_ = net_.connect(gpusock::this_thread(), to, gpusock::patience());
+    EXPECT_GE(socket_, 0);
+  }
+  template <class T>
+  void send(const T& what) {
+    EXPECT_EQ(net_.send(gpusock::this_thread(), socket_, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
+              static_cast<std::int64_t>(sizeof what));
+  }
+  /// As the other side says hello, but for the rank.
+  executor::Hello exchange_hello(executor::Hello hello) {
+    hello.rank = 1;
+    send(hello);
+    executor::Hello theirs;
+    EXPECT_EQ(
+        net_.recv(gpusock::this_thread(), socket_, &theirs, sizeof theirs, gpusock::kWaitAll, gpusock::patience()),
+        static_cast<std::int64_t>(sizeof theirs));
+    return theirs;
+  }
+  void close() { net_.close(gpusock::this_thread(), socket_); }
+
+ private:
+  Context context_;
+  gpusock::Net net_;
+  gpusock::Socket socket_ = -1;
+};
+
+/// A rank 0 of two whose rank 1 is played.
+struct Played {
+  Context context;
+  Executor executor{context, settings_of(0), {make("tree:binary", 2)}};
+  gpusock::DeviceBuffer<float> tensor{context, 160};
+  Endpoint at = executor.listen(kAnyPort);
+
+  executor::Hello hello() const {
+    executor::Hello hello;
+    const Settings settings;
+    hello[executor::HelloField::version] = executor::Hello::kVersion;
+    hello[executor::HelloField::nodes] = 2;
+    hello[executor::HelloField::ring_bytes] = settings.ring_bytes;
+    hello[executor::HelloField::unit_bytes] = 256 << 10;
+    hello[executor::HelloField::schedules] = executor::fingerprint({make("tree:binary", 2)});
+    hello.channel = 0;
+    return hello;
+  }
+
+  /// What the run ends with, after the played rank has connected and `act` was called with it.
+  template <class Act>
+  std::string end(Act act) {
+    FalseRank other(at);  // before kernels wait for it: making its context waits for kernels on a GPU
+    executor.begin_connect({at, at});
+    const executor::Hello ours = other.exchange_hello(hello());
+    EXPECT_EQ(ours.difference(hello()), executor::HelloField::none);
+    EXPECT_EQ(error_of([&] { executor.await_connect(); }), "");
+    const auto run = executor.start(0, tensor.data(), 160, kTimeoutNs);
+    act(other);
+    return error_of([&] { executor.wait(run); });
+  }
+};
+
+TEST(ExecutionFailure, BytesThatAreNoMessageAreRefused) {
+  Played rank;
+  const std::string problem = rank.end([](FalseRank& other) {
+    char bytes[64];
+    std::memset(bytes, 0x5a, sizeof bytes);
+    other.send(bytes);
+  });
+  expect_says(problem, "rank 0: rank 1 (");
+  expect_says(problem, "does not follow the schedule: it sent bytes that are no message");
+  expect_says(problem, "recv_reduce");
+}
+
+TEST(ExecutionFailure, AMessageOfAnotherChunkIsRefused) {
+  Played rank;
+  const std::string problem = rank.end([](FalseRank& other) {
+    executor::MessageHeader header;
+    header.chunk = 7;
+    header.count = 1;
+    header.run = 1;
+    header.floats = 10;
+    other.send(header);
+  });
+  expect_says(problem, "it sent chunks 7 to 7 in pass 0, expected are chunks 0 to 0 in pass 0");
+}
+
+TEST(ExecutionFailure, AMessageThatIsCutIsNoticed) {
+  Played rank;
+  const std::string problem = rank.end([](FalseRank& other) {
+    executor::MessageHeader header;
+    header.count = 1;
+    header.run = 1;
+    header.floats = 10;
+    other.send(header);
+    char part[6] = {};  // of the second float, just a half
+    other.send(part);
+    other.close();
+  });
+  expect_says(problem, "rank 0: lost rank 1 (");
+}
+
+TEST(ExecutionFailure, StrangersAreTurnedAway) {
+  Played rank;
+  FalseRank stranger(rank.at), same_number(rank.at);
+  char request[sizeof(executor::Hello)] = "GET / HTTP/1.1\r\n\r\n";
+  stranger.send(request);
+  executor::Hello of_no_channel = rank.hello();
+  of_no_channel.rank = 1;
+  of_no_channel.channel = 77;
+  same_number.send(of_no_channel);
+  const std::string problem = rank.end([](FalseRank& other) { other.close(); });
+  expect_says(problem, "rank 0: lost rank 1 (");
+}
+
+TEST(ExecutionFailure, InvalidSettingsAreRefused) {
+  Context context;
+  const auto refusal = [&](const Settings& settings, const std::vector<Schedule>& schedules) {
+    return error_of([&] { Executor refused(context, settings, schedules); });
+  };
+  Settings settings;
+  settings.ring_bytes = 5000;
+  expect_says(refusal(settings, {make("ring", 2)}), "take a power of two from 4 KiB to 64 MiB");
+  settings.ring_bytes = 4096;
+  settings.unit_bytes = 4068;
+  expect_says(refusal(settings, {make("ring", 2)}), "a multiple of 4 up to 4064");
+  expect_says(refusal({}, {}), "needs a schedule");
+  expect_says(refusal({}, {make("ring", 2), make("ring", 3)}), "have the same ranks");
+  expect_says(refusal(settings_of(2), {make("ring", 2)}), "ranks are 0 to 1");
+  Schedule wrong = make("ring", 2);
+  wrong.ranks[0].lanes[0].pop_back();
+  EXPECT_NE(refusal({}, {wrong}), "");
+
+  Schedule wide;  // more lanes than the device keeps resident
+  wide.scheme = "wide";
+  wide.chunks = wide.workers = 1;
+  wide.ranks = {{std::vector<schedule::Lane>(1100)}};
+  expect_says(refusal({}, {wide}), "wide has 1100 lanes on rank 0");
+}
+
+}  // namespace
