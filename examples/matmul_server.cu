@@ -8,8 +8,8 @@
 //   an errno as 4 bytes, then rows and columns as 4 bytes each, and 4 bytes 0; C = A * B (rows x columns)
 // Where the errno is not 0 no matrix follows, and the connection ends: 71 (EPROTO) for what is not a request, 90
 // (EMSGSIZE) for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
-#include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
+#include <gpusock/io.cuh>
 
 #include "examples/endpoints.hpp"
 #include "program/arguments.hpp"
@@ -57,14 +57,29 @@ struct Totals {
 /// What every block serves with.
 struct Service {
   Socket listener;
-  float* matrices;  ///< three of size_max * size_max for each block
+  float* memory;  ///< elements_of_block() for each block
   std::uint32_t size_max;
-  std::uint64_t patience_ns;  ///< how long a client may be silent, or not read
+
+  /// Of the largest matrix.
+  GPUSOCK_FN std::uint64_t elements() const { return std::uint64_t{size_max} * size_max; }
 };
 
-__global__ void open_listener(Net net, Endpoint at, Report* report) {
-  report->listener = net.listen(gpusock::this_thread(), at, kBacklog);
-  if (report->listener >= 0) net.getsockname(report->listener, report->local);
+constexpr std::uint64_t kRequestElements = sizeof(Request) / sizeof(float);
+
+/// What a block needs: room for a request or for two matrices that are received, and for their product.
+GPUSOCK_FN constexpr std::uint64_t elements_of_block(std::uint64_t size_max) {
+  return kRequestElements + 3 * size_max * size_max;
+}
+
+__global__ void open_listener(Net net, Endpoint at, std::int64_t patience_ns, Report* report) {
+  const auto me = gpusock::this_thread();
+  report->listener = net.listen(me, at, kBacklog);
+  if (report->listener < 0) return;
+  // How long a client may be silent, or not read, however much it sends or reads in all: accepted sockets have that,
+  // too.
+  net.setsockopt(me, report->listener, gpusock::SocketOption::receive_timeout_ns, patience_ns);
+  net.setsockopt(me, report->listener, gpusock::SocketOption::send_timeout_ns, patience_ns);
+  net.getsockname(report->listener, report->local);
 }
 
 /// C = A * B by one block, tile by tile in shared memory.
@@ -98,31 +113,6 @@ __device__ void multiply(const Block& block, const float* a, const float* b, flo
   block.sync();
 }
 
-/// Receives all `bytes`, however slowly, as long as some come in time.
-template <class Block>
-__device__ bool receive_all(const Block& block, const Net& net, Socket client, void* data, std::uint64_t bytes,
-                            std::uint64_t patience_ns) {
-  for (std::uint64_t done = 0; done < bytes;) {
-    const auto got = net.recv(block, client, static_cast<char*>(data) + done, bytes - done, 0,
-                              Deadline::after_ns(patience_ns));
-    if (got <= 0) return false;
-    done += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
-
-template <class Block>
-__device__ bool send_all(const Block& block, const Net& net, Socket client, const void* data, std::uint64_t bytes,
-                         int flags, std::uint64_t patience_ns) {
-  for (std::uint64_t done = 0; done < bytes;) {
-    const auto sent = net.send(block, client, static_cast<const char*>(data) + done, bytes - done, flags,
-                               Deadline::after_ns(patience_ns));
-    if (sent <= 0) return false;
-    done += static_cast<std::uint64_t>(sent);
-  }
-  return true;
-}
-
 /// What is wrong with a request, as an errno.
 __device__ int check(const Request& request, std::uint32_t size_max) {
   if (request.magic != kMagic) return EPROTO;
@@ -133,12 +123,11 @@ __device__ int check(const Request& request, std::uint32_t size_max) {
 /// Says why, and reads what is on its way until the client closes too: a close with unread input would make TCP drop
 /// the answer.
 template <class Block>
-__device__ void refuse(const Block& block, const Net& net, Socket client, const Answer& answer, const Service& service,
-                       float* rest) {
-  net.send(block, client, &answer, sizeof answer, gpusock::kWaitAll, Deadline::after_ns(service.patience_ns));
+__device__ void refuse(const Block& block, const Net& net, Socket client, const Answer& answer, float* rest,
+                       std::uint64_t room) {
+  net.send(block, client, &answer, sizeof answer, gpusock::kWaitAll);
   net.shutdown(block, client, gpusock::Shutdown::write);
   const Deadline until = Deadline::after_ns(1'000'000'000);
-  const std::uint64_t room = sizeof(float) * service.size_max * service.size_max;
   for (std::int64_t left = kDrainBytesMax, got = 1; left > 0 && got > 0; left -= got) {
     got = net.recv(block, client, rest, room, 0, until);
   }
@@ -148,32 +137,34 @@ __device__ void refuse(const Block& block, const Net& net, Socket client, const 
 template <class Block>
 __device__ void serve_client(const Block& block, const Net& net, Socket client, const Service& service,
                              Totals& totals) {
-  __shared__ Request request;
   __shared__ Answer answer;
-  const std::uint64_t elements = std::uint64_t{service.size_max} * service.size_max;
-  float* const a = service.matrices + 3 * elements * blockIdx.x;
-  float* const b = a + elements;
-  float* const c = b + elements;
+  float* const received = service.memory + elements_of_block(service.size_max) * blockIdx.x;
+  const std::uint64_t room = sizeof(float) * (kRequestElements + 2 * service.elements());
+  float* const product = received + kRequestElements + 2 * service.elements();
+  gpusock::Reader reader(block, net, client, received, room);
   for (;;) {
-    if (!receive_all(block, net, client, &request, sizeof request, service.patience_ns)) return;
-    const Request size = request;
+    const auto head = reader.exactly(sizeof(Request));
+    if (!head) return;
+    const Request size = *reinterpret_cast<const Request*>(head.data);
     const int error = check(size, service.size_max);
-    block.sync();  // all have read the request
+    block.sync();  // nobody still sends the answer before
     if (block.thread_rank() == 0) {
       answer = error == 0 ? Answer{0, size.rows, size.columns, 0}
                           : Answer{error, service.size_max, service.size_max, 0};
+      totals.refused += error != 0;
     }
     block.sync();
-    if (error != 0) {
-      if (block.thread_rank() == 0) ++totals.refused;
-      return refuse(block, net, client, answer, service, a);
-    }
-    if (!receive_all(block, net, client, a, sizeof(float) * size.rows * size.inner, service.patience_ns)) return;
-    if (!receive_all(block, net, client, b, sizeof(float) * size.inner * size.columns, service.patience_ns)) return;
-    multiply(block, a, b, c, size);
+    if (error != 0) return refuse(block, net, client, answer, received, room);
+    const std::uint64_t elements_of_a = std::uint64_t{size.rows} * size.inner;
+    const std::uint64_t elements_of_b = std::uint64_t{size.inner} * size.columns;
+    const auto both = reader.exactly(sizeof(float) * (elements_of_a + elements_of_b));
+    if (!both) return;
+    const auto* const a = reinterpret_cast<const float*>(both.data);
+    multiply(block, a, a + elements_of_a, product, size);
     if (block.thread_rank() == 0) ++totals.products;
-    if (!send_all(block, net, client, &answer, sizeof answer, gpusock::kMore, service.patience_ns)) return;
-    if (!send_all(block, net, client, c, sizeof(float) * size.rows * size.columns, 0, service.patience_ns)) return;
+    const std::uint64_t bytes = sizeof(float) * size.rows * size.columns;
+    if (net.send(block, client, &answer, sizeof answer, gpusock::kWaitAll | gpusock::kMore) < 0) return;
+    if (net.send(block, client, product, bytes, gpusock::kWaitAll) < 0) return;
   }
 }
 
@@ -192,19 +183,15 @@ __global__ void serve(Net net, Service service, Report* report, Totals* totals) 
   }
 }
 
-/// Of three matrices for each block.
-std::uint64_t elements_of(unsigned blocks, unsigned size_max) {
-  return std::uint64_t{3} * blocks * size_max * size_max;
-}
-
 int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned patience_s) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Report> report(context, 1);
   gpusock::Mapped<Totals> totals(context, blocks);
-  gpusock::DeviceBuffer<float> matrices(context, elements_of(blocks, size_max));
+  gpusock::DeviceBuffer<float> memory(context, blocks * elements_of_block(size_max));
   const Endpoint at = examples::stream_endpoint(where);
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at, report.data());
+  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at,
+                  patience_s * std::int64_t{1'000'000'000}, report.data());
   context.synchronize();
   if (report[0].listener < 0) {
     throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening,
@@ -213,7 +200,7 @@ int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned p
 
   gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
   gpusock::Stream stream(context);
-  const Service service{report[0].listener, matrices.data(), size_max, patience_s * 1'000'000'000ull};
+  const Service service{report[0].listener, memory.data(), size_max};
   gpusock::launch(context, {.grid = blocks, .block = kThreads, .stream = &stream}, serve, context.net(), service,
                   report.data(), totals.data());
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
@@ -243,7 +230,7 @@ int main(int argc, char** argv) {
   arguments.number("--size-max", size_max, "the most rows or columns of a matrix", 1, 4096);
   arguments.number("--patience", patience_s, "seconds without any progress after which a client is given up", 1, 3600);
   arguments.check([&] {
-    return gpusock::program::problem_of_memory(sizeof(float) * elements_of(blocks, size_max),
+    return gpusock::program::problem_of_memory(sizeof(float) * blocks * elements_of_block(size_max),
                                                "--blocks x --size-max^2");
   });
   arguments.check(gpusock::program::problem_of_environment);

@@ -129,7 +129,7 @@ class Connection {
   }
 
  private:
-  GPUSOCK_FN_APART void drop(const gpusock::Net& net) {
+  __device__ __noinline__ void drop(const gpusock::Net& net) {
     net.close(gpusock::this_thread(), socket_);
     stage_ = Stage::free;
     count(*seated_, ~0ull);  // one less
@@ -221,7 +221,7 @@ class Connection {
   }
 
   /// Takes what has arrived; false: nothing has, or the connection is over.
-  GPUSOCK_FN_APART bool receive(const gpusock::Net& net, const Limits& limits) {
+  __device__ __noinline__ bool receive(const gpusock::Net& net, const Limits& limits) {
     const auto got = net.recv(gpusock::this_thread(), socket_, input_ + end_, receive_bytes_max(limits),
                               gpusock::kDontWait);
     if (got == -EAGAIN) return false;
@@ -250,7 +250,7 @@ class Connection {
   }
 
   /// Sends what the socket takes of one part; true: all of it is gone.
-  GPUSOCK_FN bool send_part(const gpusock::Net& net, Text part, std::size_t before, int flags) {
+  __device__ bool send_part(const gpusock::Net& net, Text part, std::size_t before, int flags) {
     const std::size_t done = answer_.sent - before;
     if (done == part.bytes) return true;
     const auto sent = net.send(gpusock::this_thread(), socket_, part.data + done, part.bytes - done,
@@ -260,7 +260,7 @@ class Connection {
     return sent > 0 && answer_.sent - before == part.bytes;
   }
 
-  GPUSOCK_FN_APART void send(const gpusock::Net& net, const Limits& limits) {
+  __device__ __noinline__ void send(const gpusock::Net& net, const Limits& limits) {
     const bool in_head = answer_.sent < answer_.head_bytes;
     const int flags = answer_.body.bytes != 0 ? gpusock::kMore : 0;
     if (in_head && !send_part(net, {answer_.head, answer_.head_bytes}, 0, flags)) return;
@@ -291,7 +291,7 @@ class Connection {
   }
 
   /// Throws away what the client still sends, until his end.
-  GPUSOCK_FN_APART void drain(const gpusock::Net& net) {
+  __device__ __noinline__ void drain(const gpusock::Net& net) {
     for (int turns = 0; turns < kTurnsMax; ++turns) {
       const auto got = net.recv(gpusock::this_thread(), socket_, input_, 4 * kHeadBytesMax, gpusock::kDontWait);
       if (got == -EAGAIN) return;

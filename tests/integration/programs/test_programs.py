@@ -38,6 +38,7 @@ class Programs(unittest.TestCase):
                 ("file_sender", "local", *FEW_THREADS, str(self.file)),
                 ("http_server", "127.0.0.1:0", *FEW_THREADS),
                 ("matmul_server", "127.0.0.1:0", "--blocks", "1"),
+                ("all_to_all", "--ranks", "2", "--bytes", "1K"),
                 ("param_sync", "--serial", "--nodes", "2", *training),
                 ("param_sync", "--in-process", "--nodes", "2", *training),
                 *([] if ON_GPU else [("param_sync", "--nodes", "2", *training)]),  # processes share one GPU only by turns
@@ -116,6 +117,7 @@ class Programs(unittest.TestCase):
             where = "127.0.0.1:%d" % silent.getsockname()[1]
             self.expect_advice("Connection refused: nobody listens there", "file_sender", "send", where, file)
             self.expect_advice("Connection refused: nobody listens there", "redis_client", where)
+            self.expect_advice("Connection refused: nobody listens there", "http_client", where, "/")
 
     @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
     def test_a_provider_that_is_not_there_is_named(self):

@@ -1,0 +1,264 @@
+// All to all: each rank sends every other rank a part of its data, in records, and receives one from each. Kernels open
+// the sockets, exchange and check; what arrives is what a transposition or an exchange of experts needs.
+//   all_to_all --ranks 4                                        (all ranks in this process, each with a context)
+//   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; the others are started likewise)
+#include <gpusock/device.cuh>
+#include <gpusock/gpusock.hpp>
+
+#include "program/arguments.hpp"
+#include "program/environment.hpp"
+#include "program/run.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <latch>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using gpusock::Deadline;
+using gpusock::Endpoint;
+using gpusock::Net;
+using gpusock::Socket;
+
+constexpr unsigned kThreads = 64;
+constexpr std::uint64_t kRecordBytes = 16 << 10;  ///< at most: less than half of the smallest default ring
+
+/// One rank's memory. Parts are `bytes` each: part i of `out` goes to rank i, part i of `in` comes from it.
+struct Rank {
+  Net net;
+  unsigned rank, ranks;
+  std::uint64_t bytes;
+  std::uint64_t timeout_ns;  ///< for the others to come, and for each wait
+  Endpoint* peers;           ///< by rank; this one's is where it listens
+  Socket* listener;
+  Socket* sockets;  ///< by rank; or why there is none
+  std::uint64_t *out, *in;
+  unsigned long long* wrong;  ///< words that are not what their sender wrote
+  std::int32_t* failed;       ///< by rank: 0, or why the exchange with it failed
+};
+
+/// Word i of what `from` sends to `to`.
+__device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i) {
+  return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | i) * 0x9E3779B97F4A7C15ull;
+}
+
+__global__ void listen(Rank own) {
+  const auto me = gpusock::this_thread();
+  *own.listener = own.net.listen(me, own.peers[own.rank], static_cast<int>(own.ranks));
+  if (*own.listener < 0) return;
+  Endpoint at;
+  own.net.getsockname(*own.listener, at);
+  own.peers[own.rank] = own.peers[own.rank].with_port(at.port);
+}
+
+/// Connects to one peer, as soon as it listens.
+__device__ Socket meet(const Rank& own, unsigned peer, Deadline until) {
+  const auto me = gpusock::this_thread();
+  for (;;) {
+    const Socket socket = own.net.connect(me, own.peers[peer], until);
+    if (socket != -ECONNREFUSED || until.passed()) {
+      if (socket >= 0) own.net.send(me, socket, &own.rank, sizeof own.rank, 0, until);  // who calls
+      return socket;
+    }
+    __nanosleep(10'000'000);
+  }
+}
+
+/// Connects to the ranks below this one, and accepts those above.
+__global__ void meet_all(Rank own) {
+  const auto me = gpusock::this_thread();
+  const Deadline until = Deadline::after_ns(own.timeout_ns);
+  for (unsigned peer = 0; peer < own.ranks; ++peer) own.sockets[peer] = -ETIMEDOUT;
+  for (unsigned peer = 0; peer < own.rank; ++peer) own.sockets[peer] = meet(own, peer, until);
+  for (unsigned left = own.ranks - 1 - own.rank; left > 0;) {
+    const Socket socket = own.net.accept(me, *own.listener, until);
+    if (socket < 0) break;
+    unsigned caller = 0;
+    const auto got = own.net.recv(me, socket, &caller, sizeof caller, 0, until);
+    const bool valid = got == sizeof caller && caller > own.rank && caller < own.ranks && own.sockets[caller] < 0;
+    if (valid) {
+      own.sockets[caller] = socket;
+      --left;
+    } else {
+      own.net.close(me, socket);  // it is none of us
+    }
+  }
+  own.net.close(me, *own.listener);
+}
+
+/// Sends one peer its part and receives this rank's part from it, a record of each in turn. Each ring has room for a
+/// record, so no side waits for the other to receive first. 0, or why not.
+template <class Block>
+__device__ int exchange_with(const Block& block, const Rank& own, unsigned peer) {
+  const auto* out = reinterpret_cast<const char*>(own.out) + peer * own.bytes;
+  auto* in = reinterpret_cast<char*>(own.in) + peer * own.bytes;
+  for (std::uint64_t at = 0; at < own.bytes; at += kRecordBytes) {
+    const std::uint64_t bytes = own.bytes - at < kRecordBytes ? own.bytes - at : kRecordBytes;
+    const auto sent = own.net.send(block, own.sockets[peer], out + at, bytes, 0, Deadline::after_ns(own.timeout_ns));
+    if (sent < 0) return static_cast<int>(sent);
+    const auto got = own.net.recv(block, own.sockets[peer], in + at, bytes, 0, Deadline::after_ns(own.timeout_ns));
+    if (got < 0) return static_cast<int>(got);
+    if (static_cast<std::uint64_t>(got) != bytes) return -EPROTO;
+  }
+  return 0;
+}
+
+/// Block i writes what rank i is to get, exchanges with it, and checks what has come.
+__global__ void exchange(Rank own, unsigned rounds) {
+  const auto block = gpusock::this_block();
+  const unsigned peer = blockIdx.x;
+  const std::uint64_t words = own.bytes / sizeof(std::uint64_t);
+  std::uint64_t* const out = own.out + peer * words;
+  std::uint64_t* const in = own.in + peer * words;
+  int error = peer != own.rank && own.sockets[peer] < 0 ? own.sockets[peer] : 0;
+  for (unsigned round = 0; round < rounds && error == 0; ++round) {
+    for (std::uint64_t i = block.thread_rank(); i < words; i += kThreads) out[i] = word_of(own.rank, peer, i + round);
+    block.sync();
+    if (peer != own.rank) error = exchange_with(block, own, peer);
+    unsigned long long wrong = 0;
+    const std::uint64_t* const got = peer == own.rank ? out : in;
+    for (std::uint64_t i = block.thread_rank(); i < words; i += kThreads)
+      wrong += got[i] != word_of(peer, own.rank, i + round);
+    if (error == 0 && wrong != 0) atomicAdd(own.wrong, wrong);
+    block.sync();
+  }
+  if (peer != own.rank && own.sockets[peer] >= 0) own.net.close(block, own.sockets[peer]);
+  if (block.thread_rank() == 0) own.failed[peer] = error;
+}
+
+struct Settings {
+  unsigned ranks = 4, rounds = 10, timeout_s = 30;
+  int rank = -1;
+  std::string peers;
+  std::uint64_t bytes = 1 << 20;
+};
+
+/// Records, by the best link that two ranks have.
+Endpoint endpoint_of(const std::string& text) {
+  return Endpoint::parse(text).with_type(gpusock::SocketType::seqpacket);
+}
+
+void check(int error, const std::string& what) {
+  if (error < 0) throw gpusock::Error(-error, what);
+}
+
+/// One rank. Once it listens, `introduce` gets its endpoint, and returns those of all.
+template <class Introduce>
+void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const Endpoint& at, Introduce introduce) {
+  gpusock::Context context(gpusock::Options::from_env());
+  gpusock::Mapped<Endpoint> peers(context, ranks);
+  gpusock::Mapped<Socket> listener(context, 1), sockets(context, ranks);
+  gpusock::Mapped<std::int32_t> failed(context, ranks);
+  gpusock::Mapped<unsigned long long> wrong(context, 1);
+  gpusock::DeviceBuffer<std::uint64_t> out(context, ranks * settings.bytes / 8),
+      in(context, ranks * settings.bytes / 8);
+  const Rank own{context.net(),
+                 rank,
+                 ranks,
+                 settings.bytes,
+                 settings.timeout_s * 1'000'000'000ull,
+                 peers.data(),
+                 listener.data(),
+                 sockets.data(),
+                 out.data(),
+                 in.data(),
+                 wrong.data(),
+                 failed.data()};
+  const std::string who = "rank " + std::to_string(rank) + ": ";
+  peers[rank] = at;
+  gpusock::launch(context, {}, listen, own);
+  context.synchronize();
+  check(listener[0], who + "listening at " + at.to_string());
+  const std::vector<Endpoint> all = introduce(peers[rank]);
+  std::copy(all.begin(), all.end(), peers.begin());
+  gpusock::launch(context, {}, meet_all, own);
+  context.synchronize();
+  const std::uint64_t start_ns = gpusock::clock_ns();
+  gpusock::launch(context, {.grid = ranks, .block = kThreads}, exchange, own, settings.rounds);
+  context.synchronize();
+  const double seconds = static_cast<double>(gpusock::clock_ns() - start_ns) / 1e9;
+  for (unsigned peer = 0; peer < ranks; ++peer) {
+    check(failed[peer], who + "exchanging with rank " + std::to_string(peer) + " at " + peers[peer].to_string());
+  }
+  if (wrong[0] != 0) throw std::runtime_error(who + std::to_string(wrong[0]) + " words are not what was sent");
+  const double sent = static_cast<double>(settings.bytes) * (ranks - 1) * settings.rounds;
+  std::printf("rank %u: sent and received %.1f MB each, %.1f MB/s, all as it was sent\n", rank, sent / 1e6,
+              sent / 1e6 / seconds);
+}
+
+/// All ranks in this process: they find each other through its memory.
+void run_all(const Settings& settings) {
+  std::vector<Endpoint> all(settings.ranks);
+  std::vector<std::string> errors(settings.ranks);
+  std::latch listening(settings.ranks);
+  std::vector<std::thread> threads;
+  for (unsigned rank = 0; rank < settings.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      bool introduced = false;
+      try {
+        run_rank(settings, rank, settings.ranks, endpoint_of("127.0.0.1:0"), [&](const Endpoint& at) {
+          all[rank] = at;
+          introduced = true;
+          listening.arrive_and_wait();
+          return all;
+        });
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+        if (!introduced) listening.count_down();  // the others fail by their deadlines
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) {
+    if (!error.empty()) throw std::runtime_error(error);
+  }
+}
+
+/// One rank; the others are other processes.
+void run_one(const Settings& settings) {
+  std::vector<Endpoint> all;
+  for (const std::string& peer : gpusock::program::split(settings.peers)) all.push_back(endpoint_of(peer));
+  const auto rank = static_cast<unsigned>(settings.rank);
+  run_rank(settings, rank, static_cast<unsigned>(all.size()), all[rank], [&](const Endpoint&) { return all; });
+}
+
+std::string problem_of(const Settings& settings) {
+  const auto peers = gpusock::program::split(settings.peers);
+  if (settings.bytes % 8 != 0) return "--bytes must be a multiple of 8";
+  if (settings.rank < 0) return peers.empty() ? "" : "--peers is for one rank: give its --rank, too";
+  if (peers.size() > 64) return "there are at most 64 ranks";
+  return peers.size() > static_cast<std::size_t>(settings.rank)
+             ? ""
+             : "--rank " + std::to_string(settings.rank) +
+                   " needs --peers HOST:PORT,... of all ranks, its own included";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  gpusock::program::Arguments arguments("Exchanges data between all ranks, in records, from kernels, and checks it.");
+  Settings settings;
+  arguments.number("--ranks", settings.ranks, "ranks in this process", 1, 64);
+  arguments.number("--rank", settings.rank, "run this rank alone; needs --peers", 0, 63).shown_default("");
+  arguments.text("--peers", settings.peers, "HOST:PORT of all ranks, with commas");
+  arguments.bytes("--bytes", settings.bytes, "what each rank sends to each other one in a round", 8, 256 << 20);
+  arguments.number("--rounds", settings.rounds, "how many times", 1, 1'000'000);
+  arguments.number("--timeout-s", settings.timeout_s, "seconds to wait for the other ranks", 1, 3600);
+  arguments.check([&] { return problem_of(settings); });
+  arguments.check([&] {
+    return gpusock::program::problem_of_memory(2 * settings.ranks * settings.ranks * settings.bytes,
+                                               "--ranks^2 x --bytes");
+  });
+  arguments.check(gpusock::program::problem_of_environment);
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  return gpusock::program::run("all_to_all", [&] {
+    if (settings.rank < 0) run_all(settings);
+    if (settings.rank >= 0) run_one(settings);
+    return EXIT_SUCCESS;
+  });
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Promises of examples/all_to_all: ranks in one process, ranks in processes of their own, and ranks that do not come.
+
+usage: test_all_to_all.py ALL_TO_ALL
+
+Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
+"""
+import pathlib
+import socket
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from server import LIMIT_S, main, run  # noqa: E402
+
+
+def free_ports(count):
+    """Ports that nobody listens at just now."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+class AllToAll(unittest.TestCase):
+    program = ""
+
+    def test_all_ranks_of_one_process_get_what_was_sent_to_them(self):
+        for ranks, size in ((1, "64K"), (2, "8"), (3, "40K"), (5, "16392")):
+            with self.subTest(ranks=ranks, size=size):
+                done = run(self.program, "--ranks", str(ranks), "--bytes", size, "--rounds", "3")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual(done.stdout.count("all as it was sent"), ranks, done.stdout)
+
+    def test_ranks_of_several_processes_find_each_other_in_any_order(self):
+        for _ in range(5):
+            peers = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
+            ranks = [subprocess.Popen([self.program, "--rank", str(rank), "--peers", peers, "--bytes", "32K", "--timeout-s", "20"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in (2, 0, 1)]
+            said = [(*rank.communicate(timeout=LIMIT_S), rank.returncode) for rank in ranks]
+            if not any("Address already in use" in errors for _, errors, _ in said):
+                break  # else somebody else has taken one of the ports meanwhile
+        for out, errors, status in said:
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("all as it was sent", out)
+
+    def test_a_rank_that_does_not_come_is_named(self):
+        here, gone = free_ports(2)
+        done = run(self.program, "--rank", "1", "--peers", f"127.0.0.1:{gone},127.0.0.1:{here}", "--timeout-s", "1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"exchanging with rank 0 at 127.0.0.1:{gone}", done.stderr)
+
+    def test_help_succeeds_and_misuse_exits_2(self):
+        self.assertEqual(run(self.program, "--help").returncode, 0)
+        for arguments in (("--ranks", "0"), ("--bytes", "12"), ("--rank", "1"), ("--peers", "127.0.0.1:1"),
+                          ("--rank", "2", "--peers", "127.0.0.1:1,127.0.0.1:2")):
+            self.assertEqual(run(self.program, *arguments).returncode, 2, arguments)
+
+
+def take_program(program):
+    AllToAll.program = program
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__, take_program))
