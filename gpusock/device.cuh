@@ -35,7 +35,7 @@
 namespace gpusock {
 
 namespace detail {
-struct Insides;
+struct NetAccess;
 }
 
 /// The socket calls; passed to kernels by value. From Context::net().
@@ -220,7 +220,7 @@ class Net {
   GPUSOCK_FN int stats(Socket socket, SocketStats& stats) const;
 
  private:
-  friend struct detail::Insides;
+  friend struct detail::NetAccess;
   GPUSOCK_FN const detail::Side& side() const { return detail::on_kernels_side() ? device_ : host_; }
 
   detail::Side device_;
@@ -229,7 +229,7 @@ class Net {
 
 namespace detail {
 /// For other interfaces to the same sockets (compat/).
-struct Insides {
+struct NetAccess {
   GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }
 };
 }  // namespace detail

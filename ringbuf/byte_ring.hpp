@@ -75,8 +75,8 @@ class ByteProducer {
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable(std::uint64_t wanted = ~std::uint64_t{0}) {
     std::uint64_t free_bytes = memory_.capacity - (position_ - consumed_seen_);
     if (free_bytes >= wanted || free_bytes == memory_.capacity) return free_bytes;
-    const auto consumed = typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with
-                                                                                                     // C2
+    typename Atomics::template Ref<std::uint64_t> word(*consumed_);
+    const std::uint64_t consumed = word.load(kAcquire);  // P2, pairs with C2
     if (position_ - consumed > memory_.capacity) return kRingCorrupt;
     consumed_seen_ = consumed;
     return memory_.capacity - (position_ - consumed);
@@ -125,8 +125,8 @@ class ByteConsumer {
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable(std::uint64_t wanted = ~std::uint64_t{0}) {
     const std::uint64_t known = committed_seen_ - position_;
     if (known >= wanted || known == memory_.capacity) return known;
-    const auto committed = typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with
-                                                                                                       // P1
+    typename Atomics::template Ref<std::uint64_t> word(*committed_);
+    const std::uint64_t committed = word.load(kAcquire);  // C1, pairs with P1
     if (committed - position_ > memory_.capacity) return kRingCorrupt;
     committed_seen_ = committed;
     return committed - position_;

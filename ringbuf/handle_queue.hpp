@@ -66,12 +66,9 @@ class HandleConsumer {
     typename Own::template Ref<std::uint64_t> taken(*taken_);
     std::uint64_t position = taken.load(kAcquire);                                                  // Q3, pairs with Q4
     while (position != typename Shared::template Ref<std::uint64_t>(*published_).load(kAcquire)) {  // Q2
-      const auto entry =
-          typename Shared::template Ref<std::uint64_t>(entries_[position & mask_]).load(kRelaxed);  // relaxed:
-                                                                                                    // Q2
-                                                                                                    // ordered
-                                                                                                    // it
-      if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {                // Q4, pairs with Q3
+      // Relaxed: Q2 ordered it.
+      const auto entry = typename Shared::template Ref<std::uint64_t>(entries_[position & mask_]).load(kRelaxed);
+      if (taken.compare_exchange_weak(position, position + 1, kRelease, kAcquire)) {  // Q4, pairs with Q3
         return static_cast<std::int32_t>(entry);
       }
     }
@@ -84,13 +81,11 @@ class HandleConsumer {
     typename Own::template Ref<std::uint64_t>(*taken_).store(end, kRelaxed);  // relaxed: see above
   }
 
-  /// Is there a handle to take.
+  /// True if there is no handle to take.
   GPUSOCK_FN bool empty() const {
-    const auto published = typename Shared::template Ref<std::uint64_t>(*published_).load(kRelaxed);  // relaxed: who
-                                                                                                      // takes a handle
-                                                                                                      // looks again
-                                                                                                      // (Q2)
-    return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;            // relaxed: a hint
+    // Relaxed: a caller that then takes a handle looks again (Q2).
+    const auto published = typename Shared::template Ref<std::uint64_t>(*published_).load(kRelaxed);
+    return typename Own::template Ref<std::uint64_t>(*taken_).load(kRelaxed) == published;  // relaxed: a hint
   }
 
  private:

@@ -32,10 +32,10 @@ struct RecordHeader {
   }
   GPUSOCK_FN constexpr bool is_filler() const { return bytes == kFiller; }
 
-  /// Can this header be where `to_end` bytes are left before the ring's end.
+  /// True if this header is valid where `to_end` bytes are left before the ring's end. An empty record is not: it would
+  /// look like the stream's end.
   GPUSOCK_FN constexpr bool fits(std::uint64_t to_end) const {
-    const bool content_ok = is_filler() || (bytes != 0 && bytes <= span - kRecordHeaderBytes);  // an empty record would
-                                                                                                // be an end
+    const bool content_ok = is_filler() || (bytes != 0 && bytes <= span - kRecordHeaderBytes);
     return span >= kRecordHeaderBytes && span % 8 == 0 && span <= to_end && content_ok;
   }
 };

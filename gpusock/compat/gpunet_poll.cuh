@@ -53,7 +53,7 @@ __device__ inline int gpoll(gpollfd* entries, std::size_t count, int clocks) {
   if (entries == nullptr && count != 0) return -EINVAL;
   constexpr std::int64_t kLookAgain = 2;
   const auto block = this_block();
-  const detail::Side& side = detail::Insides::side(gpunet_net());
+  const detail::Side& side = detail::NetAccess::side(gpunet_net());
   detail::Wait wait(side, Deadline::never(), true);
   const long long start = clock64();
   block.sync();  // the entries may be another thread's work

@@ -54,11 +54,11 @@ enum Notes : std::uint64_t {
 
 __device__ inline const Gpunet& gpunet() { return *reinterpret_cast<const Gpunet*>(gpunet_memory.bytes); }
 
-/// One thread: does this note stand at the socket.
+/// One thread: true if the socket has this note.
 __device__ inline bool has_note(int socket, Notes note) {
   if (socket < 0) return false;
-  const std::uint64_t word = detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);  // by
-                                                                                                               // itself
+  // Relaxed: a word by itself.
+  const std::uint64_t word = detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).load(ringbuf::kRelaxed);
   return word >> 8 == static_cast<std::uint64_t>(socket) && (word & note) != 0;
 }
 
@@ -80,8 +80,8 @@ __device__ inline void set_note(int socket, Notes note, bool on) {
 template <class Group>
 __device__ Socket without_notes(const Group& group, Socket socket) {
   if (socket >= 0 && group.thread_rank() == 0) {
-    detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).store(0, ringbuf::kRelaxed);  // relaxed: passed on with the
-                                                                                          // handle
+    // Relaxed: passed on with the handle.
+    detail::DeviceRef(gpunet_notes[table::slot_of(socket)]).store(0, ringbuf::kRelaxed);
   }
   return socket;
 }

@@ -145,8 +145,8 @@ Context::Impl::~Impl() {
 
 void Context::Impl::make_net() {
   hooks.self = this;
-  hooks.announce = [](void* self, std::uint32_t slot) { impl_of(self).engine.announce(slot); };
-  hooks.announce_credit = [](void* self) { impl_of(self).engine.announce_credit(); };
+  hooks.ring_doorbell = [](void* self, std::uint32_t slot) { impl_of(self).engine.ring_doorbell(slot); };
+  hooks.ring_for_credit = [](void* self) { impl_of(self).engine.ring_for_credit(); };
   hooks.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
     return impl_of(self).engine.transmit(slot, data, bytes);
   };
@@ -166,8 +166,8 @@ void Context::Impl::make_net() {
   };
   // Of kernels that run on a CPU and yet have a side of their own, as on a GPU (there nobody looks at them).
   kernel_hooks.self = this;
-  kernel_hooks.announce = [](void*, std::uint32_t) {};
-  kernel_hooks.announce_credit = [](void*) {};
+  kernel_hooks.ring_doorbell = [](void*, std::uint32_t) {};
+  kernel_hooks.ring_for_credit = [](void*) {};
   kernel_hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
   kernel_hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
   kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
@@ -181,11 +181,11 @@ void Context::Impl::make_net() {
                options.timeout_ns};
   detail::Side kernels = host_side;
   if (device.has_own_side()) {
-    const std::size_t slot_bytes = table.slots() * sizeof(table::Slot);
+    const std::size_t slot_bytes = table.slots() * sizeof(table::CallerSlot);
     held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
     auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
     kernels = {table.view(proxy::SideKind::device),
-               static_cast<table::Slot*>(held->device_state),
+               static_cast<table::CallerSlot*>(held->device_state),
                taken,
                taken + 1,
                &kernel_hooks,
@@ -200,16 +200,16 @@ void Context::Impl::require_own_process() const {
 }
 
 void Context::Impl::leave_to_parent() noexcept {
-  hooks.announce = [](void*, std::uint32_t) {};
-  hooks.announce_credit = [](void*) {};
+  hooks.ring_doorbell = [](void*, std::uint32_t) {};
+  hooks.ring_for_credit = [](void*) {};
   hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
   hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
   hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
   hooks.note = nullptr;
   if (device.has_own_side()) return;  // the driver's memory is not for a child
   table.cancel();                     // in the child's copy
-  for (table::Slot& slot : host_slots) {
-    if (slot.posting != 0) slot.posting = 0;  // a thread held it that is not here
+  for (table::CallerSlot& slot : host_slots) {
+    if (slot.request_lock != 0) slot.request_lock = 0;  // a thread held it that is not here
   }
 }
 

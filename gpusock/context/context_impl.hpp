@@ -41,14 +41,14 @@ struct Context::Impl {
   detail::HeldByDevice held;
   detail::Device& device;
   detail::KernelMemory& memory;
-  proxy::SharedTable& table;
+  proxy::TableMemory& table;
   proxy::PosixNetwork network;
   std::vector<std::unique_ptr<proxy::LinkMaker>> links;  // best first
   proxy::LinkResources resources;
   proxy::Proxy proxy;
 
   // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
-  std::vector<table::Slot> host_slots;
+  std::vector<table::CallerSlot> host_slots;
   std::vector<std::uint64_t> host_taken;
   detail::Hooks hooks{};
   detail::Hooks kernel_hooks{};

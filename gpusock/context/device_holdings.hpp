@@ -4,7 +4,7 @@
 #include "gpusock/context/kernel_memory.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/memory/device_copies.hpp"
-#include "host_proxy/table/shared_table.hpp"
+#include "host_proxy/table/table_memory.hpp"
 
 #include <memory>
 
@@ -19,7 +19,7 @@ struct DeviceHoldings {
   std::shared_ptr<Device> device;
   KernelMemory memory;
   std::shared_ptr<proxy::Platform> platform;
-  proxy::SharedTable table;
+  proxy::TableMemory table;
   proxy::SegmentPool segments;
   std::unique_ptr<proxy::DeviceCopies> copies;  // where rings are in device memory
   void* device_state = nullptr;                 // the kernels' own state, where device memory is not host memory

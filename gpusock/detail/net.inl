@@ -63,8 +63,8 @@ inline constexpr std::uint64_t kDirectBytes = 16 << 10;
 /// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how
 /// much. `slot`: the leader's, nullptr if the socket is not open.
 template <class Group>
-std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, const void* data,
-                             std::uint64_t bytes) {
+std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
+                             const void* data, std::uint64_t bytes) {
   group.sync();  // the leader sends what all threads wrote
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0 || check_sendable(side, socket, *slot) != 0) return 0;
@@ -77,8 +77,8 @@ std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket
 /// Receives what the network has at once straight into the caller's memory, where a CPU can and the ring is empty; how
 /// much.
 template <class Group>
-std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::Slot* slot, void* data,
-                                std::uint64_t bytes) {
+std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
+                                void* data, std::uint64_t bytes) {
   group.sync();  // nobody still uses the memory
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0 || !can_receive_past_ring(side, socket, *slot)) return 0;
@@ -90,7 +90,7 @@ std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket soc
 #endif
 
 /// Ends directions of a socket that the caller has entered.
-GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Slot& slot, std::uint64_t bits) {
+GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::CallerSlot& slot, std::uint64_t bits) {
   if (load_status(side, table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
   if (bits == 0 || bits > 3) return -EINVAL;
   DeviceRef(slot.shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
@@ -129,7 +129,7 @@ template <class Group>
 GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
   const detail::Side& at = side();
-  table::Slot* slot = detail::slot_at(at, socket);
+  table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
   if (table::carries_records(socket))
     return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
@@ -144,11 +144,11 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   }
 #endif
   while (done < bytes || bytes == 0) {
-    detail::Grant grant{-EBADF};
-    if (entered) grant = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
-    grant = detail::broadcast(group, grant);
-    if (grant.bytes > 0) {
-      const ringbuf::RingSpans to = slot->tx.memory().spans(grant.position, grant.bytes);
+    detail::CopyRange range{-EBADF};
+    if (entered) range = detail::wait_writable(at, socket, *slot, bytes == 0 ? 0 : 1, bytes - done, until);
+    range = detail::broadcast(group, range);
+    if (range.bytes > 0) {
+      const ringbuf::RingSpans to = slot->tx.memory().spans(range.position, range.bytes);
       const std::byte* from = static_cast<const std::byte*>(data) + done;
 #if !GPUSOCK_ON_GPU
       if (slot->link_needs_proxy == 0) {
@@ -158,12 +158,12 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
         detail::copy_in(group, to, from);
     }
     group.sync();
-    if (grant.bytes < 0) error = grant.bytes;
-    if (grant.bytes < 0 || bytes == 0) break;
-    done += grant.bytes;
+    if (range.bytes < 0) error = range.bytes;
+    if (range.bytes < 0 || bytes == 0) break;
+    done += range.bytes;
     if (leads) {
-      slot->tx.commit(grant.bytes);
-      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::announce(at, socket);
+      slot->tx.commit(range.bytes);
+      if (slot->link_needs_proxy != 0 && ((flags & kMore) == 0 || done < bytes)) detail::ring_doorbell(at, socket);
     }
   }
   if (entered) detail::leave(at, socket, *slot);
@@ -174,7 +174,7 @@ template <class Group>
 GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags,
                                   Deadline deadline) const {
   const detail::Side& at = side();
-  table::Slot* slot = detail::slot_at(at, socket);
+  table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
   if (table::carries_records(socket))
     return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
@@ -195,25 +195,25 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
 #endif
   do {
     const std::uint64_t left = bytes - done;
-    detail::Grant grant{-EBADF};
+    detail::CopyRange range{-EBADF};
     if (entered) {
       const std::uint64_t half = slot->rx.memory().capacity / 2;
       const std::uint64_t part = peeks ? slot->rx.memory().capacity : (left < half ? left : half);
       const std::uint64_t whole = bytes <= slot->rx.memory().capacity ? bytes : part;
-      grant = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
+      range = detail::wait_readable(at, socket, *slot, all ? whole : (bytes == 0 ? 0 : 1), left, until);
     }
-    grant = detail::broadcast(group, grant);
-    if (grant.bytes > 0) {
+    range = detail::broadcast(group, range);
+    if (range.bytes > 0) {
       detail::copy_out(group, static_cast<std::byte*>(data) + done,
-                       slot->rx.memory().spans(grant.position, grant.bytes));
+                       slot->rx.memory().spans(range.position, range.bytes));
     }
     group.sync();
-    if (grant.bytes < 0) error = grant.bytes;
-    if (grant.bytes <= 0) break;
-    done += grant.bytes;
+    if (range.bytes < 0) error = range.bytes;
+    if (range.bytes <= 0) break;
+    done += range.bytes;
     if (leads && !peeks) {
-      slot->rx.release(grant.bytes);
-      if (slot->link_needs_proxy != 0) detail::announce_credit(at);
+      slot->rx.release(range.bytes);
+      if (slot->link_needs_proxy != 0) detail::ring_for_credit(at);
     }
   } while (all && !peeks && done < bytes);
   if (entered) detail::leave(at, socket, *slot);
@@ -223,7 +223,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
 template <class Group>
 GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-    table::Slot* slot = detail::enter(side(), socket);  // so that `shut` stays this connection's
+    table::CallerSlot* slot = detail::enter(side(), socket);  // so that `shut` stays this connection's
     if (slot == nullptr) return -EBADF;
     const int result = detail::shut_one(side(), socket, *slot, static_cast<std::uint64_t>(how));
     detail::leave(side(), socket, *slot);
@@ -239,7 +239,7 @@ GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
 }
 
 GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
-  table::Slot* slot = detail::enter(side(), socket);  // the setup stays this connection's while we look
+  table::CallerSlot* slot = detail::enter(side(), socket);  // the setup stays this connection's while we look
   if (slot == nullptr) return -EBADF;
   detail::load_status(side(), table::slot_of(socket));  // T4: orders the setup
   local = Endpoint{side().table.setups[table::slot_of(socket)].local, {}};
@@ -248,7 +248,7 @@ GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
 }
 
 GPUSOCK_FN inline int Net::getpeername(Socket socket, Endpoint& peer) const {
-  table::Slot* slot = detail::enter(side(), socket);  // as above
+  table::CallerSlot* slot = detail::enter(side(), socket);  // as above
   if (slot == nullptr) return -EBADF;
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
   if (!listens) peer = Endpoint{side().table.setups[table::slot_of(socket)].peer, {}};

@@ -4,9 +4,9 @@
 namespace gpusock {
 namespace detail {
 
-/// What poll says of a socket in this state; may announce what kMore held back.
-GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& slot, const Status& status, int wanted,
-                                       bool announces) {
+/// What poll says of a socket in this state; may ring the doorbell for what kMore held back.
+GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSlot& slot, const Status& status,
+                                       int wanted, bool may_ring) {
   if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
   if (status.phase != Phase::connected) return 0;
   const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
@@ -24,15 +24,15 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, Slot& sl
   if ((wanted & kPollOut) == 0) return events;
   if (broken || no_more_out || (records ? record_fits(side, slot) : slot.tx.writable_at_a_glance() != 0)) {
     events |= kPollOut;
-  } else if (announces && slot.link_needs_proxy != 0) {
-    announce(side, socket);
+  } else if (may_ring && slot.link_needs_proxy != 0) {
+    ring_doorbell(side, socket);
   }
   return events;
 }
 
 /// What poll says of this socket now.
-GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool announces) {
-  Slot* slot = enter(side, socket);  // its rings stay what they are while we look
+GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool may_ring) {
+  CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return kPollNval;
   const Status status = load_status(side, table::slot_of(socket));
   int events = 0;
@@ -40,7 +40,7 @@ GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wante
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
     if ((wanted & kPollIn) != 0 && !queue.empty()) events = kPollIn;
   } else {
-    events = events_of_stream(side, socket, *slot, status, wanted, announces);
+    events = events_of_stream(side, socket, *slot, status, wanted, may_ring);
   }
   leave(side, socket, *slot);
   return events;

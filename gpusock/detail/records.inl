@@ -28,7 +28,7 @@ struct Room {
 };
 
 /// The room for a record that takes `span` bytes. Under the lock.
-GPUSOCK_FN_APART inline Room find_room(Slot& slot, std::uint64_t span) {
+GPUSOCK_FN_APART inline Room find_room(CallerSlot& slot, std::uint64_t span) {
   const table::RecordSender& records = slot.records;
   if (records.ended != 0) return {-EPIPE};
   const ringbuf::RingMemory& memory = slot.tx.memory();
@@ -43,7 +43,7 @@ GPUSOCK_FN_APART inline Room find_room(Slot& slot, std::uint64_t span) {
 }
 
 /// Claims space for a record if there is some now; -EAGAIN if not.
-GPUSOCK_FN_APART inline Claim try_claim(const Side& side, Slot& slot, std::uint64_t span) {
+GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std::uint64_t span) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   lock_records(side, records);
@@ -61,7 +61,7 @@ GPUSOCK_FN_APART inline Claim try_claim(const Side& side, Slot& slot, std::uint6
 }
 
 /// For poll: true if sending a record of an eighth of the ring would not wait.
-GPUSOCK_FN_APART inline bool record_fits(const Side& side, Slot& slot) {
+GPUSOCK_FN_APART inline bool record_fits(const Side& side, CallerSlot& slot) {
   const std::uint64_t span = ringbuf::record_span(slot.tx.memory().capacity / 8);
   if (slot.tx.writable_at_a_glance() < span) return false;  // the lock is only for when it may fit
   lock_records(side, slot.records);
@@ -71,7 +71,7 @@ GPUSOCK_FN_APART inline bool record_fits(const Side& side, Slot& slot) {
 }
 
 /// Waits for space for a record of `bytes` bytes.
-GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                            Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
@@ -79,14 +79,14 @@ GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, Slot
     if (const int error = check_committable(side, socket, slot); error != 0) return {error};
     const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes));
     if (claim.error != -EAGAIN) return claim;
-    if (first && slot.link_needs_proxy != 0) announce(side, socket);  // what kMore held back
+    if (first && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
 }
 
 /// Undoes the last claims as far as they were given up: their space is free at once. The caller has the lock.
-GPUSOCK_FN inline void take_back_claims(Slot& slot) {
+GPUSOCK_FN inline void take_back_claims(CallerSlot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   while (records.next != records.first && (records.given_up >> (records.next - 1) % kClaims & 1) != 0) {
@@ -100,7 +100,7 @@ GPUSOCK_FN inline void take_back_claims(Slot& slot) {
 /// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given
 /// up is committed only with a record behind it: a receiver that waits for a record with poll() gives no space back.
 /// The caller has the lock.
-GPUSOCK_FN inline std::uint64_t commit_completed(Slot& slot) {
+GPUSOCK_FN inline std::uint64_t commit_completed(CallerSlot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
   std::uint32_t behind = records.first;  // the claim behind the last record that can be committed
@@ -130,7 +130,7 @@ GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& 
 
 /// Ends a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits it and those
 /// behind it that were completed before, unless one before it is not complete: then its sender will.
-GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slot, const Claim& claim,
+GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, CallerSlot& slot, const Claim& claim,
                                       std::uint32_t bytes, int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
@@ -146,33 +146,33 @@ GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, Slot& slo
   if (ends) {
     post_request(side, socket, slot, table::generation_of(socket), table::kRequestShutdownWrite);
   } else if (committed != 0 && slot.link_needs_proxy != 0 && (flags & kMore) == 0) {
-    announce(side, socket);
+    ring_doorbell(side, socket);
   }
 }
 
 template <class Group>
-GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket socket, Slot& slot, const void* data,
-                                    std::uint64_t bytes, int flags, Deadline deadline) {
+GPUSOCK_FN std::int64_t send_record(const Group& group, const Side& side, Socket socket, CallerSlot& slot,
+                                    const void* data, std::uint64_t bytes, int flags, Deadline deadline) {
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && enter(side, socket) != nullptr;
   const Deadline until = with_flags(deadline, flags);
   Claim claim{-EBADF};
   if (entered)
     claim = bytes == 0 ? Claim{check_committable(side, socket, slot)} : claim_record(side, socket, slot, bytes, until);
-  const Grant grant = broadcast(group, Grant{claim.error, claim.position + ringbuf::kRecordHeaderBytes});
-  if (grant.bytes == 0 && bytes != 0)
-    copy(group, slot.tx.memory().spans(grant.position, bytes).first.data, data, bytes);
+  const CopyRange range = broadcast(group, CopyRange{claim.error, claim.position + ringbuf::kRecordHeaderBytes});
+  if (range.bytes == 0 && bytes != 0)
+    copy(group, slot.tx.memory().spans(range.position, bytes).first.data, data, bytes);
   group.sync();
   if (entered) {
     if (claim.error == 0 && bytes != 0) complete(side, socket, slot, claim, static_cast<std::uint32_t>(bytes), flags);
     leave(side, socket, slot);
   }
-  return grant.bytes != 0 ? grant.bytes : static_cast<std::int64_t>(bytes);
+  return range.bytes != 0 ? range.bytes : static_cast<std::int64_t>(bytes);
 }
 
 /// A record that has arrived: its length, where its bytes are, and what it takes in the ring; the end (span 0), or a
 /// negated errno.
-struct Arrival {
+struct ArrivedRecord {
   std::int64_t bytes = 0;
   std::uint64_t position = 0;
   std::uint64_t span = 0;
@@ -180,16 +180,13 @@ struct Arrival {
 
 /// The header at the next position, of a peer that may be writing it again: read once. At least a header has arrived.
 GPUSOCK_FN inline ringbuf::RecordHeader load_header(const ringbuf::RingMemory& memory, std::uint64_t position) {
-  return ringbuf::RecordHeader::unpack(
-      SystemRef(*ringbuf::header_at(memory, position)).load(ringbuf::kRelaxed));  // relaxed:
-                                                                                  // C1
-                                                                                  // ordered
-                                                                                  // it
+  SystemRef word(*ringbuf::header_at(memory, position));
+  return ringbuf::RecordHeader::unpack(word.load(ringbuf::kRelaxed));  // relaxed: C1 ordered it
 }
 
 /// The next record if it is whole among `arrived` bytes; -EAGAIN in `bytes` if not, -EPROTO if it cannot be. Consumes
 /// fillers.
-GPUSOCK_FN_APART inline Arrival next_record(const Side& side, Slot& slot, std::uint64_t& arrived) {
+GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& slot, std::uint64_t& arrived) {
   const ringbuf::RingMemory& memory = slot.rx.memory();
   while (arrived >= ringbuf::kRecordHeaderBytes) {
     const std::uint64_t position = slot.rx.position();
@@ -198,14 +195,15 @@ GPUSOCK_FN_APART inline Arrival next_record(const Side& side, Slot& slot, std::u
     if (header.span > arrived) break;
     if (!header.is_filler()) return {header.bytes, position + ringbuf::kRecordHeaderBytes, header.span};
     slot.rx.release(header.span);
-    if (slot.link_needs_proxy != 0) announce_credit(side);
+    if (slot.link_needs_proxy != 0) ring_for_credit(side);
     arrived -= header.span;
   }
   return {-EAGAIN};
 }
 
 /// Waits until a record has arrived, or the stream of them has ended.
-GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slot& slot, Deadline deadline) {
+GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socket, CallerSlot& slot,
+                                                  Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
@@ -215,40 +213,39 @@ GPUSOCK_FN_APART inline Arrival wait_record(const Side& side, Socket socket, Slo
     const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
     if (there == ringbuf::kRingCorrupt) return {-EPROTO};
     std::uint64_t arrived = there;
-    const Arrival arrival = next_record(side, slot, arrived);
-    if (arrival.bytes != -EAGAIN) return arrival;
+    const ArrivedRecord record = next_record(side, slot, arrived);
+    if (record.bytes != -EAGAIN) return record;
     if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
-    if (ended)
-      return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};  // the end, in a record's
-                                                                                         // middle?
+    // Bytes that are left at the peer's end are a record without its rest.
+    if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
 }
 
 template <class Group>
-GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket socket, Slot& slot, void* data,
+GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket socket, CallerSlot& slot, void* data,
                                     std::uint64_t bytes, int flags, Deadline deadline) {
   const bool leads = group.thread_rank() == 0;
   const bool entered = leads && enter(side, socket) != nullptr;
   const Deadline until = with_flags(deadline, flags);
-  Arrival arrival{-EBADF};
-  if (entered) arrival = wait_record(side, socket, slot, until);
-  const Grant grant = broadcast(group, Grant{arrival.bytes, arrival.position});
-  if (grant.bytes > 0) {
-    const auto length = static_cast<std::uint64_t>(grant.bytes);
+  ArrivedRecord record{-EBADF};
+  if (entered) record = wait_record(side, socket, slot, until);
+  const CopyRange range = broadcast(group, CopyRange{record.bytes, record.position});
+  if (range.bytes > 0) {
+    const auto length = static_cast<std::uint64_t>(range.bytes);
     const std::uint64_t part = bytes < length ? bytes : length;
-    copy(group, data, slot.rx.memory().spans(grant.position, part).first.data, part);
+    copy(group, data, slot.rx.memory().spans(range.position, part).first.data, part);
   }
   group.sync();
   if (entered) {
-    if (arrival.span != 0 && (flags & kPeek) == 0) {
-      slot.rx.release(arrival.span);
-      if (slot.link_needs_proxy != 0) announce_credit(side);
+    if (record.span != 0 && (flags & kPeek) == 0) {
+      slot.rx.release(record.span);
+      if (slot.link_needs_proxy != 0) ring_for_credit(side);
     }
     leave(side, socket, slot);
   }
-  return grant.bytes;
+  return range.bytes;
 }
 
 /// Has a record arrived, or something that recv has to complain of: for poll, by the words alone.

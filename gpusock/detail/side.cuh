@@ -10,9 +10,9 @@ namespace gpusock::detail {
 struct Hooks {
   void* self;
   /// Bytes were committed or something was requested on this slot: the proxy should see it soon.
-  void (*announce)(void* self, std::uint32_t slot);
+  void (*ring_doorbell)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
-  void (*announce_credit)(void* self);
+  void (*ring_for_credit)(void* self);
   /// Hands bytes that follow all that was committed on this slot to the network, without the ring in between; how many
   /// it took, 0 where that is not possible now.
   std::uint64_t (*transmit)(void* self, std::uint32_t slot, const void* data, std::uint64_t bytes);
@@ -29,14 +29,14 @@ struct Hooks {
 /// What a thread may be in the middle of.
 enum class Unfinished : int {
   nothing,
-  call,   ///< counted in the socket of this handle (Slot::life)
+  call,   ///< counted in the socket of this handle (CallerSlot::generation_and_users)
   close,  ///< about to tell the proxy of the close; the handle has the closed generation
 };
 
 /// One side (the kernels of a context, or its host threads) of the socket table.
 struct Side {
   table::TableView table;
-  table::Slot* slots = nullptr;
+  table::CallerSlot* slots = nullptr;
   std::uint64_t* free_taken = nullptr;    ///< in this side's memory, as the next
   std::uint64_t* accept_taken = nullptr;  ///< one word per accept queue
   const Hooks* hooks = nullptr;
@@ -55,13 +55,13 @@ using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 using DeviceRef = ringbuf::DeviceAtomics::Ref<std::uint64_t>;
 
 GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
-  return table::Status::unpack(SystemRef(side.table.sectors[slot].status).load(ringbuf::kAcquire));  // T4, pairs with
-                                                                                                     // T3
+  SystemRef status(side.table.proxy_words[slot].status);
+  return table::Status::unpack(status.load(ringbuf::kAcquire));  // T4, pairs with T3
 }
 
-GPUSOCK_FN inline void announce(const Side& side, Socket socket) {
+GPUSOCK_FN inline void ring_doorbell(const Side& side, Socket socket) {
 #if !GPUSOCK_ON_GPU
-  side.hooks->announce(side.hooks->self, table::slot_of(socket));
+  side.hooks->ring_doorbell(side.hooks->self, table::slot_of(socket));
 #else
   (void)side, (void)socket;
 #endif
@@ -75,9 +75,9 @@ GPUSOCK_FN inline void note(const Side& side, Unfinished what, std::int32_t hand
 #endif
 }
 
-GPUSOCK_FN inline void announce_credit(const Side& side) {
+GPUSOCK_FN inline void ring_for_credit(const Side& side) {
 #if !GPUSOCK_ON_GPU
-  side.hooks->announce_credit(side.hooks->self);
+  side.hooks->ring_for_credit(side.hooks->self);
 #else
   (void)side;
 #endif

@@ -20,34 +20,33 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 }
 
 /// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
-GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, Slot& slot, SocketOption option,
+GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
                                         std::int64_t value) {
-  DeviceRef posting(slot.posting), options(slot.options);
-  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  DeviceRef request_lock(slot.request_lock), options(slot.options);
+  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   const bool open = !closed(slot, socket);
   table::SocketOptions chosen;
   if (open) chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
   const bool valid = change(chosen, option, value);
   if (open && valid) {
-    options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: for the next under the lock, and for getsockopt by
-                                                      // itself
-    SystemRef(side.table.options[table::slot_of(socket)]).store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1
-                                                                                                    // publishes it
+    options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: read under the lock, or by itself (getsockopt)
+    SystemRef shared(side.table.options[table::slot_of(socket)]),
+        published(side.table.requests[table::slot_of(socket)]);
+    shared.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1 publishes it
     slot.requests += std::uint64_t{1} << table::kChangeShift;
-    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with
-                                                                                                     // T2
+    published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
   }
-  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
   if (!open) return -EBADF;
-  if (valid) announce(side, socket);
+  if (valid) ring_doorbell(side, socket);
   return valid ? 0 : -EINVAL;
 }
 
 /// Sets how long calls wait that are given no deadline. Counted in, so that the slot is not another socket's meanwhile.
-GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::uint64_t Slot::*timeout_ns,
+GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::uint64_t CallerSlot::*timeout_ns,
                                         std::int64_t value) {
   if (value == 0 || value < -1) return -EINVAL;
-  Slot* slot = enter(side, socket);
+  CallerSlot* slot = enter(side, socket);
   if (slot == nullptr) return -EBADF;
   DeviceRef(slot->*timeout_ns).store(static_cast<std::uint64_t>(value), ringbuf::kRelaxed);  // relaxed: by itself; -1
                                                                                              // is kForever
@@ -56,7 +55,7 @@ GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::ui
 }
 
 GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOption option, std::int64_t value) {
-  Slot* slot = find(side, socket);
+  CallerSlot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
   switch (option) {
     case SocketOption::no_delay:
@@ -65,9 +64,9 @@ GPUSOCK_FN_APART inline int set_option(const Side& side, Socket socket, SocketOp
     case SocketOption::idle_timeout_ns:
       return post_option(side, socket, *slot, option, value);
     case SocketOption::receive_timeout_ns:
-      return set_timeout(side, socket, &Slot::receive_timeout_ns, value);
+      return set_timeout(side, socket, &CallerSlot::receive_timeout_ns, value);
     case SocketOption::send_timeout_ns:
-      return set_timeout(side, socket, &Slot::send_timeout_ns, value);
+      return set_timeout(side, socket, &CallerSlot::send_timeout_ns, value);
     case SocketOption::error:
     case SocketOption::send_buffer:
     case SocketOption::receive_buffer:
@@ -89,11 +88,11 @@ GPUSOCK_FN inline std::int64_t timeout_value(std::uint64_t& timeout_ns) {
 }
 
 GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
-  Slot* slot = enter(side, socket);  // its rings stay what they are while we look
+  CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return {-EBADF};
   const Status status = load_status(side, table::slot_of(socket));
-  const auto chosen = table::SocketOptions::unpack(DeviceRef(slot->options).load(ringbuf::kRelaxed));  // relaxed: by
-                                                                                                       // itself
+  const std::uint64_t options = DeviceRef(slot->options).load(ringbuf::kRelaxed);  // relaxed: a word by itself
+  const auto chosen = table::SocketOptions::unpack(options);
   const bool listens = status.phase == Phase::listening;
   OptionValue result;
   switch (option) {
@@ -165,16 +164,15 @@ GPUSOCK_FN int Net::getsockopt(const Group& group, Socket socket, SocketOption o
 }
 
 GPUSOCK_FN inline int Net::stats(Socket socket, SocketStats& stats) const {
-  table::Slot* slot = detail::enter(side(), socket);  // its rings stay what they are while we look
+  table::CallerSlot* slot = detail::enter(side(), socket);  // its rings stay what they are while we look
   if (slot == nullptr) return -EBADF;
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
   if (!listens) {
     const table::SocketSetup& setup = side().table.setups[table::slot_of(socket)];
     const detail::RingFacts tx = detail::facts_of(setup.rings.tx), rx = detail::facts_of(setup.rings.rx);
-    stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);     // relaxed: a
-                                                                                                         // glance
-    stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);  // relaxed: a
-                                                                                                         // glance
+    // Relaxed, both: counters for people.
+    stats.bytes_sent = tx.committed + detail::DeviceRef(slot->tx_past_ring).load(ringbuf::kRelaxed);
+    stats.bytes_received = rx.consumed + detail::DeviceRef(slot->rx_past_ring).load(ringbuf::kRelaxed);
     stats.bytes_unsent = tx.between;
     stats.bytes_unread = rx.between;
     stats.send_buffer = setup.rings.tx.memory.capacity;

@@ -7,8 +7,8 @@
 
 namespace gpusock::detail {
 
+using table::CallerSlot;
 using table::Phase;
-using table::Slot;
 using table::Status;
 
 /// The deadline of a call of this side with these flags.
@@ -19,22 +19,22 @@ GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
 /// The slot of this handle, which may belong to a closed or another connection by now; nullptr if nobody can have been
 /// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none:
 /// it must not reach the slot's words, where 0 means that nothing is held.
-GPUSOCK_FN inline Slot* slot_at(const Side& side, Socket socket) {
+GPUSOCK_FN inline CallerSlot* slot_at(const Side& side, Socket socket) {
   const std::uint32_t slot = table::slot_of(socket);
   const bool given_out = socket >= 0 && (table::generation_of(socket) & 1) != 0 && slot < side.table.slots;
   return given_out ? &side.slots[slot] : nullptr;
 }
 
-/// Was the socket closed, by whichever thread.
-GPUSOCK_FN inline bool closed(Slot& slot, Socket socket) {
-  const auto life = DeviceRef(slot.life).load(ringbuf::kRelaxed);  // relaxed: nothing is read on its strength, as
-                                                                   // behind enter()
-  return table::generation_of_life(life) != table::generation_of(socket);
+/// True if a thread has closed the socket.
+GPUSOCK_FN inline bool closed(CallerSlot& slot, Socket socket) {
+  // Relaxed: what a caller does next does not depend on this load, as after enter().
+  const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);
+  return table::generation_in(word) != table::generation_of(socket);
 }
 
 /// The open socket of this handle on this side, or nullptr (-EBADF).
-GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
-  Slot* slot = slot_at(side, socket);
+GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
+  CallerSlot* slot = slot_at(side, socket);
   return slot != nullptr && !closed(*slot, socket) ? slot : nullptr;
 }
 
@@ -43,29 +43,29 @@ GPUSOCK_FN inline Slot* find(const Side& side, Socket socket) {
 /// another's at once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three
 /// accesses. What was asked for already is not asked for again: a call that came too late, and is counted in and out
 /// behind the close, finds that it was told.
-GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Slot& slot, std::uint64_t generation,
+GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
                                           std::uint64_t bits) {
-  DeviceRef posting(slot.posting);
-  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
-  const bool valid = table::generation_of_life(DeviceRef(slot.life).load(ringbuf::kRelaxed)) == generation;  // relaxed:
-                                                                                                             // T7
+  DeviceRef request_lock(slot.request_lock);
+  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);                     // T7, pairs with T8
+  const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);  // relaxed: T7 ordered it
+  const bool valid = table::generation_in(word) == generation;
   if (valid && (slot.requests & bits) != bits) {
     slot.requests |= bits;
-    SystemRef(side.table.requests[table::slot_of(socket)]).store(slot.requests, ringbuf::kRelease);  // T1, pairs with
-                                                                                                     // T2
+    SystemRef published(side.table.requests[table::slot_of(socket)]);
+    published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
   }
-  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
-  if (valid) announce(side, socket);
+  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  if (valid) ring_doorbell(side, socket);
   return valid;
 }
 
 /// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may
 /// just now be looking whether the close was told.
-GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
+GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
-  Slot& slot = side.slots[table::slot_of(socket)];
-  DeviceRef posting(slot.posting);
-  while (posting.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  CallerSlot& slot = side.slots[table::slot_of(socket)];
+  DeviceRef request_lock(slot.request_lock);
+  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
   slot.requests = table::make_request(generation, 0);
   slot.options = table::SocketOptions().pack();
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
@@ -74,19 +74,18 @@ GPUSOCK_FN inline Slot& claim(const Side& side, Socket socket) {
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.
-  DeviceRef life(slot.life);
-  const std::uint32_t before = table::generation_of_life(life.load(ringbuf::kRelaxed));  // relaxed, as the next: who
-                                                                                         // uses the
-  // handle has it from whom it was given to, and late calls look under the lock
+  // Relaxed, both: whoever uses the handle has it from the thread that it was given to, and late calls hold the lock.
+  DeviceRef word(slot.generation_and_users);
+  const std::uint32_t before = table::generation_in(word.load(ringbuf::kRelaxed));
   const std::uint64_t step = (generation - before) & table::kGenerationMask;
-  life.fetch_add(step << table::kSlotUserBits, ringbuf::kRelaxed);
-  posting.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  word.fetch_add(step << table::kSlotUserBits, ringbuf::kRelaxed);
+  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
   return slot;
 }
 
 /// Reads how a connected socket's rings are reached; its handle as the caller has it. The status must have been loaded
 /// (T4) before.
-GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot) {
   const table::SocketSetup& setup = side.table.setups[table::slot_of(socket)];
   slot.tx = setup.rings.tx.producer();
   slot.rx = setup.rings.rx.consumer();
@@ -100,7 +99,7 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, Slot& slot) {
 }
 
 /// Tells the proxy that the socket is closed, in a generation that is even.
-GPUSOCK_FN inline void tell_close(const Side& side, Socket socket, Slot& slot, std::uint32_t closed_generation) {
+GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& slot, std::uint32_t closed_generation) {
   note(side, Unfinished::close, table::make_handle(table::slot_of(socket), closed_generation));
   post_request(side, socket, slot, closed_generation, table::kRequestClose);
   note(side, Unfinished::nothing, socket);
@@ -109,29 +108,31 @@ GPUSOCK_FN inline void tell_close(const Side& side, Socket socket, Slot& slot, s
 /// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the
 /// close. That may be a late call on an earlier handle of the slot, which was counted in beside the others: the
 /// generation is the one it finds.
-GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& slot) {
   note(side, Unfinished::nothing, socket);
-  const std::uint64_t before = DeviceRef(slot.life).fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
-  const std::uint32_t generation = table::generation_of_life(before);
+  DeviceRef word(slot.generation_and_users);
+  const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
+  const std::uint32_t generation = table::generation_in(before);
   const bool closed = (generation & 1) == 0;
-  if (closed && table::users_of(before) == 1) tell_close(side, socket, slot, generation);
+  if (closed && table::users_in(before) == 1) post_close(side, socket, slot, generation);
 }
 
 #if !GPUSOCK_ON_GPU
 /// Ends for a thread what it was in the middle of when a fault ended its kernel.
 inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handle) {
-  Slot& slot = side.slots[table::slot_of(handle)];
+  CallerSlot& slot = side.slots[table::slot_of(handle)];
   if (what == Unfinished::call) leave(side, handle, slot);
-  if (what == Unfinished::close) tell_close(side, handle, slot, table::generation_of(handle));
+  if (what == Unfinished::close) post_close(side, handle, slot, table::generation_of(handle));
 }
 #endif
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
-GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
-  Slot* slot = find(side, socket);
+GPUSOCK_FN_APART inline CallerSlot* enter(const Side& side, Socket socket) {
+  CallerSlot* slot = find(side, socket);
   if (slot == nullptr) return nullptr;
-  const std::uint64_t before = DeviceRef(slot->life).fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
-  const bool open = table::generation_of_life(before) == table::generation_of(socket);
+  DeviceRef word(slot->generation_and_users);
+  const std::uint64_t before = word.fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
+  const bool open = table::generation_in(before) == table::generation_of(socket);
   note(side, Unfinished::call, socket);
   if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
   leave(side, socket, *slot);
@@ -139,17 +140,17 @@ GPUSOCK_FN_APART inline Slot* enter(const Side& side, Socket socket) {
 }
 
 GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
-  Slot* slot = find(side, socket);
+  CallerSlot* slot = find(side, socket);
   if (slot == nullptr) return -EBADF;
-  DeviceRef life(slot->life);
+  DeviceRef word(slot->generation_and_users);
   const std::uint32_t shut = table::next_generation(table::generation_of(socket));
-  std::uint64_t before = life.load(ringbuf::kRelaxed);  // relaxed: only compared; the exchange decides
+  std::uint64_t before = word.load(ringbuf::kRelaxed);  // relaxed: only compared; the exchange decides
   do {
-    if (table::generation_of_life(before) != table::generation_of(socket))
-      return -EBADF;  // another thread closed it first
-  } while (!life.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_of(before),
-                                       ringbuf::kAcqRel, ringbuf::kRelaxed));  // T9
-  if (table::users_of(before) == 0) tell_close(side, socket, *slot, shut);
+    if (table::generation_in(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
+  } while (!word.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_in(before),
+                                       ringbuf::kAcqRel,
+                                       ringbuf::kRelaxed));  // T9
+  if (table::users_in(before) == 0) post_close(side, socket, *slot, shut);
   return 0;
 }
 
@@ -167,7 +168,7 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
   Wait wait(side, deadline, true);
   const Socket socket = side.free_sockets().try_take();
   if (socket < 0) return -EMFILE;
-  Slot& slot = claim(side, socket);
+  CallerSlot& slot = claim(side, socket);
   side.table.open_requests[table::slot_of(socket)] = request;
   post_request(side, socket, slot, table::generation_of(socket), table::kRequestOpen);
   for (;;) {
@@ -189,13 +190,14 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
 }
 
 /// Gives an accepted socket its listener's timeouts.
-GPUSOCK_FN inline void inherit_timeouts(Slot& accepted, Slot& listener) {
-  accepted.receive_timeout_ns = DeviceRef(listener.receive_timeout_ns).load(ringbuf::kRelaxed);  // relaxed, as the
-  accepted.send_timeout_ns = DeviceRef(listener.send_timeout_ns).load(ringbuf::kRelaxed);        // next: by itself
+GPUSOCK_FN inline void inherit_timeouts(CallerSlot& accepted, CallerSlot& listener) {
+  // Relaxed, both: a word by itself.
+  accepted.receive_timeout_ns = DeviceRef(listener.receive_timeout_ns).load(ringbuf::kRelaxed);
+  accepted.send_timeout_ns = DeviceRef(listener.send_timeout_ns).load(ringbuf::kRelaxed);
 }
 
 /// Takes a connection from the queue of a listener that the caller has entered.
-GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener, Slot& slot, Deadline deadline) {
+GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener, CallerSlot& slot, Deadline deadline) {
   Wait wait(side, deadline, true, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return -ECANCELED;
@@ -204,7 +206,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     if (status.phase != Phase::listening) return -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
     if (const Socket socket = queue.try_take(); socket >= 0) {
-      Slot& accepted = claim(side, socket);
+      CallerSlot& accepted = claim(side, socket);
       inherit_timeouts(accepted, slot);
       if (closed(slot, listener)) {  // while we took it: nobody else will
         close_one(side, socket);
@@ -220,7 +222,8 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
 }
 
 GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Deadline deadline) {
-  Slot* slot = enter(side, listener);  // so that the slot, and with it the queue, is no other listener's meanwhile
+  CallerSlot* slot = enter(side, listener);  // so that the slot, and with it the queue, is no other listener's
+                                             // meanwhile
   if (slot == nullptr) return -EBADF;
   const Socket socket = take_connection(side, listener, *slot, deadline);
   leave(side, listener, *slot);
@@ -228,13 +231,13 @@ GPUSOCK_FN_APART inline Socket accept_one(const Side& side, Socket listener, Dea
 }
 
 /// How many bytes a group may copy now, and from which position on; or a negated errno in `bytes`.
-struct Grant {
+struct CopyRange {
   std::int64_t bytes = 0;
   std::uint64_t position = 0;
 };
 
 /// Why nothing can be committed on this socket, as a negated errno, or 0.
-GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, CallerSlot& slot) {
   if (canceled(side)) return -ECANCELED;
   const Status status = load_status(side, table::slot_of(socket));
   if (status.generation != table::generation_of(socket)) return -EBADF;
@@ -246,15 +249,15 @@ GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, S
 }
 
 /// Why nothing can be sent on this stream, as a negated errno, or 0.
-GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, CallerSlot& slot) {
   if (canceled(side)) return -ECANCELED;
   if (DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the sender's own
   return check_committable(side, socket, slot);
 }
 
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
-GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
-                                            std::uint64_t most, Deadline deadline) {
+GPUSOCK_FN_APART inline CopyRange wait_writable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
+                                                std::uint64_t most, Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
   for (bool first = true;; first = false) {
     if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
@@ -262,24 +265,25 @@ GPUSOCK_FN_APART inline Grant wait_writable(const Side& side, Socket socket, Slo
     if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
     if (free_bytes >= least)
       return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
-    if (first && slot.link_needs_proxy != 0) announce(side, socket);  // what kMore held back
+    if (first && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
 }
 
 /// How much can be read, and whether that is the rest of a stream that ended in order.
-struct Arrived {
+struct Readable {
   std::uint64_t bytes;
   bool ended;
 };
 
-GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot& slot, const Status& status,
-                                           std::uint64_t least) {
+GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, CallerSlot& slot, const Status& status,
+                                            std::uint64_t least) {
   std::uint64_t arrived = slot.rx.readable(least);
   const bool ended = (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
   if (arrived == ringbuf::kRingCorrupt || (status.flags & table::kStatusEnded) == 0) return {arrived, ended};
-  const auto final_position = SystemRef(side.table.sectors[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
+  const auto final_position =
+      SystemRef(side.table.proxy_words[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
   const std::uint64_t left = final_position - slot.rx.position();  // relaxed: T4 ordered it
   const bool passed = static_cast<std::int64_t>(left) < 0;         // read before the end was known: see below
   if (!passed && left > slot.rx.memory().capacity)
@@ -290,8 +294,8 @@ GPUSOCK_FN_APART inline Arrived look_at_rx(const Side& side, Socket socket, Slot
 }
 
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
-GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slot& slot, std::uint64_t least,
-                                            std::uint64_t most, Deadline deadline) {
+GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
+                                                std::uint64_t most, Deadline deadline) {
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
@@ -313,7 +317,7 @@ GPUSOCK_FN_APART inline Grant wait_readable(const Side& side, Socket socket, Slo
 }
 
 /// Is the socket in order and its rx ring empty, so that what the network has comes next.
-GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, Slot& slot) {
+GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, CallerSlot& slot) {
   if (canceled(side) || DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: as above
   const Status status = load_status(side, table::slot_of(socket));
   return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&

@@ -22,9 +22,9 @@ GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket soc
   return 0;
 }
 
-/// What fits into one run from the grant's position on.
-GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant& grant) {
-  const ringbuf::RingSpan run = memory.spans(grant.position, static_cast<std::uint64_t>(grant.bytes)).first;
+/// What fits into one run from the range's position on.
+GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const CopyRange& range) {
+  const ringbuf::RingSpan run = memory.spans(range.position, static_cast<std::uint64_t>(range.bytes)).first;
   return {run.data, static_cast<std::int64_t>(run.bytes)};
 }
 
@@ -32,7 +32,7 @@ GPUSOCK_FN inline Span first_run(const ringbuf::RingMemory& memory, const Grant&
 inline constexpr std::uint64_t kHoldPending = 1;
 
 /// Reserves a record in a socket that the caller has entered.
-GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                       Deadline deadline) {
   DeviceRef held(slot.tx_held);
   std::uint64_t none = 0;
@@ -51,7 +51,8 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, Slot& slo
 }
 
 /// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
-GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes, Claim& claim) {
+GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
+                                      Claim& claim) {
   const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
   if (table::carries_records(socket) && held >> 32 == static_cast<std::uint64_t>(socket)) {
     claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & 0xffffffffu)};
@@ -60,39 +61,39 @@ GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, Slot& slo
 }
 
 /// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out.
-GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes,
+GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                      const Claim& claim) {
   if (table::carries_records(socket)) {  // also what is not sent must be completed: others wait behind it
     const bool sends = bytes != 0;
     complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
   } else if (bytes != 0) {
     slot.tx.commit(bytes);
-    if (slot.link_needs_proxy != 0) announce(side, socket);
+    if (slot.link_needs_proxy != 0) ring_doorbell(side, socket);
   }
   leave(side, socket, slot);
 }
 
 GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
-  Slot* slot = enter(side, socket);
+  CallerSlot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
   if (table::carries_records(socket)) {
     const Span record = reserve_record(side, socket, *slot, bytes_max, deadline);
     if (record.size < 0) leave(side, socket, *slot);
     return record;
   }
-  const Grant grant = wait_writable(side, socket, *slot, 1, bytes_max, deadline);
-  if (grant.bytes < 0) {
+  const CopyRange range = wait_writable(side, socket, *slot, 1, bytes_max, deadline);
+  if (range.bytes < 0) {
     leave(side, socket, *slot);
-    return {nullptr, grant.bytes};
+    return {nullptr, range.bytes};
   }
-  const Span span = first_run(slot->tx.memory(), grant);
+  const Span span = first_run(slot->tx.memory(), range);
   begin_hold(side, slot->tx_held, socket, span.size);  // and still counted in
   return span;
 }
 
 GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
-  Slot* slot = slot_at(side, socket);
+  CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
   if (const int error = end_reservation(side, socket, *slot, bytes, claim); error != 0) return error;
@@ -102,7 +103,7 @@ GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uin
 }
 
 GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
-  Slot* slot = slot_at(side, socket);
+  CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
   if (const int error = end_reservation(side, socket, *slot, 0, claim); error != 0) return error;
@@ -111,44 +112,44 @@ GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
 }
 
 /// Shows a record in a socket that the caller has entered.
-GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, Slot& slot, std::uint64_t bytes_max,
+GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes_max,
                                    Deadline deadline) {
-  const Arrival arrival = wait_record(side, socket, slot, deadline);
-  if (arrival.bytes <= 0) return {nullptr, arrival.bytes};
-  const auto bytes = static_cast<std::uint64_t>(arrival.bytes);
+  const ArrivedRecord record = wait_record(side, socket, slot, deadline);
+  if (record.bytes <= 0) return {nullptr, record.bytes};
+  const auto bytes = static_cast<std::uint64_t>(record.bytes);
   if (bytes > bytes_max) return {nullptr, -EMSGSIZE};
-  slot.records.peeked_span = arrival.span;
-  begin_hold(side, slot.rx_held, socket, arrival.bytes);
-  return {slot.rx.memory().spans(arrival.position, bytes).first.data, arrival.bytes};
+  slot.records.peeked_span = record.span;
+  begin_hold(side, slot.rx_held, socket, record.bytes);
+  return {slot.rx.memory().spans(record.position, bytes).first.data, record.bytes};
 }
 
 GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
   if (bytes_max == 0) return {nullptr, -EINVAL};
-  Slot* slot = enter(side, socket);
+  CallerSlot* slot = enter(side, socket);
   if (slot == nullptr) return {nullptr, -EBADF};
   if (table::carries_records(socket)) {
     const Span record = peek_record(side, socket, *slot, bytes_max, deadline);
     if (record.size <= 0) leave(side, socket, *slot);
     return record;
   }
-  const Grant grant = wait_readable(side, socket, *slot, 1, bytes_max, deadline);
-  if (grant.bytes <= 0) {
+  const CopyRange range = wait_readable(side, socket, *slot, 1, bytes_max, deadline);
+  if (range.bytes <= 0) {
     leave(side, socket, *slot);
-    return {nullptr, grant.bytes};
+    return {nullptr, range.bytes};
   }
-  const Span span = first_run(slot->rx.memory(), grant);
+  const Span span = first_run(slot->rx.memory(), range);
   begin_hold(side, slot->rx_held, socket, span.size);  // and still counted in
   return span;
 }
 
 GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::uint64_t bytes) {
-  Slot* slot = slot_at(side, socket);
+  CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   if (const int error = end_hold(side, slot->rx_held, socket, bytes); error != 0) return error;
   const int error = closed(*slot, socket) ? -EBADF : 0;
   if (error == 0 && bytes != 0) {
     slot->rx.release(table::carries_records(socket) ? slot->records.peeked_span : bytes);
-    if (slot->link_needs_proxy != 0) announce_credit(side);
+    if (slot->link_needs_proxy != 0) ring_for_credit(side);
   }
   leave(side, socket, *slot);
   return error;

@@ -5,11 +5,11 @@
 namespace gpusock::proxy {
 namespace {
 
-table::RingPair rings_of(const Slots& slots, std::uint32_t slot, const RingMemories& memory) {
+table::RingPair rings_of(const ProxySlots& slots, std::uint32_t slot, const RingMemories& memory) {
   return slots.rings(slot, memory.tx, memory.rx);
 }
 
-std::unique_ptr<Link> make(LinkSetup& setup, const Slots& slots, std::uint32_t slot, DeviceCopies* copies,
+std::unique_ptr<Link> make(LinkSetup& setup, const ProxySlots& slots, std::uint32_t slot, DeviceCopies* copies,
                            std::unique_ptr<ByteStream>& stream, LinkEvents& events) {
   const ConnectionRings& rings = setup.rings();
   table::RingPair callers = rings_of(slots, slot, rings.callers->callers_rings());
@@ -26,7 +26,7 @@ std::unique_ptr<Link> make(LinkSetup& setup, const Slots& slots, std::uint32_t s
 
 }  // namespace
 
-std::unique_ptr<Link> establish_link(LinkSetup& setup, Slots& slots, std::uint32_t slot, DeviceCopies* copies,
+std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, std::uint32_t slot, DeviceCopies* copies,
                                      std::unique_ptr<ByteStream> stream, LinkEvents& events) {
   try {
     auto link = make(setup, slots, slot, copies, stream, events);

@@ -12,7 +12,7 @@
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/table/socket_table.hpp"
 #include "host_proxy/net/network.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -102,7 +102,7 @@ class LinkSetup {
 
 /// Makes the link that was agreed on and publishes the rings in the slot's SocketSetup: the one place that knows
 /// whether callers' rings are copied (by `copies`).
-std::unique_ptr<Link> establish_link(LinkSetup& setup, Slots& slots, std::uint32_t slot, DeviceCopies* copies,
+std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, std::uint32_t slot, DeviceCopies* copies,
                                      std::unique_ptr<ByteStream> stream, LinkEvents& events);
 
 /// One kind of link, as this context has it.

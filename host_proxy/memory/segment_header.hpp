@@ -6,13 +6,14 @@
 // clang-format off
 ///
 ///   link          tx.committed   tx.consumed      rx.committed      rx.consumed
-///   tcp, fabric   Board          Sector           Sector            Board
-///   verbs         Board          Sector           rx_committed      Board
+///   tcp, fabric   callers'       ProxyWords       ProxyWords        callers'
+///   verbs         callers'       ProxyWords       rx_committed      callers'
 ///   p2p (maker)   tx_committed   tx_consumed      rx_committed      rx_consumed
 ///   p2p (peer)    rx_committed   rx_consumed      tx_committed      tx_consumed
 ///
-/// Board (callers write, the proxy polls) and Sector (the proxy writes, callers poll) are the socket table's, in pinned
-/// host memory. Verbs with rings in device memory, and rings that a MirroredLink copies: callers poll the Sector's word.
+/// The callers' words (callers write, the proxy polls) and ProxyWords (the proxy writes, callers poll) are the socket
+/// table's, in pinned host memory. Verbs with rings in device memory, and rings that a MirroredLink copies: callers poll
+/// the word in ProxyWords.
 /// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's:
 ///
 ///   word          written by                          polled by

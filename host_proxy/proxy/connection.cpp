@@ -195,7 +195,7 @@ bool Connection::waits_for_rings() const {
 }
 
 void Connection::establish() {
-  Slots& slots = host_.slots();
+  ProxySlots& slots = host_.slots();
   if (setup_ == nullptr) {
     const LinkRequest request{.acceptor = listener_ != nullptr,
                               .kernels = callers_are_kernels(),
@@ -341,9 +341,9 @@ void Connection::expire() {
   }
 }
 
-void Connection::send_away() {
+void Connection::evict() {
   try_log(LogLevel::info,
-          [&] { return peer_.host_port() + " made others wait, and has not said who it is: sent away"; });
+          [&] { return peer_.host_port() + " has not authenticated itself in time while others wait: disconnected"; });
   fail_opening(ETIMEDOUT);
 }
 
@@ -380,7 +380,7 @@ void Connection::publish() {
 
 void Connection::on_ended(std::uint64_t final_position) {
   if (closing_) return;
-  ringbuf::SystemAtomics::Ref<std::uint64_t>(host_.slots().view().sectors[slot_].rx_final)
+  ringbuf::SystemAtomics::Ref<std::uint64_t>(host_.slots().view().proxy_words[slot_].rx_final)
       .store(final_position, ringbuf::kRelaxed);  // relaxed: T3 publishes it
   flags_ |= table::kStatusEnded;
   publish();

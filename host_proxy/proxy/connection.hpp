@@ -5,7 +5,7 @@
 #include "host_proxy/negotiation/handshake.hpp"
 #include "host_proxy/net/connect_attempts.hpp"
 #include "host_proxy/net/network.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace gpusock::proxy {
 /// What connections share, and tell the proxy.
 class ConnectionHost {
  public:
-  virtual Slots& slots() = 0;
+  virtual ProxySlots& slots() = 0;
   virtual Network& network() = 0;
   virtual const LinkResources& links() = 0;
   virtual void activate(Connection& connection) = 0;  ///< it may have something to do
@@ -67,7 +67,7 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_}); }
   /// Is it over: it may be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
-  /// Has its caller closed it.
+  /// True if its caller has closed it.
   bool closed() const { return closing_; }
   /// Is it agreed on and waiting for a slot (an incoming one).
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
@@ -76,8 +76,8 @@ class Connection final : public LinkEvents, public ReadySink {
   bool waits_for_rings() const;
   void give_slot(std::uint32_t slot);
   void take_slot_back() { has_slot_ = false; }
-  /// Has it come in without its peer having proved, so far, that it knows the secret.
-  bool is_stranger() const {
+  /// True if it came in and its peer has not proved yet that it knows the secret.
+  bool is_unauthenticated() const {
     const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
     return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way &&
            (handshake_ == nullptr || !handshake_->peer_is_known());
@@ -86,7 +86,7 @@ class Connection final : public LinkEvents, public ReadySink {
   /// goes, the peer is reset, and its caller is told.
   void give_up(int error);
   /// Ends the handshake in favour of others.
-  void send_away();
+  void evict();
   /// The listener is gone. A connection that nobody has accepted ends.
   void orphan(bool accepted);
 
@@ -115,10 +115,10 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// The proxy's own: place in its list of active connections.
   bool active = false;
-  bool resting = false;       ///< counted among its page's resting connections
-  bool in_line = false;       ///< in its list of connections that wait for a slot
-  std::uint64_t arrival = 0;  ///< of two connections the one with the smaller number came first
-  std::uint64_t came_ns = 0;  ///< when it came, or was asked for
+  bool resting = false;         ///< counted among its page's resting connections
+  bool waits_for_slot = false;  ///< in its list of connections that wait for a slot
+  std::uint64_t order = 0;      ///< of two connections the one with the smaller number came first
+  std::uint64_t came_ns = 0;    ///< when it came, or was asked for
   std::uint64_t idle_steps = 0;
   std::list<std::unique_ptr<Connection>>::iterator place;
 

@@ -59,7 +59,7 @@ void Engine::run() {
     {
       const std::lock_guard lock(stepping_);
       now = monotonic_ns();
-      moved = proxy_.step(now, Proxy::Thoroughness::full);
+      moved = proxy_.step(now, Proxy::Pass::full);
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
@@ -105,7 +105,7 @@ void Engine::sleep_in_network() {
   {
     const std::lock_guard lock(stepping_);
     sleeper_.fall_asleep(proxy_.waits_for_credit() ? Sleeper::kWantsCredit : Sleeper::kWantsCommits);
-    moved = proxy_.step(monotonic_ns(), Proxy::Thoroughness::full);
+    moved = proxy_.step(monotonic_ns(), Proxy::Pass::full);
     timeout_ns = nap_ns(monotonic_ns());
   }
   if (!moved && !stopping_.load(std::memory_order_acquire)) {
@@ -172,12 +172,12 @@ std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t byte
   return try_move([&] { return proxy_.receive(slot, data, bytes); });
 }
 
-void Engine::announce(std::uint32_t slot) {
+void Engine::ring_doorbell(std::uint32_t slot) {
   if (options_.assist && try_step(monotonic_ns(), slot)) return;
   ring_if_asleep(Sleeper::kWantsCommits);
 }
 
-void Engine::announce_credit() { ring_if_asleep(Sleeper::kWantsCredit); }
+void Engine::ring_for_credit() { ring_if_asleep(Sleeper::kWantsCredit); }
 
 void Engine::ring_if_asleep(Sleeper::Asleep least) {
   if (sleeper_.must_be_rung(least)) network_.ring();
@@ -196,10 +196,10 @@ void Engine::drain(std::uint64_t linger_ns) {
   stop();
   const std::uint64_t start = monotonic_ns();
   const std::lock_guard lock(stepping_);
-  proxy_.step(start, Proxy::Thoroughness::full);  // closes that callers posted last
+  proxy_.step(start, Proxy::Pass::full);  // closes that callers posted last
   proxy_.close_all(start);
   while (proxy_.has_connections() && monotonic_ns() < start + linger_ns) {
-    if (!proxy_.step(monotonic_ns(), Proxy::Thoroughness::full)) network_.sleep(1'000'000);
+    if (!proxy_.step(monotonic_ns(), Proxy::Pass::full)) network_.sleep(1'000'000);
   }
 }
 

@@ -36,7 +36,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// A caller has committed bytes or posted a request on this slot.
-  void announce(std::uint32_t slot);
+  void ring_doorbell(std::uint32_t slot);
   /// Hands bytes that follow all that was committed on this slot to the network; how many it took, 0 where the link or
   /// the moment does not allow that. For the one caller that sends on the slot, while it keeps the slot from being
   /// released.
@@ -46,7 +46,7 @@ class Engine {
   std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
 
   /// A caller has given ring space back.
-  void announce_credit();
+  void ring_for_credit();
   /// One turn, at this time, of a caller's wait that has lasted `waited_ns`.
   void assist(std::uint64_t now_ns, std::uint64_t waited_ns);
 

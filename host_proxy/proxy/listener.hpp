@@ -2,7 +2,7 @@
 /// @file One listening socket: its port, and the queue in which callers find accepted connections.
 
 #include "host_proxy/net/network.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -29,7 +29,7 @@ class Listener final : public ReadySink {
     return acceptor_->accept();
   }
 
-  /// May somebody be waiting for whom there is no room in the backlog.
+  /// True if clients may be waiting for which the backlog has no room.
   bool keeps_waiting() const { return acceptor_->readable && pending_ >= backlog_; }
 
   std::uint32_t slot() const { return slot_; }
@@ -50,7 +50,7 @@ class Listener final : public ReadySink {
   std::uint32_t pending() const { return static_cast<std::uint32_t>(pending_); }
   std::uint32_t backlog() const { return static_cast<std::uint32_t>(backlog_); }
 
-  std::uint64_t look_again_ns = 0;  ///< the proxy's: until then no stranger is to be sent away
+  std::uint64_t look_again_ns = 0;  ///< the proxy's: until then no unauthenticated client is evicted
 
   void on_ready() override {}  // every poll is followed by a look at all listeners
 

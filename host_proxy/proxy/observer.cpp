@@ -61,8 +61,8 @@ bool write_all(int file, const void* data, std::size_t bytes, std::uint64_t offs
 }  // namespace
 
 Observer::Observer(const std::string& folder, std::uint32_t slots)
-    : records_max_(std::min(slots + slots / 2, page::kRecordsMax)) {  // sockets, and connections on the way to become
-                                                                      // some
+    // Sockets, and connections that are not accepted yet.
+    : records_max_(std::min(slots + slots / 2, page::kRecordsMax)) {
   if (!folder.empty()) create(folder);
 }
 

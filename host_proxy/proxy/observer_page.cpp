@@ -37,8 +37,8 @@ bool is_file_name(const std::string& name) {
 }
 
 int open_page(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);  // a pipe must not hold us
-                                                                                            // up
+  // Without waiting, in case it is a pipe.
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0 || is_page(descriptor)) return descriptor;
   close(descriptor);
   return -1;
@@ -59,8 +59,8 @@ int remove_left_over(const std::string& folder) {
     const int descriptor = open_page(path);
     if (descriptor < 0) continue;
     struct stat facts {};
-    const bool remove = is_left_over(descriptor) && fstat(descriptor, &facts) == 0 && facts.st_nlink == 1;  // not yet
-                                                                                                            // removed
+    // One link: no other process has removed it yet.
+    const bool remove = is_left_over(descriptor) && fstat(descriptor, &facts) == 0 && facts.st_nlink == 1;
     if (remove && unlink(path.c_str()) == 0) ++removed;
     close(descriptor);
   }

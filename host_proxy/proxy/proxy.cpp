@@ -32,7 +32,7 @@ constexpr std::uint64_t kRetryNs = 10'000'000;
 
 }  // namespace
 
-Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options)
+Proxy::Proxy(TableMemory& table, Network& network, LinkResources& resources, const ProxyOptions& options)
     : network_(network),
       resources_(resources),
       options_(options),
@@ -55,36 +55,37 @@ Proxy::Proxy(SharedTable& table, Network& network, LinkResources& resources, con
 
 Proxy::~Proxy() = default;
 
-/// Runs what concerns one connection, and returns what that returns; an exception ends the connection.
+/// Runs a part of the step that concerns one connection, and returns its result. An exception ends the connection.
 template <class What>
 auto Proxy::contain(Connection& connection, What what) {
   using Result = decltype(what());
   try {
     return what();
   } catch (const std::exception& error) {
-    tell_shortage(error);
+    log_shortage(error);
     connection.give_up(errno_of(error));
     activate(connection);
     return Result();
   }
 }
 
-/// Runs what concerns no single connection. True if it returned true. After an exception a later step tries again.
+/// Runs a part of the step that concerns no single connection, and returns its result. After an exception it returns
+/// false, and a later step tries again.
 template <class What>
 bool Proxy::contain(std::uint64_t now_ns, What what) {
   try {
     return what();
   } catch (const std::exception& error) {
-    tell_shortage(error);
+    log_shortage(error);
     retry_ns_ = later_ns(now_ns, kRetryNs);
     due(retry_ns_);
     return false;
   }
 }
 
-/// Once: where memory is short, each connection would say so.
-void Proxy::tell_shortage(const std::exception& error) noexcept {
-  if (std::exchange(told_shortage_, true)) return;
+/// Logs it once: if memory is short, every connection would log it.
+void Proxy::log_shortage(const std::exception& error) noexcept {
+  if (std::exchange(shortage_logged_, true)) return;
   try_log(LogLevel::error, [&] {
     return std::string("a connection is refused or ended: ") + error.what() +
            "; others go on, and this is logged once. Check the limits on memory (ulimit -v, "
@@ -92,13 +93,13 @@ void Proxy::tell_shortage(const std::exception& error) noexcept {
   });
 }
 
-bool Proxy::step(std::uint64_t now_ns, Thoroughness thoroughness) {
-  return contain(now_ns, [&] { return step_all(now_ns, thoroughness); });
+bool Proxy::step(std::uint64_t now_ns, Pass pass) {
+  return contain(now_ns, [&] { return step_all(now_ns, pass); });
 }
 
-bool Proxy::step_all(std::uint64_t now_ns, Thoroughness thoroughness) {
+bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
   ++stats_.steps;
-  const bool full = thoroughness == Thoroughness::full;
+  const bool full = pass == Pass::full;
   if (hinted_slot_ < slots_.count()) {
     scan_requests(now_ns, hinted_slot_);
     scan_rings(hinted_slot_);
@@ -237,9 +238,8 @@ void Proxy::request(Connection& connection, std::uint64_t bits, std::uint64_t no
 }
 
 void Proxy::set_options(std::uint32_t slot) {
-  const auto options = table::SocketOptions::unpack(
-      Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed));  // relaxed:
-                                                                  // T2
+  const std::uint64_t word = Ref(slots_.view().options[slot]).load(ringbuf::kRelaxed);  // relaxed: T2 ordered it
+  const auto options = table::SocketOptions::unpack(word);
   if (Connection* connection = slots_[slot].connection) {
     connection->set_options(options);
     activate(*connection);  // a new timeout begins with its next step
@@ -253,7 +253,7 @@ bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
   try {
     return open(slot, now_ns);
   } catch (const std::exception& error) {
-    tell_shortage(error);
+    log_shortage(error);
     slots_.publish(slot, table::Phase::failed, errno_of(error));
     return true;
   }
@@ -365,8 +365,8 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
 }
 
 /// Takes back the connections that no caller has taken from a listener's queue. Its callers have closed the listener,
-/// and no call is in it any more (Slot::life): nobody takes another one. The queue's next listener skips what is left
-/// there.
+/// and no call is in it any more (CallerSlot::generation_and_users): nobody takes another one. The queue's next
+/// listener skips what is left there.
 void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
   for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
     if (accept_queue_of_[slot] != listener.slot()) continue;
@@ -417,8 +417,8 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
   return moved;
 }
 
-/// Strangers who say nothing must not keep those out who would: where all of a backlog is taken, the stranger that came
-/// first goes, as soon as it has had the time that an honest peer needs.
+/// Unauthenticated clients that say nothing must not keep honest peers out: if a backlog is full, the oldest of them is
+/// evicted once it has had as much time as an honest peer needs.
 void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   if (!listener.keeps_waiting()) return;
   if (now_ns < listener.look_again_ns) {
@@ -426,10 +426,10 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
     return;
   }
   for (const auto& connection : connections_) {  // in the order in which they came
-    if (connection->listener() != &listener || !connection->is_stranger()) continue;
-    const std::uint64_t until_ns = later_ns(connection->came_ns, options_.stranger_ns());
+    if (connection->listener() != &listener || !connection->is_unauthenticated()) continue;
+    const std::uint64_t until_ns = later_ns(connection->came_ns, options_.unauthenticated_ns());
     if (now_ns >= until_ns) {
-      connection->send_away();
+      connection->evict();
       activate(*connection);
       return;
     }
@@ -437,15 +437,16 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
     due(until_ns);
     return;
   }
-  listener.look_again_ns = later_ns(now_ns, options_.stranger_ns());
+  listener.look_again_ns = later_ns(now_ns, options_.unauthenticated_ns());
 }
 
 /// Notes an incoming connection that has agreed on a link.
-void Proxy::stand_in_line(Connection& connection) {
-  if (connection.in_line) return;
-  connection.in_line = true;
-  const auto later = [](std::uint64_t arrival, const Connection* other) { return arrival < other->arrival; };
-  line_.insert(std::upper_bound(line_.begin(), line_.end(), connection.arrival, later), &connection);
+void Proxy::wait_for_slot(Connection& connection) {
+  if (connection.waits_for_slot) return;
+  connection.waits_for_slot = true;
+  const auto later = [](std::uint64_t order, const Connection* other) { return order < other->order; };
+  slot_waiters_.insert(std::upper_bound(slot_waiters_.begin(), slot_waiters_.end(), connection.order, later),
+                       &connection);
 }
 
 /// Gives the connections that have agreed on a link to their listeners' callers, in the order in which they came. Where
@@ -453,20 +454,21 @@ void Proxy::stand_in_line(Connection& connection) {
 /// ring memory.
 bool Proxy::hand_over(std::uint64_t now_ns) {
   std::size_t kept = 0;
-  const std::size_t count = line_.size();
+  const std::size_t count = slot_waiters_.size();
   for (std::size_t i = 0; i < count; ++i) {
-    Connection& connection = *line_[i];
+    Connection& connection = *slot_waiters_[i];
     if (connection.wants_slot()) {  // it may be over meanwhile
       const auto slot = connection.waits_for_rings() ? std::nullopt : slots_.take_for_accept();
       if (!slot) {
-        line_[kept++] = &connection;
+        slot_waiters_[kept++] = &connection;
         continue;
       }
       accept_agreed(connection, *slot, now_ns);
     }
-    connection.in_line = false;
+    connection.waits_for_slot = false;
   }
-  line_.erase(line_.begin() + static_cast<std::ptrdiff_t>(kept), line_.begin() + static_cast<std::ptrdiff_t>(count));
+  slot_waiters_.erase(slot_waiters_.begin() + static_cast<std::ptrdiff_t>(kept),
+                      slot_waiters_.begin() + static_cast<std::ptrdiff_t>(count));
   return kept != count;
 }
 
@@ -493,7 +495,7 @@ bool Proxy::step_active(std::uint64_t now_ns) {
     Connection& connection = *active_[i];
     if (guess) connection.guess_readable();
     const bool progressed = contain(connection, [&] { return connection.step(now_ns); });
-    if (connection.wants_slot()) stand_in_line(connection);
+    if (connection.wants_slot()) wait_for_slot(connection);
     moved |= progressed;
     connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
     const bool rest = !connection.watches_memory() &&
@@ -532,13 +534,13 @@ void Proxy::expire(std::uint64_t now_ns) {
 Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now_ns) {
   const std::size_t count = connections_.size() + 1;
   if (active_.capacity() < count) active_.reserve(2 * count);
-  if (line_.capacity() < count) line_.reserve(2 * count);
+  if (slot_waiters_.capacity() < count) slot_waiters_.reserve(2 * count);
   std::list<Retired> place_to_retire(1);
   connections_.push_back(std::move(connection));
   unretired_.splice(unretired_.end(), place_to_retire);
   Connection& added = *connections_.back();
   added.place = std::prev(connections_.end());
-  added.arrival = ++arrivals_;
+  added.order = ++connections_added_;
   added.came_ns = now_ns;
   due(added.deadline_ns());
   activate(added);
@@ -547,7 +549,7 @@ Connection& Proxy::add(std::unique_ptr<Connection> connection, std::uint64_t now
 
 void Proxy::destroy(Connection& connection, std::uint64_t now_ns) {
   add_traffic(stats_, connection);
-  if (connection.in_line) std::erase(line_, &connection);
+  if (connection.waits_for_slot) std::erase(slot_waiters_, &connection);
   if (!connection.has_slot() && connection.listener() != nullptr) connection.listener()->remove_pending();
   if (connection.has_slot()) {
     slots_[connection.slot()].connection = nullptr;

@@ -5,8 +5,8 @@
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/proxy/connection.hpp"
 #include "host_proxy/proxy/listener.hpp"
-#include "host_proxy/table/board_shadow.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/word_shadow.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ namespace gpusock::proxy {
 struct ProxyOptions {
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
   /// How long a peer that has not proved that it knows the secret may take up room that others wait for.
-  std::uint64_t stranger_ns() const { return handshake_timeout_ns / 10; }
+  std::uint64_t unauthenticated_ns() const { return handshake_timeout_ns / 10; }
 };
 
 /// Counters since the start.
@@ -41,12 +41,13 @@ struct ProxyStats {
 class Proxy final : public ConnectionHost {
  public:
   /// `network` and `resources` outlive it.
-  Proxy(SharedTable& table, Network& network, LinkResources& resources, const ProxyOptions& options);
+  Proxy(TableMemory& table, Network& network, LinkResources& resources, const ProxyOptions& options);
   ~Proxy();
 
-  enum class Thoroughness {
-    hot,   ///< sockets in use, and a part of the others in rotation
-    full,  ///< everything: every word of the board and the network's news
+  /// What one step looks at.
+  enum class Pass {
+    quick,  ///< sockets in use, and a part of the others in turn
+    full,   ///< everything: all words that callers write, and the network's news
   };
 
   /// A caller has just committed or requested something on this slot: the next step looks at it.
@@ -59,7 +60,7 @@ class Proxy final : public ConnectionHost {
   std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
 
   /// Does what there is to do at this time; true if anything moved. Never waits.
-  bool step(std::uint64_t now_ns, Thoroughness thoroughness = Thoroughness::hot);
+  bool step(std::uint64_t now_ns, Pass pass = Pass::quick);
 
   /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing
   /// else.
@@ -67,11 +68,11 @@ class Proxy final : public ConnectionHost {
 
   /// When step() is due even if nothing happens.
   std::uint64_t next_deadline_ns() const { return due_ns_; }
-  /// Is there a socket whose reading waits for its caller to give ring space back.
+  /// True if a socket cannot read on before its caller gives ring space back.
   bool waits_for_credit() const;
-  /// Is there something to look at again soon of which nobody will tell.
+  /// True if there is something to look at again soon that rings no doorbell.
   bool wants_polling() const;
-  /// Are there sockets in use, or being opened or closed.
+  /// True if there are sockets in use, or being opened or closed.
   bool has_connections() const { return !connections_.empty(); }
 
   /// Closes every socket, in order, as their callers would have; step() goes on delivering what was sent.
@@ -82,7 +83,7 @@ class Proxy final : public ConnectionHost {
   /// Every socket that is open or being opened or closed, as it stands now.
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
 
-  Slots& slots() override { return slots_; }
+  ProxySlots& slots() override { return slots_; }
   Network& network() override { return network_; }
   const LinkResources& links() override { return resources_; }
   void activate(Connection& connection) override;
@@ -90,12 +91,12 @@ class Proxy final : public ConnectionHost {
   void count_established() override { ++stats_.connections; }
 
  private:
-  bool step_all(std::uint64_t now_ns, Thoroughness thoroughness);
+  bool step_all(std::uint64_t now_ns, Pass pass);
   template <class What>
   auto contain(Connection& connection, What what);
   template <class What>
   bool contain(std::uint64_t now_ns, What what);
-  void tell_shortage(const std::exception& error) noexcept;
+  void log_shortage(const std::exception& error) noexcept;
   bool poll_links(std::uint64_t now_ns);
   void scan(std::uint64_t now_ns, std::uint32_t pages);
   void scan_page(std::uint64_t now_ns, std::uint32_t page);
@@ -118,7 +119,7 @@ class Proxy final : public ConnectionHost {
   void close_listener(Listener& listener);
   bool step_listeners(std::uint64_t now_ns);
   void make_room(Listener& listener, std::uint64_t now_ns);
-  void stand_in_line(Connection& connection);
+  void wait_for_slot(Connection& connection);
   bool hand_over(std::uint64_t now_ns);
   void accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);
@@ -133,16 +134,16 @@ class Proxy final : public ConnectionHost {
   Network& network_;
   LinkResources& resources_;
   ProxyOptions options_;
-  SharedTable& table_;
-  Slots slots_;
+  TableMemory& table_;
+  ProxySlots slots_;
   WordShadow requests_;
   WordShadow tx_committed_;
   WordShadow rx_consumed_;
   std::vector<std::uint32_t> resting_;  // by page: connections that are open and not active
   std::list<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> active_;
-  std::vector<Connection*> line_;  // connections that wait for a slot, in the order in which they came
-  std::uint64_t arrivals_ = 0;
+  std::vector<Connection*> slot_waiters_;  // connections that wait for a slot, in the order in which they came
+  std::uint64_t connections_added_ = 0;
   std::list<std::unique_ptr<Listener>> listeners_;
   std::array<ringbuf::HandleProducer<>, table::kListenersMax> accept_queues_;
   std::array<std::vector<std::uint32_t>, 2> free_queues_;  // per side, last freed first
@@ -155,13 +156,13 @@ class Proxy final : public ConnectionHost {
   std::list<Retired> retired_;
   std::list<Retired> unretired_;  // a place in retired_ for each connection: its end allocates nothing
 
-  /// Slots that are to be opened once their links are prepared.
+  /// ProxySlots that are to be opened once their links are prepared.
   struct Unready {
     std::uint32_t slot;
     std::uint32_t generation;
   };
   std::vector<Unready> unready_;
-  bool told_shortage_ = false;
+  bool shortage_logged_ = false;
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;

@@ -41,13 +41,13 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.rx_ring_fill = fill_of(rings.rx);
   const Link::Traffic traffic = connection.link()->traffic();
   info.tx_bytes = traffic.tx_bytes;
-  info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);  // that link counts what was
-                                                                                            // read
+  // The p2p link counts bytes once callers have read them.
+  info.rx_bytes = traffic.rx_bytes + (info.link == LinkKind::p2p ? info.rx_ring_fill : 0);
 }
 
 SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const {
   const ProxySlot& state = slots_[slot];
-  const auto status = table::Status::unpack(load(&slots_.view().sectors[slot].status));
+  const auto status = table::Status::unpack(load(&slots_.view().proxy_words[slot].status));
   SocketInfo info;
   info.handle = slots_.handle(slot);
   info.age_ns = now_ns - std::min(now_ns, state.opened_ns);
@@ -73,7 +73,8 @@ std::vector<SocketInfo> Proxy::sockets(std::uint64_t now_ns) const {
   std::vector<SocketInfo> all;
   for (std::uint32_t slot = 0; slot < slots_.count(); ++slot) {
     const ProxySlot& state = slots_[slot];
-    const bool failed = table::Status::unpack(load(&slots_.view().sectors[slot].status)).phase == table::Phase::failed;
+    const bool failed = table::Status::unpack(load(&slots_.view().proxy_words[slot].status)).phase ==
+                        table::Phase::failed;
     if (state.listener != nullptr || state.connection != nullptr || failed) all.push_back(describe_slot(slot, now_ns));
   }
   for (const auto& connection : connections_) {

@@ -3,7 +3,7 @@
 ///
 /// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
 ///   label  operation                                     order    partner
-///   E1     engine: store asleep, fence, scan the board   seq_cst  E2
+///   E1     engine: store asleep, fence, scan the words   seq_cst  E2
 ///   E2     caller: commit, fence, load asleep            seq_cst  E1
 /// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences do it: the accesses
 /// around them are relaxed.

@@ -2,11 +2,12 @@
 /// @file The words and records through which a device and its proxy serve sockets: the shared layout of both.
 ///
 /// A socket is a slot. Who writes what, and where it lives (a *caller* is a kernel's or a host thread's socket call):
-///   Board     callers → proxy   pinned host memory   dense counters, scanned by the proxy
-///   Requests  callers → proxy   pinned host memory   what to open; published by Board::requests
-///   Sectors   proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
-///   Setups    proxy → callers   pinned host memory   rings and addresses of an open socket; published by the status
-///   Slots     callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
+///   callers' words  callers → proxy   pinned host memory   dense counters, scanned by the proxy (TableView)
+///   OpenRequest     callers → proxy   pinned host memory   what to open; published by the callers' word `requests`
+///   ProxyWords      proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
+///   SocketSetup     proxy → callers   pinned host memory   rings and addresses; published by ProxyWords::status
+///   CallerSlot      callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
+///   ProxySlot       proxy only        host memory          what the proxy keeps of a slot (proxy_slots.hpp)
 /// Every shared word is a naturally aligned 64-bit integer with one writer.
 ///
 // clang-format off
@@ -19,14 +20,16 @@
 ///   T4     caller: load status     acquire  T3       as T3
 ///   T5     proxy: store abort      relaxed  T6       nothing but itself: callers leave with -ECANCELED
 ///   T6     caller: load abort      relaxed  T5       as T5
-///   T7     caller: exchange lock   acquire  T8       Slot::posting is the lock of Slot::requests: T1 of one caller
+///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
 ///   T8     caller: store lock      release  T7       as T7
-///   T9     caller: count out, end  acq_rel  T9       Slot::life: what each call did in the socket, for the last one
-///                                                    out (or, when no call is in, for the one that ends it), which
-///                                                    tells the proxy: so the slot's next owner has it
-///   T10    sender: exchange lock   acquire  T11      RecordSender and Slot::tx; through it the one commit covers the
-///                                                    bytes of all senders whose records it publishes
+///   T9     caller: count out, end  acq_rel  T9       generation_and_users: what each call did in the
+///                                                    socket, for the last one out (or, when no call is in, for the
+///                                                    one that closes it), which requests the close: so the slot's
+///                                                    next owner has it
+///   T10    sender: exchange lock   acquire  T11      RecordSender and CallerSlot::tx; through it the one
+///                                                    commit covers the bytes of all senders whose records
+///                                                    it publishes
 ///   T11    sender: store lock      release  T10      as T10; the record's bytes
 ///   T12    sender: swap tx_held    acquire  T13      of 0: what a reservation keeps in RecordSender, which one caller
 ///                                                    uses at a time
@@ -71,11 +74,13 @@ GPUSOCK_FN constexpr std::uint32_t next_generation(std::uint32_t generation) {
   return (generation + 1) & kGenerationMask;
 }
 
-/// Bits of Slot::life below the generation.
+/// Bits of CallerSlot::generation_and_users below the generation.
 inline constexpr int kSlotUserBits = 32;
-GPUSOCK_FN constexpr std::uint64_t users_of(std::uint64_t life) { return life & 0xffffffffu; }
-GPUSOCK_FN constexpr std::uint32_t generation_of_life(std::uint64_t life) {
-  return static_cast<std::uint32_t>(life >> kSlotUserBits) & kGenerationMask;
+GPUSOCK_FN constexpr std::uint64_t users_in(std::uint64_t generation_and_users) {
+  return generation_and_users & 0xffffffffu;
+}
+GPUSOCK_FN constexpr std::uint32_t generation_in(std::uint64_t generation_and_users) {
+  return static_cast<std::uint32_t>(generation_and_users >> kSlotUserBits) & kGenerationMask;
 }
 
 /// A requests word is (changes of the options << kChangeShift | generation << kRequestBits | bits). Within one
@@ -97,7 +102,7 @@ GPUSOCK_FN constexpr std::uint64_t make_request(std::uint32_t generation, std::u
   return std::uint64_t{generation} << kRequestBits | bits;
 }
 
-/// What a caller may choose of an open socket, as one word of the board; published by Board::requests.
+/// What a caller may choose of an open socket, as one of the callers' words; published by `requests`.
 struct SocketOptions {
   bool no_delay = true;
   bool keep_alive = false;
@@ -153,8 +158,9 @@ struct Status {
   }
 };
 
-/// All that a waiting caller polls of one socket: one 32-byte sector, written by the proxy alone.
-struct alignas(32) Sector {
+/// All that a waiting caller polls of one socket, in one 32-byte sector of GPU memory traffic. Only the proxy writes
+/// it.
+struct alignas(32) ProxyWords {
   std::uint64_t tx_freed = 0;
   std::uint64_t rx_arrived = 0;
   std::uint64_t status = 0;
@@ -212,13 +218,13 @@ struct RecordSender {
 };
 
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
-struct alignas(64) Slot {
+struct alignas(64) CallerSlot {
   /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket
   /// is open; compare-and-swap decides who closes, and the last one out tells the proxy.
-  std::uint64_t life = 0;
-  std::uint64_t posting = 0;   ///< device scope: the lock of `requests`
-  std::uint64_t requests = 0;  ///< what was asked in this generation, by all callers
-  std::uint64_t options = 0;   ///< device scope: SocketOptions, as last set
+  std::uint64_t generation_and_users = 0;
+  std::uint64_t request_lock = 0;  ///< device scope: the lock of `requests`
+  std::uint64_t requests = 0;      ///< what was asked in this generation, by all callers
+  std::uint64_t options = 0;       ///< device scope: SocketOptions, as last set
   /// Device scope: how long calls wait that are given no deadline. The callers' own: the proxy does not wait.
   std::uint64_t receive_timeout_ns = 0;
   std::uint64_t send_timeout_ns = 0;
@@ -226,7 +232,8 @@ struct alignas(64) Slot {
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;
   StoreChoice stores;  ///< of the sending leader, where that is a CPU
-  /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in `life`.
+  /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in
+  /// `generation_and_users`.
   std::uint64_t tx_held = 0;
   std::uint64_t rx_held = 0;
   /// Device scope: bytes moved past the rings, each written by the one group that sends or receives.
@@ -239,13 +246,13 @@ struct alignas(64) Slot {
 
 /// What callers and proxy share, as addresses that the callers' processor can use. Trivially copyable.
 struct TableView {
-  // Board: one writer per word, the caller.
+  // The callers' words, one of each for a slot: only callers write them.
   std::uint64_t* tx_committed = nullptr;
   std::uint64_t* rx_consumed = nullptr;
   std::uint64_t* requests = nullptr;
   std::uint64_t* options = nullptr;  ///< SocketOptions, published by `requests`
   OpenRequest* open_requests = nullptr;
-  Sector* sectors = nullptr;
+  ProxyWords* proxy_words = nullptr;
   SocketSetup* setups = nullptr;
   const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
   std::uint32_t slots = 0;

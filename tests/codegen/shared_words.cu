@@ -36,7 +36,7 @@ extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result =
 extern "C" __global__ void table_T6(detail::Side side, int* result) { *result = detail::canceled(side); }
 
 extern "C" __global__ void slot_enter_leave(detail::Side side, Socket socket, Word* result) {
-  table::Slot* slot = detail::enter(side, socket);
+  table::CallerSlot* slot = detail::enter(side, socket);
   *result = slot != nullptr;
   if (slot != nullptr) detail::leave(side, socket, *slot);
 }

@@ -68,7 +68,7 @@ class Connected {
     while (net.send(this_thread(), near, bytes, sizeof bytes, kDontWait) > 0) {
     }
   }
-  table::RingPair rings() { return detail::Insides::side(net).table.setups[table::slot_of(near)].rings; }
+  table::RingPair rings() { return detail::NetAccess::side(net).table.setups[table::slot_of(near)].rings; }
 
   Context context{options_of()};
   Net net = context.net();

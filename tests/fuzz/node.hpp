@@ -40,8 +40,8 @@ class Node {
   void start() {
     proxy = std::make_unique<proxy::Proxy>(table, network, resources, proxy::ProxyOptions{});
     hooks_.self = this;
-    hooks_.announce = [](void* self, std::uint32_t slot) { static_cast<Node*>(self)->proxy->hint(slot); };
-    hooks_.announce_credit = [](void*) {};
+    hooks_.ring_doorbell = [](void* self, std::uint32_t slot) { static_cast<Node*>(self)->proxy->hint(slot); };
+    hooks_.ring_for_credit = [](void*) {};
     hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
       return static_cast<Node*>(self)->proxy->transmit(slot, data, bytes);
     };
@@ -58,7 +58,7 @@ class Node {
   void turn(int times = 1) {
     for (; times > 0; --times) {
       now_ns += 1'000'000;
-      proxy->step(now_ns, proxy::Proxy::Thoroughness::full);
+      proxy->step(now_ns, proxy::Proxy::Pass::full);
       if (beside) beside();
     }
   }
@@ -72,12 +72,12 @@ class Node {
   }
 
   std::uint64_t status_of(Socket socket) const {
-    const std::uint64_t& word = table.view(proxy::SideKind::host).sectors[table::slot_of(socket)].status;
+    const std::uint64_t& word = table.view(proxy::SideKind::host).proxy_words[table::slot_of(socket)].status;
     return ringbuf::SystemAtomics::Ref<const std::uint64_t>(word).load(ringbuf::kAcquire);
   }
 
   std::shared_ptr<proxy::Platform> platform = std::make_shared<proxy::HostPlatform>();
-  proxy::SharedTable table;
+  proxy::TableMemory table;
   WireNetwork network;
   proxy::SegmentPool segments;
   std::unique_ptr<proxy::DeviceCopies> copies;  ///< for rings in device memory
@@ -89,7 +89,7 @@ class Node {
   std::function<void()> beside;  ///< what happens beside each step
 
  private:
-  std::vector<table::Slot> slots_;
+  std::vector<table::CallerSlot> slots_;
   std::vector<std::uint64_t> taken_;
   detail::Hooks hooks_{};
 };

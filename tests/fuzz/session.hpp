@@ -36,7 +36,7 @@ class Session {
         if (handshake != nullptr && setup == nullptr && handshake->advance() == proxy::Handshake::State::done)
           setup = handshake->take_setup();
         node.now_ns += 1'000'000;
-        node.proxy->step(node.now_ns, proxy::Proxy::Thoroughness::full);
+        node.proxy->step(node.now_ns, proxy::Proxy::Pass::full);
       }
     };
     if (!node_accepts) {

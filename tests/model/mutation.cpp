@@ -19,11 +19,11 @@ struct Instead {
 };
 constexpr Instead kInstead[] = {
     {"ringbuf/handle_queue.hpp", "Q1, pairs with Q2", Weakening::left_out, "a handle may be granted later"},
-    {"host_proxy/table/slots.cpp", "sector.", Weakening::left_out,
+    {"host_proxy/table/proxy_slots.cpp", "words.", Weakening::left_out,
      "the proxy reads it itself before it tells anybody of it"},
-    {"host_proxy/table/slots.cpp", "T3, pairs with T4", Weakening::too_late,
+    {"host_proxy/table/proxy_slots.cpp", "T3, pairs with T4", Weakening::too_late,
      "a status may be told later, but not behind Q1"},
-    {"host_proxy/table/shared_table.cpp", "T5, pairs with T6", Weakening::left_out, "a context may end later"},
+    {"host_proxy/table/table_memory.cpp", "T5, pairs with T6", Weakening::left_out, "a context may end later"},
     {"gpusock/detail/", "T8, pairs with T7", Weakening::left_out, "a lock may be held longer"},
     {"gpusock/detail/", "T11, pairs with T10", Weakening::left_out, "a lock may be held longer"},
     {"gpusock/detail/", "T13, pairs with T12", Weakening::left_out, "a reservation may be held longer"},

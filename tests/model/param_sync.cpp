@@ -20,7 +20,7 @@ namespace ps = param_sync;
 /// Two connected sockets in memory.
 struct Wires {
   Wires() {
-    side.table.sectors = sectors;
+    side.table.proxy_words = proxy_words;
     side.table.setups = setups;
     side.table.requests = requests;
     side.table.options = options;
@@ -32,7 +32,7 @@ struct Wires {
       setups[i].rings.tx = setups[i ^ 1].rings.rx = {{rings[i], sizeof rings[i], 0}, &committed[i], &consumed[i], 0};
     }
     for (std::uint32_t i = 0; i < 4; ++i) {
-      sectors[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
+      proxy_words[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
       const Socket socket = table::make_handle(i, 1);
       handles[i] = detail::adopt(side, socket, detail::claim(side, socket));
     }
@@ -41,9 +41,9 @@ struct Wires {
 
   alignas(8) std::byte rings[4][128] = {};
   std::uint64_t committed[4] = {}, consumed[4] = {}, abort = 0, requests[4] = {}, options[4] = {};
-  table::Sector sectors[4];
+  table::ProxyWords proxy_words[4];
   table::SocketSetup setups[4];
-  table::Slot slots[4];
+  table::CallerSlot slots[4];
   Socket handles[4] = {};
   detail::Side side;
 };

@@ -17,7 +17,7 @@ namespace {
 class Pair {
  public:
   explicit Pair(std::uint64_t capacity) {
-    side_.table.sectors = sectors_;
+    side_.table.proxy_words = proxy_words_;
     side_.table.setups = setups_;
     side_.table.requests = requests_;
     side_.table.options = options_;
@@ -29,7 +29,7 @@ class Pair {
     setups_[0].rings.rx = setups_[1].rings.tx = {{back_, capacity, 0}, &back_committed_, &back_consumed_, 0};
     for (std::uint32_t i = 0; i < 2; ++i) {
       setups_[i].records = 1;
-      sectors_[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
+      proxy_words_[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
       const Socket socket = table::make_handle(i, 1);
       handles_[i] = detail::adopt(side_, socket, detail::claim(side_, socket));
     }
@@ -46,7 +46,7 @@ class Pair {
     if (generation != 3) asked |= table::kRequestOpen;  // the first was made open
     while (load_requests() != table::make_request(generation - 2, asked)) give_way();
     const Socket next = table::make_handle(0, generation);
-    table::Slot& slot = detail::claim(side_, next);
+    table::CallerSlot& slot = detail::claim(side_, next);
     detail::post_request(side_, next, slot, generation, table::kRequestOpen);
     return detail::adopt(side_, next, slot);
   }
@@ -90,20 +90,20 @@ class Pair {
   }
   void arrive(std::uint64_t committed) { detail::SystemRef(committed_).store(committed, ringbuf::kRelease); }
   void end_at(std::uint64_t final_position) {
-    sectors_[1].rx_final = final_position;
+    proxy_words_[1].rx_final = final_position;
     const table::Status status{1, 0, table::Phase::connected, table::kStatusEnded};
-    detail::SystemRef(sectors_[1].status).store(status.pack(), ringbuf::kRelease);
+    detail::SystemRef(proxy_words_[1].status).store(status.pack(), ringbuf::kRelease);
   }
   /// Nobody else will come: waits are short. What the proxy is told is counted.
   void is_alone() {
     counting_ = hooks();
     counting_.self = this;
-    counting_.announce = [](void* self, std::uint32_t) {
+    counting_.ring_doorbell = [](void* self, std::uint32_t) {
       auto& pair = *static_cast<Pair*>(self);
-      ++pair.announced;
+      ++pair.rings;
       pair.told_committed_ = pair.load_committed();
     };
-    counting_.announce_credit = [](void* self) {
+    counting_.ring_for_credit = [](void* self) {
       auto& pair = *static_cast<Pair*>(self);
       ++pair.credits;
       pair.told_consumed_ = pair.load_consumed();
@@ -136,8 +136,8 @@ class Pair {
     return net().poll(kMe, &entry, 1, Deadline::now()) == 0 ? std::int16_t{0} : entry.revents;
   }
   const detail::Side& side() const { return side_; }
-  table::Slot& sending_slot() { return slots_[0]; }
-  int announced = 0, credits = 0;
+  table::CallerSlot& sending_slot() { return slots_[0]; }
+  int rings = 0, credits = 0;
 
  private:
   std::uint64_t load_consumed() { return detail::SystemRef(consumed_).load(ringbuf::kRelaxed); }
@@ -149,9 +149,9 @@ class Pair {
   alignas(8) std::byte back_[64] = {};
   std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
   std::uint64_t requests_[2] = {}, options_[2] = {};
-  table::Sector sectors_[2];
+  table::ProxyWords proxy_words_[2];
   table::SocketSetup setups_[2];
-  table::Slot slots_[2];
+  table::CallerSlot slots_[2];
   Socket handles_[2] = {};
   detail::Side side_;
 };
@@ -451,17 +451,17 @@ void what_is_announced(Pair& pair) {
   pair.write_header(0, ringbuf::RecordHeader::kFiller, 32);
   pair.arrive(32);
   require(pair.look() == -EAGAIN && pair.credits == 1 && pair.knows_credit(),
-          "credit for a filler is announced though no record has come");
+          "credit for a filler is rings though no record has come");
   const Net net = pair.net();
   pair.arrive(0);
   pair.take(0);
   const char bytes[24] = {};
   require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24, "a record");
-  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24 && pair.announced == 0,
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == 24 && pair.rings == 0,
           "and another are held back");
-  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == -EAGAIN && pair.announced == 1,
+  require(net.send(kMe, pair.sender(), bytes, 24, kMore | kDontWait) == -EAGAIN && pair.rings == 1,
           "until there is no room");
-  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 2, "also for who polls");
+  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.rings == 2, "also for who polls");
 }
 
 /// The same of a stream, whatever call fills and empties its ring.
@@ -469,21 +469,20 @@ void what_is_announced_of_a_stream(Pair& pair) {
   pair.needs_proxy(false);
   const Net net = pair.net();
   char bytes[64] = {};
-  require(net.send(kMe, pair.sender(), bytes, 64, kMore | kDontWait) == 64 && pair.announced == 0,
+  require(net.send(kMe, pair.sender(), bytes, 64, kMore | kDontWait) == 64 && pair.rings == 0,
           "a whole ring is held back");
-  require(net.send(kMe, pair.sender(), bytes, 1, kMore | kDontWait) == -EAGAIN && pair.announced == 1,
+  require(net.send(kMe, pair.sender(), bytes, 1, kMore | kDontWait) == -EAGAIN && pair.rings == 1,
           "until there is no room");
-  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == -EAGAIN && pair.announced == 2,
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == -EAGAIN && pair.rings == 2,
           "also for who reserves");
-  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.announced == 3, "or polls");
+  require(pair.poll(pair.sender(), kPollOut) == 0 && pair.rings == 3, "or polls");
   require(net.recv(kMe, pair.receiver(), bytes, 8, kDontWait) == 8 && pair.credits == 1 && pair.knows_credit(),
           "credit of recv");
   require(net.peek(kMe, pair.receiver(), 8, Deadline::now()).size == 8 && pair.credits == 1, "peeking gives none");
   require(net.release(kMe, pair.receiver(), 8) == 0 && pair.credits == 2 && pair.knows_credit(), "credit of release");
-  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8 && pair.announced == 3,
-          "reserving says nothing");
-  require(net.commit(kMe, pair.sender(), 8) == 0 && pair.announced == 4 && pair.knows_commits(), "committing does");
-  require(net.send(kMe, pair.sender(), bytes, 8, kDontWait) == 8 && pair.announced == 5 && pair.knows_commits(),
+  require(net.reserve(kMe, pair.sender(), 8, Deadline::now()).size == 8 && pair.rings == 3, "reserving says nothing");
+  require(net.commit(kMe, pair.sender(), 8) == 0 && pair.rings == 4 && pair.knows_commits(), "committing does");
+  require(net.send(kMe, pair.sender(), bytes, 8, kDontWait) == 8 && pair.rings == 5 && pair.knows_commits(),
           "and sending");
 }
 
@@ -491,8 +490,8 @@ void what_is_announced_of_a_stream(Pair& pair) {
 void what_else_is_told(Pair& pair) {
   pair.needs_proxy(true);
   const Net net = pair.net();
-  require(net.setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0 && pair.announced == 1, "an option");
-  require(net.shutdown(kMe, pair.sender(), Shutdown::read) == 0 && pair.announced == 2, "the end of a direction");
+  require(net.setsockopt(kMe, pair.sender(), SocketOption::linger, 7) == 0 && pair.rings == 1, "an option");
+  require(net.shutdown(kMe, pair.sender(), Shutdown::read) == 0 && pair.rings == 2, "the end of a direction");
   const char bytes[24] = {};
   for (int i = 0; i < 2; ++i) require(net.send(kMe, pair.sender(), bytes, 24, kDontWait) == 24, "the ring is filled");
   pair.take(65);

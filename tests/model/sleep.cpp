@@ -3,7 +3,7 @@
 #include "cases.hpp"
 
 #include "host_proxy/proxy/sleeper.hpp"
-#include "host_proxy/table/board_shadow.hpp"
+#include "host_proxy/table/word_shadow.hpp"
 #include "ringbuf/byte_ring.hpp"
 
 #include <string>
@@ -80,7 +80,7 @@ struct RingOffice : Office {
   }
 
   /// A caller's, behind what it did.
-  void announce(proxy::Sleeper::Asleep least) {
+  void ring_doorbell(proxy::Sleeper::Asleep least) {
     if (sleeper.must_be_rung(least)) ringbuf::SystemAtomics::Ref<std::uint64_t>(bell).store(1, ringbuf::kRelease);
   }
 };
@@ -98,7 +98,7 @@ Case ring_while_falling_asleep(bool credit) {
               } else {
                 office.producer.commit(2);
               }
-              office.announce(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits);
+              office.ring_doorbell(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits);
             });
             run.thread([&office, credit] {
               office.rung = !office.rest(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits, [&] {

@@ -39,8 +39,8 @@ struct Results : World {
   std::string of[4];
 };
 
-/// Two callers want the one socket there is; the peer refuses. Slots are granted, opened, failed, closed and granted
-/// again.
+/// Two callers want the one socket there is; the peer refuses. ProxySlots are granted, opened, failed, closed and
+/// granted again.
 Case open_that_fails() {
   return {"sockets.an_open_that_fails",
           [](Run& run) {

@@ -137,13 +137,13 @@ proxy::TcpMaker& tcp() {
   return maker;
 }
 
-void announce(void*, std::uint32_t) {}
-void announce_credit(void*) {}
+void ring_doorbell(void*, std::uint32_t) {}
+void ring_for_credit(void*) {}
 std::uint64_t transmit(void*, std::uint32_t, const void*, std::uint64_t) { return 0; }
 std::uint64_t receive(void*, std::uint32_t, void*, std::uint64_t) { return 0; }
 void relax(void*, std::uint64_t, std::uint64_t, bool) { give_way(); }
 
-constexpr detail::Hooks kHooks{nullptr, announce, announce_credit, transmit, receive, relax};
+constexpr detail::Hooks kHooks{nullptr, ring_doorbell, ring_for_credit, transmit, receive, relax};
 
 }  // namespace
 
@@ -176,7 +176,7 @@ std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& e
 }
 
 World::World(std::uint32_t sockets_max)
-    : table_(std::make_unique<proxy::SharedTable>(platform(), sockets_max, false)),
+    : table_(std::make_unique<proxy::TableMemory>(platform(), sockets_max, false)),
       slots_(table_->slots()),
       accept_taken_(table::kListenersMax) {
   resources_.makers = {&tcp()};

@@ -52,11 +52,11 @@ class World {
 
   Net net() const { return Net(side_, side_); }
   const detail::Side& side() const { return side_; }
-  table::Slot& slot(std::uint32_t which) { return slots_[which]; }
+  table::CallerSlot& slot(std::uint32_t which) { return slots_[which]; }
 
   /// Steps of the proxy, as long as they move something.
   void step() {
-    while (proxy_->step(kEarly, proxy::Proxy::Thoroughness::full)) {
+    while (proxy_->step(kEarly, proxy::Proxy::Pass::full)) {
     }
   }
   /// Ends the context, as Context::cancel() does.
@@ -65,10 +65,10 @@ class World {
   ModelNetwork network;
 
  private:
-  std::unique_ptr<proxy::SharedTable> table_;
+  std::unique_ptr<proxy::TableMemory> table_;
   proxy::LinkResources resources_;
   std::unique_ptr<proxy::Proxy> proxy_;
-  std::vector<table::Slot> slots_;
+  std::vector<table::CallerSlot> slots_;
   std::uint64_t free_taken_ = 0;
   std::vector<std::uint64_t> accept_taken_;
   detail::Side side_;

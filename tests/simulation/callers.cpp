@@ -280,7 +280,7 @@ bool Run::try_visit(std::uint32_t planned, std::uint64_t deadline_ns) {
   }));
   if (socket == -ECANCELED) return true;
   if (socket < 0) {
-    // Where packets are lost an honest peer may take as long as a stranger whom a full backlog sends away
+    // Where packets are lost an honest peer may take as long as an unauthenticated client, which a full backlog evicts
     // (Proxy::make_room).
     const bool sent_away = socket == -ECONNRESET && plan_.wire.loss_percent != 0;
     if (socket == -ETIMEDOUT && deadline_ns == connection.deadline_ns && deadline_ns > connect_ns())

@@ -157,10 +157,10 @@ Node::~Node() { process_.on_news = nullptr; }
 
 void Node::make_net() {
   hooks_.self = this;
-  hooks_.announce = [](void* self, std::uint32_t slot) {
+  hooks_.ring_doorbell = [](void* self, std::uint32_t slot) {
     if (!node_of(self).assist(slot)) node_of(self).ring(1);
   };
-  hooks_.announce_credit = [](void* self) { node_of(self).ring(2); };
+  hooks_.ring_for_credit = [](void* self) { node_of(self).ring(2); };
   hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
     return node_of(self).try_move([&] { return node_of(self).proxy_.transmit(slot, data, bytes); });
   };
@@ -177,11 +177,11 @@ void Node::make_net() {
 }
 
 /// One step, by whichever fiber; false also where another one is in it.
-bool Node::step(proxy::Proxy::Thoroughness thoroughness) {
+bool Node::step(proxy::Proxy::Pass pass) {
   Fiber* self = schedule_.running();
   stepping_ = true;
   if (self != nullptr) ++self->whole;
-  const bool moved = proxy_.step(schedule_.read_clock_ns(), thoroughness);
+  const bool moved = proxy_.step(schedule_.read_clock_ns(), pass);
   if (self != nullptr) --self->whole;
   stepping_ = false;
   return moved;
@@ -190,7 +190,7 @@ bool Node::step(proxy::Proxy::Thoroughness thoroughness) {
 bool Node::assist(std::uint32_t slot) {
   if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return false;
   if (slot < table_.slots()) proxy_.hint(slot);
-  step(proxy::Proxy::Thoroughness::hot);
+  step(proxy::Proxy::Pass::quick);
   if (asleep_ != 0) ring(0);  // this step may have left work behind
   return true;
 }
@@ -225,7 +225,7 @@ void Node::serve() {
     const bool unasked = std::exchange(slept_through_, false) && !rung_ && !process_.epoll->has_news();
     rung_ = false;
     if (unasked) asleep_ = 2;
-    const bool moved = step(proxy::Proxy::Thoroughness::full);
+    const bool moved = step(proxy::Proxy::Pass::full);
     if (unasked && moved) expect_ring();
     asleep_ = 0;
     if (moved) {
@@ -237,7 +237,7 @@ void Node::serve() {
     ++server_->whole;
     asleep_ = proxy_.waits_for_credit() ? 2 : 1;
     --server_->whole;
-    if (step(proxy::Proxy::Thoroughness::full)) {
+    if (step(proxy::Proxy::Pass::full)) {
       asleep_ = 0;
       continue;
     }
@@ -270,11 +270,11 @@ void Node::cancel() {
 void Node::drain(std::uint64_t linger_ns) {
   const std::uint64_t start_ns = schedule_.now_ns();
   while (stepping_) schedule_.sleep(500);
-  step(proxy::Proxy::Thoroughness::full);
+  step(proxy::Proxy::Pass::full);
   proxy_.close_all(start_ns);
   while (proxy_.has_connections() && schedule_.now_ns() < start_ns + linger_ns) {
     while (stepping_) schedule_.sleep(500);
-    if (!step(proxy::Proxy::Thoroughness::full)) schedule_.sleep(1'000'000);
+    if (!step(proxy::Proxy::Pass::full)) schedule_.sleep(1'000'000);
   }
 }
 
@@ -287,9 +287,9 @@ std::string Node::check_words() {
   if (!problem_.empty()) return problem_;
   const table::TableView view = table_.view(proxy::SideKind::host);
   for (std::uint32_t slot = 0; slot < view.slots; ++slot) {
-    const auto status = table::Status::unpack(view.sectors[slot].status);
+    const auto status = table::Status::unpack(view.proxy_words[slot].status);
     Seen& seen = seen_[slot];
-    const bool open = table::generation_of_life(slots_[slot].life) == status.generation;
+    const bool open = table::generation_in(slots_[slot].generation_and_users) == status.generation;
     if (status.phase != table::Phase::connected || !open) {
       seen.generation = 0;
       continue;
@@ -315,9 +315,10 @@ std::string Node::check_words() {
 std::string Node::check_released() const {
   const table::TableView view = table_.view(proxy::SideKind::host);
   for (std::uint32_t slot = 0; slot < view.slots; ++slot) {
-    const auto status = table::Status::unpack(view.sectors[slot].status);
+    const auto status = table::Status::unpack(view.proxy_words[slot].status);
     if (status.phase != table::Phase::idle) return "slot " + std::to_string(slot) + " was not given back";
-    if (table::users_of(slots_[slot].life) != 0) return "slot " + std::to_string(slot) + " is still used by a call";
+    if (table::users_in(slots_[slot].generation_and_users) != 0)
+      return "slot " + std::to_string(slot) + " is still used by a call";
   }
   if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
   return {};

@@ -67,7 +67,7 @@ class Node {
   static proxy::LinkResources list_links(Node& node);
   void serve();
   void expect_ring();
-  bool step(proxy::Proxy::Thoroughness thoroughness);
+  bool step(proxy::Proxy::Pass pass);
   bool assist(std::uint32_t slot);
   void ring(int least);
   template <class Move>
@@ -78,14 +78,14 @@ class Node {
   Process& process_;
   NodeOptions options_;
   std::shared_ptr<proxy::Platform> platform_;
-  proxy::SharedTable table_;
+  proxy::TableMemory table_;
   proxy::PosixNetwork network_;
   proxy::SegmentPool segments_;
   std::unique_ptr<proxy::DeviceCopies> copies_;
   std::vector<std::unique_ptr<proxy::LinkMaker>> makers_;
   proxy::LinkResources resources_;
   proxy::Proxy proxy_;
-  std::vector<table::Slot> slots_;
+  std::vector<table::CallerSlot> slots_;
   std::vector<std::uint64_t> taken_;
   detail::Hooks hooks_{};
   Net net_;

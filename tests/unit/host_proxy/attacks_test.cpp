@@ -1,5 +1,5 @@
-// One attack after the other: on the handshake, by somebody in between; on a listener, by strangers; on what is kept
-// secret. docs/security.md lists them, with those that other tests play.
+// One attack after the other: on the handshake, by a program in between; on a listener, by unauthenticated clients; on
+// what is kept secret. docs/security.md lists them, with those that other tests play.
 #include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/p2p/p2p_setup.hpp"
@@ -478,7 +478,7 @@ TEST(HandshakeAttack, DelaysChangeNothing) {
   EXPECT_EQ(acceptor.state, State::done);
 }
 
-/// A stranger's flood stays with the operating system: no more is read than the messages that are due.
+/// An unauthenticated client's flood stays with the operating system: the proxy reads only the messages that are due.
 TEST(StrangerLimit, Bytes) {
   Peer acceptor(true);
   const Hello hello{.links = 0xffff};
@@ -548,7 +548,7 @@ TEST_F(Strangers, WhoAreSilentKeepNobodyOutForLong) {
     state = handshake->advance();
   }
   EXPECT_EQ(state, State::done) << "five seconds' silence of others is too long";
-  EXPECT_GE(waited_ms, 400) << "a stranger gets the time that an honest peer needs";
+  EXPECT_GE(waited_ms, 400) << "an unauthenticated client gets the time that an honest peer needs";
   EXPECT_TRUE(silent.front()->node_gone) << "who came first goes first";
   EXPECT_GE(node_.net.accept(this_thread(), listener_, Deadline::now()), 0);
 }
@@ -581,7 +581,7 @@ TEST(Shortage, AProxySleepsBeforeItTriesAgain) {
   Destitute maker;
   node.add(maker);
   node.start();
-  constexpr auto kFull = Proxy::Thoroughness::full;
+  constexpr auto kFull = Proxy::Pass::full;
   EXPECT_FALSE(node.proxy->step(node.now_ns, kFull)) << "nothing has moved, and the next step is not due";
   const std::uint64_t due_ns = node.proxy->next_deadline_ns();
   EXPECT_GE(due_ns, node.now_ns + 1'000'000);

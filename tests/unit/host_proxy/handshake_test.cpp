@@ -1,4 +1,4 @@
-// A listener among strangers: whatever they say, they are sent away, and honest peers are served.
+// A listener and unauthenticated clients: whatever they send, they are disconnected, and honest peers are served.
 #include "host_proxy/negotiation/handshake_messages.hpp"
 
 #include <gpusock/gpusock.hpp>
@@ -24,9 +24,9 @@ using namespace proxy;
 constexpr std::uint16_t kTcp = link_bit(LinkKind::tcp);
 
 /// A TCP client that says what it likes.
-class Stranger {
+class RawClient {
  public:
-  explicit Stranger(const Endpoint& to) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit RawClient(const Endpoint& to) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(to.port);
@@ -35,7 +35,7 @@ class Stranger {
     setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
-  ~Stranger() { ::close(socket_); }
+  ~RawClient() { ::close(socket_); }
 
   template <class Message>
   void say(const Message& message) {
@@ -52,7 +52,7 @@ class Stranger {
     return message;
   }
   /// Was the connection ended by the other side: anything but a time-out.
-  bool sent_away() {
+  bool disconnected() {
     char byte = 0;
     ssize_t got = 0;
     while ((got = ::recv(socket_, &byte, 1, 0)) > 0) {
@@ -111,9 +111,9 @@ class Handshaking : public testing::Test {
 };
 
 TEST_F(Handshaking, AnHttpClientIsSentAway) {
-  Stranger stranger(where_);
-  stranger.say_bytes("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_TRUE(stranger.sent_away());
+  RawClient client(where_);
+  client.say_bytes("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(client.disconnected());
   expect_honest_peers_are_served();
 }
 
@@ -122,48 +122,48 @@ TEST_F(Handshaking, RandomBytesAreSentAway) {
   for (int i = 0; i < 50; ++i) {
     std::string bytes(1 + random() % 200, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
-    Stranger stranger(where_);
-    stranger.say_bytes(bytes);
-    EXPECT_TRUE(stranger.sent_away()) << "round " << i;
+    RawClient client(where_);
+    client.say_bytes(bytes);
+    EXPECT_TRUE(client.disconnected()) << "round " << i;
   }
   expect_honest_peers_are_served();
 }
 
 TEST_F(Handshaking, AStrangerWhoDoesNotKnowTheSecretIsTold) {
-  Stranger stranger(where_);
-  stranger.say(Hello{.links = kTcp});
-  const auto reply = stranger.hear<Reply>();
+  RawClient client(where_);
+  client.say(Hello{.links = kTcp});
+  const auto reply = client.hear<Reply>();
   EXPECT_EQ(reply.error, 0);
   EXPECT_EQ(reply.links, kTcp);
-  stranger.say(Confirm{});
-  const auto turn = stranger.hear<Turn>();
+  client.say(Confirm{});
+  const auto turn = client.hear<Turn>();
   EXPECT_EQ(turn.kind, Turn::kNone);
   EXPECT_EQ(turn.error, EACCES);
-  EXPECT_TRUE(stranger.sent_away());
+  EXPECT_TRUE(client.disconnected());
   expect_honest_peers_are_served();
 }
 
 TEST_F(Handshaking, APeerWithoutACommonLinkIsTold) {
-  Stranger stranger(where_);
-  stranger.say(Hello{.links = 0x4000});
-  EXPECT_EQ(stranger.hear<Reply>().error, EPROTONOSUPPORT);
-  EXPECT_TRUE(stranger.sent_away());
+  RawClient client(where_);
+  client.say(Hello{.links = 0x4000});
+  EXPECT_EQ(client.hear<Reply>().error, EPROTONOSUPPORT);
+  EXPECT_TRUE(client.disconnected());
 }
 
 TEST_F(Handshaking, AMessageInPiecesIsStillAMessage) {
-  Stranger stranger(where_);
+  RawClient client(where_);
   const Hello hello{.links = kTcp};
   const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
-  for (const char byte : bytes) stranger.say_bytes(std::string(1, byte));
-  EXPECT_EQ(stranger.hear<Reply>().links, kTcp);
+  for (const char byte : bytes) client.say_bytes(std::string(1, byte));
+  EXPECT_EQ(client.hear<Reply>().links, kTcp);
 }
 
 TEST_F(Handshaking, ThoseWhoLeaveInTheMiddleLeaveNothingBehind) {
   for (int i = 0; i < 100; ++i) {  // more than there are sockets
-    Stranger stranger(where_);
+    RawClient client(where_);
     const Hello hello{.links = static_cast<std::uint16_t>(kTcp | link_bit(LinkKind::p2p))};
     const std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
-    stranger.say_bytes(bytes.substr(0, static_cast<std::size_t>(i) % (bytes.size() + 1)));
+    client.say_bytes(bytes.substr(0, static_cast<std::size_t>(i) % (bytes.size() + 1)));
   }
   expect_honest_peers_are_served();
 }
@@ -177,9 +177,9 @@ TEST(HandshakeTimeout, ASilentPeerIsSentAwayInTime) {
   const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=auto"), 1, patience());
   Endpoint where;
   ASSERT_EQ(net.getsockname(listener, where), 0);
-  Stranger first(where), second(where);  // the backlog is 1: the second waits for the first to go
-  EXPECT_TRUE(first.sent_away());
-  EXPECT_TRUE(second.sent_away());
+  RawClient first(where), second(where);  // the backlog is 1: the second waits for the first to go
+  EXPECT_TRUE(first.disconnected());
+  EXPECT_TRUE(second.disconnected());
 }
 
 }  // namespace

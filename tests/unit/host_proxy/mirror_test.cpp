@@ -3,7 +3,7 @@
 #include "gpusock/cpu/memory_copier.hpp"
 #include "host_proxy/links/mirrored_link.hpp"
 #include "host_proxy/links/tcp/tcp_link.hpp"
-#include "host_proxy/table/shared_table.hpp"
+#include "host_proxy/table/table_memory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -167,8 +167,8 @@ class Mirrored : public testing::Test, public LinkEvents {
   ManualCopier* copier_ = new ManualCopier;
   DeviceCopies copies_{std::unique_ptr<Copier>(copier_), kCopyBytes};
   std::shared_ptr<Platform> platform_ = std::make_shared<HostPlatform>();
-  SharedTable table_{platform_, 1, false};
-  Slots slots_{table_};
+  TableMemory table_{platform_, 1, false};
+  ProxySlots slots_{table_};
   std::shared_ptr<Segment> rings_ = std::make_shared<Segment>(platform_, kRing, RingPlacement::device);
   FakeStream::Network network_;
   std::unique_ptr<ByteStream> stream_;

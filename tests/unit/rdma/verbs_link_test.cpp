@@ -4,8 +4,8 @@
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/links/verbs/message.hpp"
 #include "host_proxy/memory/device_copies.hpp"
-#include "host_proxy/table/shared_table.hpp"
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/table_memory.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 #include "tests/support/stream_pair.hpp"
 #include "tests/unit/rdma/fake_cuda.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
@@ -136,10 +136,10 @@ struct Side {
   }
 
   std::shared_ptr<Platform> platform;
-  SharedTable table;
+  TableMemory table;
   SegmentPool segments;
   DeviceCopies copies;
-  std::optional<Slots> slots;
+  std::optional<ProxySlots> slots;
   std::optional<VerbsMaker> own_maker;
   VerbsMaker* maker;
   NoSink sink;

@@ -13,14 +13,14 @@ namespace gpusock::proxy {
 /// Who opens sockets: a context's host threads, or its kernels. On the CPU device both are the host side.
 enum class SideKind : int { host = 0, device = 1 };
 
-/// Slots are in three pools of `sockets_max` each: those that host threads open, those that kernels open, and those of
-/// accepted connections. Without a device side its pool is empty.
-class SharedTable {
+/// ProxySlots are in three pools of `sockets_max` each: those that host threads open, those that kernels open, and
+/// those of accepted connections. Without a device side its pool is empty.
+class TableMemory {
  public:
-  SharedTable(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side);
-  ~SharedTable();
-  SharedTable(const SharedTable&) = delete;
-  SharedTable& operator=(const SharedTable&) = delete;
+  TableMemory(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side);
+  ~TableMemory();
+  TableMemory(const TableMemory&) = delete;
+  TableMemory& operator=(const TableMemory&) = delete;
 
   table::TableView view(SideKind side) const;
   /// Ends every call on the table with -ECANCELED.

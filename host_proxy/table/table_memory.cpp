@@ -1,4 +1,4 @@
-#include "host_proxy/table/shared_table.hpp"
+#include "host_proxy/table/table_memory.hpp"
 
 #include <bit>
 #include <new>
@@ -36,7 +36,7 @@ class Layout {
 
 }  // namespace
 
-SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side)
+TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side)
     : platform_(std::move(platform)),
       sockets_max_(sockets_max),
       has_device_side_(has_device_side),
@@ -49,7 +49,7 @@ SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t socke
     common_.requests = layout.array<std::uint64_t>(slots_);
     common_.options = layout.array<std::uint64_t>(slots_);
     common_.open_requests = layout.array<table::OpenRequest>(slots_);
-    common_.sectors = layout.array<table::Sector>(slots_);
+    common_.proxy_words = layout.array<table::ProxyWords>(slots_);
     common_.setups = layout.array<table::SocketSetup>(slots_);
     common_.accept_entries = layout.room<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
     common_.accept_published = layout.array<std::uint64_t>(table::kListenersMax);
@@ -68,14 +68,14 @@ SharedTable::SharedTable(std::shared_ptr<Platform> platform, std::uint32_t socke
   common_.free_capacity = free_capacity_;
 }
 
-void SharedTable::cancel() {
+void TableMemory::cancel() {
   ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
   abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
 }
 
-SharedTable::~SharedTable() { platform_->free_shared(memory_, bytes_); }
+TableMemory::~TableMemory() { platform_->free_shared(memory_, bytes_); }
 
-table::TableView SharedTable::view(SideKind side) const {
+table::TableView TableMemory::view(SideKind side) const {
   table::TableView view = common_;
   view.free_entries = free_[static_cast<int>(side)].entries;
   view.free_published = free_[static_cast<int>(side)].published;

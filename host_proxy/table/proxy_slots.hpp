@@ -1,7 +1,7 @@
 #pragma once
 /// @file The proxy's half of the socket table: granting sockets, saying how they stand, taking them back.
 
-#include "host_proxy/table/shared_table.hpp"
+#include "host_proxy/table/table_memory.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -20,9 +20,9 @@ struct ProxySlot {
   std::uint64_t opened_ns = 0;  ///< when it was last opened or accepted, for people
 };
 
-class Slots {
+class ProxySlots {
  public:
-  explicit Slots(SharedTable& table);
+  explicit ProxySlots(TableMemory& table);
 
   std::uint32_t count() const { return static_cast<std::uint32_t>(slots_.size()); }
   ProxySlot& operator[](std::uint32_t slot) { return slots_[slot]; }
@@ -49,7 +49,7 @@ class Slots {
   void grant(std::uint32_t slot);
   ringbuf::HandleProducer<> queue_of(SideKind side) const;
 
-  SharedTable& table_;
+  TableMemory& table_;
   table::TableView view_;
   std::vector<ProxySlot> slots_;
   std::vector<std::uint32_t> accept_pool_;

@@ -1,5 +1,5 @@
 #pragma once
-/// @file What the proxy last saw on the board, so that one pass of compares finds what has changed.
+/// @file What the proxy last saw of the callers' words, so that one pass of compares finds what has changed.
 
 #include "host_proxy/table/socket_table.hpp"
 
@@ -11,18 +11,18 @@ namespace gpusock::proxy {
 /// A page is 64 slots: 512 bytes of each array, eight cache lines that a processor fetches in a row.
 inline constexpr std::uint32_t kPageSlots = 64;
 
-/// One of the board's arrays beside its shadow.
+/// One array of the callers' words, and what the proxy last saw of it.
 class WordShadow {
  public:
   WordShadow(std::uint64_t* words, std::uint32_t count) : words_(words), seen_(count) {}
 
-  /// Has the word changed since it was last noted. Only a hint: what it announces is read again with acquire.
+  /// True if the word has changed since it was last noted. Only a hint: the proxy then reads the word with acquire.
   bool changed(std::uint32_t slot) const { return load(slot) != seen_[slot]; }
   std::uint64_t seen(std::uint32_t slot) const { return seen_[slot]; }
   void note(std::uint32_t slot, std::uint64_t value) { seen_[slot] = value; }
   void note(std::uint32_t slot) { seen_[slot] = load(slot); }
 
-  /// Does any word of [first, last) differ: no branch per word, so that the compiler keeps it tight.
+  /// True if any word of [first, last) has changed. No branch for each word, so that the compiler makes it vector code.
   bool any_changed(std::uint32_t first, std::uint32_t last) const {
     std::uint64_t difference = 0;
     for (std::uint32_t slot = first; slot < last; ++slot) difference |= load(slot) ^ seen_[slot];

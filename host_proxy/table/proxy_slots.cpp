@@ -1,4 +1,4 @@
-#include "host_proxy/table/slots.hpp"
+#include "host_proxy/table/proxy_slots.hpp"
 
 namespace gpusock::proxy {
 namespace {
@@ -9,7 +9,7 @@ using ringbuf::kRelease;
 
 }  // namespace
 
-Slots::Slots(SharedTable& table)
+ProxySlots::ProxySlots(TableMemory& table)
     : table_(table),
       view_(table.view(SideKind::host)),
       slots_(table.slots()),
@@ -17,25 +17,25 @@ Slots::Slots(SharedTable& table)
   for (std::uint32_t slot = 0; slot < count(); ++slot) grant(slot);
 }
 
-ringbuf::HandleProducer<> Slots::queue_of(SideKind side) const {
+ringbuf::HandleProducer<> ProxySlots::queue_of(SideKind side) const {
   const table::TableView view = table_.view(side);
   return {view.free_entries, view.free_capacity, view.free_published};
 }
 
-SideKind Slots::opener(std::uint32_t slot) const {
+SideKind ProxySlots::opener(std::uint32_t slot) const {
   return table_.has_device_side() && slot >= table_.opened_by(SideKind::device) && slot < table_.accepted()
              ? SideKind::device
              : SideKind::host;
 }
 
-void Slots::grant(std::uint32_t slot) {
+void ProxySlots::grant(std::uint32_t slot) {
   // A slot's positions go on where its last connection ended: its callers' words are read here and never reset.
-  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);  // relaxed, as the next: T2 of the close
-                                                                                // ordered them
+  // Relaxed, both: T2 of the close ordered them.
+  const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);
   const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kRelaxed);
-  table::Sector& sector = view_.sectors[slot];
-  Ref(sector.tx_freed).store(tx_start, kRelaxed);  // relaxed, as the next: T3 publishes them
-  Ref(sector.rx_arrived).store(rx_start, kRelaxed);
+  table::ProxyWords& words = view_.proxy_words[slot];
+  Ref(words.tx_freed).store(tx_start, kRelaxed);  // relaxed, as the next: T3 publishes them
+  Ref(words.rx_arrived).store(rx_start, kRelaxed);
   publish(slot, table::Phase::idle);
   if (slot >= table_.accepted()) {
     accept_pool_.push_back(slot);
@@ -44,31 +44,31 @@ void Slots::grant(std::uint32_t slot) {
   }
 }
 
-std::optional<std::uint32_t> Slots::take_for_accept() {
+std::optional<std::uint32_t> ProxySlots::take_for_accept() {
   if (accept_pool_.empty()) return std::nullopt;
   const std::uint32_t slot = accept_pool_.back();
   accept_pool_.pop_back();
   return slot;
 }
 
-void Slots::publish(std::uint32_t slot, table::Phase phase, int error, std::uint8_t flags) {
+void ProxySlots::publish(std::uint32_t slot, table::Phase phase, int error, std::uint8_t flags) {
   const table::Status status{slots_[slot].generation, static_cast<std::uint16_t>(error), phase, flags};
-  Ref(view_.sectors[slot].status).store(status.pack(), kRelease);  // T3, pairs with T4
+  Ref(view_.proxy_words[slot].status).store(status.pack(), kRelease);  // T3, pairs with T4
 }
 
-void Slots::release(std::uint32_t slot) {
+void ProxySlots::release(std::uint32_t slot) {
   slots_[slot].generation = table::next_generation(table::next_generation(slots_[slot].generation));
   slots_[slot].connection = nullptr;
   slots_[slot].listener = nullptr;
   grant(slot);
 }
 
-table::RingPair Slots::rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const {
-  table::Sector& sector = view_.sectors[slot];
-  tx.origin = Ref(sector.tx_freed).load(kRelaxed);    // relaxed: own word. A connection's first byte is a ring's first
-  rx.origin = Ref(sector.rx_arrived).load(kRelaxed);  // relaxed: own word
-  return {{tx, &view_.tx_committed[slot], &sector.tx_freed, tx.origin},
-          {rx, &sector.rx_arrived, &view_.rx_consumed[slot], rx.origin}};
+table::RingPair ProxySlots::rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const {
+  table::ProxyWords& words = view_.proxy_words[slot];
+  tx.origin = Ref(words.tx_freed).load(kRelaxed);    // relaxed: own word. A connection's first byte is a ring's first
+  rx.origin = Ref(words.rx_arrived).load(kRelaxed);  // relaxed: own word
+  return {{tx, &view_.tx_committed[slot], &words.tx_freed, tx.origin},
+          {rx, &words.rx_arrived, &view_.rx_consumed[slot], rx.origin}};
 }
 
 }  // namespace gpusock::proxy
