@@ -2,10 +2,11 @@
 /// @file One-way bandwidth: one side sends messages one after the other, the other says at the end how many it got.
 ///
 /// All words of the warm-up's messages are checked, then the receiver says go. Of the timed messages the first and the
-/// last word differ from one to the next and are checked, at a cost that does not grow with the size. The clock stops
-/// when the receiver's count of what arrived has come back: bytes that are still under way are not counted as moved.
+/// last word differ from one to the next and are checked, at a cost that does not grow with the size. The sender's
+/// clock stops when the receiver's count of what arrived has come back: bytes that are still under way are not counted
+/// as moved. The receiver's runs from its go to the end of the stream: either side can be the one that measures.
 
-#include "wire.cuh"
+#include "gate.cuh"
 
 namespace bench {
 
@@ -34,10 +35,11 @@ GPUSOCK_FN bool warm_up_source(const Group& group, Wire& wire, const Job& job, c
     group.sync();
   }
   fill(group, memory.out, job.bytes, job.warmup);
-  return all_moved(group, wire.receive(group, memory.in, 8), 8, Step::receive, memory);
+  return all_moved(group, wire.receive(group, memory.in, 8), 8, Step::receive, memory) &&
+         start_together(group, job, memory);
 }
 
-/// The measuring side.
+/// The side that sends.
 template <class Group, class Wire>
 GPUSOCK_FN void source(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   if (!warm_up_source(group, wire, job, memory)) return;
@@ -57,19 +59,27 @@ GPUSOCK_FN void source(const Group& group, Wire& wire, const Job& job, const Mem
   wire.end_sending(group);
   if (!all_moved(group, wire.receive(group, memory.in, 8), 8, Step::finish, memory)) return;
   if (!leads) return;
+  memory.account->started_ns = started_ns;
   memory.account->elapsed_ns = gpusock::clock_ns() - started_ns;
   memory.account->messages = sent;
   if (memory.in[0] != sent) give_up(*memory.account, Step::finish, static_cast<std::int64_t>(memory.in[0]));
 }
 
-/// The receiving side; the acknowledgement is the count of the timed messages.
 template <class Group, class Wire>
-GPUSOCK_FN void sink(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
+GPUSOCK_FN bool warm_up_sink(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   for (std::uint64_t number = 0; number < job.warmup; ++number) {
-    if (!all_moved(group, receive_message(group, wire, job, memory), job.bytes, Step::receive, memory)) return;
+    if (!all_moved(group, receive_message(group, wire, job, memory), job.bytes, Step::receive, memory)) return false;
     check(group, memory.in, job.bytes, number, *memory.account);
     group.sync();
   }
+  return start_together(group, job, memory);
+}
+
+/// The side that receives; the acknowledgement is the count of the timed messages.
+template <class Group, class Wire>
+GPUSOCK_FN void sink(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
+  if (!warm_up_sink(group, wire, job, memory)) return;
+  const std::uint64_t started_ns = group.thread_rank() == 0 ? gpusock::clock_ns() : 0;
   if (!all_moved(group, wire.send(group, memory.out, 8), 8, Step::send, memory)) return;
   std::uint64_t got = 0;
   for (;;) {
@@ -81,6 +91,8 @@ GPUSOCK_FN void sink(const Group& group, Wire& wire, const Job& job, const Memor
     ++got;
   }
   if (group.thread_rank() == 0) {
+    memory.account->started_ns = started_ns;
+    memory.account->elapsed_ns = gpusock::clock_ns() - started_ns;
     memory.out[0] = got;
     memory.account->messages = got;
   }

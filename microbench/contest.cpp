@@ -1,26 +1,35 @@
 #include "contest.hpp"
 
-#include "gpusock_pair.hpp"
+#include "bounds.hpp"
+#include "context_side.hpp"
 #include "memory_rivals.hpp"
+#include "remote.hpp"
 #include "tcp_rival.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <random>
 
 namespace bench {
 namespace {
 
-constexpr std::uint64_t kSamplesMax = 1'000'000;
-constexpr std::uint64_t kWarmupMessages = 1000;
 constexpr std::uint64_t kWarmupBytes = 4 << 20;
-/// A round without an end in time may take this long, any other this much longer than it was given.
-constexpr std::uint64_t kLimitNs = 120'000'000'000;
 
-std::vector<std::unique_ptr<Contestant>> make_contestants(const BenchOptions& options) {
-  std::vector<std::unique_ptr<Contestant>> all;
-  all.push_back(options.between == Between::kernels ? make_kernel_pair(options) : make_thread_pair(options));
-  if (options.link != gpusock::LinkKind::p2p) {
-    all.push_back(make_tcp_rival());
+std::unique_ptr<Asker> make_asker(const BenchOptions& options) {
+  return options.between == Between::kernels ? make_kernel_asker(options) : make_thread_asker(options);
+}
+std::unique_ptr<Answerer> make_answerer(const BenchOptions& options) {
+  return options.between == Between::kernels ? make_kernel_answerer(options) : make_thread_answerer(options);
+}
+
+using Contestants = std::vector<std::unique_ptr<Contestant>>;
+
+/// Both halves in this process.
+Contestants make_local_contestants(const BenchOptions& options) {
+  Contestants all;
+  all.push_back(make_pair(make_asker(options), make_answerer(options)));
+  const bool plain = options.sockets == 1 && options.direction == Direction::out;
+  if (options.link != gpusock::LinkKind::p2p || options.question == Question::connections || !plain) {
+    all.push_back(make_pair(make_tcp_asker(), make_tcp_answerer(options)));
   } else if (options.question == Question::latency) {
     all.push_back(make_line_rival());
   } else {
@@ -31,26 +40,46 @@ std::vector<std::unique_ptr<Contestant>> make_contestants(const BenchOptions& op
   return all;
 }
 
+/// The answering halves in the server's process.
+Contestants make_remote_contestants(const BenchOptions& options, const std::shared_ptr<Server>& server) {
+  Contestants all;
+  all.push_back(make_pair(make_asker(options), make_remote_answerer(server, options, Entrant::gpusock)));
+  all.push_back(make_pair(make_tcp_asker(), make_remote_answerer(server, options, Entrant::raw_tcp)));
+  return all;
+}
+
 Job job_of(const BenchOptions& options, std::uint64_t bytes) {
   Job job;
   job.question = options.question;
+  job.sockets_out = options.sockets_out();
+  job.sockets_in = options.sockets_in();
   job.bytes = bytes;
   const bool timed = options.duration_s > 0;
   job.duration_ns = timed ? static_cast<std::uint64_t>(options.duration_s * 1e9) : ~std::uint64_t{0};
-  job.limit_ns = (timed ? job.duration_ns : 0) + kLimitNs;
+  job.limit_ns = (timed ? job.duration_ns : 0) + static_cast<std::uint64_t>(options.limit_s * 1e9);
   job.messages_max = options.iterations != 0 ? options.iterations : ~std::uint64_t{0};
-  if (options.question == Question::latency) job.messages_max = std::min(job.messages_max, kSamplesMax);
-  job.warmup = std::clamp<std::uint64_t>(kWarmupBytes / bytes, 1, kWarmupMessages);
+  if (options.question != Question::bandwidth) {
+    job.messages_max = std::min(job.messages_max, kSamplesMax / job.sockets());
+    job.samples_max = job.messages_max;
+  }
+  job.warmup = std::clamp<std::uint64_t>(kWarmupBytes / bytes, 1, kWarmupMax);
+  if (options.question == Question::connections) job.warmup = 1;
   if (options.iterations != 0) job.warmup = std::min(job.warmup, options.iterations);
   return job;
 }
 
-SizeResult run_rounds(const std::vector<std::unique_ptr<Contestant>>& contestants, const Job& job, int repeat) {
+std::uint64_t new_token() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
+SizeResult run_rounds(const Contestants& contestants, Job job, int repeat) {
   SizeResult result;
   result.bytes = job.bytes;
   for (int i = 0; i < repeat; ++i) {
     auto& row = result.rounds.emplace_back();
     for (const auto& contestant : contestants) {
+      job.token = new_token();
       const Round round = contestant->run(job);
       row.push_back({figures_of(job, round), round.proxy_steps, round.proxy_wakeups});
     }
@@ -58,43 +87,7 @@ SizeResult run_rounds(const std::vector<std::unique_ptr<Contestant>>& contestant
   return result;
 }
 
-const char* describe(Step step) {
-  switch (step) {
-    case Step::connect:
-      return "connecting";
-    case Step::accept:
-      return "accepting";
-    case Step::send:
-      return "sending";
-    case Step::receive:
-      return "receiving";
-    default:
-      return "ending the round";
-  }
-}
-
 }  // namespace
-
-void require_success(const Account& account, const Job& job, const std::string& side) {
-  const std::string where = side + ", messages of " + std::to_string(job.bytes) + " bytes: ";
-  if (account.failed_step != Step::none) {
-    const int error = account.result < 0 ? static_cast<int>(-account.result) : EPROTO;
-    const std::string count = account.result < 0 ? "" : " stopped at " + std::to_string(account.result);
-    throw gpusock::Error(error, where + describe(account.failed_step) + count);
-  }
-  if (account.wrong_words != 0) {
-    throw gpusock::Error(
-        EBADMSG, where + std::to_string(account.wrong_words) + " words arrived wrong; this is a defect: report it");
-  }
-}
-
-Round make_round(const Job& job, const Account& account, const std::uint64_t* samples_ns) {
-  Round round;
-  round.messages = account.messages;
-  round.elapsed_ns = account.elapsed_ns;
-  if (job.question == Question::latency) round.samples_ns.assign(samples_ns, samples_ns + account.messages);
-  return round;
-}
 
 double SizeResult::median_of(std::size_t contestant, double Figures::*figure) const {
   std::vector<double> values;
@@ -112,8 +105,12 @@ double SizeResult::median_ratio(double Figures::*figure) const {
 }
 
 ContestResult run_contest(const BenchOptions& options) {
-  const auto contestants = make_contestants(options);
   ContestResult result;
+  std::shared_ptr<Server> server;
+  if (!options.to.empty()) server = std::make_shared<Server>(options);
+  const auto contestants = server == nullptr ? make_local_contestants(options)
+                                             : make_remote_contestants(options, server);
+  if (server != nullptr) result.server = server->device;
   for (const auto& contestant : contestants) {
     result.names.push_back(contestant->name());
     result.descriptions.push_back(contestant->description());

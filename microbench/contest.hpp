@@ -28,6 +28,7 @@ struct SizeResult {
 struct ContestResult {
   std::vector<std::string> names;  ///< gpusock first
   std::vector<std::string> descriptions;
+  std::string server;  ///< what the server runs on; empty: the answering halves are in this process
   std::vector<SizeResult> sizes;
 };
 

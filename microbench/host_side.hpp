@@ -1,39 +1,107 @@
 #pragma once
-/// @file One side's buffers in ordinary memory, and the two host threads of a round.
+/// @file One side's buffers in ordinary memory, and halves whose callers are host threads.
 
 #include "contestant.hpp"
+#include "sides.cuh"
 
+#include <optional>
 #include <thread>
 
 namespace bench {
 
+/// The buffers of all sockets of a side.
 class HostSide {
  public:
-  HostSide(const Job& job, std::uint64_t samples)
-      : out_(words_of(job.bytes)), in_(words_of(job.bytes)), samples_(samples) {}
+  HostSide(const Job& job, bool asks)
+      : out_(buffer_words(job.bytes) * job.sockets()),
+        in_(out_.size()),
+        samples_(asks ? job.samples_max * job.sockets() : 0),
+        accounts_(job.sockets()),
+        asks_(asks) {}
 
-  Memory memory() { return {out_.data(), in_.data(), samples_.data(), &account_}; }
-  const Account& account() const { return account_; }
+  SideMemory memory() {
+    return {{out_.data(), in_.data(), samples_.data(), accounts_.data(), asks_ ? &gate_ : nullptr}};
+  }
+  std::span<const Account> accounts() const { return accounts_; }
   const std::uint64_t* samples() const { return samples_.data(); }
 
  private:
   std::vector<std::uint64_t> out_, in_, samples_;
-  Account account_;
+  std::vector<Account> accounts_;
+  std::uint64_t gate_ = 0;
+  bool asks_;
 };
 
-/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one, then `asked(account)` before the first
-/// is waited for; the asking side's figures. Throws as Contestant::run.
-template <class Answer, class Ask, class Asked>
-Round run_on_two_threads(const Job& job, Answer answer, Ask ask, Asked asked) {
-  HostSide answering(job, 1);
-  HostSide asking(job, job.question == Question::latency ? job.messages_max : 1);
-  std::thread answerer([&] { answer(answering.memory()); });
-  ask(asking.memory());
-  asked(asking.account());
+/// Runs `answer(memory)` on a thread of its own and `ask(memory)` on this one: two halves that share memory, of one
+/// socket; the asking side's figures. Throws as Contestant::run.
+template <class Answer, class Ask>
+Round run_on_two_threads(const Job& job, Answer answer, Ask ask) {
+  HostSide answering(job, false);
+  HostSide asking(job, true);
+  std::thread answerer([&] { answer(answering.memory().of(0, job)); });
+  ask(asking.memory().of(0, job));
   answerer.join();
-  require_success(asking.account(), job, "the measuring thread");
-  require_success(answering.account(), job, "the answering thread");
-  return make_round(job, asking.account(), asking.samples());
+  require_success(sum_of(asking.accounts()), job, "the measuring thread");
+  require_success(sum_of(answering.accounts()), job, "the answering thread");
+  return make_round(job, asking.accounts(), asking.samples());
 }
+
+/// Threads that play one side of each of a round's sockets.
+class SocketThreads {
+ public:
+  template <class Play>
+  void start(const Job& job, Play play) {
+    for (std::uint32_t i = 0; i < job.sockets(); ++i) threads_.emplace_back([play, i] { play(i); });
+  }
+  void join() { threads_.clear(); }
+
+ private:
+  std::vector<std::jthread> threads_;
+};
+
+/// Has the answering threads' memory for as long as they run.
+class HostAnswers {
+ public:
+  /// `network(i)` is where thread i accepts.
+  template <class Network>
+  void start(const Job& job, Network network) {
+    const SideMemory memory = side_.emplace(job, false).memory();
+    threads_.start(job, [=](std::uint32_t index) {
+      auto here = network();
+      play_acceptor(gpusock::this_thread(), here, job, memory.of(index, job));
+    });
+  }
+  Account finish() {
+    threads_.join();
+    return sum_of(side_->accounts());
+  }
+
+ private:
+  std::optional<HostSide> side_;
+  SocketThreads threads_;
+};
+
+/// As HostAnswers, for the asking threads.
+class HostQuestions {
+ public:
+  void prepare(const Job& job) { side_.emplace(job, true); }
+
+  /// Asks, and waits for the end; all sockets' account.
+  template <class Network>
+  Account ask(const Job& job, Network network) {
+    const SideMemory memory = side_->memory();
+    SocketThreads threads;
+    threads.start(job, [=](std::uint32_t index) {
+      auto here = network();
+      play_connector(gpusock::this_thread(), here, job, index, memory.of(index, job));
+    });
+    threads.join();
+    return sum_of(side_->accounts());
+  }
+  Round round(const Job& job) const { return make_round(job, side_->accounts(), side_->samples()); }
+
+ private:
+  std::optional<HostSide> side_;
+};
 
 }  // namespace bench

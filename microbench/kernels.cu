@@ -1,7 +1,8 @@
-// gpusock between two kernels, one block on each context.
-#include "gpusock_pair.hpp"
+// gpusock between two kernels, one block for each socket.
+#include "context_side.hpp"
 #include "sides.cuh"
 
+#include <optional>
 #include <vector>
 
 namespace bench {
@@ -33,19 +34,21 @@ __device__ auto group_of_kind() {
 }
 
 template <GroupKind kind>
-__global__ void connect_and_ask(Net net, Endpoint to, Job job, Memory memory) {
-  play_connector(group_of_kind<kind>(), net, to, job, memory);
+__global__ void connect_and_ask(Net net, Endpoint to, Job job, SideMemory memory) {
+  SocketNetwork network(net, to, -1, job);
+  play_connector(group_of_kind<kind>(), network, job, blockIdx.x, memory.of(blockIdx.x, job));
 }
 
 template <GroupKind kind>
-__global__ void accept_and_answer(Net net, Socket listener, Job job, Memory memory) {
-  play_acceptor(group_of_kind<kind>(), net, listener, job, memory);
+__global__ void accept_and_answer(Net net, Endpoint at, Socket listener, Job job, SideMemory memory) {
+  SocketNetwork network(net, at, listener, job);
+  play_acceptor(group_of_kind<kind>(), network, job, memory.of(blockIdx.x, job));
 }
 
 /// The kernels of one kind of group.
 struct Kernels {
-  void (*ask)(Net, Endpoint, Job, Memory);
-  void (*answer)(Net, Socket, Job, Memory);
+  void (*ask)(Net, Endpoint, Job, SideMemory);
+  void (*answer)(Net, Endpoint, Socket, Job, SideMemory);
 };
 
 template <GroupKind kind>
@@ -67,86 +70,118 @@ Kernels kernels_of(GroupKind kind) {
 /// One side's buffers in device memory.
 class DeviceSide {
  public:
-  DeviceSide(gpusock::Context& context, const Job& job, std::uint64_t samples)
-      : out_(context, words_of(job.bytes)),
-        in_(context, words_of(job.bytes)),
-        samples_(context, samples),
-        account_(context, 1) {}
+  DeviceSide(gpusock::Context& context, const Job& job, bool asks)
+      : out_(context, buffer_words(job.bytes) * job.sockets()),
+        in_(context, out_.size()),
+        samples_(context, asks ? job.samples_max * job.sockets() : 1),
+        accounts_(context, job.sockets()),
+        gate_(context, 1),
+        asks_(asks) {}
 
-  Memory memory() const { return {out_.data(), in_.data(), samples_.data(), account_.data()}; }
-
-  Account account() const {
-    Account account;
-    account_.copy_out({&account, 1});
-    return account;
+  SideMemory memory() const {
+    return {{out_.data(), in_.data(), samples_.data(), accounts_.data(), asks_ ? gate_.data() : nullptr}};
   }
-  std::vector<std::uint64_t> samples(std::uint64_t count) const {
-    std::vector<std::uint64_t> samples(count);
+  std::vector<Account> accounts() const {
+    std::vector<Account> accounts(accounts_.size());
+    accounts_.copy_out(accounts);
+    return accounts;
+  }
+  std::vector<std::uint64_t> samples() const {
+    std::vector<std::uint64_t> samples(samples_.size());
     samples_.copy_out(samples);
     return samples;
   }
 
  private:
   gpusock::DeviceBuffer<std::uint64_t> out_, in_, samples_;
-  gpusock::DeviceBuffer<Account> account_;
+  gpusock::DeviceBuffer<Account> accounts_;
+  gpusock::DeviceBuffer<std::uint64_t> gate_;
+  bool asks_;
 };
 
-class KernelPair final : public Contestant {
+class KernelAnswerer final : public Answerer {
  public:
-  explicit KernelPair(const BenchOptions& options)
-      : pair_(options),
-        kernels_(kernels_of(options.group)),
+  explicit KernelAnswerer(const BenchOptions& options)
+      : context_(context_options(options)),
+        kernel_(kernels_of(options.group).answer),
         threads_(options.threads()),
-        opened_(pair_.acceptor, 1),
-        description_("sockets between kernels of two contexts (one block of " + std::to_string(threads_) +
-                     ", calls by " + to_string(options.group) + ")") {
-    gpusock::launch(pair_.acceptor, {}, open_listener, pair_.acceptor.net(), pair_.listen_at(), opened_.data());
-    pair_.acceptor.synchronize();
-    require_listener(opened_[0].listener, pair_.listen_at());
+        opened_(context_, 1) {
+    gpusock::launch(context_, {}, open_listener, context_.net(), listen_at(options), opened_.data());
+    context_.synchronize();
+    require_listener(opened_[0].listener, listen_at(options));
   }
+  ~KernelAnswerer() override {
+    context_.cancel();
+    try {
+      context_.synchronize();          // a kernel may use the memory that goes before the context
+    } catch (const gpusock::Error&) {  // finish() reports it
+    }
+  }
+
+  Endpoint where() const override { return opened_[0].local; }
+  void start(const Job& job) override {
+    side_.emplace(context_, job, false);
+    work_.emplace(context_);
+    gpusock::launch(context_, {.grid = job.sockets(), .block = threads_}, kernel_, context_.net(), opened_[0].local,
+                    opened_[0].listener, job, side_->memory());
+  }
+  Answer finish() override {
+    context_.synchronize();
+    Answer answer{sum_of(side_->accounts())};
+    work_->add_to(answer);
+    return answer;
+  }
+  void cancel() noexcept override { context_.cancel(); }
+
+ private:
+  gpusock::Context context_;
+  decltype(Kernels::answer) kernel_;
+  unsigned threads_;
+  gpusock::Mapped<Opened> opened_;
+  std::optional<DeviceSide> side_;
+  std::optional<ProxyWork> work_;
+};
+
+class KernelAsker final : public Asker {
+ public:
+  explicit KernelAsker(const BenchOptions& options)
+      : context_(context_options(options)),
+        kernel_(kernels_of(options.group).ask),
+        threads_(options.threads()),
+        description_("sockets between kernels of two contexts (blocks of " + std::to_string(threads_) + ", calls by " +
+                     to_string(options.group) + ")") {}
 
   std::string name() const override { return "gpusock"; }
   std::string description() const override { return description_; }
+  void prepare(const Job& job) override { side_.emplace(context_, job, true); }
 
-  Round run(const Job& job) override {
-    // All memory is made before a kernel runs: making some may wait for running kernels.
-    const DeviceSide answering(pair_.acceptor, job, 1);
-    const DeviceSide asking(pair_.connector, job, job.question == Question::latency ? job.messages_max : 1);
-    const auto before = pair_.work();
-    run_kernels(job, answering, asking);
-    const Account account = asking.account();
-    require_connection(account, opened_[0].local);
-    require_success(account, job, "the measuring kernel");
-    require_success(answering.account(), job, "the answering kernel");
-    const auto samples = asking.samples(job.question == Question::latency ? account.messages : 1);
-    Round round = make_round(job, account, samples.data());
-    pair_.add_work(round, before);
+  Round ask(const Endpoint& where, const Job& job) override {
+    const ProxyWork work(context_);
+    gpusock::launch(context_, {.grid = job.sockets(), .block = threads_}, kernel_, context_.net(), where, job,
+                    side_->memory());
+    context_.synchronize();
+    const auto accounts = side_->accounts();
+    const Account all = sum_of(accounts);
+    require_connection(all, where);
+    require_success(all, job, "the measuring kernel");
+    Round round = make_round(job, accounts, side_->samples().data());
+    work.add_to(round);
     return round;
   }
 
  private:
-  void run_kernels(const Job& job, const DeviceSide& answering, const DeviceSide& asking) {
-    gpusock::launch(pair_.acceptor, {.grid = 1, .block = threads_}, kernels_.answer, pair_.acceptor.net(),
-                    opened_[0].listener, job, answering.memory());
-    Endpoint to = opened_[0].local;
-    gpusock::launch(pair_.connector, {.grid = 1, .block = threads_}, kernels_.ask, pair_.connector.net(), to, job,
-                    asking.memory());
-    pair_.connector.synchronize();
-    if (asking.account().failed_step == Step::connect) pair_.acceptor.cancel();  // it would wait for nobody
-    pair_.acceptor.synchronize();
-  }
-
-  ContextPair pair_;
-  Kernels kernels_;
+  gpusock::Context context_;
+  decltype(Kernels::ask) kernel_;
   unsigned threads_;
-  gpusock::Mapped<Opened> opened_;
   std::string description_;
+  std::optional<DeviceSide> side_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_kernel_pair(const BenchOptions& options) {
-  return std::make_unique<KernelPair>(options);
+std::unique_ptr<Answerer> make_kernel_answerer(const BenchOptions& options) {
+  return std::make_unique<KernelAnswerer>(options);
 }
+std::unique_ptr<Asker> make_kernel_asker(const BenchOptions& options) { return std::make_unique<KernelAsker>(options); }
 
 }  // namespace bench

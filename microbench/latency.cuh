@@ -1,7 +1,7 @@
 #pragma once
 /// @file The round trip: one side sends a message and waits until it has come back; the other sends back what it gets.
 
-#include "wire.cuh"
+#include "gate.cuh"
 
 namespace bench {
 
@@ -14,6 +14,7 @@ GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memor
   for (std::uint64_t number = 0;; ++number) {
     fill(group, memory.out, job.bytes, number);
     group.sync();
+    if (number == job.warmup && !start_together(group, job, memory)) return;
     const std::uint64_t sent_ns = leads ? gpusock::clock_ns() : 0;
     if (number == job.warmup) started_ns = sent_ns;
     if (!all_moved(group, wire.send(group, memory.out, job.bytes), job.bytes, Step::send, memory)) return;
@@ -21,13 +22,7 @@ GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memor
     const std::uint64_t back_ns = leads ? gpusock::clock_ns() : 0;
     check(group, memory.in, job.bytes, number, *memory.account);
     bool more = true;
-    if (leads && number >= job.warmup) {
-      const std::uint64_t messages = number - job.warmup + 1;
-      memory.samples_ns[messages - 1] = back_ns - sent_ns;
-      memory.account->messages = messages;
-      memory.account->elapsed_ns = back_ns - started_ns;
-      more = messages < job.messages_max && back_ns - started_ns < job.duration_ns;
-    }
+    if (leads && number >= job.warmup) more = note_sample(job, memory, started_ns, sent_ns, back_ns);
     if (!agree(group, memory, more)) return;
   }
 }

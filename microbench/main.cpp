@@ -1,6 +1,7 @@
-// gpusock-bench: latency and bandwidth of a link beside its raw rival. See docs/benchmarks.md.
+// gpusock-bench: latency, bandwidth and connections of a link beside its raw rival. See docs/benchmarks.md.
 #include "options.hpp"
 #include "report.hpp"
+#include "serve.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 
@@ -17,6 +18,12 @@ std::ofstream open_json(const std::string& file) {
   json.open(file);
   if (!json) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
   return json;
+}
+
+/// What clients are told of a server.
+std::string describe_device() {
+  const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
+  return (machine.device_kind == "gpu" ? "" : "CPU device, ") + machine.device_name;
 }
 
 void run(const bench::BenchOptions& options) {
@@ -36,6 +43,10 @@ int main(int argc, char** argv) {
   const bench::CommandLine line = bench::parse_command_line(argc, argv);
   if (!line.run) return line.exit_status;
   return gpusock::program::run("gpusock-bench", [&] {
+    if (line.serve) {
+      const bool served = bench::serve(line.server, describe_device());
+      return served ? gpusock::program::kSuccess : gpusock::program::kFailure;
+    }
     run(line.options);
     return gpusock::program::kSuccess;
   });

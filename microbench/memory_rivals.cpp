@@ -83,8 +83,7 @@ class LineRival final : public Contestant {
           BoxWire wire(there, back, deadline_ns);
           ping(gpusock::this_thread(), wire, job, memory);
           wire.close();
-        },
-        [](const Account&) {});
+        });
   }
 };
 
@@ -112,8 +111,8 @@ class CopyRival final : public Contestant {
     const std::uint64_t started_ns = gpusock::clock_ns();
     Round round;
     std::uint64_t place = 0;
-    while (round.messages < job.messages_max && round.elapsed_ns < job.duration_ns) {
-      for (std::uint64_t i = 0; i < per_look && round.messages < job.messages_max; ++i, ++round.messages) {
+    while (round.out.messages < job.messages_max && round.out.elapsed_ns < job.duration_ns) {
+      for (std::uint64_t i = 0; i < per_look && round.out.messages < job.messages_max; ++i, ++round.out.messages) {
         char* const at = ring.data() + place * job.bytes;
         std::memcpy(at, from.data(), job.bytes);
         keep_copies();
@@ -121,7 +120,7 @@ class CopyRival final : public Contestant {
         keep_copies();
         place = place + 1 == places ? 0 : place + 1;
       }
-      round.elapsed_ns = gpusock::clock_ns() - started_ns;
+      round.out.elapsed_ns = gpusock::clock_ns() - started_ns;
     }
     return round;
   }

@@ -1,10 +1,13 @@
 #include "options.hpp"
 
+#include "bounds.hpp"
 #include "commit.hpp"
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <map>
 
 namespace bench {
@@ -12,17 +15,17 @@ namespace {
 
 using gpusock::program::Arguments;
 
-constexpr std::uint64_t kMessageBytesMax = 64 << 20;
 constexpr double kDurationDefault_s = 0.05;
-constexpr std::uint64_t kIterationsMax = 100'000'000;
 
 constexpr const char* kFooter = R"(
 Each round of gpusock is followed by one of its raw rival, --repeat times; the table shows the medians over the rounds, the
-JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is not to be had, ...), 2 misuse (wrong
-arguments, or a GPUSOCK_... variable).
+JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is not available, no server, ...), 2 misuse
+(wrong arguments, or a GPUSOCK_... variable).
 
   gpusock-bench lat --link tcp --size 64 --between threads
-  gpusock-bench bw --link p2p --size 4K,64K,1M --json p2p.json)";
+  gpusock-bench bw --link p2p --size 4K,64K,1M --json p2p.json
+  gpusock-bench serve --at 10.0.0.1:7100                          between two processes or hosts: on one of them
+  gpusock-bench bw --link tcp --to 10.0.0.1:7100 --sockets 4      on the other)";
 
 /// The links that gpusock knows. Not auto: what is measured is to be known.
 std::map<std::string, gpusock::LinkKind> known_links() {
@@ -37,6 +40,8 @@ std::map<std::string, gpusock::LinkKind> known_links() {
 }
 const std::map<std::string, gpusock::LinkKind> kLinks = known_links();
 const std::map<std::string, Between> kBetweens{{"kernels", Between::kernels}, {"threads", Between::threads}};
+const std::map<std::string, Direction> kDirections{
+    {"out", Direction::out}, {"in", Direction::in}, {"both", Direction::both}};
 const std::map<std::string, GroupKind> kGroups{
     {"thread", GroupKind::thread}, {"warp", GroupKind::warp}, {"block", GroupKind::block}};
 
@@ -49,80 +54,146 @@ std::vector<std::string> words_of(const std::map<std::string, Value>& names) {
 
 /// What has a name on the command line.
 struct Words {
-  std::string link, between = "kernels", group = "thread";
+  std::string link, between = "kernels", group, direction = "out";
 };
 
-/// What is wrong with a host to listen at, or nothing.
-std::string host_problem(const std::string& host) {
+/// What the parser of an address says against it, or nothing.
+template <class Parse>
+std::string problem_of(Parse parse) {
   try {
-    gpusock::Endpoint::parse(host + ":0");
+    parse();
     return {};
   } catch (const gpusock::Error& error) {
     return error.what();
   }
 }
 
-/// The options of both questions.
+/// What is wrong with a host to listen at, or nothing.
+std::string host_problem(const std::string& host) {
+  return problem_of([&] { gpusock::Endpoint::parse(host + ":0"); });
+}
+
+std::string server_problem(const std::string& server) {
+  return problem_of([&] {
+    if (gpusock::Endpoint::parse(server).port == 0) throw gpusock::Error(EINVAL, server + " names port 0");
+  });
+}
+
+void add_messages(Arguments& arguments, BenchOptions& options) {
+  arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
+}
+
+/// The options of all questions.
 void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.choice("--link", words.link, words_of(kLinks), "what carries the bytes").required();
   arguments.text("--at", options.host, "this machine's address between the two; beyond loopback with GPUSOCK_SECRET")
       .check(host_problem);
-  arguments.bytes("--size", options.sizes, "bytes of a message; several with commas; 64, 4K, 1M", 1, kMessageBytesMax);
+  arguments.text("--to", options.to, "HOST:PORT of `gpusock-bench serve`, which answers in another process or host")
+      .check(server_problem);
+  arguments.number("--sockets", options.sockets, "sockets at a time, of a block (or host thread) each", 1, kSocketsMax);
   arguments
-      .number("--iterations", options.iterations, "messages a round, instead of --duration; with both, what ends first",
+      .number("--iterations", options.iterations,
+              "messages (or connections) of each socket in a round, instead of --duration; with both, what ends first",
               1, kIterationsMax)
       .shown_default("");
-  arguments.number("--duration", options.duration_s, "seconds a round takes", 0.001, 600.0).shown_default("0.05");
+  arguments.number("--duration", options.duration_s, "seconds a round takes", 0.001, kDurationMax_s)
+      .shown_default("0.05");
+  arguments.number("--limit", options.limit_s, "seconds that a round may take longer, and a server to answer", 0.1,
+                   kLimitMax_s);
   arguments.number("--repeat", options.repeat, "rounds of each contestant", 1, 10'000);
   arguments.choice("--between", words.between, words_of(kBetweens),
                    "sockets in kernels, one block each, or in host threads");
-  arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together");
-  arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1, 1024);
+  arguments.choice("--group", words.group, words_of(kGroups), "who makes a call together")
+      .shown_default("block; of host threads: thread");
+  arguments.number("--block-threads", options.block_threads, "threads in the block of --group block", 1,
+                   kBlockThreadsMax);
   arguments.bytes("--ring-bytes", options.ring_bytes,
-                  "capacity of a socket's rings, a power of two (default: the library's for the link)", 4 << 10,
-                  64 << 20);
+                  "capacity of a socket's rings, a power of two (default: the library's for the link)", kRingBytesMin,
+                  kRingBytesMax);
   arguments.text("--json", options.json_file, "write all figures and the machine's facts to this file");
   arguments.text("--commit", options.commit, "what the JSON names as the commit, instead of the one built from")
       .shown_default("");
+}
+
+/// What is wrong with how much memory a side needs, or nothing.
+std::string memory_problem(const BenchOptions& options) {
+  const std::uint64_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  if (2 * (largest + options.ring_bytes) * options.sockets_in_all() <= kSideBytesMax) return {};
+  return "--size, --ring-bytes, --sockets: messages and rings of all sockets take more than " +
+         std::to_string(kSideBytesMax >> 20) + " MiB on a side";
 }
 
 /// What is wrong with the options together, or nothing.
 std::string complete(BenchOptions& options, const Words& words) {
   options.link = kLinks.at(words.link);
   options.between = kBetweens.at(words.between);
-  options.group = kGroups.at(words.group);
-  if (options.between == Between::threads && options.group != GroupKind::thread) {
+  const bool threads = options.between == Between::threads;
+  options.group = words.group.empty() ? (threads ? GroupKind::thread : GroupKind::block) : kGroups.at(words.group);
+  options.direction = kDirections.at(words.direction);
+  if (threads && options.group != GroupKind::thread) {
     return "--group: host threads call alone: --between threads takes --group thread";
+  }
+  if (!options.to.empty() && options.host != BenchOptions{}.host) {
+    return "--at and --to: with a server both sides use the server's address";
   }
   if (options.ring_bytes != 0 && !std::has_single_bit(options.ring_bytes)) {
     return "--ring-bytes: " + std::to_string(options.ring_bytes) + " is not a power of two";
   }
+  if (options.question == Question::connections) options.sizes = {1};
   if (options.sizes.empty()) options.sizes = {options.question == Question::latency ? 64u : 65536u};
   if (options.iterations == 0 && options.duration_s == 0) options.duration_s = kDurationDefault_s;
-  return {};
+  return memory_problem(options);
+}
+
+std::string complete_server(const ServeOptions& server) {
+  return problem_of([&] { parse_host_port(server.at); });
+}
+
+Question question_of(const Arguments& bandwidth, const Arguments& connections) {
+  if (bandwidth.given()) return Question::bandwidth;
+  return connections.given() ? Question::connections : Question::latency;
 }
 
 }  // namespace
 
-const char* to_string(Question question) { return question == Question::latency ? "lat" : "bw"; }
+const char* to_string(Question question) {
+  return question == Question::latency ? "lat" : question == Question::bandwidth ? "bw" : "conn";
+}
 const char* to_string(Between between) { return between == Between::kernels ? "kernels" : "threads"; }
 const char* to_string(GroupKind group) {
   return group == GroupKind::thread ? "thread" : group == GroupKind::warp ? "warp" : "block";
+}
+
+const char* to_string(Direction direction) {
+  return direction == Direction::out ? "out" : direction == Direction::in ? "in" : "both";
+}
+
+gpusock::Endpoint parse_host_port(const std::string& text) {
+  const bool bare = text.empty() || text.back() == ']' || text.find(':') == std::string::npos;
+  return gpusock::Endpoint::parse(text + (bare ? ":0,link=tcp" : ",link=tcp"));
 }
 
 CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   Words words;
   line.options.commit = GPUSOCK_BENCH_COMMIT;
-  Arguments arguments("Latency and bandwidth between two gpusock contexts, each beside its raw rival in the same run.",
+  Arguments arguments("Latency, bandwidth and connections of gpusock, each beside its raw rival in the same run.",
                       kFooter);
   Arguments& latency = arguments.command("lat", "round trips: a message there and back");
-  Arguments& bandwidth = arguments.command("bw",
-                                           "one-way bandwidth: messages one after the other, then an acknowledgement");
-  for (Arguments* question : {&latency, &bandwidth}) add_options(*question, line.options, words);
+  Arguments& bandwidth = arguments.command("bw", "bandwidth: messages one after the other, then an acknowledgement");
+  Arguments& connections = arguments.command("conn", "connections: connect, a byte there and back, close");
+  Arguments& serve = arguments.command("serve", "answers runs with --to in other processes, until SIGINT or SIGTERM");
+  for (Arguments* question : {&latency, &bandwidth, &connections}) add_options(*question, line.options, words);
+  for (Arguments* question : {&latency, &bandwidth}) add_messages(*question, line.options);
+  bandwidth.choice("--direction", words.direction, words_of(kDirections),
+                   "who sends: out: this side; in: the other; both: each on --sockets of its own");
+  serve.text("--at", line.server.at, "HOST[:PORT] to listen at; without PORT any free one");
+  serve.flag("--once", line.server.once, "serve one client, then end");
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&] {
-    line.options.question = bandwidth.given() ? Question::bandwidth : Question::latency;
+    line.serve = serve.given();
+    if (line.serve) return complete_server(line.server);
+    line.options.question = question_of(bandwidth, connections);
     return complete(line.options, words);
   });
   const auto status = arguments.parse(argc, argv);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace bench {
 namespace {
 
@@ -13,21 +15,47 @@ struct Column {
   const char* title;
   double Figures::*figure;
   double scale;
+  int decimals;
 };
 
-/// What the table shows of each contestant.
-std::vector<Column> columns_of(Question question) {
-  if (question == Question::bandwidth) return {{"gigabytes_per_s", "GB/s", &Figures::gigabytes_per_s, 1}};
-  return {{"p50_ns", "p50 us", &Figures::p50_ns, 1e-3}, {"p99_ns", "p99 us", &Figures::p99_ns, 1e-3}};
+/// The columns of the times. A time in the table is in microseconds.
+const std::vector<Column> kTimes{{"p50_ns", "p50 us", &Figures::p50_ns, 1e-3, 3},
+                                 {"p99_ns", "p99 us", &Figures::p99_ns, 1e-3, 3}};
+
+/// What the table shows of each contestant; the ratio is of the first.
+std::vector<Column> columns_of(const BenchOptions& options) {
+  if (options.question == Question::latency) return kTimes;
+  if (options.question == Question::connections) {
+    return {{"connections_per_s", "conn/s", &Figures::messages_per_s, 1, 0}, kTimes[0], kTimes[1]};
+  }
+  std::vector<Column> columns{{"gigabytes_per_s", "GB/s", &Figures::gigabytes_per_s, 1, 3}};
+  if (options.direction == Direction::both) {
+    columns.push_back({"out_gigabytes_per_s", "out GB/s", &Figures::out_gigabytes_per_s, 1, 3});
+    columns.push_back({"in_gigabytes_per_s", "in GB/s", &Figures::in_gigabytes_per_s, 1, 3});
+  }
+  columns.push_back({"messages_per_s", "msg/s", &Figures::messages_per_s, 1, 0});
+  return columns;
 }
 
 /// All figures of a round.
-std::vector<Column> all_of(Question question) {
-  if (question == Question::bandwidth) return columns_of(question);
-  auto columns = columns_of(question);
-  columns.push_back({"min_ns", "min us", &Figures::min_ns, 1e-3});
-  columns.push_back({"mean_ns", "mean us", &Figures::mean_ns, 1e-3});
+std::vector<Column> all_of(const BenchOptions& options) {
+  auto columns = columns_of(options);
+  if (options.question == Question::bandwidth) return columns;
+  columns.push_back({"min_ns", "min us", &Figures::min_ns, 1e-3, 3});
+  columns.push_back({"mean_ns", "mean us", &Figures::mean_ns, 1e-3, 3});
   return columns;
+}
+
+const char* title_of(Question question) {
+  return question == Question::latency ? "round trip" : question == Question::bandwidth ? "bandwidth" : "connections";
+}
+
+/// How many sockets, and which way.
+std::string describe_sockets(const BenchOptions& options) {
+  const std::string count = fmt::format("{} socket{}", options.sockets, options.sockets == 1 ? "" : "s");
+  if (options.question != Question::bandwidth) return count;
+  if (options.direction == Direction::both) return count + " in each direction, at the same time";
+  return count + (options.direction == Direction::out ? ", the connecting side sends" : ", the listening side sends");
 }
 
 std::string describe_device(const MachineFacts& machine) {
@@ -37,9 +65,10 @@ std::string describe_device(const MachineFacts& machine) {
 
 std::string head(const BenchOptions& options, const MachineFacts& machine, const ContestResult& result) {
   std::string text = fmt::format("{} over {}\n  device   {}\n  machine  {}, {} cores, {}, load {:.2f}\n",
-                                 options.question == Question::latency ? "round trip" : "one-way bandwidth",
-                                 gpusock::to_string(options.link), describe_device(machine), machine.cpu_model,
-                                 machine.cores, machine.kernel, machine.load);
+                                 title_of(options.question), gpusock::to_string(options.link), describe_device(machine),
+                                 machine.cpu_model, machine.cores, machine.kernel, machine.load);
+  if (!options.to.empty()) text += fmt::format("  server   {} at {}\n", result.server, options.to);
+  text += fmt::format("  sockets  {}\n", describe_sockets(options));
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     text += fmt::format("  {:<8} {}\n", i == 0 ? "gpusock" : "rival", result.descriptions[i]);
   }
@@ -48,16 +77,16 @@ std::string head(const BenchOptions& options, const MachineFacts& machine, const
   return text;
 }
 
-Json figures_json(const Figures& figures, Question question) {
+Json figures_json(const Figures& figures, const BenchOptions& options) {
   Json json{{"messages", figures.messages}};
-  for (const Column& column : all_of(question)) json[column.key] = figures.*column.figure;
+  for (const Column& column : all_of(options)) json[column.key] = figures.*column.figure;
   return json;
 }
 
-Json round_json(const std::vector<RoundResult>& row, const ContestResult& result, Question question) {
+Json round_json(const std::vector<RoundResult>& row, const ContestResult& result, const BenchOptions& options) {
   Json json;
   for (std::size_t i = 0; i < row.size(); ++i) {
-    Json& entry = json[result.names[i]] = figures_json(row[i].figures, question);
+    Json& entry = json[result.names[i]] = figures_json(row[i].figures, options);
     if (i != 0) continue;
     entry["proxy_steps"] = row[i].proxy_steps;
     entry["proxy_wakeups"] = row[i].proxy_wakeups;
@@ -65,15 +94,15 @@ Json round_json(const std::vector<RoundResult>& row, const ContestResult& result
   return json;
 }
 
-Json size_json(const SizeResult& size, const ContestResult& result, Question question) {
-  Json json{{"bytes", size.bytes}, {"ratio", size.median_ratio(columns_of(question)[0].figure)}};
+Json size_json(const SizeResult& size, const ContestResult& result, const BenchOptions& options) {
+  Json json{{"bytes", size.bytes}, {"ratio", size.median_ratio(columns_of(options)[0].figure)}};
   for (std::size_t i = 0; i < result.names.size(); ++i) {
-    for (const Column& column : all_of(question)) {
+    for (const Column& column : all_of(options)) {
       json["medians"][result.names[i]][column.key] = size.median_of(i, column.figure);
     }
   }
   json["rounds"] = Json::array();
-  for (const auto& row : size.rounds) json["rounds"].push_back(round_json(row, result, question));
+  for (const auto& row : size.rounds) json["rounds"].push_back(round_json(row, result, options));
   return json;
 }
 
@@ -90,6 +119,9 @@ Json options_json(const BenchOptions& options) {
           {"between", to_string(options.between)},
           {"group", to_string(options.group)},
           {"threads", options.threads()},
+          {"to", options.to},
+          {"sockets", options.sockets},
+          {"direction", to_string(options.direction)},
           {"sizes", options.sizes},
           {"iterations", options.iterations},
           {"duration_s", options.duration_s},
@@ -100,17 +132,25 @@ Json options_json(const BenchOptions& options) {
 }  // namespace
 
 std::string make_table(const BenchOptions& options, const MachineFacts& machine, const ContestResult& result) {
-  const auto columns = columns_of(options.question);
-  std::string text = head(options, machine, result) + fmt::format("{:>10}", "bytes");
+  constexpr std::size_t kGap = 2, kFigure = 9;
+  const auto columns = columns_of(options);
+  std::string titles = fmt::format("{:>10}", "bytes");
+  std::vector<std::size_t> widths;
   for (const std::string& name : result.names) {
-    for (const Column& column : columns) text += fmt::format("{:>22}", name + ' ' + column.title);
+    for (const Column& column : columns) {
+      const std::string title = name + ' ' + column.title;
+      widths.push_back(kGap + std::max(kFigure, title.size()));
+      titles += fmt::format("{:>{}}", title, widths.back());
+    }
   }
-  text += fmt::format("{:>9}\n", "ratio");
+  std::string text = head(options, machine, result) + titles + fmt::format("{:>9}\n", "ratio");
   for (const SizeResult& size : result.sizes) {
     text += fmt::format("{:>10}", size.bytes);
+    auto width = widths.begin();
     for (std::size_t i = 0; i < result.names.size(); ++i) {
-      for (const Column& column : columns)
-        text += fmt::format("{:>22.3f}", size.median_of(i, column.figure) * column.scale);
+      for (const Column& column : columns) {
+        text += fmt::format("{:>{}.{}f}", size.median_of(i, column.figure) * column.scale, *width++, column.decimals);
+      }
     }
     text += fmt::format("{:>9.2f}\n", size.median_ratio(columns[0].figure));
   }
@@ -123,13 +163,14 @@ std::string make_json(const BenchOptions& options, const MachineFacts& machine, 
             {"commit", options.commit},
             {"device", {{"kind", machine.device_kind}, {"name", machine.device_name}}},
             {"machine", machine_json(machine)},
+            {"server", result.server},
             {"options", options_json(options)}};
   json["contestants"] = Json::array();
   for (std::size_t i = 0; i < result.names.size(); ++i) {
     json["contestants"].push_back({{"name", result.names[i]}, {"description", result.descriptions[i]}});
   }
   json["sizes"] = Json::array();
-  for (const SizeResult& size : result.sizes) json["sizes"].push_back(size_json(size, result, options.question));
+  for (const SizeResult& size : result.sizes) json["sizes"].push_back(size_json(size, result, options));
   return json.dump(2) + '\n';
 }
 

@@ -108,13 +108,12 @@ class RingRival final : public Contestant {
         job,
         [&](const Memory& memory) {
           RingWire wire(back, there, deadline_ns);
-          play_answerer(gpusock::this_thread(), wire, job, memory);
+          play_answerer(gpusock::this_thread(), wire, job, false, memory);
         },
         [&](const Memory& memory) {
           RingWire wire(there, back, deadline_ns);
-          play_asker(gpusock::this_thread(), wire, job, memory);
-        },
-        [](const Account&) {});
+          play_asker(gpusock::this_thread(), wire, job, true, memory);
+        });
   }
 
  private:

@@ -7,39 +7,66 @@
 
 namespace bench {
 
-enum class Question : std::uint32_t { latency, bandwidth };
+enum class Question : std::uint32_t { latency, bandwidth, connections };
 
-/// One round for messages of one size. It ends at `messages_max` messages or `duration_ns`, whichever comes first.
+/// One round for messages of one size. Each socket's part ends at `messages_max` messages or after `duration_ns`,
+/// whichever comes first. A message of Question::connections is one connection.
 struct Job {
   Question question = Question::latency;
+  std::uint32_t sockets_out = 1;   ///< bandwidth: sockets on which the asking side sends; else all sockets
+  std::uint32_t sockets_in = 0;    ///< bandwidth: sockets on which the answering side sends; else 0
   std::uint64_t bytes = 0;         ///< of one message, at least 1
   std::uint64_t warmup = 0;        ///< messages before the clock starts, all bytes checked
-  std::uint64_t messages_max = 0;  ///< at least 1; latency: no more than Memory::samples holds
+  std::uint64_t messages_max = 0;  ///< of each socket, at least 1
+  std::uint64_t samples_max = 0;   ///< that the asking side has room for, of each socket; messages_max is no more
   std::uint64_t duration_ns = 0;
   std::uint64_t limit_ns = 0;  ///< a round that takes longer has failed
+  std::uint64_t token = 0;     ///< by which the answering side knows this round's connections
+
+  GPUSOCK_FN constexpr std::uint32_t sockets() const { return sockets_out + sockets_in; }
 };
 
 /// What a side was doing when it failed.
-enum class Step : std::uint32_t { none, connect, accept, send, receive, finish };
+enum class Step : std::uint32_t { none, connect, accept, send, receive, start, finish };
+inline constexpr std::uint32_t kSteps = 7;
 
-/// One side's account of a round, written by its group's leader.
+/// The account of one side of one socket, written by its group's leader.
 struct Account {
   Step failed_step = Step::none;
   std::int64_t result = 0;        ///< of the failed step: a negated errno, or a count that is too small
   std::uint64_t messages = 0;     ///< timed ones
-  std::uint64_t elapsed_ns = 0;   ///< from the first timed message's start to the last one's acknowledgement
+  std::uint64_t started_ns = 0;   ///< when the first timed message started, by the side's own clock
+  std::uint64_t elapsed_ns = 0;   ///< from then to the last one's acknowledgement
   std::uint64_t wrong_words = 0;  ///< device scope: all threads of the group add to it
   std::uint64_t more = 0;         ///< how the leader tells the group whether to go on
 };
 
-/// One side's buffers, where its group reaches them. Messages are whole words: one word more than the bytes need.
+GPUSOCK_FN constexpr std::uint64_t words_of(std::uint64_t bytes) { return (bytes + 7) / 8; }
+
+/// The words of a message's buffer. At least two, as the greeting of a connection has two.
+GPUSOCK_FN constexpr std::uint64_t buffer_words(std::uint64_t bytes) {
+  return words_of(bytes) < 2 ? 2 : words_of(bytes);
+}
+
+/// One group's buffers.
 struct Memory {
   std::uint64_t* out = nullptr;
   std::uint64_t* in = nullptr;
-  std::uint64_t* samples_ns = nullptr;  ///< latency, on the measuring side: messages_max words
+  std::uint64_t* samples_ns = nullptr;  ///< on the asking side: Job::samples_max words
   Account* account = nullptr;
+  std::uint64_t* gate = nullptr;  ///< where the groups of the asking side wait for one another; nullptr: they do not
 };
 
-GPUSOCK_FN constexpr std::uint64_t words_of(std::uint64_t bytes) { return (bytes + 7) / 8; }
+/// The buffers of all groups of a side: one after the other in each array.
+struct SideMemory {
+  Memory first;
+
+  GPUSOCK_FN Memory of(std::uint32_t index, const Job& job) const {
+    const std::uint64_t words = buffer_words(job.bytes) * index;
+    return {first.out + words, first.in + words,
+            first.samples_ns == nullptr ? nullptr : first.samples_ns + job.samples_max * index, first.account + index,
+            first.gate};
+  }
+};
 
 }  // namespace bench

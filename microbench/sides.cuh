@@ -1,57 +1,98 @@
 #pragma once
-/// @file The two sides of a round, for any group and wire, and over gpusock's own sockets.
+/// @file The two sides of a round, for any group and network.
+///
+/// A network (SocketNetwork, TcpNetwork) has, each collective over a group:
+///   connect(group), accept(group)   a socket, or a negated errno
+///   wire(socket), wire(socket, silence_ns)   a wire (wire.cuh) over it; whose calls fail after so much silence
 
 #include "bandwidth.cuh"
+#include "connections.cuh"
 #include "latency.cuh"
 
 namespace bench {
 
-/// The side that asks and measures.
+/// The side that asks and measures; `sends`: true if it sends the messages of bandwidth.
 template <class Group, class Wire>
-GPUSOCK_FN void play_asker(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
+GPUSOCK_FN void play_asker(const Group& group, Wire& wire, const Job& job, bool sends, const Memory& memory) {
   if (job.question == Question::latency) {
     ping(group, wire, job, memory);
-  } else {
+  } else if (sends) {
     source(group, wire, job, memory);
-  }
-  wire.close(group);
-}
-
-/// The side that answers.
-template <class Group, class Wire>
-GPUSOCK_FN void play_answerer(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
-  if (job.question == Question::latency) {
-    echo(group, wire, job, memory);
   } else {
     sink(group, wire, job, memory);
   }
   wire.close(group);
 }
 
-template <class Group>
-GPUSOCK_FN void play_connector(const Group& group, const gpusock::Net& net, const gpusock::Endpoint& to, const Job& job,
-                               const Memory& memory) {
-  const auto deadline = gpusock::Deadline::after_ns(job.limit_ns);
-  const gpusock::Socket socket = net.connect(group, to, deadline);
+/// The side that answers.
+template <class Group, class Wire>
+GPUSOCK_FN void play_answerer(const Group& group, Wire& wire, const Job& job, bool sends, const Memory& memory) {
+  if (job.question == Question::latency) {
+    echo(group, wire, job, memory);
+  } else if (sends) {
+    source(group, wire, job, memory);
+  } else {
+    sink(group, wire, job, memory);
+  }
+  wire.close(group);
+}
+
+/// Connects, says which of the round's sockets this is, and measures.
+template <class Group, class Network>
+GPUSOCK_FN void connect_and_measure(const Group& group, Network& network, const Job& job, std::uint32_t index,
+                                    const Memory& memory) {
+  const auto socket = network.connect(group);
   if (socket < 0) {
     if (group.thread_rank() == 0) give_up(*memory.account, Step::connect, socket);
     return;
   }
-  SocketWire wire(net, socket, deadline);
-  play_asker(group, wire, job, memory);
-}
-
-template <class Group>
-GPUSOCK_FN void play_acceptor(const Group& group, const gpusock::Net& net, gpusock::Socket listener, const Job& job,
-                              const Memory& memory) {
-  const auto deadline = gpusock::Deadline::after_ns(job.limit_ns);
-  const gpusock::Socket socket = net.accept(group, listener, deadline);
-  if (socket < 0) {
-    if (group.thread_rank() == 0) give_up(*memory.account, Step::accept, socket);
+  auto wire = network.wire(socket);
+  if (group.thread_rank() == 0) {
+    memory.out[0] = job.token;
+    memory.out[1] = index;
+  }
+  group.sync();
+  if (!all_moved(group, wire.send(group, memory.out, 16), 16, Step::send, memory)) {
+    wire.close(group);
     return;
   }
-  SocketWire wire(net, socket, deadline);
-  play_answerer(group, wire, job, memory);
+  group.sync();
+  play_asker(group, wire, job, index < job.sockets_out, memory);
+}
+
+/// The asking side of socket `index`.
+template <class Group, class Network>
+GPUSOCK_FN void play_connector(const Group& group, Network& network, const Job& job, std::uint32_t index,
+                               const Memory& memory) {
+  if (job.question == Question::connections) {
+    dial(group, network, job, memory);
+  } else {
+    connect_and_measure(group, network, job, index, memory);
+  }
+  if (group.thread_rank() == 0 && memory.account->failed_step != Step::none) break_gate(memory.gate);
+}
+
+/// The answering side of one socket: of the first connection that greets with this round's token.
+template <class Group, class Network>
+GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& job, const Memory& memory) {
+  if (job.question == Question::connections) return answer_calls(group, network, memory);
+  for (;;) {
+    const auto socket = network.accept(group);
+    if (socket < 0) {
+      if (group.thread_rank() == 0) give_up(*memory.account, Step::accept, socket);
+      return;
+    }
+    auto stranger = network.wire(socket, kSilenceNs);
+    const bool greeted = stranger.receive(group, memory.in, 16) == 16 && memory.in[0] == job.token &&
+                         memory.in[1] < job.sockets();
+    const bool sends = greeted && memory.in[1] >= job.sockets_out;
+    group.sync();
+    if (greeted) {
+      auto wire = network.wire(socket);
+      return play_answerer(group, wire, job, sends, memory);
+    }
+    stranger.close(group);
+  }
 }
 
 }  // namespace bench

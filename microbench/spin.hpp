@@ -5,19 +5,24 @@
 
 #include <sched.h>
 
+#include <atomic>
+
 namespace bench {
 
 /// A spinning wait with an end. It yields where it has lasted so long that its partner may have no processor to run on.
 class Spin {
  public:
-  explicit Spin(std::uint64_t deadline_ns) : deadline_ns_(deadline_ns) {}
+  /// It also ends at `stop_ns`, if that is given, which another thread may change.
+  explicit Spin(std::uint64_t deadline_ns, const std::atomic<std::uint64_t>* stop_ns = nullptr)
+      : deadline_ns_(deadline_ns), stop_ns_(stop_ns) {}
 
-  /// One turn; false where the deadline has passed.
+  /// One turn; false if the deadline has passed.
   bool turn() {
     if (++turns_ % kTurnsPerLook != 0) return true;
     const std::uint64_t now_ns = gpusock::clock_ns();
     if (started_ns_ == 0) started_ns_ = now_ns;
     if (now_ns - started_ns_ > kYieldAfterNs) sched_yield();
+    if (stop_ns_ != nullptr && now_ns >= stop_ns_->load(std::memory_order_relaxed)) return false;  // no data follows
     return now_ns < deadline_ns_;
   }
 
@@ -26,6 +31,7 @@ class Spin {
   static constexpr std::uint64_t kYieldAfterNs = 100'000;
 
   std::uint64_t deadline_ns_;
+  const std::atomic<std::uint64_t>* stop_ns_;
   std::uint64_t turns_ = 0;
   std::uint64_t started_ns_ = 0;
 };

@@ -12,6 +12,10 @@ double percentile(const std::vector<std::uint64_t>& sorted, std::uint64_t percen
   return static_cast<double>(sorted[std::max<std::uint64_t>(rank, 1) - 1]);
 }
 
+double per_second(const Flow& flow) {
+  return 1e9 * static_cast<double>(flow.messages) / static_cast<double>(std::max<std::uint64_t>(flow.elapsed_ns, 1));
+}
+
 }  // namespace
 
 double median(std::vector<double> values) {
@@ -23,10 +27,13 @@ double median(std::vector<double> values) {
 
 Figures figures_of(const Job& job, const Round& round) {
   Figures figures;
-  figures.messages = round.messages;
+  figures.messages = round.out.messages + round.in.messages;
+  figures.messages_per_s = per_second(round.out) + per_second(round.in);
   if (job.question == Question::bandwidth) {
-    const auto bytes = static_cast<double>(round.messages * job.bytes);
-    figures.gigabytes_per_s = bytes / static_cast<double>(std::max<std::uint64_t>(round.elapsed_ns, 1));
+    const double gigabytes = static_cast<double>(job.bytes) * 1e-9;
+    figures.out_gigabytes_per_s = gigabytes * per_second(round.out);
+    figures.in_gigabytes_per_s = gigabytes * per_second(round.in);
+    figures.gigabytes_per_s = figures.out_gigabytes_per_s + figures.in_gigabytes_per_s;
   } else if (!round.samples_ns.empty()) {
     auto sorted = round.samples_ns;
     std::sort(sorted.begin(), sorted.end());

@@ -1,40 +1,23 @@
 #include "tcp_rival.hpp"
 
 #include "host_side.hpp"
-#include "sides.cuh"
 #include "spin.hpp"
+#include "tcp_address.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <poll.h>
 
-#include <gpusock/gpusock.hpp>
+#include <atomic>
 
 namespace bench {
 namespace {
 
-int require(int result, const char* what) {
-  if (result < 0) throw gpusock::Error(errno, std::string("raw TCP on the loopback: ") + what);
-  return result;
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-
- private:
-  int number_;
-};
-
 /// A wire (wire.cuh) over one connected socket.
 class TcpWire {
  public:
-  TcpWire(int descriptor, std::uint64_t deadline_ns) : descriptor_(descriptor), deadline_ns_(deadline_ns) {}
+  TcpWire(int descriptor, std::uint64_t deadline_ns, const std::atomic<std::uint64_t>& stop_ns)
+      : descriptor_(descriptor), deadline_ns_(deadline_ns), stop_ns_(stop_ns) {}
 
   std::int64_t send(const gpusock::ThisThread&, const void* data, std::uint64_t bytes) {
     return move_all(bytes, [&](std::uint64_t done) {
@@ -46,7 +29,7 @@ class TcpWire {
                     [&](std::uint64_t done) { return read(group, static_cast<char*>(data) + done, bytes - done); });
   }
   std::int64_t receive_some(const gpusock::ThisThread& group, void* data, std::uint64_t bytes) {
-    Spin spin(deadline_ns_);
+    Spin spin(deadline_ns_, &stop_ns_);
     for (;;) {
       const auto got = read(group, data, bytes);
       if (got >= 0) return got;
@@ -55,7 +38,7 @@ class TcpWire {
     }
   }
   void end_sending(const gpusock::ThisThread&) { ::shutdown(descriptor_, SHUT_WR); }
-  void close(const gpusock::ThisThread&) { ::shutdown(descriptor_, SHUT_RDWR); }
+  void close(const gpusock::ThisThread&) { ::close(descriptor_); }
 
  private:
   std::int64_t read(const gpusock::ThisThread&, void* data, std::uint64_t bytes) {
@@ -65,7 +48,7 @@ class TcpWire {
   /// Calls `move(done)` until all bytes are moved or the stream ends.
   template <class Move>
   std::int64_t move_all(std::uint64_t bytes, Move move) {
-    Spin spin(deadline_ns_);
+    Spin spin(deadline_ns_, &stop_ns_);
     std::uint64_t done = 0;
     while (done < bytes) {
       const auto moved = move(done);
@@ -83,57 +66,113 @@ class TcpWire {
 
   int descriptor_;
   std::uint64_t deadline_ns_;
+  const std::atomic<std::uint64_t>& stop_ns_;
 };
 
-void set_no_delay(int descriptor) {
-  const int on = 1;
-  require(setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "setting TCP_NODELAY");
-}
-
-class TcpRival final : public Contestant {
+/// A network (sides.cuh) of raw TCP.
+class TcpNetwork {
  public:
-  std::string name() const override { return "raw TCP"; }
-  std::string description() const override {
-    return "raw non-blocking TCP sockets (TCP_NODELAY), two host threads that spin";
-  }
+  /// All waiting ends at `stop_ns`.
+  TcpNetwork(const gpusock::Endpoint& to, int listener, const std::atomic<std::uint64_t>& stop_ns)
+      : to_(to_tcp_address(to)), listener_(listener), stop_ns_(stop_ns) {}
 
-  Round run(const Job& job) override {
-    const Descriptor listener(require(::socket(AF_INET, SOCK_STREAM, 0), "socket"));
-    sockaddr_in at{};
-    at.sin_family = AF_INET;
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    socklen_t address_bytes = sizeof at;
-    require(bind(listener.get(), address, address_bytes), "bind");
-    require(::listen(listener.get(), 1), "listen");
-    require(getsockname(listener.get(), address, &address_bytes), "getsockname");
-    const Descriptor asker(require(::socket(AF_INET, SOCK_STREAM, 0), "socket"));
-    require(::connect(asker.get(), address, address_bytes), "connect");
-    const Descriptor answerer(require(::accept(listener.get(), nullptr, nullptr), "accept"));
-    return run_connected(job, asker.get(), answerer.get());
+  int connect(const gpusock::ThisThread&) const {
+    const int made = ::socket(to_.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (made < 0) return -errno;
+    const int error = ::connect(made, to_.get(), to_.bytes) == 0 ? 0 : errno == EINPROGRESS ? await(made) : errno;
+    if (error == 0) return ready(made);
+    ::close(made);
+    return -error;
+  }
+  int accept(const gpusock::ThisThread&) const {
+    for (;;) {
+      const int made = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (made >= 0) return ready(made);
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) return -errno;
+      if (!wait_for(listener_, POLLIN)) return -ETIMEDOUT;
+    }
+  }
+  TcpWire wire(int socket) const { return {socket, ~std::uint64_t{0}, stop_ns_}; }
+  TcpWire wire(int socket, std::uint64_t silence_ns) const {
+    return {socket, gpusock::clock_ns() + silence_ns, stop_ns_};
   }
 
  private:
-  static Round run_connected(const Job& job, int asker, int answerer) {
-    set_no_delay(asker);
-    set_no_delay(answerer);
-    const std::uint64_t deadline_ns = gpusock::clock_ns() + job.limit_ns;
-    return run_on_two_threads(
-        job,
-        [&](const Memory& memory) {
-          TcpWire wire(answerer, deadline_ns);
-          play_answerer(gpusock::this_thread(), wire, job, memory);
-        },
-        [&](const Memory& memory) {
-          TcpWire wire(asker, deadline_ns);
-          play_asker(gpusock::this_thread(), wire, job, memory);
-        },
-        [](const Account&) {});
+  static int ready(int socket) {
+    const int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // it can fail only if the peer is gone
+    return socket;
   }
+  /// Sleeps, as spinning threads would take the processors of those that connect. False at the end.
+  bool wait_for(int socket, short event) const {
+    constexpr int kNap_ms = 50;
+    for (;;) {
+      pollfd entry{socket, event, 0};
+      if (::poll(&entry, 1, kNap_ms) > 0) return true;
+      if (gpusock::clock_ns() >= stop_ns_.load(std::memory_order_relaxed)) return false;  // no data follows
+    }
+  }
+  /// The error of a socket that connects.
+  int await(int socket) const {
+    if (!wait_for(socket, POLLOUT)) return ETIMEDOUT;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    return getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+  }
+
+  TcpAddress to_;
+  int listener_;
+  const std::atomic<std::uint64_t>& stop_ns_;
+};
+
+class TcpAnswerer final : public Answerer {
+ public:
+  explicit TcpAnswerer(const BenchOptions& options)
+      : listener_(listen_tcp(gpusock::Endpoint::parse(options.host + ":0,link=tcp"), kBacklog)),
+        local_(local_of(listener_.get())) {}
+  ~TcpAnswerer() override { cancel(); }
+
+  gpusock::Endpoint where() const override { return local_; }
+  void start(const Job& job) override {
+    stop_ns_ = gpusock::clock_ns() + job.limit_ns;
+    answers_.start(job, [this] { return TcpNetwork(local_, listener_.get(), stop_ns_); });
+  }
+  Answer finish() override { return {answers_.finish()}; }
+  void cancel() noexcept override { stop_ns_ = 0; }
+
+ private:
+  static constexpr int kBacklog = 512;
+
+  Descriptor listener_;
+  gpusock::Endpoint local_;
+  std::atomic<std::uint64_t> stop_ns_{0};
+  HostAnswers answers_;
+};
+
+class TcpAsker final : public Asker {
+ public:
+  std::string name() const override { return "raw TCP"; }
+  std::string description() const override {
+    return "raw non-blocking TCP sockets (TCP_NODELAY), host threads that spin";
+  }
+  void prepare(const Job& job) override { questions_.prepare(job); }
+
+  Round ask(const gpusock::Endpoint& where, const Job& job) override {
+    const std::atomic<std::uint64_t> stop_ns{gpusock::clock_ns() + job.limit_ns};
+    const Account account = questions_.ask(job, [&] { return TcpNetwork(where, -1, stop_ns); });
+    require_success(account, job, "raw TCP, the measuring thread");
+    return questions_.round(job);
+  }
+
+ private:
+  HostQuestions questions_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_tcp_rival() { return std::make_unique<TcpRival>(); }
+std::unique_ptr<Answerer> make_tcp_answerer(const BenchOptions& options) {
+  return std::make_unique<TcpAnswerer>(options);
+}
+std::unique_ptr<Asker> make_tcp_asker() { return std::make_unique<TcpAsker>(); }
 
 }  // namespace bench

@@ -1,10 +1,13 @@
 #pragma once
-/// @file The rival of link=tcp: raw sockets between two host threads, non-blocking and spinning, with TCP_NODELAY.
+/// @file The rival of sockets: raw TCP.
 
 #include "contestant.hpp"
+#include "options.hpp"
 
 namespace bench {
 
-std::unique_ptr<Contestant> make_tcp_rival();
+/// Listens at the options' host.
+std::unique_ptr<Answerer> make_tcp_answerer(const BenchOptions& options);
+std::unique_ptr<Asker> make_tcp_asker();
 
 }  // namespace bench

@@ -1,58 +1,73 @@
-// gpusock between two host threads, each with its own context.
-#include "gpusock_pair.hpp"
+// gpusock between host threads, each half with its own context.
+#include "context_side.hpp"
 #include "host_side.hpp"
-#include "sides.cuh"
 
 namespace bench {
 namespace {
 
-class ThreadPair final : public Contestant {
+class ThreadAnswerer final : public Answerer {
  public:
-  explicit ThreadPair(const BenchOptions& options) : pair_(options), listener_(open()) {}
+  explicit ThreadAnswerer(const BenchOptions& options)
+      : context_(context_options(options)),
+        net_(context_.net()),
+        listener_(net_.listen(gpusock::this_thread(), listen_at(options), kBacklog)) {
+    require_listener(listener_, listen_at(options));
+    net_.getsockname(listener_, local_);
+  }
+  ~ThreadAnswerer() override {
+    context_.cancel();  // before the threads are joined
+  }
 
-  ~ThreadPair() override { pair_.acceptor.net().close(gpusock::this_thread(), listener_); }
+  gpusock::Endpoint where() const override { return local_; }
+  void start(const Job& job) override {
+    work_.emplace(context_);
+    answers_.start(job, [this, job] { return SocketNetwork(net_, local_, listener_, job); });
+  }
+  Answer finish() override {
+    Answer answer{answers_.finish()};
+    work_->add_to(answer);
+    return answer;
+  }
+  void cancel() noexcept override { context_.cancel(); }
+
+ private:
+  gpusock::Context context_;
+  gpusock::Net net_;
+  gpusock::Endpoint local_;
+  gpusock::Socket listener_;
+  std::optional<ProxyWork> work_;
+  HostAnswers answers_;
+};
+
+class ThreadAsker final : public Asker {
+ public:
+  explicit ThreadAsker(const BenchOptions& options) : context_(context_options(options)), net_(context_.net()) {}
 
   std::string name() const override { return "gpusock"; }
-  std::string description() const override { return "sockets between host threads, each of its own context"; }
+  std::string description() const override { return "sockets between host threads, each side of its own context"; }
+  void prepare(const Job& job) override { questions_.prepare(job); }
 
-  Round run(const Job& job) override {
-    const auto group = gpusock::this_thread();
-    const auto before = pair_.work();
-    Account asked;
-    try {
-      Round round = run_on_two_threads(
-          job, [&](const Memory& memory) { play_acceptor(group, pair_.acceptor.net(), listener_, job, memory); },
-          [&](const Memory& memory) { play_connector(group, pair_.connector.net(), local_, job, memory); },
-          [&](const Account& account) {
-            asked = account;
-            if (account.failed_step == Step::connect) pair_.acceptor.cancel();  // it would wait for nobody
-          });
-      pair_.add_work(round, before);
-      return round;
-    } catch (const gpusock::Error&) {
-      require_connection(asked, local_);  // it knows more
-      throw;
-    }
+  Round ask(const gpusock::Endpoint& where, const Job& job) override {
+    const ProxyWork work(context_);
+    const Account account = questions_.ask(job, [this, &where, job] { return SocketNetwork(net_, where, -1, job); });
+    require_connection(account, where);
+    require_success(account, job, "the measuring thread");
+    Round round = questions_.round(job);
+    work.add_to(round);
+    return round;
   }
 
  private:
-  gpusock::Socket open() {
-    const auto net = pair_.acceptor.net();
-    const auto listener = net.listen(gpusock::this_thread(), pair_.listen_at());
-    require_listener(listener, pair_.listen_at());
-    net.getsockname(listener, local_);
-    return listener;
-  }
-
-  ContextPair pair_;
-  gpusock::Endpoint local_;
-  gpusock::Socket listener_;
+  gpusock::Context context_;
+  gpusock::Net net_;
+  HostQuestions questions_;
 };
 
 }  // namespace
 
-std::unique_ptr<Contestant> make_thread_pair(const BenchOptions& options) {
-  return std::make_unique<ThreadPair>(options);
+std::unique_ptr<Answerer> make_thread_answerer(const BenchOptions& options) {
+  return std::make_unique<ThreadAnswerer>(options);
 }
+std::unique_ptr<Asker> make_thread_asker(const BenchOptions& options) { return std::make_unique<ThreadAsker>(options); }
 
 }  // namespace bench

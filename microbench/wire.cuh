@@ -45,13 +45,41 @@ class SocketWire {
   gpusock::Deadline deadline_;
 };
 
+/// A network (sides.cuh) of gpusock's own sockets.
+class SocketNetwork {
+ public:
+  /// Connects to `to`; accepts at `listener`. All calls end at the job's limit.
+  GPUSOCK_FN SocketNetwork(const gpusock::Net& net, const gpusock::Endpoint& to, gpusock::Socket listener,
+                           const Job& job)
+      : net_(net), to_(to), listener_(listener), deadline_(gpusock::Deadline::after_ns(job.limit_ns)) {}
+
+  template <class Group>
+  GPUSOCK_FN gpusock::Socket connect(const Group& group) const {
+    return net_.connect(group, to_, deadline_);
+  }
+  template <class Group>
+  GPUSOCK_FN gpusock::Socket accept(const Group& group) const {
+    return net_.accept(group, listener_, deadline_);
+  }
+  GPUSOCK_FN SocketWire wire(gpusock::Socket socket) const { return {net_, socket, deadline_}; }
+  GPUSOCK_FN SocketWire wire(gpusock::Socket socket, std::uint64_t silence_ns) const {
+    return {net_, socket, gpusock::Deadline::after_ns(silence_ns)};
+  }
+
+ private:
+  const gpusock::Net& net_;
+  const gpusock::Endpoint& to_;
+  gpusock::Socket listener_;
+  gpusock::Deadline deadline_;
+};
+
 /// Notes in the account why a side gives up. One thread.
 GPUSOCK_FN inline void give_up(Account& account, Step step, std::int64_t result) {
   account.failed_step = step;
   account.result = result;
 }
 
-/// Was all of it moved; if not, the account says so.
+/// True if all of it was moved; if not, the account says so.
 template <class Group>
 GPUSOCK_FN bool all_moved(const Group& group, std::int64_t result, std::uint64_t wanted, Step step,
                           const Memory& memory) {
@@ -69,6 +97,16 @@ GPUSOCK_FN bool agree(const Group& group, const Memory& memory, bool leaders) {
   const bool agreed = memory.account->more != 0;
   group.sync();
   return agreed;
+}
+
+/// Notes a timed message that took from `from_ns` to `to_ns`. True if another is to follow. One thread.
+GPUSOCK_FN inline bool note_sample(const Job& job, const Memory& memory, std::uint64_t started_ns,
+                                   std::uint64_t from_ns, std::uint64_t to_ns) {
+  Account& account = *memory.account;
+  memory.samples_ns[account.messages++] = to_ns - from_ns;
+  account.started_ns = started_ns;
+  account.elapsed_ns = to_ns - started_ns;
+  return account.messages < job.messages_max && account.elapsed_ns < job.duration_ns;
 }
 
 }  // namespace bench

@@ -18,7 +18,7 @@ main() {
   fi
   mkdir -p "$results"
   while read -r what link size between; do
-    "$program" "$what" --link "$link" --size "$size" --between "$between" --json "$results/$what-$link-$between.json" </dev/null
+    "$program" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$results/$what-$link-$between.json" </dev/null
   done < <(benchmarks)
   say "results: $results/*.json"
 }

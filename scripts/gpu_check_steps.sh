@@ -79,7 +79,7 @@ benchmark_of() {
   local what link size between
   while read -r what link size between; do
     [ "$1" = "$what-$link-$between" ] || continue
-    command=("$bench" "$what" --link "$link" --size "$size" --between "$between" --json "$out/$1.json")
+    command=("$bench" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
   done < <(benchmarks)
 }
 

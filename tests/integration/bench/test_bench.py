@@ -8,12 +8,17 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 import json
 import os
 import re
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 LIMIT_S = 240  # a run that takes longer hangs
+PLAINLY = ("--group", "thread")  # a block's calls take the CPU device a hundred times as long
 LATENCY = ("p50_ns", "p99_ns", "min_ns", "mean_ns")
 RIVALS = {("lat", "tcp"): ["raw TCP"], ("lat", "p2p"): ["raw lines"], ("bw", "tcp"): ["raw TCP"],
           ("bw", "p2p"): ["memcpy in", "memcpy in+out", "memcpy between"]}
@@ -26,7 +31,9 @@ class Bench(unittest.TestCase):
         return subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     def measure(self, *arguments):
-        """The JSON and the table of a run that succeeds."""
+        """The JSON and the table of a run that succeeds. Calls are made by threads unless the arguments say otherwise."""
+        if "--group" not in arguments and "--between" not in arguments:
+            arguments += PLAINLY
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "figures.json")
             done = self.run_bench(*arguments, "--json", file)
@@ -39,14 +46,15 @@ class Bench(unittest.TestCase):
             self.assertEqual(figures["messages"], messages)
         if question == "bw":
             self.assertGreater(figures["gigabytes_per_s"], 0)
+            self.assertGreater(figures["messages_per_s"], 0)
         else:
             self.assertGreater(figures["min_ns"], 0)
             self.assertLessEqual(figures["min_ns"], figures["p50_ns"])
             self.assertLessEqual(figures["p50_ns"], figures["p99_ns"])
             self.assertLessEqual(figures["min_ns"], figures["mean_ns"])
 
-    def expect_report(self, report, question, link, sizes, repeat, messages):
-        names = ["gpusock", *RIVALS[question, link]]
+    def expect_report(self, report, question, link, sizes, repeat, messages, rivals=None):
+        names = ["gpusock", *(rivals or RIVALS[question, link])]
         self.assertEqual(report["benchmark"], question)
         self.assertEqual(report["options"]["link"], link)
         self.assertEqual([contestant["name"] for contestant in report["contestants"]], names)
@@ -130,10 +138,42 @@ class Bench(unittest.TestCase):
             self.assertIn("not a GPU's figures", table)
         rows = [line.split() for line in table.splitlines() if re.match(r" *\d+ ", line)]
         self.assertEqual([row[0] for row in rows], ["64", "65536"])
-        self.assertEqual({len(row) for row in rows}, {1 + 4 + 1})
+        self.assertEqual({len(row) for row in rows}, {1 + 4 * 2 + 1})
+
+    def test_several_sockets_are_measured_at_once_in_each_direction(self):
+        for direction, between in (("out", "kernels"), ("in", "threads"), ("both", "kernels")):
+            with self.subTest(direction=direction):
+                report, table = self.measure("bw", "--link", "p2p", "--sockets", "3", "--direction", direction, "--between", between,
+                                             "--iterations", "4", "--size", "1000", "--repeat", "2", "--group", "thread")
+                sockets = 6 if direction == "both" else 3
+                self.expect_report(report, "bw", "p2p", [1000], 2, 4 * sockets, ["raw TCP"])
+                self.assertEqual((report["options"]["sockets"], report["options"]["direction"]), (3, direction))
+                if direction == "both":
+                    self.assertIn("gpusock in GB/s", table)
+                    for figures in report["sizes"][0]["rounds"][0].values():
+                        both = figures["out_gigabytes_per_s"] + figures["in_gigabytes_per_s"]
+                        self.assertAlmostEqual(figures["gigabytes_per_s"], both)
+
+    def test_round_trips_of_several_sockets(self):
+        report, _ = self.measure("lat", "--link", "tcp", "--sockets", "3", "--iterations", "5", "--repeat", "1")
+        self.expect_report(report, "lat", "tcp", [64], 1, 15)
+
+    def test_connections_are_counted_on_every_link(self):
+        for link, more in (("tcp", ("--sockets", "2")), ("p2p", ("--between", "threads"))):
+            with self.subTest(link=link):
+                report, table = self.measure("conn", "--link", link, "--iterations", "5", "--repeat", "2", *more)
+                self.expect_report(report, "conn", link, [1], 2, 10 if "2" in more else 5, ["raw TCP"])
+                self.assertGreater(report["sizes"][0]["medians"]["gpusock"]["connections_per_s"], 0)
+                self.assertIn("conn/s", table)
+
+    def test_calls_are_made_by_blocks_unless_a_thread_makes_them(self):
+        done, _ = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--between", "kernels")
+        self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("block", 64))
+        done, _ = self.measure("lat", "--link", "p2p", "--iterations", "2", "--repeat", "1", "--between", "threads")
+        self.assertEqual((done["options"]["group"], done["options"]["threads"]), ("thread", 1))
 
     def test_help_succeeds(self):
-        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"]):
+        for arguments in (["--help"], ["lat", "--help"], ["bw", "--help"], ["conn", "--help"], ["serve", "--help"]):
             done = self.run_bench(*arguments)
             self.assertEqual(done.returncode, 0)
             self.assertIn("--help", done.stdout)
@@ -146,6 +186,12 @@ class Bench(unittest.TestCase):
                           ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--at", "no:where"],
                           ["lat", "--link", "tcp", "--group", "crowd"],
                           ["lat", "--link", "tcp", "--between", "threads", "--group", "block"],
+                          ["lat", "--link", "tcp", "--direction", "in"], ["conn", "--link", "tcp", "--size", "64"],
+                          ["bw", "--link", "tcp", "--direction", "up"], ["bw", "--link", "tcp", "--sockets", "0"],
+                          ["bw", "--link", "tcp", "--sockets", "128", "--size", "64M"],
+                          ["lat", "--link", "tcp", "--to", "127.0.0.1:0"], ["lat", "--link", "tcp", "--to", "nowhere"],
+                          ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--at", "127.0.0.2"],
+                          ["serve", "--at", "no:where"], ["serve", "--link", "tcp"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
             with self.subTest(arguments=arguments):
                 done = self.run_bench(*arguments)
@@ -165,6 +211,243 @@ class Bench(unittest.TestCase):
         self.assertIn("cannot write standard output: No space left on device", done.stderr)
 
 
+class Served:
+    """A server that runs, and where."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen([Bench.program, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.greeting = self.process.stdout.readline()
+        self.command = self.process.stdout.readline().split()
+        self.address = self.command[-1] if self.command else ""
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self):
+        _, problems = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, problems
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Control:
+    """What the two sides say, as in microbench/control_message.hpp."""
+
+    HEADER = struct.Struct("<8sIIII")
+    MAGIC = b"gpsbench"
+    OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED = range(1, 7)
+    SIZES = {OPEN: 40, READY: 128, ROUND: 56, STARTED: 8, ACCOUNT: 48, REFUSED: 408, 7: 8}
+
+    @classmethod
+    def message(cls, kind, body=b"", version=1):
+        return cls.HEADER.pack(cls.MAGIC, version, kind, cls.SIZES[kind], 0) + body.ljust(cls.SIZES[kind], b"\0")
+
+    @classmethod
+    def open_message(cls, ring_bytes=0):
+        latency, tcp, threads, by_thread = 0, 2, 1, 0
+        return cls.message(cls.OPEN, struct.pack("<8IQ", 0, latency, tcp, threads, by_thread, 64, 1, 0, ring_bytes))
+
+    @classmethod
+    def round_message(cls):
+        return cls.message(cls.ROUND, struct.pack("<II6Q", 0, 0, 64, 1, 10, 2 ** 64 - 1, 60_000_000_000, 7))
+
+    @classmethod
+    def receive(cls, connection):
+        """Kind and body of the next message; (None, b"") at the end."""
+        header = connection.recv(cls.HEADER.size, socket.MSG_WAITALL)
+        if len(header) < cls.HEADER.size:
+            return None, b""
+        _, _, kind, size, _ = cls.HEADER.unpack(header)
+        return kind, connection.recv(size, socket.MSG_WAITALL)
+
+
+def connect(address):
+    host, port = address.rsplit(":", 1)
+    connection = socket.create_connection((host, int(port)), timeout=LIMIT_S)
+    return connection
+
+
+class TwoProcesses(Bench):
+    """A client and a server. Of Bench: only how programs are run."""
+
+    FEW = ("--iterations", "5", "--repeat", "2")
+
+    def measure_at(self, address, question, link, *arguments):
+        report, table = self.measure(question, "--link", link, "--to", address, *self.FEW, *arguments)
+        self.assertEqual(report["options"]["to"], address)
+        self.assertNotEqual(report["server"], "")
+        self.assertIn(f"at {address}", table)
+        return report
+
+    def expect_failure(self, words, address, *arguments):
+        """A run that fails, and says these words."""
+        done = self.run_bench("lat", "--link", "tcp", "--between", "threads", "--to", address, *self.FEW, *arguments)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(words, done.stderr)
+        return done
+
+    def test_one_server_answers_every_question_on_every_link(self):
+        links = ["tcp", "p2p"] + (["fabric"] if os.environ.get("GPUSOCK_TEST_FABRIC") else [])
+        with Served() as server:
+            for link in links:
+                for question, messages, more in (("lat", 5, ()), ("bw", 5, ("--size", "100,4K")), ("conn", 5, ()),
+                                                 ("bw", 20, ("--direction", "both", "--sockets", "2")),
+                                                 ("bw", 5, ("--direction", "in"))):
+                    with self.subTest(link=link, question=question, more=more):
+                        report = self.measure_at(server.address, question, link, "--between", "threads", *more)
+                        sizes = {"lat": [64], "bw": [65536], "conn": [1]}[question] if "--size" not in more else [100, 4096]
+                        self.expect_report(report, question, link, sizes, 2, messages, ["raw TCP"])
+            report = self.measure_at(server.address, "bw", "tcp", "--group", "warp", "--sockets", "2")
+            self.expect_report(report, "bw", "tcp", [65536], 2, 10, ["raw TCP"])
+            self.assertEqual(server.end(), (0, ""))
+
+    def test_the_command_that_it_prints_works_and_once_ends_it(self):
+        for at in ((), ("--at", "0.0.0.0"), ("--at", "127.0.0.2:0")):
+            with Served("--once", *at) as server:
+                command = server.command if "--at" not in at or at[1] != "0.0.0.0" else server.command[:6]
+                self.assertEqual(command[0], "gpusock-bench")
+                done = self.run_bench(*command[1:], *self.FEW, *PLAINLY)
+                self.assertEqual(done.returncode, 0, f"{command}: {done.stderr}")
+                self.assertEqual(server.wait(), (0, ""))
+
+    def test_an_address_that_is_taken_is_named(self):
+        with Served() as server:
+            done = self.run_bench("serve", "--at", server.address)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"{server.address}: Address already in use", done.stderr)
+
+    def test_a_server_outlives_bad_clients_and_serves_the_next(self):
+        other_version = Control.message(Control.STARTED, version=9)
+        openings = {b"GET / HTTP/1.1\r\n\r\n": "is not gpusock-bench", other_version: "version 9",
+                    Control.message(Control.ROUND): "before its contestant was opened",
+                    Control.message(Control.ACCOUNT): "another message than the one that was due",
+                    Control.open_message(ring_bytes=5): "is 5, not", Control.open_message()[:30]: "has ended"}
+        with Served() as server:
+            for said, _ in openings.items():
+                with connect(server.address) as client:
+                    client.sendall(said)
+                    client.shutdown(socket.SHUT_WR)
+                    while client.recv(4096):  # what it refuses, and the end
+                        pass
+            self.measure_at(server.address, "lat", "tcp", "--between", "threads")
+            status, problems = server.end()
+            self.assertEqual(status, 0)
+            for words in openings.values():
+                self.assertIn(words, problems)
+
+    def test_a_client_that_dies_in_a_round_ends_its_round_only(self):
+        with Served() as server:
+            with connect(server.address) as client:
+                client.sendall(Control.open_message())
+                self.assertEqual(Control.receive(client)[0], Control.READY)
+                client.sendall(Control.round_message())
+                self.assertEqual(Control.receive(client)[0], Control.STARTED)
+            self.measure_at(server.address, "lat", "tcp", "--between", "threads")
+            status, problems = server.end()
+            self.assertEqual(status, 0)
+            self.assertIn("during a round", problems)
+
+    def test_a_server_that_is_stopped_in_a_round_ends_it(self):
+        with Served() as server, connect(server.address) as client:
+            client.sendall(Control.open_message())
+            Control.receive(client)
+            client.sendall(Control.round_message())
+            self.assertEqual(Control.receive(client)[0], Control.STARTED)
+            self.assertEqual(server.end()[0], 0)
+
+    def test_strangers_on_the_measured_port_do_no_harm(self):
+        with Served() as server, connect(server.address) as client:
+            client.sendall(Control.open_message())
+            port, = struct.unpack_from("<I", Control.receive(client)[1])
+            client.sendall(Control.round_message())
+            self.assertEqual(Control.receive(client)[0], Control.STARTED)
+            for said in (b"", b"hello", struct.pack("<QQ", 8, 0), struct.pack("<QQ", 7, 1)):  # another token, another socket
+                with connect(f"127.0.0.1:{port}") as stranger:
+                    stranger.sendall(said)
+                    stranger.shutdown(socket.SHUT_WR)
+                    while stranger.recv(4096):
+                        pass
+            with connect(f"127.0.0.1:{port}") as measured:
+                measured.sendall(struct.pack("<QQ", 7, 0) + bytes(64))
+                self.assertEqual(measured.recv(64, socket.MSG_WAITALL), bytes(64))
+            kind, account = Control.receive(client)
+            self.assertEqual(kind, Control.ACCOUNT)
+            self.assertEqual(struct.unpack_from("<I", account), (0,))  # nothing failed
+
+    def test_a_second_client_waits_for_the_first(self):
+        with Served() as server:
+            with connect(server.address) as first:
+                first.sendall(Control.open_message())
+                self.assertEqual(Control.receive(first)[0], Control.READY)
+                second = subprocess.Popen([self.program, "lat", "--link", "tcp", "--between", "threads", "--to", server.address,
+                                           *self.FEW], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                self.assertIn("serves another client; waiting", second.stderr.readline())
+            self.assertEqual(second.communicate(timeout=LIMIT_S)[1], "")
+            self.assertEqual(second.returncode, 0)
+
+    def lie(self, *answers):
+        """A server that gives these answers, each to a message; at the end it closes. A None is silence."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def run():
+            with listener.accept()[0] as client:
+                for answer in answers:
+                    if not answer:
+                        client.recv(1)  # until the client has gone
+                        while client.recv(4096):
+                            pass
+                        return
+                    Control.receive(client)
+                    client.sendall(answer)
+
+        liar = threading.Thread(target=run)
+        liar.start()
+        self.addCleanup(liar.join)
+        return "127.0.0.1:%d" % listener.getsockname()[1]
+
+    def test_a_server_that_lies_or_hangs_is_an_error_that_says_so(self):
+        ready = Control.message(Control.READY, struct.pack("<I", 1))
+        self.expect_failure("is not gpusock-bench", self.lie(b"HTTP/1.1 400 Bad Request\r\n"))
+        self.expect_failure("speaks version 2", self.lie(Control.message(Control.READY, version=2)))
+        self.expect_failure("has ended", self.lie(ready[:9]))
+        self.expect_failure("has ended", self.lie())
+        self.expect_failure("has said nothing for 0.2 s", self.lie(None), "--limit", "0.2")
+        self.expect_failure("named no port", self.lie(Control.message(Control.READY)))
+        self.expect_failure("another message than the one that was due", self.lie(ready, ready, ready))
+        refusal = struct.pack("<iI", 16, 0) + b"go\033[1maway"
+        self.expect_failure("refuses: go?[1maway", self.lie(Control.message(Control.REFUSED, refusal)))
+
+    def test_a_server_that_dies_in_a_round_is_named(self):
+        with Served() as server, socket.create_server(("127.0.0.1", 0)) as between:
+            client = subprocess.Popen([self.program, "lat", "--link", "tcp", "--between", "threads", "--duration", "600", "--to",
+                                       "127.0.0.1:%d" % between.getsockname()[1]], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                      text=True)
+            with between.accept()[0] as here, connect(server.address) as there:
+                for _ in range(3):  # two contestants are opened, then the first round starts
+                    kind, body = Control.receive(here)
+                    there.sendall(Control.message(kind, body))
+                    kind, body = Control.receive(there)
+                    if kind == Control.STARTED:
+                        server.end(signal.SIGKILL)
+                    here.sendall(Control.message(kind, body))
+                self.assertEqual(kind, Control.STARTED)
+            problems = client.communicate(timeout=LIMIT_S)[1]
+            self.assertEqual(client.returncode, 1)
+            self.assertIn("has ended", problems)
+
+
+def tests_of(case):
+    """Its own tests, without those of the class that it is made from."""
+    return [case(name) for name in unittest.defaultTestLoader.getTestCaseNames(case) if name in vars(case)]
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
@@ -173,7 +456,8 @@ def main():
     if os.environ.get("GPUSOCK_TEST_NEEDS_GPU") and not os.path.exists("/dev/nvidia0"):
         print("skipped: no GPU here")
         return 77
-    return 0 if unittest.main(argv=sys.argv[:1], exit=False, verbosity=2).result.wasSuccessful() else 1
+    suite = unittest.TestSuite([*tests_of(Bench), *tests_of(TwoProcesses)])
+    return 0 if unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful() else 1
 
 
 if __name__ == "__main__":

@@ -96,6 +96,21 @@ else:
             self.assertEqual(lines[0], f"mine{rank}")
             self.assertEqual(lines[-1].split()[-1], "2", "loopback and eth0")
 
+    def test_gpusock_bench_measures_between_two_hosts(self):
+        bench = Settings.build / "microbench" / "gpusock-bench"
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        few = "--between threads --iterations 5 --repeat 1 --sockets 2"
+        lines = self.lines(2, "--", "sh", "-c", f"""
+if [ {{rank}} = 0 ]; then exec {bench} serve --at {{address}}:7100 --once; fi
+until {bench} bw --link tcp --to host0:7100 {few} 2>problem.{{rank}}; do
+  grep -q 'Connection refused' problem.{{rank}} || {{ cat problem.{{rank}}; exit 1; }}  # it does not listen yet
+  sleep 0.02
+done
+""", cwd=folder.name)
+        self.assertIn("10.78.0.1:7100", lines[0][0])
+        self.assertIn("raw TCP GB/s", "\n".join(lines[1]))
+
     def test_several_clusters_run_at_once(self):
         clusters = [cluster(2, "--", "sh", "-c", "ip -brief address show eth0") for _ in range(4)]
         for running in clusters:

@@ -49,7 +49,7 @@ class Programs(unittest.TestCase):
                 ("gpusock-top", "--folder", str(self.folder), "--once"),
                 ("gpusock-top", "--folder", str(self.folder), "--once", "--json"),
                 ("gpusock-top", "--folder", str(self.folder)),
-                ("gpusock-bench", "lat", "--link", "tcp", "--iterations", "10", "--repeat", "1")]
+                ("gpusock-bench", "lat", "--link", "tcp", "--iterations", "10", "--repeat", "1"), ("gpusock-bench", "serve")]
 
     def run_program(self, name, *arguments, **options):
         return subprocess.run([self.programs[name], *arguments], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False,

@@ -1,38 +1,28 @@
-#include "gpusock_pair.hpp"
+#include "context_side.hpp"
+
 #include "program/socket_failure.hpp"
 
 namespace bench {
 namespace {
 
-gpusock::Options context_options(const BenchOptions& options) {
-  auto chosen = gpusock::Options::from_env();
-  chosen.ring_bytes = options.ring_bytes;
-  chosen.sockets_max = 16;
-  chosen.connections_max = 4;
-  return chosen;
-}
+/// Beside those that are measured: the listener, strangers, and connections that are still ending.
+constexpr std::uint32_t kMoreSockets = 14;
 
 }  // namespace
 
-ContextPair::ContextPair(const BenchOptions& options)
-    : acceptor(context_options(options)),
-      connector(context_options(options)),
-      at_(gpusock::Endpoint::parse(options.host + ":0")) {
-  at_.link = options.link;
+gpusock::Options context_options(const BenchOptions& options) {
+  auto chosen = gpusock::Options::from_env();
+  chosen.ring_bytes = options.ring_bytes;
+  if (options.question == Question::connections) return chosen;  // many end while others begin
+  chosen.sockets_max = options.sockets_in_all() + kMoreSockets;
+  chosen.connections_max = options.sockets_in_all() + 3;
+  return chosen;
 }
 
-gpusock::Context::Stats ContextPair::work() const {
-  auto sum = acceptor.stats();
-  const auto other = connector.stats();
-  sum.proxy_steps += other.proxy_steps;
-  sum.proxy_wakeups += other.proxy_wakeups;
-  return sum;
-}
-
-void ContextPair::add_work(Round& round, const gpusock::Context::Stats& before) const {
-  const auto after = work();
-  round.proxy_steps = after.proxy_steps - before.proxy_steps;
-  round.proxy_wakeups = after.proxy_wakeups - before.proxy_wakeups;
+gpusock::Endpoint listen_at(const BenchOptions& options) {
+  auto at = gpusock::Endpoint::parse(options.host + ":0");
+  at.link = options.link;
+  return at;
 }
 
 void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at) {

@@ -1,0 +1,49 @@
+#pragma once
+/// @file One half's context, and what both kinds of caller (kernels, host threads) need of it.
+
+#include "contestant.hpp"
+#include "options.hpp"
+
+#include <memory>
+
+namespace bench {
+
+/// Sockets in kernels, one block each.
+std::unique_ptr<Answerer> make_kernel_answerer(const BenchOptions& options);
+std::unique_ptr<Asker> make_kernel_asker(const BenchOptions& options);
+
+/// Sockets in host threads, one each.
+std::unique_ptr<Answerer> make_thread_answerer(const BenchOptions& options);
+std::unique_ptr<Asker> make_thread_asker(const BenchOptions& options);
+
+/// Options of a context for this many sockets at a time.
+gpusock::Options context_options(const BenchOptions& options);
+
+/// Where the answering half listens: a port of its own choice.
+gpusock::Endpoint listen_at(const BenchOptions& options);
+
+/// How many connections may wait to be accepted.
+inline constexpr int kBacklog = 512;
+
+/// The work of a context's proxy between two calls.
+class ProxyWork {
+ public:
+  explicit ProxyWork(const gpusock::Context& context) : context_(context), before_(context.stats()) {}
+
+  template <class Result>
+  void add_to(Result& result) const {
+    const auto now = context_.stats();
+    result.proxy_steps += now.proxy_steps - before_.proxy_steps;
+    result.proxy_wakeups += now.proxy_wakeups - before_.proxy_wakeups;
+  }
+
+ private:
+  const gpusock::Context& context_;
+  gpusock::Context::Stats before_;
+};
+
+/// Throw where listening or connecting failed, and say what to do.
+void require_listener(gpusock::Socket listener, const gpusock::Endpoint& at);
+void require_connection(const Account& account, const gpusock::Endpoint& to);
+
+}  // namespace bench

@@ -1,0 +1,136 @@
+#include "control_connection.hpp"
+
+#include "program/socket_failure.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace bench {
+namespace {
+
+std::string seconds(std::uint64_t ns) {
+  const std::string text = std::to_string(static_cast<double>(ns) * 1e-9);
+  return text.substr(0, text.find('.') + 2) + " s";
+}
+
+/// Waits for `event`; false at the deadline.
+bool wait_for(int descriptor, short event, std::uint64_t until_ns) {
+  for (;;) {
+    const std::uint64_t now_ns = gpusock::clock_ns();
+    if (now_ns >= until_ns) return false;
+    const std::uint64_t left_ms = (until_ns - now_ns) / 1'000'000 + 1;
+    pollfd entry{descriptor, event, 0};
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1'000'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return true;  // the call that follows says what is wrong
+  }
+}
+
+/// A connected socket, or -errno.
+int try_to_connect(const gpusock::Endpoint& to, std::uint64_t until_ns) {
+  const TcpAddress address = to_tcp_address(to);
+  Descriptor made(::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (made.get() < 0) return -errno;
+  if (::connect(made.get(), address.get(), address.bytes) != 0) {
+    if (errno != EINPROGRESS) return -errno;
+    if (!wait_for(made.get(), POLLOUT, until_ns)) return -ETIMEDOUT;
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(made.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return -errno;
+    if (error != 0) return -error;
+  }
+  return made.release();
+}
+
+}  // namespace
+
+ControlConnection::ControlConnection(Descriptor socket) : socket_(std::move(socket)) {
+  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+  set_no_delay(socket_.get());
+  set_peer_kind("client");
+}
+
+ControlConnection ControlConnection::connect(const std::string& server, std::uint64_t limit_ns) {
+  const auto all = gpusock::Endpoint::parse(server + ",link=tcp");
+  const std::uint64_t until_ns = gpusock::clock_ns() + limit_ns;
+  int error = EINVAL;
+  for (int i = 0; i < all.addresses(); ++i) {
+    const int made = try_to_connect(all.at_address(i), until_ns);
+    if (made >= 0) {
+      ControlConnection connection{Descriptor(made)};
+      connection.set_peer_kind("server");
+      return connection;
+    }
+    error = -made;
+  }
+  throw gpusock::program::SocketFailure("connecting to gpusock-bench serve at " + server,
+                                        gpusock::program::Attempt::connecting, error, all);
+}
+
+void ControlConnection::fail(int error) const {
+  throw gpusock::Error(error, error == EPIPE || error == ECONNRESET ? peer_ + " has ended" : peer_);
+}
+
+void ControlConnection::wait(short event, std::uint64_t until_ns, std::uint64_t limit_ns) const {
+  if (!wait_for(socket_.get(), event, until_ns)) {
+    throw gpusock::Error(ETIMEDOUT, peer_ + " has said nothing for " + seconds(limit_ns));
+  }
+}
+
+void ControlConnection::send_bytes(const std::string& bytes, std::uint64_t limit_ns) {
+  const std::uint64_t until_ns = gpusock::clock_ns() + limit_ns;
+  for (std::size_t done = 0; done < bytes.size();) {
+    const auto sent = ::send(socket_.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      done += static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      wait(POLLOUT, until_ns, limit_ns);
+    } else {
+      fail(errno);
+    }
+  }
+}
+
+bool ControlConnection::receive_bytes(void* into, std::size_t bytes, std::uint64_t until_ns, std::uint64_t limit_ns) {
+  for (std::size_t done = 0; done < bytes;) {
+    const auto got = ::recv(socket_.get(), static_cast<char*>(into) + done, bytes - done, 0);
+    if (got > 0) {
+      done += static_cast<std::size_t>(got);
+    } else if (got == 0) {
+      if (done == 0) return false;
+      fail(ECONNRESET);
+    } else if (errno == EAGAIN || errno == EINTR) {
+      wait(POLLIN, until_ns, limit_ns);
+    } else {
+      fail(errno);
+    }
+  }
+  return true;
+}
+
+std::optional<Frame> ControlConnection::receive_or_end(std::uint64_t limit_ns) {
+  const std::uint64_t until_ns = gpusock::clock_ns() + limit_ns;
+  Header header;
+  // The magic comes first: a peer that is not gpusock-bench may have sent less than a header.
+  if (!receive_bytes(&header.magic, sizeof header.magic, until_ns, limit_ns)) return std::nullopt;
+  const bool ours = header.magic == kControlMagic;
+  if (ours && !receive_bytes(&header.version, sizeof header - sizeof header.magic, until_ns, limit_ns)) {
+    fail(ECONNRESET);
+  }
+  const std::string problem = problem_of(header, peer_);
+  if (!problem.empty()) throw gpusock::Error(EPROTO, problem);
+  Frame frame{static_cast<MessageKind>(header.kind), std::string(header.body_bytes, '\0')};
+  if (!receive_bytes(frame.body.data(), frame.body.size(), until_ns, limit_ns)) fail(ECONNRESET);
+  return frame;
+}
+
+Frame ControlConnection::receive(std::uint64_t limit_ns) {
+  auto frame = receive_or_end(limit_ns);
+  if (!frame) fail(ECONNRESET);
+  return *std::move(frame);
+}
+
+}  // namespace bench

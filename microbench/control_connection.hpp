@@ -1,0 +1,48 @@
+#pragma once
+/// @file The connection that carries control messages. No call waits longer than it is told.
+
+#include "control_message.hpp"
+#include "tcp_address.hpp"
+
+#include <optional>
+
+namespace bench {
+
+class ControlConnection {
+ public:
+  /// Takes a connected socket.
+  explicit ControlConnection(Descriptor socket);
+
+  /// Connects to the first of the server's addresses that answers. Throws Error.
+  static ControlConnection connect(const std::string& server, std::uint64_t limit_ns);
+
+  /// Throw Error: the peer is gone, sent what is not valid, or did not answer in time.
+  template <class Message>
+  void send(const Message& message, std::uint64_t limit_ns) {
+    send_bytes(encode(message), limit_ns);
+  }
+  Frame receive(std::uint64_t limit_ns);
+  template <class Message>
+  Message receive(std::uint64_t limit_ns) {
+    return decode<Message>(receive(limit_ns), peer_);
+  }
+  /// As receive(), but no frame if the peer has ended the connection instead of sending one.
+  std::optional<Frame> receive_or_end(std::uint64_t limit_ns);
+
+  int descriptor() const { return socket_.get(); }
+  /// "the server at HOST:PORT"; how messages name the other side.
+  const std::string& peer() const { return peer_; }
+  void set_peer_kind(const std::string& kind) { peer_ = "the " + kind + " at " + peer_of(socket_.get()).host_port(); }
+
+ private:
+  void send_bytes(const std::string& bytes, std::uint64_t limit_ns);
+  /// False if the stream ended before the first byte.
+  bool receive_bytes(void* into, std::size_t bytes, std::uint64_t until_ns, std::uint64_t limit_ns);
+  void wait(short event, std::uint64_t until_ns, std::uint64_t limit_ns) const;
+  [[noreturn]] void fail(int error) const;
+
+  Descriptor socket_;
+  std::string peer_;
+};
+
+}  // namespace bench

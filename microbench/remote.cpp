@@ -1,0 +1,80 @@
+#include "remote.hpp"
+
+#include <cerrno>
+#include <cstdio>
+
+namespace bench {
+namespace {
+
+/// Longer than any other client's rounds usually take.
+constexpr std::uint64_t kQueueNs = 3'600'000'000'000;
+/// How long a server may take to end a round that its client gave up.
+constexpr std::uint64_t kReasonNs = 10'000'000'000;
+
+/// The answer to the first message, which may have to wait for another client's run.
+Frame receive_first(Server& server) {
+  Frame frame = server.control.receive(server.limit_ns);
+  if (frame.kind != MessageKind::wait || server.waited) return frame;
+  server.waited = true;
+  std::fprintf(stderr, "gpusock-bench: %s serves another client; waiting\n", server.control.peer().c_str());
+  return server.control.receive(kQueueNs);
+}
+
+class RemoteAnswerer final : public Answerer {
+ public:
+  RemoteAnswerer(std::shared_ptr<Server> server, const BenchOptions& options, Entrant entrant)
+      : server_(std::move(server)), entrant_(entrant) {
+    ControlConnection& control = server_->control;
+    control.send(to_message(options, entrant), server_->limit_ns);
+    const auto ready = decode<ReadyMessage>(receive_first(*server_), control.peer());
+    if (ready.port == 0 || ready.port > 0xffff) throw gpusock::Error(EPROTO, control.peer() + " named no port");
+    server_->device = printable(ready.device, sizeof ready.device);
+    where_ = peer_of(control.descriptor());
+    where_.port = static_cast<std::uint16_t>(ready.port);
+    where_.link = entrant == Entrant::gpusock ? options.link : gpusock::LinkKind::tcp;
+  }
+
+  gpusock::Endpoint where() const override { return where_; }
+  void start(const Job& job) override {
+    server_->control.send(to_message(job, entrant_), server_->limit_ns);
+    server_->control.receive<StartedMessage>(server_->limit_ns);
+  }
+  Answer finish() override {
+    const auto message = server_->control.receive<AccountMessage>(server_->limit_ns);
+    return to_answer(message, server_->control.peer());
+  }
+  void cancel() noexcept override { ::shutdown(server_->control.descriptor(), SHUT_RDWR); }
+
+  /// Ends the round for the server, which then says how it went, or is gone.
+  std::string reason_of_failure() override {
+    ControlConnection& control = server_->control;
+    try {
+      ::shutdown(control.descriptor(), SHUT_WR);
+      const auto frame = control.receive_or_end(kReasonNs);
+      if (!frame) return control.peer() + " has ended";
+      const Answer answer = to_answer(decode<AccountMessage>(*frame, control.peer()), control.peer());
+      require_success(answer.account, {}, control.peer());
+      return {};
+    } catch (const gpusock::Error& error) {
+      return error.code().value() == ECANCELED ? std::string() : error.what();  // this side's failure was the first
+    }
+  }
+
+ private:
+  std::shared_ptr<Server> server_;
+  Entrant entrant_;
+  gpusock::Endpoint where_;
+};
+
+}  // namespace
+
+Server::Server(const BenchOptions& options)
+    : limit_ns(static_cast<std::uint64_t>(options.limit_s * 1e9)),
+      control(ControlConnection::connect(options.to, limit_ns)) {}
+
+std::unique_ptr<Answerer> make_remote_answerer(const std::shared_ptr<Server>& server, const BenchOptions& options,
+                                               Entrant entrant) {
+  return std::make_unique<RemoteAnswerer>(server, options, entrant);
+}
+
+}  // namespace bench

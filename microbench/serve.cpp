@@ -1,0 +1,125 @@
+#include "serve.hpp"
+
+#include "program/run.hpp"
+#include "program/stop_signals.hpp"
+#include "session.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <iterator>
+#include <optional>
+
+namespace bench {
+namespace {
+
+constexpr int kClientsBacklog = 64;
+/// Clients that wait for the one that is served. Further ones are refused.
+constexpr std::size_t kQueueMax = 16;
+constexpr std::uint64_t kTellNs = 1'000'000;
+
+/// An address that clients can use: of this host itself, if the server listens at all of them.
+std::string address_for_clients(gpusock::Endpoint at) {
+  const bool any = std::all_of(std::begin(at.address), std::end(at.address),
+                               [](std::uint8_t byte) { return byte == 0; });
+  if (!any) return at.host_port();
+  return (at.family == 6 ? "[::1]:" : "127.0.0.1:") + std::to_string(at.port) +
+         "    (from other hosts: with an address of this one)";
+}
+
+class ServerLoop {
+ public:
+  ServerLoop(const ServeOptions& options, std::string device)
+      : once_(options.once),
+        device_(std::move(device)),
+        listener_(listen_tcp(parse_host_port(options.at), kClientsBacklog)),
+        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+  bool run() {
+    const gpusock::program::StopWatcher watcher([this](int) {
+      stopping_ = true;
+      wake();
+    });
+    const auto at = local_of(listener_.get());
+    gpusock::program::print_now("gpusock-bench serves at " + at.host_port() +
+                                "; measure from another process or host:\n  gpusock-bench lat --link tcp --to " +
+                                address_for_clients(at) + "\n");
+    std::optional<bool> result;
+    while (!stopping_ && !result) {
+      wait();
+      result = end_session();
+      if (!result && session_ == nullptr && !queue_.empty()) start_next();
+      if (!result) accept();
+    }
+    return result.value_or(true);
+  }
+
+ private:
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  }
+
+  void wait() {
+    pollfd entries[] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    ::poll(entries, 2, -1);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto read = ::read(wake_.get(), &count, sizeof count);
+  }
+
+  /// With --once, after the client: whether its session succeeded.
+  std::optional<bool> end_session() {
+    if (session_ == nullptr || !session_->ended()) return std::nullopt;
+    const bool last = once_ && session_->opened(), succeeded = session_->succeeded();
+    session_.reset();
+    return last ? std::optional(succeeded) : std::nullopt;
+  }
+
+  void start_next() {
+    session_ = std::make_unique<Session>(std::move(queue_.front()), device_, [this] { wake(); });
+    queue_.pop_front();
+  }
+
+  void accept() {
+    Descriptor made(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (made.get() < 0) {
+      constexpr int kNap_ms = 100;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) ::poll(nullptr, 0, kNap_ms);  // until one is free
+      return;
+    }
+    try {
+      queue(ControlConnection(std::move(made)));
+    } catch (const gpusock::Error&) {  // it is gone already
+    }
+  }
+
+  void queue(ControlConnection control) {
+    if (queue_.size() == kQueueMax) {
+      control.send(to_refusal(EBUSY, "it serves another client, and too many others wait"), kTellNs);
+      return;
+    }
+    if (session_ != nullptr) control.send(WaitMessage{}, kTellNs);
+    queue_.push_back(std::move(control));
+    if (session_ == nullptr) start_next();
+  }
+
+  bool once_;
+  std::string device_;
+  Descriptor listener_;
+  Descriptor wake_;
+  std::atomic<bool> stopping_{false};
+  std::deque<ControlConnection> queue_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace
+
+bool serve(const ServeOptions& options, const std::string& device) {
+  gpusock::program::block_stop_signals();
+  return ServerLoop(options, device).run();
+}
+
+}  // namespace bench

@@ -1,0 +1,125 @@
+// Promises of the control connection: whole messages arrive, and no peer holds it up for longer than its limit.
+#include "microbench/control_connection.hpp"
+
+#include <gtest/gtest.h>
+
+#include <poll.h>
+
+#include <cerrno>
+#include <functional>
+
+namespace bench {
+namespace {
+
+constexpr std::uint64_t kPlentyNs = 60'000'000'000;
+constexpr std::uint64_t kShortNs = 1'000'000;
+
+/// A connection, and the raw socket at its other end.
+class ControlConnectionTest : public testing::Test {
+ protected:
+  ControlConnectionTest()
+      : listener_(listen_tcp(gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"), 1)),
+        connection_(ControlConnection::connect(local_of(listener_.get()).host_port(), kPlentyNs)),
+        other_(accept()) {}
+
+  void say(const std::string& bytes) const {
+    ASSERT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  void hang_up() { other_ = Descriptor(); }
+
+  /// The text of the error that a receive() ends with.
+  std::string failure(std::uint64_t limit_ns = kPlentyNs) {
+    try {
+      connection_.receive(limit_ns);
+    } catch (const gpusock::Error& error) {
+      return error.what();
+    }
+    return "no failure";
+  }
+
+  static std::string started() { return encode(StartedMessage{}); }
+
+  Descriptor listener_;
+  ControlConnection connection_;
+  Descriptor other_;
+
+ private:
+  Descriptor accept() const {
+    pollfd entry{listener_.get(), POLLIN, 0};
+    ::poll(&entry, 1, -1);
+    return Descriptor(::accept(listener_.get(), nullptr, nullptr));
+  }
+};
+
+TEST_F(ControlConnectionTest, AMessageArrivesWhole) {
+  say(started() + encode(to_refusal(EBUSY, "no")));
+  EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::started);
+  EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::refused);
+}
+
+TEST_F(ControlConnectionTest, WhatIsSentArrives) {
+  connection_.send(StartedMessage{}, kPlentyNs);
+  std::string got(started().size(), '\0');
+  ASSERT_EQ(::recv(other_.get(), got.data(), got.size(), MSG_WAITALL), static_cast<ssize_t>(got.size()));
+  EXPECT_EQ(got, started());
+}
+
+TEST_F(ControlConnectionTest, TheEndBetweenMessagesIsNoError) {
+  say(started());
+  hang_up();
+  EXPECT_TRUE(connection_.receive_or_end(kPlentyNs).has_value());
+  EXPECT_FALSE(connection_.receive_or_end(kPlentyNs).has_value());
+}
+
+TEST_F(ControlConnectionTest, TheEndWithinAMessageIsAnErrorWhereverItIs) {
+  for (const std::size_t cut : {std::size_t{1}, std::size_t{8}, sizeof(Header), sizeof(Header) + 1}) {
+    Descriptor listener = listen_tcp(gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"), 1);
+    auto connection = ControlConnection::connect(local_of(listener.get()).host_port(), kPlentyNs);
+    pollfd entry{listener.get(), POLLIN, 0};
+    ::poll(&entry, 1, -1);
+    {
+      const Descriptor other(::accept(listener.get(), nullptr, nullptr));
+      ASSERT_EQ(::send(other.get(), started().data(), cut, MSG_NOSIGNAL), static_cast<ssize_t>(cut));
+    }
+    EXPECT_THROW(connection.receive_or_end(kPlentyNs), gpusock::Error) << cut << " bytes";
+  }
+}
+
+TEST_F(ControlConnectionTest, AStrangersGreetingIsToldFromAMessageAtItsEighthByte) {
+  say("SSH-2.0-");
+  EXPECT_NE(failure().find("is not gpusock-bench"), std::string::npos) << failure();
+}
+
+TEST_F(ControlConnectionTest, SilenceEndsAtTheLimit) {
+  EXPECT_NE(failure(kShortNs).find("has said nothing"), std::string::npos);
+  say(started().substr(0, 30));  // a message that does not go on
+  EXPECT_NE(failure(kShortNs).find("has said nothing"), std::string::npos);
+}
+
+TEST_F(ControlConnectionTest, APeerThatReadsNothingHoldsUpASenderNoLongerThanTheLimit) {
+  const auto fill = [&] {
+    for (int i = 0; i < 1'000'000; ++i) connection_.send(to_refusal(1, "x"), kShortNs);
+  };
+  try {
+    fill();
+    FAIL() << "the socket took more than it has room for";
+  } catch (const gpusock::Error& error) {
+    EXPECT_EQ(error.code().value(), ETIMEDOUT) << error.what();
+  }
+}
+
+TEST(ControlConnect, APortWhereNobodyListensIsRefused) {
+  const TcpAddress any = to_tcp_address(gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"));
+  const Descriptor bound(::socket(AF_INET, SOCK_STREAM, 0));  // and does not listen
+  ASSERT_EQ(::bind(bound.get(), any.get(), any.bytes), 0);
+  const std::string where = local_of(bound.get()).host_port();
+  try {
+    ControlConnection::connect(where, kPlentyNs);
+    FAIL() << "somebody listens there";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find(where), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace bench
