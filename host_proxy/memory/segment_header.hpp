@@ -19,7 +19,6 @@
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers
 ///                 verbs: the peer's network card      callers and the proxy
-///   open, start   verbs: the peer's network card      the proxy
 ///   tx_consumed   p2p: the peer's callers             callers
 ///                 verbs: the peer's network card, in  the proxy
 ///                 bytes from the connection's first
@@ -49,14 +48,12 @@ struct SegmentHeader {
 
   // What a peer's network card may write on the verbs link, from here to rx_consumed.
   Word rx_committed;
-  Word open;   ///< 1: `start` is there, and the peer takes writes
-  Word start;  ///< the position in the peer's terms of the first byte that this side sends
   Word tx_consumed;
 
   Word rx_consumed;
   Word tx_committed;
   alignas(ringbuf::kWordStride) Credit own_credit;
-  std::byte unused[kBytes - 6 * ringbuf::kWordStride - 2 * sizeof(Credit)];
+  std::byte unused[kBytes - 4 * ringbuf::kWordStride - 2 * sizeof(Credit)];
   /// Last, before the rx ring: the fabric link registers the two in one piece.
   Credit peer_credit;
 };

@@ -1,7 +1,8 @@
 // A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in
 // memory.
-#include "host_proxy/links/fabric/fabric_link.hpp"
+#include "host_proxy/links/fabric/channel.hpp"
 #include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/one_sided_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
 
@@ -64,7 +65,7 @@ class Maker : public proxy::LinkMaker {
    public:
     Setup(Maker& maker, const proxy::LinkRequest& request) : maker_(maker), acceptor_(request.acceptor) {
       rings_ = maker.node_.segments.take_rings(Node::kRingBytes, request.kernels);
-      channel_ = std::make_unique<FabricChannel>(maker.peer_, rings_.link);
+      channel_ = std::make_unique<FabricChannel>(maker.peer_, rings_.link, acceptor_);
       maker.granted = channel_->grant();
     }
     std::span<const std::byte> message() const override {
@@ -78,9 +79,7 @@ class Maker : public proxy::LinkMaker {
 
     std::unique_ptr<proxy::Link> make_link(const table::RingPair& rings, std::unique_ptr<proxy::ByteStream>&& stream,
                                            proxy::LinkEvents& events) override {
-      channel_->set_sink(stream->sink);
-      return std::make_unique<FabricLink>(std::move(channel_), acceptor_, std::move(stream), rings.tx.consumer(),
-                                          rings.rx.producer(), events);
+      return std::make_unique<proxy::OneSidedLink>(std::move(channel_), std::move(stream), rings, events);
     }
 
    private:
@@ -151,7 +150,7 @@ void say(Wire& wire, std::uint64_t kind, std::uint64_t value) {
   if (!wire.ended) wire.to_node.append(reinterpret_cast<const char*>(notice), sizeof notice);
 }
 
-constexpr std::uint64_t kGrantWord = 16;  // notices of the fabric link: see fabric_link.hpp
+constexpr std::uint64_t kGrantWord = 16;  // notices of the fabric link: see one_sided_link.hpp
 
 /// The grant, with one of its fields changed, or none.
 Grant near_grant(Input& input, Grant grant) {

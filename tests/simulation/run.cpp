@@ -100,8 +100,9 @@ void Run::start(std::uint32_t place) {
     options.gpudirect = plan_.processes[place].gpudirect;
     options.flushed = plan_.processes[place].flushed;
     options.copy_bytes_max = plan_.processes[place].copy_bytes_max;
-    options.tells_lost_rings = !plan_.faulty() && !plan_.holds_back;  // what is held back may go whenever the proxy
-                                                                      // looks
+    // What is held back may go whenever the proxy looks. And spurious readiness may let it write before the network
+    // says that there is room.
+    options.tells_lost_rings = !plan_.faulty() && plan_.wire.spurious_percent == 0 && !plan_.holds_back;
     if (options.tells_lost_rings && plan_.looks_ns != 0) options.nap_ns = plan_.looks_ns;
     if (plan_.faulty()) options.nap_ns = 1'000'000'000;  // the engine's; without faults nothing needs it
     here.node = std::make_unique<Node>(schedule_, *here.process, options);

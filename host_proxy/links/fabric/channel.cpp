@@ -1,7 +1,6 @@
 #include "host_proxy/links/fabric/channel.hpp"
 
 #include "gpusock/error.hpp"
-#include "host_proxy/base/log.hpp"
 #include "host_proxy/links/fabric/peer.hpp"
 #include "ringbuf/atomics.hpp"
 
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace gpusock::proxy::fabric {
 namespace {
@@ -25,10 +25,15 @@ std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration
   return registration;
 }
 
+constexpr std::size_t kGrantWords = sizeof(Grant) / sizeof(std::uint64_t);
+static_assert(sizeof(Grant) % sizeof(std::uint64_t) == 0);
+/// Credit is sent at the latest when so many chunks were taken since.
+constexpr std::uint64_t kCreditChunks = 8;
+
 }  // namespace
 
-FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment)
-    : peer_(std::move(peer)) {
+FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment, bool introduces)
+    : peer_(std::move(peer)), introduces_(introduces) {
   memory_.segment = std::move(segment);
   const RingMemories rings = memory_.segment->proxy_rings();
   SegmentHeader& header = memory_.segment->header();
@@ -67,122 +72,73 @@ Grant FabricChannel::grant() const {
 int FabricChannel::take_grant(const Grant& grant) {
   const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin &&
                        grant.ring_bytes <= kRingBytesMax;
-  if (granted_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
+  if (open_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
       grant.address_bytes > grant.address.size()) {
     return EPROTO;
   }
   const int found = peer_->find_address(std::span(grant.address).first(grant.address_bytes), remote_peer_);
   if (found != 0) return found == -ENOMEM ? ENOMEM : EPROTO;
   remote_ = grant;
-  granted_ = true;
+  peer_ring_bytes_ = grant.ring_bytes;
+  open_ = true;
   return 0;
 }
 
+std::string FabricChannel::name() const { return "fabric (" + peer_->name() + ")"; }
+
+std::vector<std::uint64_t> FabricChannel::introduction() const {
+  std::vector<std::uint64_t> words(introduces_ ? kGrantWords : 0);
+  const Grant own = grant();
+  if (introduces_) std::memcpy(words.data(), &own, sizeof own);
+  return words;
+}
+
+int FabricChannel::take_word(std::uint64_t word) {
+  if (words_taken_ == kGrantWords) return EPROTO;
+  std::memcpy(reinterpret_cast<std::byte*>(&remote_) + sizeof word * words_taken_, &word, sizeof word);
+  return ++words_taken_ == kGrantWords ? take_grant(remote_) : 0;
+}
+
 void FabricChannel::fail(int error, const std::string& reason) {
-  if (error_ != 0) return;
-  error_ = error;
-  try_log(LogLevel::warn, [&] {
-    return "a fabric connection (" + peer_->name() + ") ended: " + (reason.empty() ? std::strerror(error) : reason);
-  });
+  set_failure(error, reason);
+  note_news();
+}
+
+bool FabricChannel::poll() { return std::exchange(news_, false); }
+
+void FabricChannel::note_news() {
+  news_ = true;
   wake();
 }
 
-bool FabricChannel::take_news() {
-  const bool news = news_;
-  news_ = false;
-  return news;
+std::uint64_t FabricChannel::write_bytes_max() const {
+  const bool can_write = open_ && error() == 0 && chunks_sent_ - chunks_acknowledged_ < kChunksMax &&
+                         (busy_ >> chunks_sent_ % kWindow & 1) == 0 && chunks_sent_ - chunks_completed_ < kWindow;
+  return can_write ? kChunkBytesMax : 0;
 }
 
-void FabricChannel::wake() {
-  news_ = true;
-  retry();
-}
-
-bool FabricChannel::can_send() const {
-  return granted_ && error_ == 0 && chunks_sent_ - peers_.chunks < kChunksMax &&
-         (busy_ >> chunks_sent_ % kWindow & 1) == 0 && chunks_sent_ - chunks_given_back_ < kWindow;
-}
-
-int FabricChannel::send(const std::byte* from, std::uint64_t bytes, std::uint64_t index) {
+int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
   const auto sequence = static_cast<std::uint32_t>(chunks_sent_ % kWindow);
   Write chunk;
   chunk.from = from;
   chunk.bytes = bytes;
-  chunk.address = remote_.memory_address + sizeof(Credit) + index;
+  chunk.address = remote_.memory_address + sizeof(Credit) + (sent_ & (peer_ring_bytes_ - 1));
   chunk.data = CompletionData{remote_.index, sequence, static_cast<std::uint32_t>(bytes)}.pack();
-  const int result = write(chunk, sequence);
+  const int result = start(chunk, sequence);
   if (result != 0) return result;
   busy_ |= 1u << sequence;
   sent_lengths_[sequence] = static_cast<std::uint32_t>(bytes);
   ++chunks_sent_;
-  bytes_sent_ += bytes;
+  sent_ += bytes;
   return 0;
 }
 
-int FabricChannel::write(Write write, std::uint32_t operation) {
+int FabricChannel::start(Write write, std::uint32_t operation) {
   write.source = memory_.source.get();
   write.peer = remote_peer_;
   write.key = remote_.memory_key;
   write.token = std::uint64_t{index_} << 8 | operation;
   return peer_->write(write, *this);
-}
-
-std::uint64_t FabricChannel::give_back() {
-  const auto sequence = static_cast<std::uint32_t>(chunks_given_back_ % kWindow);
-  if (chunks_given_back_ == chunks_sent_ || (busy_ >> sequence & 1) != 0) return 0;
-  ++chunks_given_back_;
-  return sent_lengths_[sequence];
-}
-
-void FabricChannel::take_chunk() {
-  lengths_[chunks_taken_ % kWindow] = 0;
-  ++chunks_taken_;
-}
-
-int FabricChannel::send_credit(std::uint64_t consumed) {
-  Credit& own = memory_.segment->header().own_credit;
-  own = {consumed, chunks_taken_};
-  Write credit;
-  credit.from = &own;
-  credit.bytes = sizeof(Credit);
-  credit.address = remote_.memory_address;
-  credit.data = CompletionData{remote_.index, 0, 0}.pack();
-  credit.delivered = true;
-  const int result = write(credit, kCreditOperation);
-  if (result != 0) return result;
-  credited_ = {consumed, chunks_taken_};
-  credit_busy_ = true;
-  ++credits_sent_;
-  return 0;
-}
-
-void FabricChannel::on_arrived(const CompletionData& data) {
-  if (error_ != 0) return;
-  if (data.bytes == 0) {
-    read_credit();
-    return;
-  }
-  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
-  if (number - credited_.chunks >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
-    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " +
-                     std::to_string(data.bytes) + " bytes when " + std::to_string(credited_.chunks) +
-                     " were acknowledged");
-    return;
-  }
-  lengths_[data.sequence] = data.bytes;
-  wake();
-}
-
-void FabricChannel::read_credit() {
-  Credit* words = &memory_.segment->header().peer_credit;
-  const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->chunks).load(ringbuf::kAcquire)};
-  if (now.consumed > bytes_sent_ || now.chunks > chunks_sent_) {
-    fail(EPROTO, "the peer acknowledged more than was sent to it");
-    return;
-  }
-  peers_ = {std::max(peers_.consumed, now.consumed), std::max(peers_.chunks, now.chunks)};
-  ++credits_arrived_;
-  wake();
 }
 
 void FabricChannel::on_written(std::uint32_t operation) {
@@ -191,7 +147,76 @@ void FabricChannel::on_written(std::uint32_t operation) {
   } else {
     busy_ &= ~(1u << (operation % kWindow));
   }
-  wake();
+  for (; chunks_completed_ != chunks_sent_ && (busy_ >> chunks_completed_ % kWindow & 1) == 0; ++chunks_completed_)
+    completed_ += sent_lengths_[chunks_completed_ % kWindow];
+  note_news();
+}
+
+bool FabricChannel::is_credit_due(std::uint64_t) { return chunks_taken_ - chunks_credited_ >= kCreditChunks; }
+
+int FabricChannel::send_credit(std::uint64_t consumed) {
+  if (!open_ || credit_busy_) return -EAGAIN;
+  Credit& own = memory_.segment->header().own_credit;
+  own = {consumed, chunks_taken_};
+  Write credit;
+  credit.from = &own;
+  credit.bytes = sizeof(Credit);
+  credit.address = remote_.memory_address;
+  credit.data = CompletionData{remote_.index, 0, 0}.pack();
+  credit.delivered = true;
+  const int result = start(credit, kCreditOperation);
+  if (result != 0) return result;
+  credited_ = consumed;
+  chunks_credited_ = chunks_taken_;
+  credit_busy_ = true;
+  ++credits_sent_;
+  return 0;
+}
+
+void FabricChannel::on_arrived(const CompletionData& data) {
+  if (error() != 0) return;
+  if (data.bytes == 0) {
+    read_credit();
+    return;
+  }
+  const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
+  if (number - chunks_credited_ >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
+    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " +
+                     std::to_string(data.bytes) + " bytes when " + std::to_string(chunks_credited_) +
+                     " were acknowledged");
+    return;
+  }
+  lengths_[data.sequence] = data.bytes;
+  take_chunks();
+  note_news();
+}
+
+/// Takes the chunks that follow all that were taken. A chunk never passes the end of the ring.
+void FabricChannel::take_chunks() {
+  const std::uint64_t ring = memory_.segment->ring_bytes();
+  while (const std::uint64_t bytes = std::exchange(lengths_[chunks_taken_ % kWindow], 0)) {
+    const std::uint64_t room = std::min(credited_ + ring - arrived_, ring - (arrived_ & (ring - 1)));
+    if (bytes > room) {
+      fail(EPROTO,
+           "the peer wrote " + std::to_string(bytes) + " bytes where there was room for " + std::to_string(room));
+      return;
+    }
+    arrived_ += bytes;
+    ++chunks_taken_;
+  }
+}
+
+void FabricChannel::read_credit() {
+  Credit* words = &memory_.segment->header().peer_credit;
+  const Credit now{Ref(words->consumed).load(ringbuf::kAcquire), Ref(words->chunks).load(ringbuf::kAcquire)};
+  if (now.consumed > sent_ || now.chunks > chunks_sent_) {
+    fail(EPROTO, "the peer acknowledged more than was sent to it");
+    return;
+  }
+  peer_consumed_ = std::max(peer_consumed_, now.consumed);
+  chunks_acknowledged_ = std::max(chunks_acknowledged_, now.chunks);
+  ++credits_arrived_;
+  note_news();
 }
 
 }  // namespace gpusock::proxy::fabric

@@ -51,7 +51,7 @@ struct Grant {
 };
 static_assert(sizeof(Grant) == 288);
 
-inline constexpr std::uint32_t kFabricVersion = 2;
+inline constexpr std::uint32_t kFabricVersion = 3;
 inline constexpr std::size_t kProvidersMax = 8;
 
 /// The acceptor's offer. Its own Grant follows on the control channel: first it must know which endpoint is the

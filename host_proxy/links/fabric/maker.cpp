@@ -3,7 +3,7 @@
 #include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
-#include "host_proxy/links/fabric/fabric_link.hpp"
+#include "host_proxy/links/one_sided_link.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,9 +85,7 @@ class FabricSetup : public LinkSetup {
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    channel_->set_sink(stream->sink);
-    return std::make_unique<FabricLink>(std::move(channel_), request_.acceptor, std::move(stream), rings.tx.consumer(),
-                                        rings.rx.producer(), events);
+    return std::make_unique<OneSidedLink>(std::move(channel_), std::move(stream), rings, events);
   }
 
  protected:
@@ -96,7 +94,7 @@ class FabricSetup : public LinkSetup {
 
   void use(const std::shared_ptr<FabricPeer>& peer) {
     rings_ = maker_.segments().take_rings(request_.own_ring_bytes(), request_.kernels);
-    channel_ = std::make_unique<FabricChannel>(peer, rings_.link);
+    channel_ = std::make_unique<FabricChannel>(peer, rings_.link, request_.acceptor);
   }
 
   FabricMaker& maker_;

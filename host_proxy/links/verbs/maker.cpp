@@ -2,7 +2,9 @@
 
 #include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
-#include "host_proxy/links/verbs/link.hpp"
+#include "host_proxy/links/one_sided_link.hpp"
+#include "host_proxy/links/verbs/channel.hpp"
+#include "ringbuf/atomics.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -43,10 +45,11 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    // Relaxed: T3 publishes it, and the peer writes it only after this side's greeting.
+    // Relaxed: T3 publishes it, and the peer writes it only after this side's introduction.
     ringbuf::SystemAtomics::Ref<std::uint64_t>(rings_.link->header().rx_committed.value)
         .store(rings.rx.start, ringbuf::kRelaxed);
-    return std::make_unique<VerbsLink>(std::move(parts_), activity_, std::move(stream), rings, events);
+    return std::make_unique<OneSidedLink>(std::make_unique<VerbsChannel>(std::move(parts_), activity_, rings),
+                                          std::move(stream), rings, events);
   }
 
  private:
@@ -55,9 +58,9 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both cards reach each other, and that
   /// whoever is at the address that the peer gave agrees to it.
   bool begin_trial() {
-    const std::uint64_t closed = 0;
+    const std::uint64_t nothing = 0;
     const PeerMemory& peer = parts_.peer;
-    const rdma::Write write{&closed, sizeof closed, 0, peer.words_address + kOpenAt, peer.words_key, true};
+    const rdma::Write write{&nothing, sizeof nothing, 0, peer.words_address + kCreditAt, peer.words_key, true};
     if (parts_.pair->post({&write, 1}, true) != 0) return fail_trial(parts_.pair->failure());
     parts_.pair->set_events(this);
     trial_end_ns_ = maker_.now_ns() + kTrialNs;
@@ -164,7 +167,7 @@ std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::s
 
 bool VerbsMaker::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  const bool awaited = wants_polling();  // completions of words alone (greetings, credit) move nothing, and nobody is
+  const bool awaited = wants_polling();  // completions of credit alone move nothing, and nobody is
                                          // woken for them
   bool any = false;
   for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;

@@ -19,15 +19,13 @@ static_assert(std::endian::native == std::endian::little, "messages are written 
 /// What a peer's card may write of a segment's header (memory/segment_header.hpp), from its start on. Positions on the
 /// wire count from the connection's first byte; callers' positions do not, so the receiver says where its own begin.
 inline constexpr std::uint64_t kArrivedAt = offsetof(SegmentHeader, rx_committed);
-inline constexpr std::uint64_t kOpenAt = offsetof(SegmentHeader, open);
-inline constexpr std::uint64_t kStartAt = offsetof(SegmentHeader, start);
 inline constexpr std::uint64_t kCreditAt = offsetof(SegmentHeader, tx_consumed);
 inline constexpr std::uint64_t kWordsBytes = offsetof(SegmentHeader, rx_consumed);
 static_assert(kArrivedAt == 0);
 
 /// 64 bytes, little-endian, no padding.
 struct Message {
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
 
   std::uint32_t version = kVersion;
   std::uint32_t pair_number = 0;  ///< 24 bits

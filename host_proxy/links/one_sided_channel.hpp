@@ -1,0 +1,109 @@
+#pragma once
+/// @file One connection's one-sided writes, in both directions, as OneSidedLink uses them: bytes into the peer's ring,
+/// credit back, and how either side learns of them. Knows nothing of the socket's own rings. Byte counts start at 0
+/// with the connection.
+
+#include "host_proxy/net/network.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpusock::proxy {
+
+class OneSidedChannel {
+ public:
+  virtual ~OneSidedChannel() = default;
+  OneSidedChannel(const OneSidedChannel&) = delete;
+  OneSidedChannel& operator=(const OneSidedChannel&) = delete;
+
+  virtual std::string name() const = 0;  ///< for the log
+  /// True if no event tells of what the peer writes, so that the link has to look.
+  virtual bool is_silent() const = 0;
+  /// True if the network card moves the word that callers poll; else the link does.
+  virtual bool commits() const { return false; }
+
+  /// What the peer still has to know before it may write; the link sends it.
+  virtual std::vector<std::uint64_t> introduction() const { return {}; }
+  /// Takes the next word of the peer's introduction. 0, or an errno: EPROTO if the word is invalid.
+  virtual int take_word(std::uint64_t word) = 0;
+  /// True once the peer's introduction is complete: this side may write.
+  bool is_open() const { return open_; }
+  std::uint64_t peer_ring_bytes() const { return peer_ring_bytes_; }
+
+  /// `sink` is told of completions; nullptr: nobody is.
+  void set_sink(ReadySink* sink) { sink_ = sink; }
+  /// Looks at what has happened since the last call; true if there was anything. Call it first in each step.
+  virtual bool poll() = 0;
+  /// Why nothing can be sent or received any more, an errno; 0 if it can. `reason()` is for people, and may be empty.
+  int error() const { return error_; }
+  const std::string& reason() const { return reason_; }
+  /// The connection has failed: nobody waits for its writes.
+  virtual void abandon() {}
+
+  // Sending.
+  std::uint64_t sent() const { return sent_; }  ///< written, or being written
+  /// Of these, the bytes whose memory is not read any more.
+  std::uint64_t completed() const { return completed_; }
+  /// Bytes that the peer's callers have consumed, as far as its credit says.
+  std::uint64_t peer_consumed() const { return peer_consumed_; }
+  /// How many bytes the next write may have; 0 if none can start now.
+  virtual std::uint64_t write_bytes_max() const = 0;
+  /// Starts to write the next bytes, which end before the peer's ring does. 0, -EAGAIN (not now) or a negated errno.
+  virtual int write(const std::byte* from, std::uint64_t bytes) = 0;
+
+  // Receiving.
+  /// Bytes that the peer has written, with no gap before them.
+  virtual std::uint64_t arrived() const = 0;
+  /// Makes all bytes that have arrived visible to callers, where arrival alone does not. 0 or a negated errno.
+  virtual int make_visible() { return 0; }
+  /// Bytes that the peer knows to be consumed.
+  std::uint64_t credited() const { return credited_; }
+  /// True if credit is due now although there is little of it. `bytes`: how much. Called once a step.
+  virtual bool is_credit_due(std::uint64_t bytes) = 0;
+  /// Tells the peer that `consumed` bytes are consumed. 0, -EAGAIN (not now) or a negated errno.
+  virtual int send_credit(std::uint64_t consumed) = 0;
+  virtual bool is_credit_under_way() const { return false; }
+
+  // Ending.
+  bool all_complete() const { return completed_ == sent_ && !is_credit_under_way(); }
+  /// Two numbers that only grow. One side's first equals the other side's second if no credit is under way.
+  virtual std::uint64_t credits_sent() const { return credited_; }
+  virtual std::uint64_t credits_arrived() const { return peer_consumed_; }
+  /// Both sides have said that nothing is under way any more.
+  virtual void settle() {}
+
+ protected:
+  OneSidedChannel() = default;
+
+  void wake() {
+    if (sink_ != nullptr) sink_->on_ready();
+  }
+  /// The first failure counts. Where there is no memory for the reason, it has none.
+  void set_failure(int error, std::string_view reason) noexcept {
+    if (error_ != 0) return;
+    error_ = error;
+    try {
+      reason_ = reason;
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+  }
+
+  bool open_ = false;
+  std::uint64_t peer_ring_bytes_ = 0;
+  std::uint64_t sent_ = 0;
+  std::uint64_t completed_ = 0;
+  std::uint64_t peer_consumed_ = 0;
+  std::uint64_t credited_ = 0;
+
+ private:
+  ReadySink* sink_ = nullptr;
+  int error_ = 0;
+  std::string reason_;
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,309 @@
+#include "host_proxy/links/one_sided_link.hpp"
+
+#include "host_proxy/base/log.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace gpusock::proxy {
+namespace {
+
+using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+
+/// Writes that one step starts at most: a producer that never pauses must not keep the proxy from other connections.
+constexpr int kWritesPerStep = 8;
+
+}  // namespace
+
+OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
+                           const table::RingPair& rings, LinkEvents& events)
+    : channel_(std::move(channel)),
+      stream_(*stream),
+      tx_(rings.tx.consumer()),
+      tx_start_(rings.tx.start),
+      rx_(rings.rx),
+      events_(events),
+      control_(std::move(stream), *this, this) {
+  channel_->set_sink(stream_.sink);
+  for (const std::uint64_t word : channel_->introduction()) control_.say(kIntroduction, word);
+}
+
+OneSidedLink::~OneSidedLink() {
+  channel_->set_sink(nullptr);
+  if (has_drained() && quiet_ && stopped_) channel_->settle();
+}
+
+bool OneSidedLink::pump() {
+  if (failed_) return false;
+  bool moved = channel_->poll();
+  moved |= receive();  // first: what has arrived is there, though the peer may be gone
+  if (!failed_) moved |= control_.pump();
+  if (!failed_ && control_.peer_closed() && !has_drained()) fail(EPROTO, "the peer closed before all was said");
+  if (!failed_) moved |= transmit();
+  if (!failed_ && !has_drained() && channel_->error() != 0) fail(channel_->error(), channel_->reason());
+  if (!failed_ && is_ending() && say_where_it_stands()) {
+    control_.pump();
+    moved = true;
+  }
+  return moved;
+}
+
+// --- sending
+
+bool OneSidedLink::transmit() {
+  const bool moved = give_back();
+  unsent_ = 0;
+  if (stopped_ || peer_reads_no_more_) return moved;
+  int writes = 0;
+  while (writes < kWritesPerStep && write_some()) ++writes;
+  return moved || writes != 0;
+}
+
+/// Writes what can go at once: to the end of what the peer granted, of its ring, or of this one.
+bool OneSidedLink::write_some() {
+  const std::uint64_t ready = tx_.readable();
+  if (ready == ringbuf::kRingCorrupt) {
+    fail(EPROTO, "its callers committed more than the ring holds");
+    return false;
+  }
+  const std::uint64_t sent = channel_->sent();
+  unsent_ = ready - (sent - given_back_);
+  if (unsent_ == 0 || !channel_->is_open()) return false;
+  const std::uint64_t peer_ring = channel_->peer_ring_bytes();
+  const std::uint64_t room = peer_ring - (sent - channel_->peer_consumed());
+  const std::uint64_t to_wrap = peer_ring - (sent & (peer_ring - 1));
+  const std::uint64_t bytes = std::min({unsent_, room, to_wrap, channel_->write_bytes_max()});
+  if (bytes == 0) return false;
+  const ringbuf::RingSpan from = tx_.memory().spans(tx_start_ + sent, bytes).first;
+  const int result = channel_->write(from.data, from.bytes);
+  if (result == 0) {
+    unsent_ -= from.bytes;
+  } else if (result != -EAGAIN && channel_->error() == 0) {
+    fail(ECONNRESET, std::string("the network refused a write: ") + std::strerror(-result));
+  }
+  return result == 0;
+}
+
+/// Frees ring space whose bytes the network reads no more.
+bool OneSidedLink::give_back() {
+  const std::uint64_t bytes = channel_->completed() - given_back_;
+  if (bytes == 0) return false;
+  given_back_ += bytes;
+  tx_.release(bytes);
+  return true;
+}
+
+/// True while bytes of this side may not have reached the peer's host: some wait for room there, are being written, or
+/// were written after the last probe and are not acknowledged.
+bool OneSidedLink::waits_for_peer() {
+  if (failed_ || closed_said_) return false;
+  if (!channel_->all_complete()) return true;
+  if (stopped_ || peer_reads_no_more_) return false;  // what is left is said on the control channel
+  const std::uint64_t sent = channel_->sent();
+  return tx_.readable() != sent - given_back_ || (sent != probed_ && channel_->peer_consumed() != sent);
+}
+
+std::uint64_t OneSidedLink::tend(std::uint64_t now_ns) {
+  if (probe_.is_due(now_ns, waits_for_peer(), channel_->credits_arrived())) {
+    control_.probe();
+    probed_ = channel_->sent();
+  }
+  return probe_.due_ns();
+}
+
+void OneSidedLink::end_sending() {
+  if (end_wanted_) return;
+  end_wanted_ = true;
+  const std::uint64_t unsent = tx_.readable();
+  if (unsent == ringbuf::kRingCorrupt) {
+    fail(EPROTO, "its callers committed more than the ring holds");
+  } else {
+    control_.say_ended(given_back_ + unsent);
+  }
+}
+
+/// True if everything is sent that ever will be. If the peer reads no more, nobody gets what is left in the ring.
+bool OneSidedLink::sending_is_over() {
+  const bool over = peer_reads_no_more_ || (end_wanted_ && tx_.readable() == 0);  // being sent is still in the ring
+  return over && channel_->is_open() && channel_->all_complete();
+}
+
+// --- receiving
+
+bool OneSidedLink::receive() {
+  const std::uint64_t credited = channel_->credited();
+  const std::uint64_t consumed = discards_ ? credited
+                                           : Ref(*rx_.consumed).load(ringbuf::kAcquire) - rx_.start;  // P2,
+                                                                                                      // pairs
+                                                                                                      // with
+                                                                                                      // C2
+  // Read after `consumed`: callers may consume at once what a network card commits.
+  const std::uint64_t arrived = channel_->arrived();
+  if (!is_possible(arrived, consumed)) {
+    fail(EPROTO, "its position in the ring cannot be " + std::to_string(arrived) + ": " + std::to_string(arrived_) +
+                     " bytes had arrived and " + std::to_string(credited) + " were acknowledged");
+    return false;
+  }
+  const bool moved = arrived != arrived_ && pass_on(arrived);
+  const bool credit_went = !failed_ && return_credit(consumed);
+  return moved || (credit_went && channel_->is_silent());  // else the step is due to an event, and another will follow
+}
+
+/// True if the peer keeps to what it was granted, and its bytes to what it said it would send.
+bool OneSidedLink::is_possible(std::uint64_t arrived, std::uint64_t consumed) const {
+  const std::uint64_t room = rx_.memory.capacity;
+  return arrived - channel_->credited() <= room && arrived - consumed <= room && arrived >= arrived_ &&
+         arrived <= peer_final_;
+}
+
+/// Lets callers have what has arrived. True if that was the link's to do.
+bool OneSidedLink::pass_on(std::uint64_t arrived) {
+  const bool commits = !channel_->commits() && !discards_;
+  if (commits) {
+    if (const int error = channel_->make_visible(); error != 0) {
+      fail(-error, "what has arrived could not be made visible to callers");
+      return false;
+    }
+    Ref(*rx_.committed).store(rx_.start + arrived, ringbuf::kRelease);  // P1, pairs with C1
+  }
+  arrived_ = arrived;
+  tell_end();
+  return commits;
+}
+
+/// Callers hear of the end once what comes before it is there: they may take an end beyond their ring for a lie.
+void OneSidedLink::tell_end() {
+  if (arrived_ == peer_final_) events_.on_ended(rx_.start + peer_final_);
+}
+
+/// Tells the peer what was consumed when that is worth a write, or when the peer may be waiting for just that. True if
+/// a write has started.
+bool OneSidedLink::return_credit(std::uint64_t consumed) {
+  const std::uint64_t credited = channel_->credited(), ring = rx_.memory.capacity;
+  const bool over = quiet_ || peer_stopped_ != kUnsaid;
+  uncredited_ = over ? 0 : consumed - credited;
+  if (over) return false;
+  const bool peer_waits = arrived_ - credited == ring;
+  const bool due = channel_->is_credit_due(uncredited_);
+  if (!due && uncredited_ < ring / 4 && !(peer_waits && uncredited_ != 0)) return false;
+  const int result = channel_->send_credit(consumed);
+  if (result == 0) {
+    uncredited_ = 0;
+  } else if (result != -EAGAIN && channel_->error() == 0) {
+    fail(ECONNRESET, std::string("the network refused to write credit: ") + std::strerror(-result));
+  }
+  return result == 0;
+}
+
+void OneSidedLink::end_receiving() {
+  discards_ = true;
+  control_.say_deaf();
+}
+
+/// If no event tells of what the peer writes, it may use up all that it was granted while the proxy sleeps: then
+/// callers have to say what they consume, whatever has arrived by now.
+bool OneSidedLink::waits_for_credit() const {
+  const std::uint64_t granted = channel_->credited() + rx_.memory.capacity - arrived_;
+  return !failed_ && !discards_ && peer_stopped_ == kUnsaid &&
+         (channel_->is_silent() || granted < rx_.memory.capacity / 2);
+}
+
+bool OneSidedLink::watches_memory() const {
+  if (failed_ || !channel_->is_silent()) return false;
+  const bool for_bytes = !quiet_ && (!channel_->commits() || peer_stopped_ != kUnsaid);
+  const bool for_credit = unsent_ != 0 || (peer_quiet_ != kUnsaid && !drained_);
+  return for_bytes || for_credit || uncredited_ != 0;
+}
+
+// --- ending
+
+bool OneSidedLink::say_where_it_stands() {
+  bool said = false;
+  if (!stopped_ && sending_is_over()) {
+    said = stopped_ = true;
+    control_.say(kStopped, channel_->sent());
+  }
+  if (!quiet_ && peer_stopped_ == arrived_ && !channel_->is_credit_under_way()) {
+    if (!discards_ && peer_final_ != arrived_) {
+      fail(EPROTO, "the peer sent less than it had said");
+      return true;
+    }
+    said = quiet_ = true;
+    control_.say(kQuiet, channel_->credits_sent());
+  }
+  if (!drained_ && stopped_ && peer_quiet_ == channel_->credits_arrived()) {
+    said = drained_ = true;
+    control_.say(kDrained, 0);
+  }
+  if (!closed_said_ && closing_ && stopped_ && quiet_ && has_drained()) {
+    said = closed_said_ = true;
+    control_.say_closed();
+  }
+  return said;
+}
+
+bool OneSidedLink::on_notice(std::uint64_t kind, std::uint64_t value) {
+  switch (kind) {
+    case kIntroduction:
+      return take_word(value);
+    case kStopped:
+      if (peer_stopped_ != kUnsaid || value < arrived_ || value > channel_->credited() + rx_.memory.capacity)
+        return false;
+      peer_stopped_ = value;
+      return true;
+    case kQuiet:
+      if (peer_quiet_ != kUnsaid || value == kUnsaid || !stopped_ || value < channel_->credits_arrived()) return false;
+      peer_quiet_ = value;
+      return true;
+    case kDrained:
+      if (peer_drained_ || !quiet_) return false;
+      peer_drained_ = true;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool OneSidedLink::take_word(std::uint64_t word) {
+  if (channel_->is_open()) return false;
+  const int error = channel_->take_word(word);
+  if (error != 0 && error != EPROTO) fail(error, {});  // the peer has done nothing wrong
+  return error != EPROTO;
+}
+
+void OneSidedLink::on_ended(std::uint64_t final_position) {
+  if (final_position < arrived_) {
+    fail(EPROTO, "the peer's end lies before what it has sent");
+    return;
+  }
+  peer_final_ = final_position;
+  tell_end();
+}
+
+void OneSidedLink::on_peer_deaf() {
+  peer_reads_no_more_ = true;
+  events_.on_peer_deaf();
+}
+
+/// What has arrived before a failure is for callers.
+void OneSidedLink::on_failed(int error) {
+  if (failed_) return;
+  failed_ = true;
+  const std::uint64_t arrived = channel_->arrived();
+  if (arrived != arrived_ && is_possible(arrived, channel_->credited())) pass_on(arrived);
+  channel_->abandon();
+  events_.on_failed(error);
+}
+
+void OneSidedLink::fail(int error, const std::string& why) {
+  if (failed_) return;
+  try_log(LogLevel::warn, [&] {
+    return "the " + channel_->name() + " connection to " + stream_.peer().host_port() +
+           " failed: " + (why.empty() ? std::strerror(error) : why);
+  });
+  stream_.reset_on_close();  // the peer must not take it for an orderly end
+  on_failed(error);
+}
+
+}  // namespace gpusock::proxy

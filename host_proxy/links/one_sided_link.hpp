@@ -1,0 +1,100 @@
+#pragma once
+/// @file The link whose bytes are one-sided writes into the peer's ring (verbs, fabric). How each side ends is said on
+/// the control channel.
+///
+/// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is
+/// complete. A byte of the peer's rx ring is overwritten only once the peer's credit has passed it.
+///
+/// Ending, for each direction: its sender says `stopped` with the number of bytes that it ever wrote, once all of them
+/// are complete; the receiver, once it has them all, says `quiet` with the number of its credits; the sender, once it
+/// has those, says `drained`. When both directions are drained nothing is under way, so the connection's memory and
+/// keys are free for other use: only then the link says that it is closed.
+
+#include "host_proxy/links/control_channel.hpp"
+#include "host_proxy/links/link.hpp"
+#include "host_proxy/links/network_probe.hpp"
+#include "host_proxy/links/one_sided_channel.hpp"
+#include "host_proxy/table/socket_table.hpp"
+#include "ringbuf/byte_ring.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace gpusock::proxy {
+
+class OneSidedLink final : public Link, private LinkEvents, private ControlNotices {
+ public:
+  /// `rings`: as the proxy reaches them. `events` outlives the link.
+  OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
+               const table::RingPair& rings, LinkEvents& events);
+  ~OneSidedLink();
+
+  bool pump() override;
+  std::uint64_t tend(std::uint64_t now_ns) override;
+  void end_sending() override;
+  void end_receiving() override;
+  void close() override { closing_ = true; }
+  bool finished() const override { return failed_ || (closed_said_ && control_.all_said()); }
+  bool may_go() const override { return finished() && (failed_ || control_.peer_left()); }
+  bool waits_for_credit() const override;
+  bool watches_memory() const override;
+  Traffic traffic() const override { return {channel_->sent(), channel_->arrived()}; }
+
+ private:
+  enum Notice : std::uint64_t { kIntroduction = 16, kStopped = 17, kQuiet = 18, kDrained = 19 };
+
+  bool transmit();
+  bool write_some();
+  bool give_back();
+  bool receive();
+  bool is_possible(std::uint64_t arrived, std::uint64_t consumed) const;
+  bool pass_on(std::uint64_t arrived);
+  void tell_end();
+  bool return_credit(std::uint64_t consumed);
+  bool sending_is_over();
+  bool waits_for_peer();
+  bool has_drained() const { return drained_ && peer_drained_; }
+  bool is_ending() const { return end_wanted_ || peer_reads_no_more_ || peer_stopped_ != kUnsaid; }
+  bool say_where_it_stands();
+  bool take_word(std::uint64_t word);
+  void fail(int error, const std::string& why);
+
+  void on_ended(std::uint64_t final_position) override;
+  void on_peer_deaf() override;
+  void on_failed(int error) override;
+  bool on_notice(std::uint64_t kind, std::uint64_t value) override;
+
+  static constexpr std::uint64_t kUnsaid = ~std::uint64_t{0};
+
+  std::unique_ptr<OneSidedChannel> channel_;
+  ByteStream& stream_;  // control_ has it
+  ringbuf::ByteConsumer<> tx_;
+  std::uint64_t tx_start_;
+  table::RingSetup rx_;
+  LinkEvents& events_;
+  ControlChannel control_;
+  NetworkProbe probe_;
+
+  // Bytes of the connection.
+  std::uint64_t given_back_ = 0;          // of the tx ring, to its callers
+  std::uint64_t unsent_ = 0;              // committed and waiting, when last looked
+  std::uint64_t probed_ = 0;              // sent before the last probe
+  std::uint64_t arrived_ = 0;             // passed on
+  std::uint64_t uncredited_ = 0;          // consumed and not told, when last looked
+  std::uint64_t peer_final_ = kUnsaid;    // the peer will send so many
+  std::uint64_t peer_stopped_ = kUnsaid;  // the peer has sent so many
+  std::uint64_t peer_quiet_ = kUnsaid;    // credits
+  bool peer_drained_ = false;
+  bool peer_reads_no_more_ = false;
+  bool discards_ = false;  // this side reads no more
+  bool end_wanted_ = false;
+  bool stopped_ = false;
+  bool quiet_ = false;
+  bool drained_ = false;
+  bool closing_ = false;
+  bool closed_said_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace gpusock::proxy

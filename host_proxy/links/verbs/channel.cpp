@@ -1,0 +1,110 @@
+#include "host_proxy/links/verbs/channel.hpp"
+
+#include "rdma/visibility.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gpusock::proxy::verbs {
+namespace {
+
+/// A write is at most this long, and a quarter of the tx ring: its space comes back when all of it is complete, and
+/// callers fill the rest meanwhile.
+constexpr std::uint64_t kWriteBytesMax = 1 << 20;
+/// The requests of a write: its bytes, and the position.
+constexpr std::uint32_t kRequestsPerWrite = 2;
+/// Credit for less than a quarter of the ring is given after this many looks at it: by then it is the last for now, and
+/// a caller that waits for a whole ring must not wait for a peer that has no credit.
+constexpr int kLooks = 8;
+
+}  // namespace
+
+VerbsChannel::VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings)
+    : parts_(std::move(parts)),
+      words_(parts_.segment->header()),
+      activity_(std::move(activity)),
+      rx_start_(rings.rx.start),
+      commits_(rings.rx.committed == &words_.rx_committed.value),
+      inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0) {
+  peer_ring_bytes_ = parts_.peer.ring_bytes;
+  parts_.pair->set_events(this);
+}
+
+int VerbsChannel::take_word(std::uint64_t word) {
+  peer_start_ = word;
+  open_ = true;
+  return 0;
+}
+
+bool VerbsChannel::poll() {
+  const std::uint64_t consumed = rdma::load_word_of_card(words_.tx_consumed.value);
+  if (consumed - peer_consumed_ > sent_ - peer_consumed_) {
+    set_failure(EPROTO, "the peer gave credit for what was not sent");
+  } else {
+    peer_consumed_ = consumed;
+  }
+  if (parts_.pair->failed() && error() == 0) set_failure(ECONNRESET, "the queue pair broke: " + parts_.pair->failure());
+  return false;  // what the card has written moves nothing by itself
+}
+
+void VerbsChannel::abandon() {
+  if (pending_count_ != 0) --activity_->busy;
+  pending_count_ = 0;
+}
+
+/// Completions were taken, in the maker's poll.
+void VerbsChannel::on_progress() {
+  const bool was_busy = pending_count_ != 0;
+  for (; pending_count_ != 0; --pending_count_, ++first_pending_) {
+    const Pending& oldest = pending_[first_pending_ % pending_.size()];
+    if (static_cast<std::int32_t>(parts_.pair->completed() - oldest.request) < 0) break;
+    completed_ = oldest.end;
+  }
+  if (was_busy && pending_count_ == 0) --activity_->busy;
+  wake();
+}
+
+std::uint64_t VerbsChannel::write_bytes_max() const {
+  const bool has_room = parts_.pair->room() >= kRequestsPerWrite && pending_count_ != pending_.size();
+  return has_room ? std::min(kWriteBytesMax, parts_.segment->ring_bytes() / 4) : 0;
+}
+
+int VerbsChannel::write(const std::byte* from, std::uint64_t bytes) {
+  const PeerMemory& peer = parts_.peer;
+  const std::uint64_t position = peer_start_ + sent_ + bytes;
+  const rdma::Write writes[kRequestsPerWrite] = {
+      {from, static_cast<std::uint32_t>(bytes), parts_.tx.local_key(),
+       peer.ring_address + (sent_ & (peer.ring_bytes - 1)), peer.ring_key, bytes <= inline_bytes_},
+      write_of_word(position, kArrivedAt)};
+  if (const int error = parts_.pair->post(writes, true); error != 0) return error;
+  sent_ += bytes;
+  if (pending_count_ == 0) ++activity_->busy;
+  pending_[(first_pending_ + pending_count_++) % pending_.size()] = {parts_.pair->posted(), sent_};
+  return 0;
+}
+
+rdma::Write VerbsChannel::write_of_word(const std::uint64_t& value, std::uint64_t at) const {
+  return {&value, sizeof value, 0, parts_.peer.words_address + at, parts_.peer.words_key, true};
+}
+
+std::uint64_t VerbsChannel::arrived() const { return rdma::load_word_of_card(words_.rx_committed.value) - rx_start_; }
+
+int VerbsChannel::make_visible() {
+  const bool on_device = parts_.segment->placement() == RingPlacement::device;
+  return on_device ? parts_.segment->platform().flush_card_writes() : 0;  // V4; nothing where V3 holds
+}
+
+bool VerbsChannel::is_credit_due(std::uint64_t bytes) {
+  looks_ = bytes == 0 ? 0 : looks_ + 1;
+  return looks_ >= kLooks;
+}
+
+int VerbsChannel::send_credit(std::uint64_t consumed) {
+  const rdma::Write write = write_of_word(consumed, kCreditAt);
+  if (const int error = parts_.pair->post({&write, 1}, false); error != 0) return error;
+  credited_ = consumed;
+  looks_ = 0;
+  return 0;
+}
+
+}  // namespace gpusock::proxy::verbs

@@ -1,0 +1,87 @@
+#pragma once
+/// @file One connection's queue pair: this side's network card writes bytes into the peer's ring, and after them the
+/// position that the peer's callers poll. The peer's processor does nothing for a message.
+///
+/// Writes of one queue pair are executed in order, and never twice, so positions and credit only grow. The memory of a
+/// write may be reused when the write is complete: until then the card may have to send it again.
+///
+/// Rings may lie in device memory that the cards reach (device_rings.hpp). This side's proxy touches no byte of them.
+/// The card writes bytes to the device and their position to host memory, and no rule orders writes to two places. So
+/// callers do not poll the card's word then: the proxy does, makes the bytes visible (V3, V4 in rdma/visibility.hpp)
+/// and then moves the callers' word.
+
+#include "host_proxy/links/one_sided_channel.hpp"
+#include "host_proxy/links/verbs/message.hpp"
+#include "host_proxy/memory/segment.hpp"
+#include "host_proxy/table/socket_table.hpp"
+#include "rdma/queue_pair.hpp"
+#include "rdma/registration.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy::verbs {
+
+/// What a maker's links share: how many of them have writes under way.
+struct Activity {
+  std::size_t busy = 0;
+};
+
+/// What a connection works with. In this order, so that the queue pair goes first, then the keys, then the memory.
+struct Parts {
+  std::shared_ptr<Segment> segment;
+  rdma::Registration words;  ///< remote
+  rdma::Registration rx;     ///< remote
+  rdma::Registration tx;
+  std::unique_ptr<rdma::QueuePair> pair;
+  PeerMemory peer;
+};
+
+class VerbsChannel final : public OneSidedChannel, private rdma::QueuePairEvents {
+ public:
+  /// `rings`: of `parts`.
+  VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings);
+  ~VerbsChannel() { abandon(); }
+
+  std::string name() const override { return "verbs"; }
+  bool is_silent() const override { return true; }
+  bool commits() const override { return commits_; }
+  /// Where this side's positions begin: the card writes the peer's words as they are.
+  std::vector<std::uint64_t> introduction() const override { return {rx_start_}; }
+  int take_word(std::uint64_t word) override;
+  bool poll() override;
+  void abandon() override;
+  std::uint64_t write_bytes_max() const override;
+  int write(const std::byte* from, std::uint64_t bytes) override;
+  std::uint64_t arrived() const override;
+  int make_visible() override;
+  bool is_credit_due(std::uint64_t bytes) override;
+  int send_credit(std::uint64_t consumed) override;
+
+ private:
+  /// A write, with its position, that is not known to be complete.
+  struct Pending {
+    std::uint32_t request = 0;  ///< the last of its requests, as QueuePair counts
+    std::uint64_t end = 0;      ///< of its bytes
+  };
+
+  rdma::Write write_of_word(const std::uint64_t& value, std::uint64_t at) const;
+  void on_progress() override;
+
+  Parts parts_;
+  SegmentHeader& words_;
+  std::shared_ptr<Activity> activity_;
+  std::uint64_t rx_start_;
+  bool commits_;
+  std::uint32_t inline_bytes_;  // of ring bytes: the processor copies them
+  std::uint64_t peer_start_ = 0;
+  int looks_ = 0;  // at the same credit
+  std::array<Pending, rdma::QueuePair::kDepth> pending_;
+  std::size_t first_pending_ = 0;
+  std::size_t pending_count_ = 0;
+};
+
+}  // namespace gpusock::proxy::verbs
