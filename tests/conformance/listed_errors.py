@@ -28,4 +28,7 @@ if __name__ == "__main__":
     if silent or not calls:
         sys.exit(f"{sys.argv[1]}: no errors listed for {', '.join(silent) or 'any call'}")
     lines = [f"LISTED({name}, {error})" for name, errors in calls.items() for error in dict.fromkeys(errors)]
-    pathlib.Path(sys.argv[2]).write_text("\n".join(lines) + "\n")
+    output, text = pathlib.Path(sys.argv[2]), "\n".join(lines) + "\n"
+    output.parent.mkdir(exist_ok=True)
+    if not output.exists() or output.read_text() != text:  # else what includes it would be compiled again
+        output.write_text(text)
