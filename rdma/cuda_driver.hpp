@@ -1,6 +1,6 @@
 #pragma once
 /// @file The few calls of the CUDA driver that are needed without CUDA's headers, loaded at run time: for a network
-/// card's access to a GPU's memory, and for gpusock-doctor. What is built without CUDA and without RDMA has them too.
+/// NIC's access to a GPU's memory, and for gpusock-doctor. What is built without CUDA and without RDMA has them too.
 
 #include <cstddef>
 #include <cstdint>

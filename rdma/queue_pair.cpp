@@ -12,11 +12,11 @@
 namespace gpusock::rdma {
 namespace {
 
-/// What is asked for; a card with less room gives up less. The words that follow the bytes must fit.
+/// What is asked for; a NIC with less room gives up less. The words that follow the bytes must fit.
 constexpr std::uint32_t kInlineWanted[] = {220, 64, 16};
 
 /// 4.096 us * 2^16 = 268 ms without an acknowledgement, seven times: a peer that is unreachable for two to eight
-/// seconds is gone (cards may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK
+/// seconds is gone (NICs may wait up to four times as long: InfiniBand Architecture Specification, "Local ACK
 /// Timeout"). Lost packets that others follow are asked for at once.
 constexpr std::uint8_t kTimeout = 16;
 constexpr std::uint8_t kRetries = 7;
@@ -38,60 +38,60 @@ void modify(ibv_qp* pair, ibv_qp_attr& attributes, int mask, const char* to) {
 
 }  // namespace
 
-QueuePair::QueuePair(std::shared_ptr<Card> card)
-    : card_(std::move(card)),
-      depth_(std::min(kDepth, card_->send_requests_max())),
-      places_(card_->completions().take(depth_, *this)),
+QueuePair::QueuePair(std::shared_ptr<Device> device)
+    : device_(std::move(device)),
+      depth_(std::min(kDepth, device_->send_requests_max())),
+      places_(device_->completions().take(depth_, *this)),
       psn_(random_psn()) {
   try {
     pair_ = make(depth_);
     initialize();
   } catch (...) {
     if (pair_ != nullptr) ibv_destroy_qp(pair_);
-    card_->completions().give_back(places_);
+    device_->completions().give_back(places_);
     throw;
   }
 }
 
 QueuePair::~QueuePair() {
   ibv_destroy_qp(pair_);
-  card_->completions().give_back(places_);
+  device_->completions().give_back(places_);
 }
 
 ibv_qp* QueuePair::make(std::uint32_t depth) {
   int error = EINVAL;
   for (const std::uint32_t bytes : kInlineWanted) {
     ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = card_->completions().queue(places_);
+    wanted.send_cq = wanted.recv_cq = device_->completions().queue(places_);
     wanted.qp_type = IBV_QPT_RC;
     wanted.cap = {
         .max_send_wr = depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = bytes};
-    if (ibv_qp* pair = ibv_create_qp(card_->domain(), &wanted)) {
+    if (ibv_qp* pair = ibv_create_qp(device_->domain(), &wanted)) {
       inline_bytes_ = std::max(bytes, std::min(wanted.cap.max_inline_data, kInlineWanted[0]));
       return pair;
     }
     error = errno;
     if (error == ENOMEM) break;
   }
-  fail(error, "making a queue pair on RDMA device " + card_->port().device);
+  fail(error, "making a queue pair on RDMA device " + device_->port().device);
 }
 
 void QueuePair::initialize() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.pkey_index = card_->port().pkey_index;
-  attributes.port_num = card_->port().number;
+  attributes.pkey_index = device_->port().pkey_index;
+  attributes.port_num = device_->port().number;
   attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
   modify(pair_, attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 
 QueuePairAddress QueuePair::address() const {
-  const Port& port = card_->port();
+  const Port& port = device_->port();
   return {pair_->qp_num, psn_, port.gid, port.lid, port.mtu, port.ethernet};
 }
 
 void QueuePair::connect(const QueuePairAddress& peer) {
-  const Port& port = card_->port();
+  const Port& port = device_->port();
   if (peer.ethernet != port.ethernet) fail(EPROTONOSUPPORT, "one side has RoCE and the other InfiniBand");
   ibv_qp_attr ready{};
   ready.qp_state = IBV_QPS_RTR;
@@ -161,7 +161,7 @@ void QueuePair::on_completion(std::uint32_t request, ibv_wc_status status) {
 }
 
 void QueuePair::on_completions_taken() {
-  if (events_ != nullptr) events_->on_progress();
+  if (on_progress_) on_progress_();
 }
 
 std::string QueuePair::failure() const {

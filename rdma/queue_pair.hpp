@@ -1,17 +1,19 @@
 #pragma once
-/// @file A reliable connection (RC) between two cards, and RDMA writes on it. Its ends agree on their addresses by
+/// @file A reliable connection (RC) between two NICs, and RDMA writes on it. Its ends agree on their addresses by
 /// other means.
 ///
 /// The send queue cannot overflow: it has room for `depth` requests, and what was posted and is not known to be
 /// complete counts. Requests ask for a completion where the poster wants to know, and at least once every quarter of
 /// the depth, since a place is free only when a later completion says so.
 
-#include "rdma/card.hpp"
+#include "rdma/device.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace gpusock::rdma {
 
@@ -35,22 +37,13 @@ struct Write {
   bool copied = false;  ///< `data` is copied when it is posted, and may be changed then; bytes <= inline_bytes()
 };
 
-/// Who hears of a queue pair's completions.
-class QueuePairEvents {
- public:
-  virtual void on_progress() = 0;  ///< completed() or error() changed
-
- protected:
-  ~QueuePairEvents() = default;
-};
-
 class QueuePair final : private CompletionSink {
  public:
   static constexpr std::uint32_t kDepth = 64;
   static constexpr std::size_t kBatchMax = 8;
 
-  /// Throws std::system_error. `card` is kept open.
-  explicit QueuePair(std::shared_ptr<Card> card);
+  /// Throws std::system_error. `device` is kept open.
+  explicit QueuePair(std::shared_ptr<Device> device);
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -58,7 +51,8 @@ class QueuePair final : private CompletionSink {
   QueuePairAddress address() const;
   /// Connects to the other end; from then on it takes writes, and may write. Throws std::system_error.
   void connect(const QueuePairAddress& peer);
-  void set_events(QueuePairEvents* events) { events_ = events; }
+  /// `on_progress` is called when completed() or failed() may have changed; an empty one is not.
+  void set_on_progress(std::function<void()> on_progress) { on_progress_ = std::move(on_progress); }
 
   /// Bytes that a copied write may have.
   std::uint32_t inline_bytes() const { return inline_bytes_; }
@@ -72,7 +66,7 @@ class QueuePair final : private CompletionSink {
   /// (-EAGAIN: there is no room for all of them, and none was posted).
   int post(std::span<const Write> writes, bool notify);
 
-  /// How many were posted ever, and how many of them are known to be complete: a write is complete when the other card
+  /// How many were posted ever, and how many of them are known to be complete: a write is complete when the other NIC
   /// has acknowledged it. Counts modulo 2^32.
   std::uint32_t posted() const { return posted_; }
   std::uint32_t completed() const { return completed_; }
@@ -88,13 +82,13 @@ class QueuePair final : private CompletionSink {
   ibv_qp* make(std::uint32_t depth);
   void initialize();
 
-  std::shared_ptr<Card> card_;
+  std::shared_ptr<Device> device_;
   std::uint32_t depth_;
   CompletionQueues::Places places_;
   std::uint32_t inline_bytes_ = 0;
   ibv_qp* pair_ = nullptr;
   std::uint32_t psn_;
-  QueuePairEvents* events_ = nullptr;
+  std::function<void()> on_progress_;
   std::uint32_t posted_ = 0;
   std::uint32_t completed_ = 0;
   std::uint32_t unannounced_ = 0;  // posted since the last that asked for a completion

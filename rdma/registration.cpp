@@ -75,8 +75,7 @@ DmaBuf export_dmabuf(std::uint64_t address, std::size_t bytes, const CudaDriver*
 }
 
 unsigned access_flags(Access access) {
-  return access == Access::read_by_card ? IBV_ACCESS_RELAXED_ORDERING
-                                        : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  return access == Access::read_by_nic ? IBV_ACCESS_RELAXED_ORDERING : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 }
 
 const char* to_string(Path path) {

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Memory that the network card reads, or that a peer's card writes: registered for one use, until destroyed.
+/// @file Memory that the NIC reads, or that a peer's NIC writes: registered for one use, until destroyed.
 
 #include "rdma/cuda_driver.hpp"
 
@@ -14,20 +14,20 @@ namespace gpusock::rdma {
 /// What a registration permits. Nobody may read memory from afar, and only what peers write into has a key of use to
 /// them.
 enum class Access {
-  read_by_card,      ///< this side's card reads it to send it
-  written_by_peers,  ///< a peer's card writes it
+  read_by_nic,       ///< this side's NIC reads it to send it
+  written_by_peers,  ///< a peer's NIC writes it
 };
 
 /// The verbs flags of an access.
 ///
-/// Relaxed ordering lets the PCIe fabric reorder the card's accesses (PCIe Base Specification, "Transaction Ordering":
-/// the attribute RO). It is on for memory that the card only reads: nothing is inferred from the order of those reads,
+/// Relaxed ordering lets the PCIe fabric reorder the NIC's accesses (PCIe Base Specification, "Transaction Ordering":
+/// the attribute RO). It is on for memory that the NIC only reads: nothing is inferred from the order of those reads,
 /// since the bytes were complete before they were posted, and the completion says when they were read. It is off for
 /// memory that is written: whoever sees the position word written behind the bytes takes them for there
 /// (visibility.hpp, V1 and V3).
 unsigned access_flags(Access access);
 
-/// How the card was given the memory.
+/// How the NIC was given the memory.
 enum class Path {
   host,     ///< ibv_reg_mr on host memory
   dmabuf,   ///< a GPU's memory as a dma-buf: ibv_reg_dmabuf_mr
@@ -35,7 +35,7 @@ enum class Path {
 };
 const char* to_string(Path path);
 
-/// Registered memory. Its key ends with it: what a peer writes by the key afterwards is refused by the card.
+/// Registered memory. Its key ends with it: what a peer writes by the key afterwards is refused by the NIC.
 class Registration {
  public:
   Registration() = default;
@@ -59,7 +59,7 @@ class Registration {
 /// address by which this side's requests and peers name it, at the same place in its page; 0: its own.
 Registration register_host(ibv_pd* domain, void* memory, std::size_t bytes, Access access, std::uint64_t known_as = 0);
 
-/// What there is on this machine to give a GPU's memory to the card with.
+/// What there is on this machine to give a GPU's memory to the NIC with.
 struct GpuMemoryPaths {
   const CudaDriver* driver = nullptr;  ///< nullptr: none
   bool peermem_loaded = false;

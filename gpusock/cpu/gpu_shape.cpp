@@ -77,7 +77,7 @@ class GpuShapedPlatform final : public proxy::Platform {
   std::unique_ptr<proxy::Copier> make_copier() override {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
   }
-  bool shows_card_writes() const override { return true; }
+  bool shows_nic_writes() const override { return true; }
 
  private:
   proxy::HostPlatform host_;

@@ -63,9 +63,9 @@ class CudaPlatform final : public proxy::Platform {
   }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(Gpu::get(gpu_)); }
 
-  bool shows_card_writes() const override { return card_writes_ != rdma::CardWrites::unsure; }
-  int flush_card_writes() override {
-    if (card_writes_ == rdma::CardWrites::in_order) return 0;
+  bool shows_nic_writes() const override { return nic_writes_ != rdma::NicWrites::unsure; }
+  int flush_nic_writes() override {
+    if (nic_writes_ == rdma::NicWrites::in_order) return 0;
     const CurrentGpu current(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context
     return rdma::flush_writes_to_gpu(*rdma::cuda_driver());
   }
@@ -78,7 +78,7 @@ class CudaPlatform final : public proxy::Platform {
 
  private:
   int gpu_;
-  rdma::CardWrites card_writes_ = rdma::visibility_of_card_writes(rdma::cuda_driver(), gpu_);
+  rdma::NicWrites nic_writes_ = rdma::visibility_of_nic_writes(rdma::cuda_driver(), gpu_);
 };
 
 }  // namespace gpusock::cudart

@@ -8,15 +8,15 @@
 namespace gpusock::proxy {
 namespace {
 
-/// A peer may send any number of probes, which must not keep pump() from returning.
+/// A peer may send any number of probes, which must not keep progress() from returning.
 constexpr int kNoticesPerPump = 64;
 
 }  // namespace
 
 static_assert(std::endian::native == std::endian::little, "control messages are written as they lie in memory");
 
-ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices)
-    : stream_(std::move(stream)), events_(events), notices_(notices) {
+ControlChannel::ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, TakeNotice take_notice)
+    : stream_(std::move(stream)), events_(events), take_notice_(std::move(take_notice)) {
   outbox_.reserve(4 * sizeof(Notice));  // what the end of a connection has to say
 }
 
@@ -25,9 +25,9 @@ void ControlChannel::say_ended(std::uint64_t final_position) {
   ended_ = true;
 }
 
-void ControlChannel::say_deaf() {
-  if (!deaf_) post(kDeaf, 0);
-  deaf_ = true;
+void ControlChannel::say_read_shut_down() {
+  if (!read_shut_down_) post(kReadShutDown, 0);
+  read_shut_down_ = true;
 }
 
 void ControlChannel::say_closed() {
@@ -41,7 +41,7 @@ void ControlChannel::probe() {
   flush();
 }
 
-bool ControlChannel::pump() {
+bool ControlChannel::progress() {
   if (failed_) return false;
   const bool received = read_notices();  // first: a peer that has closed in order does not take what we would write
   const bool sent = !failed_ && flush();
@@ -100,17 +100,18 @@ void ControlChannel::take(const Notice& notice) {
   if (notice.kind == kEnded && !peer_ended_) {
     peer_ended_ = true;
     events_.on_ended(notice.position);
-  } else if (notice.kind == kDeaf && !peer_deaf_) {  // each once: notices without end would keep read_notices() for
-                                                     // ever
-    peer_deaf_ = true;
-    events_.on_peer_deaf();
+  } else if (notice.kind == kReadShutDown && !peer_read_shut_down_) {  // each once: notices without end would keep
+                                                                       // read_notices() for
+                                                                       // ever
+    peer_read_shut_down_ = true;
+    events_.on_peer_read_shut_down();
   } else if (notice.kind == kClosed && peer_ended_) {
     peer_closed_ = true;
     stream_->end_writing();  // so that the peer knows that it was heard
-    events_.on_peer_deaf();
+    events_.on_peer_read_shut_down();
   } else if (notice.kind == kProbe) {
     return;  // the operating system has acknowledged it
-  } else if (notices_ == nullptr || !notices_->on_notice(notice.kind, notice.position)) {
+  } else if (!take_notice_ || !take_notice_(notice.kind, notice.position)) {
     fail(EPROTO);
   }
 }

@@ -9,31 +9,25 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 namespace gpusock::proxy {
 
-/// What a kind of link says besides.
-class ControlNotices {
- public:
-  /// A notice of the kind's own; false where it cannot be: then the connection fails with EPROTO. There must be a bound
-  /// to how many are taken.
-  virtual bool on_notice(std::uint64_t kind, std::uint64_t value) = 0;
-
- protected:
-  ~ControlNotices() = default;
-};
-
 class ControlChannel {
  public:
-  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone;
-  /// `notices`, if any, what the kind of link says besides.
-  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, ControlNotices* notices = nullptr);
+  /// Takes a notice of a link's own; false if it is invalid: then the connection fails with EPROTO. There must be a
+  /// bound to how many are taken.
+  using TakeNotice = std::function<bool(std::uint64_t kind, std::uint64_t value)>;
 
-  /// Each is said once at most; pump() sends it.
+  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone;
+  /// `take_notice`, if any, what the links of this kind say besides.
+  ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, TakeNotice take_notice = {});
+
+  /// Each is said once at most; progress() sends it.
   void say_ended(std::uint64_t final_position);
-  void say_deaf();
+  void say_read_shut_down();
   void say_closed();
   /// A notice of the kind of link's own; kinds from 16 on. As many as there is reason for, before say_closed().
   void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
@@ -44,7 +38,7 @@ class ControlChannel {
   void probe();
 
   /// Moves what can be moved now; true if anything was. Does not wait.
-  bool pump();
+  bool progress();
 
   /// Has all that was said been handed to the network.
   bool all_said() const { return outbox_.empty(); }
@@ -62,7 +56,7 @@ class ControlChannel {
     std::uint64_t kind;
     std::uint64_t position;
   };
-  enum Kind : std::uint64_t { kEnded = 1, kDeaf = 2, kClosed = 3, kProbe = 4 };
+  enum Kind : std::uint64_t { kEnded = 1, kReadShutDown = 2, kClosed = 3, kProbe = 4 };
 
   void post(std::uint64_t kind, std::uint64_t position);
   bool flush();
@@ -72,14 +66,14 @@ class ControlChannel {
 
   std::unique_ptr<ByteStream> stream_;
   LinkEvents& events_;
-  ControlNotices* notices_;
+  TakeNotice take_notice_;
   std::vector<std::byte> outbox_;
   std::array<std::byte, sizeof(Notice)> inbox_;
   std::size_t inbox_bytes_ = 0;
   bool ended_ = false;
-  bool deaf_ = false;
+  bool read_shut_down_ = false;
   bool peer_ended_ = false;
-  bool peer_deaf_ = false;
+  bool peer_read_shut_down_ = false;
   bool closed_ = false;
   bool peer_closed_ = false;
   bool left_ = false;

@@ -11,7 +11,7 @@ namespace gpusock::proxy {
 class LinkEvents {
  public:
   virtual void on_ended(std::uint64_t final_position) = 0;  ///< the peer's stream ends at this position of the rx ring
-  virtual void on_peer_deaf() = 0;                          ///< the peer reads no more
+  virtual void on_peer_read_shut_down() = 0;                ///< the peer reads no more
   /// Nothing can be sent any more, as the connection is gone: `error` is an errno. Bytes that arrived before are still
   /// being delivered; on_ended() and on_failed() follow them.
   virtual void on_sending_failed(int error) { on_failed(error); }
@@ -27,11 +27,11 @@ class Link {
   virtual ~Link() = default;
 
   /// Moves what can be moved now; true if anything was. Does not wait.
-  virtual bool pump() = 0;
+  virtual bool progress() = 0;
 
-  /// Does what depends on the time, after pump(); when that is to be done again at the latest, kNever where it need
+  /// Does what depends on the time, after progress(); when that is to be done again at the latest, kNever where it need
   /// not.
-  virtual std::uint64_t tend(std::uint64_t /*now_ns*/) { return kNever; }
+  virtual std::uint64_t maintain(std::uint64_t /*now_ns*/) { return kNever; }
 
   /// False if callers reach the peer's rings themselves.
   virtual bool moves_bytes() const { return true; }
@@ -55,19 +55,19 @@ class Link {
   /// caller has not received.
   virtual bool refuse_input() { return false; }
 
-  /// The caller closed the socket, after end_sending() and end_receiving(); may_go() tells when the link may go.
+  /// The caller closed the socket, after end_sending() and end_receiving(); can_destroy() tells when the link may go.
   virtual void close() = 0;
 
   /// Has everything that was committed before end_sending() been handed to the network.
   virtual bool finished() const = 0;
 
   /// Would the peer lose nothing by the link's going now. It goes nevertheless once its caller's linger time is over.
-  virtual bool may_go() const { return finished(); }
+  virtual bool can_destroy() const { return finished(); }
 
-  /// Can pump() move nothing until the peer or the caller acts: then the link need not be pumped before that.
+  /// Can progress() move nothing until the peer or the caller acts: then the link need not be looked at before that.
   virtual bool waits_for_credit() const = 0;
 
-  /// Does it wait for words that the peer's network card writes, of which nobody tells: then it must be pumped again
+  /// Does it wait for words that the peer's NIC writes, of which nobody tells: then it must be looked at again
   /// and again.
   virtual bool watches_memory() const { return false; }
 

@@ -135,7 +135,7 @@ class LinkMaker {
   virtual bool poll(std::uint64_t /*now_ns*/) { return false; }
 
   /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
-  virtual void tend(std::uint64_t /*now_ns*/) {}
+  virtual void maintain(std::uint64_t /*now_ns*/) {}
 
   /// Must poll() be called even though no descriptor will say so: then the proxy's thread naps instead of sleeping.
   virtual bool wants_polling() const { return false; }

@@ -36,7 +36,7 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, 
       in_(copies, std::make_shared<ConnectionRings>(keeper), RingMirror::To::device,
           {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, host.rx.start) {}
 
-bool MirroredLink::pump() {
+bool MirroredLink::progress() {
   int rounds = 0;
   while (rounds < kRoundsPerPump && move()) ++rounds;
   return rounds != 0;
@@ -50,7 +50,7 @@ bool MirroredLink::move() {
     link_->end_sending();
     end_sent_ = moved = true;
   }
-  moved |= link_->pump();
+  moved |= link_->progress();
   moved |= in_.step();
   if (out_.error() != 0 || in_.error() != 0) {
     fail(out_.error() != 0 ? out_.error() : in_.error());

@@ -31,14 +31,14 @@ class MirroredLink final : public Link, private LinkEvents {
   /// Hands the link over, which has `stream`. Once, before anything else.
   void set_link(std::unique_ptr<Link> link) { link_ = std::move(link); }
 
-  bool pump() override;
-  std::uint64_t tend(std::uint64_t now_ns) override { return failed_ ? kNever : link_->tend(now_ns); }
+  bool progress() override;
+  std::uint64_t maintain(std::uint64_t now_ns) override { return failed_ ? kNever : link_->maintain(now_ns); }
   void end_sending() override { end_wanted_ = true; }
   void end_receiving() override;
   void close() override { link_->close(); }
   bool finished() const override { return failed_ || link_->finished(); }
   bool refuse_input() override { return link_->refuse_input(); }
-  bool may_go() const override { return failed_ || link_->may_go(); }
+  bool can_destroy() const override { return failed_ || link_->can_destroy(); }
   bool waits_for_credit() const override { return link_->waits_for_credit(); }
   bool watches_memory() const override;
   Traffic traffic() const override { return link_->traffic(); }
@@ -49,7 +49,7 @@ class MirroredLink final : public Link, private LinkEvents {
   void fail(int error);
 
   void on_ended(std::uint64_t final_position) override { final_ = final_position; }
-  void on_peer_deaf() override { events_.on_peer_deaf(); }
+  void on_peer_read_shut_down() override { events_.on_peer_read_shut_down(); }
   void on_sending_failed(int error) override { events_.on_sending_failed(error); }
   void on_failed(int error) override { links_error_ = error; }
 

@@ -23,7 +23,7 @@ class OneSidedChannel {
   virtual std::string name() const = 0;  ///< for the log
   /// True if no event tells of what the peer writes, so that the link has to look.
   virtual bool is_silent() const = 0;
-  /// True if the network card moves the word that callers poll; else the link does.
+  /// True if the NIC moves the word that callers poll; else the link does.
   virtual bool commits() const { return false; }
 
   /// What the peer still has to know before it may write; the link sends it.

@@ -24,7 +24,8 @@ OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique
       tx_start_(rings.tx.start),
       rx_(rings.rx),
       events_(events),
-      control_(std::move(stream), *this, this) {
+      control_(std::move(stream), *this,
+               [this](std::uint64_t kind, std::uint64_t value) { return take_notice(kind, value); }) {
   channel_->set_sink(stream_.sink);
   for (const std::uint64_t word : channel_->introduction()) control_.say(kIntroduction, word);
 }
@@ -34,16 +35,16 @@ OneSidedLink::~OneSidedLink() {
   if (has_drained() && quiet_ && stopped_) channel_->settle();
 }
 
-bool OneSidedLink::pump() {
+bool OneSidedLink::progress() {
   if (failed_) return false;
   bool moved = channel_->poll();
   moved |= receive();  // first: what has arrived is there, though the peer may be gone
-  if (!failed_) moved |= control_.pump();
+  if (!failed_) moved |= control_.progress();
   if (!failed_ && control_.peer_closed() && !has_drained()) fail(EPROTO, "the peer closed before all was said");
   if (!failed_) moved |= transmit();
   if (!failed_ && !has_drained() && channel_->error() != 0) fail(channel_->error(), channel_->reason());
   if (!failed_ && is_ending() && say_where_it_stands()) {
-    control_.pump();
+    control_.progress();
     moved = true;
   }
   return moved;
@@ -104,7 +105,7 @@ bool OneSidedLink::waits_for_peer() {
   return tx_.readable() != sent - given_back_ || (sent != probed_ && channel_->peer_consumed() != sent);
 }
 
-std::uint64_t OneSidedLink::tend(std::uint64_t now_ns) {
+std::uint64_t OneSidedLink::maintain(std::uint64_t now_ns) {
   if (probe_.is_due(now_ns, waits_for_peer(), channel_->credits_arrived())) {
     control_.probe();
     probed_ = channel_->sent();
@@ -138,7 +139,7 @@ bool OneSidedLink::receive() {
                                                                                                       // pairs
                                                                                                       // with
                                                                                                       // C2
-  // Read after `consumed`: callers may consume at once what a network card commits.
+  // Read after `consumed`: callers may consume at once what a NIC commits.
   const std::uint64_t arrived = channel_->arrived();
   if (!is_possible(arrived, consumed)) {
     fail(EPROTO, "its position in the ring cannot be " + std::to_string(arrived) + ": " + std::to_string(arrived_) +
@@ -198,7 +199,7 @@ bool OneSidedLink::return_credit(std::uint64_t consumed) {
 
 void OneSidedLink::end_receiving() {
   discards_ = true;
-  control_.say_deaf();
+  control_.say_read_shut_down();
 }
 
 /// If no event tells of what the peer writes, it may use up all that it was granted while the proxy sleeps: then
@@ -243,7 +244,7 @@ bool OneSidedLink::say_where_it_stands() {
   return said;
 }
 
-bool OneSidedLink::on_notice(std::uint64_t kind, std::uint64_t value) {
+bool OneSidedLink::take_notice(std::uint64_t kind, std::uint64_t value) {
   switch (kind) {
     case kIntroduction:
       return take_word(value);
@@ -281,9 +282,9 @@ void OneSidedLink::on_ended(std::uint64_t final_position) {
   tell_end();
 }
 
-void OneSidedLink::on_peer_deaf() {
+void OneSidedLink::on_peer_read_shut_down() {
   peer_reads_no_more_ = true;
-  events_.on_peer_deaf();
+  events_.on_peer_read_shut_down();
 }
 
 /// What has arrived before a failure is for callers.

@@ -23,20 +23,20 @@
 
 namespace gpusock::proxy {
 
-class OneSidedLink final : public Link, private LinkEvents, private ControlNotices {
+class OneSidedLink final : public Link, private LinkEvents {
  public:
   /// `rings`: as the proxy reaches them. `events` outlives the link.
   OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique_ptr<ByteStream> stream,
                const table::RingPair& rings, LinkEvents& events);
   ~OneSidedLink();
 
-  bool pump() override;
-  std::uint64_t tend(std::uint64_t now_ns) override;
+  bool progress() override;
+  std::uint64_t maintain(std::uint64_t now_ns) override;
   void end_sending() override;
   void end_receiving() override;
   void close() override { closing_ = true; }
   bool finished() const override { return failed_ || (closed_said_ && control_.all_said()); }
-  bool may_go() const override { return finished() && (failed_ || control_.peer_left()); }
+  bool can_destroy() const override { return finished() && (failed_ || control_.peer_left()); }
   bool waits_for_credit() const override;
   bool watches_memory() const override;
   Traffic traffic() const override { return {channel_->sent(), channel_->arrived()}; }
@@ -57,13 +57,13 @@ class OneSidedLink final : public Link, private LinkEvents, private ControlNotic
   bool has_drained() const { return drained_ && peer_drained_; }
   bool is_ending() const { return end_wanted_ || peer_reads_no_more_ || peer_stopped_ != kUnsaid; }
   bool say_where_it_stands();
+  bool take_notice(std::uint64_t kind, std::uint64_t value);
   bool take_word(std::uint64_t word);
   void fail(int error, const std::string& why);
 
   void on_ended(std::uint64_t final_position) override;
-  void on_peer_deaf() override;
+  void on_peer_read_shut_down() override;
   void on_failed(int error) override;
-  bool on_notice(std::uint64_t kind, std::uint64_t value) override;
 
   static constexpr std::uint64_t kUnsaid = ~std::uint64_t{0};
 

@@ -37,18 +37,18 @@ class Platform {
   /// Ring memory on the device. Throws Error (ENOMEM).
   virtual std::byte* allocate_device(std::size_t bytes) = 0;
   virtual void free_device(std::byte* memory) noexcept = 0;
-  /// The address by which the proxy knows device memory: for the copier, and in requests to a network card that was
+  /// The address by which the proxy knows device memory: for the copier, and in requests to a NIC that was
   /// given the memory under it; for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
   /// Can kernels of this platform use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
 
-  /// True if kernels see what a network card has written into device memory once flush_card_writes() has returned.
-  virtual bool shows_card_writes() const { return false; }
-  /// Call when a card has written into device memory and the proxy has seen the position after those bytes: makes the
+  /// True if kernels see what a NIC has written into device memory once flush_nic_writes() has returned.
+  virtual bool shows_nic_writes() const { return false; }
+  /// Call when a NIC has written into device memory and the proxy has seen the position after those bytes: makes the
   /// bytes visible to kernels. May wait for that. 0 or a negated errno.
-  virtual int flush_card_writes() { return shows_card_writes() ? 0 : -ENOSYS; }
+  virtual int flush_nic_writes() { return shows_nic_writes() ? 0 : -ENOSYS; }
 
   /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
   virtual std::vector<int> near_processors() const { return {}; }

@@ -57,7 +57,7 @@ class Segment {
   /// The device whose callers use it, or whose memory it is.
   Platform& platform() const { return *platform_; }
 
-  /// The rings as the proxy knows them; in device memory the addresses are for the copier and a network card alone.
+  /// The rings as the proxy knows them; in device memory the addresses are for the copier and a NIC alone.
   RingMemories proxy_rings() const { return rings_at(proxy_rings_); }
   /// The same rings as callers know them.
   RingMemories callers_rings() const { return rings_at(rings_); }

@@ -18,9 +18,9 @@
 ///
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers
-///                 verbs: the peer's network card      callers and the proxy
+///                 verbs: the peer's NIC      callers and the proxy
 ///   tx_consumed   p2p: the peer's callers             callers
-///                 verbs: the peer's network card, in  the proxy
+///                 verbs: the peer's NIC, in  the proxy
 ///                 bytes from the connection's first
 ///   rx_consumed   p2p: callers                        the peer's callers
 ///   tx_committed  p2p: callers                        the peer's callers
@@ -46,7 +46,7 @@ struct SegmentHeader {
   };
   static constexpr std::size_t kBytes = 4096;
 
-  // What a peer's network card may write on the verbs link, from here to rx_consumed.
+  // What a peer's NIC may write on the verbs link, from here to rx_consumed.
   Word rx_committed;
   Word tx_consumed;
 

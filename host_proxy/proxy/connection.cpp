@@ -4,6 +4,7 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/proxy/listener.hpp"
+#include "host_proxy/proxy/proxy.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -35,9 +36,9 @@ bool is_same_address(const Endpoint& one, const Endpoint& other) {
 
 }  // namespace
 
-Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+Connection::Connection(Proxy& proxy, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
                        const ConnectAttempts& attempts, std::uint64_t deadline_ns)
-    : host_(host),
+    : proxy_(proxy),
       has_slot_(true),
       slot_(slot),
       phase_(Phase::connecting),
@@ -50,9 +51,9 @@ Connection::Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr
   stream_->sink = this;
 }
 
-Connection::Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream,
-                       const Endpoint& asked, const table::SocketOptions& options, std::uint64_t deadline_ns)
-    : host_(host),
+Connection::Connection(Proxy& proxy, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
+                       const table::SocketOptions& options, std::uint64_t deadline_ns)
+    : proxy_(proxy),
       listener_(&listener),
       phase_(Phase::connecting),
       asked_(asked),
@@ -70,18 +71,20 @@ Connection::~Connection() {
   if (link_ != nullptr && stream_hint_ != nullptr && !link_->finished()) stream_hint_->reset_on_close();
 }
 
+void Connection::on_ready() { proxy_.activate(*this); }
+
 bool Connection::step(std::uint64_t now_ns) {
   const Phase before = phase_;
   if (phase_ == Phase::connecting) step_connecting();
   if (phase_ == Phase::shaking) step_handshake();
   if (phase_ == Phase::agreed && has_slot_) establish();
   bool moved = phase_ != before;
-  if (phase_ == Phase::established) moved |= link_->pump();
-  if (phase_ == Phase::established && closing_ && link_->may_go()) {
+  if (phase_ == Phase::established) moved |= link_->progress();
+  if (phase_ == Phase::established && closing_ && link_->can_destroy()) {
     finish_closing();
     moved = true;
   }
-  if (phase_ == Phase::established) tend_link(now_ns);
+  if (phase_ == Phase::established) maintain_link(now_ns);
   if (phase_ == Phase::established) watch_idleness(now_ns);
   if (now_ns >= deadline_ns_) expire();
   return moved;
@@ -118,7 +121,7 @@ bool Connection::try_next_address(int error) {
   attempts_.note_failure(error);
   stream_hint_ = nullptr;
   stream_.reset();  // before the next one: it may be the last descriptor
-  auto stream = attempts_.start_next(host_.network());
+  auto stream = attempts_.start_next(proxy_.network());
   if (stream == nullptr) {
     fail_opening(attempts_.error());
     return false;
@@ -134,8 +137,8 @@ bool Connection::try_next_address(int error) {
 
 void Connection::start_handshake() {
   handshake_ = listener_ == nullptr
-                   ? make_connector_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels())
-                   : make_acceptor_handshake(*stream_, host_.links(), asked_, *this, callers_are_kernels());
+                   ? make_connector_handshake(*stream_, proxy_.links(), asked_, *this, callers_are_kernels())
+                   : make_acceptor_handshake(*stream_, proxy_.links(), asked_, *this, callers_are_kernels());
   phase_ = Phase::shaking;
 }
 
@@ -187,22 +190,22 @@ void Connection::give_slot(std::uint32_t slot) {
 
 /// Do kernels use its socket that have sockets of their own: an accepted socket belongs to whoever opened the listener.
 bool Connection::callers_are_kernels() const {
-  return host_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
+  return proxy_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
 }
 
 bool Connection::waits_for_rings() const {
-  return setup_ == nullptr && !host_.links().maker_of(LinkKind::tcp)->has_room(callers_are_kernels());
+  return setup_ == nullptr && !proxy_.links().maker_of(LinkKind::tcp)->has_room(callers_are_kernels());
 }
 
 void Connection::establish() {
-  ProxySlots& slots = host_.slots();
+  ProxySlots& slots = proxy_.slots();
   if (setup_ == nullptr) {
     const LinkRequest request{.acceptor = listener_ != nullptr,
                               .kernels = callers_are_kernels(),
                               .ring_bytes = asked_.ring_bytes,
                               .local = local_,
                               .peer = peer_};
-    setup_ = host_.links().maker_of(LinkKind::tcp)->offer(request, *this);
+    setup_ = proxy_.links().maker_of(LinkKind::tcp)->offer(request, *this);
     if (setup_->advance() != LinkSetup::State::ready) {
       fail_opening(setup_->failure().error);
       return;
@@ -217,31 +220,31 @@ void Connection::establish() {
   setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
   setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
   setup.options = options_.pack();
-  link_ = establish_link(*setup_, slots, slot_, host_.links().copies, std::move(stream_), *this);
+  link_ = establish_link(*setup_, slots, slot_, proxy_.links().copies, std::move(stream_), *this);
   setup_.reset();
   phase_ = Phase::established;
   deadline_ns_ = kNever;
-  host_.count_established();
+  proxy_.count_established();
   publish();
   try_log(LogLevel::debug, [&] {
     return "connected " + local_.host_port() + " to " + peer_.host_port() + " by " + std::string(to_string(link_kind_));
   });
 }
 
-/// The link has delivered all that was sent. A last pump takes what the peer has said meanwhile.
+/// The link has delivered all that was sent. A last progress takes what the peer has said meanwhile.
 void Connection::finish_closing() {
-  link_->pump();
+  link_->progress();
   phase_ = Phase::over;
 }
 
-void Connection::tend_link(std::uint64_t now_ns) {
-  link_due_ns_ = link_->tend(now_ns);
-  if (link_due_ns_ != kNever) host_.due(link_due_ns_);
+void Connection::maintain_link(std::uint64_t now_ns) {
+  link_due_ns_ = link_->maintain(now_ns);
+  if (link_due_ns_ != kNever) proxy_.due(link_due_ns_);
 }
 
 /// Bytes that its callers and its network have moved; on p2p callers alone do.
 std::uint64_t Connection::bytes_moved() const {
-  const table::RingPair& rings = host_.slots().view().setups[slot_].rings;
+  const table::RingPair& rings = proxy_.slots().view().setups[slot_].rings;
   const Link::Traffic traffic = link_->traffic();
   return load_word(rings.tx.committed) + load_word(rings.tx.consumed) + load_word(rings.rx.committed) +
          load_word(rings.rx.consumed) + traffic.tx_bytes + traffic.rx_bytes;
@@ -270,7 +273,7 @@ void Connection::watch_idleness(std::uint64_t now_ns) {
   }
   const std::uint64_t between_ns = std::uint64_t{options_.idle_ms} * 1'000'000u / kIdleLooks;
   idle_due_ns_ = later_ns(now_ns - now_ns % between_ns, between_ns);
-  host_.due(idle_due_ns_);
+  proxy_.due(idle_due_ns_);
 }
 
 void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
@@ -288,7 +291,7 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     closing_ = true;
     phase_ = Phase::over;  // given up before it was open, or broken
   }
-  host_.activate(*this);
+  proxy_.activate(*this);
 }
 
 /// The caller has closed an established connection: what was sent may still be delivered, for as long as the caller
@@ -302,7 +305,7 @@ void Connection::close(std::uint64_t now_ns) {
   }
   link_->close();
   deadline_ns_ = later_ns(now_ns, linger_ns());
-  host_.due(deadline_ns_);
+  proxy_.due(deadline_ns_);
 }
 
 std::uint64_t Connection::linger_ns() const {
@@ -371,22 +374,22 @@ void Connection::fail_opening(int error) {
   stream_.reset();
   deadline_ns_ = kNever;
   phase_ = Phase::over;
-  if (has_slot_ && !closing_) host_.slots().publish(slot_, table::Phase::failed, error);  // until the caller closes it
+  if (has_slot_ && !closing_) proxy_.slots().publish(slot_, table::Phase::failed, error);  // until the caller closes it
 }
 
 void Connection::publish() {
-  host_.slots().publish(slot_, failed_ ? table::Phase::failed : table::Phase::connected, error_, flags_);
+  proxy_.slots().publish(slot_, failed_ ? table::Phase::failed : table::Phase::connected, error_, flags_);
 }
 
 void Connection::on_ended(std::uint64_t final_position) {
   if (closing_) return;
-  ringbuf::SystemAtomics::Ref<std::uint64_t>(host_.slots().view().proxy_words[slot_].rx_final)
+  ringbuf::SystemAtomics::Ref<std::uint64_t>(proxy_.slots().view().proxy_words[slot_].rx_final)
       .store(final_position, ringbuf::kRelaxed);  // relaxed: T3 publishes it
   flags_ |= table::kStatusEnded;
   publish();
 }
 
-void Connection::on_peer_deaf() {
+void Connection::on_peer_read_shut_down() {
   if (closing_ || (flags_ & table::kStatusPeerDeaf) != 0) return;
   flags_ |= table::kStatusPeerDeaf;
   publish();

@@ -15,27 +15,15 @@
 
 namespace gpusock::proxy {
 
-/// What connections share, and tell the proxy.
-class ConnectionHost {
- public:
-  virtual ProxySlots& slots() = 0;
-  virtual Network& network() = 0;
-  virtual const LinkResources& links() = 0;
-  virtual void activate(Connection& connection) = 0;  ///< it may have something to do
-  virtual void due(std::uint64_t deadline_ns) = 0;    ///< a connection must be stepped by then
-  virtual void count_established() = 0;
-
- protected:
-  ~ConnectionHost() = default;
-};
+class Proxy;
 
 class Connection final : public LinkEvents, public ReadySink {
  public:
   /// An outgoing connection of the caller who opened `slot` to `to`. `stream` is of the attempt that `attempts` began.
-  Connection(ConnectionHost& host, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
+  Connection(Proxy& proxy, std::uint32_t slot, std::unique_ptr<ByteStream> stream, const Endpoint& to,
              const ConnectAttempts& attempts, std::uint64_t deadline_ns);
   /// An incoming one, which gets a slot when it is established.
-  Connection(ConnectionHost& host, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
+  Connection(Proxy& proxy, Listener& listener, std::unique_ptr<ByteStream> stream, const Endpoint& asked,
              const table::SocketOptions& options, std::uint64_t deadline_ns);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -111,7 +99,7 @@ class Connection final : public LinkEvents, public ReadySink {
   bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }
   std::shared_ptr<Segment> take_segment() { return std::move(segment_); }
 
-  void on_ready() override { host_.activate(*this); }
+  void on_ready() override;
 
   /// The proxy's own: place in its list of active connections.
   bool active = false;
@@ -141,16 +129,16 @@ class Connection final : public LinkEvents, public ReadySink {
   void publish();
   void note_error(int error);
   void finish_closing();
-  void tend_link(std::uint64_t now_ns);
+  void maintain_link(std::uint64_t now_ns);
   std::uint64_t bytes_moved() const;
   void watch_idleness(std::uint64_t now_ns);
 
   void on_ended(std::uint64_t final_position) override;
-  void on_peer_deaf() override;
+  void on_peer_read_shut_down() override;
   void on_sending_failed(int error) override;
   void on_failed(int error) override;
 
-  ConnectionHost& host_;
+  Proxy& proxy_;
   Listener* listener_ = nullptr;
   bool has_slot_ = false;
   std::uint32_t slot_ = 0;
@@ -169,7 +157,7 @@ class Connection final : public LinkEvents, public ReadySink {
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;
-  std::uint64_t link_due_ns_ = kNever;  // when the link is to be tended again
+  std::uint64_t link_due_ns_ = kNever;  // when the link is to be maintained again
   std::uint64_t idle_due_ns_ = kNever;  // when to look again whether anything has moved; idle_timeout_ns
   std::uint64_t moved_before_ = 0;      // bytes_moved() at the last look
   std::uint32_t quiet_looks_ = 0;       // looks one after the other that found nothing moved

@@ -112,7 +112,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
     network_.poll();
     for (LinkMaker* maker : resources_.makers) {
       moved |= contain(now_ns, [&] {
-        maker->tend(now_ns);
+        maker->maintain(now_ns);
         return false;
       });
     }

@@ -38,7 +38,7 @@ struct ProxyStats {
 /// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM
 /// for its caller and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others
 /// go on.
-class Proxy final : public ConnectionHost {
+class Proxy {
  public:
   /// `network` and `resources` outlive it.
   Proxy(TableMemory& table, Network& network, LinkResources& resources, const ProxyOptions& options);
@@ -83,12 +83,14 @@ class Proxy final : public ConnectionHost {
   /// Every socket that is open or being opened or closed, as it stands now.
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
 
-  ProxySlots& slots() override { return slots_; }
-  Network& network() override { return network_; }
-  const LinkResources& links() override { return resources_; }
-  void activate(Connection& connection) override;
-  void due(std::uint64_t deadline_ns) override { due_ns_ = std::min(due_ns_, deadline_ns); }
-  void count_established() override { ++stats_.connections; }
+  // For connections.
+  ProxySlots& slots() { return slots_; }
+  Network& network() { return network_; }
+  const LinkResources& links() { return resources_; }
+  void activate(Connection& connection);  ///< it may have something to do
+  /// A connection must be stepped by then.
+  void due(std::uint64_t deadline_ns) { due_ns_ = std::min(due_ns_, deadline_ns); }
+  void count_established() { ++stats_.connections; }
 
  private:
   bool step_all(std::uint64_t now_ns, Pass pass);

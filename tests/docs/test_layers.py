@@ -73,14 +73,14 @@ class Layers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in {"ringbuf/README.md": "May include: nothing\n", "ringbuf/ring.hpp": "#include <cstdint>\n",
-                               "rdma/README.md": "# rdma\n\nMay include: ringbuf\n", "rdma/card.hpp": '#include "ringbuf/ring.hpp"\n'}.items():
+                               "rdma/README.md": "# rdma\n\nMay include: ringbuf\n", "rdma/device.hpp": '#include "ringbuf/ring.hpp"\n'}.items():
                 (root / name).parent.mkdir(exist_ok=True)
                 (root / name).write_text(text)
             self.assertEqual(violations(root), [])
-            (root / "ringbuf/ring.hpp").write_text('#include "rdma/card.hpp"\n')
-            self.assertEqual(violations(root), ["ringbuf/ring.hpp includes rdma/card.hpp, which ringbuf/README.md does not allow"])
+            (root / "ringbuf/ring.hpp").write_text('#include "rdma/device.hpp"\n')
+            self.assertEqual(violations(root), ["ringbuf/ring.hpp includes rdma/device.hpp, which ringbuf/README.md does not allow"])
             (root / "ringbuf/ring.hpp").write_text("")
-            (root / "rdma/card.hpp").write_text("")
+            (root / "rdma/device.hpp").write_text("")
             self.assertEqual(violations(root), ["rdma/README.md allows ringbuf, which nothing there includes"])
 
 

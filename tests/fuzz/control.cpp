@@ -6,11 +6,11 @@
 namespace gpusock::fuzz::of_control {
 namespace {
 
-struct Heard final : proxy::LinkEvents, proxy::ControlNotices {
+struct Heard final : proxy::LinkEvents {
   void on_ended(std::uint64_t) override { FUZZ_CHECK(++ended == 1 && failed == 0); }
-  void on_peer_deaf() override { FUZZ_CHECK(++deaf <= 2 && failed == 0); }  // by saying so, and by closing
+  void on_peer_read_shut_down() override { FUZZ_CHECK(++deaf <= 2 && failed == 0); }  // by saying so, and by closing
   void on_failed(int error) override { FUZZ_CHECK(++failed == 1 && error > 0); }
-  bool on_notice(std::uint64_t kind, std::uint64_t) override {
+  bool take_notice(std::uint64_t kind) {
     FUZZ_CHECK(failed == 0);
     return kind == 16 && ++notices < 4;
   }
@@ -25,14 +25,16 @@ FUZZ_TARGET(control) {
   const bool has_notices = input.flag();
   auto made = std::make_unique<WireStream>(wire);
   WireStream& stream = *made;
-  proxy::ControlChannel channel(std::move(made), heard, has_notices ? &heard : nullptr);
+  proxy::ControlChannel::TakeNotice take_notice;
+  if (has_notices) take_notice = [&heard](std::uint64_t kind, std::uint64_t) { return heard.take_notice(kind); };
+  proxy::ControlChannel channel(std::move(made), heard, std::move(take_notice));
   while (!input.empty()) {
     switch (input.below(8)) {
       case 0:
         channel.say_ended(input.take<std::uint64_t>());
         break;
       case 1:
-        channel.say_deaf();
+        channel.say_read_shut_down();
         break;
       case 2:
         wire->room = input.below(64);
@@ -52,7 +54,7 @@ FUZZ_TARGET(control) {
       }
     }
     stream.readable = stream.writable = true;
-    channel.pump();
+    channel.progress();
     FUZZ_CHECK(channel.failed() == (heard.failed != 0));
     FUZZ_CHECK(!channel.peer_closed() || heard.ended == 1);
   }

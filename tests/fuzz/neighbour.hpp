@@ -27,13 +27,13 @@ class Neighbour {
     other.network.reach(node.network);
     other.beside = [&, nested = false]() mutable {
       if (std::exchange(nested, true)) return;
-      for (int turns = 0; turns < kTurnsMax && other.proxy->stats().connections == 0; ++turns) pump();
+      for (int turns = 0; turns < kTurnsMax && other.proxy->stats().connections == 0; ++turns) progress();
     };
     there_.socket = other.net.connect(thread, asked, Deadline::now());
     other.beside = nullptr;
     FUZZ_CHECK(there_.socket >= 0);
     for (int turns = 0; turns < kTurnsMax && here_.socket < 0; ++turns) {
-      pump();
+      progress();
       here_.socket = node.net.accept(thread, listener, Deadline::now());
     }
     FUZZ_CHECK(here_.socket >= 0);
@@ -67,7 +67,7 @@ class Neighbour {
         break;
       case 5:
       case 6:
-        pump();
+        progress();
         break;
       default:
         settle();
@@ -106,7 +106,7 @@ class Neighbour {
     FUZZ_CHECK(here_.node.net.close(thread, here_.socket) == 0);
     expect_end(there_);
     FUZZ_CHECK(there_.node.net.close(thread, there_.socket) == 0);
-    for (int turns = 0; turns < kTurnsMax && there_.node.proxy->has_connections(); ++turns) pump();
+    for (int turns = 0; turns < kTurnsMax && there_.node.proxy->has_connections(); ++turns) progress();
     FUZZ_CHECK(!there_.node.proxy->has_connections());
   }
 
@@ -170,7 +170,7 @@ class Neighbour {
     to.received += count;
   }
 
-  void pump() {
+  void progress() {
     meanwhile_();
     here_.node.turn();
     there_.node.turn();
@@ -180,7 +180,7 @@ class Neighbour {
   void settle() {
     for (int turns = 0; here_.sent != there_.received || there_.sent != here_.received; ++turns) {
       FUZZ_CHECK(turns < kTurnsMax);
-      pump();
+      progress();
       receive(there_, here_, sizeof buffer_);
       receive(here_, there_, sizeof buffer_);
     }
@@ -193,7 +193,7 @@ class Neighbour {
     std::int64_t got = -EAGAIN;
     for (int turns = 0; got != 0; ++turns) {
       FUZZ_CHECK(turns < kTurnsMax);
-      pump();
+      progress();
       got = at.node.net.recv(this_thread(), at.socket, &byte, 1, 0, Deadline::now());
       FUZZ_CHECK(got == 0 || got == -EAGAIN || got == -ETIMEDOUT);
     }

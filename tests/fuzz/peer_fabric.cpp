@@ -1,7 +1,7 @@
 // A malicious peer on the fabric link: completion data, credit, notices and a grant of its own making. The fabric is in
 // memory.
 #include "host_proxy/links/fabric/channel.hpp"
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
 #include "tests/fuzz/session.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
@@ -36,7 +36,7 @@ class Maker : public proxy::LinkMaker {
   Maker(Node& node, MemoryFabric& fabric) : node_(node) {
     auto made = std::make_unique<MemoryPort>(fabric);
     port = made.get();
-    peer_ = std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
+    peer_ = std::make_shared<PeerEndpoint>(std::move(made), Identity{}, "memory");
   }
   LinkKind kind() const override { return LinkKind::fabric; }
   std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink&) override {
@@ -89,7 +89,7 @@ class Maker : public proxy::LinkMaker {
   };
 
   Node& node_;
-  std::shared_ptr<FabricPeer> peer_;
+  std::shared_ptr<PeerEndpoint> peer_;
 };
 
 /// The one for the peer that lies: agrees on nothing, and its grant is what the input says.

@@ -171,7 +171,7 @@ Case written_by_a_card() {
               ringbuf::SystemAtomics::Ref<std::uint64_t>(ring.committed).store(1, ringbuf::kRelease);
             });
             run.thread([&] {
-              const std::uint64_t there = rdma::load_word_of_card(ring.committed);
+              const std::uint64_t there = rdma::load_word_of_nic(ring.committed);
               if (there != 0) require(ring.data[0] == std::byte{7}, "who sees the word sees the bytes");
               ring.sizes = std::to_string(there);
             });

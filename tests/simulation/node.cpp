@@ -95,8 +95,8 @@ class KeptPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
-  bool shows_card_writes() const override { return true; }
-  int flush_card_writes() override {
+  bool shows_nic_writes() const override { return true; }
+  int flush_nic_writes() override {
     if (flushed_) current_cards->flush(process_);
     return 0;
   }

@@ -39,7 +39,7 @@ Gpu describe(const CudaDriver& driver, int device) {
   gpu.same_address = attribute(kHostPointerForRegisteredMemory) != 0;
   gpu.gpudirect_rdma = attribute(kGpuDirectRdma) != 0;
   gpu.dmabuf = attribute(kDmaBuf) != 0;
-  gpu.sees_card_writes = rdma::visibility_of_card_writes(&driver, device) != rdma::CardWrites::unsure;
+  gpu.sees_nic_writes = rdma::visibility_of_nic_writes(&driver, device) != rdma::NicWrites::unsure;
   return gpu;
 }
 

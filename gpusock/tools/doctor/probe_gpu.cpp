@@ -103,7 +103,7 @@ void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Repor
 void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   const bool peermem = sources.exists("sys/module/nvidia_peermem") || sources.exists("sys/module/nv_peer_mem");
   const bool dmabuf = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.dmabuf; });
-  const bool seen = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.sees_card_writes; });
+  const bool seen = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.sees_nic_writes; });
   const bool nic = !sources.names("sys/class/infiniband").empty();
   report.facts.nics_reach_gpu = (peermem || dmabuf) && seen;
   if (report.facts.nics_reach_gpu) {

@@ -22,7 +22,7 @@ struct Gpu {
   bool same_address = false;  ///< uses host addresses of pinned memory, which rings need
   bool dmabuf = false;
   bool gpudirect_rdma = false;
-  bool sees_card_writes = false;  ///< is it known when kernels see what a NIC has written into its memory
+  bool sees_nic_writes = false;  ///< is it known when kernels see what a NIC has written into its memory
 };
 
 struct Cuda {

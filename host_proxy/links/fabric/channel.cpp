@@ -1,7 +1,7 @@
 #include "host_proxy/links/fabric/channel.hpp"
 
 #include "gpusock/error.hpp"
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ constexpr std::uint64_t kCreditChunks = 8;
 
 }  // namespace
 
-FabricChannel::FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment, bool introduces)
+FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool introduces)
     : peer_(std::move(peer)), introduces_(introduces) {
   memory_.segment = std::move(segment);
   const RingMemories rings = memory_.segment->proxy_rings();

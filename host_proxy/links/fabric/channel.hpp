@@ -20,7 +20,7 @@
 
 namespace gpusock::proxy::fabric {
 
-class FabricPeer;
+class PeerEndpoint;
 
 /// A connection's memory, as it is registered.
 struct FabricMemory {
@@ -33,7 +33,7 @@ class FabricChannel final : public OneSidedChannel {
  public:
   /// Takes an index and registers memory. `introduces`: the peer does not know this side's memory yet (the acceptor's).
   /// Throws Error (ENOBUFS and what the fabric gives).
-  FabricChannel(std::shared_ptr<FabricPeer> peer, std::shared_ptr<Segment> segment, bool introduces);
+  FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool introduces);
   /// Where writes may still be under way, the memory stays registered for a while and the index is not used again.
   ~FabricChannel();
 
@@ -73,7 +73,7 @@ class FabricChannel final : public OneSidedChannel {
   void read_credit();
   void note_news();
 
-  std::shared_ptr<FabricPeer> peer_;
+  std::shared_ptr<PeerEndpoint> peer_;
   FabricMemory memory_;
   bool introduces_;
   std::uint32_t index_ = 0;

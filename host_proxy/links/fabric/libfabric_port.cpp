@@ -34,7 +34,7 @@ namespace {
 
 /// Best first. What is not listed is taken only by name: it is slower than tcp, or made for something else.
 constexpr std::array kPreference = {"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "shm", "tcp", "tcp;ofi_rxm"};
-constexpr std::size_t kHardware = 5;  // of them, use a network card's own transport
+constexpr std::size_t kHardware = 5;  // of them, use a NIC's own transport
 
 struct FidDeleter {
   template <class Fid>

@@ -92,7 +92,7 @@ class FabricSetup : public LinkSetup {
   /// Makes the message. Throws Error.
   virtual void begin(const FabricProviders& providers) = 0;
 
-  void use(const std::shared_ptr<FabricPeer>& peer) {
+  void use(const std::shared_ptr<PeerEndpoint>& peer) {
     rings_ = maker_.segments().take_rings(request_.own_ring_bytes(), request_.kernels);
     channel_ = std::make_unique<FabricChannel>(peer, rings_.link, request_.acceptor);
   }
@@ -205,10 +205,10 @@ void decorate_ports(PortDecorator decorator) {
 }
 
 /// An endpoint whose descriptor ends the proxy's sleep for as long as it lives.
-class FabricMaker::Watched final : public FabricPeer {
+class FabricMaker::Watched final : public PeerEndpoint {
  public:
   Watched(FabricMaker& maker, std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
-      : FabricPeer(std::move(port), pair, std::move(name)),
+      : PeerEndpoint(std::move(port), pair, std::move(name)),
         network_(maker.network_),
         descriptor_(this->port().descriptor()) {
     if (descriptor_ >= 0) network_.watch(descriptor_, maker);
@@ -299,11 +299,11 @@ bool FabricMaker::poll(std::uint64_t) {
   return any;
 }
 
-void FabricMaker::tend(std::uint64_t now_ns) {
+void FabricMaker::maintain(std::uint64_t now_ns) {
   for (const auto& entry : polled_) {
-    if (const auto peer = entry.lock()) peer->tend(now_ns);
+    if (const auto peer = entry.lock()) peer->maintain(now_ns);
   }
-  idle_.tend(now_ns);
+  idle_.maintain(now_ns);
 }
 
 bool FabricMaker::wants_polling() const {
@@ -313,7 +313,7 @@ bool FabricMaker::wants_polling() const {
          });
 }
 
-std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {
+std::shared_ptr<PeerEndpoint> FabricMaker::find(const std::string& key) {
   const auto found = peers_.find(key);
   auto peer = found == peers_.end() ? nullptr : found->second.lock();
   return peer != nullptr && peer->exhausted() ? nullptr : peer;
@@ -321,22 +321,22 @@ std::shared_ptr<FabricPeer> FabricMaker::find(const std::string& key) {
 
 // A connector knows an acceptor's context by what it is called and by the address it was reached at: nobody else is
 // there. It calls itself something that only the two of them know. So neither can be taken for another.
-std::shared_ptr<FabricPeer> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
-                                                          const Identity& acceptor) {
+std::shared_ptr<PeerEndpoint> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
+                                                            const Identity& acceptor) {
   const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.host_port();
   if (auto peer = find(key)) return peer;
   return make_peer(key, provider, request, random_bytes<16>());
 }
 
-std::shared_ptr<FabricPeer> FabricMaker::peer_of_connector(const std::string& provider, const LinkRequest& request,
-                                                           const Identity& pair) {
+std::shared_ptr<PeerEndpoint> FabricMaker::peer_of_connector(const std::string& provider, const LinkRequest& request,
+                                                             const Identity& pair) {
   const std::string key = key_of("from ", provider, pair);
   if (auto peer = find(key)) return peer;
   return make_peer(key, provider, request, pair);
 }
 
-std::shared_ptr<FabricPeer> FabricMaker::make_peer(const std::string& key, const std::string& provider,
-                                                   const LinkRequest& request, const Identity& pair) {
+std::shared_ptr<PeerEndpoint> FabricMaker::make_peer(const std::string& key, const std::string& provider,
+                                                     const LinkRequest& request, const Identity& pair) {
   Endpoint local = request.local;
   local.port = 0;
   std::weak_ptr<FabricDomain>& kept = domains_[provider + ' ' + local.host_port()];

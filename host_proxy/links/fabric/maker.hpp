@@ -3,8 +3,8 @@
 /// other's memory.
 
 #include "host_proxy/links/fabric/discovery.hpp"
-#include "host_proxy/links/fabric/idle_peers.hpp"
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/idle_endpoints.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "host_proxy/links/link_setup.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/posix_network.hpp"
@@ -36,7 +36,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
                                     ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
-  void tend(std::uint64_t now_ns) override;
+  void maintain(std::uint64_t now_ns) override;
   /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.
   bool wants_polling() const override;
 
@@ -50,11 +50,11 @@ class FabricMaker final : public LinkMaker, private ReadySink {
 
   // These throw Error.
   /// The endpoint for an acceptor's context at this address, for a connector: made where there is none.
-  std::shared_ptr<FabricPeer> peer_of_acceptor(const std::string& provider, const LinkRequest& request,
-                                               const Identity& acceptor);
+  std::shared_ptr<PeerEndpoint> peer_of_acceptor(const std::string& provider, const LinkRequest& request,
+                                                 const Identity& acceptor);
   /// The endpoint for the connector that calls itself this, for an acceptor.
-  std::shared_ptr<FabricPeer> peer_of_connector(const std::string& provider, const LinkRequest& request,
-                                                const Identity& pair);
+  std::shared_ptr<PeerEndpoint> peer_of_connector(const std::string& provider, const LinkRequest& request,
+                                                  const Identity& pair);
   SegmentPool& segments() { return segments_; }
 
  private:
@@ -64,9 +64,9 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   bool is_asking() const { return discovery_ != nullptr && !discovery_->over(); }
   bool tell_waiting();
   void on_ready() override {}  // poll() looks at every endpoint anyway: the descriptor is to end a sleep
-  std::shared_ptr<FabricPeer> find(const std::string& key);
-  std::shared_ptr<FabricPeer> make_peer(const std::string& key, const std::string& provider, const LinkRequest& request,
-                                        const Identity& pair);
+  std::shared_ptr<PeerEndpoint> find(const std::string& key);
+  std::shared_ptr<PeerEndpoint> make_peer(const std::string& key, const std::string& provider,
+                                          const LinkRequest& request, const Identity& pair);
 
   PosixNetwork& network_;
   SegmentPool& segments_;
@@ -76,9 +76,9 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   std::shared_ptr<Discovery> discovery_;                        // once it has begun
   std::vector<ReadySink*> waiting_;                             // for its end
   std::map<std::string, std::weak_ptr<FabricDomain>> domains_;  // by provider and local address
-  std::map<std::string, std::weak_ptr<FabricPeer>> peers_;      // by role, provider and who it is
-  std::vector<std::weak_ptr<FabricPeer>> polled_;
-  IdlePeers idle_;
+  std::map<std::string, std::weak_ptr<PeerEndpoint>> peers_;    // by role, provider and who it is
+  std::vector<std::weak_ptr<PeerEndpoint>> polled_;
+  IdleEndpoints idle_;
 };
 
 }  // namespace gpusock::proxy::fabric

@@ -17,10 +17,10 @@ class P2pLink final : public Link {
           LinkEvents& events)
       : segment_(std::move(segment)), rings_(rings), control_(std::move(stream), events) {}
 
-  bool pump() override { return control_.pump(); }
+  bool progress() override { return control_.progress(); }
   bool moves_bytes() const override { return false; }
   void end_sending() override;
-  void end_receiving() override { control_.say_deaf(); }
+  void end_receiving() override { control_.say_read_shut_down(); }
   void close() override { control_.say_closed(); }
   bool finished() const override { return control_.failed() || (control_.ended() && control_.all_said()); }
   bool waits_for_credit() const override { return false; }

@@ -21,7 +21,7 @@ class P2pMaker final : public LinkMaker {
     full_backlogs_.tell();
     return false;
   }
-  void tend(std::uint64_t) override { offers_.serve(); }
+  void maintain(std::uint64_t) override { offers_.serve(); }
   bool wants_polling() const override { return !full_backlogs_.empty(); }
 
  private:

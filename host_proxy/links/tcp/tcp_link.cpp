@@ -10,7 +10,7 @@ namespace {
 /// Bytes moved by one system call at most: enough to make its cost small, little enough that the ring's other side
 /// starts on the bytes while they are in the cache.
 constexpr std::uint64_t kTurnBytes = 256 << 10;
-/// System calls that one pump makes to send at most: a producer that never pauses must not keep the step from the
+/// System calls that one progress makes to send at most: a producer that never pauses must not keep the step from the
 /// others.
 constexpr int kWritesPerPump = 8;
 
@@ -31,7 +31,7 @@ TcpLink::TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx,
       tx_start_(tx.position()),
       rx_start_(rx.position()) {}
 
-bool TcpLink::pump() {
+bool TcpLink::progress() {
   if (failed_) return false;
   if (stream_->broken) take_breakage();
   if (failed_) return true;

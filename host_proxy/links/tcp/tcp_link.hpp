@@ -14,7 +14,7 @@ class TcpLink final : public Link {
   TcpLink(std::unique_ptr<ByteStream> stream, ringbuf::ByteConsumer<> tx, ringbuf::ByteProducer<> rx,
           LinkEvents& events);
 
-  bool pump() override;
+  bool progress() override;
   std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;
   std::uint64_t deliver_past_ring(void* data, std::uint64_t bytes) override;
   void end_sending() override;

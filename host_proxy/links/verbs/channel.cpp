@@ -27,7 +27,7 @@ VerbsChannel::VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, cons
       commits_(rings.rx.committed == &words_.rx_committed.value),
       inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0) {
   peer_ring_bytes_ = parts_.peer.ring_bytes;
-  parts_.pair->set_events(this);
+  parts_.pair->set_on_progress([this] { take_completions(); });
 }
 
 int VerbsChannel::take_word(std::uint64_t word) {
@@ -37,14 +37,14 @@ int VerbsChannel::take_word(std::uint64_t word) {
 }
 
 bool VerbsChannel::poll() {
-  const std::uint64_t consumed = rdma::load_word_of_card(words_.tx_consumed.value);
+  const std::uint64_t consumed = rdma::load_word_of_nic(words_.tx_consumed.value);
   if (consumed - peer_consumed_ > sent_ - peer_consumed_) {
     set_failure(EPROTO, "the peer gave credit for what was not sent");
   } else {
     peer_consumed_ = consumed;
   }
   if (parts_.pair->failed() && error() == 0) set_failure(ECONNRESET, "the queue pair broke: " + parts_.pair->failure());
-  return false;  // what the card has written moves nothing by itself
+  return false;  // what the NIC has written moves nothing by itself
 }
 
 void VerbsChannel::abandon() {
@@ -52,8 +52,8 @@ void VerbsChannel::abandon() {
   pending_count_ = 0;
 }
 
-/// Completions were taken, in the maker's poll.
-void VerbsChannel::on_progress() {
+/// The queue pair has completions, in the maker's poll.
+void VerbsChannel::take_completions() {
   const bool was_busy = pending_count_ != 0;
   for (; pending_count_ != 0; --pending_count_, ++first_pending_) {
     const Pending& oldest = pending_[first_pending_ % pending_.size()];
@@ -87,11 +87,11 @@ rdma::Write VerbsChannel::write_of_word(const std::uint64_t& value, std::uint64_
   return {&value, sizeof value, 0, parts_.peer.words_address + at, parts_.peer.words_key, true};
 }
 
-std::uint64_t VerbsChannel::arrived() const { return rdma::load_word_of_card(words_.rx_committed.value) - rx_start_; }
+std::uint64_t VerbsChannel::arrived() const { return rdma::load_word_of_nic(words_.rx_committed.value) - rx_start_; }
 
 int VerbsChannel::make_visible() {
   const bool on_device = parts_.segment->placement() == RingPlacement::device;
-  return on_device ? parts_.segment->platform().flush_card_writes() : 0;  // V4; nothing where V3 holds
+  return on_device ? parts_.segment->platform().flush_nic_writes() : 0;  // V4; nothing where V3 holds
 }
 
 bool VerbsChannel::is_credit_due(std::uint64_t bytes) {

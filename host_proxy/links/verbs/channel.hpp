@@ -1,13 +1,13 @@
 #pragma once
-/// @file One connection's queue pair: this side's network card writes bytes into the peer's ring, and after them the
+/// @file One connection's queue pair: this side's NIC writes bytes into the peer's ring, and after them the
 /// position that the peer's callers poll. The peer's processor does nothing for a message.
 ///
 /// Writes of one queue pair are executed in order, and never twice, so positions and credit only grow. The memory of a
-/// write may be reused when the write is complete: until then the card may have to send it again.
+/// write may be reused when the write is complete: until then the NIC may have to send it again.
 ///
-/// Rings may lie in device memory that the cards reach (device_rings.hpp). This side's proxy touches no byte of them.
-/// The card writes bytes to the device and their position to host memory, and no rule orders writes to two places. So
-/// callers do not poll the card's word then: the proxy does, makes the bytes visible (V3, V4 in rdma/visibility.hpp)
+/// Rings may lie in device memory that the NICs reach (device_rings.hpp). This side's proxy touches no byte of them.
+/// The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two places. So
+/// callers do not poll the NIC's word then: the proxy does, makes the bytes visible (V3, V4 in rdma/visibility.hpp)
 /// and then moves the callers' word.
 
 #include "host_proxy/links/one_sided_channel.hpp"
@@ -40,7 +40,7 @@ struct Parts {
   PeerMemory peer;
 };
 
-class VerbsChannel final : public OneSidedChannel, private rdma::QueuePairEvents {
+class VerbsChannel final : public OneSidedChannel {
  public:
   /// `rings`: of `parts`.
   VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, const table::RingPair& rings);
@@ -49,7 +49,7 @@ class VerbsChannel final : public OneSidedChannel, private rdma::QueuePairEvents
   std::string name() const override { return "verbs"; }
   bool is_silent() const override { return true; }
   bool commits() const override { return commits_; }
-  /// Where this side's positions begin: the card writes the peer's words as they are.
+  /// Where this side's positions begin: the NIC writes the peer's words as they are.
   std::vector<std::uint64_t> introduction() const override { return {rx_start_}; }
   int take_word(std::uint64_t word) override;
   bool poll() override;
@@ -69,7 +69,7 @@ class VerbsChannel final : public OneSidedChannel, private rdma::QueuePairEvents
   };
 
   rdma::Write write_of_word(const std::uint64_t& value, std::uint64_t at) const;
-  void on_progress() override;
+  void take_completions();
 
   Parts parts_;
   SegmentHeader& words_;

@@ -11,10 +11,10 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   if (!wanted_) return std::nullopt;
   why_not_.clear();
   Keys keys;
-  if (!rings.platform().shows_card_writes()) {
-    why_not_ = "nothing says when kernels see what a card has written into this GPU's memory";
+  if (!rings.platform().shows_nic_writes()) {
+    why_not_ = "nothing says when kernels see what a device has written into this GPU's memory";
   } else if ((keys.rx = give_ring(domain, rings, &RingMemories::rx, rdma::Access::written_by_peers))) {
-    keys.tx = give_ring(domain, rings, &RingMemories::tx, rdma::Access::read_by_card);
+    keys.tx = give_ring(domain, rings, &RingMemories::tx, rdma::Access::read_by_nic);
   }
   tell(keys.tx);
   if (!keys.tx) return std::nullopt;
@@ -41,11 +41,11 @@ rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings,
 void DeviceRings::tell(const rdma::Registration& region) {
   std::string text;
   if (region) {
-    text = "the network card reads and writes rings in device memory";
+    text = "the network device reads and writes rings in device memory";
     if (region.path() != rdma::Path::host) text += std::string(", by ") + to_string(region.path());
     if (!why_not_.empty()) text += "; not by " + std::exchange(why_not_, {});
   } else {
-    text = "rings in device memory are copied, the network card does not reach them: " + why_not_;
+    text = "rings in device memory are copied, the network device does not reach them: " + why_not_;
   }
   if (text == told_) return;
   region ? log_info(text) : log_warn(text);

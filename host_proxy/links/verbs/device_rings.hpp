@@ -1,5 +1,5 @@
 #pragma once
-/// @file Gives a card the rings in device memory, so that it reads and writes them itself (GPUDirect RDMA), where that
+/// @file Gives a NIC the rings in device memory, so that it reads and writes them itself (GPUDirect RDMA), where that
 /// can be done.
 
 #include "host_proxy/memory/segment.hpp"
@@ -13,7 +13,7 @@ namespace gpusock::proxy::verbs {
 class DeviceRings {
  public:
   /// `wanted`: false to leave the copies between device and host memory in place. `paths`: how a GPU's memory is given
-  /// to cards; nothing: as this machine has it.
+  /// to NICs; nothing: as this machine has it.
   explicit DeviceRings(bool wanted, std::optional<rdma::GpuMemoryPaths> paths = std::nullopt)
       : wanted_(wanted), paths_(paths) {}
 

@@ -15,7 +15,7 @@
 namespace gpusock::proxy::verbs {
 namespace {
 
-class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
+class VerbsSetup final : public LinkSetup {
  public:
   VerbsSetup(VerbsMaker& maker, SegmentPool& segments, std::shared_ptr<Activity> activity, const LinkRequest& request,
              ReadySink& sink)
@@ -53,16 +53,14 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
   }
 
  private:
-  void on_progress() override { sink_.on_ready(); }
-
-  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both cards reach each other, and that
+  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both NICs reach each other, and that
   /// whoever is at the address that the peer gave agrees to it.
   bool begin_trial() {
     const std::uint64_t nothing = 0;
     const PeerMemory& peer = parts_.peer;
     const rdma::Write write{&nothing, sizeof nothing, 0, peer.words_address + kCreditAt, peer.words_key, true};
     if (parts_.pair->post({&write, 1}, true) != 0) return fail_trial(parts_.pair->failure());
-    parts_.pair->set_events(this);
+    parts_.pair->set_on_progress([this] { sink_.on_ready(); });
     trial_end_ns_ = maker_.now_ns() + kTrialNs;
     maker_.begin_trial({&sink_, trial_end_ns_});
     return true;
@@ -93,12 +91,12 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
     if (trial_end_ns_ == 0) return;
     trial_end_ns_ = 0;
     maker_.end_trial(sink_);
-    parts_.pair->set_events(nullptr);
+    parts_.pair->set_on_progress({});
   }
 
   void prepare(VerbsMaker& maker, const LinkRequest& request) {
-    const std::shared_ptr<rdma::Card> card = maker.card_at(request.local);
-    ibv_pd* domain = card->domain();
+    const std::shared_ptr<rdma::Device> device = maker.device_at(request.local);
+    ibv_pd* domain = device->domain();
     const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
     const RingPlacement placement = segments_.placement_for(request.kernels);
     if (placement == RingPlacement::device) {
@@ -114,12 +112,12 @@ class VerbsSetup final : public LinkSetup, private rdma::QueuePairEvents {
       if (rings_.callers == nullptr) rings_.callers = rings_.link;
       const RingMemories rings = rings_.link->proxy_rings();
       parts_.rx = rdma::register_host(domain, rings.rx.data, rings.rx.capacity, rdma::Access::written_by_peers);
-      parts_.tx = rdma::register_host(domain, rings.tx.data, rings.tx.capacity, rdma::Access::read_by_card);
+      parts_.tx = rdma::register_host(domain, rings.tx.data, rings.tx.capacity, rdma::Access::read_by_nic);
     }
     parts_.segment = rings_.link;
     SegmentHeader* const words = &rings_.link->header();
     parts_.words = rdma::register_host(domain, words, kWordsBytes, rdma::Access::written_by_peers);
-    parts_.pair = std::make_unique<rdma::QueuePair>(card);
+    parts_.pair = std::make_unique<rdma::QueuePair>(device);
     const ringbuf::RingMemory rx = rings_.link->proxy_rings().rx;
     message_ = make_message(parts_.pair->address(), {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity,
                                                      reinterpret_cast<std::uint64_t>(words), parts_.rx.remote_key(),
@@ -170,7 +168,7 @@ bool VerbsMaker::poll(std::uint64_t now_ns) {
   const bool awaited = wants_polling();  // completions of credit alone move nothing, and nobody is
                                          // woken for them
   bool any = false;
-  for (const auto& [address, card] : cards_) any |= card->completions().poll() && awaited;
+  for (const auto& [address, device] : devices_) any |= device->completions().poll() && awaited;
   if (trials_.empty()) return any;
   for (std::size_t i = 0; i < trials_.size(); ++i) {
     if (now_ns >= trials_[i].until_ns) trials_[i].sink->on_ready();
@@ -184,17 +182,17 @@ void VerbsMaker::end_trial(const ReadySink& sink) {
   std::erase_if(trials_, [&](const Trial& trial) { return trial.sink == &sink; });
 }
 
-std::shared_ptr<rdma::Card> VerbsMaker::card_at(const Endpoint& local) {
+std::shared_ptr<rdma::Device> VerbsMaker::device_at(const Endpoint& local) {
   Endpoint address = local;
   address.port = 0;
   const std::string key = address.host_port();
-  if (const auto found = cards_.find(key); found != cards_.end()) return found->second;
+  if (const auto found = devices_.find(key); found != devices_.end()) return found->second;
   detail::SocketAddress socket_address(address);
   const sockaddr& at = *socket_address.get();
   std::string reason;
   const std::optional<rdma::Place> place = rdma::find_place(at, reason);
   if (!place) throw Error(EADDRNOTAVAIL, reason);
-  return cards_.emplace(key, std::make_shared<rdma::Card>(*place, at)).first->second;
+  return devices_.emplace(key, std::make_shared<rdma::Device>(*place, at)).first->second;
 }
 
 bool VerbsMaker::has_devices(const std::string& sys) {

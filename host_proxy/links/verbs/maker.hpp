@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace gpusock::rdma {
-class Card;
+class Device;
 }
 
 namespace gpusock::proxy::verbs {
@@ -25,13 +25,13 @@ struct Trial {
   std::uint64_t until_ns;
 };
 
-/// How long that may take. Cards give up only after 2 to 8 s, and other links are to have their turn within a
+/// How long that may take. NICs give up only after 2 to 8 s, and other links are to have their turn within a
 /// handshake's time.
 inline constexpr std::uint64_t kTrialNs = 2'000'000'000;
 
 class VerbsMaker final : public LinkMaker {
  public:
-  /// `segments` outlives it. `device_rings`: how the card gets rings that are in device memory.
+  /// `segments` outlives it. `device_rings`: how the NIC gets rings that are in device memory.
   explicit VerbsMaker(SegmentPool& segments, DeviceRings device_rings = DeviceRings(true));
   ~VerbsMaker();
 
@@ -40,16 +40,16 @@ class VerbsMaker final : public LinkMaker {
   std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
                                     ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
-  /// Completions are waited for: the card tells nobody.
+  /// Completions are waited for: the NIC tells nobody.
   bool wants_polling() const override;
 
   // For its setups.
   std::uint64_t now_ns() const { return now_ns_; }  ///< of the proxy's step
   void begin_trial(const Trial& trial) { trials_.push_back(trial); }
   void end_trial(const ReadySink& sink);
-  /// The card that this local address belongs to, opened at its first use. Throws std::system_error that says why there
+  /// The NIC that this local address belongs to, opened at its first use. Throws std::system_error that says why there
   /// is none.
-  std::shared_ptr<rdma::Card> card_at(const Endpoint& local);
+  std::shared_ptr<rdma::Device> device_at(const Endpoint& local);
 
   DeviceRings& device_rings() { return device_rings_; }
 
@@ -59,7 +59,7 @@ class VerbsMaker final : public LinkMaker {
  private:
   SegmentPool& segments_;
   DeviceRings device_rings_;
-  std::map<std::string, std::shared_ptr<rdma::Card>> cards_;  // by local address
+  std::map<std::string, std::shared_ptr<rdma::Device>> devices_;  // by local address
   std::shared_ptr<Activity> activity_;
   std::uint64_t now_ns_ = 0;
   std::vector<Trial> trials_;

@@ -16,7 +16,7 @@ namespace gpusock::proxy::verbs {
 
 static_assert(std::endian::native == std::endian::little, "messages are written as they lie in memory");
 
-/// What a peer's card may write of a segment's header (memory/segment_header.hpp), from its start on. Positions on the
+/// What a peer's NIC may write of a segment's header (memory/segment_header.hpp), from its start on. Positions on the
 /// wire count from the connection's first byte; callers' positions do not, so the receiver says where its own begin.
 inline constexpr std::uint64_t kArrivedAt = offsetof(SegmentHeader, rx_committed);
 inline constexpr std::uint64_t kCreditAt = offsetof(SegmentHeader, tx_consumed);

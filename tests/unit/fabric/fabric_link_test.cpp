@@ -1,8 +1,8 @@
 // The fabric link's protocol on a fabric inside the test: any order, any delay, and peers that lie.
 #include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/fabric/channel.hpp"
-#include "host_proxy/links/fabric/idle_peers.hpp"
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/idle_endpoints.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
 #include "tests/support/stream_pair.hpp"
 #include "tests/unit/fabric/memory_fabric.hpp"
@@ -27,7 +27,7 @@ std::byte byte_at(std::uint64_t salt, std::uint64_t offset) {
 /// One end of a connection: the link, and a caller that sends and receives.
 class End final : public LinkEvents {
  public:
-  End(std::shared_ptr<FabricPeer> peer, std::uint64_t ring_bytes, bool accepts)
+  End(std::shared_ptr<PeerEndpoint> peer, std::uint64_t ring_bytes, bool accepts)
       : segment(std::make_shared<Segment>(std::make_shared<HostPlatform>(), ring_bytes)),
         channel(std::make_unique<FabricChannel>(std::move(peer), segment, accepts)) {}
 
@@ -68,7 +68,7 @@ class End final : public LinkEvents {
   }
 
   void on_ended(std::uint64_t final_position) override { ended_at = final_position - kStart; }
-  void on_peer_deaf() override { deaf = true; }
+  void on_peer_read_shut_down() override { deaf = true; }
   void on_failed(int failure) override { error = failure; }
 
   static constexpr std::uint64_t kStart = ~std::uint64_t{0} - 5000;  // positions wrap on the way
@@ -89,7 +89,7 @@ class End final : public LinkEvents {
 
 /// A connection between two endpoints that others use as well. `a` connected, `b` accepted.
 struct Pair {
-  Pair(std::shared_ptr<FabricPeer> a_peer, std::shared_ptr<FabricPeer> b_peer, std::uint64_t a_ring,
+  Pair(std::shared_ptr<PeerEndpoint> a_peer, std::shared_ptr<PeerEndpoint> b_peer, std::uint64_t a_ring,
        std::uint64_t b_ring)
       : a(std::move(a_peer), a_ring, false), b(std::move(b_peer), b_ring, true) {
     const Grant grant = a.channel->grant();
@@ -101,7 +101,7 @@ struct Pair {
     a.establish(std::make_unique<MemoryStream>(to_a, to_b), 1);
     b.establish(std::make_unique<MemoryStream>(to_b, to_a), 2);
   }
-  bool may_go() const { return a.link->may_go() && b.link->may_go(); }
+  bool can_destroy() const { return a.link->can_destroy() && b.link->can_destroy(); }
 
   std::shared_ptr<MemoryStream::Wire> to_a = std::make_shared<MemoryStream::Wire>(),
                                       to_b = std::make_shared<MemoryStream::Wire>();
@@ -114,10 +114,10 @@ class FabricLinkTest : public testing::Test {
  protected:
   explicit FabricLinkTest(std::uint64_t seed = 1) : fabric_(seed) {}
 
-  std::shared_ptr<FabricPeer> make_peer(MemoryPort*& port) {
+  std::shared_ptr<PeerEndpoint> make_peer(MemoryPort*& port) {
     auto made = std::make_unique<MemoryPort>(fabric_);
     port = made.get();
-    return std::make_shared<FabricPeer>(std::move(made), Identity{}, "memory");
+    return std::make_shared<PeerEndpoint>(std::move(made), Identity{}, "memory");
   }
   std::unique_ptr<Pair> connect(std::uint64_t a_ring = 4096, std::uint64_t b_ring = 4096) {
     return std::make_unique<Pair>(a_peer_, b_peer_, a_ring, b_ring);
@@ -127,8 +127,8 @@ class FabricLinkTest : public testing::Test {
     a_peer_->poll();
     b_peer_->poll();
     for (Pair* pair : pairs) {
-      pair->a.link->pump();
-      pair->b.link->pump();
+      pair->a.link->progress();
+      pair->b.link->progress();
     }
   }
   /// Sends both ways until so many bytes have gone each way; false if that does not happen.
@@ -147,13 +147,13 @@ class FabricLinkTest : public testing::Test {
   bool close(Pair& pair) {
     pair.a.end();
     pair.b.end();
-    for (int i = 0; i < 10'000 && !pair.may_go(); ++i) turn({&pair});
-    return pair.may_go();
+    for (int i = 0; i < 10'000 && !pair.can_destroy(); ++i) turn({&pair});
+    return pair.can_destroy();
   }
 
   MemoryFabric fabric_;
   MemoryPort *a_port_ = nullptr, *b_port_ = nullptr;
-  std::shared_ptr<FabricPeer> a_peer_ = make_peer(a_port_), b_peer_ = make_peer(b_port_);
+  std::shared_ptr<PeerEndpoint> a_peer_ = make_peer(a_port_), b_peer_ = make_peer(b_port_);
 };
 
 class AnyOrder : public FabricLinkTest, public testing::WithParamInterface<int> {
@@ -186,7 +186,7 @@ TEST_P(AnyOrder, EveryByteArrivesOnceAndEveryConnectionEnds) {
     turn({pair.get()});
     ASSERT_EQ(pair->a.error, 0);
     ASSERT_EQ(pair->b.error, 0);
-    if (!pair->may_go()) continue;
+    if (!pair->can_destroy()) continue;
     ASSERT_EQ(pair->a.wrong + pair->b.wrong, 0u);
     ++ended;
     pair = nullptr;  // its index is free before the next one asks
@@ -209,8 +209,8 @@ TEST_F(FabricLinkTest, AReaderThatLeavesEndsTheSenderWhoseBytesAreDropped) {
   for (int i = 0; i < 1000 && !pair->a.deaf; ++i) turn({pair.get()});
   EXPECT_TRUE(pair->a.deaf);
   pair->a.end();
-  for (int i = 0; i < 1000 && !pair->may_go(); ++i) turn({pair.get()});
-  EXPECT_TRUE(pair->may_go());
+  for (int i = 0; i < 1000 && !pair->can_destroy(); ++i) turn({pair.get()});
+  EXPECT_TRUE(pair->can_destroy());
   EXPECT_EQ(pair->a.error, 0);
   EXPECT_EQ(pair->b.error, 0);
 }
@@ -310,7 +310,7 @@ TEST_P(Liar, LosesItsOwnConnectionAndNoOther) {
   GetParam().tell(*this, fabric_, *b_port_, *lying);
   for (int i = 0; i < 100 && lying->b.error == 0; ++i) {
     turn({honest.get()});
-    lying->b.link->pump();
+    lying->b.link->progress();
   }
   EXPECT_EQ(lying->b.error, EPROTO);
   EXPECT_TRUE(converse(*honest, 50'000)) << honest->a.error << " " << honest->b.error;
@@ -325,11 +325,11 @@ TEST_F(FabricLinkTest, APieceThatPassesTheRingsEndLosesItsConnection) {
   const auto arrive = [&](std::uint32_t sequence, std::uint32_t bytes) {
     b_port_->tell_arrived(CompletionData{pair->index_at_b, sequence, bytes}.pack());
     while (!b_port_->completions.empty()) b_peer_->poll();  // which takes as many as it likes
-    pair->b.link->pump();
+    pair->b.link->progress();
   };
   arrive(0, 4000);
   pair->b.receive_up_to(4000, 1);
-  pair->b.link->pump();
+  pair->b.link->progress();
   arrive(1, 97);
   EXPECT_EQ(pair->b.error, EPROTO);
 }
@@ -384,7 +384,7 @@ class LostNetwork : public FabricLinkTest {
     const std::uint64_t until_ns = now_ns_ + duration_ns;
     while (now_ns_ < until_ns && pair.a.error == 0) {
       settle(pair);
-      now_ns_ = std::min({until_ns, pair.a.link->tend(now_ns_), pair.b.link->tend(now_ns_)});
+      now_ns_ = std::min({until_ns, pair.a.link->maintain(now_ns_), pair.b.link->maintain(now_ns_)});
     }
   }
   static constexpr std::uint64_t kSecondNs = 1'000'000'000;
@@ -419,8 +419,8 @@ TEST_F(LostNetwork, NothingIsAskedWhileNothingIsUnderWay) {
   ASSERT_TRUE(converse(*pair, 20'000));
   pass(*pair, kDayNs);
   lose(*pair);
-  EXPECT_EQ(pair->a.link->tend(now_ns_), kNever);
-  EXPECT_EQ(pair->b.link->tend(now_ns_), kNever);
+  EXPECT_EQ(pair->a.link->maintain(now_ns_), kNever);
+  EXPECT_EQ(pair->b.link->maintain(now_ns_), kNever);
 }
 
 TEST_F(LostNetwork, APeerWhoseCallersDoNotReadOrThatIsStoppedIsNotTakenForOne) {
@@ -430,8 +430,8 @@ TEST_F(LostNetwork, APeerWhoseCallersDoNotReadOrThatIsStoppedIsNotTakenForOne) {
   pair->a.send_up_to(4096);
   pass(*pair, kDayNs);
   for (const std::uint64_t until_ns = now_ns_ + kDayNs; now_ns_ < until_ns;) {  // nobody there reads notices either
-    now_ns_ = std::min(until_ns, pair->a.link->tend(now_ns_));
-    pair->a.link->pump();
+    now_ns_ = std::min(until_ns, pair->a.link->maintain(now_ns_));
+    pair->a.link->progress();
   }
   EXPECT_EQ(pair->a.error, 0);
   EXPECT_LE(pair->to_b->bytes.size(), 16 * (kDayNs / NetworkProbe::kLastNs + 1)) << "notices pile up there";
@@ -476,16 +476,16 @@ class NicePort final : public FabricPort {
   int& closed_;
 };
 
-class IdlePeersTest : public testing::Test {
+class IdleEndpointsTest : public testing::Test {
  protected:
-  std::shared_ptr<FabricPeer> make() {
+  std::shared_ptr<PeerEndpoint> make() {
     auto port = std::make_unique<NicePort>(fabric_, closed_);
     last_port_ = port.get();
-    auto peer = std::make_shared<FabricPeer>(std::move(port), Identity{}, "memory");
+    auto peer = std::make_shared<PeerEndpoint>(std::move(port), Identity{}, "memory");
     idle_->keep(peer);
     return peer;
   }
-  std::unique_ptr<FabricChannel> connect(std::shared_ptr<FabricPeer> peer) {
+  std::unique_ptr<FabricChannel> connect(std::shared_ptr<PeerEndpoint> peer) {
     return std::make_unique<FabricChannel>(std::move(peer),
                                            std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096), false);
   }
@@ -493,80 +493,80 @@ class IdlePeersTest : public testing::Test {
   MemoryFabric fabric_{1};
   int closed_ = 0;
   NicePort* last_port_ = nullptr;
-  std::unique_ptr<IdlePeers> idle_ = std::make_unique<IdlePeers>();
+  std::unique_ptr<IdleEndpoints> idle_ = std::make_unique<IdleEndpoints>();
 };
 
-TEST_F(IdlePeersTest, AnEndpointClosesWhenItHasBeenIdleForLongEnough) {
+TEST_F(IdleEndpointsTest, AnEndpointClosesWhenItHasBeenIdleForLongEnough) {
   auto channel = connect(make());
-  idle_->tend(1);
-  idle_->tend(1 + 10 * IdlePeers::kIdleNs);
+  idle_->maintain(1);
+  idle_->maintain(1 + 10 * IdleEndpoints::kIdleNs);
   EXPECT_EQ(closed_, 0) << "it has a connection";
   channel.reset();
   last_port_->tell_arrived();
-  const std::uint64_t idle_at = 2 + 10 * IdlePeers::kIdleNs;
-  idle_->tend(idle_at);
-  idle_->tend(idle_at + IdlePeers::kIdleNs - 1);
+  const std::uint64_t idle_at = 2 + 10 * IdleEndpoints::kIdleNs;
+  idle_->maintain(idle_at);
+  idle_->maintain(idle_at + IdleEndpoints::kIdleNs - 1);
   EXPECT_EQ(closed_, 0);
-  idle_->tend(idle_at + IdlePeers::kIdleNs);
+  idle_->maintain(idle_at + IdleEndpoints::kIdleNs);
   EXPECT_EQ(closed_, 1);
 }
 
-TEST_F(IdlePeersTest, AConnectionMeanwhileBeginsItAnew) {
-  const std::weak_ptr<FabricPeer> peer = make();
-  idle_->tend(1);
+TEST_F(IdleEndpointsTest, AConnectionMeanwhileBeginsItAnew) {
+  const std::weak_ptr<PeerEndpoint> peer = make();
+  idle_->maintain(1);
   connect(peer.lock());  // and it is gone again
-  idle_->tend(IdlePeers::kIdleNs);
-  idle_->tend(IdlePeers::kIdleNs + 1);
-  idle_->tend(2 * IdlePeers::kIdleNs);
+  idle_->maintain(IdleEndpoints::kIdleNs);
+  idle_->maintain(IdleEndpoints::kIdleNs + 1);
+  idle_->maintain(2 * IdleEndpoints::kIdleNs);
   EXPECT_EQ(closed_, 0);
-  idle_->tend(2 * IdlePeers::kIdleNs + 1);
+  idle_->maintain(2 * IdleEndpoints::kIdleNs + 1);
   EXPECT_EQ(closed_, 1);
 }
 
-TEST_F(IdlePeersTest, OnlySoManyAreKept) {
+TEST_F(IdleEndpointsTest, OnlySoManyAreKept) {
   auto busy = connect(make());
-  for (std::size_t i = 0; i < IdlePeers::kIdleMax + 3; ++i) {
+  for (std::size_t i = 0; i < IdleEndpoints::kIdleMax + 3; ++i) {
     make();
     last_port_->others_regions = 2;
-    idle_->tend(i + 1);
+    idle_->maintain(i + 1);
   }
   EXPECT_EQ(closed_, 3);
-  EXPECT_EQ(idle_->size(), IdlePeers::kIdleMax + 1) << "and the one that is used";
-  idle_->tend(2 * IdlePeers::kIdleNs);
+  EXPECT_EQ(idle_->size(), IdleEndpoints::kIdleMax + 1) << "and the one that is used";
+  idle_->maintain(2 * IdleEndpoints::kIdleNs);
   EXPECT_EQ(idle_->size(), 1u);
   busy.reset();
-  for (const std::uint64_t turn : {3, 4}) idle_->tend(turn * IdlePeers::kIdleNs);
+  for (const std::uint64_t turn : {3, 4}) idle_->maintain(turn * IdleEndpoints::kIdleNs);
   EXPECT_EQ(idle_->size(), 0u);
 }
 
-TEST_F(IdlePeersTest, WhatAContextLeavesIsClosedByAnother) {
+TEST_F(IdleEndpointsTest, WhatAContextLeavesIsClosedByAnother) {
   connect(make());  // it is reset at once
   EXPECT_EQ(fabric_.regions.size(), 2u);
   idle_.reset();
   EXPECT_EQ(closed_, 0);
   EXPECT_TRUE(fabric_.regions.empty()) << "its memory is no longer the peer's";
-  IdlePeers another;
-  another.tend(1);
-  another.tend(IdlePeers::kIdleNs + 1);
+  IdleEndpoints another;
+  another.maintain(1);
+  another.maintain(IdleEndpoints::kIdleNs + 1);
   EXPECT_EQ(closed_, 1);
 }
 
-TEST(FabricPeer, WhatAResetLeavesIsTakenBackInTime) {
+TEST(PeerEndpoint, WhatAResetLeavesIsTakenBackInTime) {
   MemoryFabric fabric(1);
-  const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
+  const auto peer = std::make_shared<PeerEndpoint>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
   auto channel = std::make_unique<FabricChannel>(
       peer, std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096), false);
   ASSERT_EQ(channel->take_grant(channel->grant()), 0);
   while (channel->write(channel->segment()->proxy_rings().tx.data, 100) == -EAGAIN) continue;
   channel.reset();
-  peer->tend(1);
-  peer->tend(FabricPeer::kLeftNs);
+  peer->maintain(1);
+  peer->maintain(PeerEndpoint::kLeftNs);
   EXPECT_EQ(fabric.regions.size(), 2u) << "a late write breaks nothing";
-  peer->tend(FabricPeer::kLeftNs + 1);
+  peer->maintain(PeerEndpoint::kLeftNs + 1);
   EXPECT_EQ(fabric.regions.size(), 1u) << "the peer's key is gone; the write that is still going on has its memory";
   fabric.step();
   for (int i = 0; i < 100; ++i) peer->poll();
-  peer->tend(FabricPeer::kLeftNs + 2);
+  peer->maintain(PeerEndpoint::kLeftNs + 2);
   EXPECT_TRUE(fabric.regions.empty());
 }
 
@@ -583,7 +583,7 @@ TEST_F(FabricLinkTest, WhereThereIsNoMemoryForCompletionsTheConnectionsEnd) {
 
 TEST(FabricGrant, IsCheckedFieldByField) {
   MemoryFabric fabric(1);
-  const auto peer = std::make_shared<FabricPeer>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
+  const auto peer = std::make_shared<PeerEndpoint>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
   const auto segment = std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096);
   FabricChannel channel(peer, segment, false);
   const Grant good = channel.grant();

@@ -82,13 +82,13 @@ TEST_F(GpuMemory, RingsAreExportedAsADmaBufWhereTheDriverSaysThatItCan) {
 
 TEST_F(GpuMemory, WhatItTakesToSeeWhatCardsWroteIsAskedOfTheDriverAndCanBeDone) {
   constexpr const char* kNames[] = {"in order", "flushed", "unsure"};
-  const rdma::CardWrites writes = rdma::visibility_of_card_writes(rdma::cuda_driver(), options_.gpu);
+  const rdma::NicWrites writes = rdma::visibility_of_nic_writes(rdma::cuda_driver(), options_.gpu);
   const char* name = kNames[static_cast<int>(writes)];
   RecordProperty("card_writes", name);
   std::cout << "what cards write into ring memory: " << name << '\n';
-  EXPECT_EQ(platform_->shows_card_writes(), writes != rdma::CardWrites::unsure);
-  if (writes == rdma::CardWrites::unsure) return;
-  std::thread([&] { EXPECT_EQ(platform_->flush_card_writes(), 0); }).join();  // any thread may run the proxy's step
+  EXPECT_EQ(platform_->shows_nic_writes(), writes != rdma::NicWrites::unsure);
+  if (writes == rdma::NicWrites::unsure) return;
+  std::thread([&] { EXPECT_EQ(platform_->flush_nic_writes(), 0); }).join();  // any thread may run the proxy's step
 }
 
 }  // namespace

@@ -597,7 +597,7 @@ TEST(Shortage, AProxySleepsBeforeItTriesAgain) {
 
 struct Heard final : LinkEvents {
   void on_ended(std::uint64_t) override {}
-  void on_peer_deaf() override { ++deaf; }
+  void on_peer_read_shut_down() override { ++deaf; }
   void on_failed(int failure) override { error = failure; }
   int deaf = 0, error = 0;
 };
@@ -609,7 +609,7 @@ TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
   ControlChannel channel(std::make_unique<WireStream>(wire), heard);
   const std::uint64_t deaf[] = {2, 0};
   for (int i = 0; i < 1000; ++i) wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
-  channel.pump();
+  channel.progress();
   EXPECT_EQ(heard.deaf, 1);
   EXPECT_EQ(heard.error, EPROTO);
   EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
@@ -624,9 +624,9 @@ TEST(ControlAttack, ProbesWithoutEndDoNotKeepTheProxy) {
   constexpr std::size_t kProbes = 1000;
   for (std::size_t i = 0; i < kProbes; ++i) wire->to_node.append(reinterpret_cast<const char*>(probe), sizeof probe);
   wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
-  EXPECT_TRUE(channel.pump());
+  EXPECT_TRUE(channel.progress());
   EXPECT_GT(wire->to_node.size(), kProbes / 2 * sizeof probe) << "others wait meanwhile";
-  while (channel.pump()) continue;
+  while (channel.progress()) continue;
   EXPECT_EQ(heard.deaf, 1);
   EXPECT_EQ(heard.error, 0);
 }

@@ -109,7 +109,7 @@ class FakeStream final : public ByteStream {
 struct HostLink final : Link {
   HostLink(std::unique_ptr<ByteStream> its_stream, ringbuf::ByteConsumer<> sends, ringbuf::ByteProducer<> receives)
       : stream(std::move(its_stream)), tx(sends), rx(receives) {}
-  bool pump() override { return false; }
+  bool progress() override { return false; }
   void end_sending() override { sends_no_more = true; }
   void end_receiving() override {}
   void close() override {}
@@ -160,7 +160,7 @@ class Mirrored : public testing::Test, public LinkEvents {
   }
 
   void on_ended(std::uint64_t position) override { ended_at_ = static_cast<std::int64_t>(position); }
-  void on_peer_deaf() override {}
+  void on_peer_read_shut_down() override {}
   void on_sending_failed(int error) override { sending_error_ = error; }
   void on_failed(int error) override { error_ = error; }
 
@@ -191,20 +191,20 @@ class MirroredTcp : public Mirrored {
 TEST_F(MirroredTcp, EndsItsDirectionAfterTheLastByte) {
   send("last words");
   link_->end_sending();
-  link_->pump();
-  link_->pump();
+  link_->progress();
+  link_->progress();
   EXPECT_FALSE(network_.ended_writing);
   EXPECT_FALSE(link_->finished());
   EXPECT_TRUE(link_->watches_memory());
   copier_->finish(0);
   network_.takes = 4;
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(network_.sent, "last");
   EXPECT_FALSE(network_.ended_writing);
   EXPECT_EQ(link_->traffic().tx_bytes, 4u);
   EXPECT_EQ(sender_.writable(), kRing - 6);  // what is on the network is given back
   network_.takes = 100;
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(network_.sent, "last words");
   EXPECT_TRUE(network_.ended_writing);
   EXPECT_TRUE(link_->finished());
@@ -213,12 +213,12 @@ TEST_F(MirroredTcp, EndsItsDirectionAfterTheLastByte) {
 TEST_F(MirroredTcp, TellsOfThePeersEndAfterTheLastByte) {
   network_.arriving = "bye";
   network_.peer_ended = true;
-  link_->pump();
-  link_->pump();
+  link_->progress();
+  link_->progress();
   EXPECT_EQ(ended_at_, -1);
   EXPECT_EQ(receive(), "");
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(receive(), "bye");
   EXPECT_EQ(ended_at_, 3);
   EXPECT_FALSE(link_->watches_memory());
@@ -226,28 +226,28 @@ TEST_F(MirroredTcp, TellsOfThePeersEndAfterTheLastByte) {
 
 TEST_F(MirroredTcp, SendersHearOfABrokenConnectionAtOnceAndReadersAfterTheLastByte) {
   network_.arriving = "before";
-  link_->pump();
+  link_->progress();
   network_.deaf = true;
   send("lost");
-  link_->pump();
+  link_->progress();
   copier_->finish(1);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(sending_error_, EPIPE);
   network_.peer_ended = true;
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(error_, 0);
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(receive(), "before");
   EXPECT_EQ(error_, EPIPE);
 }
 
 TEST_F(MirroredTcp, ClosingWithUnreadInputResetsThePeerWhetherOrNotItWasCopied) {
   network_.arriving = "unread";
-  link_->pump();
+  link_->progress();
   EXPECT_TRUE(link_->refuse_input());
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_TRUE(link_->refuse_input());
   EXPECT_EQ(receive(), "unread");
   EXPECT_FALSE(link_->refuse_input());
@@ -263,10 +263,10 @@ TEST_F(MirroredTcp, BytesDoNotPassTheRing) {
 TEST_F(MirroredTcp, PutsNoMoreThanTheRingHasRoomForWithWhatIsOnItsWay) {
   network_.arriving = std::string(2 * kRing, 'x');
   for (Copier::Copy copy = 0; copy < kRing / kCopyBytes; ++copy) {
-    link_->pump();
+    link_->progress();
     copier_->finish(copy);
   }
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(copier_->started(), kRing / kCopyBytes);
   EXPECT_EQ(network_.arriving.size(), kRing);
   EXPECT_TRUE(link_->waits_for_credit());
@@ -287,15 +287,15 @@ class MirroredLinkTest : public Mirrored {
 
 TEST_F(MirroredLinkTest, TheLinkSendsWhatHasBeenCopiedAndGivesSpaceBackInBothRings) {
   send(std::string(kCopyBytes, 'a') + "b");
-  link_->pump();
+  link_->progress();
   ASSERT_EQ(copier_->started(), 2u);
   EXPECT_TRUE(link_->watches_memory());
   copier_->finish(1);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(host_->take(), "");  // the first is missing
   copier_->finish(0);
   link_->end_sending();
-  link_->pump();
+  link_->progress();
   EXPECT_TRUE(host_->sends_no_more);
   EXPECT_EQ(sender_.writable(), kRing - kCopyBytes - 1);  // not before the link has no use for them
   EXPECT_EQ(host_->take(), std::string(kCopyBytes, 'a') + "b");
@@ -306,21 +306,21 @@ TEST_F(MirroredLinkTest, TheLinkSendsWhatHasBeenCopiedAndGivesSpaceBackInBothRin
 TEST_F(MirroredLinkTest, TheLinkHearsOfTheEndOnceItHasAll) {
   send("last");
   link_->end_sending();
-  link_->pump();
+  link_->progress();
   EXPECT_FALSE(host_->sends_no_more);
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_TRUE(host_->sends_no_more);
 }
 
 TEST_F(MirroredLinkTest, CallersGetWhatHasBeenCopiedAndThenTheEnd) {
   host_->put("bye");
   link_->events().on_ended(3);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(receive(), "");
   EXPECT_EQ(ended_at_, -1);
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(receive(), "bye");
   EXPECT_EQ(ended_at_, 3);
   EXPECT_EQ(host_->rx.writable(), kRing);  // what callers have taken is the peer's credit
@@ -328,21 +328,21 @@ TEST_F(MirroredLinkTest, CallersGetWhatHasBeenCopiedAndThenTheEnd) {
 
 TEST_F(MirroredLinkTest, AFailureIsToldAfterWhatCameBefore) {
   host_->put("before");
-  link_->pump();
+  link_->progress();
   link_->events().on_failed(ECONNRESET);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(error_, 0);
   copier_->finish(0);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(receive(), "before");
   EXPECT_EQ(error_, ECONNRESET);
 }
 
 TEST_F(MirroredLinkTest, ACopyThatFailsEndsTheConnectionByAReset) {
   send("lost");
-  link_->pump();
+  link_->progress();
   copier_->fail(0);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(error_, EIO);
   EXPECT_TRUE(network_.reset);
   EXPECT_EQ(host_->take(), "");
@@ -351,7 +351,7 @@ TEST_F(MirroredLinkTest, ACopyThatFailsEndsTheConnectionByAReset) {
 
 TEST_F(MirroredLinkTest, APositionThatCannotBeEndsTheConnectionByAReset) {
   sender_.commit(kRing + 1);
-  link_->pump();
+  link_->progress();
   EXPECT_EQ(error_, EPROTO);
   EXPECT_TRUE(network_.reset);
   EXPECT_EQ(copier_->started(), 0u);
@@ -364,7 +364,7 @@ TEST_F(MirroredLinkTest, PassesTheEndOfTheRing) {
     host_->put(text);
     send(text);
     for (int turn = 0; turn < 3; ++turn) {
-      link_->pump();
+      link_->progress();
       while (copy < copier_->started()) copier_->finish(copy++);
     }
     ASSERT_EQ(receive(), text);
@@ -374,7 +374,7 @@ TEST_F(MirroredLinkTest, PassesTheEndOfTheRing) {
 
 TEST_F(MirroredLinkTest, KeepsTheRingsUntilTheCopiesOfAConnectionThatIsGoneHaveEnded) {
   send("gone");
-  link_->pump();
+  link_->progress();
   const std::weak_ptr<Segment> rings = rings_;
   link_.reset();
   rings_.reset();

@@ -82,11 +82,11 @@ class GpuPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override { return this == &other; }
   std::unique_ptr<proxy::Copier> make_copier() override { return host_.make_copier(); }
-  bool shows_card_writes() const override {
-    return rdma::visibility_of_card_writes(&driver_, 0) != rdma::CardWrites::unsure;
+  bool shows_nic_writes() const override {
+    return rdma::visibility_of_nic_writes(&driver_, 0) != rdma::NicWrites::unsure;
   }
-  int flush_card_writes() override {
-    return rdma::visibility_of_card_writes(&driver_, 0) == rdma::CardWrites::in_order
+  int flush_nic_writes() override {
+    return rdma::visibility_of_nic_writes(&driver_, 0) == rdma::NicWrites::in_order
                ? 0
                : rdma::flush_writes_to_gpu(driver_);
   }

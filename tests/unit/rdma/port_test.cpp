@@ -1,5 +1,5 @@
 // Which port, GID, partition and MTU belong to an address, and what is said where there is none.
-#include "rdma/card.hpp"
+#include "rdma/device.hpp"
 #include "tests/unit/rdma/fake_verbs.hpp"
 
 #include <gtest/gtest.h>
@@ -64,10 +64,10 @@ TEST_F(PortTest, AnAddressLeadsToItsDevice) {
   const auto place = find_place(view(at("10.77.0.1")), reason_);
   ASSERT_TRUE(place) << reason_;
   EXPECT_EQ(place->device, "fake0");
-  const Card card(*place, view(at("10.77.0.1")));
-  EXPECT_EQ(card.port().gid_index, 1);
-  EXPECT_EQ(card.port().mtu, IBV_MTU_4096);
-  EXPECT_TRUE(card.port().ethernet);
+  const Device device(*place, view(at("10.77.0.1")));
+  EXPECT_EQ(device.port().gid_index, 1);
+  EXPECT_EQ(device.port().mtu, IBV_MTU_4096);
+  EXPECT_TRUE(device.port().ethernet);
 }
 
 TEST_F(PortTest, ReasonsWhereThereIsNone) {
@@ -123,17 +123,17 @@ TEST_F(PortTest, LoopbackTakesThePortThatIsUp) {
 
 TEST_F(PortTest, APortThatIsDownOrHasNoAddressSaysSo) {
   fake::card().state = IBV_PORT_DOWN;
-  EXPECT_THROW(Card({"fake0", 1, 0}, view(at("10.77.0.1"))), std::system_error);
+  EXPECT_THROW(Device({"fake0", 1, 0}, view(at("10.77.0.1"))), std::system_error);
   fake::card().state = IBV_PORT_ACTIVE;
-  EXPECT_THROW(Card({"fake0", 1, 0}, view(at("10.77.0.9"))), std::system_error);
-  EXPECT_THROW(Card({"fake1", 1, 0}, view(at("10.77.0.1"))), std::system_error);
+  EXPECT_THROW(Device({"fake0", 1, 0}, view(at("10.77.0.9"))), std::system_error);
+  EXPECT_THROW(Device({"fake1", 1, 0}, view(at("10.77.0.1"))), std::system_error);
 }
 
 TEST_F(PortTest, ThePartitionIsFoundWhateverTheMembership) {
   fake::card().pkeys = {0xffff, 0x0012, 0x8034};
-  EXPECT_EQ(Card({"fake0", 1, 0}, view(at("10.77.0.1"))).port().pkey_index, 0);
-  EXPECT_EQ(Card({"fake0", 1, 0x8012}, view(at("10.77.0.1"))).port().pkey_index, 1);
-  EXPECT_EQ(Card({"fake0", 1, 0x0034}, view(at("10.77.0.1"))).port().pkey_index, 2);
+  EXPECT_EQ(Device({"fake0", 1, 0}, view(at("10.77.0.1"))).port().pkey_index, 0);
+  EXPECT_EQ(Device({"fake0", 1, 0x8012}, view(at("10.77.0.1"))).port().pkey_index, 1);
+  EXPECT_EQ(Device({"fake0", 1, 0x0034}, view(at("10.77.0.1"))).port().pkey_index, 2);
 }
 
 }  // namespace

@@ -18,26 +18,26 @@ class QueuePairTest : public testing::Test {
   QueuePairTest() { fake::reset(); }
   ~QueuePairTest() override {
     EXPECT_FALSE(fake::card().overflowed);
-    card_.reset();
+    device_.reset();
     EXPECT_EQ(fake::card().queues, 0u);
   }
 
-  std::shared_ptr<Card> card() {
-    if (card_ == nullptr) {
+  std::shared_ptr<Device> device() {
+    if (device_ == nullptr) {
       sockaddr_in local{};
       local.sin_family = AF_INET;
       inet_pton(AF_INET, "10.77.0.1", &local.sin_addr);
-      card_ = std::make_shared<Card>(Place{"fake0", 1, 0}, reinterpret_cast<const sockaddr&>(local));
+      device_ = std::make_shared<Device>(Place{"fake0", 1, 0}, reinterpret_cast<const sockaddr&>(local));
     }
-    return card_;
+    return device_;
   }
 
   struct Ends {
-    explicit Ends(const std::shared_ptr<Card>& card)
-        : a(card),
-          b(card),
-          source(register_host(card->domain(), from.data(), from.size(), Access::read_by_card)),
-          target(register_host(card->domain(), to.data(), to.size(), Access::written_by_peers)) {
+    explicit Ends(const std::shared_ptr<Device>& opened)
+        : a(opened),
+          b(opened),
+          source(register_host(opened->domain(), from.data(), from.size(), Access::read_by_nic)),
+          target(register_host(opened->domain(), to.data(), to.size(), Access::written_by_peers)) {
       a.connect(b.address());
       b.connect(a.address());
     }
@@ -51,23 +51,23 @@ class QueuePairTest : public testing::Test {
     Registration source, target;
   };
 
-  std::shared_ptr<Card> card_;
+  std::shared_ptr<Device> device_;
 };
 
 TEST_F(QueuePairTest, WritesArriveAndAreCompleteWhenAsked) {
-  Ends ends(card());
+  Ends ends(device());
   const Write both[] = {ends.write(512), ends.write(8, true)};
   ASSERT_EQ(ends.a.post(both, true), 0);
   EXPECT_STREQ(ends.to.data(), "from");
   EXPECT_EQ(ends.a.outstanding(), 2u);
-  EXPECT_TRUE(card()->completions().poll());
+  EXPECT_TRUE(device()->completions().poll());
   EXPECT_EQ(ends.a.completed(), 2u);
   EXPECT_EQ(ends.a.room(), QueuePair::kDepth);
-  EXPECT_FALSE(card()->completions().poll());
+  EXPECT_FALSE(device()->completions().poll());
 }
 
 TEST_F(QueuePairTest, NothingIsPostedThatDoesNotFit) {
-  Ends ends(card());
+  Ends ends(device());
   fake::card().holds_work = true;
   const std::array<Write, 3> writes = {ends.write(8), ends.write(8), ends.write(8)};
   while (ends.a.post(writes, false) == 0) {
@@ -78,15 +78,15 @@ TEST_F(QueuePairTest, NothingIsPostedThatDoesNotFit) {
   EXPECT_EQ(ends.a.room(), 0u);
   EXPECT_EQ(ends.a.post(std::span(writes).first(1), false), -EAGAIN);
   fake::work();
-  card()->completions().poll();
+  device()->completions().poll();
   EXPECT_GE(ends.a.room(), QueuePair::kDepth * 3 / 4) << "places are told of although nobody asked";
 }
 
 TEST_F(QueuePairTest, ALongRunOfUnannouncedWritesNeverStalls) {
-  Ends ends(card());
+  Ends ends(device());
   const Write write = ends.write(8, true);
   for (int i = 0; i < 10'000; ++i) {
-    if (ends.a.room() == 0) card()->completions().poll();
+    if (ends.a.room() == 0) device()->completions().poll();
     ASSERT_EQ(ends.a.post({&write, 1}, false), 0) << i;
   }
   EXPECT_LE(fake::card().outstanding_max, QueuePair::kDepth);
@@ -94,44 +94,44 @@ TEST_F(QueuePairTest, ALongRunOfUnannouncedWritesNeverStalls) {
 }
 
 TEST_F(QueuePairTest, AWriteOutsideTheKeysRangeBreaksThatPairAlone) {
-  Ends ends(card()), others(card());
+  Ends ends(device()), others(device());
   Write outside = ends.write(8);
   outside.remote_address += 512 - 7;
   EXPECT_EQ(ends.a.post({&outside, 1}, true), 0);
-  card()->completions().poll();
+  device()->completions().poll();
   EXPECT_TRUE(ends.a.failed());
   EXPECT_EQ(ends.a.post({&outside, 1}, true), -ECONNRESET);
   const Write fine = others.write(8);
   EXPECT_EQ(others.a.post({&fine, 1}, true), 0);
-  card()->completions().poll();
+  device()->completions().poll();
   EXPECT_FALSE(others.a.failed());
 }
 
 TEST_F(QueuePairTest, ARevokedKeyIsOfNoUse) {
-  Ends ends(card());
+  Ends ends(device());
   const Write write = ends.write(8);
   ends.target.revoke();
   EXPECT_EQ(ends.a.post({&write, 1}, true), 0);
-  card()->completions().poll();
+  device()->completions().poll();
   EXPECT_TRUE(ends.a.failed());
   EXPECT_EQ(ends.to[0], 0);
 }
 
 TEST_F(QueuePairTest, TheFirstErrorIsTheReason) {
-  Ends ends(card());
+  Ends ends(device());
   fake::card().holds_work = true;
   const std::array<Write, 3> writes = {ends.write(8), ends.write(8), ends.write(8)};
   ASSERT_EQ(ends.a.post(writes, true), 0);
   fake::break_pair(ends.a.address().number, IBV_WC_RETRY_EXC_ERR);
-  card()->completions().poll();
+  device()->completions().poll();
   EXPECT_EQ(ends.a.failure(), "transport retry counter exceeded");
 }
 
 TEST_F(QueuePairTest, ThousandsShareCompletionQueuesThatHoldThemAll) {
   fake::card().cqe_max = 4096;
   std::vector<std::unique_ptr<Ends>> all;
-  for (int i = 0; i < 100; ++i) all.push_back(std::make_unique<Ends>(card()));
-  EXPECT_EQ(card()->completions().count(), 4u);  // 200 pairs of 64, 64 pairs in a queue
+  for (int i = 0; i < 100; ++i) all.push_back(std::make_unique<Ends>(device()));
+  EXPECT_EQ(device()->completions().count(), 4u);  // 200 pairs of 64, 64 pairs in a queue
   fake::card().holds_work = true;
   for (auto& ends : all) {
     const Write write = ends->write(8);
@@ -139,23 +139,23 @@ TEST_F(QueuePairTest, ThousandsShareCompletionQueuesThatHoldThemAll) {
   }
   for (auto& ends : all) fake::break_pair(ends->a.address().number, IBV_WC_RETRY_EXC_ERR);  // all are flushed at once
   EXPECT_EQ(fake::card().completions_max, 2048u);
-  card()->completions().poll();
+  device()->completions().poll();
   all.clear();
-  Ends again(card());
-  EXPECT_EQ(card()->completions().count(), 4u) << "places are used again";
+  Ends again(device());
+  EXPECT_EQ(device()->completions().count(), 4u) << "places are used again";
 }
 
 TEST_F(QueuePairTest, WhatAPairLeftInTheQueueReachesNobody) {
-  auto ends = std::make_unique<Ends>(card());
+  auto ends = std::make_unique<Ends>(device());
   const Write write = ends->write(8);
   ASSERT_EQ(ends->a.post({&write, 1}, true), 0);
   ends.reset();
-  EXPECT_FALSE(card()->completions().poll());
+  EXPECT_FALSE(device()->completions().poll());
 }
 
 TEST_F(QueuePairTest, TheSmallerMtuIsUsedAndInlineIsWhatTheCardGives) {
   fake::card().inline_max = 64;
-  QueuePair a(card()), b(card());
+  QueuePair a(device()), b(device());
   EXPECT_EQ(a.inline_bytes(), 64u);
   QueuePairAddress peer = b.address();
   peer.mtu = IBV_MTU_512;
@@ -167,10 +167,10 @@ TEST_F(QueuePairTest, TheSmallerMtuIsUsedAndInlineIsWhatTheCardGives) {
 
 TEST_F(QueuePairTest, WhatCannotBeMadeTakesNoPlaces) {
   fake::card().making_pairs_fails = ENOMEM;
-  for (int i = 0; i < 1000; ++i) EXPECT_THROW(QueuePair pair(card()), std::system_error);
+  for (int i = 0; i < 1000; ++i) EXPECT_THROW(QueuePair pair(device()), std::system_error);
   fake::card().making_pairs_fails = 0;
-  QueuePair pair(card());
-  EXPECT_EQ(card()->completions().count(), 1u);
+  QueuePair pair(device());
+  EXPECT_EQ(device()->completions().count(), 1u);
 }
 
 }  // namespace

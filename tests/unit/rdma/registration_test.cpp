@@ -33,7 +33,7 @@ class RegistrationTest : public testing::Test {
 
 TEST_F(RegistrationTest, WhatPeersWriteIsNeverRelaxedAndNobodyReads) {
   EXPECT_EQ(access_flags(Access::written_by_peers), kWritten);
-  EXPECT_EQ(access_flags(Access::read_by_card), unsigned{IBV_ACCESS_RELAXED_ORDERING});
+  EXPECT_EQ(access_flags(Access::read_by_nic), unsigned{IBV_ACCESS_RELAXED_ORDERING});
 }
 
 TEST_F(RegistrationTest, HostMemoryIsRegisteredExactlyAndRevoked) {
@@ -50,7 +50,7 @@ TEST_F(RegistrationTest, TooLittleLockedMemorySaysWhatToDo) {
   fake::card().registering_fails = ENOMEM;
   std::byte memory[64];
   try {
-    register_host(&domain_, memory, sizeof memory, Access::read_by_card);
+    register_host(&domain_, memory, sizeof memory, Access::read_by_nic);
     FAIL();
   } catch (const std::system_error& error) {
     EXPECT_EQ(error.code().value(), ENOMEM);
@@ -79,7 +79,7 @@ TEST_F(RegistrationTest, GpuMemoryGoesByDmabufWhosePagesAreExported) {
 TEST_F(RegistrationTest, GpuMemoryThatCannotBeExportedGoesByPeermem) {
   const CudaDriver driver = FakeCuda::driver();
   FakeCuda::result = 801;
-  const Registration region = register_gpu(&domain_, 4096, 4096, Access::read_by_card, {&driver, true}, reason_);
+  const Registration region = register_gpu(&domain_, 4096, 4096, Access::read_by_nic, {&driver, true}, reason_);
   ASSERT_TRUE(region);
   EXPECT_EQ(region.path(), Path::peermem);
   EXPECT_NE(reason_.find("CUDA_ERROR_NOT_SUPPORTED"), std::string::npos) << reason_;
@@ -144,17 +144,17 @@ TEST_F(RegistrationTest, MemoryIsKnownByAnotherAddressWhereThatIsAskedFor) {
 
 TEST_F(RegistrationTest, WhatItTakesUntilAGpuSeesWhatCardsWroteIsTheDriversWord) {
   const CudaDriver driver = FakeCuda::driver();
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "neither ordered nor flushed";
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::unsure) << "neither ordered nor flushed";
   FakeCuda::options = kFlushByHost;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::flushed);
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::flushed);
   for (const int ordering : {kOrderingOwner, 200}) {  // and all devices
     FakeCuda::ordering = ordering;
-    EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::in_order);
+    EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::in_order);
   }
   FakeCuda::options = 0;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::in_order);
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::in_order);
   FakeCuda::host_page_tables = 1;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "two ways to its memory";
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::unsure) << "two ways to its memory";
 }
 
 TEST_F(RegistrationTest, ADriverThatCannotBeAskedPromisesNothing) {
@@ -162,13 +162,13 @@ TEST_F(RegistrationTest, ADriverThatCannotBeAskedPromisesNothing) {
   FakeCuda::ordering = 200;
   FakeCuda::options = kFlushByHost;
   FakeCuda::result = 1;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure);
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::unsure);
   FakeCuda::result = FakeCuda::ordering = 0;
   driver.flush_gpudirect_rdma_writes = nullptr;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure) << "there is nothing to flush with";
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::unsure) << "there is nothing to flush with";
   driver.device_get_attribute = nullptr;
-  EXPECT_EQ(visibility_of_card_writes(&driver, 0), CardWrites::unsure);
-  EXPECT_EQ(visibility_of_card_writes(nullptr, 0), CardWrites::unsure);
+  EXPECT_EQ(visibility_of_nic_writes(&driver, 0), NicWrites::unsure);
+  EXPECT_EQ(visibility_of_nic_writes(nullptr, 0), NicWrites::unsure);
 }
 
 TEST_F(RegistrationTest, AFlushIsOneOfTheCurrentContextToItsOwner) {

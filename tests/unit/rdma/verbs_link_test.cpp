@@ -31,7 +31,7 @@ struct NoSink final : ReadySink {
 
 struct Heard final : LinkEvents {
   void on_ended(std::uint64_t position) override { final_position = position; }
-  void on_peer_deaf() override { deaf = true; }
+  void on_peer_read_shut_down() override { deaf = true; }
   void on_failed(int error) override { failed = error; }
   std::optional<std::uint64_t> final_position;
   bool deaf = false;
@@ -126,7 +126,7 @@ struct Side {
 
   bool step() {
     bool moved = maker->poll(test_time_ns);
-    if (link != nullptr) moved |= link->pump();
+    if (link != nullptr) moved |= link->progress();
     return moved;
   }
 
@@ -295,7 +295,7 @@ TEST_F(VerbsLinkTest, ASenderThatWaitsForRoomIsToldOfALostNetwork) {
     const auto pass = [&](std::uint64_t duration_ns) {
       for (const std::uint64_t until_ns = now_ns + duration_ns; now_ns < until_ns && a_->heard.failed == 0;) {
         step_both();
-        now_ns = std::min({until_ns, a_->link->tend(now_ns), b_->link->tend(now_ns)});
+        now_ns = std::min({until_ns, a_->link->maintain(now_ns), b_->link->maintain(now_ns)});
       }
     };
     while (a_->send(4096) != 0) step_both();
@@ -304,7 +304,7 @@ TEST_F(VerbsLinkTest, ASenderThatWaitsForRoomIsToldOfALostNetwork) {
     out_->lost = true;
     pass(2 * NetworkProbe::kLastNs);
     EXPECT_EQ(a_->heard.failed, ECONNRESET);
-    EXPECT_EQ(a_->link->tend(now_ns), kNever);
+    EXPECT_EQ(a_->link->maintain(now_ns), kNever);
   }
 }
 
@@ -540,7 +540,7 @@ TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
   b_->send(10);
   b_->end();
   step_both();
-  EXPECT_TRUE(b_->link->may_go());
+  EXPECT_TRUE(b_->link->can_destroy());
   EXPECT_TRUE(a_->heard.deaf);
   b_->link.reset();
   a_->step();
@@ -554,10 +554,10 @@ TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
   step_both(2);
   b_->end();
   b_->step();
-  EXPECT_FALSE(b_->link->may_go())
+  EXPECT_FALSE(b_->link->can_destroy())
       << "what the peer writes now would reset the connection, and with it what it has not heard yet";
   step_both();
-  EXPECT_TRUE(b_->link->may_go()) << "though the peer's caller has not closed";
+  EXPECT_TRUE(b_->link->can_destroy()) << "though the peer's caller has not closed";
   EXPECT_EQ(a_->heard.final_position, 0u);
   EXPECT_TRUE(a_->heard.deaf);
   EXPECT_EQ(a_->heard.failed, 0);
@@ -568,8 +568,8 @@ TEST_F(VerbsLinkTest, BothMayCloseAtOnce) {
   step_both(2);
   for (Side* side : {&*a_, &*b_}) side->end();
   step_both();
-  EXPECT_TRUE(a_->link->may_go());
-  EXPECT_TRUE(b_->link->may_go());
+  EXPECT_TRUE(a_->link->can_destroy());
+  EXPECT_TRUE(b_->link->can_destroy());
   EXPECT_EQ(a_->heard.failed + b_->heard.failed, 0);
 }
 
@@ -581,7 +581,7 @@ TEST_F(VerbsLinkTest, NothingIsUnderWayWhenALinkMayGo) {
   b_->send(3000);
   for (Side* side : {&*a_, &*b_}) side->link->end_sending();
   bool closed = false;
-  for (int turn = 0; !a_->link->may_go() || !b_->link->may_go(); ++turn) {
+  for (int turn = 0; !a_->link->can_destroy() || !b_->link->can_destroy(); ++turn) {
     ASSERT_LT(turn, 10'000);
     fake::work(1);
     step_both(1);
@@ -616,7 +616,7 @@ TEST_F(VerbsLinkTest, APairThatBreaksWhenThePeerHasClosedIsNoFailure) {
   step_both(2);
   b_->end();
   step_both();
-  ASSERT_TRUE(b_->link->may_go());
+  ASSERT_TRUE(b_->link->can_destroy());
   b_->link.reset();
   fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
   a_->send(100);

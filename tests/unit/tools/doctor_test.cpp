@@ -388,7 +388,7 @@ TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
   EXPECT_TRUE(report.well()) << "nothing that works today suffers";
   machine.write("sys/module/nvidia_peermem/version", "1\n");
   EXPECT_EQ(find(machine.examine(), "peermem").says, "RDMA NICs reach the GPU's memory by nvidia-peermem");
-  machine.cuda.gpus[0].sees_card_writes = false;
+  machine.cuda.gpus[0].sees_nic_writes = false;
   EXPECT_EQ(find(machine.examine(), "peermem").level, Level::note);
   EXPECT_NE(find(machine.examine(), "peermem").says.find("nothing says when"), std::string::npos);
 }

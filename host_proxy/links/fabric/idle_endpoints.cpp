@@ -1,4 +1,4 @@
-#include "host_proxy/links/fabric/idle_peers.hpp"
+#include "host_proxy/links/fabric/idle_endpoints.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -11,19 +11,19 @@
 namespace gpusock::proxy::fabric {
 
 /// Of contexts that are gone. What is left when the process ends is not closed: the kernel does that.
-struct IdlePeers::Orphans {
+struct IdleEndpoints::Orphans {
   std::mutex mutex;
   std::atomic<bool> any = false;
-  IdlePeers peers;
+  IdleEndpoints peers;
 };
 
-IdlePeers::Orphans& IdlePeers::orphans() {
+IdleEndpoints::Orphans& IdleEndpoints::orphans() {
   alignas(Orphans) static std::byte memory[sizeof(Orphans)];
   static auto* only = new (memory) Orphans;  // no allocation: destructors and every step come here
   return *only;
 }
 
-IdlePeers::~IdlePeers() {
+IdleEndpoints::~IdleEndpoints() {
   std::erase_if(kept_, [](const Kept& each) { return !each.peer->idle(); });
   if (kept_.empty()) return;
   // Nobody else is left who uses their domain: libfabric lets one thread at a time.
@@ -41,9 +41,9 @@ IdlePeers::~IdlePeers() {
   orphans().any = true;
 }
 
-void IdlePeers::keep(std::shared_ptr<FabricPeer> peer) { kept_.push_back({std::move(peer), 0, 0}); }
+void IdleEndpoints::keep(std::shared_ptr<PeerEndpoint> peer) { kept_.push_back({std::move(peer), 0, 0}); }
 
-void IdlePeers::tend(std::uint64_t now_ns) {
+void IdleEndpoints::maintain(std::uint64_t now_ns) {
   if (!kept_.empty()) {
     note_idle(now_ns);
     let_go(now_ns);
@@ -52,11 +52,11 @@ void IdlePeers::tend(std::uint64_t now_ns) {
   const std::unique_lock lock(orphans().mutex, std::try_to_lock);
   if (!lock.owns_lock()) return;  // somebody else is at it
   for (const Kept& each : orphans().peers.kept_) each.peer->poll();
-  orphans().peers.tend(now_ns);
+  orphans().peers.maintain(now_ns);
   orphans().any = orphans().peers.size() != 0;
 }
 
-void IdlePeers::note_idle(std::uint64_t now_ns) {
+void IdleEndpoints::note_idle(std::uint64_t now_ns) {
   for (Kept& each : kept_) {
     const bool used = each.connections_made != each.peer->connections_made() || !each.peer->idle();
     each.connections_made = each.peer->connections_made();
@@ -68,7 +68,7 @@ void IdlePeers::note_idle(std::uint64_t now_ns) {
   }
 }
 
-void IdlePeers::let_go(std::uint64_t now_ns) {
+void IdleEndpoints::let_go(std::uint64_t now_ns) {
   std::erase_if(kept_,
                 [&](const Kept& each) { return each.idle_since_ns != 0 && now_ns - each.idle_since_ns >= kIdleNs; });
   const auto is_idle = [](const Kept& each) { return each.idle_since_ns != 0; };

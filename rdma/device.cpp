@@ -1,4 +1,4 @@
-#include "rdma/card.hpp"
+#include "rdma/device.hpp"
 
 #include "rdma/error.hpp"
 
@@ -29,7 +29,7 @@ ibv_context* open_device(const std::string& name) {
 
 }  // namespace
 
-Card::Card(const Place& place, const sockaddr& local)
+Device::Device(const Place& place, const sockaddr& local)
     : context_(open_device(place.device)),
       port_(describe_port(context_.get(), place, local)),
       domain_(ibv_alloc_pd(context_.get())) {
@@ -41,6 +41,6 @@ Card::Card(const Place& place, const sockaddr& local)
   completions_.emplace(context_.get(), std::min(kQueueEntries, static_cast<std::uint32_t>(facts.max_cqe)));
 }
 
-Card::~Card() = default;
+Device::~Device() = default;
 
 }  // namespace gpusock::rdma

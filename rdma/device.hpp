@@ -12,13 +12,13 @@
 
 namespace gpusock::rdma {
 
-class Card {
+class Device {
  public:
   /// Opens the port at this place. Throws std::system_error that says why it cannot be used.
-  Card(const Place& place, const sockaddr& local);
-  ~Card();
-  Card(const Card&) = delete;
-  Card& operator=(const Card&) = delete;
+  Device(const Place& place, const sockaddr& local);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
 
   const Port& port() const { return port_; }
   ibv_context* context() const { return context_.get(); }

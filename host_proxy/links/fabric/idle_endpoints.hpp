@@ -3,7 +3,7 @@
 /// which nothing goes on (FabricPort::closes_only_idle()). A connection to the same peer finds its endpoint there
 /// meanwhile.
 
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace gpusock::proxy::fabric {
 
-class IdlePeers {
+class IdleEndpoints {
  public:
-  IdlePeers() = default;
-  /// Those whose time is not up are the process's from then on: tend() of any context sees to them.
-  ~IdlePeers();
-  IdlePeers(const IdlePeers&) = delete;
-  IdlePeers& operator=(const IdlePeers&) = delete;
+  IdleEndpoints() = default;
+  /// Those whose time is not up are the process's from then on: maintain() of any context sees to them.
+  ~IdleEndpoints();
+  IdleEndpoints(const IdleEndpoints&) = delete;
+  IdleEndpoints& operator=(const IdleEndpoints&) = delete;
 
   /// From when it is made on; it need not be idle.
-  void keep(std::shared_ptr<FabricPeer> peer);
+  void keep(std::shared_ptr<PeerEndpoint> peer);
   /// Lets go who has been idle for kIdleNs, or longest where too many are. Does not wait. Any clock that goes on.
-  void tend(std::uint64_t now_ns);
+  void maintain(std::uint64_t now_ns);
   std::size_t size() const { return kept_.size(); }
 
   static constexpr std::uint64_t kIdleNs = 1'000'000'000;
@@ -31,7 +31,7 @@ class IdlePeers {
 
  private:
   struct Kept {
-    std::shared_ptr<FabricPeer> peer;
+    std::shared_ptr<PeerEndpoint> peer;
     std::uint64_t connections_made = 0;  // when it was last seen
     std::uint64_t idle_since_ns = 0;     // 0: it is not
   };

@@ -1,4 +1,4 @@
-#include "host_proxy/links/fabric/peer.hpp"
+#include "host_proxy/links/fabric/peer_endpoint.hpp"
 
 #include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
@@ -9,11 +9,11 @@
 
 namespace gpusock::proxy::fabric {
 
-FabricPeer::FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
+PeerEndpoint::PeerEndpoint(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name)
     : port_(std::move(port)), pair_(pair), name_(std::move(name)) {}
 
 /// The endpoint closes before what it may be reading and writing is unmapped.
-FabricPeer::~FabricPeer() {
+PeerEndpoint::~PeerEndpoint() {
   if (port_->closes_only_idle()) {
     revoke();  // what comes now fails, and completes nothing
     for (int turn = 0; turn < kLastReads && poll(); ++turn) continue;
@@ -22,7 +22,7 @@ FabricPeer::~FabricPeer() {
   left_.clear();
 }
 
-int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& peer) {
+int PeerEndpoint::find_address(std::span<const std::byte> address, std::uint64_t& peer) {
   for (const Address& known : addresses_) {
     if (std::equal(known.bytes.begin(), known.bytes.end(), address.begin(), address.end())) {
       peer = known.peer;
@@ -35,7 +35,7 @@ int FabricPeer::find_address(std::span<const std::byte> address, std::uint64_t& 
   return result;
 }
 
-std::uint32_t FabricPeer::add(FabricChannel& channel) {
+std::uint32_t PeerEndpoint::add(FabricChannel& channel) {
   if (exhausted())
     throw Error(ENOBUFS,
                 "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
@@ -56,7 +56,7 @@ std::uint32_t FabricPeer::add(FabricChannel& channel) {
   return index;
 }
 
-void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
+void PeerEndpoint::remove(std::uint32_t index, FabricMemory memory, bool settled, int writes) {
   std::erase(refused_, channels_[index]);
   channels_[index] = nullptr;
   --connections_;
@@ -70,7 +70,7 @@ void FabricPeer::remove(std::uint32_t index, FabricMemory memory, bool settled, 
   forget_left();
 }
 
-void FabricPeer::revoke() {
+void PeerEndpoint::revoke() {
   for (Left& left : left_) {
     left.memory.target.reset();
     left.memory.source.reset();
@@ -78,7 +78,7 @@ void FabricPeer::revoke() {
 }
 
 /// What this side is still writing from stays, but not what the peer may write.
-void FabricPeer::tend(std::uint64_t now_ns) {
+void PeerEndpoint::maintain(std::uint64_t now_ns) {
   for (Left& left : left_) {
     if (left.until_ns == 0) left.until_ns = now_ns + kLeftNs;
     if (now_ns >= left.until_ns) left.memory.target.reset();
@@ -86,18 +86,18 @@ void FabricPeer::tend(std::uint64_t now_ns) {
   std::erase_if(left_, [](const Left& left) { return left.memory.target == nullptr && left.writes == 0; });
 }
 
-void FabricPeer::forget_left() {
+void PeerEndpoint::forget_left() {
   while (left_.size() > kLeftMax && left_.front().writes == 0) left_.pop_front();
 }
 
-int FabricPeer::write(const Write& write, FabricChannel& channel) {
+int PeerEndpoint::write(const Write& write, FabricChannel& channel) {
   const int result = port_->write(write);
   if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end())
     refused_.push_back(&channel);
   return result;
 }
 
-bool FabricPeer::poll() {
+bool PeerEndpoint::poll() {
   bool any = true;
   try {
     any = take_completions();
@@ -112,7 +112,7 @@ bool FabricPeer::poll() {
   return any;
 }
 
-bool FabricPeer::take_completions() {
+bool PeerEndpoint::take_completions() {
   completions_.clear();
   const bool any = port_->read(completions_);
   for (const Completion& completion : completions_) take(completion);
@@ -120,17 +120,17 @@ bool FabricPeer::take_completions() {
 }
 
 /// Allocates nothing that it could not do without.
-void FabricPeer::fail_all(int error, const std::string& reason) {
+void PeerEndpoint::fail_all(int error, const std::string& reason) {
   broken_ = true;
   for (FabricChannel* each : channels_) {
     if (each != nullptr) each->fail(error, reason);
   }
 }
 
-bool FabricPeer::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
+bool PeerEndpoint::may_sleep() { return refused_.empty() && port_->descriptor() >= 0 && port_->may_sleep(); }
 
 /// This write's memory may be used again, whether it went well or not.
-void FabricPeer::note_written(std::uint64_t token) {
+void PeerEndpoint::note_written(std::uint64_t token) {
   if (FabricChannel* channel = channel_of(token >> 8)) {
     channel->on_written(static_cast<std::uint32_t>(token & 0xff));
     return;
@@ -141,7 +141,7 @@ void FabricPeer::note_written(std::uint64_t token) {
   forget_left();
 }
 
-void FabricPeer::take(const Completion& completion) {
+void PeerEndpoint::take(const Completion& completion) {
   if (completion.kind == Completion::Kind::arrived) {
     const auto data = CompletionData::unpack(completion.data);
     if (FabricChannel* channel = channel_of(data.index)) channel->on_arrived(data);  // else of one that was left

@@ -16,12 +16,12 @@
 
 namespace gpusock::proxy::fabric {
 
-class FabricPeer {
+class PeerEndpoint {
  public:
-  FabricPeer(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name);
-  ~FabricPeer();
-  FabricPeer(const FabricPeer&) = delete;
-  FabricPeer& operator=(const FabricPeer&) = delete;
+  PeerEndpoint(std::unique_ptr<FabricPort> port, const Identity& pair, std::string name);
+  ~PeerEndpoint();
+  PeerEndpoint(const PeerEndpoint&) = delete;
+  PeerEndpoint& operator=(const PeerEndpoint&) = delete;
 
   FabricPort& port() { return *port_; }
   const Identity& pair() const { return pair_; }     ///< what both sides call each other
@@ -44,7 +44,7 @@ class FabricPeer {
   /// Takes the peer's keys to the memory of connections that were reset; there will be no others.
   void revoke();
   /// Takes back what was left for long enough. Now and then; any clock that goes on.
-  void tend(std::uint64_t now_ns);
+  void maintain(std::uint64_t now_ns);
   /// Can there be no more connections: then others need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
