@@ -3,6 +3,7 @@
 /// simulator hands in its own.
 
 #include "gpusock/endpoint.hpp"
+#include "host_proxy/net/tcp_info.hpp"
 
 #include <sys/uio.h>
 
@@ -38,6 +39,8 @@ class ByteStream {
   virtual void set_keep_alive(bool on) = 0;  ///< a peer that is gone is noticed although nothing is sent
   virtual Endpoint local() const = 0;
   virtual Endpoint peer() const = 0;
+  /// For people who look at the connection; a system call.
+  virtual TcpInfo tcp_info() const { return {}; }
 
   /// May a read (write) succeed: false after one gave -EAGAIN until the network says otherwise.
   bool readable = true;

@@ -98,6 +98,20 @@ class TcpStream final : public ByteStream {
   Endpoint local() const override { return name_of(descriptor_.get(), getsockname); }
   Endpoint peer() const override { return name_of(descriptor_.get(), getpeername); }
 
+  TcpInfo tcp_info() const override {
+    struct tcp_info facts {};
+    socklen_t bytes = sizeof facts;
+    if (getsockopt(descriptor_.get(), IPPROTO_TCP, TCP_INFO, &facts, &bytes) != 0) return {};
+    return {1,
+            facts.tcpi_rtt,
+            facts.tcpi_rttvar,
+            facts.tcpi_rto,
+            facts.tcpi_snd_cwnd,
+            facts.tcpi_snd_mss,
+            facts.tcpi_unacked,
+            facts.tcpi_total_retrans};
+  }
+
  private:
   void set(int level, int option, bool on) {
     const int value = on ? 1 : 0;

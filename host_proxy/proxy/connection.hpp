@@ -89,6 +89,11 @@ class Connection final : public LinkEvents, public ReadySink {
   const Endpoint& local() const { return local_; }
   const Endpoint& peer() const { return peer_; }
   const Link* link() const { return link_.get(); }
+  /// What the operating system knows of a connection on the tcp link. A system call.
+  TcpInfo tcp_info() const {
+    const bool has_stream = link_ != nullptr && link_kind_ == LinkKind::tcp && stream_hint_ != nullptr;
+    return has_stream ? stream_hint_->tcp_info() : TcpInfo();
+  }
   /// Lets the next step read without the network having said that there is something.
   void guess_readable() {
     if (stream_hint_ != nullptr) stream_hint_->readable = true;

@@ -84,6 +84,7 @@ void Observer::create(const std::string& folder) {
   const bool made = file && flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
                     write_all(file.get(), &identity, sizeof identity, 0) &&
                     write_all(file.get(), &nothing, sizeof nothing, page::kObservedUntilOffset) &&
+                    write_all(file.get(), &nothing, sizeof nothing, page::kTcpUntilOffset) &&
                     write_all(file.get(), &nothing, sizeof nothing, page::kSequenceOffset) &&
                     renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0;
   if (!made) {
@@ -97,12 +98,17 @@ void Observer::create(const std::string& folder) {
   file_ = std::move(file);
 }
 
+bool Observer::wanted(std::uint64_t offset, std::uint64_t now_ns) const {
+  std::uint64_t until_ns = 0;
+  const bool read = pread(file_.get(), &until_ns, sizeof until_ns, static_cast<off_t>(offset)) == sizeof until_ns;
+  return read && until_ns > now_ns && until_ns - now_ns <= page::kObservedNsMax;
+}
+
 bool Observer::due(std::uint64_t now_ns) {
   if (now_ns < look_at_ns_ || !file_) return false;
   look_at_ns_ = now_ns + page::kRefreshNs;
-  std::uint64_t until_ns = 0;
-  const bool read = pread(file_.get(), &until_ns, sizeof until_ns, page::kObservedUntilOffset) == sizeof until_ns;
-  observed_ = read && until_ns > now_ns && until_ns - now_ns <= page::kObservedNsMax;
+  observed_ = wanted(page::kObservedUntilOffset, now_ns);
+  tcp_wanted_ = observed_ && wanted(page::kTcpUntilOffset, now_ns);
   if (!observed_) progress_.clear();
   return observed_;
 }
@@ -117,6 +123,7 @@ void Observer::collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t w
     note_progress(records_.back(), now_ns);
   }
   forget_closed(now_ns);
+  if (tcp_wanted_) look_at_tcp(proxy);
   snapshot_ = {now_ns,
                stats.steps,
                wakeups,
@@ -148,6 +155,26 @@ void Observer::note_progress(page::Record& record, std::uint64_t now_ns) {
   const std::uint64_t tx_taken = record.tx_bytes - (p2p ? record.tx_ring_fill : 0);
   record.tx_stalled_ns = progress.tx.stalled_ns(tx_taken, record.tx_ring_fill, now_ns);
   record.rx_stalled_ns = progress.rx.stalled_ns(record.rx_bytes - record.rx_ring_fill, record.rx_ring_fill, now_ns);
+}
+
+/// Looks at some connections, and goes on with the others at the next snapshot; shows what it saw last of each.
+void Observer::look_at_tcp(const Proxy& proxy) {
+  std::uint32_t looks = 0;
+  for (std::size_t i = 0; i < records_.size(); ++i) {
+    page::Record& record = records_[(next_tcp_ + i) % records_.size()];
+    const auto progress = progress_.find(record.handle);
+    if (record.link != static_cast<std::uint8_t>(LinkKind::tcp) || progress == progress_.end()) continue;
+    if (looks == page::kTcpLooksMax) {
+      next_tcp_ = (next_tcp_ + i) % records_.size();
+      break;
+    }
+    progress->second.tcp = proxy.tcp_info(record.handle);
+    ++looks;
+  }
+  for (page::Record& record : records_) {
+    const auto progress = progress_.find(record.handle);
+    if (progress != progress_.end()) record.tcp = progress->second.tcp;
+  }
 }
 
 void Observer::forget_closed(std::uint64_t now_ns) {

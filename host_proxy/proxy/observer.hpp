@@ -43,11 +43,15 @@ class Observer {
   };
   struct SocketProgress {
     Progress tx, rx;
+    TcpInfo tcp;
     std::uint64_t seen_ns = 0;
   };
 
   void create(const std::string& folder);
+  /// True if the word at this place of the page says that somebody wants news.
+  bool wanted(std::uint64_t offset, std::uint64_t now_ns) const;
   void note_progress(page::Record& record, std::uint64_t now_ns);
+  void look_at_tcp(const Proxy& proxy);
   void forget_closed(std::uint64_t now_ns);
 
   std::string path_;
@@ -56,6 +60,8 @@ class Observer {
   std::uint64_t sequence_ = 0;
   std::uint64_t look_at_ns_ = 0;
   bool observed_ = false;
+  bool tcp_wanted_ = false;
+  std::size_t next_tcp_ = 0;  ///< record from which the next look at TCP connections goes on
   page::Snapshot snapshot_;
   std::vector<page::Record> records_;
   std::unordered_map<std::int32_t, SocketProgress> progress_;

@@ -7,15 +7,17 @@
 /// write, no mapping: no full or truncated file can fault anybody.
 ///
 /// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
-/// (CLOCK_MONOTONIC) they want news · at kSequenceOffset how many snapshots were published · two Snapshots from
-/// kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number n is in place
-/// n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of the next: a
-/// reader reads the sequence before and after. Until somebody observes, the file is one block; what is in that block
-/// can be written also where the folder is full.
+/// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know how the TCP connections
+/// are, for which the proxy asks the operating system · at kSequenceOffset how many snapshots were published · two
+/// Snapshots from kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number
+/// n is in place n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of
+/// the next: a reader reads the sequence before and after. Until somebody observes, the file is one block; what is in
+/// that block can be written also where the folder is full.
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 
 #include "gpusock/endpoint.hpp"
+#include "host_proxy/net/tcp_info.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -25,8 +27,9 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 2;                         // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 3;                         // counts up with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
+inline constexpr std::uint64_t kTcpUntilOffset = 320;
 inline constexpr std::uint64_t kSequenceOffset = 512;
 inline constexpr std::uint64_t kSnapshotsOffset = 1024;
 inline constexpr std::uint64_t kRecordsOffset = 4096;
@@ -35,6 +38,9 @@ inline constexpr std::uint32_t kRecordsMax = 16384;
 /// How often an observed context refreshes its page, and for how long at most after it was last asked to.
 inline constexpr std::uint64_t kRefreshNs = 200'000'000;
 inline constexpr std::uint64_t kObservedNsMax = 30'000'000'000;
+
+/// How many TCP connections are looked at for one snapshot, in turn: each is a system call while no step is made.
+inline constexpr std::uint32_t kTcpLooksMax = 128;
 
 struct Identity {
   std::uint64_t magic = kMagic;
@@ -81,6 +87,7 @@ struct Record {
   std::uint64_t tx_stalled_ns = 0;  ///< how long bytes have been in the ring without one being taken; counted while
                                     ///< observed
   std::uint64_t rx_stalled_ns = 0;
+  proxy::TcpInfo tcp;  ///< while observers want to know; of the tcp link
   ResolvedEndpoint local;
   ResolvedEndpoint peer;
   char link_reason[160] = {};  ///< cut, zero-padded

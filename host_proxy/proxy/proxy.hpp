@@ -82,6 +82,8 @@ class Proxy {
 
   /// Every socket that is open or being opened or closed, as it stands now.
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
+  /// What the operating system knows of the connection of this handle, if it is one on the tcp link. A system call.
+  TcpInfo tcp_info(std::int32_t handle) const;
 
   // For connections.
   ProxySlots& slots() { return slots_; }

@@ -84,4 +84,10 @@ std::vector<SocketInfo> Proxy::sockets(std::uint64_t now_ns) const {
   return all;
 }
 
+TcpInfo Proxy::tcp_info(std::int32_t handle) const {
+  const std::uint32_t slot = handle < 0 ? slots_.count() : table::slot_of(handle);
+  if (slot >= slots_.count() || slots_[slot].connection == nullptr) return {};
+  return slots_[slot].connection->tcp_info();
+}
+
 }  // namespace gpusock::proxy

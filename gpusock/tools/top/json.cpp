@@ -15,6 +15,17 @@ ordered_json address_json(const Endpoint& endpoint) {
   return endpoint.family == 0 ? ordered_json(nullptr) : ordered_json(endpoint.host_port());
 }
 
+ordered_json tcp_json(const proxy::TcpInfo& tcp) {
+  if (tcp.known == 0) return nullptr;
+  return {{"round_trip_us", tcp.round_trip_us},
+          {"round_trip_var_us", tcp.round_trip_var_us},
+          {"retransmit_timeout_us", tcp.retransmit_timeout_us},
+          {"congestion_window", tcp.congestion_window},
+          {"segment_bytes", tcp.segment_bytes},
+          {"unacknowledged", tcp.unacknowledged},
+          {"retransmits", tcp.retransmits}};
+}
+
 ordered_json socket_json(const SocketView& socket) {
   const SocketInfo& info = socket.info;
   return {{"handle", info.handle < 0 ? ordered_json(nullptr) : ordered_json(info.handle)},
@@ -37,7 +48,8 @@ ordered_json socket_json(const SocketView& socket) {
           {"rx_stalled_ns", socket.rx_stalled_ns},
           {"age_ns", info.age_ns},
           {"pending", info.pending},
-          {"backlog", info.backlog}};
+          {"backlog", info.backlog},
+          {"tcp", tcp_json(socket.tcp)}};
 }
 
 ordered_json context_json(const ContextView& context) {

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -20,6 +22,7 @@ using gpusock::proxy::monotonic_ns;
 using gpusock::proxy::unix_ns;
 using gpusock::top::Look;
 using gpusock::top::Observation;
+using gpusock::top::Sort;
 
 constexpr double kSecondNs = 1e9;
 constexpr std::uint64_t kNapNs = 20'000'000;
@@ -32,7 +35,25 @@ struct TopOptions {
   double wait_s = 2;
   unsigned pid = 0;  // all
   std::string folder = "/dev/shm";
+  gpusock::top::TableOptions table;
+  unsigned limit = 0;  // sockets of each context; 0: all
 };
+
+const std::map<std::string, Sort> kSorts{
+    {"socket", Sort::socket}, {"peer", Sort::peer},       {"rate", Sort::rate}, {"bytes", Sort::bytes},
+    {"fill", Sort::fill},     {"stalled", Sort::stalled}, {"age", Sort::age},   {"retransmits", Sort::retransmits}};
+
+constexpr const char* kFooter = R"(
+In a terminal of less than 132 columns a line has what fits in 80: ADDRESS is the peer's address, of a listener its own.
+STATE is then: open (connecting, agreeing on a link), listen, wait (not accepted yet), conn (connected), ended (the peer
+sends no more), deaf (the peer reads no more), close (closed, but what was sent is still being delivered), failed. TXQ and
+RXQ: how full the rings are. STALLED: for how long nothing was taken out of a ring that has bytes.
+
+steps/s: how often a context's proxy looked at its sockets, on its own thread or on that of a caller that waits. It is
+high while anything moves or waits, and near 0 if all is idle. wakeups/s: how often the proxy's own thread was woken
+from sleep. Many wake-ups with little traffic: messages come one by one, each after a pause.
+
+Exit status: 0 shown (also if there are no contexts), 1 failed, 2 misuse, also of GPUSOCK_OBSERVE. SIGINT and SIGTERM end it.)";
 
 std::uint64_t to_ns(double seconds) { return static_cast<std::uint64_t>(seconds * kSecondNs); }
 
@@ -51,14 +72,25 @@ bool wait_ns(std::uint64_t ns) {
   return sigtimedwait(&signals, nullptr, &time) < 0;
 }
 
-/// To a terminal: from its top, and no longer than it is.
-void print_live(const std::string& text) {
+/// The size of the terminal that standard output is; nothing if it is none.
+std::optional<winsize> terminal_size() {
   winsize size{};
-  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row < 2 ||
-      size.ws_col < 2) {
-    gpusock::program::print_now(text + "\n");
+  const bool known = isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return known && size.ws_row >= 2 && size.ws_col >= 2 ? std::optional(size) : std::nullopt;
+}
+
+/// To a terminal: from its top, and no longer than it is.
+void print_live(const Look& look, const TopOptions& options) {
+  const auto terminal = terminal_size();
+  if (!terminal) {
+    gpusock::program::print_now(make_table(look, unix_ns(), options.table) + "\n");
     return;
   }
+  const winsize& size = *terminal;
+  gpusock::top::TableOptions table = options.table;
+  table.columns = size.ws_col;
+  table.rows = size.ws_row - 1u;
+  const std::string text = make_table(look, unix_ns(), table);
   std::string shown = gpusock::top::cut(text, size.ws_row - 1u, size.ws_col);
   std::string cleared;
   for (const char c : shown) {
@@ -74,7 +106,9 @@ void run_once(Observation& observation, const TopOptions& options) {
   const auto nap = [] { return wait_ns(kNapNs); };
   Look look = observation.look_for_answers(monotonic_ns(), wait, nap);
   look = observation.look_for_answers(monotonic_ns(), wait, nap);
-  gpusock::program::print(options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns()));
+  gpusock::top::TableOptions table = options.table;
+  if (const auto terminal = terminal_size()) table.columns = terminal->ws_col;
+  gpusock::program::print(options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns(), table));
 }
 
 void run_live(Observation& observation, const TopOptions& options) {
@@ -84,11 +118,17 @@ void run_live(Observation& observation, const TopOptions& options) {
     if (options.json) {
       gpusock::program::print_now(make_json(look, unix_ns(), false));
     } else {
-      print_live(make_table(look, unix_ns()));
+      print_live(look, options);
     }
     if (!wait_ns(interval)) return;
     look = observation.look(2 * interval + patience, patience);
   }
+}
+
+std::vector<std::string> words_of_sorts() {
+  std::vector<std::string> words;
+  for (const auto& [word, sort] : kSorts) words.push_back(word);
+  return words;
 }
 
 /// The status to exit with at once, or nothing.
@@ -96,18 +136,25 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   const char* folder = std::getenv("GPUSOCK_OBSERVE");
   const std::string observe = folder == nullptr || *folder == '\0' ? "off" : folder;
   if (observe.starts_with('/')) options.folder = observe;
-  gpusock::program::Arguments arguments(
-      "Live table of the gpusock contexts and sockets of this machine.",
-      "\nExit status: 0 shown (also where there are no contexts), 1 failed, 2 misuse, also of GPUSOCK_OBSERVE.\n"
-      "SIGINT and SIGTERM end it.");
+  std::string sort = "socket";
+  gpusock::program::Arguments arguments("Live table of the gpusock contexts and sockets of this machine.", kFooter);
   arguments.flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
   arguments.flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
   arguments.number("--interval", options.interval_s, "seconds between tables", 0.1, 10.0);
   arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5,
                    600.0);
   arguments.number("--pid", options.pid, "only this process's contexts", 1u, kPidMax).shown_default("");
+  arguments.flag("--info", options.table.details,
+                 "more about each socket; of TCP connections round-trip time, congestion window, retransmits");
+  arguments.choice("--sort", sort, words_of_sorts(),
+                   "which sockets of a context come first; socket, peer: the smallest");
+  arguments
+      .number("--limit", options.limit, "sockets of each context in the table; so many more are counted", 1u, kPidMax)
+      .shown_default("");
   arguments.text("--folder", options.folder, "where contexts keep their pages (GPUSOCK_OBSERVE)");
   arguments.check([&]() -> std::string {
+    options.table.sort = kSorts.at(sort);
+    options.table.limit = options.limit;
     if (observe == "off" || observe.starts_with('/')) return {};
     return "GPUSOCK_OBSERVE='" + observe + "' must be an absolute path, or off";
   });
@@ -121,7 +168,8 @@ int main(int argc, char** argv) {
   if (const auto status = parse(argc, argv, options)) return *status;
   gpusock::program::block_stop_signals();
   return gpusock::program::run("gpusock-top", [&] {
-    Observation observation(options.folder, options.pid == 0 ? std::nullopt : std::optional(options.pid));
+    Observation observation(options.folder, options.pid == 0 ? std::nullopt : std::optional(options.pid),
+                            options.table.details);
     if (options.once) {
       run_once(observation, options);
     } else {

@@ -76,7 +76,7 @@ Look Observation::look(std::uint64_t for_ns, std::uint64_t patience_ns) {
   find_pages(look);
   const std::uint64_t now = proxy::monotonic_ns();
   for (auto& [name, observed] : pages_) {
-    observed.page.ask(now, for_ns);
+    observed.page.ask(now, for_ns, tcp_);
     if (update(observed, now, patience_ns)) {
       look.contexts.push_back(*observed.newest);
     } else {

@@ -21,8 +21,9 @@ struct Look {
 
 class Observation {
  public:
-  /// Observes the pages in this folder; of one process where `pid` is given.
-  Observation(std::string folder, std::optional<std::uint32_t> pid) : folder_(std::move(folder)), pid_(pid) {}
+  /// Observes the pages in this folder; of one process where `pid` is given. With `tcp` also how TCP connections are.
+  Observation(std::string folder, std::optional<std::uint32_t> pid, bool tcp = false)
+      : folder_(std::move(folder)), pid_(pid), tcp_(tcp) {}
 
   /// Asks all contexts for news until `for_ns` from now, and shows the newest that each has. A context is stalled when
   /// it has owed an answer for `patience_ns`. Throws Error where the folder cannot be read.
@@ -44,6 +45,7 @@ class Observation {
 
   std::string folder_;
   std::optional<std::uint32_t> pid_;
+  bool tcp_;
   std::map<std::string, Observed> pages_;
 };
 

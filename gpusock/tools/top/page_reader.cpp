@@ -55,13 +55,18 @@ PageReader::Kind PageReader::classify(const std::string& path) {
   return sane ? Kind::page : Kind::rubbish;
 }
 
-void PageReader::ask(std::uint64_t now_ns, std::uint64_t for_ns) const {
+void PageReader::ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp) const {
+  if (tcp) ask_at(page::kTcpUntilOffset, now_ns, for_ns);  // first: the answer to what follows is to have it
+  ask_at(page::kObservedUntilOffset, now_ns, for_ns);
+}
+
+void PageReader::ask_at(std::uint64_t offset, std::uint64_t now_ns, std::uint64_t for_ns) const {
   const std::uint64_t until_ns = now_ns + std::min(for_ns, kAskedNsMax);
   std::uint64_t asked_ns = 0;
-  const bool read = read_all(file_.get(), &asked_ns, sizeof asked_ns, page::kObservedUntilOffset);
+  const bool read = read_all(file_.get(), &asked_ns, sizeof asked_ns, offset);
   if (read && asked_ns >= until_ns && asked_ns - now_ns <= kAskedNsMax) return;  // another observer asked for longer
   // If it cannot be written the context does not answer, and shows as stalled.
-  [[maybe_unused]] const auto written = pwrite(file_.get(), &until_ns, sizeof until_ns, page::kObservedUntilOffset);
+  [[maybe_unused]] const auto written = pwrite(file_.get(), &until_ns, sizeof until_ns, static_cast<off_t>(offset));
 }
 
 std::optional<ContextView> PageReader::read(std::uint64_t now_ns) const {
@@ -122,6 +127,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   info.backlog = record.backlog;
   view.tx_stalled_ns = record.tx_stalled_ns;
   view.rx_stalled_ns = record.rx_stalled_ns;
+  if (record.tcp.known != 0) view.tcp = record.tcp;
   return view;
 }
 

@@ -18,6 +18,7 @@ struct SocketView {
   std::uint64_t rx_stalled_ns = 0;
   std::optional<double> tx_bytes_per_s;  ///< known once the context was seen twice
   std::optional<double> rx_bytes_per_s;
+  proxy::TcpInfo tcp;  ///< known if the observer asked for it, and the socket is on the tcp link
 };
 
 /// One context as its page shows it.
@@ -44,14 +45,16 @@ class PageReader {
   explicit PageReader(const std::string& path);
 
   Kind kind() const { return kind_; }
-  /// Asks the context to refresh its page for this long from now on; at most 29 s.
-  void ask(std::uint64_t now_ns, std::uint64_t for_ns) const;
+  /// Asks the context to refresh its page for this long from now on; at most 29 s. With `tcp` also to look at its TCP
+  /// connections.
+  void ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp = false) const;
   /// Has its context ended meanwhile.
   bool ended() const { return page::is_left_over(file_.get()); }
   /// The last snapshot that is whole; nothing where the page is not what it should be.
   std::optional<ContextView> read(std::uint64_t now_ns) const;
 
  private:
+  void ask_at(std::uint64_t offset, std::uint64_t now_ns, std::uint64_t for_ns) const;
   Kind classify(const std::string& path);
   bool read_snapshot(ContextView& view, std::uint64_t sequence, std::uint64_t now_ns) const;
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <vector>
 
 namespace gpusock::top {
 namespace {
@@ -14,6 +16,9 @@ constexpr std::uint64_t kSecondNs = 1'000'000'000;
 constexpr std::uint64_t kShownStallNs = 500'000'000;
 constexpr const char* kLine =
     "  {:>10}  {:<9} {:<5} {:<21} {:<21} {:>6} {:>6} {:>7} {:>7} {:>5} {:>5}  {:<8} {:>6}  {}\n";
+/// In 80 columns.
+constexpr const char* kNarrowStart = " {:>10} {:<6} {:<6} {:<21}";
+constexpr const char* kNarrowEnd = " {:>5} {:>5} {:>4} {:>4} {:<8}";
 
 std::string per_second(const std::optional<double>& rate) { return rate ? short_number(*rate) : "-"; }
 
@@ -41,25 +46,98 @@ std::string remark(const SocketInfo& info) {
 
 std::string address(const Endpoint& endpoint) { return endpoint.family == 0 ? "-" : endpoint.host_port(); }
 
-std::string socket_line(const SocketView& socket) {
-  const SocketInfo& info = socket.info;
-  const bool carries = info.ring_bytes != 0;
-  const auto count = [&](std::uint64_t bytes) {
-    return carries ? short_number(static_cast<double>(bytes)) : std::string("-");
-  };
-  std::string line = fmt::format(kLine, info.handle < 0 ? "-" : std::to_string(info.handle), to_string(info.state),
-                                 to_string(info.link), address(info.local), address(info.peer), count(info.tx_bytes),
-                                 count(info.rx_bytes), per_second(socket.tx_bytes_per_s),
-                                 per_second(socket.rx_bytes_per_s), fill(info.tx_ring_fill, info.ring_bytes),
-                                 fill(info.rx_ring_fill, info.ring_bytes), stall(socket),
-                                 info.handle < 0 ? "-" : short_time(info.age_ns), remark(info));
+bool is_narrow(const TableOptions& options) { return options.columns != 0 && options.columns < kWideColumns; }
+
+/// The count of bytes of a socket that has rings.
+std::string count_of(const SocketInfo& info, std::uint64_t bytes) {
+  return info.ring_bytes != 0 ? short_number(static_cast<double>(bytes)) : std::string("-");
+}
+
+std::string handle_of(const SocketInfo& info) { return info.handle < 0 ? "-" : std::to_string(info.handle); }
+
+/// Without spaces at its end, and no longer than there are columns.
+std::string finish(std::string line, const TableOptions& options) {
+  if (options.columns != 0 && line.size() > options.columns) line.resize(options.columns);
   line.erase(line.find_last_not_of(" \n") + 1);
   return line + "\n";
 }
 
-std::string context_lines(const ContextView& context, std::uint64_t unix_ns) {
+std::string wide_line(const SocketView& socket, const TableOptions& options) {
+  const SocketInfo& info = socket.info;
+  return finish(fmt::format(kLine, handle_of(info), to_string(info.state), to_string(info.link), address(info.local),
+                            address(info.peer), count_of(info, info.tx_bytes), count_of(info, info.rx_bytes),
+                            per_second(socket.tx_bytes_per_s), per_second(socket.rx_bytes_per_s),
+                            fill(info.tx_ring_fill, info.ring_bytes), fill(info.rx_ring_fill, info.ring_bytes),
+                            stall(socket), info.handle < 0 ? "-" : short_time(info.age_ns), remark(info)),
+                options);
+}
+
+/// The state in six letters. That the peer has ended is among them, as a narrow line has no room for remarks.
+const char* short_state(const SocketInfo& info) {
+  switch (info.state) {
+    case SocketState::opening:
+      return "open";
+    case SocketState::listening:
+      return "listen";
+    case SocketState::waiting:
+      return "wait";
+    case SocketState::closing:
+      return "close";
+    case SocketState::failed:
+      return "failed";
+    case SocketState::connected:
+      break;
+  }
+  return info.peer_ended ? "ended" : info.peer_deaf ? "deaf" : "conn";
+}
+
+/// An address in so many characters: of a longer one the end, which has the port.
+std::string short_address(const Endpoint& endpoint) {
+  constexpr std::size_t kCharacters = 21;
+  const std::string text = address(endpoint);
+  return text.size() <= kCharacters ? text : ".." + text.substr(text.size() - (kCharacters - 2));
+}
+
+std::string narrow_line(const SocketView& socket, const TableOptions& options) {
+  const SocketInfo& info = socket.info;
+  const bool peerless = info.state == SocketState::listening || info.peer.family == 0;
+  const std::string start = fmt::format(kNarrowStart, handle_of(info), short_state(info), to_string(info.link),
+                                        short_address(peerless ? info.local : info.peer));
+  const bool carries = info.ring_bytes != 0 && info.state != SocketState::failed;
+  if (!carries) return finish(start + ' ' + remark(info), options);
+  return finish(start + fmt::format(kNarrowEnd, per_second(socket.tx_bytes_per_s), per_second(socket.rx_bytes_per_s),
+                                    fill(info.tx_ring_fill, info.ring_bytes), fill(info.rx_ring_fill, info.ring_bytes),
+                                    stall(socket)),
+                options);
+}
+
+/// As `ss -i`: what the line above has no room for, and what the operating system knows of a TCP connection.
+std::string detail_lines(const SocketView& socket, const TableOptions& options) {
+  const SocketInfo& info = socket.info;
+  std::string text;
+  if (is_narrow(options)) {
+    text += finish(
+        fmt::format("{:12}from {}  tx {}  rx {}  age {}  {}", "", address(info.local), count_of(info, info.tx_bytes),
+                    count_of(info, info.rx_bytes), short_time(info.age_ns), remark(info)),
+        options);
+  }
+  const proxy::TcpInfo& tcp = socket.tcp;
+  if (tcp.known == 0) return text;
+  return text +
+         finish(fmt::format("{:12}rtt {:.3f} ms +- {:.3f}  rto {} ms  cwnd {} x {} B  unacked {}  retrans {}", "",
+                            tcp.round_trip_us * 1e-3, tcp.round_trip_var_us * 1e-3, tcp.retransmit_timeout_us / 1000,
+                            tcp.congestion_window, tcp.segment_bytes, tcp.unacknowledged, tcp.retransmits),
+                options);
+}
+
+std::string socket_lines(const SocketView& socket, const TableOptions& options) {
+  const std::string line = is_narrow(options) ? narrow_line(socket, options) : wide_line(socket, options);
+  return options.details ? line + detail_lines(socket, options) : line;
+}
+
+std::string context_line(const ContextView& context, std::uint64_t unix_ns, const TableOptions& options) {
   const std::uint64_t age_ns = unix_ns - std::min(unix_ns, context.started_unix_ns);
-  std::string text = fmt::format("\n{}  pid {}  context {}  up {}", context.program, context.pid, context.number,
+  std::string text = fmt::format("{}  pid {}  context {}  up {}", context.program, context.pid, context.number,
                                  short_time(age_ns));
   if (context.stalled) {
     text += fmt::format("  STALLED: no answer for {}; is the process stopped?", short_time(context.silent_ns));
@@ -67,13 +145,118 @@ std::string context_lines(const ContextView& context, std::uint64_t unix_ns) {
     text += fmt::format("  {} steps/s  {} wakeups/s", short_number(*context.steps_per_s),
                         short_number(*context.wakeups_per_s));
   }
-  text += "\n";
-  for (const SocketView& socket : context.sockets) text += socket_line(socket);
+  return "\n" + finish(text, options);
+}
+
+/// True if `a` comes before `b`.
+bool comes_before(const SocketView& a, const SocketView& b, Sort sort) {
+  const auto key = [&](const SocketView& socket) -> double {
+    const SocketInfo& info = socket.info;
+    switch (sort) {
+      case Sort::rate:
+        return socket.tx_bytes_per_s.value_or(0) + socket.rx_bytes_per_s.value_or(0);
+      case Sort::bytes:
+        return static_cast<double>(info.tx_bytes) + static_cast<double>(info.rx_bytes);
+      case Sort::fill:
+        return static_cast<double>(std::max(info.tx_ring_fill, info.rx_ring_fill)) /
+               static_cast<double>(std::max<std::uint64_t>(info.ring_bytes, 1));
+      case Sort::stalled:
+        return static_cast<double>(std::max(socket.tx_stalled_ns, socket.rx_stalled_ns));
+      case Sort::age:
+        return static_cast<double>(info.age_ns);
+      case Sort::retransmits:
+        return socket.tcp.retransmits;
+      default:
+        return 0;
+    }
+  };
+  if (sort == Sort::socket) return a.info.handle < b.info.handle;
+  if (sort == Sort::peer) return address(a.info.peer) < address(b.info.peer);
+  return key(a) > key(b);
+}
+
+/// One context's part of the table, in pieces of which there may not be room for all.
+struct Part {
+  std::string head;
+  std::vector<std::string> sockets;
+  std::string end;
+
+  /// With so many of the sockets, and a line about the others.
+  std::string text(std::size_t sockets_max) const {
+    std::string text = head;
+    for (std::size_t i = 0; i < std::min(sockets_max, sockets.size()); ++i) text += sockets[i];
+    if (sockets_max < sockets.size()) {
+      const std::size_t more = sockets.size() - sockets_max;
+      text += fmt::format("            and {} more socket{}\n", more, more == 1 ? "" : "s");
+    }
+    return text + end;
+  }
+};
+
+Part make_part(const ContextView& context, std::uint64_t unix_ns, const TableOptions& options) {
+  Part part;
+  part.head = context_line(context, unix_ns, options);
+  std::vector<const SocketView*> sorted;
+  for (const SocketView& socket : context.sockets) sorted.push_back(&socket);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const SocketView* a, const SocketView* b) { return comes_before(*a, *b, options.sort); });
+  for (const SocketView* socket : sorted) part.sockets.push_back(socket_lines(*socket, options));
   if (context.snapshot.records < context.snapshot.sockets) {
-    text += fmt::format("  and {} sockets for which the page's folder has no room\n",
-                        context.snapshot.sockets - context.snapshot.records);
+    part.end = finish(fmt::format("  and {} sockets for which the page's folder has no room",
+                                  context.snapshot.sockets - context.snapshot.records),
+                      options);
+  }
+  return part;
+}
+
+std::size_t lines_in(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// The most sockets of each context for which there is room in `rows`.
+std::size_t sockets_that_fit(const std::vector<Part>& parts, std::size_t rows) {
+  std::size_t most = 0;
+  for (const Part& part : parts) most = std::max(most, part.sockets.size());
+  const auto fits = [&](std::size_t sockets) {
+    std::size_t lines = 0;
+    for (const Part& part : parts) lines += lines_in(part.text(sockets));
+    return lines <= rows;
+  };
+  std::size_t low = 0;  // the largest number that fits, or 0
+  for (std::size_t high = most; low < high;) {
+    const std::size_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low;
+}
+
+/// The parts one after the other; those at the end for which there is no room are counted.
+std::string join(const std::vector<Part>& parts, std::size_t sockets_max, std::size_t rows) {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string next = parts[i].text(sockets_max);
+    const std::size_t kept = i + 1 < parts.size() ? 1 : 0;  // for the line about the others
+    if (rows != 0 && lines_in(text) + lines_in(next) + kept > rows) {
+      return text + fmt::format("and {} more context{}\n", parts.size() - i, parts.size() - i == 1 ? "" : "s");
+    }
+    text += next;
   }
   return text;
+}
+
+std::string titles(const TableOptions& options) {
+  if (!is_narrow(options)) {
+    return finish(fmt::format(kLine, "SOCKET", "STATE", "LINK", "LOCAL", "PEER", "TX", "RX", "TX/s", "RX/s", "TXQ",
+                              "RXQ", "STALLED", "AGE", ""),
+                  options);
+  }
+  return finish(fmt::format(kNarrowStart, "SOCKET", "STATE", "LINK", "ADDRESS") +
+                    fmt::format(kNarrowEnd, "TX/s", "RX/s", "TXQ", "RXQ", "STALLED"),
+                options);
 }
 
 }  // namespace
@@ -96,21 +279,20 @@ std::string short_time(std::uint64_t ns) {
   return fmt::format("{}d", s / 86400);
 }
 
-std::string make_table(const Look& look, std::uint64_t unix_ns) {
+std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptions& options) {
   std::size_t sockets = 0;
   for (const ContextView& context : look.contexts) sockets += context.snapshot.sockets;
   std::string text = fmt::format("gpusock-top  {} context{}, {} socket{}", look.contexts.size(),
                                  look.contexts.size() == 1 ? "" : "s", sockets, sockets == 1 ? "" : "s");
   if (look.rubbish != 0) text += fmt::format("; {} pages that this version cannot read", look.rubbish);
-  text += "\n";
-  if (sockets != 0) {
-    text += fmt::format(kLine, "SOCKET", "STATE", "LINK", "LOCAL", "PEER", "TX", "RX", "TX/s", "RX/s", "TXQ", "RXQ",
-                        "STALLED", "AGE", "");
-    text.erase(text.find_last_not_of(" \n") + 1);
-    text += "\n";
-  }
-  for (const ContextView& context : look.contexts) text += context_lines(context, unix_ns);
-  return text;
+  text = finish(text, options);
+  if (sockets != 0) text += titles(options);
+  std::vector<Part> parts;
+  for (const ContextView& context : look.contexts) parts.push_back(make_part(context, unix_ns, options));
+  const std::size_t rows = options.rows == 0 ? 0 : std::max(options.rows, lines_in(text) + 1) - lines_in(text);
+  std::size_t sockets_max = options.limit == 0 ? ~std::size_t{0} : options.limit;
+  if (rows != 0) sockets_max = std::min(sockets_max, sockets_that_fit(parts, rows));
+  return text + join(parts, sockets_max, rows);
 }
 
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns) {

@@ -13,8 +13,23 @@ std::string short_number(double value);
 /// "3.2s", "4m10s", "2h05m".
 std::string short_time(std::uint64_t ns);
 
-/// The table, a line per context and one per socket. `unix_ns` is the time of day.
-std::string make_table(const Look& look, std::uint64_t unix_ns);
+/// Which sockets of a context come first. By `socket` and `peer` the smallest; else the largest.
+enum class Sort { socket, peer, rate, bytes, fill, stalled, age, retransmits };
+
+struct TableOptions {
+  std::size_t columns = 0;  ///< that a line has at most; 0: any number. With less than kWideColumns some columns go
+  std::size_t rows = 0;     ///< lines of the whole table; 0: any number
+  std::size_t limit = 0;    ///< sockets of each context; 0: any number
+  Sort sort = Sort::socket;
+  bool details = false;  ///< a second line for each socket, as `ss -i` has
+};
+
+/// From so many columns on a line has all that it can have.
+inline constexpr std::size_t kWideColumns = 132;
+
+/// The table, a line per context and one per socket. `unix_ns` is the time of day. Of contexts and sockets for which
+/// there is no room it says how many there are.
+std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptions& options = {});
 
 /// The first `rows` lines of text, each cut to `columns` characters.
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns);

@@ -5,15 +5,19 @@ usage: test_top.py GPUSOCK_TOP ECHO_SERVER
 
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the programs cannot run here (they need a GPU).
 """
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 LIMIT_S = 120  # a program that takes longer hangs
@@ -91,6 +95,40 @@ class Top(unittest.TestCase):
         for word in ("connected", "tcp", "12K"):
             self.assertIn(word, line.split())
 
+    def test_info_says_how_tcp_connections_are(self):
+        _, port = self.start_server()
+        self.echo(port)
+        (context,) = self.contexts("--wait", "60", "--info")
+        for entry in context["sockets"]:
+            if entry["state"] == "listening":
+                self.assertIsNone(entry["tcp"])
+            else:
+                self.assertGreater(entry["tcp"]["round_trip_us"], 0)
+                self.assertGreater(entry["tcp"]["congestion_window"], 0)
+                self.assertGreaterEqual(entry["tcp"]["retransmits"], 0)
+        self.assertRegex(self.call("--once", "--wait", "60", "--info").stdout, r"rtt \d+\.\d{3} ms .* cwnd \d+ x \d+ B .* retrans \d+")
+
+    def test_a_terminal_of_80_columns_and_24_rows_holds_what_it_shows(self):
+        _, port = self.start_server()
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(40)]
+        for client in clients:
+            self.addCleanup(client.close)
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        with subprocess.Popen([self.top, "--wait", "60", "--sort", "rate"], stdout=theirs, env=self.environment) as top:
+            os.close(theirs)
+            shown = table = ""
+            while "more sockets" not in table:  # the clients may come after the first table
+                shown += os.read(ours, 1 << 16).decode()
+                tables = shown.split("\033[J")  # each ends so
+                table, shown = (tables[-2] if len(tables) > 1 else ""), tables[-1]
+            top.send_signal(signal.SIGINT)
+            self.assertEqual(top.wait(LIMIT_S), 0)
+        lines = table.removeprefix("\033[H").replace("\033[K", "").removesuffix("\r\n").split("\r\n")
+        self.assertLessEqual(len(lines), 24)
+        self.assertLessEqual(max(map(len, lines)), 80)
+
     def test_a_stopped_process_is_stalled_and_one_that_goes_on_is_not(self):
         server, port = self.start_server()
         self.echo(port)
@@ -153,7 +191,8 @@ class Top(unittest.TestCase):
 
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(self.call("--help").returncode, 0)
-        for arguments in (["--interval", "0"], ["--interval", "often"], ["--wait", "0.1"], ["--pid", "me"], ["extra"]):
+        for arguments in (["--interval", "0"], ["--interval", "often"], ["--wait", "0.1"], ["--pid", "me"], ["extra"], ["--sort", "colour"],
+                          ["--limit", "0"]):
             with self.subTest(arguments=arguments):
                 done = self.call(*arguments)
                 self.assertEqual(done.returncode, 2)

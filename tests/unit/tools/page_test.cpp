@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <random>
@@ -128,6 +129,66 @@ TEST(Page, ShowsWhatItsContextSays) {
   }
   const std::string table = make_table(look, 0);
   EXPECT_NE(table.find(at.host_port()), std::string::npos) << table;
+}
+
+/// Connections on the tcp link of one context, both ends of each.
+class TcpConnections {
+ public:
+  TcpConnections(const Net& net, int count) {
+    const Socket listener = net.listen(this_thread(), Endpoint::parse("127.0.0.1:0,link=tcp,ring=4K"), 16, patience());
+    Endpoint at;
+    EXPECT_EQ(net.getsockname(listener, at), 0);
+    for (int i = 0; i < count; ++i) {
+      const Socket visitor = net.connect(this_thread(), at, patience());
+      const Socket peer = net.accept(this_thread(), listener, patience());
+      EXPECT_EQ(net.send(this_thread(), visitor, "12345", 5, kWaitAll, patience()), 5);
+      char got[5];
+      EXPECT_EQ(net.recv(this_thread(), peer, got, 5, kWaitAll, patience()), 5);
+    }
+  }
+};
+
+/// How many sockets' TCP connections are known.
+int known_in(const Look& look) {
+  const auto& sockets = look.contexts.at(0).sockets;
+  return static_cast<int>(
+      std::count_if(sockets.begin(), sockets.end(), [](const SocketView& socket) { return socket.tcp.known != 0; }));
+}
+
+TEST(Page, SaysHowTcpConnectionsAreToObserversThatAskAndToNoOthers) {
+  Folder folder;
+  Context context(observed_in(folder));
+  const TcpConnections connections(context.net(), 2);
+  Observation indifferent(folder.path(), std::nullopt);
+  EXPECT_EQ(known_in(look_for_news(indifferent)), 0);
+  Observation curious(folder.path(), std::nullopt, true);
+  look_for_news(curious);  // the answer may be to the other's question
+  const Look look = look_for_news(curious);
+  EXPECT_EQ(known_in(look), 4) << "not the listener";
+  for (const SocketView& socket : look.contexts.at(0).sockets) {
+    if (socket.info.state == SocketState::listening) continue;
+    EXPECT_GT(socket.tcp.round_trip_us, 0u);
+    EXPECT_GT(socket.tcp.congestion_window, 0u);
+    EXPECT_GT(socket.tcp.segment_bytes, 0u);
+    EXPECT_GT(socket.tcp.retransmit_timeout_us, 0u);
+  }
+}
+
+TEST(Page, ManyTcpConnectionsAreLookedAtInTurn) {
+  constexpr int kConnections = page::kTcpLooksMax / 2 + 3;  // each has two ends here
+  constexpr int kFirst = page::kTcpLooksMax, kAll = 2 * kConnections;
+  Folder folder;
+  Options options = observed_in(folder);
+  options.sockets_max = 2 * kConnections;
+  Context context(options);
+  const TcpConnections connections(context.net(), kConnections);
+  Observation observation(folder.path(), std::nullopt, true);
+  int known = 0;
+  for (const Deadline until = patience(); known != kAll && !until.passed();) {
+    known = known_in(look_for_news(observation));
+    ASSERT_TRUE(known == kFirst || known == kAll) << known << " after a whole number of snapshots";
+  }
+  EXPECT_EQ(known, kAll);
 }
 
 TEST(Page, BytesThatNobodyTakesAreStalledOnBothSides) {

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
 namespace gpusock::top {
 namespace {
 
@@ -79,6 +84,173 @@ TEST(Top, AFullRingAStallAndAStoppedProcessAreSeen) {
   look.contexts[0].silent_ns = 9'000'000'000;
   table = make_table(look, 0);
   EXPECT_NE(table.find("STALLED: no answer for 9.0s"), std::string::npos) << table;
+}
+
+/// A context with sockets whose handles are 1, 2, ….
+ContextView context_with(std::uint32_t sockets, std::uint64_t number = 0) {
+  ContextView context = context_at(1, 0);
+  context.number = number;
+  context.snapshot.sockets = context.snapshot.records = sockets;
+  context.sockets.assign(sockets, context.sockets[0]);
+  for (std::uint32_t i = 0; i < sockets; ++i) context.sockets[i].info.handle = static_cast<std::int32_t>(i + 1);
+  return context;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t start = 0; start < text.size();) {
+    const std::size_t end = text.find('\n', start);
+    lines.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return lines;
+}
+
+/// The largest values that each column can have.
+SocketView widest_socket() {
+  SocketView socket = context_at(1, 0).sockets[0];
+  socket.info.handle = 2'147'483'647;
+  socket.info.link = LinkKind::fabric;
+  socket.info.tx_ring_fill = socket.info.rx_ring_fill = socket.info.ring_bytes;
+  socket.info.tx_bytes = socket.info.rx_bytes = ~std::uint64_t{0};
+  socket.info.age_ns = 359'999'000'000'000;
+  socket.info.link_reason = std::string(150, 'x');
+  socket.tx_stalled_ns = 59 * 60'000'000'000ull + 59'000'000'000;
+  socket.tx_bytes_per_s = socket.rx_bytes_per_s = 999.4e9;
+  socket.info.local = Endpoint::parse("[2001:db8:1111:2222:3333:4444:5555:6666]:65535");
+  socket.info.peer = socket.info.local;
+  socket.tcp = {1, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, ~0u};
+  return socket;
+}
+
+TEST(Top, FitsEightyColumnsWhateverItShowsAndLosesNoColumn) {
+  Look look;
+  look.contexts.push_back(context_with(7));
+  look.contexts[0].program = std::string(63, 'p');
+  for (SocketView& socket : look.contexts[0].sockets) socket = widest_socket();
+  look.contexts[0].sockets[1].info.state = SocketState::listening;
+  look.contexts[0].sockets[1].info.peer = Endpoint();
+  look.contexts[0].sockets[2].info.state = SocketState::failed;
+  look.contexts[0].sockets[2].info.error = ENOTRECOVERABLE;
+  for (const bool details : {false, true}) {
+    TableOptions options;
+    options.columns = 80;
+    options.details = details;
+    const std::string table = make_table(look, 0, options);
+    for (const std::string& line : lines_of(table)) EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_NE(table.find("2147483647 conn   fabric .."), std::string::npos) << table;
+    EXPECT_NE(table.find(":65535"), std::string::npos) << table;
+    EXPECT_NE(table.find("999G  999G 100% 100% tx 59m59s"), std::string::npos) << table;
+    EXPECT_NE(table.find("listen"), std::string::npos) << table;
+    EXPECT_NE(table.find(std::string(strerror(ENOTRECOVERABLE)).substr(0, 20)), std::string::npos) << table;
+  }
+}
+
+TEST(Top, ANarrowLineSaysThatThePeerHasEnded) {
+  Look look;
+  look.contexts.push_back(context_with(1));
+  look.contexts[0].sockets[0].info.peer = Endpoint::parse("127.0.0.1:9");
+  look.contexts[0].sockets[0].info.peer_ended = true;
+  TableOptions options;
+  options.columns = 80;
+  EXPECT_NE(make_table(look, 0, options).find("ended  tcp    127.0.0.1:9 "), std::string::npos);
+}
+
+TEST(Top, DetailsAreThoseOfTheOperatingSystem) {
+  Look look;
+  look.contexts.push_back(context_with(1));
+  look.contexts[0].sockets[0].tcp = {1, 45, 20, 201'000, 10, 1448, 3, 2};
+  const std::string words = "rtt 0.045 ms +- 0.020  rto 201 ms  cwnd 10 x 1448 B  unacked 3  retrans 2";
+  EXPECT_EQ(make_table(look, 0).find("rtt"), std::string::npos) << "nobody asked for details";
+  TableOptions options;
+  options.details = true;
+  EXPECT_NE(make_table(look, 0, options).find(words), std::string::npos) << make_table(look, 0, options);
+  EXPECT_NE(make_json(look, 0, false).find("\"retransmits\":2"), std::string::npos);
+  look.contexts[0].sockets[0].tcp = {};
+  EXPECT_EQ(make_table(look, 0, options).find("rtt"), std::string::npos) << "not on the tcp link, or not known yet";
+  EXPECT_NE(make_json(look, 0, false).find("\"tcp\":null"), std::string::npos);
+}
+
+/// Handles in the order of the table.
+std::vector<int> order_by(const Look& look, Sort sort) {
+  TableOptions options;
+  options.sort = sort;
+  options.columns = 80;
+  std::vector<int> handles;
+  for (const std::string& line : lines_of(make_table(look, 0, options))) {
+    if (const int handle = std::atoi(line.c_str()); handle > 0) handles.push_back(handle);
+  }
+  return handles;
+}
+
+TEST(Top, SocketsComeInTheOrderThatWasAskedFor) {
+  Look look;
+  look.contexts.push_back(context_with(3));
+  auto& sockets = look.contexts[0].sockets;
+  sockets[0].info.peer = Endpoint::parse("127.0.0.3:1");
+  sockets[1].info.peer = Endpoint::parse("127.0.0.2:1");
+  sockets[2].info.peer = Endpoint::parse("127.0.0.1:1");
+  sockets[1].tx_bytes_per_s = 5;
+  sockets[2].rx_bytes_per_s = 6;
+  sockets[0].info.tx_bytes = 9;
+  sockets[2].info.rx_bytes = 10;
+  sockets[1].info.rx_ring_fill = 1000;
+  sockets[0].info.tx_ring_fill = 1;
+  sockets[1].rx_stalled_ns = 7;
+  sockets[1].info.age_ns = 3;
+  sockets[2].info.age_ns = 2;
+  sockets[2].tcp.retransmits = 1;
+  using Order = std::vector<int>;
+  EXPECT_EQ(order_by(look, Sort::socket), (Order{1, 2, 3}));
+  EXPECT_EQ(order_by(look, Sort::peer), (Order{3, 2, 1}));
+  EXPECT_EQ(order_by(look, Sort::rate), (Order{3, 2, 1}));
+  EXPECT_EQ(order_by(look, Sort::bytes), (Order{3, 1, 2}));
+  EXPECT_EQ(order_by(look, Sort::fill), (Order{2, 1, 3}));
+  EXPECT_EQ(order_by(look, Sort::stalled), (Order{2, 1, 3}));
+  EXPECT_EQ(order_by(look, Sort::age), (Order{2, 3, 1}));
+  EXPECT_EQ(order_by(look, Sort::retransmits), (Order{3, 1, 2}));
+}
+
+TEST(Top, ALimitLeavesSocketsOutAndSaysHowMany) {
+  Look look;
+  look.contexts.push_back(context_with(5));
+  TableOptions options;
+  options.limit = 3;
+  EXPECT_NE(make_table(look, 0, options).find("and 2 more sockets\n"), std::string::npos);
+  options.limit = 4;
+  EXPECT_NE(make_table(look, 0, options).find("and 1 more socket\n"), std::string::npos);
+  options.limit = 5;
+  EXPECT_EQ(make_table(look, 0, options).find("more"), std::string::npos);
+}
+
+TEST(Top, WhatDoesNotFitTheRowsIsCounted) {
+  Look look;
+  const std::uint32_t sockets[] = {30, 1, 0, 12};
+  for (std::uint32_t i = 0; i < 4; ++i) look.contexts.push_back(context_with(sockets[i], i));
+  for (const bool details : {false, true}) {
+    for (std::size_t rows = 4; rows < 120; ++rows) {
+      SCOPED_TRACE("rows " + std::to_string(rows));
+      TableOptions options;
+      options.columns = 80;
+      options.rows = rows;
+      options.details = details;
+      const auto lines = lines_of(make_table(look, 0, options));
+      ASSERT_LE(lines.size(), rows);
+      std::uint32_t shown = 0, told = 0, contexts = 0;
+      for (const std::string& line : lines) {
+        unsigned more = 0;
+        if (line.find(" conn ") != std::string::npos) ++shown;
+        if (line.find("  pid ") != std::string::npos) ++contexts;
+        if (std::sscanf(line.c_str(), " and %u more socket", &more) == 1 && line.find("socket") != std::string::npos)
+          told += more;
+        if (std::sscanf(line.c_str(), "and %u more context", &more) == 1 && line[0] == 'a') contexts += more;
+      }
+      EXPECT_EQ(contexts, 4u);
+      if (lines.back().find("more context") == std::string::npos) {
+        EXPECT_EQ(shown + told, 43u);
+      }
+    }
+  }
 }
 
 TEST(Top, ATableIsCutToTheTerminal) {
