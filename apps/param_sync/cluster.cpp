@@ -114,7 +114,7 @@ class Cluster {
   }
 
   void show(const nlohmann::json& now) {
-    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"),
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
                 static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step")});
   }
 

@@ -27,7 +27,10 @@ struct Config {
   std::uint64_t limit = 0;  ///< training samples used; 0: all
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  double timeout_s = 30;  ///< for any wait on another node
+  double timeout_s = 30;                 ///< for any wait on another node
+  std::string checkpoint_folder;         ///< empty: no checkpoints
+  std::uint64_t checkpoint_steps = 100;  ///< between two checkpoints
+  std::string resume;                    ///< "latest" or a step; empty: from the beginning
 
   // This process's part
   int rank = -1;                   ///< -1: all nodes, see below

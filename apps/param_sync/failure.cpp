@@ -31,6 +31,8 @@ std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
   return to_do.empty() ? "" : ": " + to_do;
 }
 
+}  // namespace
+
 std::string field_name(HelloField field) {
   switch (field) {
     case HelloField::version:
@@ -49,6 +51,8 @@ std::string field_name(HelloField field) {
       return "--seed";
     case HelloField::optimizer:
       return "--lr or --momentum";
+    case HelloField::first_step:
+      return "step to go on from (--resume; name a step that all nodes have)";
     case HelloField::rank:
       return "--rank: both claim the same one";
     case HelloField::none:
@@ -56,6 +60,8 @@ std::string field_name(HelloField field) {
   }
   return "settings";
 }
+
+namespace {
 
 std::string mismatch(const Failure& failure) {
   std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);

@@ -26,7 +26,22 @@ enum class FailureKind : std::uint32_t {
 };
 
 /// The settings that all nodes must share, in the order they are compared.
-enum class HelloField : std::uint32_t { none, version, nodes, model, data, steps, batch, seed, optimizer, rank };
+enum class HelloField : std::uint32_t {
+  none,
+  version,
+  nodes,
+  model,
+  data,
+  steps,
+  batch,
+  seed,
+  optimizer,
+  first_step,  ///< which --resume has found
+  rank
+};
+
+/// A setting in words, with the options that decide it.
+std::string field_name(HelloField field);
 
 /// Written once, by the first kernel that fails; read by the host.
 struct Failure {

@@ -44,6 +44,16 @@ int run(const param_sync::Config& config) {
   return run_cluster(config, std::filesystem::read_symlink("/proc/self/exe").string());
 }
 
+/// What to do about a run that has failed, where there is something to go on from.
+void tell_of_checkpoints(const param_sync::Config& config) {
+  std::error_code unknown;
+  for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint_folder, unknown)) {
+    if (entry.path().extension() != ".checkpoint") continue;
+    fmt::print(stderr, "param_sync: to go on from the last checkpoint, give the same arguments and --resume latest\n");
+    return;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -53,13 +63,18 @@ int main(int argc, char** argv) {
   if (!config) return exit_status;
   return gpusock::program::run("param_sync", [&] {
     try {
-      return run(*config);
+      const int status = run(*config);
+      if (status != 0 && config->control_fd < 0) tell_of_checkpoints(*config);
+      return status;
     } catch (const param_sync::Interrupted&) {
       if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
+    } catch (const param_sync::NodeFailure& failure) {
+      fmt::print(stderr, "param_sync: {}\n", failure.what());
     } catch (const gpusock::Error& error) {
       const std::string who = config->rank >= 0 ? fmt::format("rank {}: ", config->rank) : "";
       fmt::print(stderr, "param_sync: {}{}\n", who, error.what());
     }
+    if (config->control_fd < 0) tell_of_checkpoints(*config);
     return 1;
   });
 }

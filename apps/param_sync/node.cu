@@ -1,5 +1,7 @@
 #include "node.hpp"
 
+#include "checkpoint.cuh"
+#include "checkpoint.hpp"
 #include "hello.cuh"
 #include "mirror.cuh"
 #include "model.hpp"
@@ -12,6 +14,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -46,7 +49,11 @@ struct Node::Impl {
   Hello hello() const;
   void launch_step(std::uint64_t step);
   void launch_residents();
-  void evaluate(std::uint64_t clock, NodeReport& report);
+  void evaluate(std::uint64_t step, NodeReport& report);
+  void resume();
+  void write_checkpoint(std::uint64_t step);
+  /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
+  std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
@@ -58,6 +65,8 @@ struct Node::Impl {
   Linger linger;
   Plan plan;
   int peer_count;
+  std::optional<CheckpointFiles> checkpoints;
+  std::uint64_t first_step = 0;  ///< of this run: not 0 where it goes on from a checkpoint
 
   gpusock::Context context;
   gpusock::Stream compute{context};
@@ -76,6 +85,7 @@ struct Node::Impl {
   gpusock::Mapped<StepBoard> board;
   gpusock::Mapped<float> losses;
   gpusock::Mapped<Score> score;
+  gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
 };
 
 Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
@@ -92,7 +102,13 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       listening(context, 1),
       board(context, 1),
       losses(context, plan.steps),
-      score(context, 1) {}
+      score(context, 1),
+      image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()) {
+  if (config.checkpoint_folder.empty()) return;
+  const Hello settings = hello();
+  checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
+  if (!config.resume.empty()) resume();
+}
 
 Node::Impl::~Impl() { end_kernels(); }
 
@@ -133,7 +149,31 @@ Hello Node::Impl::hello() const {
   hello[HelloField::seed] = config.seed;
   hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                                  std::bit_cast<std::uint32_t>(config.momentum);
+  hello[HelloField::first_step] = first_step;
   return hello;
+}
+
+/// Before any kernel runs.
+void Node::Impl::resume() {
+  const std::uint64_t step = config.resume == "latest" ? checkpoints->latest() : std::stoull(config.resume);
+  if (step == 0) return;
+  const Checkpoint checkpoint = checkpoints->read(step, plan.layout.parameters());
+  memory.weights.copy_in(checkpoint.weights);
+  memory.velocity.copy_in(checkpoint.velocity);
+  first_step = step;
+}
+
+/// Waits for the step's weights and writes them. The next step begins afterwards, on all nodes: it needs this one's.
+void Node::Impl::write_checkpoint(std::uint64_t step) {
+  const std::uint32_t parameters = plan.layout.parameters();
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
+  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), memory.velocity.data(), parameters,
+                  image.data());
+  compute.synchronize();
+  check();
+  const float* values = image.data();
+  checkpoints->write(
+      {step, {values, values + parameters}, {values + parameters, values + 2 * std::size_t{parameters}}});
 }
 
 /// Throws what a kernel has recorded, or Interrupted.
@@ -145,7 +185,7 @@ void Node::Impl::check() {
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
-      loss.standing = memory.standing(config.rank, config.nodes);
+      loss.standing = memory.standing(config.rank, config.nodes, first_step * plan.layout.layers);
     }
     if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
@@ -171,32 +211,33 @@ void Node::Impl::launch_residents() {
   if (peer_count == 0) return;
   const auto grid = static_cast<unsigned>(peer_count);
   gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(),
-                  plan.steps);
+                  clock_of(plan.steps));
   gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(),
-                  plan.steps);
+                  clock_of(plan.steps));
 }
 
 /// Launches only: nothing here waits for the device.
 void Node::Impl::launch_step(std::uint64_t step) {
   const NodeState node = state();
   const Layout& layout = plan.layout;
+  const std::uint64_t clock = clock_of(step);
   const SamplesView samples = training.from(step * plan.batch);
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < layout.layers; ++layer) {
     gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
-                    node, layer, step, activations.input(layer), plan.batch, activations.output(layer));
+                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer));
   }
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
-    gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, step,
+    gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, clock,
                     activations.input(layer), activations.output_delta(layer), plan.batch);
   }
 }
 
-void Node::Impl::evaluate(std::uint64_t clock, NodeReport& report) {
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock);
+void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
   if (config.rank == 0) {
     score[0] = {};
     model.evaluate(test, memory.weights.data(), test_activations, score.data());
@@ -210,10 +251,11 @@ void Node::Impl::evaluate(std::uint64_t clock, NodeReport& report) {
 
 Progress Node::Impl::progress(SteadyClock::time_point start) const {
   Progress now;
-  now.steps = board[0].told();
+  now.steps = std::max(board[0].told(), first_step);
+  now.first_step = first_step;
   now.steps_all = plan.steps;
   now.steps_per_epoch = plan.steps_per_epoch;
-  now.loss = now.steps == 0 ? 0 : losses[now.steps - 1];
+  now.loss = now.steps == first_step ? 0 : losses[now.steps - 1];
   now.train_s = seconds_since(start);
   for (int layer = 0; layer < plan.layout.layers; ++layer) {
     const std::uint64_t sent = plan.layout.layer[layer].parameters() - plan.layout.shard(layer, config.rank).size();
@@ -243,7 +285,7 @@ void await_sent(const gpusock::Context& context) {
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report);
   await_sent(context);
-  report.losses.assign(losses.begin(), losses.end());
+  report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   const auto stats = context.stats();
   report.proxy_steps = stats.proxy_steps;
   report.proxy_wakeups = stats.proxy_wakeups;
@@ -291,12 +333,16 @@ NodeReport Node::train(const ProgressSink& progress) {
   Impl& node = *impl_;
   NodeReport report;
   report.rank = node.config.rank;
-  report.steps = node.plan.steps;
+  report.first_step = node.first_step;
+  report.steps = node.plan.steps - node.first_step;
   const auto start = SteadyClock::now();
   const std::uint64_t calls_before = node.context.stats().host_api_calls;
   node.launch_residents();
-  for (std::uint64_t step = 0; step < node.plan.steps; ++step) {
+  for (std::uint64_t step = node.first_step; step < node.plan.steps; ++step) {
     node.launch_step(step);
+    if (node.checkpoints && (step + 1) % node.config.checkpoint_steps == 0 && step + 1 < node.plan.steps) {
+      node.write_checkpoint(step + 1);
+    }
     if ((step + 1) % node.plan.steps_per_epoch == 0) {
       node.evaluate(step + 1, report);
     } else if ((step + 1) % kQueuedStepsMax == 0) {

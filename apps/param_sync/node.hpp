@@ -22,7 +22,8 @@ struct Progress {
   std::uint64_t steps = 0;
   std::uint64_t steps_all = 0;
   std::uint64_t steps_per_epoch = 0;
-  float loss = 0;  ///< of the latest step, this node's samples
+  std::uint64_t first_step = 0;  ///< of this run: not 0 where it went on from a checkpoint
+  float loss = 0;                ///< of the latest step, this node's samples
   double train_s = 0;
   std::uint64_t pushed_per_step = 0;  ///< bytes that this node sends as gradients in a step; as many come as weights
 };

@@ -63,14 +63,15 @@ struct NodeMemory {
   }
 
   /// How far this node is with the others; while kernels run.
-  Standing standing(int rank, int nodes) const {
+  /// `first_part`: the first that kernels of this run have counted.
+  Standing standing(int rank, int nodes, std::uint64_t first_part) const {
     Standing now;
     now.rank = rank;
     StandingWords& words = stood[0];
     for (int peer = 0; peer < nodes; ++peer) {
-      now.gathered.push_back(told(words.gathered[peer]));
-      now.pulled.push_back(told(words.pulled[peer]));
-      now.pushing.push_back(told(words.pushing[peer]));
+      now.gathered.push_back(first_part + told(words.gathered[peer]));
+      now.pulled.push_back(first_part + told(words.pulled[peer]));
+      now.pushing.push_back(2 * first_part + told(words.pushing[peer]));
     }
     return now;
   }

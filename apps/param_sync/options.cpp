@@ -48,6 +48,18 @@ std::string width_problem(const std::string& text) {
   return widths.size() < kLayersMax ? "" : fmt::format("at most {} hidden layers", kLayersMax - 1);
 }
 
+/// 0 where the text is no step.
+std::uint64_t step_from(const std::string& text) {
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+  return error == std::errc{} && end == text.data() + text.size() ? step : 0;
+}
+
+/// What is wrong with --resume, or nothing.
+std::string resume_problem(const std::string& text) {
+  return text == "latest" || step_from(text) != 0 ? "" : "'" + text + "' is neither latest nor a step from 1 on";
+}
+
 /// The links that gpusock knows.
 std::vector<std::string> link_names() {
   std::vector<std::string> names;
@@ -81,6 +93,14 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.text("--peers", texts.peers, "HOST:PORT of all nodes by rank, this one's included, with commas");
   arguments.flag("--in-process", config.in_process, "All nodes in this process (they share one GPU)");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
+  arguments.text("--checkpoint", config.checkpoint_folder,
+                 "Folder for checkpoints: each node writes its own, and keeps its last two");
+  arguments.number("--every", config.checkpoint_steps, "Steps from one checkpoint to the next", 1, kAnySeed)
+      .shown_default(std::to_string(config.checkpoint_steps));
+  arguments
+      .text("--resume", config.resume,
+            "Go on from a checkpoint: a step, or latest, which begins anew where there is none")
+      .check(resume_problem);
   arguments.text("--json", config.json_file, "Write the results here");
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
   arguments.text("--save-weights", config.weights_file, "Write the final weights here, as 32-bit floats");
@@ -110,6 +130,8 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
+  if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
+  if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
   if (config.control_fd >= 0) return config.rank < 0 ? "--control-fd needs --rank" : "";
   if (config.rank < 0 && !config.peers.empty()) return "--peers is for one node started by hand: give its --rank too";
   if (config.rank >= 0 && config.peers.size() != static_cast<std::size_t>(config.nodes)) {
@@ -163,17 +185,23 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
 }
 
 std::vector<std::string> to_arguments(const Config& config) {
-  return {"--nodes",    std::to_string(config.nodes),
-          "--hidden",   fmt::format("{}", fmt::join(config.hidden, ",")),
-          "--epochs",   std::to_string(config.epochs),
-          "--batch",    std::to_string(config.batch),
-          "--lr",       fmt::format("{:.9g}", config.learning_rate),
-          "--momentum", fmt::format("{:.9g}", config.momentum),
-          "--seed",     std::to_string(config.seed),
-          "--limit",    std::to_string(config.limit),
-          "--data",     config.data,
-          "--link",     std::string(gpusock::to_string(config.link)),
-          "--timeout",  fmt::format("{}", config.timeout_s)};
+  std::vector<std::string> arguments{"--nodes",    std::to_string(config.nodes),
+                                     "--hidden",   fmt::format("{}", fmt::join(config.hidden, ",")),
+                                     "--epochs",   std::to_string(config.epochs),
+                                     "--batch",    std::to_string(config.batch),
+                                     "--lr",       fmt::format("{:.9g}", config.learning_rate),
+                                     "--momentum", fmt::format("{:.9g}", config.momentum),
+                                     "--seed",     std::to_string(config.seed),
+                                     "--limit",    std::to_string(config.limit),
+                                     "--data",     config.data,
+                                     "--link",     std::string(gpusock::to_string(config.link)),
+                                     "--timeout",  fmt::format("{}", config.timeout_s)};
+  if (!config.checkpoint_folder.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--checkpoint", config.checkpoint_folder, "--every", std::to_string(config.checkpoint_steps)});
+  }
+  if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
+  return arguments;
 }
 
 }  // namespace param_sync

@@ -29,7 +29,9 @@ ProgressLine::~ProgressLine() {
 }
 
 std::string ProgressLine::text(const Progress& progress) const {
-  const double rate = progress.train_s > 0 ? static_cast<double>(progress.steps) / progress.train_s : 0;
+  const double rate = progress.train_s > 0
+                          ? static_cast<double>(progress.steps - progress.first_step) / progress.train_s
+                          : 0;
   const double push_mb = rate * static_cast<double>(progress.pushed_per_step) / 1e6;
   const std::uint64_t per_epoch = std::max<std::uint64_t>(progress.steps_per_epoch, 1);
   return fmt::format(

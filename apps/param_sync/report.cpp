@@ -94,6 +94,7 @@ std::string RunReport::summary() const {
   }
   text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
                       first.steps, first.train_s, config.nodes, device);
+  if (first.first_step != 0) text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
   if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
     text += "the training diverged: its loss is no number any more; lower --lr\n";
   }
@@ -123,7 +124,7 @@ std::string RunReport::summary() const {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, steps, layers, communicating_ns, waited_ns,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, waited_ns,
                                    host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes, p2p_tx_bytes,
                                    verbs_tx_bytes, fabric_tx_bytes, accuracies)
 
@@ -176,6 +177,7 @@ nlohmann::json RunReport::json() const {
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"link", gpusock::to_string(config.link)},
+          {"first_step", first.first_step},
           {"steps", first.steps},
           {"train_s", first.train_s},
           {"samples_per_s", samples_per_s()},
@@ -201,12 +203,12 @@ void RunReport::write_files() const {
   if (!config.json_file.empty()) write_file(config.json_file, json().dump(1) + "\n");
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();
-  const std::size_t epoch_steps = mean.size() / config.epochs;
+  const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;
   std::string text = "# step\tloss\ttest_accuracy\n";
-  for (std::size_t step = 0; step < mean.size(); ++step) {
-    const std::size_t epoch = (step + 1) / epoch_steps;
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const std::size_t step = before + i, epoch = (step + 1) / epoch_steps - before / epoch_steps;
     const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
-    text += fmt::format("{}\t{:.6f}\t{}\n", step + 1, mean[step],
+    text += fmt::format("{}\t{:.6f}\t{}\n", step + 1, mean[i],
                         ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan");
   }
   write_file(config.series_file, text);

@@ -23,8 +23,9 @@ struct LayerTraffic {
 /// What JSON holds under the members' names.
 struct NodeCounters {
   int rank = 0;
-  double train_s = 0;  ///< from the first launch until the last weights are there
-  std::uint64_t steps = 0;
+  double train_s = 0;            ///< from the first launch until the last weights are there
+  std::uint64_t first_step = 0;  ///< not 0 where the run went on from a checkpoint
+  std::uint64_t steps = 0;       ///< of this run
   std::vector<LayerTraffic> layers;
   std::uint64_t communicating_ns = 0;  ///< sum over the steps: first push until last weights
   std::uint64_t waited_ns = 0;         ///< of that, forward kernels stood still
@@ -35,7 +36,7 @@ struct NodeCounters {
   std::uint64_t p2p_tx_bytes = 0;
   std::uint64_t verbs_tx_bytes = 0;
   std::uint64_t fabric_tx_bytes = 0;
-  std::vector<double> accuracies;  ///< of the test set after each epoch, 0 to 1; rank 0's only
+  std::vector<double> accuracies;  ///< of the test set after each epoch that this run has ended, 0 to 1; rank 0's only
 };
 
 struct NodeReport : NodeCounters {

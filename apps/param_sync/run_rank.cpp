@@ -26,8 +26,13 @@ gpusock::Endpoint with_link(const std::string& text, gpusock::LinkKind link) {
 }
 
 nlohmann::json to_json(const Progress& now) {
-  return {{"steps", now.steps}, {"steps_all", now.steps_all}, {"steps_per_epoch", now.steps_per_epoch},
-          {"loss", now.loss},   {"train_s", now.train_s},     {"pushed_per_step", now.pushed_per_step}};
+  return {{"steps", now.steps},
+          {"steps_all", now.steps_all},
+          {"steps_per_epoch", now.steps_per_epoch},
+          {"first_step", now.first_step},
+          {"loss", now.loss},
+          {"train_s", now.train_s},
+          {"pushed_per_step", now.pushed_per_step}};
 }
 
 /// What a node has when it has trained. Results are written after the node itself is gone, when no signal is blocked.

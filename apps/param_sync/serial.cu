@@ -122,7 +122,7 @@ SerialResult train_serially(const Config& config, const Dataset& data, const Pro
     run.synchronize();
     report.losses.push_back(run.mean_loss(step));
     if ((step + 1) % plan.steps_per_epoch == 0) run.evaluate(report);
-    if (progress) progress({step + 1, plan.steps, plan.steps_per_epoch, report.losses.back(), seconds(), 0});
+    if (progress) progress({step + 1, plan.steps, plan.steps_per_epoch, 0, report.losses.back(), seconds(), 0});
   }
   if (stop) throw Interrupted();
   report.train_s = seconds();

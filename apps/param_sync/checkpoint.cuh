@@ -1,0 +1,17 @@
+#pragma once
+/// @file What a checkpoint is made of, copied by a kernel to where the host reads it: the node's other kernels run on.
+
+#include <cstdint>
+
+namespace param_sync {
+
+/// `image`: the weights and then the velocities; mapped. On the stream after wait_for_weights: nobody changes either
+/// before the next step's gradients are pushed.
+static __global__ void copy_state(const float* weights, const float* velocity, std::uint32_t parameters, float* image) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < parameters; i += gridDim.x * blockDim.x) {
+    image[i] = weights[i];
+    image[parameters + i] = velocity[i];
+  }
+}
+
+}  // namespace param_sync

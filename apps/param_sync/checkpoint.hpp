@@ -1,0 +1,47 @@
+#pragma once
+/// @file Checkpoints: what a node needs to go on from a step, in a file of its own.
+///
+/// Each node writes all weights and its optimizer state, so that nodes need no common file system. A file is written
+/// under another name, brought to the disk and renamed: one with its final name is whole. The newest two of a rank are
+/// kept, because a node that is lost may lack the last one that the others have.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+struct Checkpoint {
+  std::uint64_t step = 0;       ///< steps that are done
+  std::vector<float> weights;   ///< the whole model's
+  std::vector<float> velocity;  ///< as weights; other nodes' shards are not used
+};
+
+/// The checkpoints of one rank in a folder. All members throw gpusock::Error that names the file, and what to do.
+class CheckpointFiles {
+ public:
+  /// `settings`: what all nodes of a run share (Hello), by HelloField. Makes the folder where there is none.
+  CheckpointFiles(std::string folder, int rank, int nodes, std::span<const std::uint64_t> settings);
+
+  /// The newest step from which this rank can go on; 0 where there is none. Where the folder has other ranks' files as
+  /// well, all ranks have that step.
+  std::uint64_t latest() const;
+
+  /// Throws also where the file is damaged (EBADMSG), or is of a run with other settings (EINVAL).
+  Checkpoint read(std::uint64_t step, std::size_t parameters) const;
+
+  /// Writes a checkpoint and removes the ones before the last two.
+  void write(const Checkpoint& checkpoint) const;
+
+ private:
+  std::string path(int rank, std::uint64_t step) const;
+  std::vector<std::uint64_t> steps_of(int rank) const;
+
+  std::string folder_;
+  int rank_;
+  int nodes_;
+  std::vector<std::uint64_t> settings_;
+};
+
+}  // namespace param_sync
