@@ -20,7 +20,7 @@ inline gpusock::Endpoint stream_endpoint(const std::string& text) {
 inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::string& peers) {
   gpusock::Endpoint at = stream_endpoint(text);
   if (text.find(",link=") == std::string::npos) at.link = gpusock::LinkKind::tcp;
-  if (at.link == gpusock::LinkKind::tcp) return at;
+  if (at.is_plain_tcp()) return at;
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': " + peers + " plain TCP: leave out link=, or say link=tcp");
 }
 

@@ -69,8 +69,9 @@ class Net {
 
   /// Opens a socket that is connected to `to`, and returns its handle.
   ///
-  /// Tries the endpoint's addresses one after the other until it has a TCP connection, all before the deadline. If no
-  /// address takes the connection, the error is the most informative one (docs/semantics.md).
+  /// Tries the endpoint's addresses in their order until it has a TCP connection, all before the deadline: the next one
+  /// also beside one that has not answered for 250 ms. If no address takes the connection, the error is the most
+  /// informative one (docs/semantics.md).
   ///
   /// Errors: -EINVAL, -ECONNREFUSED (no program listens there), -EHOSTUNREACH, -ENETUNREACH, -EADDRNOTAVAIL (this host
   /// has no address or free port from which to connect), -EAFNOSUPPORT (this host has no such kind of address),

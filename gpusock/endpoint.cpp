@@ -225,9 +225,6 @@ Endpoint Endpoint::parse(std::string_view text) {
     if (name != "or" && !names.insert(name).second) reject(text, "'" + std::string(name) + "' is given twice");
     rest = next;
   }
-  if (endpoint.type == SocketType::seqpacket && endpoint.link == LinkKind::tcp) {
-    reject(text, "plain TCP has no records; type=seqpacket needs link=auto, p2p, verbs or fabric");
-  }
   const auto [host, port] = split_host(text, text.substr(0, comma));
   if (host.empty()) reject(text, "the host is missing; 0.0.0.0 and [::] mean every address");
   endpoint.port = parse_port(text, port);

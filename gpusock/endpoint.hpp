@@ -61,6 +61,10 @@ struct ResolvedEndpoint {
   /// The address and the port: "127.0.0.1:7000" or "[::1]:7000"; "none" if there is no address.
   std::string host_port() const;
 
+  /// True if connections are plain TCP without a handshake, so that any program can be the peer: link=tcp and no
+  /// records. (Records on link=tcp are agreed on in a handshake.)
+  GPUSOCK_FN bool is_plain_tcp() const { return link == LinkKind::tcp && type == SocketType::stream; }
+
   /// True if the address is one of this host alone (127.0.0.0/8, ::1).
   bool is_loopback() const;
 
@@ -92,7 +96,7 @@ struct Endpoint : ResolvedEndpoint {
   /// with several addresses the endpoint keeps the first four, in the order of getaddrinfo (RFC 6724); if those are all
   /// IPv4 or all IPv6, the first address of the other family replaces the fourth. Each `or=` adds an address to try
   /// after those of the host, up to four in all. Without `link=`, the link is GPUSOCK_LINK's, else auto. `ring` is a
-  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, so not link=tcp. An
+  /// power of two from 4K to 64M. Records (`type=seqpacket`) need a peer that speaks gpusock, on every link. An
   /// endpoint that parse() made is equal to what parse() makes of its to_string(), whatever GPUSOCK_LINK is. Throws
   /// Error (EINVAL for syntax or a wrong GPUSOCK_LINK, ENOENT for an unknown name) with a message that says what is
   /// wrong.
@@ -122,7 +126,7 @@ struct Endpoint : ResolvedEndpoint {
     changed.ring_bytes = to;
     return changed;
   }
-  /// The same endpoint for streams or records. listen and connect return -EINVAL for records on link=tcp.
+  /// The same endpoint for streams or records.
   GPUSOCK_FN Endpoint with_type(SocketType to) const {
     Endpoint changed = *this;
     changed.type = to;

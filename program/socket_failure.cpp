@@ -20,11 +20,14 @@ std::string host_of(const Endpoint& at) {
   return at.family == 6 ? host.substr(1, host.size() - 2) : host;
 }
 
+/// True if the library's log has just said why it refuses to listen, and what to do: once is enough.
+bool library_has_said_why() { return variable("GPUSOCK_LOG") != "off"; }
+
 std::string link_of(const Endpoint& at) { return "link=" + std::string(to_string(at.link)); }
 
 /// What else may be wrong where the peer is to speak our handshake.
 std::string or_plain_tcp(const Endpoint& at) {
-  return at.link == LinkKind::tcp ? "" : "; if the peer does not speak gpusock, add link=tcp";
+  return at.is_plain_tcp() ? "" : "; if the peer does not speak gpusock, add link=tcp";
 }
 
 /// There is no device or provider for the link.
@@ -74,7 +77,8 @@ std::string remedy_of_listening(int error, const Endpoint& at) {
       return "no interface of this machine has that address; `ip addr` shows which there are; 0.0.0.0 and [::] mean "
              "all";
     case EACCES:
-      if (at.link != LinkKind::tcp && !at.is_loopback() && variable("GPUSOCK_SECRET").empty()) {
+      if (!at.is_plain_tcp() && !at.is_loopback() && variable("GPUSOCK_SECRET").empty()) {
+        if (library_has_said_why()) return {};
         return "beyond loopback peers must share a secret; set GPUSOCK_SECRET to the same text for all of them, or "
                "name link=tcp "
                "to serve anyone";
@@ -82,6 +86,8 @@ std::string remedy_of_listening(int error, const Endpoint& at) {
       if (at.port != 0 && at.port < kRootsPorts)
         return "ports below 1024 are root's; choose a higher one, or 0 for any free one";
       return {};
+    case EPROTONOSUPPORT:
+      return library_has_said_why() ? "" : remedy_of_both(error, at);
     default:
       return remedy_of_both(error, at);
   }
@@ -108,7 +114,7 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
     case EADDRNOTAVAIL:
       return "no address or port of this machine is left to connect from; see `ip addr` and `ss -s`";
     case EACCES:
-      return at.link == LinkKind::tcp ? "" : "the secrets differ; set GPUSOCK_SECRET to the same text on both sides";
+      return at.is_plain_tcp() ? "" : "the secrets differ; set GPUSOCK_SECRET to the same text on both sides";
     case EPROTOTYPE:
       return "the peer's socket is of the other type; both name type=seqpacket, or neither";
     case EINVAL:

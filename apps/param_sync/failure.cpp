@@ -90,7 +90,8 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
     case FailureKind::connect:
       return text + "cannot reach " + who + at + ": " + why + advice(Attempt::connecting, failure.error, at_peer);
     case FailureKind::accept:
-      return text + "not all peers connected: " + why + ". Start all nodes with the same --peers";
+      return text + (failure.rank < 0 ? "not all peers connected" : who + at + " has not connected") + ": " + why +
+             ". Start all nodes with the same --peers";
     case FailureKind::mismatch:
       return text + mismatch(failure);
     case FailureKind::push:

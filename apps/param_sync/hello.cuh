@@ -97,6 +97,15 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
   }
 }
 
+/// The first peer that has not connected here; -1 if all have.
+__device__ inline int first_missing(const NodeState& node) {
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    const SharedSocket socket(node.serve_sockets[peer]);
+    if (peer != node.rank && socket.load(cuda::memory_order_relaxed) < 0) return peer;
+  }
+  return -1;
+}
+
 /// Takes one peer in. Strangers (a port scanner, a browser) are turned away and do not count. One block of one thread
 /// for each peer, all on the same listener.
 [[maybe_unused]] static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
@@ -107,7 +116,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
     if (socket < 0) {
       // That a peer cannot be reached from here says more than that it has not come: that failure is recorded first.
       if (socket == -ETIMEDOUT) await_reached(node);
-      fail(node, FailureKind::accept, -1, -socket);
+      fail(node, FailureKind::accept, first_missing(node), -socket);
       return;
     }
     Hello theirs;

@@ -90,7 +90,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
-  arguments.text("--peers", texts.peers, "HOST:PORT of all nodes by rank, this one's included, with commas");
+  arguments.text("--peers", texts.peers,
+                 "HOST:PORT of all nodes by rank, this one's included, with commas; as many as --nodes");
   arguments.flag("--in-process", config.in_process, "All nodes in this process (they share one GPU)");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
   arguments.text("--checkpoint", config.checkpoint_folder,
@@ -110,7 +111,11 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
 void take_texts(const Texts& texts, Config& config) {
   config.link = texts.link.empty() ? gpusock::Endpoint::parse("127.0.0.1:0").link : gpusock::parse_link(texts.link);
   config.peers = split(texts.peers);
-  if (texts.nodes != 0) config.nodes = texts.nodes;
+  if (texts.nodes != 0) {
+    config.nodes = texts.nodes;
+  } else if (config.rank >= 0 && !config.peers.empty()) {
+    config.nodes = static_cast<int>(config.peers.size());
+  }
   config.hidden.clear();
   for (const std::string& width : split(texts.hidden)) config.hidden.push_back(width_from(width));
 }
@@ -127,6 +132,8 @@ std::string misuse(const Config& config) {
   if (int(config.in_process) + int(config.serial) + int(config.rank >= 0) > 1) {
     return "--in-process, --serial and --rank exclude each other: give one of them";
   }
+  if (config.nodes > kNodesMax)
+    return fmt::format("--peers lists {} nodes; there are at most {}", config.nodes, kNodesMax);
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }

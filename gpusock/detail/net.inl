@@ -51,7 +51,7 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
 GPUSOCK_FN inline bool can_open(const Endpoint& at) {
   const std::uint64_t ring = at.ring_bytes;
   const bool ring_ok = ring == 0 || (ring >= kRingBytesMin && ring <= kRingBytesMax && (ring & (ring - 1)) == 0);
-  const bool type_ok = at.type == SocketType::stream || (at.type == SocketType::seqpacket && at.link != LinkKind::tcp);
+  const bool type_ok = at.type == SocketType::stream || at.type == SocketType::seqpacket;
   const bool link_ok = static_cast<int>(at.link) < kLinkKinds;  // endpoints may come from a peer
   return (at.family == 4 || at.family == 6) && ring_ok && type_ok && link_ok;
 }

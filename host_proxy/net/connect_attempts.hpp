@@ -1,5 +1,5 @@
 #pragma once
-/// @file Connecting to an endpoint of several addresses: one after the other, until one takes the connection.
+/// @file Connecting to an endpoint of several addresses: in their order, until one takes the connection.
 
 #include "host_proxy/net/network.hpp"
 
@@ -17,7 +17,10 @@ class ConnectAttempts {
   /// note_failure() before the next call.
   std::unique_ptr<ByteStream> start_next(Network& network);
 
-  /// The address tried last did not take the connection: an errno.
+  /// True if there are addresses that were not tried.
+  bool has_more() const { return next_ < to_.addresses(); }
+
+  /// An address did not take the connection: an errno.
   void note_failure(int error);
 
   /// The endpoint with the address tried last alone.

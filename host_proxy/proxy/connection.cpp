@@ -16,6 +16,9 @@ namespace {
 /// How long a closed connection may go on delivering what was sent before it is reset.
 constexpr std::uint64_t kLingerNs = 30'000'000'000;
 
+/// How long an address has the attempt for itself before the next one is tried beside it (RFC 8305, 5 and 8).
+constexpr std::uint64_t kAttemptDelayNs = 250'000'000;
+
 /// A caller that gives up on a silent peer sooner is not told why the peer may be silent.
 constexpr std::uint64_t kTellSilenceNs = 200'000'000;
 
@@ -47,7 +50,7 @@ Connection::Connection(Proxy& proxy, std::uint32_t slot, std::unique_ptr<ByteStr
       peer_(attempts.current()),
       stream_(std::move(stream)),
       stream_hint_(stream_.get()),
-      deadline_ns_(to.link == LinkKind::tcp ? kNever : deadline_ns) {
+      deadline_ns_(to.is_plain_tcp() ? kNever : deadline_ns) {
   stream_->sink = this;
 }
 
@@ -75,7 +78,7 @@ void Connection::on_ready() { proxy_.activate(*this); }
 
 bool Connection::step(std::uint64_t now_ns) {
   const Phase before = phase_;
-  if (phase_ == Phase::connecting) step_connecting();
+  if (phase_ == Phase::connecting) step_connecting(now_ns);
   if (phase_ == Phase::shaking) step_handshake();
   if (phase_ == Phase::agreed && has_slot_) establish();
   bool moved = phase_ != before;
@@ -90,11 +93,15 @@ bool Connection::step(std::uint64_t now_ns) {
   return moved;
 }
 
-void Connection::step_connecting() {
+void Connection::step_connecting(std::uint64_t now_ns) {
+  take_older_answer();
   for (int result = check_connected(); result != 0; result = check_connected()) {
-    if (result == -EINPROGRESS || !try_next_address(-result)) return;
+    if (result == -EINPROGRESS) return try_next_beside(now_ns);
+    if (!try_next_address(-result)) return;
   }
-  if (asked_.link == LinkKind::tcp) {
+  older_.clear();
+  next_attempt_ns_ = kNever;
+  if (asked_.is_plain_tcp()) {
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;
   } else {
@@ -121,18 +128,61 @@ bool Connection::try_next_address(int error) {
   attempts_.note_failure(error);
   stream_hint_ = nullptr;
   stream_.reset();  // before the next one: it may be the last descriptor
-  auto stream = attempts_.start_next(proxy_.network());
-  if (stream == nullptr) {
+  next_attempt_ns_ = kNever;
+  if (auto stream = attempts_.start_next(proxy_.network())) {
+    use(std::move(stream), attempts_.current());
+  } else if (!older_.empty()) {  // one of those may still answer
+    Attempt last = std::move(older_.back());
+    older_.pop_back();
+    use(std::move(last.stream), last.at);
+  } else {
     fail_opening(attempts_.error());
     return false;
   }
+  return true;
+}
+
+/// The address tried last has not answered. If that lasts, the next one is tried beside it: an address that does not
+/// answer at all must not use up the caller's time.
+void Connection::try_next_beside(std::uint64_t now_ns) {
+  if (!attempts_.has_more()) return;
+  if (next_attempt_ns_ == kNever) next_attempt_ns_ = later_ns(now_ns, kAttemptDelayNs);
+  if (now_ns >= next_attempt_ns_) {
+    next_attempt_ns_ = kNever;
+    auto stream = attempts_.start_next(proxy_.network());
+    if (stream == nullptr) return;
+    older_.push_back({std::move(stream_), peer_});
+    use(std::move(stream), attempts_.current());
+    if (attempts_.has_more()) next_attempt_ns_ = later_ns(now_ns, kAttemptDelayNs);
+  }
+  if (next_attempt_ns_ != kNever) proxy_.due(next_attempt_ns_);
+}
+
+/// Goes on with an address that was tried earlier and has answered now, and forgets those that have failed.
+void Connection::take_older_answer() {
+  for (std::size_t i = 0; i < older_.size();) {
+    const int result = older_[i].stream->connected();
+    if (result == 0) {
+      Attempt answered = std::move(older_[i]);
+      older_.clear();
+      use(std::move(answered.stream), answered.at);
+    } else if (result == -EINPROGRESS) {
+      ++i;
+    } else {
+      attempts_.note_failure(-result);
+      older_.erase(older_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+}
+
+/// Goes on with this attempt.
+void Connection::use(std::unique_ptr<ByteStream> stream, const Endpoint& at) {
   stream_ = std::move(stream);
   stream_hint_ = stream_.get();
   stream_->sink = this;
   local_ = {};
-  peer_ = attempts_.current();
+  peer_ = at;
   set_options(std::exchange(options_, {}));  // a stream starts with the defaults
-  return true;
 }
 
 void Connection::start_handshake() {
@@ -282,7 +332,7 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     if ((bits & table::kRequestShutdownRead) != 0) link_->end_receiving();
     // Only on plain TCP, as TCP does. Links between gpusock peers deliver what was sent before the close, whatever is
     // unread.
-    if (close && !closing_ && asked_.link == LinkKind::tcp && link_->refuse_input()) options_.linger_s = 0;
+    if (close && !closing_ && asked_.is_plain_tcp() && link_->refuse_input()) options_.linger_s = 0;
     if ((bits & table::kRequestShutdownWrite) != 0 || close) link_->end_sending();
     if (close) link_->end_receiving();
     if (close && !closing_) this->close(now_ns);
@@ -368,6 +418,8 @@ void Connection::give_up(int error) {
 
 void Connection::fail_opening(int error) {
   error_ = error;
+  older_.clear();
+  next_attempt_ns_ = kNever;
   handshake_.reset();
   setup_.reset();
   stream_hint_ = nullptr;

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace gpusock::proxy {
 
@@ -52,7 +53,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void set_options(const table::SocketOptions& options);
 
   /// When step() must be called even if nothing happens; ~0 for never.
-  std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_}); }
+  std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_, next_attempt_ns_}); }
   /// Is it over: it may be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
   /// True if its caller has closed it.
@@ -67,7 +68,7 @@ class Connection final : public LinkEvents, public ReadySink {
   /// True if it came in and its peer has not proved yet that it knows the secret.
   bool is_unauthenticated() const {
     const bool on_the_way = phase_ == Phase::connecting || phase_ == Phase::shaking;
-    return listener_ != nullptr && asked_.link != LinkKind::tcp && on_the_way &&
+    return listener_ != nullptr && !asked_.is_plain_tcp() && on_the_way &&
            (handshake_ == nullptr || !handshake_->peer_is_known());
   }
   /// Ends it where it stands, with this errno, after an exception: what it was about to do may be half done. Its link
@@ -119,9 +120,12 @@ class Connection final : public LinkEvents, public ReadySink {
   /// broken: it was established, has lost its link to give_up(), and waits for its caller to close it.
   enum class Phase { connecting, shaking, agreed, established, broken, over };
 
-  void step_connecting();
+  void step_connecting(std::uint64_t now_ns);
   int check_connected();
   bool try_next_address(int error);
+  void try_next_beside(std::uint64_t now_ns);
+  void take_older_answer();
+  void use(std::unique_ptr<ByteStream> stream, const Endpoint& at);
   void start_handshake();
   bool callers_are_kernels() const;
   void step_handshake();
@@ -150,6 +154,12 @@ class Connection final : public LinkEvents, public ReadySink {
   Phase phase_;
   Endpoint asked_;            // what the caller connects to, or the listener was opened with
   ConnectAttempts attempts_;  // an incoming one has no other address
+  struct Attempt {
+    std::unique_ptr<ByteStream> stream;
+    Endpoint at;
+  };
+  std::vector<Attempt> older_;              // addresses that have not answered yet, tried before that of stream_
+  std::uint64_t next_attempt_ns_ = kNever;  // when the next address is tried beside them
   table::SocketOptions options_;
   Endpoint local_;
   Endpoint peer_;

@@ -310,7 +310,7 @@ bool Proxy::links_are_ready(const Endpoint& asked) {
 
 /// False, with the reason as an errno, if nobody may listen at this address.
 bool Proxy::may_listen(const Endpoint& at, int& error) const {
-  if (at.link != LinkKind::tcp && !at.is_loopback() && resources_.secret.empty()) {
+  if (!at.is_plain_tcp() && !at.is_loopback() && resources_.secret.empty()) {
     log_error("refused to listen at " + at.host_port() +
               ": beyond loopback peers must share a secret; set GPUSOCK_SECRET on " +
               "all of them, or name link=tcp to serve anyone");

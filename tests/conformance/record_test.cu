@@ -497,9 +497,35 @@ TEST_P(RecordPair, StreamsAndRecordsDoNotMix) {
   ASSERT_EQ(net_.getsockname(listener, where), 0);
   where.type = SocketType::seqpacket;
   EXPECT_EQ(other_net_.connect(this_thread(), where, patience()), -EPROTOTYPE);
-  where.link = LinkKind::tcp;
-  EXPECT_EQ(other_net_.connect(this_thread(), where, patience()), -EINVAL) << "plain TCP has no records";
-  EXPECT_EQ(net_.listen(this_thread(), where, 4, patience()), -EINVAL);
+}
+
+TEST(RecordsOverTcp, AreChosenByTheEnvironmentOrTheEndpoint) {
+  setenv("GPUSOCK_LINK", "tcp", 1);
+  const Endpoint at = Endpoint::parse("127.0.0.1:0,type=seqpacket");
+  unsetenv("GPUSOCK_LINK");
+  EXPECT_EQ(at, Endpoint::parse("127.0.0.1:0,type=seqpacket,link=tcp"));
+  EXPECT_FALSE(at.is_plain_tcp());
+  Context context(record_options(true));  // which would share memory
+  const Net net = context.net();
+  const Socket listener = net.listen(this_thread(), at, 4, patience());
+  Endpoint to;
+  ASSERT_EQ(net.getsockname(listener, to), 0);
+  EXPECT_EQ(to, at.with_port(to.port));
+  const Socket near = net.connect(this_thread(), to, patience());
+  const Socket far = net.accept(this_thread(), listener, patience());
+  ASSERT_GE(near, 0);
+  ASSERT_GE(far, 0);
+  SocketStats stats;
+  EXPECT_EQ(net.stats(near, stats), 0);
+  EXPECT_EQ(stats.link, LinkKind::tcp);
+  for (const std::string text : {"one", "and another"}) {
+    EXPECT_EQ(net.send(this_thread(), near, text.data(), text.size(), 0, patience()), std::int64_t(text.size()));
+  }
+  char bytes[32];
+  EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, 0, patience()), 3);
+  EXPECT_EQ(net.recv(this_thread(), far, bytes, sizeof bytes, 0, patience()), 11);
+  EXPECT_EQ(net.connect(this_thread(), to.with_type(SocketType::stream).with_link(LinkKind::automatic), patience()),
+            -EPROTOTYPE);
 }
 
 TEST_P(RecordPair, AHandleWithoutItsTypeIsNoHandle) {

@@ -17,7 +17,6 @@ FUZZ_TARGET(endpoint) {
     FUZZ_CHECK(endpoint.ring_bytes == 0 ||
                (std::has_single_bit(endpoint.ring_bytes) && endpoint.ring_bytes >= kRingBytesMin &&
                 endpoint.ring_bytes <= kRingBytesMax));
-    FUZZ_CHECK(endpoint.type == SocketType::stream || endpoint.link != LinkKind::tcp);
     FUZZ_CHECK(Endpoint::parse(endpoint.to_string()) == endpoint);
   } catch (const Error& error) {
     FUZZ_CHECK(error.code().value() == EINVAL || error.code().value() == ENOENT);

@@ -21,6 +21,7 @@ struct Wire {
   bool node_ended = false;
   bool node_gone = false;
   bool far_gone = false;                    ///< another node's end, where it has one
+  bool silent = false;                      ///< the far end has not answered the node's attempt to connect
   std::size_t room = std::size_t{1} << 40;  ///< bytes that the node may still write
 };
 
@@ -63,7 +64,7 @@ class WireStream : public proxy::ByteStream {
     return -EAGAIN;
   }
 
-  int connected() override { return wire_->reset ? -ECONNREFUSED : 0; }
+  int connected() override { return wire_->reset ? -ECONNREFUSED : wire_->silent ? -EINPROGRESS : 0; }
   int take_error() override { return wire_->reset ? ECONNRESET : 0; }
   void end_writing() override { (far_end_ ? wire_->ended : wire_->node_ended) = true; }
   void reset_on_close() override {}
@@ -106,7 +107,12 @@ class WireNetwork final : public proxy::Network {
  public:
   std::unique_ptr<proxy::Acceptor> listen(const Endpoint&, int, int&) override { return std::make_unique<Door>(*this); }
   std::unique_ptr<proxy::ByteStream> connect(const Endpoint&, int&) override {
-    if (other_ == nullptr) return open();
+    if (other_ == nullptr) {
+      auto stream = open();
+      tried_.push_back(last_);
+      last_->silent = silent_;
+      return stream;
+    }
     const auto wire = other_->arrive();
     auto stream = std::make_unique<FarEnd>(wire);
     streams_.push_back({wire, stream.get(), &wire->far_gone});
@@ -121,6 +127,11 @@ class WireNetwork final : public proxy::Network {
       if (entry.stream->sink != nullptr) entry.stream->sink->on_ready();
     }
   }
+
+  /// Whether far ends are silent when the node connects, from now on.
+  void be_silent(bool silent) { silent_ = silent; }
+  /// The connections that the node has tried to make.
+  const std::vector<std::shared_ptr<Wire>>& tried() const { return tried_; }
 
   /// From now on, who connects from here comes to that network's listener.
   void reach(WireNetwork& other) { other_ = &other; }
@@ -165,6 +176,8 @@ class WireNetwork final : public proxy::Network {
   std::list<Entry> streams_;
   std::list<std::unique_ptr<proxy::ByteStream>> waiting_;
   std::shared_ptr<Wire> last_;
+  std::vector<std::shared_ptr<Wire>> tried_;
+  bool silent_ = false;
   WireNetwork* other_ = nullptr;
 };
 

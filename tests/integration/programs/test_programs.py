@@ -111,7 +111,9 @@ class Programs(unittest.TestCase):
         elsewhere = "no interface of this machine has that address"
         self.expect_advice(elsewhere, "http_server", "192.0.2.1:0")
         self.expect_advice(elsewhere, "gpusock-bench", "lat", "--link", "tcp", "--at", "192.0.2.1")
-        self.expect_advice("set GPUSOCK_SECRET to the same text", "file_sender", "receive", "0.0.0.0:0", GPUSOCK_SECRET="")
+        done = self.run_program("file_sender", "receive", "0.0.0.0:0", stdout=subprocess.PIPE, env=dict(os.environ, GPUSOCK_SECRET=""))
+        self.assertEqual((done.returncode, done.stderr.count("GPUSOCK_SECRET")), (1, 1), done.stderr)  # said once
+        self.assertIn("file_sender: listening on 0.0.0.0:0: Permission denied", done.stderr)
         with socket.socket() as silent:  # bound, but nobody listens
             silent.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % silent.getsockname()[1]

@@ -45,6 +45,12 @@ TEST(Failure, SaysWhatToDoAboutTheError) {
               HasSubstr("in use: another process listens there"));
 }
 
+TEST(Failure, NamesANodeThatDidNotConnect) {
+  EXPECT_EQ(describe({1, FailureKind::accept, 2, ETIMEDOUT}, 0, kPeer).substr(0, 54),
+            "rank 0: rank 2 at 127.0.0.1:7002 has not connected: co");
+  EXPECT_THAT(describe({1, FailureKind::accept, -1, ETIMEDOUT}, 0, {}), StartsWith("rank 0: not all peers connected"));
+}
+
 // Nodes that were up, but had no descriptors left, were said not to be started.
 TEST(Failure, DoesNotSayThatASilentNodeIsDown) {
   EXPECT_THAT(describe({1, FailureKind::connect, 1, ETIMEDOUT}, 0, kPeer), HasSubstr("if it runs"));

@@ -32,8 +32,10 @@ TEST(SocketFailure, APermissionThatLacksIsNamed) {
   unsetenv("GPUSOCK_SECRET");
   EXPECT_THAT(listening(EACCES, "127.0.0.1:80"), HasSubstr("below 1024"));
   EXPECT_THAT(listening(EACCES, "0.0.0.0:80,link=tcp"), HasSubstr("below 1024"));
+  setenv("GPUSOCK_LOG", "off", 1);
   EXPECT_THAT(listening(EACCES, "0.0.0.0:80"), HasSubstr("GPUSOCK_SECRET")) << "which is looked at first";
   EXPECT_THAT(listening(EACCES, "0.0.0.0:7000"), HasSubstr("GPUSOCK_SECRET"));
+  unsetenv("GPUSOCK_LOG");
   setenv("GPUSOCK_SECRET", "swordfish", 1);
   EXPECT_THAT(listening(EACCES, "0.0.0.0:80"), HasSubstr("below 1024"));
   unsetenv("GPUSOCK_SECRET");
@@ -73,6 +75,16 @@ TEST(SocketFailure, AProviderThatIsNotThereIsNamed) {
   EXPECT_THAT(connecting(ENODEV, "127.0.0.1:7000,link=fabric"),
               HasSubstr("GPUSOCK_FABRIC_PROVIDER=tpc names no provider"));
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
+}
+
+// The library refuses these itself, and its log says why and what to do.
+TEST(SocketFailure, WhatTheLogHasSaidIsNotSaidAgain) {
+  unsetenv("GPUSOCK_SECRET");
+  EXPECT_EQ(listening(EACCES, "0.0.0.0:7000"), "");
+  EXPECT_EQ(listening(EPROTONOSUPPORT, "127.0.0.1:7000,link=p2p"), "");
+  setenv("GPUSOCK_LOG", "off", 1);
+  EXPECT_THAT(listening(EPROTONOSUPPORT, "127.0.0.1:7000,link=p2p"), HasSubstr("gpusock-doctor"));
+  unsetenv("GPUSOCK_LOG");
 }
 
 }  // namespace
