@@ -74,8 +74,8 @@ class Arguments {
   /// turn.
   void check(std::function<std::string()> problem);
 
-  /// Reads the command line. The status to exit with at once (--help, --version, or misuse, which was told on stderr), or
-  /// nothing: then comes run().
+  /// Reads the command line. The status to exit with at once (--help, --version, or misuse, which was told on stderr),
+  /// or nothing: then comes run().
   std::optional<int> parse(int argc, char** argv);
 
  private:
