@@ -90,7 +90,7 @@ all_beside() {
 print_page() {
   local name failed
   printf '\ngpusock %s, %s, %s processors, %d s\n' "$(project_commit)" "$(date -u '+%Y-%m-%d %H:%M UTC')" "$(jobs)" $SECONDS
-  for name in tests gpu-shape cuda-double model mutants schedules seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
+  for name in tests gpu-shape cuda-double idle-clients model mutants schedules seeds fresh-seeds shortages planted-bugs fuzz tidy gcc clang coverage bare debian-13; do
     grep -E "^[A-Z]+[^ ]* +[0-9]+ s  $name( |\$)" "$out/results.txt" || true
   done
   if [ -s "$out/logs/planted-bugs.log" ]; then
