@@ -156,7 +156,7 @@ void QueuePair::on_completion(std::uint32_t request, ibv_wc_status status) {
   if (status == IBV_WC_SUCCESS) {
     if (request - completed_ <= outstanding()) completed_ = request;
   } else if (status_ == IBV_WC_SUCCESS) {
-    status_ = status;  // the first says what happened; the others are flushed behind it
+    status_ = status;  // the first says what happened; the others are flushed after it
   }
 }
 

@@ -61,8 +61,7 @@ class QueuePair final : private CompletionSink {
   /// Writes that are not known to be complete.
   std::uint32_t outstanding() const { return posted_ - completed_; }
 
-  /// Posts these, at most kBatchMax, in this order; `notify`: a completion is wanted behind the last. 0 or a negated
-  /// errno
+  /// Posts these, at most kBatchMax, in this order; `notify`: the last one gets a completion. 0 or a negated errno
   /// (-EAGAIN: there is no room for all of them, and none was posted).
   int post(std::span<const Write> writes, bool notify);
 
@@ -71,7 +70,7 @@ class QueuePair final : private CompletionSink {
   std::uint32_t posted() const { return posted_; }
   std::uint32_t completed() const { return completed_; }
 
-  /// Is it broken: nothing goes either way any more.
+  /// True if it is broken: nothing can be sent or received any more.
   bool failed() const { return status_ != IBV_WC_SUCCESS || post_error_ != 0; }
   /// What broke it, for people.
   std::string failure() const;

@@ -23,7 +23,7 @@ enum class Access {
 /// Relaxed ordering lets the PCIe fabric reorder the NIC's accesses (PCIe Base Specification, "Transaction Ordering":
 /// the attribute RO). It is on for memory that the NIC only reads: nothing is inferred from the order of those reads,
 /// since the bytes were complete before they were posted, and the completion says when they were read. It is off for
-/// memory that is written: whoever sees the position word written behind the bytes takes them for there
+/// memory that is written: whoever sees the position word written after the bytes takes them for there
 /// (visibility.hpp, V1 and V3).
 unsigned access_flags(Access access);
 

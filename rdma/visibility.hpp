@@ -45,11 +45,11 @@
 
 namespace gpusock::rdma {
 
-/// V1. A CPU that sees the word sees the bytes. The NIC executes the write of the word behind those of the bytes (V6),
+/// V1. A CPU that sees the word sees the bytes. The NIC executes the write of the word after those of the bytes (V6),
 /// and its accesses to host memory are PCIe posted writes: one without the relaxed-ordering attribute passes none
-/// before it (PCIe Base Specification, "Transaction Ordering Rules", posted request behind posted request). Memory
+/// before it (PCIe Base Specification, "Transaction Ordering Rules", posted request after posted request). Memory
 /// written by peers is registered without relaxed ordering (access_flags()). On the CPU the acquire load keeps the
-/// reads of the bytes behind the word's, as for any writer in the coherence domain.
+/// reads of the bytes after the word's, as for any writer in the coherence domain.
 inline std::uint64_t load_word_of_nic(std::uint64_t& word) {
   return ringbuf::SystemAtomics::Ref<std::uint64_t>(word).load(ringbuf::kAcquire);  // V1, pairs with the NIC's write
 }

@@ -24,7 +24,7 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
 #if !GPUSOCK_ON_GPU
 /// Fills the ring of a peer on another processor, with the stores that have shown to be faster.
 template <class Group>
-void copy_to_peer(const Group& group, table::StoreChoice& stores, const ringbuf::RingSpans& to, const void* from) {
+void copy_to_peer(const Group& group, ringbuf::StoreChoice& stores, const ringbuf::RingSpans& to, const void* from) {
   constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
   if (group.thread_rank() != 0) return;
   const bool large = ringbuf::kHasStreamingStores && to.first.bytes + to.second.bytes >= kBytesMin;

@@ -40,10 +40,10 @@ class ControlChannel {
   /// Moves what can be moved now; true if anything was. Does not wait.
   bool progress();
 
-  /// Has all that was said been handed to the network.
+  /// True if the network has all that was said.
   bool all_said() const { return outbox_.empty(); }
   bool ended() const { return ended_; }              ///< this side has said so
-  bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes behind it
+  bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes after it
   /// The peer writes nothing any more. Until then the stream should not be closed: what comes for it then makes the
   /// network reset the connection, and where packets are lost or late that may overtake what this side has said last
   /// (RFC 1122, 4.2.2.13).

@@ -29,25 +29,25 @@ class Link {
   /// Moves what can be moved now; true if anything was. Does not wait.
   virtual bool progress() = 0;
 
-  /// Does what depends on the time, after progress(); when that is to be done again at the latest, kNever where it need
-  /// not.
+  /// Does what depends on the time, after progress(). Returns when to call it again at the latest; kNever if only after
+  /// an event.
   virtual std::uint64_t maintain(std::uint64_t /*now_ns*/) { return kNever; }
 
   /// False if callers reach the peer's rings themselves.
   virtual bool moves_bytes() const { return true; }
 
-  /// Transmits bytes that follow all that was committed, without the ring in between; how many, 0 where the link cannot
-  /// or has committed bytes left.
+  /// Transmits bytes that follow all that was committed, without the ring in between. Returns how many; 0 if the link
+  /// cannot, or still has committed bytes.
   virtual std::uint64_t transmit_past_ring(const void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
 
-  /// Delivers bytes that follow all that arrived, without the ring in between; how many, 0 where the link cannot or has
-  /// none, or the caller has not taken all that arrived.
+  /// Delivers bytes that follow all that arrived, without the ring in between. Returns how many; 0 if the link cannot,
+  /// has none, or the caller has not taken all that arrived.
   virtual std::uint64_t deliver_past_ring(void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
 
-  /// No more is committed: once all is transmitted the peer is told. Once.
+  /// No more is committed: the link tells the peer once all is transmitted. Call it once.
   virtual void end_sending() = 0;
 
-  /// The caller reads no more: what arrives is dropped, and the peer is told where the link can.
+  /// The caller reads no more: the link drops what arrives, and tells the peer if it can.
   virtual void end_receiving() = 0;
 
   /// The caller closes the socket of a plain TCP connection; end_sending(), end_receiving() and close() follow. From
@@ -55,20 +55,21 @@ class Link {
   /// caller has not received.
   virtual bool refuse_input() { return false; }
 
-  /// The caller closed the socket, after end_sending() and end_receiving(); can_destroy() tells when the link may go.
+  /// The caller closed the socket, after end_sending() and end_receiving(); can_destroy() says when the link may be
+  /// destroyed.
   virtual void close() = 0;
 
-  /// Has everything that was committed before end_sending() been handed to the network.
+  /// True if the network has everything that was committed before end_sending().
   virtual bool finished() const = 0;
 
-  /// Would the peer lose nothing by the link's going now. It goes nevertheless once its caller's linger time is over.
+  /// True if the peer loses nothing when the link is destroyed now. After its caller's linger time it is destroyed
+  /// anyway.
   virtual bool can_destroy() const { return finished(); }
 
-  /// Can progress() move nothing until the peer or the caller acts: then the link need not be looked at before that.
+  /// True if progress() can move nothing before the caller has given ring space back.
   virtual bool waits_for_credit() const = 0;
 
-  /// Does it wait for words that the peer's NIC writes, of which nobody tells: then it must be looked at again
-  /// and again.
+  /// True if it waits for words that a NIC writes without an event: then progress() must be called again and again.
   virtual bool watches_memory() const { return false; }
 
   /// Bytes sent and received since the link was made.

@@ -43,7 +43,7 @@ bool OneSidedLink::progress() {
   if (!failed_ && control_.peer_closed() && !has_drained()) fail(EPROTO, "the peer closed before all was said");
   if (!failed_) moved |= transmit();
   if (!failed_ && !has_drained() && channel_->error() != 0) fail(channel_->error(), channel_->reason());
-  if (!failed_ && is_ending() && say_where_it_stands()) {
+  if (!failed_ && is_ending() && advance_ending()) {
     control_.progress();
     moved = true;
   }
@@ -219,7 +219,7 @@ bool OneSidedLink::watches_memory() const {
 
 // --- ending
 
-bool OneSidedLink::say_where_it_stands() {
+bool OneSidedLink::advance_ending() {
   bool said = false;
   if (!stopped_ && sending_is_over()) {
     said = stopped_ = true;

@@ -56,7 +56,7 @@ class OneSidedLink final : public Link, private LinkEvents {
   bool waits_for_peer();
   bool has_drained() const { return drained_ && peer_drained_; }
   bool is_ending() const { return end_wanted_ || peer_reads_no_more_ || peer_stopped_ != kUnsaid; }
-  bool say_where_it_stands();
+  bool advance_ending();
   bool take_notice(std::uint64_t kind, std::uint64_t value);
   bool take_word(std::uint64_t word);
   void fail(int error, const std::string& why);

@@ -137,9 +137,6 @@ class SegmentPool {
   /// False while take_rings() has none of a fixed number.
   bool has_room(bool kernels) const;
 
-  /// Can callers of this context use a segment of this process.
-  bool can_use(const Segment& segment, bool kernels) const { return segment.reachable_from(*platform_, kernels); }
-
   /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
   void settle(Segment& segment) const;
 

@@ -21,10 +21,8 @@ class DisorderlyPort final : public proxy::fabric::FabricPort {
   }
   bool registers_sources() const override { return port_->registers_sources(); }
   std::unique_ptr<proxy::fabric::Registration> register_memory(std::span<std::byte> memory,
-                                                               proxy::fabric::Access access,
-                                                               const proxy::fabric::MemoryPlace& place,
-                                                               int& error) override {
-    return port_->register_memory(memory, access, place, error);
+                                                               proxy::fabric::Access access, int& error) override {
+    return port_->register_memory(memory, access, error);
   }
   int write(const proxy::fabric::Write& write) override;
   bool read(std::vector<proxy::fabric::Completion>& into) override;

@@ -39,15 +39,14 @@ FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr
   SegmentHeader& header = memory_.segment->header();
   int error = 0;
   FabricPort& port = peer_->port();
-  const MemoryPlace place{};
   memory_.target = checked(
       port.register_memory({reinterpret_cast<std::byte*>(&header.peer_credit), sizeof(Credit) + rings.rx.capacity},
-                           Access::remote_target, place, error),
+                           Access::remote_target, error),
       error);
   if (port.registers_sources()) {
     auto* const base = reinterpret_cast<std::byte*>(&header);
     const auto bytes = static_cast<std::size_t>(rings.tx.data + rings.tx.capacity - base);
-    memory_.source = checked(port.register_memory({base, bytes}, Access::local_source, place, error), error);
+    memory_.source = checked(port.register_memory({base, bytes}, Access::local_source, error), error);
   }
   header.peer_credit = {};
   index_ = peer_->add(*this);

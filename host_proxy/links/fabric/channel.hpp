@@ -37,7 +37,6 @@ class FabricChannel final : public OneSidedChannel {
   /// Where writes may still be under way, the memory stays registered for a while and the index is not used again.
   ~FabricChannel();
 
-  const std::shared_ptr<Segment>& segment() const { return memory_.segment; }
   /// What the peer must know of this side.
   Grant grant() const;
   /// What the peer said of its side. 0; EPROTO: it is invalid; ENOMEM: there is no memory for the peer's address.

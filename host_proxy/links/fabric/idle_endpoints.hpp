@@ -1,7 +1,6 @@
 #pragma once
-/// @file Endpoints that stay open for a while behind their last connection, where the fabric closes well only those on
-/// which nothing goes on (FabricPort::closes_only_idle()). A connection to the same peer finds its endpoint there
-/// meanwhile.
+/// @file Endpoints that stay open for a while after their last connection, if the fabric closes only idle ones well
+/// (FabricPort::closes_only_idle()). A new connection to the same peer can use its endpoint meanwhile.
 
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
 
@@ -14,14 +13,15 @@ namespace gpusock::proxy::fabric {
 class IdleEndpoints {
  public:
   IdleEndpoints() = default;
-  /// Those whose time is not up are the process's from then on: maintain() of any context sees to them.
+  /// The process keeps those whose time is not over: maintain() of any other context closes them.
   ~IdleEndpoints();
   IdleEndpoints(const IdleEndpoints&) = delete;
   IdleEndpoints& operator=(const IdleEndpoints&) = delete;
 
-  /// From when it is made on; it need not be idle.
+  /// Keeps an endpoint, which need not be idle yet.
   void keep(std::shared_ptr<PeerEndpoint> peer);
-  /// Lets go who has been idle for kIdleNs, or longest where too many are. Does not wait. Any clock that goes on.
+  /// Closes endpoints that have been idle for kIdleNs, and the longest idle ones if there are too many. Does not wait.
+  /// Takes any clock that only grows.
   void maintain(std::uint64_t now_ns);
   std::size_t size() const { return kept_.size(); }
 

@@ -39,7 +39,7 @@ static_assert(sizeof(Credit) == 16);
 using Identity = std::array<std::uint8_t, 16>;
 using ProviderName = std::array<char, 24>;
 
-/// One side's memory and endpoint. At `memory_address` lies the side's Credit, and its ring right behind.
+/// One side's memory and endpoint. At `memory_address` lies the side's Credit, and its ring right after it.
 struct Grant {
   std::uint16_t index = 0;  ///< this side's, of the connection
   std::uint16_t address_bytes = 0;

@@ -170,15 +170,13 @@ class LibfabricPort final : public FabricPort {
 
   bool registers_sources() const override { return has_mode(FI_MR_LOCAL); }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
-                                                int& error) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
     const iovec vector{memory.data(), memory.size()};
     fi_mr_attr attributes{};
     attributes.mr_iov = &vector;
     attributes.iov_count = 1;
     attributes.access = access == Access::remote_target ? FI_REMOTE_WRITE : FI_WRITE;
-    attributes.iface = place.cuda ? FI_HMEM_CUDA : FI_HMEM_SYSTEM;
-    attributes.device.cuda = place.device;
+    attributes.iface = FI_HMEM_SYSTEM;
     fid_mr* region = nullptr;
     int result = -FI_ENOKEY;
     for (int turn = 0; turn < kKeyTurns && result == -FI_ENOKEY; ++turn) {

@@ -20,7 +20,8 @@ namespace gpusock::proxy::fabric {
 /// Puts something between a context and its endpoints, for tests.
 using PortDecorator = std::function<std::unique_ptr<FabricPort>(std::unique_ptr<FabricPort>)>;
 
-/// Decorates the endpoints of all contexts that are made behind this; an empty one ends it. For tests; any thread.
+/// Decorates the endpoints of all contexts that are made after this call; an empty one ends that. For tests; any
+/// thread.
 void decorate_ports(PortDecorator decorator);
 
 class FabricMaker final : public LinkMaker, private ReadySink {

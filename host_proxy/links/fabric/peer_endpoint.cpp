@@ -19,7 +19,7 @@ PeerEndpoint::~PeerEndpoint() {
     for (int turn = 0; turn < kLastReads && poll(); ++turn) continue;
   }
   port_->close();
-  left_.clear();
+  leftovers_.clear();
 }
 
 int PeerEndpoint::find_address(std::span<const std::byte> address, std::uint64_t& peer) {
@@ -39,7 +39,7 @@ std::uint32_t PeerEndpoint::add(FabricChannel& channel) {
   if (exhausted())
     throw Error(ENOBUFS,
                 "all " + std::to_string(kConnectionsMax) + " connections that fit between two contexts are in use");
-  std::list<Left> place_to_leave(1);
+  std::list<Leftover> place_to_leave(1);
   if (free_.capacity() <= channels_.size()) free_.reserve(2 * channels_.size() + 1);
   std::uint32_t index = next_index_;
   if (free_.empty()) {
@@ -50,7 +50,7 @@ std::uint32_t PeerEndpoint::add(FabricChannel& channel) {
     free_.pop_back();
   }
   channels_[index] = &channel;
-  unleft_.splice(unleft_.end(), place_to_leave);
+  places_for_leftovers_.splice(places_for_leftovers_.end(), place_to_leave);
   ++connections_;
   ++connections_made_;
   return index;
@@ -62,32 +62,33 @@ void PeerEndpoint::remove(std::uint32_t index, FabricMemory memory, bool settled
   --connections_;
   if (settled && writes == 0) {
     free_.insert(free_.begin(), index);  // the one that has rested longest is used next
-    unleft_.pop_front();
+    places_for_leftovers_.pop_front();
     return;
   }
-  unleft_.front() = {index, writes, std::move(memory), 0};
-  left_.splice(left_.end(), unleft_, unleft_.begin());
-  forget_left();
+  places_for_leftovers_.front() = {index, writes, std::move(memory), 0};
+  leftovers_.splice(leftovers_.end(), places_for_leftovers_, places_for_leftovers_.begin());
+  forget_leftovers();
 }
 
 void PeerEndpoint::revoke() {
-  for (Left& left : left_) {
-    left.memory.target.reset();
-    left.memory.source.reset();
+  for (Leftover& leftover : leftovers_) {
+    leftover.memory.target.reset();
+    leftover.memory.source.reset();
   }
 }
 
 /// What this side is still writing from stays, but not what the peer may write.
 void PeerEndpoint::maintain(std::uint64_t now_ns) {
-  for (Left& left : left_) {
-    if (left.until_ns == 0) left.until_ns = now_ns + kLeftNs;
-    if (now_ns >= left.until_ns) left.memory.target.reset();
+  for (Leftover& leftover : leftovers_) {
+    if (leftover.until_ns == 0) leftover.until_ns = now_ns + kLeftoverNs;
+    if (now_ns >= leftover.until_ns) leftover.memory.target.reset();
   }
-  std::erase_if(left_, [](const Left& left) { return left.memory.target == nullptr && left.writes == 0; });
+  std::erase_if(leftovers_,
+                [](const Leftover& leftover) { return leftover.memory.target == nullptr && leftover.writes == 0; });
 }
 
-void PeerEndpoint::forget_left() {
-  while (left_.size() > kLeftMax && left_.front().writes == 0) left_.pop_front();
+void PeerEndpoint::forget_leftovers() {
+  while (leftovers_.size() > kLeftoverMax && leftovers_.front().writes == 0) leftovers_.pop_front();
 }
 
 int PeerEndpoint::write(const Write& write, FabricChannel& channel) {
@@ -135,10 +136,10 @@ void PeerEndpoint::note_written(std::uint64_t token) {
     channel->on_written(static_cast<std::uint32_t>(token & 0xff));
     return;
   }
-  for (Left& left : left_) {
-    if (left.index == token >> 8) --left.writes;
+  for (Leftover& leftover : leftovers_) {
+    if (leftover.index == token >> 8) --leftover.writes;
   }
-  forget_left();
+  forget_leftovers();
 }
 
 void PeerEndpoint::take(const Completion& completion) {

@@ -32,41 +32,40 @@ class PeerEndpoint {
 
   /// Gives a connection an index. Throws Error (ENOBUFS) where all are in use or were left in the middle of writes.
   std::uint32_t add(FabricChannel& channel);
-  /// The connection is over. Unless nothing is on the way any more (`settled`), its index is not used again, and its
-  /// memory stays registered until its `writes` from here are complete, and until kLeftNs have gone by or kLeftMax
-  /// others have been left like that: many fabrics answer a late write to unknown memory by breaking all that goes
-  /// between the two endpoints.
+  /// The connection is over. Unless nothing is under way any more (`settled`), its index is not used again, and its
+  /// memory stays registered until its `writes` from here are complete, and until kLeftoverNs have gone by or
+  /// kLeftoverMax others have been left like that: many fabrics answer a late write to unknown memory by breaking all
+  /// that goes between the two endpoints.
   void remove(std::uint32_t index, FabricMemory memory, bool settled, int writes);
-  /// Has it no connection now.
+  /// True if it has no connection now.
   bool idle() const { return connections_ == 0; }
-  /// How many it has had.
+  /// How many connections it has had.
   std::uint64_t connections_made() const { return connections_made_; }
-  /// Takes the peer's keys to the memory of connections that were reset; there will be no others.
+  /// Revokes the peer's keys to the memory of connections that were reset. No connection may be made after it.
   void revoke();
-  /// Takes back what was left for long enough. Now and then; any clock that goes on.
+  /// Frees what reset connections have left, once that is safe. Call it now and then, with any clock that only grows.
   void maintain(std::uint64_t now_ns);
-  /// Can there be no more connections: then others need another endpoint.
+  /// True if no connection can be made on it any more: further ones need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
   int write(const Write& write, FabricChannel& channel);
 
-  /// An honest peer hears of a reset at once, and a write that its fabric keeps trying to make is given up sooner than
-  /// this.
-  static constexpr std::uint64_t kLeftNs = 10'000'000'000;
+  /// How long a late write may take: an honest peer hears of a reset at once, and its fabric gives a write up sooner.
+  static constexpr std::uint64_t kLeftoverNs = 10'000'000'000;
 
   /// Takes what has completed; true if anything has. Where there is no memory for that, all connections fail (ENOMEM):
   /// a completion that is lost may be the one that they wait for.
   bool poll();
-  /// May the thread sleep until the port's descriptor says something. Where not, there may be something to poll().
+  /// True if the thread may sleep until the port's descriptor becomes readable; else poll() may have something to do.
   bool may_sleep();
 
  private:
   static constexpr std::size_t kAddressesMax = 64;
-  static constexpr std::size_t kLeftMax = 16;
+  static constexpr std::size_t kLeftoverMax = 16;
   static constexpr int kLastReads = 64;
 
   /// A connection that was reset: what was going on then may be going on still.
-  struct Left {
+  struct Leftover {
     std::uint32_t index;
     int writes;
     FabricMemory memory;
@@ -77,11 +76,12 @@ class PeerEndpoint {
   void take(const Completion& completion);
   void fail_all(int error, const std::string& reason);
   void note_written(std::uint64_t token);
-  void forget_left();
+  void forget_leftovers();
   FabricChannel* channel_of(std::uint64_t index) const { return index < channels_.size() ? channels_[index] : nullptr; }
 
-  std::list<Left> left_;
-  std::list<Left> unleft_;  // a place in left_ for each connection: its destructor allocates nothing
+  std::list<Leftover> leftovers_;
+  std::list<Leftover> places_for_leftovers_;  // a place in leftovers_ for each connection: its destructor allocates
+                                              // nothing
   std::unique_ptr<FabricPort> port_;
   Identity pair_;
   std::string name_;

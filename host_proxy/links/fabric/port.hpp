@@ -11,19 +11,13 @@
 
 namespace gpusock::proxy::fabric {
 
-/// Memory that the fabric knows; the destructor makes it forget: nobody reaches it through the fabric behind that.
+/// Memory that is registered with the fabric. After the destructor nobody reaches it through the fabric.
 class Registration {
  public:
   virtual ~Registration() = default;
   virtual std::uint64_t address() const = 0;  ///< of the first byte, as a peer has to name it
   virtual std::uint64_t key() const = 0;
   virtual void* descriptor() const = 0;  ///< as the sender of the memory has to name it
-};
-
-/// Where memory to be registered lies.
-struct MemoryPlace {
-  bool cuda = false;  ///< a GPU's, else the host's
-  int device = 0;     ///< which GPU
 };
 
 enum class Access { local_source, remote_target };
@@ -33,7 +27,7 @@ struct Write {
   std::size_t bytes = 0;
   const Registration* source = nullptr;  ///< that `from` lies in; nullptr where the port asks for none
   std::uint64_t peer = 0;                ///< as add_peer() gave it
-  std::uint64_t address = 0;             ///< as the peer's Registration gave it, or behind that
+  std::uint64_t address = 0;             ///< as the peer's Registration gave it, or after that
   std::uint64_t key = 0;
   std::uint32_t data = 0;   ///< completion data: handed to the peer once the bytes are there
   std::uint64_t token = 0;  ///< comes back in the completion
@@ -59,10 +53,10 @@ class FabricPort {
  public:
   virtual ~FabricPort() = default;
 
-  /// May it be closed only when it has been idle for a while.
+  /// True if it must have been idle for a while before it is closed.
   virtual bool closes_only_idle() const { return false; }
-  /// Ends all that is going on: behind it the fabric touches no memory of this endpoint's writes. Once, before
-  /// registrations that were left in use go.
+  /// Ends all operations: after it the fabric touches no memory of this endpoint's writes. Call it once, before the
+  /// registrations that are still in use are destroyed.
   virtual void close() = 0;
 
   /// What a peer must know to write here.
@@ -70,11 +64,10 @@ class FabricPort {
   /// Makes a peer known by its address. 0, or a negated errno.
   virtual int add_peer(std::span<const std::byte> address, std::uint64_t& peer) = 0;
 
-  /// Must memory that is written from be registered.
+  /// True if memory that is written from must be registered.
   virtual bool registers_sources() const = 0;
-  /// nullptr where it cannot be: errno in `error`.
-  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access,
-                                                        const MemoryPlace& place, int& error) = 0;
+  /// Host memory. nullptr if it cannot be registered: errno in `error`.
+  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) = 0;
 
   /// Starts a write. 0, -EAGAIN (not now), or a negated errno.
   virtual int write(const Write& write) = 0;

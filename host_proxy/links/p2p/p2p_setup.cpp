@@ -114,7 +114,7 @@ class P2pAnswer final : public P2pSetup {
       failure_ = {EHOSTUNREACH,
                   "the peer is on another host (or in another network namespace, of another user, or its memory cannot "
                   "be mapped)"};
-    } else if (!pool_.can_use(*segment, kernels_)) {
+    } else if (!segment->reachable_from(pool_.platform(), kernels_)) {
       failure_ = {EHOSTUNREACH, "the peer's rings are in a GPU's memory, which this side's callers do not reach"};
     } else {
       use(segment);

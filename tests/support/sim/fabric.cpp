@@ -17,7 +17,6 @@ Fabric* current_fabric = nullptr;
 using proxy::fabric::Access;
 using proxy::fabric::Completion;
 using proxy::fabric::FabricRegion;
-using proxy::fabric::MemoryPlace;
 using proxy::fabric::RegisteredRegion;
 using proxy::fabric::Registration;
 using proxy::fabric::Write;
@@ -56,8 +55,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   }
   bool registers_sources() const override { return true; }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&,
-                                                int& error) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
     const bool denied = deny_call();
     const Outside outside;
     if (denied || process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
@@ -179,9 +177,8 @@ class OwnedPort final : public proxy::fabric::FabricPort {
     return port_->add_peer(address, peer);
   }
   bool registers_sources() const override { return port_->registers_sources(); }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
-                                                int& error) override {
-    return port_->register_memory(memory, access, place, error);
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+    return port_->register_memory(memory, access, error);
   }
   int write(const Write& write) override { return port_->write(write); }
   bool read(std::vector<Completion>& into) override { return port_->read(into); }

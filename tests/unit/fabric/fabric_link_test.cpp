@@ -460,9 +460,8 @@ class NicePort final : public FabricPort {
     return port_.add_peer(address, peer);
   }
   bool registers_sources() const override { return true; }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace& place,
-                                                int& error) override {
-    return port_.register_memory(memory, access, place, error);
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+    return port_.register_memory(memory, access, error);
   }
   int write(const Write& write) override { return port_.write(write); }
   bool read(std::vector<Completion>& into) override { return port_.read(into); }
@@ -554,19 +553,19 @@ TEST_F(IdleEndpointsTest, WhatAContextLeavesIsClosedByAnother) {
 TEST(PeerEndpoint, WhatAResetLeavesIsTakenBackInTime) {
   MemoryFabric fabric(1);
   const auto peer = std::make_shared<PeerEndpoint>(std::make_unique<MemoryPort>(fabric), Identity{}, "memory");
-  auto channel = std::make_unique<FabricChannel>(
-      peer, std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096), false);
+  const auto segment = std::make_shared<Segment>(std::make_shared<HostPlatform>(), 4096);
+  auto channel = std::make_unique<FabricChannel>(peer, segment, false);
   ASSERT_EQ(channel->take_grant(channel->grant()), 0);
-  while (channel->write(channel->segment()->proxy_rings().tx.data, 100) == -EAGAIN) continue;
+  while (channel->write(segment->proxy_rings().tx.data, 100) == -EAGAIN) continue;
   channel.reset();
   peer->maintain(1);
-  peer->maintain(PeerEndpoint::kLeftNs);
+  peer->maintain(PeerEndpoint::kLeftoverNs);
   EXPECT_EQ(fabric.regions.size(), 2u) << "a late write breaks nothing";
-  peer->maintain(PeerEndpoint::kLeftNs + 1);
+  peer->maintain(PeerEndpoint::kLeftoverNs + 1);
   EXPECT_EQ(fabric.regions.size(), 1u) << "the peer's key is gone; the write that is still going on has its memory";
   fabric.step();
   for (int i = 0; i < 100; ++i) peer->poll();
-  peer->maintain(PeerEndpoint::kLeftNs + 2);
+  peer->maintain(PeerEndpoint::kLeftoverNs + 2);
   EXPECT_TRUE(fabric.regions.empty());
 }
 

@@ -18,7 +18,7 @@ namespace {
 struct Writer {
   explicit Writer(FabricDomain& domain) : port(domain.open_port()) {
     int error = 0;
-    source = port->register_memory(bytes, Access::local_source, {}, error);
+    source = port->register_memory(bytes, Access::local_source, error);
     EXPECT_NE(source, nullptr) << error;
   }
   /// Starts to write to this endpoint, under the key of this memory; false while it cannot.
@@ -57,7 +57,7 @@ TEST_P(FabricKeys, AreGoodAtTheirOwnEndpointAlone) {
   std::unique_ptr<Registration> granted[2];
   int error = 0;
   for (int i = 0; i < 2; ++i) {
-    granted[i] = ports[i]->register_memory(memory[i], Access::remote_target, {}, error);
+    granted[i] = ports[i]->register_memory(memory[i], Access::remote_target, error);
     ASSERT_NE(granted[i], nullptr) << error;
   }
 

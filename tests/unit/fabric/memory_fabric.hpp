@@ -56,8 +56,7 @@ class MemoryPort final : public FabricPort {
   }
   bool registers_sources() const override { return true; }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, const MemoryPlace&,
-                                                int&) override {
+  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int&) override {
     return std::make_unique<RegisteredRegion>(fabric_.regions, fabric_.next_id++,
                                               FabricRegion{id_, memory, access == Access::remote_target});
   }

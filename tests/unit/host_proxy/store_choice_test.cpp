@@ -1,8 +1,8 @@
-#include "host_proxy/table/store_choice.hpp"
+#include "ringbuf/store_choice.hpp"
 
 #include <gtest/gtest.h>
 
-namespace gpusock::table {
+namespace gpusock::ringbuf {
 namespace {
 
 /// A sender on a machine whose speeds with both kinds of stores are given, in bytes per microsecond.
@@ -65,4 +65,4 @@ TEST(StoreChoice, TakesNothingFromASenderThatHasLittleToSend) {
 }
 
 }  // namespace
-}  // namespace gpusock::table
+}  // namespace gpusock::ringbuf

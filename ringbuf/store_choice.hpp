@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace gpusock::table {
+namespace gpusock::ringbuf {
 
 /// One sender's choice. Plain data; zero is its start: ordinary stores. Not thread-safe: the sending group's leader's.
 class StoreChoice {
@@ -82,4 +82,4 @@ class StoreChoice {
   std::uint32_t settling_ = 0;  // 1: this window is not weighed
 };
 
-}  // namespace gpusock::table
+}  // namespace gpusock::ringbuf
