@@ -70,7 +70,7 @@ FUZZ_TARGET(peer_verbs) {
     using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
     // What the peer's card reaches, as long as the keys are good.
     const auto write = [&](std::uint64_t at, std::uint64_t value) {
-      if (std::byte* word = fake::reach(granted.words_key, granted.words_address + at, sizeof value)) {
+      if (std::byte* word = fake::reach(granted.memory.words_key, granted.memory.words_address + at, sizeof value)) {
         Ref(*reinterpret_cast<std::uint64_t*>(word)).store(value, ringbuf::kRelease);
       }
     };
@@ -110,7 +110,7 @@ FUZZ_TARGET(peer_verbs) {
           const std::uint64_t header = says.near((bytes + 15) / 8 * 8) << 32 |
                                        static_cast<std::uint32_t>(says.byte() < 0xc0 ? bytes : 0xffffffff);
           const std::uint64_t at = says.below(4096) / 8 * 8 % Node::kRingBytes;
-          if (std::byte* ring = fake::reach(granted.ring_key, granted.ring_address + at, sizeof header))
+          if (std::byte* ring = fake::reach(granted.memory.ring_key, granted.memory.ring_address + at, sizeof header))
             std::memcpy(ring, &header, sizeof header);
           break;
         }

@@ -15,11 +15,7 @@ Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memor
   message.mtu = static_cast<std::uint8_t>(pair.mtu);
   message.ethernet = pair.ethernet ? 1 : 0;
   std::copy_n(pair.gid.raw, message.gid.size(), message.gid.begin());
-  message.ring_address = memory.ring_address;
-  message.ring_bytes = memory.ring_bytes;
-  message.words_address = memory.words_address;
-  message.ring_key = memory.ring_key;
-  message.words_key = memory.words_key;
+  message.memory = memory;
   return message;
 }
 
@@ -43,12 +39,12 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
     reason = "the peer's queue pair has no possible address";
     return std::nullopt;
   }
-  const bool size_ok = std::has_single_bit(message.ring_bytes) && message.ring_bytes >= kRingBytesMin &&
-                       message.ring_bytes <= kRingBytesMax;
-  if (!size_ok || (ring_bytes != 0 && message.ring_bytes != ring_bytes) ||
-      message.ring_address + message.ring_bytes < message.ring_address ||
-      message.words_address % sizeof(std::uint64_t) != 0 ||
-      message.words_address + kWordsBytes < message.words_address) {
+  const PeerMemory& memory = message.memory;
+  const bool size_ok = std::has_single_bit(memory.ring_bytes) && memory.ring_bytes >= kRingBytesMin &&
+                       memory.ring_bytes <= kRingBytesMax;
+  if (!size_ok || (ring_bytes != 0 && memory.ring_bytes != ring_bytes) ||
+      memory.ring_address + memory.ring_bytes < memory.ring_address ||
+      memory.words_address % sizeof(std::uint64_t) != 0 || memory.words_address + kWordsBytes < memory.words_address) {
     reason = "the peer's ring is not what was agreed";
     return std::nullopt;
   }
@@ -56,7 +52,7 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
   peer.pair = {message.pair_number,  message.psn, {}, message.lid, static_cast<ibv_mtu>(message.mtu),
                message.ethernet != 0};
   std::copy(message.gid.begin(), message.gid.end(), peer.pair.gid.raw);
-  peer.memory = {message.ring_address, message.ring_bytes, message.words_address, message.ring_key, message.words_key};
+  peer.memory = memory;
   return peer;
 }
 

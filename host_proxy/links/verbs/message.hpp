@@ -23,6 +23,15 @@ inline constexpr std::uint64_t kCreditAt = offsetof(SegmentHeader, tx_consumed);
 inline constexpr std::uint64_t kWordsBytes = offsetof(SegmentHeader, rx_consumed);
 static_assert(kArrivedAt == 0);
 
+/// One side's memory, as the other may write it.
+struct PeerMemory {
+  std::uint64_t ring_address = 0;
+  std::uint64_t ring_bytes = 0;     ///< a power of two
+  std::uint64_t words_address = 0;  ///< of the words that it writes
+  std::uint32_t ring_key = 0;
+  std::uint32_t words_key = 0;
+};
+
 /// 64 bytes, little-endian, no padding.
 struct Message {
   static constexpr std::uint32_t kVersion = 3;
@@ -34,23 +43,10 @@ struct Message {
   std::uint8_t mtu = 0;           ///< ibv_mtu: 1 to 5
   std::uint8_t ethernet = 0;      ///< 1: RoCE v2, 0: InfiniBand
   std::array<std::uint8_t, 16> gid{};
-  std::uint64_t ring_address = 0;   ///< of the ring that the receiver of this writes into
-  std::uint64_t ring_bytes = 0;     ///< a power of two
-  std::uint64_t words_address = 0;  ///< of the words that it writes
-  std::uint32_t ring_key = 0;
-  std::uint32_t words_key = 0;
+  PeerMemory memory;  ///< that the receiver of this message writes
 };
-static_assert(sizeof(Message) == 64 && offsetof(Message, gid) == 16 && offsetof(Message, ring_address) == 32 &&
-              offsetof(Message, words_key) == 60);
-
-/// The peer's memory that this side may write.
-struct PeerMemory {
-  std::uint64_t ring_address = 0;
-  std::uint64_t ring_bytes = 0;
-  std::uint64_t words_address = 0;
-  std::uint32_t ring_key = 0;
-  std::uint32_t words_key = 0;
-};
+static_assert(sizeof(Message) == 64 && offsetof(Message, gid) == 16 && offsetof(Message, memory) == 32 &&
+              offsetof(PeerMemory, words_key) == 28);
 
 struct Peer {
   rdma::QueuePairAddress pair;
@@ -59,7 +55,7 @@ struct Peer {
 
 Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memory);
 
-/// What a peer says, if it can be; else `reason` says what cannot. `ring_bytes`: what its ring must have, 0 for any.
+/// What a peer says, if it is valid; else `reason` says why not. `ring_bytes`: what its ring must have, 0 for any.
 std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_t ring_bytes, std::string& reason);
 
 }  // namespace gpusock::proxy::verbs

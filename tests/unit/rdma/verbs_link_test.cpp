@@ -215,7 +215,8 @@ class VerbsLinkTest : public testing::Test {
     auto offer = a_->maker->offer(request(true), a_->sink);
     ASSERT_EQ(offer->message().size(), sizeof message);
     std::memcpy(&message, offer->message().data(), sizeof message);
-    EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
+    EXPECT_EQ(message.memory.ring_address,
+              reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
     const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
     const auto& calls = fake::card().calls;
     ASSERT_GE(calls.size(), 4u);
@@ -330,9 +331,9 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
   ASSERT_EQ(offer->message().size(), sizeof message);
   std::memcpy(&message, offer->message().data(), sizeof message);
   const Segment& rings = *offer->rings().callers;
-  EXPECT_EQ(message.ring_address, reinterpret_cast<std::uint64_t>(rings.proxy_rings().rx.data));
+  EXPECT_EQ(message.memory.ring_address, reinterpret_cast<std::uint64_t>(rings.proxy_rings().rx.data));
   EXPECT_NE(rings.proxy_rings().rx.data, rings.callers_rings().rx.data) << "the test's device memory is hidden";
-  EXPECT_EQ(message.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived))
+  EXPECT_EQ(message.memory.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived))
       << "words are in host memory, beside no copy";
 }
 
@@ -342,8 +343,9 @@ TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
   Message message;
   std::memcpy(&message, offer->message().data(), sizeof message);
   EXPECT_EQ(offer->rings().callers->placement(), RingPlacement::device);
-  EXPECT_NE(message.ring_address, reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
-  EXPECT_NE(message.words_address, reinterpret_cast<std::uint64_t>(Words(*offer->rings().callers).arrived));
+  EXPECT_NE(message.memory.ring_address,
+            reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
+  EXPECT_NE(message.memory.words_address, reinterpret_cast<std::uint64_t>(Words(*offer->rings().callers).arrived));
 }
 
 TEST_F(VerbsLinkTest, ACardThatDoesNotTakeDeviceMemoryHasItCopied) {
@@ -885,12 +887,12 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
   EXPECT_TRUE(refused([](Message& m) { m.ethernet = 2; }));
   EXPECT_TRUE(refused([](Message& m) { m.gid = {}; }));
   EXPECT_TRUE(refused([](Message& m) { m.gid[0] = 0xff; }));
-  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = 0; }));
-  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = 65537; }));
-  EXPECT_TRUE(refused([](Message& m) { m.ring_bytes = kRingBytesMax * 2; }));
-  EXPECT_TRUE(refused([](Message& m) { m.ring_address = ~std::uint64_t{0} - 65534; }));
-  EXPECT_TRUE(refused([](Message& m) { m.words_address += 4; }));
-  EXPECT_TRUE(refused([](Message& m) { m.words_address = ~std::uint64_t{0} - 7; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.ring_bytes = 0; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.ring_bytes = 65537; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.ring_bytes = kRingBytesMax * 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.ring_address = ~std::uint64_t{0} - 65534; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.words_address += 4; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.words_address = ~std::uint64_t{0} - 7; }));
 }
 
 TEST_F(VerbsLinkTest, RecordsNeedRingsOfTheSameSize) {
