@@ -108,19 +108,21 @@ class Context {
 
   /// Counters since the context was made.
   struct Stats {
-    std::uint64_t host_api_calls = 0;   ///< launches, synchronisations and memory calls made through this context
-    std::uint64_t proxy_steps = 0;      ///< steps of the proxy, on whichever thread
-    std::uint64_t proxy_wakeups = 0;    ///< times the proxy's own thread woke from sleep
-    std::uint64_t connections = 0;      ///< connections ever established
-    std::uint64_t tcp_tx_bytes = 0;     ///< bytes the proxy sent on the tcp link
-    std::uint64_t tcp_rx_bytes = 0;     ///< bytes the proxy received on the tcp link
-    std::uint64_t p2p_tx_bytes = 0;     ///< bytes kernels stored into peers' rings; of closed connections, and of open
-                                        ///< ones
-    std::uint64_t p2p_rx_bytes = 0;     ///< bytes kernels consumed from rings that peers stored into
-    std::uint64_t fabric_tx_bytes = 0;  ///< bytes written into peers' rings on the fabric link
-    std::uint64_t fabric_rx_bytes = 0;  ///< bytes that peers wrote into rings here on the fabric link
-    std::uint64_t verbs_tx_bytes = 0;   ///< bytes written into peers' rings on the verbs link
-    std::uint64_t verbs_rx_bytes = 0;   ///< bytes that peers wrote into rings here on the verbs link
+    std::uint64_t host_api_calls = 0;  ///< launches, synchronisations and memory calls made through this context
+    std::uint64_t proxy_steps = 0;     ///< steps of the proxy, on whichever thread
+    std::uint64_t proxy_wakeups = 0;   ///< times the proxy's own thread woke from sleep
+    std::uint64_t connections = 0;     ///< connections ever established
+
+    /// Bytes of one kind of link, of open and of closed connections. tcp: what the proxy sent and received. p2p: what
+    /// callers stored into peers' rings, and what they consumed. verbs and fabric: what was written into peers' rings,
+    /// and what peers wrote into rings here.
+    struct Traffic {
+      std::uint64_t tx_bytes = 0;  ///< sent
+      std::uint64_t rx_bytes = 0;  ///< received
+    };
+    Traffic traffic[kLinkKinds] = {};  ///< by LinkKind
+    /// The traffic of this kind of link.
+    const Traffic& of(LinkKind link) const { return traffic[static_cast<int>(link)]; }
   };
   Stats stats() const;  ///< the counters now; throws Error (ECANCELED) in a forked child
 

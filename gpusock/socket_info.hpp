@@ -28,7 +28,7 @@ struct SocketInfo {
   SocketState state = SocketState::opening;  ///< what it is doing
   std::int32_t error = 0;                    ///< errno of a failed one
   bool peer_ended = false;                   ///< the peer sends no more
-  bool peer_deaf = false;                    ///< the peer reads no more
+  bool peer_read_shut_down = false;          ///< the peer reads no more
   LinkKind link = LinkKind::automatic;       ///< automatic: not agreed on yet; a listener's: what it offers
   std::string link_reason;     ///< why it is none of the better links; empty if it is the best, or was named. While it
                                ///< is opening: why the peer may not speak gpusock

@@ -289,10 +289,10 @@ void Node::Impl::finish(NodeReport& report) {
   const auto stats = context.stats();
   report.proxy_steps = stats.proxy_steps;
   report.proxy_wakeups = stats.proxy_wakeups;
-  report.tcp_tx_bytes = stats.tcp_tx_bytes;
-  report.p2p_tx_bytes = stats.p2p_tx_bytes;
-  report.verbs_tx_bytes = stats.verbs_tx_bytes;
-  report.fabric_tx_bytes = stats.fabric_tx_bytes;
+  report.tcp_tx_bytes = stats.of(gpusock::LinkKind::tcp).tx_bytes;
+  report.p2p_tx_bytes = stats.of(gpusock::LinkKind::p2p).tx_bytes;
+  report.verbs_tx_bytes = stats.of(gpusock::LinkKind::verbs).tx_bytes;
+  report.fabric_tx_bytes = stats.of(gpusock::LinkKind::fabric).tx_bytes;
 }
 
 Node::Node(const Config& config, const Dataset& data, Linger linger)

@@ -248,14 +248,10 @@ Context::Stats Context::stats() const {
   stats.proxy_steps = proxy.steps;
   stats.proxy_wakeups = impl_->engine.wakeups();
   stats.connections = proxy.connections;
-  stats.tcp_tx_bytes = proxy.of(LinkKind::tcp).tx_bytes;
-  stats.tcp_rx_bytes = proxy.of(LinkKind::tcp).rx_bytes;
-  stats.p2p_tx_bytes = proxy.of(LinkKind::p2p).tx_bytes;
-  stats.p2p_rx_bytes = proxy.of(LinkKind::p2p).rx_bytes;
-  stats.fabric_tx_bytes = proxy.of(LinkKind::fabric).tx_bytes;
-  stats.fabric_rx_bytes = proxy.of(LinkKind::fabric).rx_bytes;
-  stats.verbs_tx_bytes = proxy.of(LinkKind::verbs).tx_bytes;
-  stats.verbs_rx_bytes = proxy.of(LinkKind::verbs).rx_bytes;
+  for (int link = 0; link < kLinkKinds; ++link) {
+    const proxy::Link::Traffic& traffic = proxy.of(static_cast<LinkKind>(link));
+    stats.traffic[link] = {traffic.tx_bytes, traffic.rx_bytes};
+  }
   return stats;
 }
 

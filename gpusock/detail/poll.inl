@@ -11,7 +11,7 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
   if (status.phase != Phase::connected) return 0;
   const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
   const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (shut & static_cast<int>(Shutdown::read)) != 0;
-  const bool no_more_out = (status.flags & table::kStatusPeerDeaf) != 0 ||
+  const bool no_more_out = (status.flags & table::kStatusPeerReadShutDown) != 0 ||
                            (shut & static_cast<int>(Shutdown::write)) != 0;
   const bool broken = status.error != 0;  // nothing can be sent; what arrived before is still being delivered
   int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;

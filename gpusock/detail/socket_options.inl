@@ -48,8 +48,8 @@ GPUSOCK_FN_APART inline int set_timeout(const Side& side, Socket socket, std::ui
   if (value == 0 || value < -1) return -EINVAL;
   CallerSlot* slot = enter(side, socket);
   if (slot == nullptr) return -EBADF;
-  DeviceRef(slot->*timeout_ns).store(static_cast<std::uint64_t>(value), ringbuf::kRelaxed);  // relaxed: by itself; -1
-                                                                                             // is kForever
+  // Relaxed: a word by itself. -1 becomes kForever.
+  DeviceRef(slot->*timeout_ns).store(static_cast<std::uint64_t>(value), ringbuf::kRelaxed);
   leave(side, socket, *slot);
   return 0;
 }

@@ -243,7 +243,7 @@ GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, C
   if (status.generation != table::generation_of(socket)) return -EBADF;
   if (status.error != 0) return -static_cast<int>(status.error);
   if (status.phase != Phase::connected) return -ENOTCONN;
-  if ((status.flags & table::kStatusPeerDeaf) != 0) return -EPIPE;
+  if ((status.flags & table::kStatusPeerReadShutDown) != 0) return -EPIPE;
   if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return -EPIPE;
   return 0;
 }

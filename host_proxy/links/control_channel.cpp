@@ -9,7 +9,7 @@ namespace gpusock::proxy {
 namespace {
 
 /// A peer may send any number of probes, which must not keep progress() from returning.
-constexpr int kNoticesPerPump = 64;
+constexpr int kNoticesPerCall = 64;
 
 }  // namespace
 
@@ -72,7 +72,7 @@ bool ControlChannel::flush() {
 
 bool ControlChannel::read_notices() {
   bool moved = false;
-  for (int taken = 0; taken < kNoticesPerPump && !peer_left() && stream_->readable;) {
+  for (int taken = 0; taken < kNoticesPerCall && !peer_left() && stream_->readable;) {
     const iovec vector{inbox_.data() + inbox_bytes_, inbox_.size() - inbox_bytes_};
     const auto result = stream_->read({&vector, 1});
     if (result == -EAGAIN) break;

@@ -11,7 +11,7 @@ namespace {
 
 /// A copy that starts in one round may have ended in the next. Few, so that one connection does not keep the step from
 /// the others.
-constexpr int kRoundsPerPump = 8;
+constexpr int kRoundsPerCall = 8;
 
 /// The rings that the link works on: its own words where the slot's are the callers'.
 table::RingPair with_own_words(table::RingPair host, const table::RingPair& callers, std::uint64_t& tx_committed,
@@ -38,7 +38,7 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, 
 
 bool MirroredLink::progress() {
   int rounds = 0;
-  while (rounds < kRoundsPerPump && move()) ++rounds;
+  while (rounds < kRoundsPerCall && move()) ++rounds;
   return rounds != 0;
 }
 

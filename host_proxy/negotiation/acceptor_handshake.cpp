@@ -88,7 +88,7 @@ class AcceptorHandshake final : public Handshake {
     if (confirm->error != 0) {
       fail(peers_reason(confirm->error));
     } else if (!proven) {
-      send_turn({.kind = Turn::kNone, .error = EACCES}, {}, kAcceptor);
+      send_message({.kind = NegotiationMessage::kNone, .error = EACCES}, {}, kAcceptor);
       fail(EACCES);
     } else {
       offer_next(EPROTONOSUPPORT);
@@ -107,7 +107,7 @@ class AcceptorHandshake final : public Handshake {
       step_ = Step::setup;
       return;
     }
-    send_turn({.kind = Turn::kNone, .error = static_cast<std::uint16_t>(error)}, {}, kAcceptor);
+    send_message({.kind = NegotiationMessage::kNone, .error = static_cast<std::uint16_t>(error)}, {}, kAcceptor);
     fail(error);
   }
 
@@ -115,7 +115,7 @@ class AcceptorHandshake final : public Handshake {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;
     if (state == LinkSetup::State::ready) {
-      send_turn({.kind = Turn::kOffer, .link = link_}, setup_->message(), kAcceptor);
+      send_message({.kind = NegotiationMessage::kOffer, .link = link_}, setup_->message(), kAcceptor);
       step_ = Step::answer;
     } else {
       refuse_own();
@@ -124,15 +124,16 @@ class AcceptorHandshake final : public Handshake {
   }
 
   bool await_answer() {
-    const auto received = receive_turn(kConnector);
+    const auto received = receive_message(kConnector);
     if (!received) return false;
-    const Turn& turn = received->turn;
-    if (turn.link != link_ || (turn.kind != Turn::kAnswer && turn.kind != Turn::kRefusal)) {
+    const NegotiationMessage& header = received->header;
+    if (header.link != link_ ||
+        (header.kind != NegotiationMessage::kAnswer && header.kind != NegotiationMessage::kRefusal)) {
       fail(EPROTO);
-    } else if (turn.kind == Turn::kRefusal) {
+    } else if (header.kind == NegotiationMessage::kRefusal) {
       setup_.reset();
       remember_peers(*received);
-      offer_next(peers_reason(turn.error));
+      offer_next(peers_reason(header.error));
     } else if (!setup_->take_answer(received->bytes)) {
       refuse_own();
     } else {
@@ -146,7 +147,7 @@ class AcceptorHandshake final : public Handshake {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;
     if (state == LinkSetup::State::ready) {
-      send_turn({.kind = Turn::kReady, .link = link_}, {}, kAcceptor);
+      send_message({.kind = NegotiationMessage::kReady, .link = link_}, {}, kAcceptor);
       step_ = Step::ready;
     } else {
       refuse_own();

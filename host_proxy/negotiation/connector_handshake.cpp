@@ -35,7 +35,7 @@ class ConnectorHandshake final : public Handshake {
     if (state_ == State::waiting) flush();
     if (state_ == State::waiting && step_ == Step::reply) await_reply();
     while (state_ == State::waiting && step_ != Step::reply) {
-      if (!(step_ == Step::turn ? await_turn() : await_setup())) break;
+      if (!(step_ == Step::message ? await_message() : await_setup())) break;
     }
     return state_;
   }
@@ -43,7 +43,7 @@ class ConnectorHandshake final : public Handshake {
   bool peer_is_known() const override { return step_ != Step::reply; }
 
  private:
-  enum class Step { reply, turn, setup };
+  enum class Step { reply, message, setup };
 
   void await_reply() {
     const auto reply = receive<Reply>();
@@ -60,26 +60,27 @@ class ConnectorHandshake final : public Handshake {
       left_ = reply->links;
       request_.record_ring_bytes = has_records() ? reply->record_ring_bytes : 0;
       send_proven(Confirm{}, kConnector);
-      step_ = Step::turn;
+      step_ = Step::message;
     }
   }
 
-  /// True if there was one, and it was none of the last.
-  bool await_turn() {
-    const auto received = receive_turn(kAcceptor);
+  /// True if a message has come and the handshake goes on.
+  bool await_message() {
+    const auto received = receive_message(kAcceptor);
     if (!received) return false;
-    const Turn& turn = received->turn;
-    if (turn.kind == Turn::kNone) {
-      fail(peers_reason(turn.error));
-    } else if (turn.kind == Turn::kReady && setup_ != nullptr && turn.link == link_) {
+    const NegotiationMessage& header = received->header;
+    const bool answered = setup_ != nullptr && header.link == link_;
+    if (header.kind == NegotiationMessage::kNone) {
+      fail(peers_reason(header.error));
+    } else if (header.kind == NegotiationMessage::kReady && answered) {
       state_ = State::done;
-    } else if (turn.kind == Turn::kRefusal && turn.link == link_ && setup_ != nullptr) {  // it does not like our answer
+    } else if (header.kind == NegotiationMessage::kRefusal && answered) {  // it does not accept our answer
       setup_.reset();
       remember_peers(*received);
-    } else if (turn.kind == Turn::kRefusal && take_from_left(turn.link)) {  // it has none to offer
+    } else if (header.kind == NegotiationMessage::kRefusal && take_from_left(header.link)) {  // it has no offer
       remember_peers(*received);
-    } else if (turn.kind == Turn::kOffer && setup_ == nullptr && take_from_left(turn.link)) {
-      link_ = turn.link;
+    } else if (header.kind == NegotiationMessage::kOffer && setup_ == nullptr && take_from_left(header.link)) {
+      link_ = header.link;
       kind_ = maker_of(link_)->kind();
       setup_ = maker_of(link_)->answer(request_, received->bytes, sink_);
       step_ = Step::setup;
@@ -92,9 +93,9 @@ class ConnectorHandshake final : public Handshake {
   bool await_setup() {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;
-    step_ = Step::turn;
+    step_ = Step::message;
     if (state == LinkSetup::State::ready) {
-      send_turn({.kind = Turn::kAnswer, .link = link_}, setup_->message(), kConnector);
+      send_message({.kind = NegotiationMessage::kAnswer, .link = link_}, setup_->message(), kConnector);
     } else {
       const LinkSetup::Failure failure = setup_->failure();
       setup_.reset();

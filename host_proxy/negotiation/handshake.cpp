@@ -70,10 +70,10 @@ void Handshake::send(const Hello& hello) {
   append(&hello, sizeof hello);
 }
 
-void Handshake::send_turn(Turn turn, std::span<const std::byte> bytes, const char* who) {
-  turn.bytes = static_cast<std::uint16_t>(std::min(bytes.size(), kLinkMessageBytesMax));
-  std::string message(reinterpret_cast<const char*>(&turn), sizeof turn);
-  message.append(reinterpret_cast<const char*>(bytes.data()), turn.bytes);
+void Handshake::send_message(NegotiationMessage header, std::span<const std::byte> bytes, const char* who) {
+  header.bytes = static_cast<std::uint16_t>(std::min(bytes.size(), kLinkMessageBytesMax));
+  std::string message(reinterpret_cast<const char*>(&header), sizeof header);
+  message.append(reinterpret_cast<const char*>(bytes.data()), header.bytes);
   note(message.data(), message.size());
   const Proof proof = prove(who);
   message.append(reinterpret_cast<const char*>(proof.data()), proof.size());
@@ -81,8 +81,9 @@ void Handshake::send_turn(Turn turn, std::span<const std::byte> bytes, const cha
 }
 
 void Handshake::send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who) {
-  Turn turn{.kind = Turn::kRefusal, .link = link, .error = static_cast<std::uint16_t>(failure.error)};
-  send_turn(turn, std::as_bytes(std::span(failure.reason)), who);
+  NegotiationMessage header{
+      .kind = NegotiationMessage::kRefusal, .link = link, .error = static_cast<std::uint16_t>(failure.error)};
+  send_message(header, std::as_bytes(std::span(failure.reason)), who);
 }
 
 bool Handshake::flush() {
@@ -158,21 +159,21 @@ bool Handshake::take(void* message, std::size_t bytes) {
   return true;
 }
 
-std::optional<Handshake::TurnAndBytes> Handshake::receive_turn(const char* who) {
-  TurnAndBytes result;
-  if (!fill(sizeof result.turn)) return std::nullopt;
-  std::memcpy(&result.turn, inbox_.data(), sizeof result.turn);
-  if (result.turn.bytes > kLinkMessageBytesMax) {
+std::optional<Handshake::ReceivedMessage> Handshake::receive_message(const char* who) {
+  ReceivedMessage result;
+  if (!fill(sizeof result.header)) return std::nullopt;
+  std::memcpy(&result.header, inbox_.data(), sizeof result.header);
+  if (result.header.bytes > kLinkMessageBytesMax) {
     fail(EPROTO);
     return std::nullopt;
   }
-  const std::size_t unproven = sizeof result.turn + result.turn.bytes;
+  const std::size_t unproven = sizeof result.header + result.header.bytes;
   Proof proof;
   if (!fill(unproven + proof.size())) return std::nullopt;
   note(inbox_.data(), unproven);
   std::memcpy(proof.data(), inbox_.data() + unproven, proof.size());
-  const auto* bytes = reinterpret_cast<const std::byte*>(inbox_.data()) + sizeof result.turn;
-  payload_.assign(bytes, bytes + result.turn.bytes);
+  const auto* bytes = reinterpret_cast<const std::byte*>(inbox_.data()) + sizeof result.header;
+  payload_.assign(bytes, bytes + result.header.bytes);
   inbox_.clear();
   if (!equal(prove(who), proof)) {
     fail(EACCES);
@@ -209,12 +210,12 @@ void Handshake::remember(std::uint16_t link, const LinkSetup::Failure& failure) 
               (failure.reason.empty() ? strerror(failure.error) : failure.reason.substr(0, kReasonBytesMax));
 }
 
-void Handshake::remember_peers(const TurnAndBytes& refusal) {
+void Handshake::remember_peers(const ReceivedMessage& refusal) {
   std::string words(reinterpret_cast<const char*>(refusal.bytes.data()), refusal.bytes.size());
   for (char& letter : words) {
     if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
   }
-  remember(refusal.turn.link, {peers_reason(refusal.turn.error), words.empty() ? words : "the peer: " + words});
+  remember(refusal.header.link, {peers_reason(refusal.header.error), words.empty() ? words : "the peer: " + words});
 }
 
 }  // namespace gpusock::proxy

@@ -62,7 +62,7 @@ class Handshake {
   Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, const LinkRequest& request);
 
   bool has_records() const { return asked_.type == SocketType::seqpacket; }
-  /// The rings that this side would make of its own for records.
+  /// The size of the rings that this side would make for records.
   std::uint32_t own_record_ring_bytes() const;
   /// The links that this side may take.
   std::uint16_t own_links() const;
@@ -73,44 +73,44 @@ class Handshake {
 
   /// Sends a message without a proof.
   void send(const Hello& hello);
-  /// Sends one whose last member is the proof that is put there.
+  /// Sends a message whose last member is the proof, which is computed here.
   template <class Message>
   void send_proven(Message message, const char* who) {
     note(&message, sizeof message - sizeof(Proof));
     message.proof = prove(who);
     append(&message, sizeof message);
   }
-  void send_turn(Turn turn, std::span<const std::byte> bytes, const char* who);
+  void send_message(NegotiationMessage header, std::span<const std::byte> bytes, const char* who);
   void send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who);
 
-  /// The next message, once it has arrived whole. Fails the handshake on anything that is not one.
+  /// The next message, once all of it has arrived. Invalid bytes fail the handshake.
   template <class Message>
   std::optional<Message> receive() {
     Message message;
     return take(&message, sizeof message) ? std::optional<Message>(message) : std::nullopt;
   }
-  struct TurnAndBytes {
-    Turn turn;
-    std::span<const std::byte> bytes;  ///< until the next is received
+  struct ReceivedMessage {
+    NegotiationMessage header;
+    std::span<const std::byte> bytes;  ///< valid until the next message is received
   };
-  /// As receive(); also fails where its proof is not `who`'s.
-  std::optional<TurnAndBytes> receive_turn(const char* who);
+  /// The next message about links. A proof that is not `who`'s fails the handshake, too.
+  std::optional<ReceivedMessage> receive_message(const char* who);
 
-  /// Adds to what was said.
+  /// Adds bytes to the transcript, which proofs cover.
   void note(const void* bytes, std::size_t count) { transcript_.append(static_cast<const char*>(bytes), count); }
   Proof prove(const char* who) const;
-  /// Adds a message to what was said, and tells whether its proof is `who`'s.
+  /// Adds a message to the transcript. True if its proof is `who`'s.
   template <class Message>
   bool is_proven(const Message& message, const char* who) {
     note(&message, sizeof message - sizeof(Proof));
     return equal(prove(who), message.proof);
   }
   static bool equal(const Proof& a, const Proof& b);
-  /// A peer's errno as the caller may get it: only those that a peer has reason to give.
+  /// The errno for the caller: the peer's, if it is one that a peer may name, else EPROTO.
   static int peers_reason(int error);
 
   void remember(std::uint16_t link, const LinkSetup::Failure& failure);
-  void remember_peers(const TurnAndBytes& refusal);
+  void remember_peers(const ReceivedMessage& refusal);
 
   static constexpr const char* kConnector = "gpusock connector";
   static constexpr const char* kAcceptor = "gpusock acceptor";

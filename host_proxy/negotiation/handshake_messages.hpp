@@ -1,19 +1,22 @@
 #pragma once
-/// @file What two gpusock peers say to agree on a link. Fixed layouts, little-endian, no padding.
+/// @file The messages by which two gpusock peers agree on a link. Fixed layouts, little-endian, no padding.
 ///
-///   connector                acceptor
-///   Hello            ─────▶             version, links and features it has, a nonce
-///                    ◀─────  Reply      links and features that both have, a nonce, a proof
-///   Confirm          ─────▶             a proof
-///                    ◀─────  Turn       offers the best link (kOffer): where its memory is, and the like
-///   Turn             ─────▶             takes it (kAnswer), or says why not (kRefusal): then the next one is offered
-///                    ◀─────  Turn       the connection stands (kReady), or there is nothing left to offer (kNone)
+// clang-format off
+///   connector                       acceptor
+///   Hello                  ─────▶                        its version, links and features; a nonce
+///                          ◀─────  Reply                 the links and features that both have; a nonce, a proof
+///   Confirm                ─────▶                        a proof
+///                          ◀─────  NegotiationMessage    offers the best link (kOffer): where its memory is, and so on
+///   NegotiationMessage     ─────▶                        takes it (kAnswer), or says why not (kRefusal): then the
+///                                                        acceptor offers the next one
+///                          ◀─────  NegotiationMessage    the connection is made (kReady), or no link is left (kNone)
+// clang-format on
 ///
-/// Proofs are HMAC-SHA256 over everything said so far, by both sides, and the side's name, under the shared secret
-/// (empty where there is none: then they only show that both sides read the same). Every message behind Hello ends with
-/// one, so that nobody in between can make a peer refuse a link that it would take. Nonces are fresh, so that nothing
-/// can be played again. Nobody gives memory to a connector before its first proof. A side that finds something wrong
-/// says why in `error` and closes.
+/// A proof is the HMAC-SHA256 of all messages so far, of both sides, and of the side's name, with the shared secret as
+/// its key. (Without a secret the key is empty: then a proof only shows that both sides read the same messages.) Every
+/// message after Hello ends with a proof, so that no program in between can make a peer refuse a link. Nonces are
+/// fresh, so that a recorded handshake is of no use. The acceptor gives no memory to a connector before its first
+/// proof. A side that finds an error names it in `error` and closes.
 
 #include "gpusock/endpoint.hpp"
 
@@ -61,13 +64,13 @@ struct Confirm {
   Proof proof{};
 };
 
-/// `bytes` bytes and a Proof follow.
-struct Turn {
+/// One message about links; `bytes` bytes of its payload and a Proof follow.
+struct NegotiationMessage {
   enum Kind : std::uint16_t {
-    kOffer,    ///< acceptor: this link; the bytes are its own
-    kAnswer,   ///< connector: this link it is; the bytes are its own
-    kRefusal,  ///< either: not this link; the bytes are why, in words, and `error` an errno
-    kReady,    ///< acceptor: the connection stands
+    kOffer,    ///< acceptor: offers this link; the payload is the link's
+    kAnswer,   ///< connector: takes this link; the payload is the link's
+    kRefusal,  ///< either: not this link; the payload says why in words, `error` is an errno
+    kReady,    ///< acceptor: the connection is made
     kNone,     ///< acceptor: no link is left; `error` is an errno
   };
   std::array<char, 8> magic = kMagic;
@@ -77,6 +80,6 @@ struct Turn {
   std::uint16_t bytes = 0;  ///< kLinkMessageBytesMax at most
 };
 
-static_assert(sizeof(Hello) == 56 && sizeof(Reply) == 88 && sizeof(Confirm) == 48 && sizeof(Turn) == 16);
+static_assert(sizeof(Hello) == 56 && sizeof(Reply) == 88 && sizeof(Confirm) == 48 && sizeof(NegotiationMessage) == 16);
 
 }  // namespace gpusock::proxy

@@ -442,8 +442,8 @@ void Connection::on_ended(std::uint64_t final_position) {
 }
 
 void Connection::on_peer_read_shut_down() {
-  if (closing_ || (flags_ & table::kStatusPeerDeaf) != 0) return;
-  flags_ |= table::kStatusPeerDeaf;
+  if (closing_ || (flags_ & table::kStatusPeerReadShutDown) != 0) return;
+  flags_ |= table::kStatusPeerReadShutDown;
   publish();
 }
 

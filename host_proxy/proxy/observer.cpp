@@ -39,7 +39,7 @@ page::Record to_record(const SocketInfo& info) {
   record.state = static_cast<std::uint8_t>(info.state);
   record.link = static_cast<std::uint8_t>(info.link);
   record.flags = static_cast<std::uint8_t>((info.peer_ended ? page::kPeerEnded : 0) |
-                                           (info.peer_deaf ? page::kPeerDeaf : 0));
+                                           (info.peer_read_shut_down ? page::kPeerReadShutDown : 0));
   record.pending = info.pending;
   record.backlog = info.backlog;
   record.tx_bytes = info.tx_bytes;

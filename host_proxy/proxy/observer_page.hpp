@@ -65,7 +65,7 @@ struct Snapshot {
   std::uint32_t records = 0;  ///< how many follow: fewer where the file's place is full
 };
 
-enum RecordFlags : std::uint8_t { kPeerEnded = 1, kPeerDeaf = 2 };
+enum RecordFlags : std::uint8_t { kPeerEnded = 1, kPeerReadShutDown = 2 };
 
 /// A SocketInfo, as it lies in the file.
 struct Record {

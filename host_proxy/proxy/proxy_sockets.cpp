@@ -52,7 +52,7 @@ SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const 
   info.handle = slots_.handle(slot);
   info.age_ns = now_ns - std::min(now_ns, state.opened_ns);
   info.peer_ended = (status.flags & table::kStatusEnded) != 0;
-  info.peer_deaf = (status.flags & table::kStatusPeerDeaf) != 0;
+  info.peer_read_shut_down = (status.flags & table::kStatusPeerReadShutDown) != 0;
   if (state.listener != nullptr) {
     info.state = SocketState::listening;
     info.local = state.listener->local();

@@ -135,8 +135,8 @@ enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };
 
 /// Bits of a status word's flags.
 enum StatusFlags : std::uint8_t {
-  kStatusEnded = 1,     ///< rx_final is valid: the peer sends nothing behind it
-  kStatusPeerDeaf = 2,  ///< the peer reads no more: sending gives -EPIPE
+  kStatusEnded = 1,             ///< rx_final is valid: the peer sends nothing behind it
+  kStatusPeerReadShutDown = 2,  ///< the peer reads no more: sending gives -EPIPE
 };
 
 /// A status word taken apart: generation << 32 | errno << 16 | phase << 8 | flags.

@@ -179,9 +179,9 @@ TYPED_TEST(SocketOptions, WithoutLingeringClosingResetsAndThePeerLearnsWhy) {
 }
 
 /// A TCP peer that is none of ours, and never reads.
-class DeafPeer {
+class SilentPeer {
  public:
-  DeafPeer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  SilentPeer() : listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -193,12 +193,12 @@ class DeafPeer {
     ::getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &bytes);
     where_ = Endpoint::parse("127.0.0.1:" + std::to_string(ntohs(at.sin_port)) + ",link=tcp,ring=64K");
   }
-  ~DeafPeer() {
+  ~SilentPeer() {
     ::close(socket_);
     ::close(listener_);
   }
-  DeafPeer(const DeafPeer&) = delete;
-  DeafPeer& operator=(const DeafPeer&) = delete;
+  SilentPeer(const SilentPeer&) = delete;
+  SilentPeer& operator=(const SilentPeer&) = delete;
 
   const Endpoint& where() const { return where_; }
   void accept() { socket_ = ::accept(listener_, nullptr, nullptr); }
@@ -228,7 +228,7 @@ class DeafPeer {
 constexpr int kMuchLessThanLinger_ms = 20'000;  // closing lingers for 30 s unless told otherwise
 
 /// A host thread's socket that is connected to a plain TCP program.
-class ToDeafPeer : public testing::Test {
+class ToSilentPeer : public testing::Test {
  protected:
   void SetUp() override {
     ASSERT_GE(socket, 0);
@@ -243,12 +243,12 @@ class ToDeafPeer : public testing::Test {
 
   Context context{options_options()};
   const Net net = context.net();
-  DeafPeer peer;
+  SilentPeer peer;
   const Socket socket = net.connect(this_thread(), peer.where(), patience());
 };
 
-class Linger : public ToDeafPeer {};
-class Unread : public ToDeafPeer {};
+class Linger : public ToSilentPeer {};
+class Unread : public ToSilentPeer {};
 
 TEST_F(Linger, APeerThatDoesNotReadIsResetWhenTheTimeIsOver) {
   send_until_full();

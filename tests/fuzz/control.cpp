@@ -8,13 +8,15 @@ namespace {
 
 struct Heard final : proxy::LinkEvents {
   void on_ended(std::uint64_t) override { FUZZ_CHECK(++ended == 1 && failed == 0); }
-  void on_peer_read_shut_down() override { FUZZ_CHECK(++deaf <= 2 && failed == 0); }  // by saying so, and by closing
+  void on_peer_read_shut_down() override {
+    FUZZ_CHECK(++read_shut_down <= 2 && failed == 0);
+  }  // by saying so, and by closing
   void on_failed(int error) override { FUZZ_CHECK(++failed == 1 && error > 0); }
   bool take_notice(std::uint64_t kind) {
     FUZZ_CHECK(failed == 0);
     return kind == 16 && ++notices < 4;
   }
-  int ended = 0, deaf = 0, failed = 0, notices = 0;
+  int ended = 0, read_shut_down = 0, failed = 0, notices = 0;
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ class Forger {
     heard_ = wire_.from_node.size();
     std::string rest = said;
     while (rest.size() >= 16) {
-      std::size_t bytes = 16;  // a Turn, or one of the first messages by their size
+      std::size_t bytes = 16;  // a NegotiationMessage, or one of the first messages by their size
       if (first_ && rest.size() == sizeof(Hello)) {
         first_ = false;
         transcript_ += rest;
@@ -69,9 +69,9 @@ class Forger {
         reply_heard_ = true;
         bytes = sizeof(Confirm) - sizeof(Proof);
       } else {
-        Turn turn;
-        std::memcpy(&turn, rest.data(), sizeof turn);
-        bytes += turn.bytes;
+        NegotiationMessage header;
+        std::memcpy(&header, rest.data(), sizeof header);
+        bytes += header.bytes;
       }
       if (rest.size() < bytes + sizeof(Proof)) return;
       transcript_.append(rest, 0, bytes);
@@ -136,21 +136,22 @@ std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::uniqu
   return bytes;
 }
 
-void say_turn(Input& input, Forger& forger, Links& peer, std::unique_ptr<LinkSetup>& kept, bool node_accepts) {
-  Turn turn;
-  turn.kind = static_cast<std::uint16_t>(input.below(6));
-  turn.link = static_cast<std::uint16_t>(1u << input.below(6));
-  turn.error = input.byte();
-  if (input.byte() == 0xff) turn = message_from<Turn>(input);
+void say_negotiation_message(Input& input, Forger& forger, Links& peer, std::unique_ptr<LinkSetup>& kept,
+                             bool node_accepts) {
+  NegotiationMessage header;
+  header.kind = static_cast<std::uint16_t>(input.below(6));
+  header.link = static_cast<std::uint16_t>(1u << input.below(6));
+  header.error = input.byte();
+  if (input.byte() == 0xff) header = message_from<NegotiationMessage>(input);
   std::string payload;
   LinkSetup* setup = nullptr;
   if (input.flag())
-    payload = near_honest(input, peer, setup, kept, !node_accepts, turn.link);
+    payload = near_honest(input, peer, setup, kept, !node_accepts, header.link);
   else
     payload = std::string(input.bytes(input.below(kLinkMessageBytesMax + 1)));
-  if (turn.kind == Turn::kReady || turn.kind == Turn::kNone) payload.clear();
-  turn.bytes = static_cast<std::uint16_t>(input.byte() == 0xff ? input.take<std::uint16_t>() : payload.size());
-  std::string message(reinterpret_cast<const char*>(&turn), sizeof turn);
+  if (header.kind == NegotiationMessage::kReady || header.kind == NegotiationMessage::kNone) payload.clear();
+  header.bytes = static_cast<std::uint16_t>(input.byte() == 0xff ? input.take<std::uint16_t>() : payload.size());
+  std::string message(reinterpret_cast<const char*>(&header), sizeof header);
   message += payload;
   forger.say(message.data(), message.size());
 }
@@ -193,7 +194,7 @@ FUZZ_TARGET(handshake) {
         const auto confirm = input.flag() ? Confirm{} : message_from<Confirm>(input);
         forger.say(&confirm, sizeof confirm - sizeof(Proof));
       } else {
-        say_turn(input, forger, peer, kept, node_accepts);
+        say_negotiation_message(input, forger, peer, kept, node_accepts);
       }
       state = handshake->advance();
       node.verbs.poll(0);

@@ -390,8 +390,9 @@ bool Run::may_end(const End& end, const char* call, std::int64_t result) {
   if (result == -ETIMEDOUT && std::strncmp(call, "send", 4) == 0) check_not_over(end, call);
   const bool rude = end.planned.endings[0] != Ending::orderly || end.planned.endings[1] != Ending::orderly ||
                     is_hasty(end.planned.server);
-  const bool deaf = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
-  const bool broken = result == -ECONNRESET || deaf || (result == -ETIMEDOUT && plan_.faulty()) || is_shortage(result);
+  const bool read_shut_down = result == -EPIPE && std::strncmp(call, "send", 4) == 0;
+  const bool broken = result == -ECONNRESET || read_shut_down || (result == -ETIMEDOUT && plan_.faulty()) ||
+                      is_shortage(result);
   const bool ok = (result == -ECANCELED && end.node.canceled()) ||
                   (result == -EBADF && end.planned.endings[end.side] != Ending::orderly) ||
                   (broken && (rude || plan_.faulty())) ||

@@ -36,7 +36,7 @@ ordered_json socket_json(const SocketView& socket) {
           {"local", address_json(info.local)},
           {"peer", address_json(info.peer)},
           {"peer_ended", info.peer_ended},
-          {"peer_deaf", info.peer_deaf},
+          {"peer_read_shut_down", info.peer_read_shut_down},
           {"tx_bytes", info.tx_bytes},
           {"rx_bytes", info.rx_bytes},
           {"tx_bytes_per_s", or_null(socket.tx_bytes_per_s)},

@@ -46,8 +46,8 @@ const std::map<std::string, Sort> kSorts{
 constexpr const char* kFooter = R"(
 In a terminal of less than 132 columns a line has what fits in 80: ADDRESS is the peer's address, of a listener its own.
 STATE is then: open (connecting, agreeing on a link), listen, wait (not accepted yet), conn (connected), ended (the peer
-sends no more), deaf (the peer reads no more), close (closed, but what was sent is still being delivered), failed. TXQ and
-RXQ: how full the rings are. STALLED: for how long nothing was taken out of a ring that has bytes.
+sends no more), rdshut (the peer reads no more), close (closed, but what was sent is still being delivered), failed.
+TXQ and RXQ: how full the rings are. STALLED: for how long nothing was taken out of a ring that has bytes.
 
 steps/s: how often a context's proxy looked at its sockets, on its own thread or on that of a caller that waits. It is
 high while anything moves or waits, and near 0 if all is idle. wakeups/s: how often the proxy's own thread was woken

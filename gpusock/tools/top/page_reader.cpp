@@ -112,7 +112,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   info.state = static_cast<SocketState>(record.state);
   info.error = std::clamp(record.error, 0, 4095);  // as the operating system bounds its own
   info.peer_ended = (record.flags & page::kPeerEnded) != 0;
-  info.peer_deaf = (record.flags & page::kPeerDeaf) != 0;
+  info.peer_read_shut_down = (record.flags & page::kPeerReadShutDown) != 0;
   info.link = static_cast<LinkKind>(record.link);
   info.link_reason = printable(record.link_reason, sizeof record.link_reason);
   info.local = to_endpoint(record.local);

@@ -39,7 +39,7 @@ std::string remark(const SocketInfo& info) {
   if (info.state == SocketState::listening) return fmt::format("{} of {} waiting", info.pending, info.backlog);
   if (info.state == SocketState::failed && info.error != 0) return strerror(info.error);
   if (info.peer_ended) return "peer ended";
-  if (info.peer_deaf) return "peer reads no more";
+  if (info.peer_read_shut_down) return "peer reads no more";
   if (!info.link_reason.empty()) return (info.state == SocketState::opening ? "" : "not ") + info.link_reason;
   return "";
 }
@@ -88,7 +88,7 @@ const char* short_state(const SocketInfo& info) {
     case SocketState::connected:
       break;
   }
-  return info.peer_ended ? "ended" : info.peer_deaf ? "deaf" : "conn";
+  return info.peer_ended ? "ended" : info.peer_read_shut_down ? "rdshut" : "conn";
 }
 
 /// An address in so many characters: of a longer one the end, which has the port.

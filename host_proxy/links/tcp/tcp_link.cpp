@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kTurnBytes = 256 << 10;
 /// System calls that one progress makes to send at most: a producer that never pauses must not keep the step from the
 /// others.
-constexpr int kWritesPerPump = 8;
+constexpr int kWritesPerCall = 8;
 
 std::span<const iovec> to_vectors(const ringbuf::RingSpans& spans, std::array<iovec, 2>& vectors) {
   vectors[0] = {spans.first.data, spans.first.bytes};
@@ -43,7 +43,7 @@ bool TcpLink::progress() {
 
 bool TcpLink::transmit() {
   bool moved = false;
-  for (int writes = 0; writes < kWritesPerPump && !writing_ended_ && !failed_; ++writes) {
+  for (int writes = 0; writes < kWritesPerCall && !writing_ended_ && !failed_; ++writes) {
     const std::uint64_t ready = tx_.readable();
     if (ready == ringbuf::kRingCorrupt) {
       fail(EPROTO);
@@ -93,7 +93,7 @@ std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes)
   if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable) return 0;
   if (tx_.readable() != 0) return 0;
   std::uint64_t done = 0;
-  for (int writes = 0; writes < kWritesPerPump && done < bytes && !writing_ended_; ++writes) {
+  for (int writes = 0; writes < kWritesPerCall && done < bytes && !writing_ended_; ++writes) {
     const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
     const iovec vector{const_cast<std::byte*>(static_cast<const std::byte*>(data)) + done, wanted};
     const std::uint64_t written = write({&vector, 1});

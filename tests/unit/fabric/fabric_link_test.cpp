@@ -68,7 +68,7 @@ class End final : public LinkEvents {
   }
 
   void on_ended(std::uint64_t final_position) override { ended_at = final_position - kStart; }
-  void on_peer_read_shut_down() override { deaf = true; }
+  void on_peer_read_shut_down() override { read_shut_down = true; }
   void on_failed(int failure) override { error = failure; }
 
   static constexpr std::uint64_t kStart = ~std::uint64_t{0} - 5000;  // positions wrap on the way
@@ -80,7 +80,7 @@ class End final : public LinkEvents {
   ringbuf::ByteProducer<> sender;
   ringbuf::ByteConsumer<> receiver;
   std::uint64_t sent = 0, received = 0, wrong = 0, ended_at = kNotYet;
-  bool deaf = false, closed = false, shut = false;
+  bool read_shut_down = false, closed = false, shut = false;
   int error = 0;
 
  private:
@@ -206,8 +206,8 @@ TEST_F(FabricLinkTest, AReaderThatLeavesEndsTheSenderWhoseBytesAreDropped) {
   for (int i = 0; i < 50; ++i) turn({pair.get()});
   pair->a.send_up_to(4096);
   pair->b.end();
-  for (int i = 0; i < 1000 && !pair->a.deaf; ++i) turn({pair.get()});
-  EXPECT_TRUE(pair->a.deaf);
+  for (int i = 0; i < 1000 && !pair->a.read_shut_down; ++i) turn({pair.get()});
+  EXPECT_TRUE(pair->a.read_shut_down);
   pair->a.end();
   for (int i = 0; i < 1000 && !pair->can_destroy(); ++i) turn({pair.get()});
   EXPECT_TRUE(pair->can_destroy());

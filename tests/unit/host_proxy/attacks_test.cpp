@@ -221,7 +221,7 @@ TEST(HandshakeAttack, DowngradedByARefusalThatNobodyGave) {
   Peer connector(false), acceptor(true);
   shake(connector, acceptor, [messages = 0](bool from_connector, std::string& bytes) mutable {
     const bool answers = from_connector && !bytes.empty() && ++messages == 3;  // behind Hello and Confirm
-    if (answers) bytes[offsetof(Turn, kind)] = Turn::kRefusal;
+    if (answers) bytes[offsetof(NegotiationMessage, kind)] = NegotiationMessage::kRefusal;
   });
   EXPECT_EQ(acceptor.state, State::failed);
   EXPECT_EQ(acceptor.plain.made, 0) << "the next link was offered";
@@ -310,9 +310,9 @@ TEST(HandshakeAttack, AnyBitChanged) {
       const bool acceptor_told = message % 2 == 0;
       Peer &told = acceptor_told ? acceptor : connector, &other = acceptor_told ? connector : acceptor;
       Outcomes expected = expected_of(message, bit / 8);
-      if (message >= kOffered && bit / 8 / 2 == offsetof(Turn, bytes) / 2) {
+      if (message >= kOffered && bit / 8 / 2 == offsetof(NegotiationMessage, bytes) / 2) {
         const std::size_t honest = message == kReadied ? 0 : CountingMaker::kSaid.size();
-        const std::size_t claimed = honest ^ (std::size_t{1} << (bit - 8 * offsetof(Turn, bytes)));
+        const std::size_t claimed = honest ^ (std::size_t{1} << (bit - 8 * offsetof(NegotiationMessage, bytes)));
         if (claimed > kLinkMessageBytesMax) expected.told = EPROTO;
         if (expected.told == EACCES && claimed > honest) {
           EXPECT_EQ(outcome(told), kWaits) << where;
@@ -331,8 +331,8 @@ TEST(HandshakeAttack, AnyBitChanged) {
       ASSERT_EQ(told.better.heard.size(), message == kReadied ? 1u : 0u) << where;
     }
   }
-  EXPECT_EQ(bits, 8 * (sizeof(Hello) + sizeof(Reply) + sizeof(Confirm) + 3 * (sizeof(Turn) + sizeof(Proof)) +
-                       2 * CountingMaker::kSaid.size()));
+  EXPECT_EQ(bits, 8 * (sizeof(Hello) + sizeof(Reply) + sizeof(Confirm) +
+                       3 * (sizeof(NegotiationMessage) + sizeof(Proof)) + 2 * CountingMaker::kSaid.size()));
 }
 
 /// What a side alone would refuse, changed so that it does not: the proofs are all that is left to tell.
@@ -597,9 +597,9 @@ TEST(Shortage, AProxySleepsBeforeItTriesAgain) {
 
 struct Heard final : LinkEvents {
   void on_ended(std::uint64_t) override {}
-  void on_peer_read_shut_down() override { ++deaf; }
+  void on_peer_read_shut_down() override { ++read_shut_down; }
   void on_failed(int failure) override { error = failure; }
-  int deaf = 0, error = 0;
+  int read_shut_down = 0, error = 0;
 };
 
 /// Each kind comes once; a step that went on reading what comes without end would serve nobody else.
@@ -607,12 +607,13 @@ TEST(ControlAttack, NoticesWithoutEndEndTheConnection) {
   const auto wire = std::make_shared<Wire>();
   Heard heard;
   ControlChannel channel(std::make_unique<WireStream>(wire), heard);
-  const std::uint64_t deaf[] = {2, 0};
-  for (int i = 0; i < 1000; ++i) wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
+  const std::uint64_t read_shut_down[] = {2, 0};
+  for (int i = 0; i < 1000; ++i)
+    wire->to_node.append(reinterpret_cast<const char*>(read_shut_down), sizeof read_shut_down);
   channel.progress();
-  EXPECT_EQ(heard.deaf, 1);
+  EXPECT_EQ(heard.read_shut_down, 1);
   EXPECT_EQ(heard.error, EPROTO);
-  EXPECT_EQ(wire->to_node.size(), 998 * sizeof deaf) << "it read on";
+  EXPECT_EQ(wire->to_node.size(), 998 * sizeof read_shut_down) << "it read on";
 }
 
 /// A peer may ask any number of times whether the network still carries anything.
@@ -620,14 +621,14 @@ TEST(ControlAttack, ProbesWithoutEndDoNotKeepTheProxy) {
   const auto wire = std::make_shared<Wire>();
   Heard heard;
   ControlChannel channel(std::make_unique<WireStream>(wire), heard);
-  const std::uint64_t probe[] = {4, 0}, deaf[] = {2, 0};
+  const std::uint64_t probe[] = {4, 0}, read_shut_down[] = {2, 0};
   constexpr std::size_t kProbes = 1000;
   for (std::size_t i = 0; i < kProbes; ++i) wire->to_node.append(reinterpret_cast<const char*>(probe), sizeof probe);
-  wire->to_node.append(reinterpret_cast<const char*>(deaf), sizeof deaf);
+  wire->to_node.append(reinterpret_cast<const char*>(read_shut_down), sizeof read_shut_down);
   EXPECT_TRUE(channel.progress());
   EXPECT_GT(wire->to_node.size(), kProbes / 2 * sizeof probe) << "others wait meanwhile";
   while (channel.progress()) continue;
-  EXPECT_EQ(heard.deaf, 1);
+  EXPECT_EQ(heard.read_shut_down, 1);
   EXPECT_EQ(heard.error, 0);
 }
 

@@ -136,8 +136,8 @@ TEST_F(Handshaking, AStrangerWhoDoesNotKnowTheSecretIsTold) {
   EXPECT_EQ(reply.error, 0);
   EXPECT_EQ(reply.links, kTcp);
   client.say(Confirm{});
-  const auto turn = client.hear<Turn>();
-  EXPECT_EQ(turn.kind, Turn::kNone);
+  const auto turn = client.hear<NegotiationMessage>();
+  EXPECT_EQ(turn.kind, NegotiationMessage::kNone);
   EXPECT_EQ(turn.error, EACCES);
   EXPECT_TRUE(client.disconnected());
   expect_honest_peers_are_served();

@@ -73,7 +73,7 @@ class FakeStream final : public ByteStream {
   struct Network {
     std::string sent, arriving;
     std::size_t takes = ~std::size_t{0};
-    bool ended_writing = false, reset = false, peer_ended = false, deaf = false;
+    bool ended_writing = false, reset = false, peer_ended = false, read_shut_down = false;
   };
   explicit FakeStream(Network& network) : network_(network) {}
 
@@ -85,7 +85,7 @@ class FakeStream final : public ByteStream {
     return static_cast<std::int64_t>(bytes);
   }
   std::int64_t write(std::span<const iovec> from) override {
-    if (network_.deaf) return -EPIPE;
+    if (network_.read_shut_down) return -EPIPE;
     const std::size_t bytes = std::min(from[0].iov_len, network_.takes);
     if (bytes == 0) return -EAGAIN;
     network_.takes -= bytes;
@@ -227,7 +227,7 @@ TEST_F(MirroredTcp, TellsOfThePeersEndAfterTheLastByte) {
 TEST_F(MirroredTcp, SendersHearOfABrokenConnectionAtOnceAndReadersAfterTheLastByte) {
   network_.arriving = "before";
   link_->progress();
-  network_.deaf = true;
+  network_.read_shut_down = true;
   send("lost");
   link_->progress();
   copier_->finish(1);

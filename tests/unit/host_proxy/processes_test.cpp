@@ -39,9 +39,9 @@ TEST_P(Processes, BytesGoBothWaysAndTheEndIsInOrder) {
   EXPECT_EQ(to_string(name.link), link == "auto" ? "p2p" : link)
       << "processes of one host share memory unless told otherwise";
   const Context::Stats stats = context_.stats();
-  EXPECT_EQ(stats.p2p_tx_bytes, name.link == LinkKind::p2p ? 20 * sent.size() : 0);
-  EXPECT_EQ(stats.tcp_tx_bytes, name.link == LinkKind::tcp ? 20 * sent.size() : 0);
-  EXPECT_EQ(stats.fabric_tx_bytes, name.link == LinkKind::fabric ? 20 * sent.size() : 0);
+  for (const LinkKind kind : {LinkKind::p2p, LinkKind::tcp, LinkKind::fabric}) {
+    EXPECT_EQ(stats.of(kind).tx_bytes, name.link == kind ? 20 * sent.size() : 0) << to_string(kind);
+  }
   EXPECT_EQ(net_.close(this_thread(), peer.socket), 0);
   const int status = peer.wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the peer saw the end of the stream; status " << status;

@@ -31,10 +31,10 @@ struct NoSink final : ReadySink {
 
 struct Heard final : LinkEvents {
   void on_ended(std::uint64_t position) override { final_position = position; }
-  void on_peer_read_shut_down() override { deaf = true; }
+  void on_peer_read_shut_down() override { read_shut_down = true; }
   void on_failed(int error) override { failed = error; }
   std::optional<std::uint64_t> final_position;
-  bool deaf = false;
+  bool read_shut_down = false;
   int failed = 0;
 };
 
@@ -543,7 +543,7 @@ TEST_F(VerbsLinkTest, TheEndIsToldBehindTheBytesAndClosingIsOrderly) {
   b_->end();
   step_both();
   EXPECT_TRUE(b_->link->can_destroy());
-  EXPECT_TRUE(a_->heard.deaf);
+  EXPECT_TRUE(a_->heard.read_shut_down);
   b_->link.reset();
   a_->step();
   EXPECT_EQ(a_->receive(10), 10u);
@@ -561,7 +561,7 @@ TEST_F(VerbsLinkTest, WhoClosesGoesWhenThePeerHasHeardIt) {
   step_both();
   EXPECT_TRUE(b_->link->can_destroy()) << "though the peer's caller has not closed";
   EXPECT_EQ(a_->heard.final_position, 0u);
-  EXPECT_TRUE(a_->heard.deaf);
+  EXPECT_TRUE(a_->heard.read_shut_down);
   EXPECT_EQ(a_->heard.failed, 0);
 }
 
@@ -637,7 +637,7 @@ TEST_F(VerbsLinkTest, WhatIsUnderWayToAPeerThatReadsNoMoreIsNotGivenBack) {
   b_->link->end_receiving();
   b_->step();
   a_->step();
-  EXPECT_TRUE(a_->heard.deaf);
+  EXPECT_TRUE(a_->heard.read_shut_down);
   EXPECT_EQ(a_->tx.writable(), 64536u);
   fake::work();
   a_->step();
