@@ -1,8 +1,8 @@
-#include "introduction.hpp"
+#include "bootstrap.hpp"
 
 #include "config.hpp"
 #include "launch.hpp"
-#include "pmix_introduction.hpp"
+#include "pmix_bootstrap.hpp"
 #include "rendezvous.hpp"
 #include "program/run.hpp"
 
@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kWhere = "where the nodes are to meet: ";
 
 /// All addresses are known beforehand.
-class PeerList : public Introduction {
+class PeerList : public Bootstrap {
  public:
   PeerList(const std::vector<std::string>& peers, int rank) : rank_(static_cast<std::size_t>(rank)) {
     for (const std::string& peer : peers) {
@@ -23,7 +23,7 @@ class PeerList : public Introduction {
     }
   }
   gpusock::Endpoint where_to_listen() override { return peers_.at(rank_); }
-  std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint&) override { return peers_; }
+  std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint&) override { return peers_; }
 
  private:
   std::size_t rank_;
@@ -43,8 +43,8 @@ void need_port(const gpusock::Endpoint& place, const std::string& text) {
   if (place.port == 0) throw gpusock::program::Misuse(kWhere + text + " has no port");
 }
 
-std::unique_ptr<Introduction> introduce(const Launch& launch, Config& config) {
-  if (launch.pmix) return introduce_by_pmix(config);
+std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, Config& config) {
+  if (launch.pmix) return make_pmix_bootstrap(config);
   config.rank = launch.rank;
   config.nodes = launch.size;
   if (launch.size == 1) return std::make_unique<PeerList>(std::vector<std::string>{"127.0.0.1:0"}, 0);

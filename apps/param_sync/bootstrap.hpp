@@ -12,19 +12,19 @@ namespace param_sync {
 struct Config;
 struct Launch;
 
-/// One way to meet. What waits gives up after the run's --timeout. Throws gpusock::Error, and Interrupted after
-/// interrupt().
-class Introduction {
+/// One way of bootstrap. Calls that wait give up after the run's --timeout. They throw gpusock::Error, and Interrupted
+/// after interrupt().
+class Bootstrap {
  public:
-  virtual ~Introduction() = default;
+  virtual ~Bootstrap() = default;
 
   /// Where this node is to listen. May wait for another node.
   virtual gpusock::Endpoint where_to_listen() = 0;
 
-  /// Tells the others that this node listens at `mine`; the addresses of all, by rank.
-  virtual std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint& mine) = 0;
+  /// Publishes that this node listens at `mine`, and returns the addresses of all nodes, by rank.
+  virtual std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) = 0;
 
-  /// Ends what waits, soon. From any thread.
+  /// Ends a call that waits. Any thread may call it.
   virtual void interrupt() noexcept {}
 };
 
@@ -33,7 +33,7 @@ gpusock::Endpoint parse_place(const std::string& text);
 /// Throws gpusock::program::Misuse where it has no port, by which others could find it.
 void need_port(const gpusock::Endpoint& place, const std::string& text);
 
-/// The way that `launch` says; `config` gets the rank and the number of nodes.
-std::unique_ptr<Introduction> introduce(const Launch& launch, Config& config);
+/// The way that `launch` names; `config` gets the rank and the number of nodes.
+std::unique_ptr<Bootstrap> make_bootstrap(const Launch& launch, Config& config);
 
 }  // namespace param_sync

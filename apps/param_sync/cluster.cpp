@@ -101,7 +101,7 @@ class Cluster {
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
       if (message->contains("lost")) lose(node, message->at("lost"));
-      if (message->contains("failure") && !interrupted_ && !(stalled_ && node.standing_told)) {
+      if (message->contains("failure") && !interrupted_ && !(stalled_ && node.reported_progress)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
       }
       if (message->contains("report")) {
@@ -121,8 +121,8 @@ class Cluster {
   void lose(NodeProcess& node, const nlohmann::json& loss) {
     node.lost_a_node = true;
     if (!failed_) stalled_ = loss.at("stalled").get<bool>();
-    node.standing_told = loss.contains("standing");
-    if (node.standing_told) standings_.push_back(standing_from(loss.at("standing")));
+    node.reported_progress = loss.contains("step_progress");
+    if (node.reported_progress) step_progress_.push_back(step_progress_from(loss.at("step_progress")));
     fail();
     if (stalled_)
       give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // for the others to tell, too: who does not is suspected
@@ -132,7 +132,8 @@ class Cluster {
   /// does.
   void tell_stall() const {
     const auto layers = static_cast<int>(config_.hidden.size()) + 1;
-    fmt::print(stderr, "param_sync: {}\n", describe(find_stall(standings_, config_.nodes), layers, config_.timeout_s));
+    fmt::print(stderr, "param_sync: {}\n",
+               describe(find_stall(step_progress_, config_.nodes), layers, config_.timeout_s));
   }
 
   /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to
@@ -223,8 +224,8 @@ class Cluster {
   std::vector<NodeProcess> nodes_;
   SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
-  bool stalled_ = false;             // it began with a node that has waited for too long
-  std::vector<Standing> standings_;  // of nodes that cannot go on
+  bool stalled_ = false;                     // it began with a node that has waited for too long
+  std::vector<StepProgress> step_progress_;  // of nodes that cannot go on
   bool interrupted_ = false;
   bool killing_ = false;  // what ends from now on was told to
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();

@@ -11,14 +11,14 @@
 
 namespace param_sync {
 
-ControlChannel::~ControlChannel() {
+ProcessChannel::~ProcessChannel() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-ControlChannel::ControlChannel(ControlChannel&& other) noexcept
+ProcessChannel::ProcessChannel(ProcessChannel&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), buffer_(std::move(other.buffer_)) {}
 
-void ControlChannel::send(const nlohmann::json& message) {
+void ProcessChannel::send(const nlohmann::json& message) {
   const std::string line = message.dump() + "\n";
   std::size_t done = 0;
   while (done < line.size()) {
@@ -29,7 +29,7 @@ void ControlChannel::send(const nlohmann::json& message) {
   }
 }
 
-std::optional<nlohmann::json> ControlChannel::buffered() {
+std::optional<nlohmann::json> ProcessChannel::buffered() {
   const auto end = buffer_.find('\n');
   if (end == std::string::npos) return std::nullopt;
   auto message = nlohmann::json::parse(buffer_.substr(0, end));
@@ -37,7 +37,7 @@ std::optional<nlohmann::json> ControlChannel::buffered() {
   return message;
 }
 
-bool ControlChannel::read_more(int flags) {
+bool ProcessChannel::read_more(int flags) {
   char bytes[65536];
   for (;;) {
     const ssize_t got = ::recv(fd_, bytes, sizeof bytes, flags);
@@ -49,19 +49,19 @@ bool ControlChannel::read_more(int flags) {
   }
 }
 
-std::optional<nlohmann::json> ControlChannel::receive() {
+std::optional<nlohmann::json> ProcessChannel::receive() {
   for (;;) {
     if (auto message = buffered()) return message;
     if (!read_more(0)) return std::nullopt;
   }
 }
 
-std::optional<nlohmann::json> ControlChannel::try_receive(bool& ended) {
+std::optional<nlohmann::json> ProcessChannel::try_receive(bool& ended) {
   if (auto message = buffered()) return message;
   ended = !read_more(MSG_DONTWAIT);
   return buffered();
 }
 
-void ControlChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
+void ProcessChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }
 
 }  // namespace param_sync

@@ -9,12 +9,12 @@
 namespace param_sync {
 
 /// One end. Owns the file descriptor.
-class ControlChannel {
+class ProcessChannel {
  public:
-  explicit ControlChannel(int fd) : fd_(fd) {}
-  ~ControlChannel();
-  ControlChannel(ControlChannel&& other) noexcept;
-  ControlChannel& operator=(ControlChannel&&) = delete;
+  explicit ProcessChannel(int fd) : fd_(fd) {}
+  ~ProcessChannel();
+  ProcessChannel(ProcessChannel&& other) noexcept;
+  ProcessChannel& operator=(ProcessChannel&&) = delete;
 
   /// Throws gpusock::Error where the other end is gone.
   void send(const nlohmann::json& message);

@@ -31,7 +31,7 @@ static __global__ void mirror_weights(NodeState node, std::uint64_t clocks) {
       __syncthreads();  // the whole block's writes come before its first thread's S5
       if (threadIdx.x == 0) {
         count(node.counters[layer].pulled_bytes, sizeof header + shard.size() * sizeof(float));
-        tell(node.stood->pulled[owner], part_of(node, layer, clock) + 1);
+        publish(node.step_progress->pulled[owner], part_of(node, layer, clock) + 1);
         count_weights(node, layer);
       }
     }

@@ -43,7 +43,7 @@ __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint3
   __syncthreads();
   if (threadIdx.x != 0) return;
   step_losses[step] = static_cast<float>(ordered_sum(losses, batch) / batch);
-  board->tell(step + 1);
+  board->publish(step + 1);
 }
 
 /// One block, as loss_kernel.

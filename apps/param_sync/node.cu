@@ -185,13 +185,13 @@ void Node::Impl::check() {
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
-      loss.standing = memory.standing(config.rank, config.nodes, first_step * plan.layout.layers);
+      loss.step_progress = memory.snapshot(config.rank, config.nodes, first_step * plan.layout.layers);
     }
     if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
     if (!stopping && loss.stalled)
-      throw NodeFailure(describe_alone(*loss.standing, plan.layout.layers, config.timeout_s));
+      throw NodeFailure(describe_alone(*loss.step_progress, plan.layout.layers, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, peer));
   }
   if (stopping) throw Interrupted();
@@ -251,7 +251,7 @@ void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
 
 Progress Node::Impl::progress(SteadyClock::time_point start) const {
   Progress now;
-  now.steps = std::max(board[0].told(), first_step);
+  now.steps = std::max(board[0].published(), first_step);
   now.first_step = first_step;
   now.steps_all = plan.steps;
   now.steps_per_epoch = plan.steps_per_epoch;

@@ -39,7 +39,7 @@ class Interrupted : public std::runtime_error {
 /// A node cannot go on.
 struct Loss {
   bool stalled = false;  ///< it has waited for too long; else another node was lost, or is none to work with
-  std::optional<Standing> standing;  ///< where it trains
+  std::optional<StepProgress> step_progress;  ///< where it trains
 };
 
 /// Returns once the other nodes have seen who was lost first, or no longer can.

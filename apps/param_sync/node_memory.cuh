@@ -22,7 +22,7 @@ struct NodeMemory {
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<Failure> failure;
   gpusock::Mapped<std::uint64_t> stop;
-  gpusock::Mapped<StandingWords> stood;
+  gpusock::Mapped<StepProgressWords> step_progress;
 
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)
       : weights(context, plan.layout.parameters()),
@@ -37,7 +37,7 @@ struct NodeMemory {
         failed(context, 1),
         failure(context, 1),
         stop(context, 1),
-        stood(context, 1) {
+        step_progress(context, 1) {
     weights.copy_in(initial_weights(plan.layout, config.seed));
     const std::vector<gpusock::Socket> none(config.nodes, -1);
     push_sockets.copy_in(none);
@@ -58,20 +58,20 @@ struct NodeMemory {
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();
-    node.stood = stood.data();
+    node.step_progress = step_progress.data();
     return node;
   }
 
   /// How far this node is with the others; while kernels run.
   /// `first_part`: the first that kernels of this run have counted.
-  Standing standing(int rank, int nodes, std::uint64_t first_part) const {
-    Standing now;
+  StepProgress snapshot(int rank, int nodes, std::uint64_t first_part) const {
+    StepProgress now;
     now.rank = rank;
-    StandingWords& words = stood[0];
+    StepProgressWords& words = step_progress[0];
     for (int peer = 0; peer < nodes; ++peer) {
-      now.gathered.push_back(first_part + told(words.gathered[peer]));
-      now.pulled.push_back(first_part + told(words.pulled[peer]));
-      now.pushing.push_back(2 * first_part + told(words.pushing[peer]));
+      now.gathered.push_back(first_part + published(words.gathered[peer]));
+      now.pulled.push_back(first_part + published(words.pulled[peer]));
+      now.pushing.push_back(2 * first_part + published(words.pushing[peer]));
     }
     return now;
   }

@@ -17,12 +17,12 @@ namespace param_sync {
 /// Killed, if it still runs, when this goes.
 struct NodeProcess {
   pid_t pid;
-  ControlChannel control;
+  ProcessChannel control;
   std::string listening;              ///< where, once it has told
   std::optional<NodeReport> report;   ///< once it has ended well
   std::vector<std::uint32_t> widths;  ///< of its model's layers; comes with the report
   bool lost_a_node = false;           ///< and waits until the others have seen that too
-  bool standing_told = false;         ///< when it lost that
+  bool reported_progress = false;     ///< when it lost that
   bool channel_ended = false;
   bool exited = false;  ///< and has been waited for
 

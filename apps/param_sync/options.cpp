@@ -1,7 +1,7 @@
 #include "options.hpp"
 
 #include "layout.hpp"
-#include "pmix_introduction.hpp"
+#include "pmix_bootstrap.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"

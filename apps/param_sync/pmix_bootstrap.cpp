@@ -1,4 +1,4 @@
-#include "pmix_introduction.hpp"
+#include "pmix_bootstrap.hpp"
 
 #include "config.hpp"
 #include "layout.hpp"
@@ -130,15 +130,16 @@ class Session {
 };
 
 /// Waits for a callback of PMIx's thread, which may come after all waiting has ended: so it is held by both.
-struct Arrival {
+struct FenceCompletion {
   std::mutex mutex;
   std::condition_variable changed;
   bool arrived = false;
   bool interrupted = false;
   pmix_status_t status = PMIX_SUCCESS;
 
-  static void arrive(pmix_status_t status, void* argument) {
-    const std::unique_ptr<std::shared_ptr<Arrival>> held(static_cast<std::shared_ptr<Arrival>*>(argument));
+  static void complete(pmix_status_t status, void* argument) {
+    const std::unique_ptr<std::shared_ptr<FenceCompletion>> held(
+        static_cast<std::shared_ptr<FenceCompletion>*>(argument));
     std::lock_guard lock((*held)->mutex);
     (*held)->status = status;
     (*held)->arrived = true;
@@ -146,9 +147,9 @@ struct Arrival {
   }
 };
 
-class PmixIntroduction : public Introduction {
+class PmixBootstrap : public Bootstrap {
  public:
-  explicit PmixIntroduction(Config& config) : timeout_s_(config.timeout_s) {
+  explicit PmixBootstrap(Config& config) : timeout_s_(config.timeout_s) {
     config.rank = session_.rank();
     config.nodes = size_ = session_.job_number(PMIX_JOB_SIZE);
     if (size_ > kNodesMax)
@@ -171,11 +172,11 @@ class PmixIntroduction : public Introduction {
     return at;
   }
 
-  std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint& mine) override {
+  std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) override {
     address_.port = mine.port;
     session_.publish(address_.host_port());
-    auto held = std::make_unique<std::shared_ptr<Arrival>>(arrival_);
-    session_.meet(&Arrival::arrive, held.get());
+    auto held = std::make_unique<std::shared_ptr<FenceCompletion>>(arrival_);
+    session_.meet(&FenceCompletion::complete, held.get());
     held.release();
     await();
     std::vector<gpusock::Endpoint> all;
@@ -200,7 +201,7 @@ class PmixIntroduction : public Introduction {
   }
 
   double timeout_s_;
-  std::shared_ptr<Arrival> arrival_ = std::make_shared<Arrival>();
+  std::shared_ptr<FenceCompletion> arrival_ = std::make_shared<FenceCompletion>();
   Session session_;
   int size_ = 0;
   bool one_host_ = false;
@@ -211,13 +212,13 @@ class PmixIntroduction : public Introduction {
 
 bool pmix_is_there() { return library().loaded(); }
 
-std::unique_ptr<Introduction> introduce_by_pmix(Config& config) { return std::make_unique<PmixIntroduction>(config); }
+std::unique_ptr<Bootstrap> make_pmix_bootstrap(Config& config) { return std::make_unique<PmixBootstrap>(config); }
 
 #else
 
 bool pmix_is_there() { return false; }
 
-std::unique_ptr<Introduction> introduce_by_pmix(Config&) {
+std::unique_ptr<Bootstrap> make_pmix_bootstrap(Config&) {
   throw gpusock::Error(ENOTSUP, "this program was built without PMIx (GPUSOCK_WITH_PMIX)");
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Nodes that a launcher with PMIx has started (mpirun, srun --mpi=pmix): rank, size and addresses come from it.
 
-#include "introduction.hpp"
+#include "bootstrap.hpp"
 
 namespace param_sync {
 
@@ -10,6 +10,6 @@ bool pmix_is_there();
 
 /// Sets `config`'s rank and number of nodes. The job's end is announced to PMIx when the result goes. Throws
 /// gpusock::Error.
-std::unique_ptr<Introduction> introduce_by_pmix(Config& config);
+std::unique_ptr<Bootstrap> make_pmix_bootstrap(Config& config);
 
 }  // namespace param_sync

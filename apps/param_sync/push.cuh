@@ -25,11 +25,11 @@ __device__ inline void push_slice(const NodeState& node, int layer, std::uint64_
       DeviceWord(node.timing->first_push_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
     }
     count(node.counters[layer].pushed_bytes, sizeof header + slice.size() * sizeof(float));
-    tell(node.stood->pushing[owner], 2 * part_of(node, layer, clock) + 1);
+    publish(node.step_progress->pushing[owner], 2 * part_of(node, layer, clock) + 1);
   }
   const float* gradient = node.gradients + node.layout.layer[layer].offset + slice.begin;
   if (!send_message(node, node.push_sockets[owner], header, gradient, FailureKind::push, owner)) return;
-  if (threadIdx.x == 0) tell(node.stood->pushing[owner], 2 * part_of(node, layer, clock) + 2);
+  if (threadIdx.x == 0) publish(node.step_progress->pushing[owner], 2 * part_of(node, layer, clock) + 2);
 }
 
 /// Computes the layer's gradient by its parameters. Each block counts the owners whose slices it wrote to; who

@@ -119,7 +119,7 @@ void Rendezvous::reach() {
   net_.getsockname(socket_, local_);
 }
 
-std::vector<Endpoint> Rendezvous::meet(const Endpoint& mine) {
+std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
   return rank_ == 0 ? introduce_guests(mine) : be_introduced(mine);
 }
 

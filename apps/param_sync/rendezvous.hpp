@@ -1,7 +1,7 @@
 #pragma once
 /// @file Nodes that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
 
-#include "introduction.hpp"
+#include "bootstrap.hpp"
 #include "program/socket_failure.hpp"
 
 #include <atomic>
@@ -10,13 +10,13 @@
 namespace param_sync {
 
 /// Over sockets of this host thread: authenticated by GPUSOCK_SECRET, without which rank 0 can be met on loopback only.
-class Rendezvous : public Introduction {
+class Rendezvous : public Bootstrap {
  public:
   /// `at` is the HOST:PORT at which rank 0 waits for the others.
   Rendezvous(std::string at, int rank, int size, double timeout_s);
 
   gpusock::Endpoint where_to_listen() override;
-  std::vector<gpusock::Endpoint> meet(const gpusock::Endpoint& mine) override;
+  std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) override;
   void interrupt() noexcept override;
 
  private:

@@ -17,12 +17,12 @@ namespace param_sync {
 namespace {
 
 /// Where the nodes of one process learn each other's addresses. A node that fails first releases the others.
-class Meeting {
+class AddressExchange {
  public:
-  explicit Meeting(int nodes) : addresses_(static_cast<std::size_t>(nodes)), missing_(nodes) {}
+  explicit AddressExchange(int nodes) : addresses_(static_cast<std::size_t>(nodes)), missing_(nodes) {}
 
   /// Waits for all nodes; nothing where one has failed.
-  std::vector<gpusock::Endpoint> meet(int rank, const gpusock::Endpoint& address) {
+  std::vector<gpusock::Endpoint> exchange_addresses(int rank, const gpusock::Endpoint& address) {
     std::unique_lock lock(mutex_);
     addresses_[static_cast<std::size_t>(rank)] = address;
     --missing_;
@@ -72,7 +72,7 @@ class Stoppables {
 struct InProcessRun {
   const Config& config;
   const Dataset& data;
-  Meeting meeting;
+  AddressExchange addresses;
   Stoppables stoppables;
   ProgressLine line;
   std::vector<NodeReport> reports;
@@ -82,7 +82,7 @@ struct InProcessRun {
   InProcessRun(const Config& run, const Dataset& dataset)
       : config(run),
         data(dataset),
-        meeting(run.nodes),
+        addresses(run.nodes),
         line(run.nodes, run.batch),
         reports(static_cast<std::size_t>(run.nodes)),
         failures(static_cast<std::size_t>(run.nodes)) {}
@@ -102,14 +102,14 @@ struct InProcessRun {
       stoppables.remove(node);
     } catch (...) {
       failures[static_cast<std::size_t>(rank)] = std::current_exception();
-      meeting.fail();
+      addresses.fail();
     }
   }
 
   void train(Node& node, int rank) {
     gpusock::Endpoint at = gpusock::Endpoint::parse("127.0.0.1:0");
     at.link = config.link;
-    const auto peers = meeting.meet(rank, node.listen(at));
+    const auto peers = addresses.exchange_addresses(rank, node.listen(at));
     if (peers.empty()) throw Interrupted();
     node.connect(peers);
     reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {

@@ -1,7 +1,7 @@
 #include "runs.hpp"
 
 #include "control.hpp"
-#include "introduction.hpp"
+#include "bootstrap.hpp"
 #include "plan.hpp"
 #include "progress.hpp"
 #include "program/run.hpp"
@@ -48,12 +48,12 @@ Trained train(Node& node, const ProgressSink& progress) {
 
 /// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
 /// `stopped_by` gets the signal that ends it, if one does.
-Trained train_controlled(const Config& config, const Dataset& data, ControlChannel& control,
+Trained train_controlled(const Config& config, const Dataset& data, ProcessChannel& control,
                          std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
   Node node(config, data, [&](const Loss& loss) {
     nlohmann::json told{{"stalled", loss.stalled}};
-    if (loss.standing) told["standing"] = to_json(*loss.standing);
+    if (loss.step_progress) told["step_progress"] = to_json(*loss.step_progress);
     control.send({{"lost", told}});
     control.receive();  // the cluster answers once all nodes have told the same
   });
@@ -73,7 +73,7 @@ Trained train_controlled(const Config& config, const Dataset& data, ControlChann
   });
 }
 
-int train_and_report(const Config& config, ControlChannel& control, std::atomic<int>& stopped_by) {
+int train_and_report(const Config& config, ProcessChannel& control, std::atomic<int>& stopped_by) {
   const Dataset data = load_dataset(config.data, config.limit);
   const Trained trained = train_controlled(config, data, control, stopped_by);
   if (stopped_by != 0) throw Interrupted();
@@ -87,7 +87,7 @@ int train_and_report(const Config& config, ControlChannel& control, std::atomic<
 /// that a signal ends, ends by it: nothing else would tell the cluster.
 int run_controlled(const Config& config) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
-  ControlChannel control(config.control_fd);
+  ProcessChannel control(config.control_fd);
   std::atomic<int> stopped_by{0};
   try {
     try {
@@ -121,15 +121,15 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
 /// The launcher says who this node is: that goes into `config`.
 Trained train_launched(Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
-  const auto introduction = introduce(*config.launch, config);
+  const auto bootstrap = make_bootstrap(*config.launch, config);
   Node node(config, data);
   gpusock::program::StopWatcher watcher([&](int) {
     node.request_stop();
-    introduction->interrupt();
+    bootstrap->interrupt();
   });
-  gpusock::Endpoint at = introduction->where_to_listen();
+  gpusock::Endpoint at = bootstrap->where_to_listen();
   at.link = config.link;
-  auto peers = introduction->meet(node.listen(at));
+  auto peers = bootstrap->exchange_addresses(node.listen(at));
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
   node.connect(peers);
   if (config.rank != 0) return train(node, {});

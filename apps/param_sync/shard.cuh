@@ -62,7 +62,7 @@ static __global__ void serve_shards(NodeState node, std::uint64_t clocks) {
       float* staged = node.staged(peer, layer) + shard.begin;
       if (!receive_header(node, socket, header, FailureKind::gather, peer)) return;
       if (!receive_floats(node, socket, staged, shard.size(), FailureKind::gather, peer)) return;
-      if (threadIdx.x == 0) tell(node.stood->gathered[peer], part_of(node, layer, clock) + 1);
+      if (threadIdx.x == 0) publish(node.step_progress->gathered[peer], part_of(node, layer, clock) + 1);
       const auto published = [&] {
         return DeviceWord(counters.version).load(cuda::memory_order_acquire) > clock;  // S4, pairs with S3
       };

@@ -16,14 +16,15 @@ struct Lack {
   int waited_for;
 };
 
-const Standing* standing_of(const std::vector<Standing>& told, int rank) {
-  const auto found = std::find_if(told.begin(), told.end(), [&](const Standing& one) { return one.rank == rank; });
-  return found == told.end() ? nullptr : &*found;
+const StepProgress* progress_of(const std::vector<StepProgress>& reports, int rank) {
+  const auto found = std::find_if(reports.begin(), reports.end(),
+                                  [&](const StepProgress& one) { return one.rank == rank; });
+  return found == reports.end() ? nullptr : &*found;
 }
 
-std::uint64_t earliest_part(const std::vector<Standing>& told) {
+std::uint64_t earliest_part(const std::vector<StepProgress>& reports) {
   std::uint64_t part = std::numeric_limits<std::uint64_t>::max();
-  for (const Standing& one : told) {
+  for (const StepProgress& one : reports) {
     for (std::size_t peer = 0; peer < one.gathered.size(); ++peer) {
       if (static_cast<int>(peer) != one.rank) part = std::min({part, one.gathered[peer], one.pulled[peer]});
     }
@@ -31,9 +32,9 @@ std::uint64_t earliest_part(const std::vector<Standing>& told) {
   return part;
 }
 
-std::vector<Lack> lacks_of(const std::vector<Standing>& told, std::uint64_t part, Stall::Wait wait) {
+std::vector<Lack> lacks_of(const std::vector<StepProgress>& reports, std::uint64_t part, Stall::Wait wait) {
   std::vector<Lack> lacks;
-  for (const Standing& one : told) {
+  for (const StepProgress& one : reports) {
     const auto& come = wait == Stall::Wait::gradients ? one.gathered : one.pulled;
     for (std::size_t peer = 0; peer < come.size(); ++peer) {
       const int rank = static_cast<int>(peer);
@@ -44,16 +45,17 @@ std::vector<Lack> lacks_of(const std::vector<Standing>& told, std::uint64_t part
 }
 
 /// Who waits for weights of a part may do so because their owner lacks gradients of it.
-std::vector<Lack> earliest_lacks(const std::vector<Standing>& told, std::uint64_t part) {
-  auto lacks = lacks_of(told, part, Stall::Wait::gradients);
-  return lacks.empty() ? lacks_of(told, part, Stall::Wait::weights) : lacks;
+std::vector<Lack> earliest_lacks(const std::vector<StepProgress>& reports, std::uint64_t part) {
+  auto lacks = lacks_of(reports, part, Stall::Wait::gradients);
+  return lacks.empty() ? lacks_of(reports, part, Stall::Wait::weights) : lacks;
 }
 
 /// A node that owes gradients of the part may owe them because a third one does not take its own.
-std::vector<Lack> behind_room(const std::vector<Lack>& lacks, const std::vector<Standing>& told, std::uint64_t part) {
+std::vector<Lack> behind_room(const std::vector<Lack>& lacks, const std::vector<StepProgress>& reports,
+                              std::uint64_t part) {
   std::vector<Lack> causes;
   for (const Lack& lack : lacks) {
-    const Standing* owing = lack.wait == Stall::Wait::gradients ? standing_of(told, lack.waited_for) : nullptr;
+    const StepProgress* owing = lack.wait == Stall::Wait::gradients ? progress_of(reports, lack.waited_for) : nullptr;
     bool blocked = false;
     for (std::size_t peer = 0; owing != nullptr && peer < owing->pushing.size(); ++peer) {
       if (static_cast<int>(peer) == lack.waiting || owing->pushing[peer] != 2 * part + 1) continue;
@@ -86,21 +88,21 @@ std::uint64_t step_of(std::uint64_t part, int layers) { return part / static_cas
 
 }  // namespace
 
-nlohmann::json to_json(const Standing& standing) {
-  return {{"rank", standing.rank},
-          {"gathered", standing.gathered},
-          {"pulled", standing.pulled},
-          {"pushing", standing.pushing}};
+nlohmann::json to_json(const StepProgress& step_progress) {
+  return {{"rank", step_progress.rank},
+          {"gathered", step_progress.gathered},
+          {"pulled", step_progress.pulled},
+          {"pushing", step_progress.pushing}};
 }
 
-Standing standing_from(const nlohmann::json& json) {
+StepProgress step_progress_from(const nlohmann::json& json) {
   return {json.at("rank"), json.at("gathered"), json.at("pulled"), json.at("pushing")};
 }
 
-Stall find_stall(const std::vector<Standing>& told, int nodes) {
+Stall find_stall(const std::vector<StepProgress>& reports, int nodes) {
   Stall stall;
-  stall.part = earliest_part(told);
-  const auto lacks = behind_room(earliest_lacks(told, stall.part), told, stall.part);
+  stall.part = earliest_part(reports);
+  const auto lacks = behind_room(earliest_lacks(reports, stall.part), reports, stall.part);
   stall.wait = lacks.front().wait;
   stall.waiting = lacks.front().waiting;
   stall.waited_for = lacks.front().waited_for;
@@ -108,13 +110,13 @@ Stall find_stall(const std::vector<Standing>& told, int nodes) {
   bool silent = false;
   for (const Lack& lack : lacks) {
     suspects.insert(lack.waited_for);
-    silent = silent || standing_of(told, lack.waited_for) == nullptr;
+    silent = silent || progress_of(reports, lack.waited_for) == nullptr;
   }
   for (int rank = 0; silent && rank < nodes; ++rank) {  // a silent one may wait for another silent one
-    if (standing_of(told, rank) == nullptr) suspects.insert(rank);
+    if (progress_of(reports, rank) == nullptr) suspects.insert(rank);
   }
   stall.suspects.assign(suspects.begin(), suspects.end());
-  stall.suspect_told = !silent && suspects.size() == 1;
+  stall.suspect_reported = !silent && suspects.size() == 1;
   return stall;
 }
 
@@ -128,23 +130,23 @@ std::string describe(const Stall& stall, int layers, double timeout_s) {
         timeout_s, ranks_text(stall.suspects), how);
   }
   const int suspect = stall.suspects.front();
-  const std::string who = stall.suspect_told
+  const std::string who = stall.suspect_reported
                               ? fmt::format("rank {}, or its connection with rank {}, has", suspect, stall.waiting)
                               : fmt::format("rank {} has", suspect);
   return fmt::format("{} made no progress for {:g} s: {}; raise --timeout if it is only slow", who, timeout_s, how);
 }
 
-std::string describe_alone(const Standing& standing, int layers, double timeout_s) {
-  const std::vector<Standing> told{standing};
-  const std::uint64_t part = earliest_part(told);
+std::string describe_alone(const StepProgress& step_progress, int layers, double timeout_s) {
+  const std::vector<StepProgress> reports{step_progress};
+  const std::uint64_t part = earliest_part(reports);
   std::vector<std::string> waits;
-  for (const Lack& lack : earliest_lacks(told, part)) {
+  for (const Lack& lack : earliest_lacks(reports, part)) {
     waits.push_back(wait_text(lack.wait, lack.waited_for, step_of(part, layers)));
   }
   return fmt::format(
       "rank {}: waited {:g} s in vain for {}. Who owes that may itself only wait for another node: compare the "
       "nodes' messages, the earliest step tells; raise --timeout if they are only slow",
-      standing.rank, timeout_s, fmt::join(waits, " and "));
+      step_progress.rank, timeout_s, fmt::join(waits, " and "));
 }
 
 }  // namespace param_sync

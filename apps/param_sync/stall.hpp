@@ -1,10 +1,9 @@
 #pragma once
-/// @file Who held a run up that no longer moves: what each node knows when it has waited for too long, and all
-/// together.
+/// @file Which node stopped a run: what each node knows when it has waited for too long, and what all know together.
 ///
-/// All wait for each other in a step, so where one node stops, all others wait: most of them for nodes that only wait,
-/// too. Which of its waits a node gives up first is chance. So it tells all that it lacks, and the earliest part that
-/// anybody lacks decides: who owes that one waits for nothing that is still to come.
+/// In a step all nodes wait for each other, so if one node stops, all others wait, most of them for nodes that only
+/// wait, too. Which of its waits a node gives up first is chance. So it reports all that it lacks, and the earliest
+/// part that any node lacks decides: the node that owes that part waits for nothing that is still to come.
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -16,15 +15,15 @@ namespace param_sync {
 
 /// How far a node has come with each other one. A *part* is one layer's in one step; parts are counted in the order in
 /// which they are pushed. All by rank; a node's entries for itself mean nothing.
-struct Standing {
-  int rank = -1;                        ///< the node that tells
+struct StepProgress {
+  int rank = -1;                        ///< the node that reports
   std::vector<std::uint64_t> gathered;  ///< parts of gradients that have come from the other, whole
   std::vector<std::uint64_t> pulled;    ///< parts of weights that have come from the other, whole
   std::vector<std::uint64_t> pushing;   ///< 2 * part + 1 while that part's gradients go to the other; else even
 };
 
-nlohmann::json to_json(const Standing& standing);
-Standing standing_from(const nlohmann::json& json);
+nlohmann::json to_json(const StepProgress& step_progress);
+StepProgress step_progress_from(const nlohmann::json& json);
 
 /// The earliest part that nodes lack, and a wait for it.
 struct Stall {
@@ -33,18 +32,18 @@ struct Stall {
   int waiting = -1;             ///< of the wait: who
   int waited_for = -1;          ///< of the wait: for whom
   std::uint64_t part = 0;
-  std::vector<int> suspects;  ///< one: who held the run up. Several: at least one of them; it cannot be known which.
-                              ///< Ascending
-  bool suspect_told = false;  ///< the only suspect has told where it stands, so that it runs
+  std::vector<int> suspects;      ///< one: the node that stopped the run. Several: at least one of them.
+                                  ///< Ascending
+  bool suspect_reported = false;  ///< the only suspect has reported its progress, so that it runs
 };
 
-/// What the nodes that have told (at least one, of at least two) know together about all `nodes`.
-Stall find_stall(const std::vector<Standing>& told, int nodes);
+/// What the nodes that have reported (at least one, of at least two) know together about all `nodes`.
+Stall find_stall(const std::vector<StepProgress>& reports, int nodes);
 
-/// As a message of the one that started the nodes: who held the run up, how that is known, and what to do.
+/// The message of the process that started the nodes: which node stopped the run, how that is known, and what to do.
 std::string describe(const Stall& stall, int layers, double timeout_s);
 
-/// As the message of one node that knows only its own standing, and so cannot tell who else waits.
-std::string describe_alone(const Standing& standing, int layers, double timeout_s);
+/// The message of one node, which knows only its own progress and not which other nodes wait.
+std::string describe_alone(const StepProgress& step_progress, int layers, double timeout_s);
 
 }  // namespace param_sync

@@ -18,8 +18,8 @@
 ///   S11    host: failure.recorded: load   acquire  S8       the failure record
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
 ///   S13    timing.weights.fetch_add       acq_rel  S13      when the step's first push was, for who has its last part
-///   S16    stood.*: store                 relaxed  S17      nothing: it only tells how far this node is
-///   S17    host: stood.*: load            relaxed  S16      nothing: it is only told
+///   S16    step_progress.*: store         relaxed  S17      nothing: it only says how far this node is
+///   S17    host: step_progress.*: load    relaxed  S16      nothing: it is only reported
 /// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
 /// record, which S8 publishes, and who finds that the run ends only returns. So are S16 and S17: each word counts by
 /// itself.
@@ -58,9 +58,9 @@ struct Timing {
   std::uint64_t weights;           ///< parts of weights that have come
 };
 
-/// How far this node has come with each other one, by rank: what Standing says. Each word is written by one thread at a
-/// time.
-struct StandingWords {
+/// How far this node has come with each other one, by rank: what StepProgress says. Each word is written by one thread
+/// at a time.
+struct StepProgressWords {
   std::uint64_t gathered[kNodesMax] = {};
   std::uint64_t pulled[kNodesMax] = {};
   std::uint64_t pushing[kNodesMax] = {};
@@ -79,12 +79,12 @@ struct NodeState {
   float* staging = nullptr;      ///< peers' gradients for own shards: as weights, once for each rank
   LayerCounters* counters = nullptr;
   Timing* timing = nullptr;
-  gpusock::Socket* push_sockets = nullptr;   ///< to each owner: gradients out, weights in
-  gpusock::Socket* serve_sockets = nullptr;  ///< from each worker: gradients in, weights out
-  std::uint64_t* failed = nullptr;           ///< not 0 once a kernel has failed
-  Failure* failure = nullptr;                ///< mapped
-  std::uint64_t* stop = nullptr;             ///< mapped: the host sets it to end the run
-  StandingWords* stood = nullptr;            ///< mapped
+  gpusock::Socket* push_sockets = nullptr;     ///< to each owner: gradients out, weights in
+  gpusock::Socket* serve_sockets = nullptr;    ///< from each worker: gradients in, weights out
+  std::uint64_t* failed = nullptr;             ///< not 0 once a kernel has failed
+  Failure* failure = nullptr;                  ///< mapped
+  std::uint64_t* stop = nullptr;               ///< mapped: the host sets it to end the run
+  StepProgressWords* step_progress = nullptr;  ///< mapped
 
   __device__ float* staged(int from_rank, int layer) const {
     return staging + std::size_t{layout.parameters()} * from_rank + layout.layer[layer].offset;
@@ -103,12 +103,12 @@ __device__ inline std::uint64_t part_of(const NodeState& node, int layer, std::u
 }
 
 /// Tells the host how far this node is, should it ask. One thread.
-__device__ inline void tell(std::uint64_t& word, std::uint64_t value) {
+__device__ inline void publish(std::uint64_t& word, std::uint64_t value) {
   SystemWord(word).store(value, cuda::memory_order_relaxed);  // S16, pairs with S17
 }
 
-/// As tell() has told. The host's.
-inline std::uint64_t told(std::uint64_t& word) {
+/// What publish() has written. The host's.
+inline std::uint64_t published(std::uint64_t& word) {
   return SystemWord(word).load(cuda::memory_order_relaxed);  // S17, pairs with S16
 }
 

@@ -13,16 +13,16 @@
 
 namespace param_sync {
 
-/// What the device tells the host while it trains; in mapped memory, written by one thread.
+/// What the device reports to the host while it trains; in mapped memory, written by one thread.
 struct StepBoard {
   using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
   /// Tells that the losses of so many steps are written. The kernel's; one thread.
-  GPUSOCK_FN void tell(std::uint64_t count) {
+  GPUSOCK_FN void publish(std::uint64_t count) {
     Word(steps).store(count, cuda::memory_order_release);  // S14, pairs with S15
   }
   /// Steps whose losses can be read. The host's.
-  std::uint64_t told() {
+  std::uint64_t published() {
     return Word(steps).load(cuda::memory_order_acquire);  // S15, pairs with S14
   }
 

@@ -68,7 +68,7 @@ struct OneNode {
     state.failed = &failed;
     state.failure = &failure;
     state.stop = &stop;
-    state.stood = &stood;
+    state.step_progress = &step_progress;
   }
 
   // Kernels, by one of their blocks.
@@ -108,7 +108,7 @@ struct OneNode {
   ps::LayerCounters counters[1] = {};
   ps::Timing timing = {};
   ps::Failure failure;
-  ps::StandingWords stood;
+  ps::StepProgressWords step_progress;
   std::uint64_t failed = 0, stop = 0;
   ps::NodeState state;
   float before = 0, after = 0;
@@ -148,8 +148,8 @@ Case whole_step() {
             run.at_end([&] {
               return told(node.before) + " then " + told(node.after) + ", pushed " +
                      told(node.receive(node.owners_end)) + ", published " + told(node.receive(node.workers_end)) +
-                     ", stands at " + std::to_string(node.stood.gathered[1]) + " " +
-                     std::to_string(node.stood.pulled[1]) + " " + std::to_string(node.stood.pushing[1]);
+                     ", stands at " + std::to_string(node.step_progress.gathered[1]) + " " +
+                     std::to_string(node.step_progress.pulled[1]) + " " + std::to_string(node.step_progress.pushing[1]);
             });
           },
           {"2 then 3, pushed 1, published -2, stands at 1 1 2"},  // 1 + 1; the weight is 1 - (1 + 2), and 5 the bias
@@ -214,15 +214,15 @@ Case end_of_a_run() {
 }
 
 /// The host looks how far a node is while kernels run.
-Case standing_of_a_node() {
-  return {"param_sync.the_standing_of_a_node",
+Case progress_of_a_node() {
+  return {"param_sync.the_progress_of_a_node",
           [](Run& run) {
             auto& node = run.make<OneNode>(2, 2u);
             node.send(node.owners_end, ps::MessageKind::weights, 5);
             run.thread([&] { node.backward(0, 1); });
             run.thread([&] { node.mirror(); });
             run.thread([&] {
-              while (ps::told(node.stood.pulled[1]) != 1) give_way();
+              while (ps::published(node.step_progress.pulled[1]) != 1) give_way();
             });
             run.at_end([&] { return std::to_string(node.failed); });
           },
@@ -260,13 +260,13 @@ Case losses() {
             run.thread([&] {
               for (int i = 0; i < 2; ++i) {
                 steps.losses[i] = 1;
-                steps.board.tell(static_cast<std::uint64_t>(i) + 1);
+                steps.board.publish(static_cast<std::uint64_t>(i) + 1);
               }
             });
             run.thread([&] {
-              steps.seen = steps.board.told();
+              steps.seen = steps.board.published();
               for (std::uint64_t i = 0; i < steps.seen; ++i) require(steps.losses[i] == 1, "the losses are there");
-              while (steps.board.told() < 2) give_way();
+              while (steps.board.published() < 2) give_way();
               require(steps.losses[1] == 1, "and at last all of them");
             });
             run.at_end([&] { return std::to_string(steps.seen); });
@@ -278,7 +278,7 @@ Case losses() {
 
 std::vector<Case> param_sync_cases() {
   return {gradient_of_two_blocks(), whole_step(),         time_of_a_step(), two_failures(),
-          end_of_a_run(),           standing_of_a_node(), late_weights(),   losses()};
+          end_of_a_run(),           progress_of_a_node(), late_weights(),   losses()};
 }
 
 }  // namespace gpusock::model

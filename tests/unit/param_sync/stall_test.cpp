@@ -17,7 +17,7 @@ using Wait = Stall::Wait;
 constexpr int kLayers = 3;
 constexpr std::uint64_t kSelf = 0;  // a node's entry for itself, which nobody may look at
 
-Standing standing(int rank, std::vector<std::uint64_t> gathered, std::vector<std::uint64_t> pulled) {
+StepProgress step_progress(int rank, std::vector<std::uint64_t> gathered, std::vector<std::uint64_t> pulled) {
   return {rank, std::move(gathered), std::move(pulled), std::vector<std::uint64_t>(4, 0)};
 }
 
@@ -26,9 +26,9 @@ std::string text(const Stall& stall) { return describe(stall, kLayers, 1.5); }
 // Rank 1 stopped when it had pushed part 3. All others lack weights of each other from part 4 on: no owner has all
 // gradients.
 TEST(Stall, NamesWhoOwesWhatAllWaitFor) {
-  const std::vector<Standing> told = {standing(2, {6, 4, kSelf, 6}, {4, 4, kSelf, 4}),
-                                      standing(0, {kSelf, 4, 6, 6}, {kSelf, 4, 4, 4}),
-                                      standing(3, {6, 4, 6, kSelf}, {4, 4, 4, kSelf})};
+  const std::vector<StepProgress> told = {step_progress(2, {6, 4, kSelf, 6}, {4, 4, kSelf, 4}),
+                                          step_progress(0, {kSelf, 4, 6, 6}, {kSelf, 4, 4, 4}),
+                                          step_progress(3, {6, 4, 6, kSelf}, {4, 4, 4, kSelf})};
   const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_EQ(text(stall),
@@ -39,9 +39,9 @@ TEST(Stall, NamesWhoOwesWhatAllWaitFor) {
 // Rank 1 stopped between its last pushes of step 1: only rank 0 lacks one. The others lack only rank 0's weights, and
 // would blame it.
 TEST(Stall, BelievesNobodyWhoKnowsLess) {
-  const std::vector<Standing> told = {standing(2, {3, 3, kSelf, 3}, {2, 3, kSelf, 3}),
-                                      standing(3, {3, 3, 3, kSelf}, {2, 3, 3, kSelf}),
-                                      standing(0, {kSelf, 2, 3, 3}, {kSelf, 3, 3, 3})};
+  const std::vector<StepProgress> told = {step_progress(2, {3, 3, kSelf, 3}, {2, 3, kSelf, 3}),
+                                          step_progress(3, {3, 3, 3, kSelf}, {2, 3, 3, kSelf}),
+                                          step_progress(0, {kSelf, 2, 3, 3}, {kSelf, 3, 3, 3})};
   const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_EQ(stall.waiting, 0);
@@ -49,25 +49,26 @@ TEST(Stall, BelievesNobodyWhoKnowsLess) {
 
 // The next step's gradients are lacked by all from all, but nobody owes them yet.
 TEST(Stall, NamesWhoOwesWeightsThatAllGradientsHaveComeFor) {
-  const Stall stall = find_stall({standing(0, {kSelf, 3, 3}, {kSelf, 1, 3}), standing(2, {3, 3, kSelf}, {3, 2, kSelf})},
-                                 3);
+  const Stall stall = find_stall(
+      {step_progress(0, {kSelf, 3, 3}, {kSelf, 1, 3}), step_progress(2, {3, 3, kSelf}, {3, 2, kSelf})}, 3);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), HasSubstr("rank 0 waited for rank 1's new weights of step 1"));
 }
 
 // Rings that are smaller than a message: rank 0 cannot push to rank 1, which has stopped, and so not to rank 2 either.
 TEST(Stall, LooksBehindWhoCannotPush) {
-  Standing blocked = standing(0, {kSelf, 4, 4, 4}, {kSelf, 3, 3, 3});
+  StepProgress blocked = step_progress(0, {kSelf, 4, 4, 4}, {kSelf, 3, 3, 3});
   blocked.pushing = {0, 2 * 3 + 1, 2 * 2 + 2, 2 * 3 + 2};
-  const std::vector<Standing> told = {blocked, standing(2, {3, 4, kSelf, 4}, {3, 3, kSelf, 3}),
-                                      standing(3, {4, 4, 4, kSelf}, {3, 3, 3, kSelf})};
+  const std::vector<StepProgress> told = {blocked, step_progress(2, {3, 4, kSelf, 4}, {3, 3, kSelf, 3}),
+                                          step_progress(3, {4, 4, 4, kSelf}, {3, 3, 3, kSelf})};
   const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), HasSubstr("rank 0 waited for rank 1 to take gradients of step 2"));
 }
 
 TEST(Stall, SaysThatItCannotBeKnownWhereTwoWaitForEachOther) {
-  const Stall stall = find_stall({standing(0, {kSelf, 4}, {kSelf, 4}), standing(1, {4, kSelf}, {4, kSelf})}, 2);
+  const Stall stall = find_stall({step_progress(0, {kSelf, 4}, {kSelf, 4}), step_progress(1, {4, kSelf}, {4, kSelf})},
+                                 2);
   EXPECT_THAT(stall.suspects, ElementsAre(0, 1));
   EXPECT_THAT(text(stall),
               StartsWith("no progress for 1.5 s because of at least one of the ranks 0 and 1 (which of them only "
@@ -76,8 +77,8 @@ TEST(Stall, SaysThatItCannotBeKnownWhereTwoWaitForEachOther) {
 
 // Who tells nothing may wait for another that tells nothing.
 TEST(Stall, SaysThatItCannotBeKnownWhereSeveralTellNothing) {
-  const std::vector<Standing> told = {standing(2, {3, 4, kSelf, 4}, {3, 4, kSelf, 4}),
-                                      standing(3, {3, 4, 4, kSelf}, {3, 4, 4, kSelf})};
+  const std::vector<StepProgress> told = {step_progress(2, {3, 4, kSelf, 4}, {3, 4, kSelf, 4}),
+                                          step_progress(3, {3, 4, 4, kSelf}, {3, 4, 4, kSelf})};
   const Stall stall = find_stall(told, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(0, 1));
 }
@@ -85,23 +86,24 @@ TEST(Stall, SaysThatItCannotBeKnownWhereSeveralTellNothing) {
 // It tells that it lacks nothing so early, and yet it owes: it is slow, or what it sent has not come. So another that
 // tells nothing is not to blame, nor does the entry of rank 0 for itself count.
 TEST(Stall, NamesTheConnectionOfANodeThatRunsAsWell) {
-  const Stall stall = find_stall({standing(0, {3, 3, 4}, {3, 3, 3}), standing(1, {4, kSelf, 4}, {4, kSelf, 4})}, 3);
+  const Stall stall = find_stall(
+      {step_progress(0, {3, 3, 4}, {3, 3, 3}), step_progress(1, {4, kSelf, 4}, {4, kSelf, 4})}, 3);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_THAT(text(stall), StartsWith("rank 1, or its connection with rank 0, has made no progress"));
 }
 
 TEST(Stall, ANodeAloneSaysThatOthersMayWaitToo) {
-  const std::string alone = describe_alone(standing(0, {kSelf, 4, 4}, {kSelf, 3, 3}), kLayers, 30);
+  const std::string alone = describe_alone(step_progress(0, {kSelf, 4, 4}, {kSelf, 3, 3}), kLayers, 30);
   EXPECT_THAT(alone,
               StartsWith("rank 0: waited 30 s in vain for rank 1's new weights of step 2 and rank 2's new weights of "
                          "step 2. "));
   EXPECT_THAT(alone, HasSubstr("may itself only wait for another node"));
 }
 
-TEST(Stall, StandingsComeThroughTheChannelAsTheyWere) {
-  Standing told = standing(2, {1, 2, 3, 4}, {5, 6, 7, 8});
+TEST(Stall, ProgressComesThroughTheChannelAsItWas) {
+  StepProgress told = step_progress(2, {1, 2, 3, 4}, {5, 6, 7, 8});
   told.pushing = {9, 10, 11, 12};
-  const Standing heard = standing_from(nlohmann::json::parse(to_json(told).dump()));
+  const StepProgress heard = step_progress_from(nlohmann::json::parse(to_json(told).dump()));
   EXPECT_EQ(heard.rank, 2);
   EXPECT_EQ(heard.gathered, told.gathered);
   EXPECT_EQ(heard.pulled, told.pulled);
