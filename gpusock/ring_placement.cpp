@@ -16,7 +16,7 @@ RingPlacement parse_ring_placement(std::string_view text) {
   for (int i = 0; i < 3; ++i) {
     if (text == kNames[i]) return static_cast<RingPlacement>(i);
   }
-  throw Error(EINVAL, "GPUSOCK_RING='" + std::string(text) + "' is no place for rings: auto, host or device");
+  throw Error(EINVAL, "GPUSOCK_RING='" + std::string(text) + "' must be auto, host or device");
 }
 
 std::string_view to_string(RingPlacement placement) { return kNames[static_cast<int>(placement)]; }

@@ -57,7 +57,7 @@ CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, con
   return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(in_range(min, max));
 }
 
-/// What was given and nobody takes, as a message; nothing where there is no such thing. CLI11 would complain first of
+/// The message about arguments that no option takes; empty if there are none. CLI11 would complain first of
 /// what is missing, and then often because of a name that is spelt wrong.
 std::string stray_arguments(const CLI::App& app) {
   const std::vector<std::string> stray = app.remaining(true);

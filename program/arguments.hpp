@@ -67,7 +67,7 @@ class Arguments {
 
   /// A command of the program, with arguments of its own; exactly one is to be given.
   Arguments& command(const std::string& name, const std::string& description);
-  /// Was this command given.
+  /// True if this command was given.
   bool given() const;
 
   /// `problem` is asked when all values are there: what is wrong with them together, or nothing. Several are asked in
@@ -84,8 +84,8 @@ class Arguments {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What is wrong with options that together take so much memory, or nothing: who slipped gets an answer, instead of a
-/// process that the system kills. `product` names the options.
+/// What is wrong with options that together take so much memory, or nothing: so a user's slip gets an answer, instead
+/// of a process that the system kills. `product` names the options.
 std::string problem_of_memory(std::uint64_t bytes, const std::string& product);
 
 /// The parts of a text between commas; none of an empty text.

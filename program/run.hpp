@@ -1,6 +1,6 @@
 #pragma once
-/// @file A program's work behind its command line: what it prints, and how it ends. What could not be written to
-/// standard output, as on a full disk, is a failure that is told, as coreutils' programs do it: who reads it later must
+/// @file A program's work after its command line: what it prints, and how it ends. What could not be written to
+/// standard output, as on a full disk, is reported as a failure, as coreutils' programs do: a later reader must
 /// not take a part for all.
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace gpusock::program {
 /// need it.
 void print(const std::string& text);
 
-/// Has all that was printed been written.
+/// True if all that was printed has been written.
 bool flush_output();
 
 /// Standard output cannot be written.

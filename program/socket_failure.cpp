@@ -96,11 +96,11 @@ std::string remedy_of_listening(int error, const Endpoint& at) {
 std::string remedy_of_connecting(int error, const Endpoint& at) {
   switch (error) {
     case ECONNREFUSED:
-      return "nobody listens there; start the server first, or correct the address";
+      return "no program listens there; start the server first, or correct the address";
     case ETIMEDOUT:
       return "there is no answer; is that machine up, and does a firewall let this through" + or_plain_tcp(at);
     case ECONNRESET:
-      return "who is there hung up" + or_plain_tcp(at);
+      return "the peer hung up" + or_plain_tcp(at);
     case EPROTO:
       return "the peer does not speak gpusock: add link=tcp, or build both ends of the same version";
     case EHOSTUNREACH:

@@ -26,7 +26,7 @@ class StopWatcher {
   std::jthread thread_;
 };
 
-/// Ends the process by this signal, as if it had never been kept from that: so whoever waits for the process learns why
+/// Ends the process by this signal, as if it had never been kept from that: so a process that waits for it learns why
 /// it ended.
 [[noreturn]] void end_by(int signal);
 

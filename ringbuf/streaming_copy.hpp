@@ -14,7 +14,7 @@
 
 namespace gpusock::ringbuf {
 
-/// Does stream_copy() differ from memcpy on this machine.
+/// True if stream_copy() differs from memcpy on this machine.
 #if defined(__SSE2__)
 inline constexpr bool kHasStreamingStores = true;
 #else

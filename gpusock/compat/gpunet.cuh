@@ -55,7 +55,7 @@ __device__ int accept(const Group& group, int listener, Deadline deadline) {
   return without_notes(group, gpunet_net().accept(group, listener, deadline));
 }
 
-/// Does the socket wait; asked once for the group, as it may be changed meanwhile.
+/// True if the socket may wait; asked once for the group, as it may be changed meanwhile.
 template <class Group>
 __device__ bool blocks(const Group& group, int socket) {
   return detail::by_leader(group, [&]() -> std::int64_t { return !has_note(socket, kNoteNonBlocking); }) != 0;

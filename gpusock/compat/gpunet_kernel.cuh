@@ -9,14 +9,14 @@
 /// A byte, as GPUnet's calls take it.
 using uchar = unsigned char;
 
-/// Is this the block's first thread.
+/// True for the block's first thread.
 #define FIRST_THREAD_IN_BLOCK() (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0)
-/// Is this the grid's first block.
+/// True for the grid's first block.
 #define FIRST_BLOCK() (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0)
 
 namespace gpusock::compat {
 
-/// Is the thread in a part for one thread. In such a part this object hides the function gpunet_scope().
+/// True if the thread is in a part for one thread. In such a part this object hides the function gpunet_scope().
 struct SingleThreadPart {
   bool mine;
 };

@@ -164,7 +164,7 @@ void Context::Impl::make_net() {
     const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
     impl_of(self).device.note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
   };
-  // Of kernels that run on a CPU and yet have a side of their own, as on a GPU (there nobody looks at them).
+  // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).
   kernel_hooks.self = this;
   kernel_hooks.ring_doorbell = [](void*, std::uint32_t) {};
   kernel_hooks.ring_for_credit = [](void*) {};

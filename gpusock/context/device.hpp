@@ -30,7 +30,7 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::shared_ptr<proxy::Platform> platform() = 0;
-  /// Do kernels have sockets of their own, apart from the host threads': they do where device memory is not host
+  /// True if kernels have sockets of their own, apart from the host threads': if device memory is not host
   /// memory.
   virtual bool has_own_side() const = 0;
 

@@ -5,7 +5,7 @@
 
 namespace gpusock::detail {
 
-/// Throws Error (EINVAL) that names the option that cannot be, and what it may be.
+/// Throws Error (EINVAL) that names an invalid option and its valid values.
 void check(const Options& options);
 
 }  // namespace gpusock::detail

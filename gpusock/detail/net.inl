@@ -22,7 +22,7 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
 }
 
 #if !GPUSOCK_ON_GPU
-/// Fills the ring of a peer on another processor, with the stores that have shown to be faster.
+/// Fills the ring of a peer on another processor, with the kind of stores that was faster so far.
 template <class Group>
 void copy_to_peer(const Group& group, ringbuf::StoreChoice& stores, const ringbuf::RingSpans& to, const void* from) {
   constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
@@ -47,7 +47,7 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
     copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
 
-/// Is this something to open a socket with.
+/// True if a socket can be opened with this endpoint.
 GPUSOCK_FN inline bool can_open(const Endpoint& at) {
   const std::uint64_t ring = at.ring_bytes;
   const bool ring_ok = ring == 0 || (ring >= kRingBytesMin && ring <= kRingBytesMax && (ring & (ring - 1)) == 0);
@@ -57,7 +57,7 @@ GPUSOCK_FN inline bool can_open(const Endpoint& at) {
 }
 
 #if !GPUSOCK_ON_GPU
-/// From this size on the copy into the ring costs more than the barriers around doing without it.
+/// From this size on, the copy into the ring costs more than the barriers that it takes to avoid the copy.
 inline constexpr std::uint64_t kDirectBytes = 16 << 10;
 
 /// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how
@@ -79,7 +79,7 @@ std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket
 template <class Group>
 std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
                                 void* data, std::uint64_t bytes) {
-  group.sync();  // nobody still uses the memory
+  group.sync();  // no thread still uses the memory
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
     if (slot == nullptr || slot->link_needs_proxy == 0 || !can_receive_past_ring(side, socket, *slot)) return 0;
     const std::uint64_t moved = side.hooks->receive(side.hooks->self, table::slot_of(socket), data, bytes);
@@ -96,7 +96,7 @@ GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::Cal
   DeviceRef(slot.shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
   std::uint64_t asked = bits * table::kRequestShutdownRead;
   const bool ends_records = (asked & table::kRequestShutdownWrite) != 0 && table::carries_records(socket);
-  // Records whose senders have returned may lie behind one that is in the making: the end comes behind them all.
+  // Records whose senders have returned may lie after one that is not complete yet: the end comes after all of them.
   if (ends_records && !end_records(side, slot.records)) asked &= ~std::uint64_t{table::kRequestShutdownWrite};
   return post_request(side, socket, slot, table::generation_of(socket), asked) ? 0 : -EBADF;
 }
@@ -233,7 +233,7 @@ GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) co
 
 template <class Group>
 GPUSOCK_FN int Net::close(const Group& group, Socket socket) const {
-  group.sync();  // nobody of the group is still in an earlier call
+  group.sync();  // no thread of the group is still in an earlier call
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::close_one(side(), socket); }));
 }
@@ -248,7 +248,7 @@ GPUSOCK_FN inline int Net::getsockname(Socket socket, Endpoint& local) const {
 }
 
 GPUSOCK_FN inline int Net::getpeername(Socket socket, Endpoint& peer) const {
-  table::CallerSlot* slot = detail::enter(side(), socket);  // as above
+  table::CallerSlot* slot = detail::enter(side(), socket);  // as in getsockname()
   if (slot == nullptr) return -EBADF;
   const bool listens = detail::load_status(side(), table::slot_of(socket)).phase == table::Phase::listening;
   if (!listens) peer = Endpoint{side().table.setups[table::slot_of(socket)].peer, {}};

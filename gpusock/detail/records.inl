@@ -98,17 +98,17 @@ GPUSOCK_FN inline void take_back_claims(CallerSlot& slot) {
 }
 
 /// Commits the complete claims at the front, up to the last record among them; how many bytes. A claim that was given
-/// up is committed only with a record behind it: a receiver that waits for a record with poll() gives no space back.
+/// up is committed only with a record after it: a receiver that waits for a record with poll() gives no space back.
 /// The caller has the lock.
 GPUSOCK_FN inline std::uint64_t commit_completed(CallerSlot& slot) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
-  std::uint32_t behind = records.first;  // the claim behind the last record that can be committed
+  std::uint32_t end_claim = records.first;  // the claim after the last record that can be committed
   for (std::uint32_t i = records.first; i != records.next && (records.done >> i % kClaims & 1) != 0; ++i) {
-    if ((records.given_up >> i % kClaims & 1) == 0) behind = i + 1;
+    if ((records.given_up >> i % kClaims & 1) == 0) end_claim = i + 1;
   }
   std::uint64_t end = slot.tx.position();
-  for (; records.first != behind; ++records.first) {
+  for (; records.first != end_claim; ++records.first) {
     end = records.ends[records.first % kClaims];
     records.done &= ~(1u << records.first % kClaims);
     records.given_up &= ~(1u << records.first % kClaims);
@@ -118,8 +118,8 @@ GPUSOCK_FN inline std::uint64_t commit_completed(CallerSlot& slot) {
   return committed;
 }
 
-/// From now on nobody claims space. True if no claim is open; otherwise whoever completes the last one tells the proxy
-/// of the end.
+/// From now on no sender claims space. True if no claim is open; otherwise the sender that completes the last one tells
+/// the proxy of the end.
 GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& records) {
   lock_records(side, records);
   records.ended = 1;
@@ -129,7 +129,7 @@ GPUSOCK_FN_APART inline bool end_records(const Side& side, table::RecordSender& 
 }
 
 /// Ends a claim as a record of `bytes` bytes, which have been written, or gives it up (kFiller). Commits it and those
-/// behind it that were completed before, unless one before it is not complete: then its sender will.
+/// after it that were completed before, unless one before it is not complete: then its sender will.
 GPUSOCK_FN_APART inline void complete(const Side& side, Socket socket, CallerSlot& slot, const Claim& claim,
                                       std::uint32_t bytes, int flags) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
@@ -248,9 +248,9 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
   return range.bytes;
 }
 
-/// Has a record arrived, or something that recv has to complain of: for poll, by the words alone.
+/// For poll: true if a record has arrived, or something for which recv would return an error. Reads the words alone.
 GPUSOCK_FN_APART inline bool record_waits(const table::RingSetup& ring) {
-  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: nothing is read behind it
+  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: nothing depends on it
   const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);  // C1, pairs with P1
   // A peer on p2p can write this side's word, too. What is amiss with it is recv's to say, which has the position from
   // its own memory.

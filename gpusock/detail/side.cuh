@@ -94,7 +94,7 @@ GPUSOCK_FN inline void pause(const Side& side) {
 #endif
 }
 
-/// Does the context end: then every call returns -ECANCELED, whatever else it could do.
+/// True if the context ends: then every call returns -ECANCELED, even if it could do its work.
 GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }

@@ -138,8 +138,8 @@ struct RingFacts {
 };
 
 GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
-  const std::uint64_t consumed = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: a glance for people
-  const std::uint64_t committed = SystemRef(*ring.committed).load(ringbuf::kRelaxed);  // relaxed: as above
+  const std::uint64_t consumed = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: for people
+  const std::uint64_t committed = SystemRef(*ring.committed).load(ringbuf::kRelaxed);  // relaxed: for people
   const std::uint64_t between = committed - consumed;
   return {committed - ring.start, consumed - ring.start,
           between < ring.memory.capacity ? between : ring.memory.capacity};

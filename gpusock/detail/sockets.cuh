@@ -16,9 +16,9 @@ GPUSOCK_FN inline Deadline with_flags(Deadline deadline, int flags) {
   return (flags & kDontWait) != 0 ? Deadline::now() : deadline.here();
 }
 
-/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if nobody can have been
-/// given the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is thus none:
-/// it must not reach the slot's words, where 0 means that nothing is held.
+/// The slot of this handle, which may belong to a closed or another connection by now; nullptr if no call
+/// has returned the handle. Handles are given out with odd generations. Handle 0, which a zeroed variable holds, is
+/// thus none: it must not reach the slot's words, where 0 means that nothing is held.
 GPUSOCK_FN inline CallerSlot* slot_at(const Side& side, Socket socket) {
   const std::uint32_t slot = table::slot_of(socket);
   const bool given_out = socket >= 0 && (table::generation_of(socket) & 1) != 0 && slot < side.table.slots;
@@ -40,9 +40,9 @@ GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
 
 /// Adds request bits to those of this generation and publishes them; false if the slot is no longer in it. Several
 /// callers may ask something of one socket at the same time, and after the last request, to close, the slot may be
-/// another's at once: so each publishes under the slot's lock, and nobody after the close. The lock is held for three
+/// another's at once: so each publishes under the slot's lock, and none after the close. The lock is held for three
 /// accesses. What was asked for already is not asked for again: a call that came too late, and is counted in and out
-/// behind the close, finds that it was told.
+/// after the close, finds that the close was requested.
 GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
                                           std::uint64_t bits) {
   DeviceRef request_lock(slot.request_lock);
@@ -105,7 +105,7 @@ GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& s
   note(side, Unfinished::nothing, socket);
 }
 
-/// Counts a call out. The last one out of a closed socket says so to the proxy: no commit or release comes behind the
+/// Counts a call out. The last call out of a closed socket requests the close: no commit or release comes after the
 /// close. That may be a late call on an earlier handle of the slot, which was counted in beside the others: the
 /// generation is the one it finds.
 GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& slot) {
@@ -208,11 +208,11 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
     if (const Socket socket = queue.try_take(); socket >= 0) {
       CallerSlot& accepted = claim(side, socket);
       inherit_timeouts(accepted, slot);
-      if (closed(slot, listener)) {  // while we took it: nobody else will
+      if (closed(slot, listener)) {  // closed while we took it: no other call will see it
         close_one(side, socket);
         return -EBADF;
       }
-      load_status(side, table::slot_of(socket));  // T4: the queue's entry was published behind the setup
+      load_status(side, table::slot_of(socket));  // T4: the queue's entry was published after the setup
       const Socket handle = adopt(side, socket, accepted);
       post_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
       return handle;
@@ -288,7 +288,7 @@ GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, Cal
   const bool passed = static_cast<std::int64_t>(left) < 0;         // read before the end was known: see below
   if (!passed && left > slot.rx.memory().capacity)
     return {ringbuf::kRingCorrupt, true};  // the peer's word: it cannot be
-  // A send that overlaps its own side's shutdown may commit behind the end: that is not part of the stream.
+  // A send that overlaps its own side's shutdown may commit after the end: that is not part of the stream.
   if (passed || arrived > left) arrived = passed ? 0 : left;
   return {arrived, ended || passed || arrived == left};
 }
@@ -300,7 +300,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
   for (;;) {
     if (canceled(side)) return {-ECANCELED};
     if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
-    // The status is loaded before the ring's word: what the end or the error was published behind is then seen too.
+    // The status is loaded before the ring's word: so all that was published before the end or the error is seen.
     const Status status = load_status(side, table::slot_of(socket));
     if (status.generation != table::generation_of(socket)) return {-EBADF};
     if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
@@ -316,9 +316,9 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
   }
 }
 
-/// Is the socket in order and its rx ring empty, so that what the network has comes next.
+/// True if the socket works and its rx ring is empty, so that the bytes that the network has come next.
 GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, CallerSlot& slot) {
-  if (canceled(side) || DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: as above
+  if (canceled(side) || DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: own
   const Status status = load_status(side, table::slot_of(socket));
   return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&
          (status.flags & table::kStatusEnded) == 0 &&

@@ -8,7 +8,7 @@ namespace detail {
 GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size) {
   note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
   DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | static_cast<std::uint64_t>(size),
-                        ringbuf::kRelaxed);  // relaxed: the holder's own word, and who passes it on orders it
+                        ringbuf::kRelaxed);  // relaxed: the holder's own word
 }
 
 /// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0.
@@ -63,7 +63,7 @@ GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlo
 /// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out.
 GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                      const Claim& claim) {
-  if (table::carries_records(socket)) {  // also what is not sent must be completed: others wait behind it
+  if (table::carries_records(socket)) {  // also if nothing is sent: records after it wait for it
     const bool sends = bytes != 0;
     complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
   } else if (bytes != 0) {
@@ -181,7 +181,7 @@ GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes)
 
 template <class Group>
 GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
-  group.sync();  // nobody writes any more
+  group.sync();  // no thread writes any more
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
 }

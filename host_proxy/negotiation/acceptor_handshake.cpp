@@ -142,7 +142,7 @@ class AcceptorHandshake final : public Handshake {
     return true;
   }
 
-  /// Does the link carry anything: the last chance to take the next one.
+  /// Waits until the link has shown that it carries bytes. If it does not, the next link is offered.
   bool await_trial() {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;

@@ -101,7 +101,7 @@ bool Handshake::flush() {
   return true;
 }
 
-/// Reads until this many bytes of the current message are there, and none behind them.
+/// Reads until this many bytes of the current message are there, and no more.
 bool Handshake::fill(std::size_t bytes) {
   while (inbox_.size() < bytes) {
     char buffer[256];
@@ -110,7 +110,7 @@ bool Handshake::fill(std::size_t bytes) {
     if (result == -EAGAIN) return false;
     if (result <= 0) {
       hung_up_ = true;
-      fail(result == 0 ? ECONNRESET : static_cast<int>(-result));  // nobody leaves in the middle of a handshake
+      fail(result == 0 ? ECONNRESET : static_cast<int>(-result));  // the peer ended the handshake too early
       return false;
     }
     inbox_.append(buffer, static_cast<std::size_t>(result));
@@ -189,7 +189,7 @@ Proof Handshake::prove(const char* who) const {
   unsigned bytes = 0;
   if (HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(), proof.data(), &bytes) == nullptr) {
-    return random_bytes<32>();  // what cannot be computed equals nobody's proof
+    return random_bytes<32>();  // equals no proof, so the handshake fails
   }
   return proof;
 }

@@ -43,7 +43,7 @@ class Handshake {
   enum class State { waiting, done, failed };
   virtual State advance() = 0;
 
-  /// Has the peer proved that it knows the secret.
+  /// True if the peer has proved that it knows the secret.
   virtual bool peer_is_known() const = 0;
 
   int error() const { return error_; }                                   ///< failed: an errno

@@ -42,11 +42,11 @@ class ByteStream {
   /// For people who look at the connection; a system call.
   virtual TcpInfo tcp_info() const { return {}; }
 
-  /// May a read (write) succeed: false after one gave -EAGAIN until the network says otherwise.
+  /// True if a read (write) may succeed: false after it gave -EAGAIN, until the network reports an event.
   bool readable = true;
   bool writable = true;
-  /// Has the network said that the connection is gone, or that both directions have ended: then take_error() tells
-  /// which.
+  /// True if the network has reported that the connection is gone, or that both directions have ended: take_error()
+  /// says which.
   bool broken = false;
   ReadySink* sink = nullptr;
 };

@@ -78,7 +78,7 @@ class TcpStream final : public ByteStream {
   int connected() override {
     const int error = pending_error();
     if (error == EPIPE)
-      return -ECONNRESET;  // Linux's word for a reset behind the peer's end, though nobody has written here
+      return -ECONNRESET;  // Linux's error for a reset after the peer's end, even if this side has not written
     if (error != 0) return -error;
     return peer().family == 0 ? -EINPROGRESS : 0;
   }
@@ -179,7 +179,7 @@ class TcpAcceptor final : public Acceptor {
   Interest interest_{&readable, nullptr, nullptr, &sink};
 };
 
-/// A watched descriptor's interest is freed by nobody: it is the sink itself, told apart by the lowest bit.
+/// A watched descriptor has no Interest object to free: epoll's data is the sink itself, marked by the lowest bit.
 constexpr std::uintptr_t kSinkTag = 1;
 
 }  // namespace

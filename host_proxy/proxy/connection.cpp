@@ -30,8 +30,8 @@ std::uint64_t load_word(const std::uint64_t* word) {
       .load(ringbuf::kRelaxed);  // relaxed: a glance
 }
 
-/// The system may give a connection to a port of this host, where nobody listens, that very port: then it is connected
-/// to itself (RFC 9293, 3.5, simultaneous open).
+/// The system may give a connection to a port of this host, where no program listens, that very port: then it is
+/// connected to itself (RFC 9293, 3.5, simultaneous open).
 bool is_same_address(const Endpoint& one, const Endpoint& other) {
   return one.family == other.family && one.port == other.port && one.scope_id == other.scope_id &&
          std::memcmp(one.address, other.address, sizeof one.address) == 0;
@@ -238,7 +238,8 @@ void Connection::give_slot(std::uint32_t slot) {
   slot_ = slot;
 }
 
-/// Do kernels use its socket that have sockets of their own: an accepted socket belongs to whoever opened the listener.
+/// True if kernels that have sockets of their own use it. An accepted socket belongs to the side that opened the
+/// listener.
 bool Connection::callers_are_kernels() const {
   return proxy_.slots().opener(listener_ != nullptr ? listener_->slot() : slot_) == SideKind::device;
 }

@@ -43,7 +43,7 @@ class Connection final : public LinkEvents, public ReadySink {
     return phase_ == Phase::established && !closing_ ? link_->deliver_past_ring(data, bytes) : 0;
   }
 
-  /// Closing resets it: nobody has looked at it, which must not look like an orderly end.
+  /// Closing resets it: no caller has accepted it, which must not look like an orderly end.
   void abandon() { options_.linger_s = 0; }
 
   /// What the caller asked for: request bits of its slot.
@@ -54,11 +54,11 @@ class Connection final : public LinkEvents, public ReadySink {
 
   /// When step() must be called even if nothing happens; ~0 for never.
   std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_, next_attempt_ns_}); }
-  /// Is it over: it may be destroyed, and its slot, if any, released.
+  /// True if it is over: it can be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
   /// True if its caller has closed it.
   bool closed() const { return closing_; }
-  /// Is it agreed on and waiting for a slot (an incoming one).
+  /// True if it came in, has a link, and waits for a slot.
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
   /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain
   /// TCP; others have theirs from the handshake.
@@ -76,7 +76,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void give_up(int error);
   /// Ends the handshake in favour of others.
   void evict();
-  /// The listener is gone. A connection that nobody has accepted ends.
+  /// The listener is gone. A connection that no call has accepted ends.
   void orphan(bool accepted);
 
   bool has_slot() const { return has_slot_; }
@@ -99,7 +99,7 @@ class Connection final : public LinkEvents, public ReadySink {
   void guess_readable() {
     if (stream_hint_ != nullptr) stream_hint_->readable = true;
   }
-  /// Would reading now be a guess: the network has said nothing since it last had nothing.
+  /// True if reading now would be a guess: there was nothing to read, and no event since.
   bool nothing_to_read() const { return stream_hint_ != nullptr && !stream_hint_->readable; }
   bool waits_for_credit() const { return link_ != nullptr && link_->waits_for_credit(); }
   bool watches_memory() const { return link_ != nullptr && link_->watches_memory(); }

@@ -141,13 +141,13 @@ bool Engine::try_step(std::uint64_t now, std::uint32_t hinted_slot) {
   return true;
 }
 
-/// An assistant's step may have taken the network's news and left work behind: the thread must be there when the
+/// An assistant's step may have taken the network's events and left work: the thread must be awake when the
 /// callers leave.
 void Engine::wake_thread_behind_assistant() {
   if (sleeper_.end_sleep()) network_.ring();
 }
 
-/// Moves bytes between a caller's memory and the network, with a step behind it.
+/// Moves bytes between a caller's memory and the network, then makes a step.
 template <class Move>
 std::uint64_t Engine::try_move(Move move) {
   if (!options_.assist) return 0;  // with processors to spare the thread moves bytes while the caller goes on

@@ -2,9 +2,9 @@
 /// @file Runs a proxy: a thread of its own that sleeps when there is nothing to do, and callers that lend a hand.
 ///
 /// Where processors are few, a thread switch between a caller and the network costs more than the work: a caller that
-/// waits, or has just committed, then runs the proxy's step itself if nobody else is in it (assisting). The engine's
-/// thread keeps out of the way as long as callers do so, and sleeps in the kernel while nothing happens.
-/// How falling asleep does not miss a commit is in sleeper.hpp.
+/// waits, or has just committed, then runs the proxy's step itself if no other thread is in it (assisting). The
+/// engine's thread keeps out of the way as long as callers do so, and sleeps in the kernel while nothing happens. How
+/// falling asleep does not miss a commit is in sleeper.hpp.
 
 #include "host_proxy/net/posix_network.hpp"
 #include "host_proxy/proxy/observer.hpp"

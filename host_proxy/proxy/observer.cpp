@@ -70,7 +70,7 @@ Observer::~Observer() {
   if (file_) unlink(path_.c_str());
 }
 
-/// The page appears under its name whole and locked, so that nobody takes it for one left over.
+/// The page appears under its name whole and locked, so that no process takes it for a leftover.
 void Observer::create(const std::string& folder) {
   const FileSizeSignalBlocked blocked;
   const std::uint64_t number = next_number.fetch_add(1, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Shows a context to observers in other processes, by a page (observer_page.hpp). A context that nobody observes
+/// @file Shows a context to observers in other processes, by a page (observer_page.hpp). A context without observers
 /// looks at one word when its proxy's thread is awake, at most every 200 ms, and does nothing else.
 
 #include "host_proxy/net/posix_network.hpp"
@@ -24,12 +24,12 @@ class Observer {
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
 
-  /// Is it time for a snapshot. Asks the page, now and then, whether anybody wants one.
+  /// True if it is time for a snapshot. Looks from time to time whether an observer wants one.
   bool due(std::uint64_t now_ns);
-  /// When due() is to be asked even if nothing happens; ~0 while nobody observes.
+  /// When due() is to be asked even if nothing happens; ~0 while there is no observer.
   std::uint64_t next_due_ns() const { return observed_ ? look_at_ns_ : ~std::uint64_t{0}; }
 
-  /// Takes a snapshot. Whoever calls holds the engine's step lock.
+  /// Takes a snapshot. The caller holds the engine's step lock.
   void collect(const Proxy& proxy, std::uint64_t now_ns, std::uint64_t wakeups);
   /// Writes the snapshot that was taken.
   void publish();

@@ -109,7 +109,7 @@ bool is_file_name(const std::string& name);
 /// anybody) with one name and a page's magic.
 int open_page(const std::string& path);
 
-/// Has the page's context ended without removing it.
+/// True if the page's context has ended without removing the page.
 bool is_left_over(int descriptor);
 
 /// Removes pages in this folder whose contexts died; how many.

@@ -259,7 +259,7 @@ bool Proxy::try_open(std::uint32_t slot, std::uint64_t now_ns) {
   }
 }
 
-/// As try_open(); an exception leaves no connection or listener behind.
+/// As try_open(), but throws. After an exception there is no connection or listener.
 bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   const table::OpenRequest request = slots_.view().open_requests[slot];
   slots_[slot].opened_ns = now_ns;
@@ -308,7 +308,7 @@ bool Proxy::links_are_ready(const Endpoint& asked) {
   return ready;
 }
 
-/// False, with the reason as an errno, if nobody may listen at this address.
+/// False, with the reason as an errno, if listening at this address is not allowed.
 bool Proxy::may_listen(const Endpoint& at, int& error) const {
   if (!at.is_plain_tcp() && !at.is_loopback() && resources_.secret.empty()) {
     log_error("refused to listen at " + at.host_port() +
@@ -365,7 +365,7 @@ void Proxy::open_listener(std::uint32_t slot, const table::OpenRequest& request)
 }
 
 /// Takes back the connections that no caller has taken from a listener's queue. Its callers have closed the listener,
-/// and no call is in it any more (CallerSlot::generation_and_users): nobody takes another one. The queue's next
+/// and no call is in it any more (CallerSlot::generation_and_users): no call takes another one. The queue's next
 /// listener skips what is left there.
 void Proxy::take_back(Listener& listener, std::uint64_t now_ns) {
   for (std::uint32_t slot = table_.accepted(); slot < slots_.count(); ++slot) {
@@ -479,7 +479,7 @@ void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint6
   slots_[slot].opened_ns = now_ns;
   accept_queue_of_[slot] = listener.slot();
   contain(connection, [&] { connection.step(now_ns); });
-  if (connection.over()) {  // it could not be set up: nobody hears of it
+  if (connection.over()) {  // it could not be set up, and no caller knows it
     connection.take_slot_back();
     accept_queue_of_[slot] = kNone;
     slots_.release(slot);

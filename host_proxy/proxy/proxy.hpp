@@ -33,7 +33,7 @@ struct ProxyStats {
   const Link::Traffic& of(LinkKind kind) const { return traffic[static_cast<std::size_t>(kind)]; }
 };
 
-/// Serves the sockets of one table. Not thread-safe: whoever calls step() holds the engine's lock (engine.hpp).
+/// Serves the sockets of one table. Not thread-safe: the caller of step() holds the engine's lock (engine.hpp).
 ///
 /// Nothing that fails for want of memory leaves step(). What concerns one connection ends that connection, with -ENOMEM
 /// for its caller and a reset for its peer; one that cannot be opened, or taken from a listener, is refused. All others
@@ -59,7 +59,7 @@ class Proxy {
   /// Takes bytes that follow all that was delivered on this slot from its network, past the ring; how many.
   std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
 
-  /// Does what there is to do at this time; true if anything moved. Never waits.
+  /// Does all that can be done at this time; true if anything moved. Never waits.
   bool step(std::uint64_t now_ns, Pass pass = Pass::quick);
 
   /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing

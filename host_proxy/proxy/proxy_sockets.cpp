@@ -11,7 +11,7 @@ std::uint64_t load(const std::uint64_t* word) {
       .load(ringbuf::kRelaxed);  // for people
 }
 
-/// The consumer's word is read first: then the producer's cannot be behind it. A peer's word may still be nonsense.
+/// The consumer's word is read first: then the producer's cannot be less. A peer's word may still be invalid.
 std::uint64_t fill_of(const table::RingSetup& ring) {
   const std::uint64_t consumed = load(ring.consumed);
   return std::min(load(ring.committed) - consumed, ring.memory.capacity);

@@ -27,7 +27,7 @@ class Sleeper {
 
   void wake_up() { Ref(asleep_).store(kAwake, ringbuf::kRelaxed); }
 
-  /// A caller's, behind its commit: must it ring.
+  /// A caller's, after its commit: true if it must ring.
   bool must_be_rung(Asleep least) {
     cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E2, pairs with E1
     return Ref(asleep_).load(ringbuf::kRelaxed) >= least;

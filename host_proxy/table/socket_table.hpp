@@ -135,7 +135,7 @@ enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };
 
 /// Bits of a status word's flags.
 enum StatusFlags : std::uint8_t {
-  kStatusEnded = 1,             ///< rx_final is valid: the peer sends nothing behind it
+  kStatusEnded = 1,             ///< rx_final is valid: the peer sends nothing after it
   kStatusPeerReadShutDown = 2,  ///< the peer reads no more: sending gives -EPIPE
 };
 
@@ -198,14 +198,14 @@ struct alignas(64) SocketSetup {
 };
 
 /// How several senders of one socket share its tx ring: space is claimed in order, filled at the same time, and
-/// committed in the order of the claims, by whoever completes the next one. A claim that is given up is undone, unless
-/// there are others behind it: then it becomes a filler before them. All of it under the lock, which is held for a few
-/// accesses.
+/// committed in the order of the claims, by the sender that completes the next one. A claim that is given up is undone,
+/// unless there are others after it: then it becomes a filler before them. All of it under the lock, which is held for
+/// a few accesses.
 struct RecordSender {
   static constexpr std::uint32_t kClaimsMax = 32;  ///< records that may be in the making
 
   std::uint64_t lock = 0;         ///< device scope
-  std::uint64_t claimed = 0;      ///< the position behind the last claim
+  std::uint64_t claimed = 0;      ///< the position after the last claim
   std::uint32_t first = 0;        ///< the oldest claim that is not committed, counted from the socket's first
   std::uint32_t next = 0;         ///< the next claim
   std::uint32_t done = 0;         ///< a bit for each claim, modulo kClaimsMax: it is completed
@@ -220,7 +220,7 @@ struct RecordSender {
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
 struct alignas(64) CallerSlot {
   /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket
-  /// is open; compare-and-swap decides who closes, and the last one out tells the proxy.
+  /// is open; compare-and-swap decides who closes, and the last call out requests the close.
   std::uint64_t generation_and_users = 0;
   std::uint64_t request_lock = 0;  ///< device scope: the lock of `requests`
   std::uint64_t requests = 0;      ///< what was asked in this generation, by all callers

@@ -6,7 +6,7 @@
 namespace gpusock::proxy {
 namespace {
 
-/// Lays arrays out one behind the other, each on its own pages; run twice: to measure, and to place.
+/// Lays arrays out one after the other, each on its own pages; run twice: to measure, and to place.
 class Layout {
  public:
   explicit Layout(std::byte* base) : base_(base) {}
@@ -18,7 +18,7 @@ class Layout {
     return place;
   }
 
-  /// An array that nobody reads before it was written.
+  /// An array whose entries are written before they are read.
   template <class T>
   T* room(std::size_t count) {
     constexpr std::size_t kPage = 4096;

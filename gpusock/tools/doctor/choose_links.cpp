@@ -44,7 +44,7 @@ std::string fabric_problem(const Facts& facts) {
   return wrong ? "GPUSOCK_FABRIC_PROVIDER names no provider that is here" : "";
 }
 
-/// Is a provider named that carries bytes between hosts: then auto takes it rather than tcp.
+/// True if a provider is named that carries bytes between hosts: then auto takes it rather than tcp.
 bool names_provider_between_hosts(const Facts& facts) {
   return std::any_of(facts.fabric_named.begin(), facts.fabric_named.end(),
                      [](const std::string& name) { return !proxy::fabric::FabricProviders::is_local(name); });
@@ -70,7 +70,7 @@ std::string why_there(const Facts& facts, LinkKind link) {
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
   if (!facts.gpu_build) return "";
-  return "rings there: on GPUs nobody has measured yet which place is faster; GPUSOCK_RING=device tries the other";
+  return "rings there: which place is faster has not been measured on a GPU yet; GPUSOCK_RING=device tries the other";
 }
 
 void add_line(std::string& text, const std::string& line) {
@@ -100,7 +100,7 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   return true;
 }
 
-/// A link that GPUSOCK_LINK names and that reaches nobody from here is something to mend.
+/// Reports a link that GPUSOCK_LINK names and that reaches no peer from here.
 void report_unusable_link(Report& report) {
   const Facts& facts = report.facts;
   if (!facts.default_link) return;  // reported as no link
@@ -110,7 +110,7 @@ void report_unusable_link(Report& report) {
   const bool short_of_locked_memory = named == LinkKind::verbs && facts.verbs_built && facts.rdma_nics_active > 0;
   report.add("environment", Level::mend,
              "GPUSOCK_LINK=" + std::string(to_string(named)) + ", but " + problem +
-                 ": endpoints that name no link reach nobody",
+                 ": endpoints that name no link reach no peer",
              short_of_locked_memory ? "ulimit -l unlimited" : "unset GPUSOCK_LINK");
 }
 
@@ -185,9 +185,9 @@ void choose_links(Report& report) {
   } else if (!facts.memory_files) {
     none_at_all("rings need memory files", "see above");
   } else if (!facts.ring) {
-    none_at_all("GPUSOCK_RING names no place for rings", "unset GPUSOCK_RING");
+    none_at_all("GPUSOCK_RING is invalid", "unset GPUSOCK_RING");
   } else if (!facts.gpudirect) {
-    none_at_all("GPUSOCK_GPUDIRECT is neither auto nor off", "unset GPUSOCK_GPUDIRECT");
+    none_at_all("GPUSOCK_GPUDIRECT is invalid", "unset GPUSOCK_GPUDIRECT");
   } else if (!facts.loopback_up) {
     report.links = {none("same process", "the loopback interface is down", "ip link set lo up"),
                     none("same host", "the loopback interface is down", "ip link set lo up"), other_host(facts)};

@@ -21,7 +21,7 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
   const std::string undo = fmt::format("unset {}", kProvider);
   if (!proxy::is_fabric_provider_name(*provider)) {
     report.add("environment", Level::mend,
-               fmt::format("{}='{}' is no provider's name: no context can be made", kProvider, *provider), undo);
+               fmt::format("{}='{}' is not a provider's name: no context can be made", kProvider, *provider), undo);
     return;
   }
   if (!report.facts.fabric_built || !report.facts.libfabric) {
@@ -51,8 +51,8 @@ void probe_environment(const Sources& sources, Report& report) {
       report.facts.default_link = parse_link(*link);
     } catch (const Error&) {
       report.facts.default_link = std::nullopt;
-      report.add("environment", Level::mend, fmt::format("GPUSOCK_LINK='{}' is no link: no context can be made", *link),
-                 "unset GPUSOCK_LINK");
+      report.add("environment", Level::mend,
+                 fmt::format("GPUSOCK_LINK='{}' is not a link: no context can be made", *link), "unset GPUSOCK_LINK");
     }
   }
   if (const auto ring = sources.environment("GPUSOCK_RING")) {
@@ -61,7 +61,7 @@ void probe_environment(const Sources& sources, Report& report) {
     } catch (const Error&) {
       report.facts.ring = std::nullopt;
       report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_RING='{}' is no place for rings: no context can be made", *ring),
+                 fmt::format("GPUSOCK_RING='{}' must be auto, host or device: no context can be made", *ring),
                  "unset GPUSOCK_RING");
     }
   }
@@ -73,8 +73,8 @@ void probe_environment(const Sources& sources, Report& report) {
   });
   if (processors != "near" && processors != "any" && !one) {
     report.add("environment", Level::mend,
-               fmt::format("GPUSOCK_PROCESSORS='{}' is neither near, any nor a list like 0-3,8 with one that may be "
-                           "used: no context can be made",
+               fmt::format("GPUSOCK_PROCESSORS='{}' must be near, any, or a list like 0-3,8 with a processor that may "
+                           "be used: no context can be made",
                            processors),
                "unset GPUSOCK_PROCESSORS");
   }
@@ -83,7 +83,7 @@ void probe_environment(const Sources& sources, Report& report) {
     if (*gpudirect != "auto" && *gpudirect != "off") {
       report.facts.gpudirect = std::nullopt;
       report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_GPUDIRECT='{}' is neither auto nor off: no context can be made", *gpudirect),
+                 fmt::format("GPUSOCK_GPUDIRECT='{}' must be auto or off: no context can be made", *gpudirect),
                  "unset GPUSOCK_GPUDIRECT");
     } else if (*gpudirect == "off" && report.facts.ring != RingPlacement::device) {
       report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
@@ -95,8 +95,7 @@ void probe_environment(const Sources& sources, Report& report) {
   if (level && !proxy::is_log_level(*level)) {
     report.add(
         "environment", Level::mend,
-        fmt::format("GPUSOCK_LOG='{}' is none of trace, debug, info, warn, error and off: no context can be made",
-                    *level),
+        fmt::format("GPUSOCK_LOG='{}' must be trace, debug, info, warn, error or off: no context can be made", *level),
         "unset GPUSOCK_LOG");
   }
 }

@@ -42,7 +42,7 @@ std::optional<Limit> read_limit(const Sources& sources, const std::string& name)
   return std::nullopt;
 }
 
-/// May this process lock as much as it likes, whatever its limit: as root may.
+/// True if this process may lock any amount of memory, whatever its limit, as root may.
 bool locks_without_limit(const Sources& sources) {
   constexpr int kCapIpcLock = 14;
   const std::string capabilities = value_of(sources.text("proc/self/status"), "CapEff");

@@ -66,7 +66,7 @@ struct Report {
   void add(std::string topic, Level level, std::string says, std::string command = {}) {
     findings.push_back({std::move(topic), level, std::move(says), std::move(command)});
   }
-  /// Is there nothing to mend.
+  /// True if there is nothing to repair.
   bool well() const;
 };
 

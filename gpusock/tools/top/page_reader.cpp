@@ -79,7 +79,7 @@ std::optional<ContextView> PageReader::read(std::uint64_t now_ns) const {
   for (int i = 0; i < kReadsMax; ++i) {
     std::uint64_t before = 0, after = 0;
     if (!read_all(file_.get(), &before, sizeof before, page::kSequenceOffset)) return std::nullopt;
-    if (before == 0) return view;  // nobody has observed it before
+    if (before == 0) return view;  // it has had no observer before
     const bool read = read_snapshot(view, before, now_ns);
     if (!read_all(file_.get(), &after, sizeof after, page::kSequenceOffset)) return std::nullopt;
     if (before == after) return read ? std::optional(view) : std::nullopt;

@@ -25,7 +25,7 @@ struct SocketView {
 struct ContextView {
   std::uint32_t pid = 0;
   std::uint64_t number = 0;
-  std::uint32_t user = 0;  ///< who owns the page
+  std::uint32_t user = 0;  ///< the user that owns the page
   std::string program;     ///< printable characters only
   std::uint64_t started_unix_ns = 0;
   page::Snapshot snapshot;  ///< taken_ns 0: it has not answered any observer yet

@@ -89,15 +89,15 @@ class P2pAnswer final : public P2pSetup {
             std::span<const std::byte> offer, ReadySink& sink)
       : P2pSetup(false), pool_(pool), kernels_(request.kernels) {
     if (offer.size() != sizeof(Offer)) {
-      failure_ = {EPROTO, "what was offered is no shared memory"};
+      failure_ = {EPROTO, "the peer's offer of shared memory has the wrong size"};
       return;
     }
     Offer offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
     const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
-    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {  // a peer does not choose whom we
-                                                                                      // talk to here
-      failure_ = {EPROTO, "what was offered is no name of ours"};
+    // The name is this side's to check: a peer must not choose which Unix socket this process connects to.
+    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {
+      failure_ = {EPROTO, "the peer's offer of shared memory has an invalid name"};
       return;
     }
     fetch_.emplace(network, pool, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()),

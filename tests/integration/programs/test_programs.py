@@ -117,9 +117,9 @@ class Programs(unittest.TestCase):
         with socket.socket() as silent:  # bound, but nobody listens
             silent.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % silent.getsockname()[1]
-            self.expect_advice("Connection refused: nobody listens there", "file_sender", "send", where, file)
-            self.expect_advice("Connection refused: nobody listens there", "redis_client", where)
-            self.expect_advice("Connection refused: nobody listens there", "http_client", where, "/")
+            self.expect_advice("Connection refused: no program listens there", "file_sender", "send", where, file)
+            self.expect_advice("Connection refused: no program listens there", "redis_client", where)
+            self.expect_advice("Connection refused: no program listens there", "http_client", where, "/")
 
     @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
     def test_a_provider_that_is_not_there_is_named(self):
