@@ -100,9 +100,7 @@ void ControlChannel::take(const Notice& notice) {
   if (notice.kind == kEnded && !peer_ended_) {
     peer_ended_ = true;
     events_.on_ended(notice.position);
-  } else if (notice.kind == kReadShutDown && !peer_read_shut_down_) {  // each once: notices without end would keep
-                                                                       // read_notices() for
-                                                                       // ever
+  } else if (notice.kind == kReadShutDown && !peer_read_shut_down_) {  // once: else a peer could keep us reading
     peer_read_shut_down_ = true;
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kClosed && peer_ended_) {

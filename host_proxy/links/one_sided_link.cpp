@@ -134,11 +134,8 @@ bool OneSidedLink::sending_is_over() {
 
 bool OneSidedLink::receive() {
   const std::uint64_t credited = channel_->credited();
-  const std::uint64_t consumed = discards_ ? credited
-                                           : Ref(*rx_.consumed).load(ringbuf::kAcquire) - rx_.start;  // P2,
-                                                                                                      // pairs
-                                                                                                      // with
-                                                                                                      // C2
+  const std::uint64_t read_to = Ref(*rx_.consumed).load(ringbuf::kAcquire);  // P2, pairs with C2
+  const std::uint64_t consumed = discards_ ? credited : read_to - rx_.start;
   // Read after `consumed`: callers may consume at once what a NIC commits.
   const std::uint64_t arrived = channel_->arrived();
   if (!is_possible(arrived, consumed)) {

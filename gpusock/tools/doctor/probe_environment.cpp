@@ -15,13 +15,54 @@ namespace {
 
 constexpr const char* kProvider = "GPUSOCK_FABRIC_PROVIDER";
 
+/// Reports a value with which contexts throw Error.
+void report_invalid(Report& report, const char* variable, const std::string& value, const char* rule) {
+  report.add("environment", Level::mend, fmt::format("{}='{}' {}: no context can be made", variable, value, rule),
+             fmt::format("unset {}", variable));
+}
+
+/// Sets `fact` to what the variable says, if it is set; to nothing if its value is invalid, which is reported.
+template <class Fact, class Parse>
+void probe(const Sources& sources, Report& report, const char* variable, const char* rule, Fact& fact, Parse parse) {
+  const auto value = sources.environment(variable);
+  if (!value) return;
+  try {
+    fact = parse(*value);
+  } catch (const Error&) {
+    fact = std::nullopt;
+    report_invalid(report, variable, *value, rule);
+  }
+}
+
+void probe_processors_variable(const Sources& sources, Report& report) {
+  constexpr const char* kProcessors = "GPUSOCK_PROCESSORS";
+  const std::string processors = sources.environment(kProcessors).value_or("near");
+  const auto named = proxy::parse_processors(processors);
+  const auto allowed = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
+  const bool usable = std::find_first_of(named.begin(), named.end(), allowed.begin(), allowed.end()) != named.end();
+  if (processors == "near" || processors == "any" || usable) return;
+  report_invalid(report, kProcessors, processors,
+                 "must be near, any, or a list like 0-3,8 with a processor that may be used");
+}
+
+void probe_gpudirect(const Sources& sources, Report& report) {
+  constexpr const char* kGpudirect = "GPUSOCK_GPUDIRECT";
+  probe(sources, report, kGpudirect, "must be auto or off", report.facts.gpudirect, [](const std::string& value) {
+    if (value != "auto" && value != "off") throw Error(EINVAL, kGpudirect);
+    return value == "auto";
+  });
+  if (report.facts.gpudirect == false && report.facts.ring != RingPlacement::device) {
+    report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
+               "unset GPUSOCK_GPUDIRECT");
+  }
+}
+
 void probe_fabric_provider(const Sources& sources, Report& report) {
   const auto provider = sources.environment(kProvider);
   if (!provider) return;
   const std::string undo = fmt::format("unset {}", kProvider);
   if (!proxy::is_fabric_provider_name(*provider)) {
-    report.add("environment", Level::mend,
-               fmt::format("{}='{}' is not a provider's name: no context can be made", kProvider, *provider), undo);
+    report_invalid(report, kProvider, *provider, "is not a provider's name");
     return;
   }
   if (!report.facts.fabric_built || !report.facts.libfabric) {
@@ -46,57 +87,14 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
 
 void probe_environment(const Sources& sources, Report& report) {
   report.facts.has_secret = sources.environment("GPUSOCK_SECRET").has_value();
-  if (const auto link = sources.environment("GPUSOCK_LINK")) {
-    try {
-      report.facts.default_link = parse_link(*link);
-    } catch (const Error&) {
-      report.facts.default_link = std::nullopt;
-      report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_LINK='{}' is not a link: no context can be made", *link), "unset GPUSOCK_LINK");
-    }
-  }
-  if (const auto ring = sources.environment("GPUSOCK_RING")) {
-    try {
-      report.facts.ring = parse_ring_placement(*ring);
-    } catch (const Error&) {
-      report.facts.ring = std::nullopt;
-      report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_RING='{}' must be auto, host or device: no context can be made", *ring),
-                 "unset GPUSOCK_RING");
-    }
-  }
-  const std::string processors = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
-  const auto named = proxy::parse_processors(processors);
-  const auto allowed = proxy::parse_processors(value_of(sources.text("proc/self/status"), "Cpus_allowed_list"));
-  const bool one = std::any_of(named.begin(), named.end(), [&](int processor) {
-    return std::find(allowed.begin(), allowed.end(), processor) != allowed.end();
-  });
-  if (processors != "near" && processors != "any" && !one) {
-    report.add("environment", Level::mend,
-               fmt::format("GPUSOCK_PROCESSORS='{}' must be near, any, or a list like 0-3,8 with a processor that may "
-                           "be used: no context can be made",
-                           processors),
-               "unset GPUSOCK_PROCESSORS");
-  }
-  if (const auto gpudirect = sources.environment("GPUSOCK_GPUDIRECT")) {
-    report.facts.gpudirect = *gpudirect == "auto";
-    if (*gpudirect != "auto" && *gpudirect != "off") {
-      report.facts.gpudirect = std::nullopt;
-      report.add("environment", Level::mend,
-                 fmt::format("GPUSOCK_GPUDIRECT='{}' must be auto or off: no context can be made", *gpudirect),
-                 "unset GPUSOCK_GPUDIRECT");
-    } else if (*gpudirect == "off" && report.facts.ring != RingPlacement::device) {
-      report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
-                 "unset GPUSOCK_GPUDIRECT");
-    }
-  }
+  probe(sources, report, "GPUSOCK_LINK", "is not a link", report.facts.default_link, parse_link);
+  probe(sources, report, "GPUSOCK_RING", "must be auto, host or device", report.facts.ring, parse_ring_placement);
+  probe_processors_variable(sources, report);
+  probe_gpudirect(sources, report);
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {
-    report.add(
-        "environment", Level::mend,
-        fmt::format("GPUSOCK_LOG='{}' must be trace, debug, info, warn, error or off: no context can be made", *level),
-        "unset GPUSOCK_LOG");
+    report_invalid(report, "GPUSOCK_LOG", *level, "must be trace, debug, info, warn, error or off");
   }
 }
 

@@ -48,7 +48,7 @@ class PageReader {
   /// Asks the context to refresh its page for this long from now on; at most 29 s. With `tcp` also to look at its TCP
   /// connections.
   void ask(std::uint64_t now_ns, std::uint64_t for_ns, bool tcp = false) const;
-  /// Has its context ended meanwhile.
+  /// True if its context has ended meanwhile.
   bool ended() const { return page::is_left_over(file_.get()); }
   /// The last snapshot that is whole; nothing where the page is not what it should be.
   std::optional<ContextView> read(std::uint64_t now_ns) const;
