@@ -36,7 +36,10 @@ struct WaitForNothing {
     if (group.thread_rank() == 0) *entry = {near, kPollIn, 0};
     group.sync();
     note(group, report, 3, net.poll(group, entry, 1));
-    while (net.reserve(group, near, 1 << 30, Deadline::now()).size > 0) net.commit(group, near, 4096);
+    for (Span room = net.reserve(group, near, 4096, Deadline::now()); room.size > 0;) {
+      net.commit(group, near, static_cast<std::size_t>(room.size));
+      room = net.reserve(group, near, 4096, Deadline::now());
+    }
     note(group, report, 4, net.send(group, near, &byte, 1));  // full: nobody receives
     note(group, report, 5, net.reserve(group, near, 1).size);
     net.close(group, near);
