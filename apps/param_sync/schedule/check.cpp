@@ -41,6 +41,7 @@ struct Channel {
   int to = 0;
   std::optional<Unit> unit;
   Clock clock;  ///< of the op that sends, as it sends
+  Clock ended;  ///< with the last chunk of its message
   OpId sender;  ///< the last one
   OpId receiver;
   std::vector<int> waiting;  ///< lanes, for the unit to come or to go
@@ -59,7 +60,8 @@ struct LaneState {
   int done = 0;                           ///< chunks of it
   std::optional<Symbols::Value> passing;  ///< received, but not yet sent on
   int depth = 0;
-  Clock clock;
+  Clock clock;  ///< ops that the current one follows chunk by chunk: they have used the chunks that this one uses
+  Clock past;   ///< those of them that are complete: they do not use their channels any more
 
   bool ended() const { return index == static_cast<int>(ops->size()); }
   const Op& op() const { return (*ops)[static_cast<std::size_t>(index)]; }
@@ -76,6 +78,7 @@ struct Uses {
 /// What an op leaves to those that come after it.
 struct Completed {
   Clock clock;
+  Clock past;
   int depth = 0;
 };
 
@@ -147,7 +150,10 @@ CheckedRun::CheckedRun(const Schedule& schedule) : schedule_(schedule), symbols_
       lanes_.push_back(std::move(state));
     }
   }
-  for (LaneState& lane : lanes_) lane.clock.resize(lanes_.size());
+  for (LaneState& lane : lanes_) {
+    lane.clock.resize(lanes_.size());
+    lane.past.resize(lanes_.size());
+  }
   uses_.resize(static_cast<std::size_t>(schedule.nodes()) * static_cast<std::size_t>(schedule.chunks));
   waiting_for_ops_.resize(schedule.ranks.size());
   counts_.ranks.resize(schedule.ranks.size());
@@ -178,7 +184,7 @@ void CheckedRun::require_order(const LaneState& lane, int chunk, const OpId& oth
 }
 
 void CheckedRun::require_channel_order(const LaneState& lane, const OpId& last, const char* what) const {
-  if (knows(lane.clock, last) || last == self(lane)) return;
+  if (knows(lane.past, last) || last == self(lane)) return;
   refuse(lane, fmt::format("nothing orders it and {}, which {} on the same channel", name(last), what));
 }
 
@@ -250,6 +256,7 @@ bool CheckedRun::step_receiving(LaneState& lane) {
       reducing_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
     }
   }
+  if (lane.done == op.count - 1) join(lane.past, in.ended);
   take(lane, *in.unit);
   if (op.sends()) lane.passing = symbols_.get(lane.rank, in.unit->chunk);
   in.unit.reset();
@@ -269,6 +276,10 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
     ++out.clock[static_cast<std::size_t>(self(lane).lane)];  // who has the message may count on this op
     ++out.messages;
     sending_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
+  }
+  if (lane.done == lane.op().count - 1) {
+    out.ended = lane.past;
+    ++out.ended[static_cast<std::size_t>(self(lane).lane)];  // the op has sent, and so received, all of its message
   }
   out.sender = self(lane);
   out.unit = Unit{self(lane), lane.op().chunk + lane.done, lane.depth, value};
@@ -312,10 +323,11 @@ void CheckedRun::complete(LaneState& lane) {
   lane.started = false;
   lane.done = 0;
   ++lane.clock[static_cast<std::size_t>(id.lane)];
+  ++lane.past[static_cast<std::size_t>(id.lane)];
   counts_.rounds = std::max(counts_.rounds, lane.depth);
   const auto awaited = awaited_.find({id.lane, id.index});
   if (awaited == awaited_.end()) return;
-  awaited->second = {lane.clock, lane.depth};
+  awaited->second = {lane.clock, lane.past, lane.depth};
   wake(waiting_for_ops_[static_cast<std::size_t>(lane.rank)]);
 }
 
@@ -330,6 +342,7 @@ bool CheckedRun::start(LaneState& lane) {
   for (const OpRef& before : lane.op().after) {
     const Completed& completed = awaited_.at({flat(lane.rank, before.lane), before.index});
     join(lane.clock, completed.clock);
+    join(lane.past, completed.past);
     lane.depth = std::max(lane.depth, completed.depth);
   }
   return true;

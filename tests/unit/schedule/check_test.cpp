@@ -86,6 +86,23 @@ TEST(Check, WhoWaitsInADeadlockIsNamed) {
   expect_problem(by_hand(1, {{{send(0, 1, {self_lane}), send(0, 1)}}, {{}}}), "waits for an op of its \"after\"");
 }
 
+/// The first chunks of a message come round the ring while its last ones are still sent.
+TEST(Check, AMessageThatMayBeginBeforeAnotherOfItsChannelHasEndedIsRefused) {
+  for (const int count : {1, 3}) {
+    const Op first{Kind::send, 0, count, kNobody, 1, 0, {}}, again{Kind::recv_send, 0, count, 2, 1, 0, {}};
+    const Op sum{Kind::recv_reduce_send, 0, count, 0, 2, 0, {}}, pass_on{Kind::recv_send, 0, count, 0, 2, 0, {}};
+    const Op last_sum{Kind::recv_reduce_send, 0, count, 1, 0, 0, {}}, last{Kind::recv, 0, count, 1, kNobody, 0, {}};
+    Schedule ring = by_hand(count, {{{first}, {again}}, {{sum, pass_on}}, {{last_sum, last}}});
+    if (count == 1) {
+      EXPECT_EQ(check_problem(ring), "");
+      continue;
+    }
+    expect_problem(ring, "nothing orders it and rank 0, lane 0, op 0, which sends on the same channel");
+    ring.ranks[0].lanes[1][0].after = {{0, 0}};
+    EXPECT_EQ(check_problem(ring), "");
+  }
+}
+
 TEST(Check, AScheduleThatNeedsRoomForMoreThanOneChunkIsRefused) {
   // Both send all that they have before they receive: that ends only where rings hold all of it.
   const Op send_two{Kind::send, 0, 2, kNobody, 1, 0, {}}, send_other{Kind::send, 2, 2, kNobody, 0, 0, {}};
