@@ -17,6 +17,7 @@ class Builder {
   Builder(const std::string& scheme, int ranks, int chunks, Result result = Result::all_reduce);
 
   void set_workers(int workers) { schedule_.workers = workers; }
+  void set_root(int root) { schedule_.root = root; }
 
   // Each does nothing where the range is empty. Sender and receiver name the same range and channel.
   void send(int rank, int lane, int to, Range range, int channel = 0);

@@ -27,6 +27,17 @@ Schedule ring(int nodes, int chunks);
 /// chunks go round at a time in each of `lanes` lanes.
 Schedule segmented_ring(int nodes, int chunks, int lanes);
 
+/// The two halves of the ring: P - 1 steps each, in which each rank sends one of P parts.
+Schedule ring_reduce_scatter(int nodes, int chunks);
+Schedule ring_all_gather(int nodes, int chunks);
+
+/// Sums go from rank 0 to the last rank and come back, chunk after chunk. Each rank adds its data to the sum of all
+/// ranks before it, so that sums are in the order of ranks.
+Schedule chain(int nodes, int chunks);
+
+/// The root's data goes from rank to rank, chunk after chunk.
+Schedule chain_broadcast(int nodes, int chunks, int root);
+
 /// Recursive halving and doubling. (Thakur, Rabenseifner and Gropp, 2005.) Where P is no power of two, some ranks give
 /// their data to a neighbour first and get the result from it.
 Schedule halving_doubling(int nodes, int chunks);

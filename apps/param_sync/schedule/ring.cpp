@@ -19,6 +19,28 @@ Schedule ring(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+Schedule ring_reduce_scatter(int nodes, int chunks) {
+  Builder builder("ring:reduce-scatter", nodes, chunks, Result::reduce_scatter);
+  for (int step = 0; step < nodes - 1; ++step) {
+    for (int rank = 0; rank < nodes; ++rank) {
+      const int part = (rank - step - 1 + 2 * nodes) % nodes;
+      builder.transfer(rank, (rank + 1) % nodes, part_of({0, chunks}, part, nodes), Take::reduce);
+    }
+  }
+  return std::move(builder).finish();
+}
+
+Schedule ring_all_gather(int nodes, int chunks) {
+  Builder builder("ring:all-gather", nodes, chunks, Result::all_gather);
+  for (int step = 0; step < nodes - 1; ++step) {
+    for (int rank = 0; rank < nodes; ++rank) {
+      const int part = (rank - step + nodes) % nodes;
+      builder.transfer(rank, (rank + 1) % nodes, part_of({0, chunks}, part, nodes), Take::copy);
+    }
+  }
+  return std::move(builder).finish();
+}
+
 Schedule segmented_ring(int nodes, int chunks, int lanes) {
   Builder builder("ring:segmented", nodes, chunks);
   const int steps = nodes > 1 ? 2 * (nodes - 1) : -1;  // of messages; one more for those that only receive

@@ -31,6 +31,7 @@ const Scheme kSchemes[] = {
     {"ring", [](const Request& r, int chunks) { return ring(r.nodes, chunks); }, one_for_each},
     {"ring:segmented", [](const Request& r, int chunks) { return segmented_ring(r.nodes, chunks, r.lanes); },
      [](const Request& r) { return 4 * r.nodes; }},
+    {"chain", [](const Request& r, int chunks) { return chain(r.nodes, chunks); }, pipeline},
     {"rhd", [](const Request& r, int chunks) { return halving_doubling(r.nodes, chunks); }, one_for_each},
     {"butterfly", [](const Request& r, int chunks) { return butterfly(r.nodes, chunks); },
      [](const Request&) { return 1; }},

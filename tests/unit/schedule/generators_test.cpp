@@ -4,6 +4,7 @@
 #include "schedule/check.hpp"
 #include "schedule/consistent_hash.hpp"
 #include "schedule/generators.hpp"
+#include "schedule/rank_order.hpp"
 #include "schedule/schemes.hpp"
 
 #include <gtest/gtest.h>
@@ -112,6 +113,54 @@ TEST(Generators, SegmentedRingSendsTheSameInSmallMessagesAndReadsOnce) {
       for (const Work& work : counts.ranks)
         EXPECT_EQ(work.reads, static_cast<std::uint64_t>(nodes > 1 ? 4 * nodes : 0));
     }
+  }
+}
+
+TEST(Generators, ChainSendsEachChunkUpAndDownOnce) {
+  for (const int nodes : kNodes) {
+    const Counts counts = counts_of("chain", nodes, 5);
+    EXPECT_EQ(counts.rounds, 2 * (nodes - 1));
+    for (int rank = 0; rank < nodes; ++rank) {
+      const int neighbours = (rank > 0) + (rank < nodes - 1);
+      EXPECT_EQ(counts.ranks[static_cast<std::size_t>(rank)].sent, static_cast<std::uint64_t>(5 * neighbours));
+    }
+    expect_least_traffic(counts, nodes, 5);
+  }
+}
+
+TEST(Generators, HalvesOfTheRingAndBroadcastsSendTheLeast) {
+  for (const int nodes : kNodes) {
+    for (const bool gathers : {false, true}) {
+      const Counts counts = counts_of(gathers ? ring_all_gather(nodes, 3 * nodes)
+                                              : ring_reduce_scatter(nodes, 3 * nodes));
+      expect_each_sends(counts, (nodes - 1) * 3);
+      EXPECT_EQ(counts.rounds, nodes - 1);
+    }
+    for (const int chunks : {1, nodes + 1}) {  // not each rank has a part
+      counts_of(ring_all_gather(nodes, chunks));
+      counts_of(ring_reduce_scatter(nodes, chunks));
+    }
+    for (const int root : {0, nodes / 2, nodes - 1}) {
+      const Counts counts = counts_of(chain_broadcast(nodes, 4, root));
+      EXPECT_EQ(counts.rounds, nodes - 1);
+      EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(4 * (nodes - 1)));
+      EXPECT_EQ(counts.chunks_sent_max(), nodes > 1 ? 4u : 0u);
+    }
+  }
+}
+
+TEST(Generators, TheChainAddsInRankOrderAndOthersDoNot) {
+  for (const int nodes : {1, 2, 3, 5, 8}) {
+    for (const std::string& scheme : scheme_names()) {
+      if (scheme == "blink") continue;
+      Request request;
+      request.nodes = nodes;
+      // Of two sides of an addition the order does not matter; so a few others are in rank order for three nodes.
+      if (nodes == 3 && scheme != "ring" && scheme != "chain") continue;
+      EXPECT_EQ(sums_in_rank_order(generate(scheme, request)), nodes <= 2 || scheme == "chain") << scheme << nodes;
+    }
+    EXPECT_EQ(sums_in_rank_order(ring_reduce_scatter(nodes, nodes)), nodes <= 2);
+    EXPECT_FALSE(sums_in_rank_order(ring_all_gather(nodes, nodes)));
   }
 }
 
