@@ -15,6 +15,10 @@ endif()
 if(GPUSOCK_VERBS)
   list(APPEND gpusock_libraries gpusock_rdma)
 endif()
+if(NOT GPUSOCK_SANITIZE) # there only what tests need is built of it
+  list(APPEND gpusock_libraries param_sync_schedule param_sync_executor param_sync_group)
+  install(FILES apps/param_sync/group/param_sync/group.hpp DESTINATION "${gpusock_headers_dir}/param_sync")
+endif()
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 foreach(program param_sync gpusock-doctor gpusock-top gpusock-bench)
   if(TARGET ${program}) # sanitized builds have only those that a sanitizer has something to say about

@@ -1,10 +1,12 @@
 #include "schedule_command.hpp"
 
+#include "executor/trial.hpp"
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
 #include "schedule/check.hpp"
 #include "schedule/file.hpp"
+#include "schedule/rank_order.hpp"
 #include "schedule/schemes.hpp"
 #include "schedule/topology.hpp"
 #include "simulate/draw.hpp"
@@ -43,6 +45,18 @@ struct ScheduleOptions {
   Source source;
   std::string json_file;
   std::string svg_file;
+  bool run = false;
+  std::uint64_t size_bytes = 1 << 20;
+  std::string link = "auto";
+  bool deterministic = false;
+};
+
+struct BenchOptions {
+  int nodes = 4;
+  std::string scheme;
+  std::string link = "auto";
+  std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20};
+  int repeats = 9;
 };
 
 struct NetworkOptions {
@@ -203,6 +217,56 @@ void write(const std::string& file, const std::string& text) {
   if (!out) throw schedule::Error(fmt::format("cannot write {}: {}", file, std::strerror(errno != 0 ? errno : EIO)));
 }
 
+std::string in_units(std::uint64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{}K", bytes >> 10);
+  return std::to_string(bytes);
+}
+
+/// Runs the schedule on sockets, and says how it went.
+std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& options) {
+  if (options.deterministic && !sums_in_rank_order(schedule)) {
+    throw Misuse(fmt::format("{} does not add in the order of ranks for {} ranks. --scheme chain does", schedule.scheme,
+                             schedule.workers));
+  }
+  executor::TrialSettings settings;
+  settings.floats = options.size_bytes / sizeof(float);
+  settings.link = gpusock::parse_link(options.link);
+  const executor::Trial trial = executor::try_out(schedule, settings);
+  if (options.deterministic && !trial.in_rank_order) throw schedule::Error("the sums are not those in rank order");
+  return fmt::format("ran on {} floats, link {}: {:.3f} ms (median of {}); the results are right{}\n", settings.floats,
+                     options.link, trial.median_s() * 1e3, trial.seconds.size(),
+                     trial.in_rank_order ? ", bit for bit those of sums in rank order" : "");
+}
+
+/// Medians by size and scheme.
+int run_bench(const BenchOptions& options) {
+  schedule::Request request;
+  request.nodes = options.nodes;
+  std::vector<std::string> schemes;
+  for (const std::string& scheme : schedule::scheme_names()) {
+    if (options.scheme.empty() ? scheme != "blink" && scheme != "byteps" : scheme == options.scheme)
+      schemes.push_back(scheme);
+  }
+  print(fmt::format("ms for a sum of all ranks' tensors (median of {}), {} ranks in this process, link {}\n{:>8}",
+                    options.repeats, options.nodes, options.link, ""));
+  for (const std::string& scheme : schemes)
+    print(fmt::format(" {:>{}}", scheme, std::max<std::size_t>(10, scheme.size())));
+  for (const std::uint64_t size : options.sizes_bytes) {
+    print(fmt::format("\n{:>8}", in_units(size)));
+    for (const std::string& scheme : schemes) {
+      executor::TrialSettings settings;
+      settings.floats = size / sizeof(float);
+      settings.link = gpusock::parse_link(options.link);
+      settings.repeats = options.repeats;
+      const executor::Trial trial = executor::try_out(schedule::generate(scheme, request), settings);
+      print(fmt::format(" {:>{}.3f}", trial.median_s() * 1e3, std::max<std::size_t>(10, scheme.size())));
+    }
+  }
+  print("\n");
+  return gpusock::program::kSuccess;
+}
+
 int run_schedule(ScheduleOptions& options) {
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
@@ -210,8 +274,9 @@ int run_schedule(ScheduleOptions& options) {
   if (!options.svg_file.empty()) write(options.svg_file, simulate::draw(schedule, about));
   if (options.json_file == "-" || options.svg_file == "-") return gpusock::program::kSuccess;
   print(about + "\n");
-  if (options.json_file.empty() && options.svg_file.empty()) print(listing(schedule, counts));
+  if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
   print("the checker finds it right\n");
+  if (options.run) print(run_on_sockets(schedule, options));
   return gpusock::program::kSuccess;
 }
 
@@ -225,12 +290,6 @@ int run_simulate(SimulateOptions& options) {
   print(fmt::format("{} bytes: {:.6g} ms in virtual time, {:.4g} GB/s\n", options.size_bytes, timeline.end_s * 1e3,
                     timeline.end_s > 0 ? size / timeline.end_s * 1e-9 : 0.0));
   return gpusock::program::kSuccess;
-}
-
-std::string in_units(std::uint64_t bytes) {
-  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{}M", bytes >> 20);
-  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{}K", bytes >> 10);
-  return std::to_string(bytes);
 }
 
 /// The chosen candidate, and its milliseconds in virtual time.
@@ -280,10 +339,32 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   add_source(arguments, options.source, false);
   arguments.text("--json", options.json_file, "Write it here (docs/schedules.md); -: standard output");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
+  arguments.flag("--run", options.run,
+                 "Run it, all ranks in this process, and compare the result with sums of doubles");
+  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run", 4, std::uint64_t{1} << 30);
+  arguments.choice("--link", options.link, {"auto", "p2p", "tcp", "fabric", "verbs"}, "What carries it, for --run");
+  arguments.flag("--deterministic", options.deterministic,
+                 "With --run: sums are in the order of ranks, bit for bit; else it is an error");
   arguments.check([&]() -> std::string {
+    if (options.run && (options.json_file == "-" || options.svg_file == "-"))
+      return "--run prints to standard output: write to a file";
+    if (options.deterministic && !options.run) return "--deterministic is for --run";
     return options.json_file == "-" && options.svg_file == "-" ? "only one of --json and --svg can be standard output"
                                                                : "";
   });
+  return arguments.parse(argc, argv);
+}
+
+std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
+  Arguments arguments("Times sums of tensors over gpusock's sockets: each scheme and size, all ranks in this process.");
+  arguments.number("--nodes", options.nodes, "Ranks", 1, 16);
+  arguments.choice("--scheme", options.scheme, schedule::scheme_names(), "One scheme")
+      .shown_default("all but blink, byteps");
+  arguments.bytes("--sizes", options.sizes_bytes, "Bytes of a tensor, with commas", 4, std::uint64_t{1} << 30);
+  arguments.choice("--link", options.link, {"auto", "p2p", "tcp", "fabric", "verbs"}, "What carries it");
+  arguments.number("--repeats", options.repeats, "Timed runs", 1, 10000);
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&]() -> std::string { return options.scheme == "blink" ? "blink needs a topology" : ""; });
   return arguments.parse(argc, argv);
 }
 
@@ -329,7 +410,7 @@ int parse_and_run(int argc, char** argv, Parse parse, Work work) {
 }  // namespace
 
 bool is_schedule_command(const std::string& word) {
-  return word == "schedule" || word == "simulate" || word == "predict";
+  return word == "schedule" || word == "simulate" || word == "predict" || word == "bench";
 }
 
 int run_schedule_command(int argc, char** argv) {
@@ -339,6 +420,7 @@ int run_schedule_command(int argc, char** argv) {
   if (std::string("predict") == argv[1]) {
     return parse_and_run<PredictOptions>(argc, argv, parse_predict, run_predict);
   }
+  if (std::string("bench") == argv[1]) return parse_and_run<BenchOptions>(argc, argv, parse_bench, run_bench);
   return parse_and_run<SimulateOptions>(argc, argv, parse_simulate, run_simulate);
 }
 

@@ -65,6 +65,11 @@ class Package(unittest.TestCase):
     def test_find_package_builds_the_readme_kernel_and_it_echoes(self):
         self.assertTrue(echoes(self.consumer("cpu")))
 
+    def test_param_syncs_library_sums_tensors(self):
+        if self.nvcc is not None:
+            self.skipTest("this package's gpusock::param_sync needs a GPU")
+        self.assertEqual(call(self.consumer("sum", "-DCONSUMER_SUM=ON").parent / "sum"), "sum 1 2\n")
+
     def test_pkg_config_builds_the_readme_kernel_and_it_echoes(self):
         environment = dict(os.environ, PKG_CONFIG_PATH=str(next(self.prefix.rglob("pkgconfig"))))
         flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()

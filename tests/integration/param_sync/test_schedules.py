@@ -85,6 +85,33 @@ class Schedules(unittest.TestCase):
         status, _, error = run("schedule", "--schedule", "-", text="{}")
         self.assertEqual((status, error), (1, 'param_sync: the schedule: "version" is missing\n'))
 
+    def test_a_schedule_of_somebody_else_is_run(self):
+        hand_made = {"version": 1, "scheme": "by hand", "nodes": 2, "chunks": 3, "result": "all_reduce", "ranks": [
+            {"lanes": [[{"op": "recv_reduce_send", "chunk": 0, "count": 3, "from": 1, "to": 1, "channel": 5}]]},
+            {"lanes": [[{"op": "send", "chunk": 0, "count": 3, "to": 0, "channel": 5}],
+                       [{"op": "recv", "chunk": 0, "count": 3, "from": 0, "channel": 5}]]}]}
+        status, out, error = run("schedule", "--schedule", "-", "--run", "--size", "100K", "--deterministic", "--link", "tcp",
+                                 text=json.dumps(hand_made))
+        self.assertEqual(status, 0, error)
+        self.assertIn("ran on 25600 floats, link tcp: ", out)
+        self.assertIn("the results are right, bit for bit those of sums in rank order\n", out)
+        hand_made["ranks"][1]["lanes"].pop()
+        status, out, error = run("schedule", "--schedule", "-", "--run", text=json.dumps(hand_made))
+        self.assertEqual((status, out), (1, ""))
+
+    def test_sums_in_rank_order_are_refused_where_the_scheme_has_another_order(self):
+        status, _, error = run("schedule", "--scheme", "ring", "--run", "--deterministic")
+        self.assertEqual(status, 2)
+        self.assertIn("ring does not add in the order of ranks for 4 ranks. --scheme chain does", error)
+        status, out, error = run("schedule", "--scheme", "chain", "--run", "--deterministic", "--size", "10K")
+        self.assertEqual(status, 0, error)
+        self.assertIn("bit for bit", out)
+
+    def test_schemes_are_timed(self):
+        status, out, error = run("bench", "--nodes", 2, "--sizes", "4,1K", "--repeats", 2)
+        self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"(?s)ms for a sum .* ps +mesh +ring .*\n +4( +[0-9.]+)+\n +1K( +[0-9.]+)+\n")
+
     def test_a_schedule_is_drawn(self):
         file = self.folder / "schedule.svg"
         self.assertEqual(run("schedule", "--scheme", "rhd", "--nodes", 4, "--svg", file)[0], 0)

@@ -33,7 +33,8 @@ class Programs(unittest.TestCase):
     def commands(self):
         """Runs of the programs that succeed, or serve: name and arguments."""
         training = ("--data", str(support.DATA.folder), "--hidden", "8", "--batch", "10", "--epochs", "1")
-        return [("echo_server", "127.0.0.1:0", *FEW_THREADS),
+        return [("all_reduce", "--ranks", "2", "--floats", "10"),
+                ("echo_server", "127.0.0.1:0", *FEW_THREADS),
                 ("file_sender", "receive", "127.0.0.1:0", *FEW_THREADS),
                 ("file_sender", "local", *FEW_THREADS, str(self.file)),
                 ("http_server", "127.0.0.1:0", *FEW_THREADS),
@@ -44,7 +45,8 @@ class Programs(unittest.TestCase):
                 *([] if ON_GPU else [("param_sync", "--nodes", "2", *training)]),  # processes share one GPU only by turns
                 ("param_sync", "--nodes", "1", "--rank", "0", "--peers", "127.0.0.1:0", *training),
                 ("param_sync", "schedule", "--scheme", "ring"), ("param_sync", "simulate", "--scheme", "ring"),
-                ("param_sync", "predict", "--sizes", "1K"),
+                ("param_sync", "predict", "--sizes", "1K"), ("param_sync", "schedule", "--scheme", "chain", "--run", "--size", "1K"),
+                ("param_sync", "bench", "--nodes", "2", "--scheme", "ring", "--sizes", "1K", "--repeats", "1"),
                 ("gpusock-doctor",), ("gpusock-doctor", "--json"),
                 ("gpusock-top", "--folder", str(self.folder), "--once"),
                 ("gpusock-top", "--folder", str(self.folder), "--once", "--json"),

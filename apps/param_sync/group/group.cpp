@@ -1,0 +1,123 @@
+#include "param_sync/group.hpp"
+
+#include "executor/executor.hpp"
+#include "schedule/generators.hpp"
+#include "schedule/rank_order.hpp"
+#include "schedule/schemes.hpp"
+
+#include <algorithm>
+
+namespace param_sync {
+namespace {
+
+using schedule::Schedule;
+
+constexpr int kGroupNodesMax = 64;
+constexpr std::size_t kSmallFloats = 8 << 10;  // up to here rounds cost more than bytes
+constexpr int kBroadcastChunks = 8;
+
+// Places in the executor's list; broadcasts follow, by root.
+enum : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, kBroadcast };
+
+[[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "a group: " + why); }
+
+Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
+  if (scheme == "blink" || scheme == "byteps" || scheme == "hierarchical") {
+    refuse("all_reduce by " + scheme + ", which needs settings of its own");
+  }
+  schedule::Request request;
+  request.nodes = nodes;
+  Schedule made;
+  try {
+    made = schedule::generate(scheme, request);
+  } catch (const schedule::Error& error) {
+    refuse(error.what());
+  }
+  if (deterministic && !sums_in_rank_order(made)) {
+    refuse(scheme + " does not add in the order of ranks for " + std::to_string(nodes) +
+           " ranks: take \"chain\" or \"auto\", or leave deterministic out");
+  }
+  return made;
+}
+
+std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& options) {
+  if (nodes < 1 || nodes > kGroupNodesMax) {
+    refuse(std::to_string(nodes) + " ranks, not 1 to " + std::to_string(kGroupNodesMax));
+  }
+  if (rank < 0 || rank >= nodes) {
+    refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
+  }
+  const bool chooses = options.all_reduce == "auto";
+  const std::string small = !chooses ? options.all_reduce : options.deterministic ? "chain" : "butterfly";
+  const std::string large = !chooses ? options.all_reduce : options.deterministic ? "chain" : "ring";
+  std::vector<Schedule> all{all_reduce_of(small, nodes, options.deterministic),
+                            all_reduce_of(large, nodes, options.deterministic),
+                            schedule::ring_reduce_scatter(nodes, nodes), schedule::ring_all_gather(nodes, nodes)};
+  for (int root = 0; root < nodes; ++root) all.push_back(schedule::chain_broadcast(nodes, kBroadcastChunks, root));
+  return all;
+}
+
+executor::Settings settings_of(int rank, const GroupOptions& options) {
+  executor::Settings settings;
+  settings.rank = rank;
+  settings.ring_bytes = options.ring_bytes;
+  settings.connect_timeout_ns = options.connect_timeout_ns;
+  return settings;
+}
+
+}  // namespace
+
+struct Group::Impl {
+  int nodes;
+  executor::Executor executor;
+  bool connected = false;
+
+  executor::Executor& ready() {
+    if (!connected) throw gpusock::Error(ENOTCONN, "an operation of a group that is not connected: call connect first");
+    return executor;
+  }
+};
+
+Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options)
+    : impl_(new Impl{nodes, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {}
+
+Group::~Group() = default;
+
+gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) { return impl_->executor.listen(at); }
+
+void Group::connect(const std::vector<gpusock::Endpoint>& addresses) {
+  impl_->executor.begin_connect(addresses);
+  impl_->executor.await_connect();
+  impl_->connected = true;
+}
+
+Group::Operation Group::all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns) {
+  return impl_->ready().start(count <= kSmallFloats ? kSmall : kLarge, data, count, timeout_ns);
+}
+
+Group::Operation Group::reduce_scatter(float* data, std::size_t count, std::uint64_t timeout_ns) {
+  return impl_->ready().start(kReduceScatter, data, count, timeout_ns);
+}
+
+Group::Operation Group::all_gather(float* data, std::size_t count, std::uint64_t timeout_ns) {
+  return impl_->ready().start(kAllGather, data, count, timeout_ns);
+}
+
+Group::Operation Group::broadcast(float* data, std::size_t count, int root, std::uint64_t timeout_ns) {
+  if (root < 0 || root >= impl_->nodes) refuse("a broadcast from rank " + std::to_string(root));
+  return impl_->ready().start(kBroadcast + static_cast<std::size_t>(root), data, count, timeout_ns);
+}
+
+Group::Operation Group::barrier(std::uint64_t timeout_ns) {
+  return impl_->ready().start(kSmall, nullptr, 0, timeout_ns);  // the sum of empty tensors
+}
+
+void Group::wait(Operation operation) { impl_->ready().wait(operation); }
+bool Group::done(Operation operation) { return impl_->ready().done(operation); }
+
+TensorPart Group::part(int rank, std::size_t count) const {
+  const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
+  return {count * index / nodes, count * (index + 1) / nodes};
+}
+
+}  // namespace param_sync

@@ -1,0 +1,86 @@
+#pragma once
+/// @file Sums and copies of tensors between ranks: param_sync's public API. Link gpusock::param_sync.
+
+#include "gpusock/gpusock.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// The same on all ranks.
+struct GroupOptions {
+  /// How all_reduce goes: a scheme's name (docs/schedules.md; not "blink", "byteps" or "hierarchical"), or "auto": by
+  /// the tensor's size "butterfly" or "ring".
+  std::string all_reduce = "auto";
+  /// all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain", and schemes
+  /// that add in another order are refused.
+  bool deterministic = false;
+  std::uint64_t ring_bytes = 512 << 10;  ///< of each connection, each way; a power of two, 4 KiB to 64 MiB
+  std::uint64_t connect_timeout_ns = 30'000'000'000;
+};
+
+/// A part of a tensor: floats [begin, end).
+struct TensorPart {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// One rank of a group. Set-up: each rank listens, the program tells all ranks all addresses, each rank connects. Then
+/// all ranks start the same operations in the same order, on tensors of the same size. Operations are asynchronous, and
+/// go one after the other. Tensors are float arrays that kernels reach: the memory of a gpusock::DeviceBuffer or a
+/// gpusock::Mapped; nobody else uses them until the operation has ended. One host thread at a time.
+///
+/// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank all
+/// operations of all ranks fail: make a new group. Calls throw gpusock::Error; the message names the rank that was
+/// lost.
+class Group {
+ public:
+  static constexpr std::uint64_t kTimeoutNs = 30'000'000'000;
+
+  /// Rank `rank` of `nodes` (1 to 64). The context outlives the group. Throws gpusock::Error (EINVAL) where an option
+  /// is invalid, (ENOBUFS) where the device cannot keep all blocks of a scheme resident at the same time.
+  Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options = {});
+  /// Waits for operations that are in flight, and closes the connections.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  /// Listens at `at`, which also names the link, and says where: port 0 is replaced.
+  gpusock::Endpoint listen(const gpusock::Endpoint& at);
+  /// Connects to the ranks that listen at these addresses, by rank; waits until all are there. Throws gpusock::Error
+  /// (ETIMEDOUT, ECONNREFUSED, ...): who cannot be reached; (EPROTO) who was started with other options.
+  void connect(const std::vector<gpusock::Endpoint>& addresses);
+
+  /// Each operation returns its number, which wait() and done() take.
+  using Operation = std::uint64_t;
+  /// All ranks get the sum of all tensors.
+  Operation all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
+  /// Each rank gets its part() of the sum. The rest of the tensor holds intermediate sums afterwards.
+  Operation reduce_scatter(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
+  /// All ranks get each rank's part() of the tensor.
+  Operation all_gather(float* data, std::size_t count, std::uint64_t timeout_ns = kTimeoutNs);
+  /// All ranks get the tensor of rank `root`.
+  Operation broadcast(float* data, std::size_t count, int root, std::uint64_t timeout_ns = kTimeoutNs);
+  /// Ends when all ranks have started it.
+  Operation barrier(std::uint64_t timeout_ns = kTimeoutNs);
+
+  /// Waits until the operation has ended. Throws gpusock::Error: (ECONNRESET, EPIPE) another rank has failed or ended,
+  /// (ETIMEDOUT), (EPROTO) another rank has started another operation or has a tensor of another size, (ECANCELED) the
+  /// context ends, (EFAULT) a kernel has failed.
+  void wait(Operation operation);
+  /// True if it has ended, well or not.
+  bool done(Operation operation);
+
+  /// The part of a tensor of `count` floats that belongs to a rank: [count * rank / nodes, count * (rank + 1) / nodes).
+  TensorPart part(int rank, std::size_t count) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace param_sync

@@ -1,0 +1,65 @@
+// Ranks sum a tensor: the public API of param_sync (gpusock::param_sync). Here they are threads of one process; ranks
+// of different processes do the same, and tell each other their addresses in a way of their own.
+#include "program/arguments.hpp"
+#include "program/environment.hpp"
+#include "program/run.hpp"
+
+#include "param_sync/group.hpp"
+
+#include <barrier>
+#include <iostream>
+#include <string>
+#include <thread>
+
+struct Ranks {
+  explicit Ranks(int count) : addresses(static_cast<std::size_t>(count)), all_listen(count) {}
+  std::vector<gpusock::Endpoint> addresses;
+  std::barrier<> all_listen;
+  std::string result;
+};
+
+void rank(int me, int ranks, std::size_t floats, gpusock::Context& context, Ranks& shared) try {
+  param_sync::Group group(context, me, ranks);
+  gpusock::DeviceBuffer<float> tensor(context, floats);
+  tensor.copy_in(std::vector<float>(floats, static_cast<float>(me + 1)));
+
+  shared.addresses[static_cast<std::size_t>(me)] = group.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
+  shared.all_listen.arrive_and_wait();
+  group.connect(shared.addresses);
+
+  const auto sum = group.all_reduce(tensor.data(), floats);  // returns at once
+  group.wait(sum);                                           // throws where a rank is lost, or after 30 s
+
+  std::vector<float> result(floats);
+  tensor.copy_out(result);
+  group.wait(group.barrier());
+  if (me == 0) shared.result = "the sum is " + std::to_string(result.front()) + "\n";
+} catch (const gpusock::Error& error) {
+  std::cerr << "all_reduce: " << error.what() << '\n';
+  std::_Exit(1);  // other ranks may wait for this one
+}
+
+int sum_tensors(int count, std::size_t floats) {
+  std::vector<std::unique_ptr<gpusock::Context>> contexts;
+  for (int i = 0; i < count; ++i) contexts.push_back(std::make_unique<gpusock::Context>());
+  Ranks shared(count);
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < count; ++i) {
+      threads.emplace_back(rank, i, count, floats, std::ref(*contexts[static_cast<std::size_t>(i)]), std::ref(shared));
+    }
+  }
+  gpusock::program::print(shared.result);
+  return gpusock::program::kSuccess;
+}
+
+int main(int argc, char** argv) {
+  int count = 4;
+  std::uint64_t floats = 1'000'000;
+  gpusock::program::Arguments arguments("Ranks, which are threads of this process, sum a tensor.");
+  arguments.number("--ranks", count, "How many", 1, 16);
+  arguments.number("--floats", floats, "Of the tensor", 1, 1 << 28);
+  arguments.check(gpusock::program::problem_of_environment);
+  if (const auto status = arguments.parse(argc, argv)) return *status;
+  return gpusock::program::run("all_reduce", [&] { return sum_tensors(count, floats); });
+}
