@@ -98,6 +98,19 @@ TEST_P(Executed, EverySchemeSumsTensorsOfAnySize) {
   }
 }
 
+/// Each rank fills its ring with one unit before any takes one: lanes that held the unit in one ring until the other
+/// has room would wait for each other.
+TEST_P(Executed, RingsThatAreFullOfOneUnitHoldUpNoLaneThatForwards) {
+  const Case one = GetParam();
+  Settings settings;
+  settings.ring_bytes = 4 << 10;
+  const std::uint64_t unit_floats = (settings.ring_bytes - 32) / sizeof(float);
+  const Schedule schedule = make("ring:segmented", one.nodes);
+  const std::uint64_t count = 2 * unit_floats * static_cast<std::uint64_t>(schedule.chunks);
+  LocalRanks ranks({schedule}, one.link, settings, count);
+  run_and_expect_sums(ranks, 0, count, 1);
+}
+
 TEST_P(Executed, TenMillionFloatsAreSummed) {
   const Case one = GetParam();
   if (!test_all() || one.nodes > 4) return;  // it takes seconds; more nodes run the same code and take more memory
