@@ -15,5 +15,6 @@ std::vector<Case> socket_cases();
 std::vector<Case> sleep_cases();
 std::vector<Case> record_cases();
 std::vector<Case> param_sync_cases();
+std::vector<Case> executor_cases();
 
 }  // namespace gpusock::model

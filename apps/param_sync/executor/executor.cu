@@ -148,10 +148,8 @@ struct Executor::Impl {
     return at;
   }
 
-  bool failed() { return SystemWord(failure[0].recorded).load(cuda::memory_order_acquire) != 0; }  // L5, pairs with L4
-  bool ended_well(std::uint64_t number) {
-    return SystemWord(completed_run[0]).load(cuda::memory_order_acquire) >= number;  // L8, pairs with L7
-  }
+  bool failed() { return is_recorded(failure[0]); }
+  bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
   [[noreturn]] void throw_failure() {
     const Failure record = failure[0].failure;

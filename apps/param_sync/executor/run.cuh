@@ -1,17 +1,17 @@
 #pragma once
 /// @file What the lanes of a rank share, and how they wait for each other.
 ///
-/// The words are in device memory and used with device scope; those marked with * are in mapped memory, between device
-/// and host, with system scope. They only grow, and no run resets another's.
+/// The words are in device memory and used with device scope; those of L4, L5, L7 and L8 are in mapped memory, between
+/// device and host, with system scope. They only grow, and no run resets another's.
 ///   label  operation                       order    partner  data protected
 ///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
 ///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
 ///   L3     failed.compare_exchange, load   relaxed  L3       nothing: it only decides who writes the failure record
-///   L4*    failure.recorded.store          release  L5       the failure record
-///   L5*    host: failure.recorded.load     acquire  L4       the same
+///   L4     failure.recorded.store          release  L5       the failure record
+///   L5     host: failure.recorded.load     acquire  L4       the same
 ///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
-///   L7*    completed.store                 release  L8       the tensor
-///   L8*    host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
+///   L7     completed.store                 release  L8       the tensor
+///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
 /// L3 is relaxed because nobody reads anything on its strength: who wins it is the only writer of the record, which L4
 /// publishes, and who finds that the run has failed only returns.
 
@@ -80,6 +80,16 @@ __device__ inline void fail(const Run& run, const Failure& what) {
   for (int i = 0; i < run.socket_count; ++i) {
     if (run.sockets[i] >= 0) run.net.shutdown(thread, run.sockets[i], gpusock::Shutdown::both);
   }
+}
+
+/// Has a lane recorded a failure: then the record is whole. The host's.
+inline bool is_recorded(FailureRecord& record) {
+  return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // L5, pairs with L4
+}
+
+/// Has the run of this number ended well: then its tensor may be read. The host's.
+inline bool is_completed(std::uint64_t& completed, std::uint64_t number) {
+  return SystemWord(completed).load(cuda::memory_order_acquire) >= number;  // L8, pairs with L7
 }
 
 /// The block waits until another lane has completed so many ops of this run; false where the run fails first. Waits for

@@ -1,0 +1,113 @@
+// The kernel that executes schedules (apps/param_sync/executor), as it is: lanes of one thread, and ops without
+// sockets. Whoever reads floats that another lane writes without an order between them races.
+#include "cases.hpp"
+#include "world.hpp"
+
+#include "apps/param_sync/executor/lane.cuh"
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+namespace gpusock::model {
+namespace {
+
+namespace ex = param_sync::executor;
+
+/// A rank with two lanes of one op each, which applies the optimizer to one chunk: the sum 2 makes 3 of the weight 5.
+struct TwoLanes {
+  TwoLanes(int second_chunk, bool follows) {
+    const auto kind = param_sync::schedule::Kind::apply;
+    ops[0] = {.kind = kind, .chunk = 0, .count = 1};
+    ops[1] = {.kind = kind, .chunk = second_chunk, .count = 1, .after_begin = 0, .after_end = follows ? 1 : 0};
+    run.ops = ops;
+    run.after = after;
+    run.lanes = lanes;
+    run.lane_count = 2;
+    run.data = data;
+    run.cut = {.floats = 2, .unit_floats = 1, .chunks = 2};
+    run.apply = {{1, 0, 1}, velocity, weights};
+    run.number = 1;
+    run.timeout_ns = 1'000'000;
+    run.progress = progress;
+    run.lanes_ended = &lanes_ended;
+    run.failed = &failed;
+    run.failure = &failure;
+    run.completed = &completed;
+  }
+  void run_lane(unsigned lane) { run_block(lane, 2, ex::run_lanes, run); }
+  std::string await_result(std::uint64_t run_number = 1) {
+    while (!ex::is_completed(completed, run_number)) give_way();
+    return std::to_string(static_cast<int>(data[0])) + " " + std::to_string(static_cast<int>(data[1]));
+  }
+
+  ex::LaneOp ops[2] = {};
+  const ex::Reached after[1] = {{0, 1}};
+  const ex::LaneOps lanes[2] = {{0, 1}, {1, 2}};
+  float data[2] = {2, 2}, weights[2] = {5, 5}, velocity[2] = {};
+  std::uint64_t progress[2] = {}, lanes_ended = 0, failed = 0, completed = 0;
+  ex::FailureRecord failure;
+  ex::Run run;
+};
+
+Case two_lanes(const std::string& name, int second_chunk, bool follows, const std::string& result) {
+  return {"executor." + name,
+          [second_chunk, follows](Run& run) {
+            auto& rank = run.make<TwoLanes>(second_chunk, follows);
+            auto& got = run.make<std::string>();
+            for (unsigned lane = 0; lane < 2; ++lane) run.thread([&rank, lane] { rank.run_lane(lane); });
+            run.thread([&] { got = rank.await_result(); });
+            run.at_end([&] { return got; });
+          },
+          {result},
+          20'000};
+}
+
+/// A run after another: it ends by its own lanes.
+Case second_run() {
+  return {"executor.a_second_run",
+          [](Run& run) {
+            auto& rank = run.make<TwoLanes>(0, false);
+            auto& got = run.make<std::string>();
+            rank.run.lane_count = 1;
+            run.thread([&] {
+              for (rank.run.number = 1; rank.run.number <= 2; ++rank.run.number) rank.run_lane(0);
+            });
+            run.thread([&] { got = rank.await_result(2); });
+            run.at_end([&] { return got; });
+          },
+          {"0 2"},
+          20'000};
+}
+
+/// Two lanes fail at the same time: one record is written, whole, and a lane that waits for another ends.
+Case two_lanes_fail() {
+  return {"executor.two_lanes_fail",
+          [](Run& run) {
+            auto& rank = run.make<TwoLanes>(0, true);
+            for (const int error : {EPIPE, ECONNRESET}) {
+              run.thread([&rank, error] {
+                ex::fail(rank.run, {.kind = ex::FailureKind::send, .channel = error, .error = error});
+              });
+            }
+            run.thread([&] { rank.run_lane(1); });
+            auto& got = run.make<ex::Failure>();
+            run.thread([&] {
+              while (!ex::is_recorded(rank.failure)) give_way();
+              got = rank.failure.failure;
+            });
+            run.at_end([&] { return std::to_string(got.channel) + " " + std::to_string(got.error); });
+          },
+          {std::to_string(EPIPE) + " " + std::to_string(EPIPE),
+           std::to_string(ECONNRESET) + " " + std::to_string(ECONNRESET)},
+          20'000};
+}
+
+}  // namespace
+
+std::vector<Case> executor_cases() {
+  return {two_lanes("a_lane_follows_another", 0, true, "0 2"),  // 5 - 2, and 3 - 3
+          two_lanes("lanes_side_by_side", 1, false, "3 3"), second_run(), two_lanes_fail()};
+}
+
+}  // namespace gpusock::model
