@@ -44,29 +44,31 @@ class Net : public gpusock::Net {
   Net() = default;
   GPUSOCK_FN Net(const gpusock::Net& net) : gpusock::Net(net) {}
 
-#define CHECKED(call)                                                                  \
+// By value: in kernels there is no reference to a host's constant, as a buffer's size.
+#define CHECKED(call, arguments_type)                                                  \
   template <class... Arguments>                                                        \
-  GPUSOCK_FN auto call(Arguments&&... arguments) const {                               \
+  GPUSOCK_FN auto call(Arguments arguments_type... arguments) const {                  \
     return checked(#call, gpusock::Net::call(static_cast<Arguments&&>(arguments)...)); \
   }
-  CHECKED(listen)
-  CHECKED(accept)
-  CHECKED(connect)
-  CHECKED(send)
-  CHECKED(recv)
-  CHECKED(reserve)
-  CHECKED(commit)
-  CHECKED(abort)
-  CHECKED(peek)
-  CHECKED(release)
-  CHECKED(poll)
-  CHECKED(shutdown)
-  CHECKED(close)
-  CHECKED(getsockname)
-  CHECKED(getpeername)
-  CHECKED(setsockopt)
-  CHECKED(getsockopt)
-  CHECKED(stats)
+  CHECKED(listen, )
+  CHECKED(accept, )
+  CHECKED(connect, )
+  CHECKED(send, )
+  CHECKED(recv, )
+  CHECKED(reserve, )
+  CHECKED(commit, )
+  CHECKED(abort, )
+  CHECKED(peek, )
+  CHECKED(release, )
+  CHECKED(poll, )
+  CHECKED(shutdown, )
+  CHECKED(close, )
+  CHECKED(setsockopt, )
+  // These write into an argument.
+  CHECKED(getsockname, &&)
+  CHECKED(getpeername, &&)
+  CHECKED(getsockopt, &&)
+  CHECKED(stats, &&)
 #undef CHECKED
 
  private:
