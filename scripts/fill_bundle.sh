@@ -13,7 +13,7 @@ part_train=15000 part_test=5000
 # What gpu-check runs. The other tests need no GPU, or what a bundle has not.
 tests=(calls_test connections_test fault_matrix_test gpu_memory_test gpunet_test kernels_test param_sync_model_test)
 # What ./run demo, bench and gpu-check do not run is packed, like the tests, until ./run unpack: most of each program is the same libraries.
-seldom=(file_sender http_server matmul_server redis_client)
+seldom=(all_reduce all_to_all file_sender http_client http_server matmul_server redis_client)
 
 # Programs are linked to look for libraries in ../lib beside their folder (see GpusockBuild.cmake).
 copy_program() {
