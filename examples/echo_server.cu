@@ -11,6 +11,8 @@
 #include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
+#include <cuda/atomic>
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -43,7 +45,13 @@ struct Server {
   std::uint64_t displace_ns;
   PollEntry* entries;       ///< of each block: the listener's, then one for each seat; a free seat's socket is negative
   std::uint64_t* moved_ns;  ///< by seat: when its client last sent or took something
+  int* taken;               ///< seats of all blocks that are taken
   Report* report;
+
+  /// Relaxed: a block that sees a change late only looks again.
+  __device__ cuda::atomic_ref<int, cuda::thread_scope_device> all_taken() const {
+    return cuda::atomic_ref<int, cuda::thread_scope_device>(*taken);
+  }
 };
 
 __global__ void open_listener(Net net, Endpoint at, std::int64_t idle_timeout_ns, Report* report) {
@@ -68,8 +76,13 @@ struct Plan {
   std::uint64_t due_ns;  ///< when there will be one, as far as that is known
 };
 
-/// Finds a seat for the next client. Where all are taken, the client that has been idle longest gives up its seat, but
-/// not before it has been idle for some time: until then new clients wait in the listener's backlog.
+/// When a seat's client may have to make room.
+__device__ std::uint64_t displaced_from_ns(const Room& room, int seat) {
+  return room.moved_ns[seat] + room.server.displace_ns;
+}
+
+/// Finds a seat for the next client. Where those of all blocks are taken, the client that has been idle longest gives
+/// up its seat, but not before it has been idle for some time: until then new clients wait in the listener's backlog.
 __device__ Plan find_seat(const Room& room) {
   Plan plan{-1, ~std::uint64_t{0}};
   std::uint64_t oldest_ns = ~std::uint64_t{0};
@@ -79,8 +92,12 @@ __device__ Plan find_seat(const Room& room) {
     oldest_ns = room.moved_ns[seat];
     plan.seat = seat;
   }
-  plan.due_ns = oldest_ns + room.server.displace_ns;
-  if (gpusock::clock_ns() < plan.due_ns) plan.seat = -1;
+  const auto now_ns = gpusock::clock_ns();
+  plan.due_ns = displaced_from_ns(room, plan.seat);
+  const int all = room.server.seats * static_cast<int>(gridDim.x);
+  const bool others_have_room = room.server.all_taken().load(cuda::memory_order_relaxed) < all;
+  if (others_have_room) plan.due_ns = now_ns + room.server.displace_ns;  // to look again
+  if (now_ns < plan.due_ns) plan.seat = -1;
   return plan;
 }
 
@@ -117,9 +134,13 @@ __device__ bool echo(const Block& block, const Room& room, int seat) {
 template <class Block>
 __device__ void leave_seat(const Block& block, const Room& room, int seat) {
   PollEntry& entry = room.entries[1 + seat];
-  if (entry.socket >= 0) room.server.net.close(block, entry.socket);
+  const bool taken = entry.socket >= 0;
+  if (taken) room.server.net.close(block, entry.socket);
   block.sync();
-  if (block.thread_rank() == 0) entry.socket = -1;
+  if (block.thread_rank() == 0) {
+    if (taken) room.server.all_taken().fetch_sub(1, cuda::memory_order_relaxed);
+    entry.socket = -1;
+  }
   block.sync();
 }
 
@@ -133,6 +154,7 @@ __device__ int seat_client(const Block& block, const Room& room, int seat) {
   if (block.thread_rank() == 0) {
     room.entries[1 + seat] = {client, gpusock::kPollIn, 0};
     room.moved_ns[seat] = gpusock::clock_ns();
+    room.server.all_taken().fetch_add(1, cuda::memory_order_relaxed);
   }
   return 0;
 }
@@ -166,7 +188,16 @@ __global__ void serve(Server server) {
     for (int seat = 0; seat < server.seats && error == 0; ++seat) {
       if (room.entries[1 + seat].revents != 0 && !echo(block, room, seat)) leave_seat(block, room, seat);
     }
-    if (error == 0 && room.entries[0].revents != 0) error = seat_client(block, room, now.seat);
+    if (error == 0 && room.entries[0].revents != 0) {
+      block.sync();
+      // The client of that seat may have moved something since the seat was chosen.
+      const bool is_taken = room.entries[1 + now.seat].socket >= 0;
+      if (block.thread_rank() == 0 && is_taken && gpusock::clock_ns() < displaced_from_ns(room, now.seat)) {
+        plan.seat = -1;
+      }
+      block.sync();
+      if (plan.seat >= 0) error = seat_client(block, room, now.seat);
+    }
     if (error != 0 && error != -ECANCELED && block.thread_rank() == 0) server.report->failed = error;
   }
 }
@@ -205,12 +236,14 @@ int run(const Settings& settings) {
   const std::size_t all = std::size_t{settings.seats()} * settings.blocks;
   gpusock::DeviceBuffer<PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<std::uint64_t> moved_ns(context, all);
+  gpusock::DeviceBuffer<int> taken(context, 1);
   const Server server{context.net(),
                       report[0].listener,
                       static_cast<int>(settings.seats()),
                       settings.displace_ms * std::uint64_t{1'000'000},
                       entries.data(),
                       moved_ns.data(),
+                      taken.data(),
                       report.data()};
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, serve, server);

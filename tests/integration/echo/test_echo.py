@@ -179,7 +179,8 @@ class EchoServer(unittest.TestCase):
                     stopped.sendall(bytes(1 << 20))  # and never reads
 
     def test_where_all_seats_are_taken_an_idle_client_makes_room(self):
-        with Server("--blocks", "2", "--connections", "4", "--displace-ms", "1") as server:
+        # One block, so that it is known who has to make room: whoever has been idle longest among all.
+        with Server("--blocks", "1", "--connections", "4", "--displace-ms", "1") as server:
             idle = [server.connect() for _ in range(4)]
             for client in idle:
                 self.say(client)
