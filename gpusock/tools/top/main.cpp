@@ -127,6 +127,7 @@ void run_live(Observation& observation, const TopOptions& options) {
 
 std::vector<std::string> words_of_sorts() {
   std::vector<std::string> words;
+  words.reserve(kSorts.size());
   for (const auto& [word, sort] : kSorts) words.push_back(word);
   return words;
 }
