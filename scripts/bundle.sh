@@ -37,8 +37,8 @@ main() {
 
 # The programs that fill_bundle.sh takes: there are many more tests than those.
 build_programs() {
-  local programs=(param_sync gpusock-bench gpusock-doctor gpusock-top echo_server file_sender http_server matmul_server redis_client
-    calls_test connections_test fault_matrix_test gpunet_test kernels_test param_sync_model_test)
+  local programs=(param_sync gpusock-bench gpusock-doctor gpusock-top all_reduce all_to_all echo_server file_sender http_client
+    http_server matmul_server redis_client calls_test connections_test fault_matrix_test gpunet_test kernels_test param_sync_model_test)
   configure "$preset"
   ! grep -q gpu_memory_test "${build_folder:-build/$preset}/build.ninja" || programs+=(gpu_memory_test) # GPUs with libibverbs
   build "$preset" "${programs[@]}"
