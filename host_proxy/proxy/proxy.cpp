@@ -172,7 +172,7 @@ void Proxy::scan_page(std::uint64_t now_ns, std::uint32_t page) {
 
 void Proxy::scan_requests(std::uint64_t now_ns, std::uint32_t slot) {
   if (!requests_.changed(slot)) return;
-  take_requests(slot, Ref(slots_.view().requests[slot]).load(ringbuf::kAcquire), now_ns);  // T2, pairs with T1
+  take_requests(slot, load_requests(slot), now_ns);
 }
 
 /// Wakes a resting connection whose caller has committed bytes or given space back.
@@ -194,6 +194,10 @@ void Proxy::set_resting(Connection& connection, bool resting) {
   if (connection.resting == resting || !connection.has_slot()) return;
   connection.resting = resting;
   resting_[connection.slot() / kPageSlots] += resting ? 1 : -1;
+}
+
+std::uint64_t Proxy::load_requests(std::uint32_t slot) {
+  return Ref(slots_.view().requests[slot]).load(ringbuf::kAcquire);  // T2, pairs with T1
 }
 
 void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns) {
@@ -245,6 +249,13 @@ void Proxy::set_options(std::uint32_t slot) {
     activate(*connection);  // a new timeout begins with its next step
   }
   if (Listener* listener = slots_[slot].listener) listener->set_options(options);
+}
+
+/// Options that the caller has set since its requests were last taken hold for whoever comes now.
+void Proxy::update_options(std::uint32_t slot) {
+  const std::uint64_t word = load_requests(slot);
+  const bool changed = word >> table::kChangeShift != 0;
+  if (changed && table::generation_of_request(word) == slots_[slot].generation) set_options(slot);
 }
 
 /// False where its links are not ready: it must be tried again. Where there is no memory for it, its caller hears of
@@ -405,6 +416,7 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
     moved |= contain(now_ns, [&] {
       bool any = false;
       while (auto stream = listener->try_accept()) {
+        update_options(listener->slot());
         add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
                                          later_ns(now_ns, options_.handshake_timeout_ns)),
             now_ns);

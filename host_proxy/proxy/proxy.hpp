@@ -110,7 +110,9 @@ class Proxy {
   void set_resting(Connection& connection, bool resting);
   void take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t now_ns);
   void request(Connection& connection, std::uint64_t bits, std::uint64_t now_ns);
+  std::uint64_t load_requests(std::uint32_t slot);
   void set_options(std::uint32_t slot);
+  void update_options(std::uint32_t slot);
   bool try_open(std::uint32_t slot, std::uint64_t now_ns);
   bool open(std::uint32_t slot, std::uint64_t now_ns);
   void open_later(std::uint32_t slot);
