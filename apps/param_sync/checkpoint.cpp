@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <memory>
 
 namespace param_sync {
 namespace {
@@ -43,12 +42,12 @@ std::uint64_t hash_of(const Header& header, std::span<const std::uint64_t> setti
 }
 
 [[noreturn]] void throw_damaged(const std::string& file) {
-  throw gpusock::Error(
-      EBADMSG,
-      "the checkpoint " + file + " is damaged; go on from an older step with --resume STEP, " + "or remove the file");
+  throw gpusock::Error(EBADMSG, "the checkpoint " + file +
+                                    " is damaged; go on from an older step with --resume STEP, or remove the file");
 }
 
-/// An open file descriptor that a write has failed on, or 0: closes it in any case.
+/// Brings what was written to the disk, unless writing has failed (`error`), and closes the file in any case. Returns
+/// the first error, or 0.
 int finish(int descriptor, int error) {
   if (error == 0 && ::fsync(descriptor) != 0) error = errno;
   if (::close(descriptor) != 0 && error == 0) error = errno;

@@ -5,8 +5,8 @@
 
 namespace param_sync {
 
-/// `image`: the weights and then the velocities; mapped. On the stream after wait_for_weights: nobody changes either
-/// before the next step's gradients are pushed.
+/// `image`: the weights, then the velocities; in mapped memory. Launched on the stream after wait_for_weights. From
+/// there until the next step's gradients are pushed, no kernel changes weights or velocities.
 static __global__ void copy_state(const float* weights, const float* velocity, std::uint32_t parameters, float* image) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < parameters; i += gridDim.x * blockDim.x) {
     image[i] = weights[i];

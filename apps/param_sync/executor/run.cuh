@@ -12,8 +12,8 @@
 ///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
 ///   L7     completed.store                 release  L8       the tensor
 ///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
-/// L3 is relaxed because nobody reads anything on its strength: who wins it is the only writer of the record, which L4
-/// publishes, and who finds that the run has failed only returns.
+/// L3 is relaxed because it orders nothing: the lane that wins it is the only writer of the record, which L4 publishes,
+/// and a lane that finds that the run has failed only returns.
 
 #include "executor/failure.hpp"
 #include "executor/program.hpp"
