@@ -1,15 +1,7 @@
 #include "gpusock/context/context_impl.hpp"
+#include "gpusock/context/make_links.hpp"
 #include "gpusock/context/options.hpp"
 #include "host_proxy/base/processors.hpp"
-#include "host_proxy/links/link_order.hpp"
-#include "host_proxy/links/p2p/p2p_setup.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
-#if defined(GPUSOCK_HAS_FABRIC)
-#include "host_proxy/links/fabric/maker.hpp"
-#endif
-#if GPUSOCK_HAS_VERBS
-#include "host_proxy/links/verbs/maker.hpp"
-#endif
 
 #include <pthread.h>
 
@@ -27,41 +19,6 @@ constexpr std::uint64_t kDrainNs = 2'000'000'000;
 Options checked(const Options& options) {
   detail::check(options);
   return options;
-}
-
-using Makers = std::vector<std::unique_ptr<proxy::LinkMaker>>;
-
-/// This link, or nullptr where this context has none.
-std::unique_ptr<proxy::LinkMaker> make_link(LinkKind kind, const Options& options, proxy::PosixNetwork& network,
-                                            proxy::SegmentPool& segments) {
-  if (kind == LinkKind::p2p && options.p2p) return std::make_unique<proxy::P2pMaker>(network, segments);
-#if GPUSOCK_HAS_VERBS
-  if (kind == LinkKind::verbs && proxy::verbs::VerbsMaker::has_devices()) {
-    return std::make_unique<proxy::verbs::VerbsMaker>(segments, proxy::verbs::DeviceRings(options.gpudirect));
-  }
-#endif
-#if defined(GPUSOCK_HAS_FABRIC)
-  if (kind == LinkKind::fabric)
-    return std::make_unique<proxy::fabric::FabricMaker>(network, segments, options.fabric_provider);
-#endif
-  if (kind == LinkKind::tcp) return std::make_unique<proxy::TcpMaker>(segments);
-  return nullptr;
-}
-
-/// The links that this context has, best first.
-Makers make_links(const Options& options, proxy::PosixNetwork& network, proxy::SegmentPool& segments) {
-  Makers makers;
-  for (const LinkKind kind : proxy::kLinksBestFirst) {
-    if (auto maker = make_link(kind, options, network, segments)) makers.push_back(std::move(maker));
-  }
-  return makers;
-}
-
-proxy::LinkResources list_links(const Makers& makers, proxy::DeviceCopies* copies, std::uint64_t own_ring_bytes,
-                                const std::string& secret) {
-  proxy::LinkResources resources{{}, copies, own_ring_bytes, secret};
-  for (const auto& maker : makers) resources.makers.push_back(maker.get());
-  return resources;
 }
 
 /// What the proxy's thread is kept on; empty: nothing.
@@ -119,9 +76,9 @@ Context::Impl::Impl(const Options& chosen)
       device(*held->device),
       memory(held->memory),
       table(held->table),
-      links(make_links(options, network, held->segments)),
-      resources(
-          list_links(links, held->copies.get(), detail::ring_sizes(options, *held->platform).own, options.secret)),
+      links(detail::make_links(options, network, held->segments)),
+      resources{proxy::pointers_to(links), held->copies.get(), detail::ring_sizes(options, *held->platform).own,
+                options.secret},
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),

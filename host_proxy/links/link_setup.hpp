@@ -2,10 +2,16 @@
 /// @file How a connection gets its link: what one kind of link has to agree on with the peer, and what it makes of
 /// that.
 ///
-/// Once both sides have proved that they know the secret, the acceptor offers the best kind that both have; the
-/// connector answers, or refuses and is offered the next. What an offer and an answer say is the kind's own business;
-/// that they come whole, from the peer that was authenticated, and unaltered is the handshake's
-/// (handshake_messages.hpp). What they hold is not to be trusted for that: it is checked against what was granted.
+/// All kinds go through the same steps:
+///   1. LinkMaker::prepare(), when a socket is opened: begins what takes long (libfabric's look around).
+///   2. The acceptor: start() makes its half. Its message() is the offer.
+///   3. The connector: start() with that offer. Its message() is the answer. Or it refuses, and is offered the next
+///   kind.
+///   4. The acceptor: take_answer(). Then advance() until the link is known to carry bytes.
+///   5. Both: establish_link(), by make_link().
+/// A connection of plain TCP has steps 2 and 5 alone. The handshake (handshake_messages.hpp) sees to it that messages
+/// come whole and unaltered, from the peer that was authenticated. A link checks what they say: a peer that knows the
+/// secret may lie.
 
 #include "gpusock/endpoint.hpp"
 #include "host_proxy/links/link.hpp"
@@ -117,18 +123,12 @@ class LinkMaker {
 
   /// A socket is to be opened here whose connections may get this kind of link: false while that must wait, and this is
   /// asked again. Does not wait itself.
-  virtual bool prepare(const Endpoint& asked) {
-    static_cast<void>(asked);
-    return true;
-  }
+  virtual bool prepare(const Endpoint& /*asked*/) { return true; }
 
-  /// The acceptor's half for one connection. `sink` is told when advance() may get further. Never nullptr: where it
-  /// cannot be, advance() fails.
-  virtual std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) = 0;
-
-  /// The connector's half, for what it was offered; otherwise the same.
-  virtual std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                            ReadySink& sink) = 0;
+  /// Begins one side's half for one connection. `offer`: the connector's, what the acceptor has offered. `sink` is told
+  /// when advance() may get further. Never nullptr: if the link cannot be made, advance() fails.
+  virtual std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
+                                           ReadySink& sink) = 0;
 
   /// Takes the news that its links share (completion queues), at each step and at its time; true if there were any.
   /// Does not wait.

@@ -13,14 +13,7 @@ class AcceptorHandshake final : public Handshake {
  public:
   AcceptorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
                     bool kernels)
-      : Handshake(stream, resources, asked,
-                  {.acceptor = true,
-                   .kernels = kernels,
-                   .type = asked.type,
-                   .ring_bytes = asked.ring_bytes,
-                   .local = stream.local(),
-                   .peer = stream.peer()}),
-        sink_(sink) {}
+      : Handshake(stream, resources, asked, sink, true, kernels) {}
 
   State advance() override {
     if (state_ == State::waiting) flush();
@@ -67,7 +60,7 @@ class AcceptorHandshake final : public Handshake {
     if (reply.error != 0) reply.links = 0;
     left_ = reply.links;
     request_.only = std::has_single_bit(reply.links);
-    send_proven(reply, kAcceptor);
+    send_proven(reply);
     if (reply.error != 0) fail(reply.error);
     step_ = Step::confirm;
     return true;
@@ -84,11 +77,11 @@ class AcceptorHandshake final : public Handshake {
   bool await_confirm() {
     const auto confirm = receive<Confirm>();
     if (!confirm) return false;
-    const bool proven = is_proven(*confirm, kConnector);
+    const bool proven = is_proven(*confirm);
     if (confirm->error != 0) {
       fail(peers_reason(confirm->error));
     } else if (!proven) {
-      send_message({.kind = NegotiationMessage::kNone, .error = EACCES}, {}, kAcceptor);
+      send_message({.kind = NegotiationMessage::kNone, .error = EACCES});
       fail(EACCES);
     } else {
       offer_next(EPROTONOSUPPORT);
@@ -99,15 +92,13 @@ class AcceptorHandshake final : public Handshake {
   /// Begins with the best link that was not spoken of yet; fails with this error where none is left.
   void offer_next(int error) {
     for (LinkMaker* maker : resources_.makers) {
-      link_ = link_bit(maker->kind());
-      if ((left_ & link_) == 0) continue;
+      if ((left_ & link_bit(maker->kind())) == 0) continue;
+      start_link(*maker, {});
       left_ &= static_cast<std::uint16_t>(~link_);
-      kind_ = maker->kind();
-      setup_ = maker->offer(request_, sink_);
       step_ = Step::setup;
       return;
     }
-    send_message({.kind = NegotiationMessage::kNone, .error = static_cast<std::uint16_t>(error)}, {}, kAcceptor);
+    send_message({.kind = NegotiationMessage::kNone, .error = static_cast<std::uint16_t>(error)});
     fail(error);
   }
 
@@ -115,16 +106,16 @@ class AcceptorHandshake final : public Handshake {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;
     if (state == LinkSetup::State::ready) {
-      send_message({.kind = NegotiationMessage::kOffer, .link = link_}, setup_->message(), kAcceptor);
+      send_message({.kind = NegotiationMessage::kOffer, .link = link_}, setup_->message());
       step_ = Step::answer;
     } else {
-      refuse_own();
+      offer_next(refuse_link());
     }
     return true;
   }
 
   bool await_answer() {
-    const auto received = receive_message(kConnector);
+    const auto received = receive_message();
     if (!received) return false;
     const NegotiationMessage& header = received->header;
     if (header.link != link_ ||
@@ -135,7 +126,7 @@ class AcceptorHandshake final : public Handshake {
       remember_peers(*received);
       offer_next(peers_reason(header.error));
     } else if (!setup_->take_answer(received->bytes)) {
-      refuse_own();
+      offer_next(refuse_link());
     } else {
       step_ = Step::trial;
     }
@@ -147,27 +138,15 @@ class AcceptorHandshake final : public Handshake {
     const auto state = setup_->advance();
     if (state == LinkSetup::State::waiting) return false;
     if (state == LinkSetup::State::ready) {
-      send_message({.kind = NegotiationMessage::kReady, .link = link_}, {}, kAcceptor);
+      send_message({.kind = NegotiationMessage::kReady, .link = link_});
       step_ = Step::ready;
     } else {
-      refuse_own();
+      offer_next(refuse_link());
     }
     return true;
   }
 
-  /// This side cannot make the link that it was about to agree on: says so, and goes on with the next.
-  void refuse_own() {
-    const LinkSetup::Failure failure = setup_->failure();
-    setup_.reset();
-    remember(link_, failure);
-    send_refusal(link_, failure, kAcceptor);
-    offer_next(failure.error);
-  }
-
-  ReadySink& sink_;
   Step step_ = Step::hello;
-  std::uint16_t left_ = 0;  // links that may still be offered
-  std::uint16_t link_ = 0;  // the one that setup_ is for
 };
 
 }  // namespace

@@ -12,14 +12,7 @@ class ConnectorHandshake final : public Handshake {
  public:
   ConnectorHandshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
                      bool kernels)
-      : Handshake(stream, resources, asked,
-                  {.acceptor = false,
-                   .kernels = kernels,
-                   .type = asked.type,
-                   .ring_bytes = asked.ring_bytes,
-                   .local = stream.local(),
-                   .peer = stream.peer()}),
-        sink_(sink) {
+      : Handshake(stream, resources, asked, sink, false, kernels) {
     hello_.links = own_links();
     if (hello_.links == 0) {  // named, and not to be had here
       fail(EPROTONOSUPPORT);
@@ -48,7 +41,7 @@ class ConnectorHandshake final : public Handshake {
   void await_reply() {
     const auto reply = receive<Reply>();
     if (!reply) return;
-    const bool proven = is_proven(*reply, kAcceptor);
+    const bool proven = is_proven(*reply);
     if (reply->error != 0) {
       fail(peers_reason(reply->error));
     } else if (!proven) {
@@ -59,14 +52,14 @@ class ConnectorHandshake final : public Handshake {
     } else {
       left_ = reply->links;
       request_.record_ring_bytes = has_records() ? reply->record_ring_bytes : 0;
-      send_proven(Confirm{}, kConnector);
+      send_proven(Confirm{});
       step_ = Step::message;
     }
   }
 
   /// True if a message has come and the handshake goes on.
   bool await_message() {
-    const auto received = receive_message(kAcceptor);
+    const auto received = receive_message();
     if (!received) return false;
     const NegotiationMessage& header = received->header;
     const bool answered = setup_ != nullptr && header.link == link_;
@@ -80,9 +73,7 @@ class ConnectorHandshake final : public Handshake {
     } else if (header.kind == NegotiationMessage::kRefusal && take_from_left(header.link)) {  // it has no offer
       remember_peers(*received);
     } else if (header.kind == NegotiationMessage::kOffer && setup_ == nullptr && take_from_left(header.link)) {
-      link_ = header.link;
-      kind_ = maker_of(link_)->kind();
-      setup_ = maker_of(link_)->answer(request_, received->bytes, sink_);
+      start_link(*maker_of(header.link), received->bytes);
       step_ = Step::setup;
     } else {
       fail(EPROTO);
@@ -95,12 +86,9 @@ class ConnectorHandshake final : public Handshake {
     if (state == LinkSetup::State::waiting) return false;
     step_ = Step::message;
     if (state == LinkSetup::State::ready) {
-      send_message({.kind = NegotiationMessage::kAnswer, .link = link_}, setup_->message(), kConnector);
+      send_message({.kind = NegotiationMessage::kAnswer, .link = link_}, setup_->message());
     } else {
-      const LinkSetup::Failure failure = setup_->failure();
-      setup_.reset();
-      remember(link_, failure);
-      send_refusal(link_, failure, kConnector);
+      refuse_link();
     }
     return state_ == State::waiting;
   }
@@ -114,7 +102,7 @@ class ConnectorHandshake final : public Handshake {
 
   /// Tells the peer why, and fails.
   void refuse(int error) {
-    send_proven(Confirm{.error = static_cast<std::uint16_t>(error)}, kConnector);
+    send_proven(Confirm{.error = static_cast<std::uint16_t>(error)});
     fail(error);
   }
 
@@ -122,11 +110,8 @@ class ConnectorHandshake final : public Handshake {
     return std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= hello_.record_ring_bytes;
   }
 
-  ReadySink& sink_;
   Hello hello_;
   Step step_ = Step::reply;
-  std::uint16_t left_ = 0;  // links that may still be offered
-  std::uint16_t link_ = 0;  // the one that setup_ is for
 };
 
 }  // namespace

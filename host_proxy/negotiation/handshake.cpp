@@ -31,9 +31,18 @@ std::string shown(std::string_view sent) {
 
 }  // namespace
 
-Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked,
-                     const LinkRequest& request)
-    : resources_(resources), asked_(asked), request_(request), stream_(stream) {}
+Handshake::Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink,
+                     bool acceptor, bool kernels)
+    : resources_(resources),
+      asked_(asked),
+      request_{.acceptor = acceptor,
+               .kernels = kernels,
+               .type = asked.type,
+               .ring_bytes = asked.ring_bytes,
+               .local = stream.local(),
+               .peer = stream.peer()},
+      stream_(stream),
+      sink_(sink) {}
 
 std::uint32_t Handshake::own_record_ring_bytes() const {
   return static_cast<std::uint32_t>(asked_.ring_bytes != 0 ? asked_.ring_bytes : resources_.record_ring_bytes);
@@ -54,6 +63,22 @@ LinkMaker* Handshake::maker_of(std::uint16_t link) const {
   return nullptr;
 }
 
+void Handshake::start_link(LinkMaker& maker, std::span<const std::byte> offer) {
+  kind_ = maker.kind();
+  link_ = link_bit(kind_);
+  setup_ = maker.start(request_, offer, sink_);
+}
+
+int Handshake::refuse_link() {
+  const LinkSetup::Failure failure = setup_->failure();
+  setup_.reset();
+  remember(link_, failure);
+  send_message(
+      {.kind = NegotiationMessage::kRefusal, .link = link_, .error = static_cast<std::uint16_t>(failure.error)},
+      std::as_bytes(std::span(failure.reason)));
+  return failure.error;
+}
+
 Handshake::State Handshake::fail(int error) {
   error_ = error;
   return state_ = State::failed;
@@ -70,20 +95,14 @@ void Handshake::send(const Hello& hello) {
   append(&hello, sizeof hello);
 }
 
-void Handshake::send_message(NegotiationMessage header, std::span<const std::byte> bytes, const char* who) {
+void Handshake::send_message(NegotiationMessage header, std::span<const std::byte> bytes) {
   header.bytes = static_cast<std::uint16_t>(std::min(bytes.size(), kLinkMessageBytesMax));
   std::string message(reinterpret_cast<const char*>(&header), sizeof header);
   message.append(reinterpret_cast<const char*>(bytes.data()), header.bytes);
   note(message.data(), message.size());
-  const Proof proof = prove(who);
+  const Proof proof = prove(request_.acceptor);
   message.append(reinterpret_cast<const char*>(proof.data()), proof.size());
   append(message.data(), message.size());
-}
-
-void Handshake::send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who) {
-  NegotiationMessage header{
-      .kind = NegotiationMessage::kRefusal, .link = link, .error = static_cast<std::uint16_t>(failure.error)};
-  send_message(header, std::as_bytes(std::span(failure.reason)), who);
 }
 
 bool Handshake::flush() {
@@ -159,7 +178,7 @@ bool Handshake::take(void* message, std::size_t bytes) {
   return true;
 }
 
-std::optional<Handshake::ReceivedMessage> Handshake::receive_message(const char* who) {
+std::optional<Handshake::ReceivedMessage> Handshake::receive_message() {
   ReceivedMessage result;
   if (!fill(sizeof result.header)) return std::nullopt;
   std::memcpy(&result.header, inbox_.data(), sizeof result.header);
@@ -175,7 +194,7 @@ std::optional<Handshake::ReceivedMessage> Handshake::receive_message(const char*
   const auto* bytes = reinterpret_cast<const std::byte*>(inbox_.data()) + sizeof result.header;
   payload_.assign(bytes, bytes + result.header.bytes);
   inbox_.clear();
-  if (!equal(prove(who), proof)) {
+  if (!equal(prove(!request_.acceptor), proof)) {
     fail(EACCES);
     return std::nullopt;
   }
@@ -183,8 +202,8 @@ std::optional<Handshake::ReceivedMessage> Handshake::receive_message(const char*
   return result;
 }
 
-Proof Handshake::prove(const char* who) const {
-  const std::string text = who + transcript_;
+Proof Handshake::prove(bool acceptor) const {
+  const std::string text = (acceptor ? "gpusock acceptor" : "gpusock connector") + transcript_;
   Proof proof{};
   unsigned bytes = 0;
   if (HMAC(EVP_sha256(), resources_.secret.data(), static_cast<int>(resources_.secret.size()),

@@ -17,6 +17,12 @@ namespace gpusock::proxy {
 
 class DeviceCopies;
 
+inline std::vector<LinkMaker*> pointers_to(const std::vector<std::unique_ptr<LinkMaker>>& makers) {
+  std::vector<LinkMaker*> pointers;
+  for (const auto& maker : makers) pointers.push_back(maker.get());
+  return pointers;
+}
+
 /// What this side has for its connections.
 struct LinkResources {
   std::vector<LinkMaker*> makers;       ///< the kinds of links, best first
@@ -59,7 +65,8 @@ class Handshake {
   bool is_foreign() const { return !oddity_.empty(); }
 
  protected:
-  Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, const LinkRequest& request);
+  Handshake(ByteStream& stream, const LinkResources& resources, const Endpoint& asked, ReadySink& sink, bool acceptor,
+            bool kernels);
 
   bool has_records() const { return asked_.type == SocketType::seqpacket; }
   /// The size of the rings that this side would make for records.
@@ -68,6 +75,11 @@ class Handshake {
   std::uint16_t own_links() const;
   LinkMaker* maker_of(std::uint16_t link) const;
 
+  /// Begins this side's half of a link, for the acceptor's offer.
+  void start_link(LinkMaker& maker, std::span<const std::byte> offer);
+  /// This side cannot make the link that it began: tells the peer why, and returns the errno.
+  int refuse_link();
+
   State fail(int error);
   bool flush();  ///< true when all is sent
 
@@ -75,13 +87,12 @@ class Handshake {
   void send(const Hello& hello);
   /// Sends a message whose last member is the proof, which is computed here.
   template <class Message>
-  void send_proven(Message message, const char* who) {
+  void send_proven(Message message) {
     note(&message, sizeof message - sizeof(Proof));
-    message.proof = prove(who);
+    message.proof = prove(request_.acceptor);
     append(&message, sizeof message);
   }
-  void send_message(NegotiationMessage header, std::span<const std::byte> bytes, const char* who);
-  void send_refusal(std::uint16_t link, const LinkSetup::Failure& failure, const char* who);
+  void send_message(NegotiationMessage header, std::span<const std::byte> bytes = {});
 
   /// The next message, once all of it has arrived. Invalid bytes fail the handshake.
   template <class Message>
@@ -93,17 +104,18 @@ class Handshake {
     NegotiationMessage header;
     std::span<const std::byte> bytes;  ///< valid until the next message is received
   };
-  /// The next message about links. A proof that is not `who`'s fails the handshake, too.
-  std::optional<ReceivedMessage> receive_message(const char* who);
+  /// The next message about links. A proof that is not the peer's fails the handshake, too.
+  std::optional<ReceivedMessage> receive_message();
 
   /// Adds bytes to the transcript, which proofs cover.
   void note(const void* bytes, std::size_t count) { transcript_.append(static_cast<const char*>(bytes), count); }
-  Proof prove(const char* who) const;
-  /// Adds a message to the transcript. True if its proof is `who`'s.
+  /// The proof that this side makes, the acceptor or the connector.
+  Proof prove(bool acceptor) const;
+  /// Adds a message to the transcript. True if its proof is the peer's.
   template <class Message>
-  bool is_proven(const Message& message, const char* who) {
+  bool is_proven(const Message& message) {
     note(&message, sizeof message - sizeof(Proof));
-    return equal(prove(who), message.proof);
+    return equal(prove(!request_.acceptor), message.proof);
   }
   static bool equal(const Proof& a, const Proof& b);
   /// The errno for the caller: the peer's, if it is one that a peer may name, else EPROTO.
@@ -112,14 +124,13 @@ class Handshake {
   void remember(std::uint16_t link, const LinkSetup::Failure& failure);
   void remember_peers(const ReceivedMessage& refusal);
 
-  static constexpr const char* kConnector = "gpusock connector";
-  static constexpr const char* kAcceptor = "gpusock acceptor";
-
   const LinkResources& resources_;
   Endpoint asked_;
   LinkRequest request_;
   LinkKind kind_ = LinkKind::tcp;
   std::unique_ptr<LinkSetup> setup_;
+  std::uint16_t left_ = 0;  // links that may still be offered
+  std::uint16_t link_ = 0;  // the one that setup_ is for
   State state_ = State::waiting;
   int error_ = 0;
 
@@ -130,6 +141,7 @@ class Handshake {
   void append(const void* bytes, std::size_t count);
 
   ByteStream& stream_;
+  ReadySink& sink_;
   std::string transcript_;
   std::string outbox_;
   std::string inbox_;

@@ -256,7 +256,7 @@ void Connection::establish() {
                               .ring_bytes = asked_.ring_bytes,
                               .local = local_,
                               .peer = peer_};
-    setup_ = proxy_.links().maker_of(LinkKind::tcp)->offer(request, *this);
+    setup_ = proxy_.links().maker_of(LinkKind::tcp)->start(request, {}, *this);
     if (setup_->advance() != LinkSetup::State::ready) {
       fail_opening(setup_->failure().error);
       return;

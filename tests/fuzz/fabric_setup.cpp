@@ -75,10 +75,10 @@ FUZZ_TARGET(fabric_setup) {
   {
     NoSink sink;
     Side acceptor(*network), connector(*network);
-    const auto offer = acceptor.maker.offer(request_of(true), sink);
+    const auto offer = acceptor.maker.start(request_of(true), {}, sink);
     FUZZ_CHECK(offer->advance() == State::ready);  // any libfabric has tcp
     const std::string offered = near_honest(input, offer->message());
-    const auto lied_to = connector.maker.answer(request_of(false), span_of(offered), sink);
+    const auto lied_to = connector.maker.start(request_of(false), span_of(offered), sink);
     if (lied_to->advance() == State::ready) {
       FUZZ_CHECK(offered.size() == sizeof(Offer) && lied_to->message().size() == sizeof(Answer));
       check_memory(*lied_to);
@@ -87,7 +87,7 @@ FUZZ_TARGET(fabric_setup) {
     }
 
     const std::string honest(reinterpret_cast<const char*>(offer->message().data()), offer->message().size());
-    const auto answer = connector.maker.answer(request_of(false), span_of(honest), sink);
+    const auto answer = connector.maker.start(request_of(false), span_of(honest), sink);
     FUZZ_CHECK(answer->advance() == State::ready);
     const std::string answered = near_honest(input, answer->message());
     if (offer->take_answer(span_of(answered))) {

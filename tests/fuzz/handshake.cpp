@@ -1,8 +1,8 @@
 // The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are
 // right).
 #include "gpusock/cpu/host_platform.hpp"
-#include "host_proxy/links/p2p/p2p_setup.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/negotiation/handshake.hpp"
 #include "tests/fuzz/target.hpp"
@@ -123,7 +123,7 @@ std::string near_honest(Input& input, Links& peer, LinkSetup*& setup, std::uniqu
     if (link_bit(each->kind()) == link) maker = each;
   }
   if (maker == nullptr) return {};
-  if (kept == nullptr) kept = maker->offer(request, sink);
+  if (kept == nullptr) kept = maker->start(request, {}, sink);
   setup = kept.get();
   if (setup->advance() != LinkSetup::State::ready) return {};
   const auto message = setup->message();

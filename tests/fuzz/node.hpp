@@ -3,7 +3,7 @@
 
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/device.cuh"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/proxy/proxy.hpp"

@@ -39,11 +39,8 @@ class Maker : public proxy::LinkMaker {
     peer_ = std::make_shared<PeerEndpoint>(std::move(made), Identity{}, "memory");
   }
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink&) override {
-    return std::make_unique<Setup>(*this, request);
-  }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte>,
-                                           proxy::ReadySink&) override {
+  std::unique_ptr<proxy::LinkSetup> start(const proxy::LinkRequest& request, std::span<const std::byte>,
+                                          proxy::ReadySink&) override {
     return std::make_unique<Setup>(*this, request);
   }
   bool poll(std::uint64_t) override { return peer_->poll(); }
@@ -107,12 +104,9 @@ class Endpoints final : public proxy::LinkMaker {
  public:
   Endpoints(Maker& liars, Maker& honest) : liars_(liars), honest_(honest) {}
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override {
-    return next().offer(request, sink);
-  }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer,
-                                           proxy::ReadySink& sink) override {
-    return next().answer(request, offer, sink);
+  std::unique_ptr<proxy::LinkSetup> start(const proxy::LinkRequest& request, std::span<const std::byte> offer,
+                                          proxy::ReadySink& sink) override {
+    return next().start(request, offer, sink);
   }
   bool poll(std::uint64_t now_ns) override {
     const bool any = liars_.poll(now_ns);
@@ -136,11 +130,8 @@ class Agreeable final : public proxy::LinkMaker {
     }
   };
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest&, proxy::ReadySink&) override {
-    return std::make_unique<Setup>();
-  }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest&, std::span<const std::byte>,
-                                           proxy::ReadySink&) override {
+  std::unique_ptr<proxy::LinkSetup> start(const proxy::LinkRequest&, std::span<const std::byte>,
+                                          proxy::ReadySink&) override {
     return std::make_unique<Setup>();
   }
 };

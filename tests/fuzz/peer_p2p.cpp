@@ -1,5 +1,5 @@
 // A malicious peer on the p2p link: it writes what it likes into the shared memory, and onto the control channel.
-#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
 #include "tests/fuzz/session.hpp"
 
 namespace gpusock::fuzz::of_peer_p2p {

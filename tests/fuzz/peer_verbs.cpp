@@ -14,12 +14,9 @@ class Overheard final : public proxy::LinkMaker {
  public:
   explicit Overheard(proxy::verbs::VerbsMaker& maker) : maker_(maker) {}
   LinkKind kind() const override { return maker_.kind(); }
-  std::unique_ptr<proxy::LinkSetup> offer(const proxy::LinkRequest& request, proxy::ReadySink& sink) override {
-    return hear(maker_.offer(request, sink));
-  }
-  std::unique_ptr<proxy::LinkSetup> answer(const proxy::LinkRequest& request, std::span<const std::byte> offer,
-                                           proxy::ReadySink& sink) override {
-    return hear(maker_.answer(request, offer, sink));
+  std::unique_ptr<proxy::LinkSetup> start(const proxy::LinkRequest& request, std::span<const std::byte> offer,
+                                          proxy::ReadySink& sink) override {
+    return hear(maker_.start(request, offer, sink));
   }
   bool poll(std::uint64_t now_ns) override { return maker_.poll(now_ns); }
   bool wants_polling() const override { return maker_.wants_polling(); }

@@ -5,7 +5,7 @@
 #include "checker/run.hpp"
 
 #include "gpusock/device.cuh"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/proxy/proxy.hpp"
 
 #include <cstddef>

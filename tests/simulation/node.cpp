@@ -124,9 +124,7 @@ proxy::LinkResources Node::list_links(Node& node) {
   if (node.options_.has_fabric)
     node.makers_.push_back(std::make_unique<proxy::fabric::FabricMaker>(node.network_, node.segments_, ""));
   node.makers_.push_back(std::make_unique<proxy::TcpMaker>(node.segments_));
-  proxy::LinkResources resources{{}, node.copies_.get(), node.options_.ring_bytes, node.options_.secret};
-  for (const auto& maker : node.makers_) resources.makers.push_back(maker.get());
-  return resources;
+  return {proxy::pointers_to(node.makers_), node.copies_.get(), node.options_.ring_bytes, node.options_.secret};
 }
 
 Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)

@@ -5,8 +5,8 @@
 
 #include "gpusock/device.cuh"
 #include "host_proxy/links/fabric/maker.hpp"
-#include "host_proxy/links/p2p/p2p_setup.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/proxy/proxy.hpp"

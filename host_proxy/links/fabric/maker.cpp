@@ -272,12 +272,9 @@ bool FabricMaker::tell_waiting() {
   return true;
 }
 
-std::unique_ptr<LinkSetup> FabricMaker::offer(const LinkRequest& request, ReadySink& sink) {
-  return std::make_unique<FabricOffer>(*this, request, sink);
-}
-
-std::unique_ptr<LinkSetup> FabricMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                               ReadySink& sink) {
+std::unique_ptr<LinkSetup> FabricMaker::start(const LinkRequest& request, std::span<const std::byte> offer,
+                                              ReadySink& sink) {
+  if (request.acceptor) return std::make_unique<FabricOffer>(*this, request, sink);
   return std::make_unique<FabricAnswer>(*this, request, offer, sink);
 }
 

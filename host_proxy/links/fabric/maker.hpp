@@ -33,9 +33,8 @@ class FabricMaker final : public LinkMaker, private ReadySink {
 
   LinkKind kind() const override { return LinkKind::fabric; }
   bool prepare(const Endpoint& asked) override;
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                    ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
+                                   ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
   void maintain(std::uint64_t now_ns) override;
   /// Also readies the endpoints' descriptors to end the sleep: at each step that would cost more than the step.

@@ -18,20 +18,15 @@ namespace {
 class VerbsSetup final : public LinkSetup {
  public:
   VerbsSetup(VerbsMaker& maker, SegmentPool& segments, std::shared_ptr<Activity> activity, const LinkRequest& request,
-             ReadySink& sink)
+             std::span<const std::byte> offer, ReadySink& sink)
       : maker_(maker),
         segments_(segments),
         sink_(sink),
         activity_(std::move(activity)),
         records_(request.type == SocketType::seqpacket) {
-    attempt([&] { prepare(maker, request); });
+    if (attempt([&] { make_half(request); }) && !request.acceptor) connect(offer);
   }
   ~VerbsSetup() { end_trial(); }
-
-  /// Goes on to answer this offer.
-  void take_offer(std::span<const std::byte> offer) {
-    if (failure_.error == 0) connect(offer);
-  }
 
   State advance() override {
     return failure_.error != 0 || trial_end_ns_ == 0 ? LinkSetup::advance() : look_at_trial();
@@ -94,14 +89,14 @@ class VerbsSetup final : public LinkSetup {
     parts_.pair->set_on_progress({});
   }
 
-  void prepare(VerbsMaker& maker, const LinkRequest& request) {
-    const std::shared_ptr<rdma::Device> device = maker.device_at(request.local);
+  void make_half(const LinkRequest& request) {
+    const std::shared_ptr<rdma::Device> device = maker_.device_at(request.local);
     ibv_pd* domain = device->domain();
     const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
     const RingPlacement placement = segments_.placement_for(request.kernels);
     if (placement == RingPlacement::device) {
       rings_.callers = segments_.require(ring_bytes, placement);
-      if (auto keys = maker.device_rings().give(domain, *rings_.callers)) {
+      if (auto keys = maker_.device_rings().give(domain, *rings_.callers)) {
         rings_.link = rings_.callers;
         parts_.rx = std::move(keys->rx);
         parts_.tx = std::move(keys->tx);
@@ -152,15 +147,9 @@ VerbsMaker::VerbsMaker(SegmentPool& segments, DeviceRings device_rings)
 
 VerbsMaker::~VerbsMaker() = default;
 
-std::unique_ptr<LinkSetup> VerbsMaker::offer(const LinkRequest& request, ReadySink& sink) {
-  return std::make_unique<VerbsSetup>(*this, segments_, activity_, request, sink);
-}
-
-std::unique_ptr<LinkSetup> VerbsMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                              ReadySink& sink) {
-  auto setup = std::make_unique<VerbsSetup>(*this, segments_, activity_, request, sink);
-  setup->take_offer(offer);
-  return setup;
+std::unique_ptr<LinkSetup> VerbsMaker::start(const LinkRequest& request, std::span<const std::byte> offer,
+                                             ReadySink& sink) {
+  return std::make_unique<VerbsSetup>(*this, segments_, activity_, request, offer, sink);
 }
 
 bool VerbsMaker::poll(std::uint64_t now_ns) {

@@ -36,9 +36,8 @@ class VerbsMaker final : public LinkMaker {
   ~VerbsMaker();
 
   LinkKind kind() const override { return LinkKind::verbs; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                    ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
+                                   ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
   /// Completions are waited for: the NIC tells nobody.
   bool wants_polling() const override;

@@ -2,8 +2,8 @@
 // what is kept secret. docs/security.md lists them, with those that other tests play.
 #include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/control_channel.hpp"
-#include "host_proxy/links/p2p/p2p_setup.hpp"
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/negotiation/handshake.hpp"
 #include "tests/fuzz/node.hpp"
@@ -56,9 +56,8 @@ class CountingMaker final : public LinkMaker {
  public:
   explicit CountingMaker(LinkKind kind) : kind_(kind) {}
   LinkKind kind() const override { return kind_; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override { return make(); }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte> offer, ReadySink&) override {
-    heard.push_back(text_of(offer));
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) override {
+    if (!request.acceptor) heard.push_back(text_of(offer));
     return make();
   }
   int made = 0;
@@ -563,8 +562,7 @@ TEST_F(Strangers, StayWhileThereIsRoomForOthers) {
 class Destitute final : public LinkMaker {
  public:
   LinkKind kind() const override { return LinkKind::fabric; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override { throw std::bad_alloc(); }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte>, ReadySink&) override {
+  std::unique_ptr<LinkSetup> start(const LinkRequest&, std::span<const std::byte>, ReadySink&) override {
     throw std::bad_alloc();
   }
   bool poll(std::uint64_t) override {
@@ -650,11 +648,11 @@ TEST(P2pAttack, APeerDoesNotChooseWhomThisHostTalksTo) {
   Nobody nobody;
   LinkRequest request;
   request.acceptor = true;
-  const auto honest = maker.offer(request, nobody);
+  const auto honest = maker.start(request, {}, nobody);
   std::vector<std::byte> offer(honest->message().begin(), honest->message().end());
   std::memcpy(offer.data() + sizeof(std::uint64_t), name.data(), name.size());
   offer.back() ^= std::byte{1};  // a ticket of another process
-  const auto answer = maker.answer({}, offer, nobody);
+  const auto answer = maker.start({}, offer, nobody);
   EXPECT_EQ(answer->advance(), LinkSetup::State::failed);
   EXPECT_EQ(answer->failure().error, EPROTO);
   EXPECT_LT(accept4(listener.get(), nullptr, nullptr, 0), 0) << "somebody came";

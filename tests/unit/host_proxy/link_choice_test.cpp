@@ -76,10 +76,10 @@ class FakeMaker final : public LinkMaker {
  public:
   FakeMaker(LinkKind kind, Fault fault) : kind_(kind), fault_(fault) {}
   LinkKind kind() const override { return kind_; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest&, ReadySink&) override {
-    return std::make_unique<FakeSetup>(fault_ == Fault::offer, fault_ != Fault::take, "offer");
-  }
-  std::unique_ptr<LinkSetup> answer(const LinkRequest&, std::span<const std::byte> offer, ReadySink&) override {
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer, ReadySink&) override {
+    if (request.acceptor) {
+      return std::make_unique<FakeSetup>(fault_ == Fault::offer, fault_ != Fault::take, "offer");
+    }
     offered.assign(reinterpret_cast<const char*>(offer.data()), offer.size());
     return std::make_unique<FakeSetup>(fault_ == Fault::answer, true, "answer");
   }

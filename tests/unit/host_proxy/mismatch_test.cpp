@@ -1,5 +1,5 @@
 // One end speaks gpusock and the other plain TCP: the errors, and what is said of it.
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 #include "tests/fuzz/node.hpp"
 
 #include <gtest/gtest.h>

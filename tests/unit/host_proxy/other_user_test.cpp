@@ -5,7 +5,7 @@
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/base/random.hpp"
-#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
 #include "tests/support/folder.hpp"
 #include "tests/unit/host_proxy/peer_process.hpp"
 
@@ -184,13 +184,13 @@ TEST_F(OtherUser, IsNotToldTheTicketWhereItListensInOurPlace) {
   proxy::P2pMaker maker(network, segments);
   proxy::LinkRequest request;
   request.acceptor = true;
-  const auto honest = maker.offer(request, nobody);
+  const auto honest = maker.start(request, {}, nobody);
   std::vector<std::byte> offer(honest->message().begin(), honest->message().end());
   std::memcpy(offer.data() + sizeof(std::uint64_t), name.data(), name.size());
   offer.back() ^= std::byte{1};  // a ticket of another process
   const std::size_t before = descriptors();
   {
-    const auto answer = maker.answer({}, offer, nobody);
+    const auto answer = maker.start({}, offer, nobody);
     EXPECT_EQ(answer->advance(), proxy::LinkSetup::State::failed);
     EXPECT_EQ(answer->failure().error, EHOSTUNREACH);
   }

@@ -181,9 +181,9 @@ class VerbsLinkTest : public testing::Test {
 
   /// Up to the acceptor's word that it can be used.
   void agree(Side& a, Side& b) {
-    offer_ = a.maker->offer(request(true), a.sink);
+    offer_ = a.maker->start(request(true), {}, a.sink);
     ASSERT_EQ(offer_->advance(), LinkSetup::State::ready) << offer_->failure().reason;
-    answer_ = b.maker->answer(request(false), offer_->message(), b.sink);
+    answer_ = b.maker->start(request(false), offer_->message(), b.sink);
     ASSERT_EQ(answer_->advance(), LinkSetup::State::ready) << answer_->failure().reason;
     ASSERT_TRUE(offer_->take_answer(answer_->message())) << offer_->failure().reason;
   }
@@ -212,7 +212,7 @@ class VerbsLinkTest : public testing::Test {
   }
   void expect_narrow_keys() {
     Message message;
-    auto offer = a_->maker->offer(request(true), a_->sink);
+    auto offer = a_->maker->start(request(true), {}, a_->sink);
     ASSERT_EQ(offer->message().size(), sizeof message);
     std::memcpy(&message, offer->message().data(), sizeof message);
     EXPECT_EQ(message.memory.ring_address,
@@ -326,7 +326,7 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
   connect(4096, 8192, 0, kDirect);
   EXPECT_EQ(fake::card().regions, 6u);
   EXPECT_EQ(a_->maker->device_rings().why_not(), "");
-  auto offer = a_->maker->offer(request(true), a_->sink);
+  auto offer = a_->maker->start(request(true), {}, a_->sink);
   Message message;
   ASSERT_EQ(offer->message().size(), sizeof message);
   std::memcpy(&message, offer->message().data(), sizeof message);
@@ -339,7 +339,7 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
 
 TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
   connect(4096, 4096, 0, kCopied);
-  auto offer = a_->maker->offer(request(true), a_->sink);
+  auto offer = a_->maker->start(request(true), {}, a_->sink);
   Message message;
   std::memcpy(&message, offer->message().data(), sizeof message);
   EXPECT_EQ(offer->rings().callers->placement(), RingPlacement::device);
@@ -850,13 +850,13 @@ TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
 TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
   a_.emplace(65536);
   fake::card().registering_fails = ENOMEM;
-  auto offer = a_->maker->offer(request(true), a_->sink);
+  auto offer = a_->maker->start(request(true), {}, a_->sink);
   EXPECT_EQ(offer->advance(), LinkSetup::State::failed);
   EXPECT_EQ(offer->failure().error, ENOMEM);
   EXPECT_NE(offer->failure().reason.find("ulimit -l"), std::string::npos) << offer->failure().reason;
   LinkRequest elsewhere = request(true);
   elsewhere.local = Endpoint::parse("10.77.0.2:7");
-  offer = a_->maker->offer(elsewhere, a_->sink);
+  offer = a_->maker->start(elsewhere, {}, a_->sink);
   EXPECT_EQ(offer->failure().error, EADDRNOTAVAIL);
 }
 
@@ -864,14 +864,14 @@ TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
 TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
   b_.emplace(65536);
   a_.emplace(65536);
-  const auto offer = a_->maker->offer(request(true), a_->sink);
+  const auto offer = a_->maker->start(request(true), {}, a_->sink);
   Message good;
   std::memcpy(&good, offer->message().data(), sizeof good);
   const auto refused = [&](auto change, std::size_t bytes = sizeof(Message)) {
     Message bad = good;
     change(bad);
     const auto view = std::as_bytes(std::span(&bad, 1));
-    auto answer = b_->maker->answer(request(false), view.first(bytes), b_->sink);
+    auto answer = b_->maker->start(request(false), view.first(bytes), b_->sink);
     return answer->advance() == LinkSetup::State::failed && answer->failure().error == EPROTO &&
            !answer->failure().reason.empty();
   };
@@ -898,13 +898,13 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
 TEST_F(VerbsLinkTest, RecordsNeedRingsOfTheSameSize) {
   a_.emplace(65536);
   b_.emplace(65536);
-  const auto offer = a_->maker->offer(request(true), a_->sink);
+  const auto offer = a_->maker->start(request(true), {}, a_->sink);
   LinkRequest records = request(false);
   records.type = SocketType::seqpacket;
   records.record_ring_bytes = 4096;
-  EXPECT_EQ(b_->maker->answer(records, offer->message(), b_->sink)->advance(), LinkSetup::State::failed);
+  EXPECT_EQ(b_->maker->start(records, offer->message(), b_->sink)->advance(), LinkSetup::State::failed);
   records.record_ring_bytes = 65536;
-  EXPECT_EQ(b_->maker->answer(records, offer->message(), b_->sink)->advance(), LinkSetup::State::ready);
+  EXPECT_EQ(b_->maker->start(records, offer->message(), b_->sink)->advance(), LinkSetup::State::ready);
 }
 
 }  // namespace

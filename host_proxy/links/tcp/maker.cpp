@@ -1,4 +1,4 @@
-#include "host_proxy/links/tcp/tcp_setup.hpp"
+#include "host_proxy/links/tcp/maker.hpp"
 
 #include "host_proxy/links/tcp/tcp_link.hpp"
 
@@ -19,7 +19,7 @@ class TcpSetup final : public LinkSetup {
 
 }  // namespace
 
-std::unique_ptr<LinkSetup> TcpMaker::offer(const LinkRequest& request, ReadySink&) {
+std::unique_ptr<LinkSetup> TcpMaker::start(const LinkRequest& request, std::span<const std::byte>, ReadySink&) {
   return std::make_unique<TcpSetup>(segments_, request);
 }
 

@@ -1,4 +1,4 @@
-#include "host_proxy/links/p2p/p2p_setup.hpp"
+#include "host_proxy/links/p2p/maker.hpp"
 
 #include "host_proxy/links/p2p/p2p_link.hpp"
 
@@ -130,12 +130,9 @@ class P2pAnswer final : public P2pSetup {
 
 }  // namespace
 
-std::unique_ptr<LinkSetup> P2pMaker::offer(const LinkRequest& request, ReadySink&) {
-  return std::make_unique<P2pOffer>(segments_, offers_, request);
-}
-
-std::unique_ptr<LinkSetup> P2pMaker::answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                            ReadySink& sink) {
+std::unique_ptr<LinkSetup> P2pMaker::start(const LinkRequest& request, std::span<const std::byte> offer,
+                                           ReadySink& sink) {
+  if (request.acceptor) return std::make_unique<P2pOffer>(segments_, offers_, request);
   return std::make_unique<P2pAnswer>(network_, segments_, full_backlogs_, request, offer, sink);
 }
 

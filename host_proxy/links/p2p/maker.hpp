@@ -14,9 +14,8 @@ class P2pMaker final : public LinkMaker {
   P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
 
   LinkKind kind() const override { return LinkKind::p2p; }
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink& sink) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte> offer,
-                                    ReadySink& sink) override;
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
+                                   ReadySink& sink) override;
   bool poll(std::uint64_t /*now_ns*/) override {
     full_backlogs_.tell();
     return false;

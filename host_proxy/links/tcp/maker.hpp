@@ -14,11 +14,8 @@ class TcpMaker final : public LinkMaker {
   explicit TcpMaker(SegmentPool& segments) : segments_(segments) {}
 
   LinkKind kind() const override { return LinkKind::tcp; }
-  /// Also for a connection without a handshake, on either side.
-  std::unique_ptr<LinkSetup> offer(const LinkRequest& request, ReadySink&) override;
-  std::unique_ptr<LinkSetup> answer(const LinkRequest& request, std::span<const std::byte>, ReadySink& sink) override {
-    return offer(request, sink);
-  }
+  std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
+                                   ReadySink& sink) override;
   bool has_room(bool kernels) const override { return segments_.has_room(kernels); }
 
  private:
