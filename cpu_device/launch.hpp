@@ -93,6 +93,9 @@ void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Ar
 /// Whether the caller is a thread of a kernel.
 bool in_kernel() noexcept;
 
+/// The running block's index in its grid, x fastest, then y and z; -1 outside of kernels.
+std::int64_t running_block() noexcept;
+
 /// One turn of a wait that has lasted `waited_ns` so far. In a kernel the block's other threads run; when none of them
 /// can do more than wait, or outside of kernels, the OS thread backs off: not at all below 5 us, by sched_yield() below
 /// kSpinNs, then by sleeping 20 to 500 us. In a kernel it does not return when the grid has failed meanwhile: hold no

@@ -67,6 +67,12 @@ void nanosleep(std::uint64_t duration_ns) noexcept {
 
 bool in_kernel() noexcept { return detail::t_running != nullptr; }
 
+std::int64_t running_block() noexcept {
+  if (!in_kernel()) return -1;
+  const std::int64_t x = gridDim.x, y = gridDim.y;
+  return blockIdx.x + x * (blockIdx.y + y * blockIdx.z);
+}
+
 void relax(std::uint64_t waited_ns) noexcept {
   if (detail::t_running) {
     detail::t_running->relax(waited_ns);

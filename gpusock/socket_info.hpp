@@ -40,8 +40,10 @@ struct SocketInfo {
   std::uint64_t rx_ring_fill = 0;  ///< arrived and not read yet
   std::uint64_t ring_bytes = 0;    ///< capacity of each ring; 0 while there is none
   std::uint64_t age_ns = 0;        ///< since it was opened or accepted
-  std::uint32_t pending = 0;       ///< a listener's: connections that came in and were not accepted yet
-  std::uint32_t backlog = 0;       ///< a listener's: how many connections may be pending
+  std::int64_t block = -1;    ///< index in its grid (x fastest) of the block that opened or accepted it; -1: a host
+                              ///< thread, or no caller yet
+  std::uint32_t pending = 0;  ///< a listener's: connections that came in and were not accepted yet
+  std::uint32_t backlog = 0;  ///< a listener's: how many connections may be pending
 };
 
 }  // namespace gpusock

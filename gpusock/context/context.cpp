@@ -121,6 +121,7 @@ void Context::Impl::make_net() {
     const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
     impl_of(self).device.note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
   };
+  hooks.running_block = [](void* self) { return impl_of(self).device.running_block(); };
   // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).
   kernel_hooks.self = this;
   kernel_hooks.ring_doorbell = [](void*, std::uint32_t) {};
@@ -130,6 +131,7 @@ void Context::Impl::make_net() {
   kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
     impl_of(self).device.relax(waited_ns);
   };
+  kernel_hooks.running_block = hooks.running_block;
   host_side = {table.view(proxy::SideKind::host),
                host_slots.data(),
                host_taken.data(),
@@ -163,6 +165,7 @@ void Context::Impl::leave_to_parent() noexcept {
   hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
   hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
   hooks.note = nullptr;
+  hooks.running_block = nullptr;
   if (device.has_own_side()) return;  // the driver's memory is not for a child
   table.cancel();                     // in the child's copy
   for (table::CallerSlot& slot : host_slots) {

@@ -51,6 +51,9 @@ class Device {
   /// One turn of a wait on a host thread (or the CPU device).
   virtual void relax(std::uint64_t waited_ns) = 0;
 
+  /// The index of the block that runs on the calling thread; -1 on a thread that runs none.
+  virtual std::int64_t running_block() const { return -1; }
+
   /// Calls `end(self, handle, kind)` where a fault ends the calling kernel before the next note. On the CPU device.
   virtual void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
                                std::int32_t handle, int kind) {

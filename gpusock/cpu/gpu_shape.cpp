@@ -121,6 +121,7 @@ class GpuShapedDevice final : public Device {
 
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
+  std::int64_t running_block() const override { return cpu_device::running_block(); }
 
  private:
   static constexpr std::align_val_t kAlignment{256};

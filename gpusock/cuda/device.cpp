@@ -96,6 +96,9 @@ class CudaDevice final : public Device {
       nanosleep(&nap, nullptr);
     }
   }
+#if defined(GPUSOCK_CUDA_DOUBLE)
+  std::int64_t running_block() const override { return cpu_device::running_block(); }
+#endif
 
  private:
   Gpu& gpu_;

@@ -24,6 +24,8 @@ struct Hooks {
   /// Notes what the calling thread is in the middle of, in the place of what was noted before: it is to be ended for
   /// the thread where a fault ends its kernel. nullptr where no kernel runs.
   void (*note)(void* self, std::int32_t handle, int kind) = nullptr;
+  /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
+  std::int64_t (*running_block)(void* self) = nullptr;
 };
 
 /// What a thread may be in the middle of.
@@ -72,6 +74,17 @@ GPUSOCK_FN inline void note(const Side& side, Unfinished what, std::int32_t hand
   if (side.hooks->note != nullptr) side.hooks->note(side.hooks->self, handle, static_cast<int>(what));
 #else
   (void)side, (void)what, (void)handle;
+#endif
+}
+
+/// The index in its grid of the calling thread's block, x fastest; -1 on a host thread.
+GPUSOCK_FN inline std::int64_t running_block(const Side& side) {
+#if GPUSOCK_ON_GPU
+  (void)side;
+  const std::int64_t x = gridDim.x, y = gridDim.y;
+  return blockIdx.x + x * (blockIdx.y + y * blockIdx.z);
+#else
+  return side.hooks->running_block != nullptr ? side.hooks->running_block(side.hooks->self) : -1;
 #endif
 }
 

@@ -170,6 +170,7 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
   if (socket < 0) return -EMFILE;
   CallerSlot& slot = claim(side, socket);
   side.table.open_requests[table::slot_of(socket)] = request;
+  side.table.open_requests[table::slot_of(socket)].block = running_block(side);
   post_request(side, socket, slot, table::generation_of(socket), table::kRequestOpen);
   for (;;) {
     const Status status = load_status(side, table::slot_of(socket));
@@ -214,6 +215,7 @@ GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener
       }
       load_status(side, table::slot_of(socket));  // T4: the queue's entry was published after the setup
       const Socket handle = adopt(side, socket, accepted);
+      side.table.open_requests[table::slot_of(socket)].block = running_block(side);
       post_request(side, socket, accepted, table::generation_of(socket), table::kRequestOpen);
       return handle;
     }

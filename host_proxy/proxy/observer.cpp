@@ -42,6 +42,7 @@ page::Record to_record(const SocketInfo& info) {
                                            (info.peer_read_shut_down ? page::kPeerReadShutDown : 0));
   record.pending = info.pending;
   record.backlog = info.backlog;
+  record.block = info.block;
   record.tx_bytes = info.tx_bytes;
   record.rx_bytes = info.rx_bytes;
   record.tx_ring_fill = info.tx_ring_fill;

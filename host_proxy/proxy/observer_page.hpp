@@ -27,7 +27,7 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 3;                         // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 4;                         // counts up with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
 inline constexpr std::uint64_t kTcpUntilOffset = 320;
 inline constexpr std::uint64_t kSequenceOffset = 512;
@@ -78,6 +78,7 @@ struct Record {
   std::uint32_t pending = 0;
   std::uint32_t backlog = 0;
   std::uint32_t unused_too = 0;
+  std::int64_t block = -1;
   std::uint64_t tx_bytes = 0;
   std::uint64_t rx_bytes = 0;
   std::uint64_t tx_ring_fill = 0;

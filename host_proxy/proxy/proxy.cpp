@@ -210,6 +210,7 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   const std::uint64_t seen = table::generation_of_request(before) == state.generation ? before : 0;
   const std::uint64_t fresh = word & ~seen & ((1u << table::kRequestBits) - 1);
   requests_.note(slot, word);
+  if ((fresh & table::kRequestOpen) != 0) state.block = slots_.view().open_requests[slot].block;
   if (slot >= table_.accepted()) {
     if (accept_queue_of_[slot] != kNone) {  // its first request: a caller has taken it
       if (Listener* listener = slots_[accept_queue_of_[slot]].listener) listener->remove_pending();

@@ -50,6 +50,7 @@ SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const 
   const auto status = table::Status::unpack(load(&slots_.view().proxy_words[slot].status));
   SocketInfo info;
   info.handle = slots_.handle(slot);
+  info.block = state.block;
   info.age_ns = now_ns - std::min(now_ns, state.opened_ns);
   info.peer_ended = (status.flags & table::kStatusEnded) != 0;
   info.peer_read_shut_down = (status.flags & table::kStatusPeerReadShutDown) != 0;

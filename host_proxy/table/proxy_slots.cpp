@@ -60,6 +60,7 @@ void ProxySlots::release(std::uint32_t slot) {
   slots_[slot].generation = table::next_generation(table::next_generation(slots_[slot].generation));
   slots_[slot].connection = nullptr;
   slots_[slot].listener = nullptr;
+  slots_[slot].block = -1;
   grant(slot);
 }
 

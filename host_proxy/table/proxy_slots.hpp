@@ -18,6 +18,7 @@ struct ProxySlot {
   Connection* connection = nullptr;
   Listener* listener = nullptr;
   std::uint64_t opened_ns = 0;  ///< when it was last opened or accepted, for people
+  std::int64_t block = -1;      ///< which block opened or accepted it, for people; -1: a host thread, or none yet
 };
 
 class ProxySlots {

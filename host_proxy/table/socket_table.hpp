@@ -124,11 +124,12 @@ struct SocketOptions {
 
 enum class OpenKind : std::uint32_t { listen, connect };
 
-/// What a caller asks for when it opens a socket.
+/// What a caller asks for when it opens a socket; of an accepted one, only `block` is of use.
 struct alignas(64) OpenRequest {
   Endpoint endpoint;
   OpenKind kind = OpenKind::connect;
   std::int32_t backlog = 0;
+  std::int64_t block = -1;  ///< which block of its grid calls; -1: a host thread
 };
 
 enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };

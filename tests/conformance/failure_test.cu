@@ -356,6 +356,59 @@ TEST(Accepting, ManyBlocksServeOneListenerThatAnotherKernelOpened) {
   }
 }
 
+/// Every block accepts a connection, and opens one; the grid has three dimensions.
+__global__ void open_in_every_block(Net net, Socket listener, Endpoint to, Socket* accepted, Socket* connected) {
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const Socket mine = net.accept(this_block(), listener, patience());
+  const Socket other = net.connect(this_block(), to, patience());
+  if (threadIdx.x != 0) return;
+  accepted[block] = mine;
+  connected[block] = other;
+}
+
+/// The block in Context::sockets(), once the proxy has seen the caller's request; -2 if there is no such socket.
+std::int64_t block_of(const Context& context, Socket socket) {
+  for (const std::uint64_t until_ns = clock_ns() + kPatienceNs;; pause()) {
+    for (const SocketInfo& info : context.sockets()) {
+      if (info.handle != socket) continue;
+      if (info.state != SocketState::waiting && info.state != SocketState::opening) return info.block;
+    }
+    if (clock_ns() > until_ns) return -2;
+  }
+}
+
+TEST(SocketInfo, NamesTheBlockThatOpenedOrAcceptedASocket) {
+  constexpr unsigned kX = 2, kY = 3, kZ = 2, kBlocks = kX * kY * kZ;
+  Options options = small_options();
+  options.sockets_max = 3 * kBlocks;
+  options.connections_max = 3 * kBlocks;
+  Context server(options), peer(options);
+  const Net net = peer.net();
+  Mapped<Socket> listener(server, 1);
+  Mapped<Endpoint> where(server, 1);
+  Mapped<Socket> accepted(server, kBlocks), connected(server, kBlocks);
+  const Socket theirs = net.listen(this_thread(), loopback(LinkKind::tcp), kBlocks, patience());
+  Endpoint to;
+  ASSERT_EQ(net.getsockname(theirs, to), 0);
+  launch(server, {.grid = 1, .block = 1}, open_listener, server.net(), loopback(LinkKind::tcp), listener.data(),
+         where.data());
+  server.synchronize();
+  ASSERT_GE(listener[0], 0);
+  launch(server, {.grid = {kX, kY, kZ}, .block = 32}, open_in_every_block, server.net(), listener[0], to,
+         accepted.data(), connected.data());
+  const Socket visitor = net.connect(this_thread(), where[0], patience());
+  ASSERT_GE(visitor, 0);
+  for (unsigned i = 1; i < kBlocks; ++i) ASSERT_GE(net.connect(this_thread(), where[0], patience()), 0);
+  server.synchronize();
+  EXPECT_EQ(block_of(server, listener[0]), 0);
+  for (unsigned i = 0; i < kBlocks; ++i) {
+    EXPECT_EQ(block_of(server, accepted[i]), i);
+    EXPECT_EQ(block_of(server, connected[i]), i);
+  }
+  EXPECT_EQ(block_of(peer, theirs), -1) << "a host thread";
+  EXPECT_EQ(block_of(peer, visitor), -1) << "a host thread";
+}
+
 TEST(Accepting, ClosingAListenerGivesBackWhatNobodyAccepted) {
   for (const LinkKind link : {LinkKind::tcp, LinkKind::p2p}) {
     constexpr int kAll = 4;

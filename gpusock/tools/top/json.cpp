@@ -49,6 +49,7 @@ ordered_json socket_json(const SocketView& socket) {
           {"age_ns", info.age_ns},
           {"pending", info.pending},
           {"backlog", info.backlog},
+          {"block", info.block < 0 ? ordered_json(nullptr) : ordered_json(info.block)},
           {"tcp", tcp_json(socket.tcp)}};
 }
 

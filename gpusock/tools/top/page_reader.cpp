@@ -125,6 +125,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   info.age_ns = record.age_ns;
   info.pending = record.pending;
   info.backlog = record.backlog;
+  info.block = std::max<std::int64_t>(record.block, -1);
   view.tx_stalled_ns = record.tx_stalled_ns;
   view.rx_stalled_ns = record.rx_stalled_ns;
   if (record.tcp.known != 0) view.tcp = record.tcp;

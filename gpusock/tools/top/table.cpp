@@ -111,6 +111,12 @@ std::string narrow_line(const SocketView& socket, const TableOptions& options) {
                 options);
 }
 
+/// Who opened or accepted the socket; empty if nobody did yet.
+std::string opener(const SocketInfo& info) {
+  if (info.handle < 0 || info.state == SocketState::waiting) return "";
+  return info.block < 0 ? "opened by a host thread" : fmt::format("opened by block {}", info.block);
+}
+
 /// As `ss -i`: what the line above has no room for, and what the operating system knows of a TCP connection.
 std::string detail_lines(const SocketView& socket, const TableOptions& options) {
   const SocketInfo& info = socket.info;
@@ -121,6 +127,7 @@ std::string detail_lines(const SocketView& socket, const TableOptions& options) 
                     count_of(info, info.rx_bytes), short_time(info.age_ns), remark(info)),
         options);
   }
+  if (const std::string who = opener(info); !who.empty()) text += finish(fmt::format("{:12}{}", "", who), options);
   const proxy::TcpInfo& tcp = socket.tcp;
   if (tcp.known == 0) return text;
   return text +

@@ -126,6 +126,7 @@ TEST(Page, ShowsWhatItsContextSays) {
     EXPECT_EQ(seen.rx_ring_fill, truth[i].rx_ring_fill);
     EXPECT_EQ(seen.ring_bytes, truth[i].ring_bytes);
     EXPECT_EQ(seen.backlog, truth[i].backlog);
+    EXPECT_EQ(seen.block, truth[i].block);
   }
   const std::string table = make_table(look, 0);
   EXPECT_NE(table.find(at.host_port()), std::string::npos) << table;

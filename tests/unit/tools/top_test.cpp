@@ -171,6 +171,27 @@ TEST(Top, DetailsAreThoseOfTheOperatingSystem) {
   EXPECT_NE(make_json(look, 0, false).find("\"tcp\":null"), std::string::npos);
 }
 
+TEST(Top, DetailsSayWhoOpenedASocket) {
+  Look look;
+  look.contexts.push_back(context_with(3));
+  look.contexts[0].sockets[0].info.block = 2147483648;
+  look.contexts[0].sockets[2].info.state = SocketState::waiting;
+  TableOptions options;
+  EXPECT_EQ(make_table(look, 0, options).find("opened by"), std::string::npos) << "nobody asked for details";
+  options.details = true;
+  for (const std::size_t columns : {std::size_t{0}, std::size_t{80}}) {
+    options.columns = columns;
+    const std::string table = make_table(look, 0, options);
+    const std::size_t first = table.find("opened by block 2147483648\n");
+    const std::size_t second = table.find("opened by a host thread\n");
+    EXPECT_LT(first, second) << table;
+    EXPECT_NE(second, std::string::npos) << table;
+    EXPECT_EQ(table.find("opened by", second + 1), std::string::npos) << "nobody has accepted it: " << table;
+  }
+  EXPECT_NE(make_json(look, 0, false).find("\"block\":2147483648"), std::string::npos);
+  EXPECT_NE(make_json(look, 0, false).find("\"block\":null"), std::string::npos);
+}
+
 /// Handles in the order of the table.
 std::vector<int> order_by(const Look& look, Sort sort) {
   TableOptions options;
