@@ -178,7 +178,7 @@ measure() {
     --json "$out/$what-$link.json" | tee "$out/logs/.bench"
   case $what in  # perftest's latency is half a round trip
     lat) awk '/^ *[0-9]/ { print "figure: " $1 " bytes: round trip " $2 " us, 99 % " $3 " us; raw TCP " $4 " us" }' ;;
-    bw) awk '/^ *[0-9]/ { print "figure: " $1 " bytes: " 1000 * $2 " MB/s; raw TCP " 1000 * $3 " MB/s" }' ;;
+    bw) awk '/^ *[0-9]/ { print "figure: " $1 " bytes: " 1000 * $2 " MB/s; raw TCP " 1000 * $4 " MB/s" }' ;;
   esac <"$out/logs/.bench"
   rm -f "$out/logs/.bench"
 }
