@@ -1,5 +1,6 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
 #include "gpusock/detail/clock.hpp"
+#include "gpusock/tools/top/keys.hpp"
 #include "gpusock/tools/top/table.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
@@ -10,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -23,6 +25,7 @@ using gpusock::proxy::unix_ns;
 using gpusock::top::Look;
 using gpusock::top::Observation;
 using gpusock::top::Sort;
+using gpusock::top::Wish;
 
 constexpr double kSecondNs = 1e9;
 constexpr std::uint64_t kNapNs = 20'000'000;
@@ -53,6 +56,9 @@ steps/s: how often a context's proxy looked at its sockets, on its own thread or
 high while anything moves or waits, and near 0 if all is idle. wakeups/s: how often the proxy's own thread was woken
 from sleep. Many wake-ups with little traffic: messages come one by one, each after a pause.
 
+In a terminal: arrows or j and k, page up and down (b, space), home and end (g, G) scroll through the whole table; at its
+top it shows as much of each context as there is room for. q ends.
+
 Exit status: 0 shown (also if there are no contexts), 1 failed, 2 misuse, also of GPUSOCK_OBSERVE. SIGINT and SIGTERM end it.)";
 
 std::uint64_t to_ns(double seconds) { return static_cast<std::uint64_t>(seconds * kSecondNs); }
@@ -79,21 +85,30 @@ std::optional<winsize> terminal_size() {
   return known && size.ws_row >= 2 && size.ws_col >= 2 ? std::optional(size) : std::nullopt;
 }
 
+/// What a terminal shows of the table: as much of all as there is room for or, once somebody scrolls, the lines of the
+/// whole table from `first` on.
+std::string make_screen(const Look& look, const TopOptions& options, const winsize& size, Wish wish,
+                        std::size_t& first) {
+  const std::size_t rows = size.ws_row - 1u;
+  gpusock::top::TableOptions table = options.table;
+  table.columns = size.ws_col;
+  const std::string whole = make_table(look, unix_ns(), table);
+  first = gpusock::top::scroll(first, wish, gpusock::top::lines_below_titles(whole),
+                               gpusock::top::room_below_titles(whole, rows));
+  if (first != 0) return gpusock::top::cut(gpusock::top::make_window(whole, first, rows), rows, size.ws_col);
+  table.rows = rows;
+  return gpusock::top::cut(make_table(look, unix_ns(), table), rows, size.ws_col);
+}
+
 /// To a terminal: from its top, and no longer than it is.
-void print_live(const Look& look, const TopOptions& options) {
+void print_live(const Look& look, const TopOptions& options, Wish wish, std::size_t& first) {
   const auto terminal = terminal_size();
   if (!terminal) {
     gpusock::program::print_now(make_table(look, unix_ns(), options.table) + "\n");
     return;
   }
-  const winsize& size = *terminal;
-  gpusock::top::TableOptions table = options.table;
-  table.columns = size.ws_col;
-  table.rows = size.ws_row - 1u;
-  const std::string text = make_table(look, unix_ns(), table);
-  std::string shown = gpusock::top::cut(text, size.ws_row - 1u, size.ws_col);
   std::string cleared;
-  for (const char c : shown) {
+  for (const char c : make_screen(look, options, *terminal, wish, first)) {
     if (c == '\n') cleared += "\033[K";
     cleared += c;
   }
@@ -114,14 +129,24 @@ void run_once(Observation& observation, const TopOptions& options) {
 void run_live(Observation& observation, const TopOptions& options) {
   const std::uint64_t interval = to_ns(options.interval_s), patience = to_ns(options.wait_s);
   Look look = observation.look_for_answers(monotonic_ns(), patience, [] { return wait_ns(kNapNs); });
-  for (;;) {
-    if (options.json) {
+  if (options.json) {
+    for (;;) {
       gpusock::program::print_now(make_json(look, unix_ns(), false));
-    } else {
-      print_live(look, options);
+      if (!wait_ns(interval)) return;
+      look = observation.look(2 * interval + patience, patience);
     }
-    if (!wait_ns(interval)) return;
+  }
+  gpusock::top::Keys keys(terminal_size().has_value());
+  std::size_t first = 0;  // line of the table that is shown
+  Wish wish = Wish::none;
+  for (std::uint64_t next_ns = monotonic_ns() + interval;;) {
+    print_live(look, options, wish, first);
+    const std::uint64_t now_ns = monotonic_ns();
+    wish = keys.wait(next_ns - std::min(now_ns, next_ns));
+    if (wish == Wish::quit) return;
+    if (wish != Wish::none) continue;  // the same table, elsewhere
     look = observation.look(2 * interval + patience, patience);
+    next_ns = monotonic_ns() + interval;
   }
 }
 

@@ -302,6 +302,38 @@ std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptio
   return text + join(parts, sockets_max, rows);
 }
 
+namespace {
+
+/// Where the lines below the titles begin. Each context begins with an empty line.
+std::size_t end_of_titles(const std::string& table) {
+  const std::size_t at = table.find("\n\n");
+  return at == std::string::npos ? table.size() : at + 1;
+}
+
+}  // namespace
+
+std::size_t lines_below_titles(const std::string& table) { return lines_in(table.substr(end_of_titles(table))); }
+
+std::size_t room_below_titles(const std::string& table, std::size_t rows) {
+  const std::size_t titles = lines_in(table.substr(0, end_of_titles(table)));
+  return rows > titles ? rows - titles : 0;
+}
+
+std::string make_window(const std::string& table, std::size_t first, std::size_t rows) {
+  const std::size_t titles = end_of_titles(table);
+  const std::size_t lines = lines_below_titles(table);
+  const std::size_t shown = std::min(room_below_titles(table, rows), lines - std::min(first, lines));
+  std::string text = table.substr(0, titles);
+  text.insert(text.find('\n'), fmt::format("  (lines {} to {} of {})", first + 1, first + shown, lines));
+  std::size_t at = titles;
+  for (std::size_t line = 0; line < first + shown; ++line) {
+    const std::size_t next = table.find('\n', at) + 1;
+    if (line >= first) text += table.substr(at, next - at);
+    at = next;
+  }
+  return text;
+}
+
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns) {
   std::string result;
   std::size_t start = 0;

@@ -31,6 +31,13 @@ inline constexpr std::size_t kWideColumns = 132;
 /// there is no room it says how many there are.
 std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptions& options = {});
 
+/// A table as a window of `rows` lines shows it: its titles, then its other lines from number `first` on. The first
+/// line says which these are.
+std::string make_window(const std::string& table, std::size_t first, std::size_t rows);
+/// How many lines a table has below its titles, and for how many of them a window has room.
+std::size_t lines_below_titles(const std::string& table);
+std::size_t room_below_titles(const std::string& table, std::size_t rows);
+
 /// The first `rows` lines of text, each cut to `columns` characters.
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns);
 

@@ -46,6 +46,11 @@ class Top(unittest.TestCase):
             process.wait(LIMIT_S)
         process.stdout.close()
 
+    @staticmethod
+    def kill(process):
+        if process.poll() is None:
+            process.kill()
+
     def call(self, *arguments):
         return subprocess.run([self.top, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False,
                               env=self.environment)
@@ -128,6 +133,37 @@ class Top(unittest.TestCase):
         lines = table.removeprefix("\033[H").replace("\033[K", "").removesuffix("\r\n").split("\r\n")
         self.assertLessEqual(len(lines), 24)
         self.assertLessEqual(max(map(len, lines)), 80)
+
+    def test_keys_scroll_and_q_ends_with_the_terminal_as_it_was(self):
+        _, port = self.start_server()
+        clients = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(40)]
+        for client in clients:
+            self.addCleanup(client.close)
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, theirs)
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        before = termios.tcgetattr(theirs)
+        # A session of its own, whose terminal this is: only a terminal's foreground may read keys.
+        with subprocess.Popen(["setsid", "--ctty", "--wait", self.top, "--wait", "60"], stdin=theirs, stdout=theirs,
+                              env=self.environment) as top:
+            self.addCleanup(self.kill, top)
+            shown = ""
+            def until(text):
+                nonlocal shown
+                while text not in shown:
+                    shown += os.read(ours, 1 << 16).decode()
+                shown = shown.split(text, 1)[1]
+            until("41 sockets")
+            until("more sockets")
+            os.write(ours, b"\033[F")
+            until("(lines ")
+            until(" to 43 of 43)")  # an empty line, the context, its listener and the clients
+            os.write(ours, b"\033[H")
+            until("more sockets")
+            os.write(ours, b"q")
+            self.assertEqual(top.wait(LIMIT_S), 0)
+        self.assertEqual(termios.tcgetattr(theirs), before)
 
     def test_a_stopped_process_is_stalled_and_one_that_goes_on_is_not(self):
         server, port = self.start_server()

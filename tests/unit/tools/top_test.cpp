@@ -1,4 +1,5 @@
 // What gpusock-top prints.
+#include "gpusock/tools/top/keys.hpp"
 #include "gpusock/tools/top/table.hpp"
 
 #include <gtest/gtest.h>
@@ -242,6 +243,50 @@ TEST(Top, ALimitLeavesSocketsOutAndSaysHowMany) {
   EXPECT_NE(make_table(look, 0, options).find("and 1 more socket\n"), std::string::npos);
   options.limit = 5;
   EXPECT_EQ(make_table(look, 0, options).find("more"), std::string::npos);
+}
+
+TEST(Top, AWindowShowsTheTitlesAndTheLinesThatWereScrolledTo) {
+  Look look;
+  look.contexts.push_back(context_with(30));
+  const std::string table = make_table(look, 0);
+  const std::vector<std::string> all = lines_of(table);
+  constexpr std::size_t kTitles = 2, kRows = 12;
+  ASSERT_EQ(lines_below_titles(table), all.size() - kTitles);
+  ASSERT_EQ(room_below_titles(table, kRows), kRows - kTitles);
+  for (std::size_t first = 0; first + kRows <= all.size(); ++first) {
+    const auto lines = lines_of(make_window(table, first, kRows));
+    ASSERT_EQ(lines.size(), kRows);
+    EXPECT_NE(lines[0].find("lines " + std::to_string(first + 1) + " to "), std::string::npos) << lines[0];
+    EXPECT_EQ(lines[1], all[1]);
+    for (std::size_t i = kTitles; i < kRows; ++i) EXPECT_EQ(lines[i], all[first + i]);
+  }
+}
+
+TEST(Top, ScrollingStaysWithinTheTable) {
+  constexpr std::size_t kLines = 100, kRows = 10;
+  EXPECT_EQ(scroll(0, Wish::up, kLines, kRows), 0u);
+  EXPECT_EQ(scroll(0, Wish::down, kLines, kRows), 1u);
+  EXPECT_EQ(scroll(5, Wish::page_up, kLines, kRows), 0u);
+  EXPECT_EQ(scroll(5, Wish::page_down, kLines, kRows), 14u);
+  EXPECT_EQ(scroll(85, Wish::page_down, kLines, kRows), 90u);
+  EXPECT_EQ(scroll(5, Wish::end, kLines, kRows), 90u);
+  EXPECT_EQ(scroll(5, Wish::home, kLines, kRows), 0u);
+  EXPECT_EQ(scroll(90, Wish::down, kLines, kRows), 90u);
+  EXPECT_EQ(scroll(90, Wish::none, 50, kRows), 40u) << "sockets were closed";
+  EXPECT_EQ(scroll(3, Wish::down, 5, kRows), 0u) << "all of it fits";
+}
+
+TEST(Top, KeysAreTakenOneByOneAndOthersAreIgnored) {
+  std::string typed = "\033[Bj\033OA\033[6~x\033[F\033[9q\033[";
+  std::vector<Wish> wishes;
+  for (std::size_t before = typed.size() + 1; typed.size() != before;) {
+    before = typed.size();
+    if (const Wish wish = take_key(typed); wish != Wish::none) wishes.push_back(wish);
+  }
+  EXPECT_EQ(wishes, (std::vector<Wish>{Wish::down, Wish::down, Wish::up, Wish::page_down, Wish::end, Wish::quit}));
+  EXPECT_EQ(typed, "\033[") << "incomplete: the rest may come";
+  typed += "5~";
+  EXPECT_EQ(take_key(typed), Wish::page_up);
 }
 
 TEST(Top, WhatDoesNotFitTheRowsIsCounted) {

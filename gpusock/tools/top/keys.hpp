@@ -1,0 +1,45 @@
+#pragma once
+/// @file The keys that scroll the live table in a terminal.
+
+#include <termios.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gpusock::top {
+
+/// What somebody wants who pressed a key, or that time is over.
+enum class Wish { none, up, down, page_up, page_down, home, end, quit };
+
+/// Takes the first key's bytes off `typed`. `none` for a key that means nothing here, and while an escape sequence is
+/// incomplete (then nothing is taken).
+Wish take_key(std::string& typed);
+
+/// Where a table of so many lines begins after this wish, for a window of `rows` lines.
+std::size_t scroll(std::size_t first, Wish wish, std::size_t lines, std::size_t rows);
+
+/// Waits, and reads keys meanwhile, one by one and without an echo: where standard input is a terminal and this process
+/// is in its foreground. The destructor restores the terminal.
+class Keys {
+ public:
+  /// `reads`: false where nobody could see what a key does.
+  explicit Keys(bool reads);
+  ~Keys();
+  Keys(const Keys&) = delete;
+  Keys& operator=(const Keys&) = delete;
+
+  /// Waits for a key, at most `ns`; `quit` once SIGINT or SIGTERM has come (the caller blocks both).
+  Wish wait(std::uint64_t ns);
+
+ private:
+  void take_terminal();
+
+  bool reads_;
+  int signals_ = -1;  // a signalfd
+  bool taken_ = false;
+  termios before_{};
+  std::string typed_;
+};
+
+}  // namespace gpusock::top
