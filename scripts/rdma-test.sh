@@ -11,7 +11,7 @@ ThreadSanitizer), gpusock-doctor, gpusock-bench, and param_sync trained across t
 are installed. Without KVM everything is emulated in software: its figures say nothing about a real NIC.
 
   --kernel VERSION  6.1 (default) or 6.12, or the name of a Debian package; downloaded once into ~/.cache/gpusock
-  --limit SECONDS   for the whole run in the virtual machine (default 1200)
+  --limit SECONDS   for the whole run in the virtual machine (default 2400)
   --plain           not under the sanitizers, and without building for them
   --out DIR         results.txt, logs/ and machine.txt (default out/rdma-test)
   -- COMMAND        run this there instead, as root; what it writes is lost
@@ -21,7 +21,7 @@ HELP
 }
 
 main() {
-  local out=$root/out/rdma-test kernel=6.1 limit_s=1200 sanitized='asan tsan' preset
+  local out=$root/out/rdma-test kernel=6.1 limit_s=2400 sanitized='asan tsan' preset
   while [ $# -gt 0 ]; do
     case "$1" in
       -h | --help) rdma_help; exit 0 ;;

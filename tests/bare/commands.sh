@@ -29,7 +29,7 @@ tidy      3600
 soak      1800
 fuzz      3600
 coverage  5400
-rdma-test 1800
+rdma-test 3600
 TABLE
 }
 
