@@ -1,9 +1,9 @@
 /// @file Trains a model across nodes whose kernels talk over gpusock. See README.md.
 
+#include "commands/commands.hpp"
 #include "node.hpp"
 #include "options.hpp"
 #include "runs.hpp"
-#include "schedule_command.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ void tell_of_checkpoints(const param_sync::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && param_sync::is_schedule_command(argv[1])) return param_sync::run_schedule_command(argc, argv);
+  if (argc > 1 && param_sync::commands::is_command(argv[1])) return param_sync::commands::run_command(argc, argv);
   int exit_status = 0;
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;

@@ -4,7 +4,7 @@
 #include "simulate/simulation.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <utility>
 
 namespace param_sync::tune {
@@ -58,12 +58,16 @@ Candidate Chooser::choose(double bytes, const simulate::NetworkModel& model) con
   return *best;
 }
 
-Candidate open_mpi_choice(int nodes, double bytes) {
-  constexpr double kIntermediate = 10000, kSegment = 1 << 20, kFloat = 4;
-  if (bytes < kIntermediate) return {"butterfly", 1};
-  if (bytes / kFloat <= nodes) return {"tree:binary", 1};  // a reduction and a broadcast
-  if (bytes <= nodes * kSegment) return {"ring", nodes};
-  return {"ring:segmented", static_cast<int>(std::ceil(bytes / kSegment))};
+Candidate Chooser::best(double bytes, const simulate::NetworkModel& model) const {
+  const Candidate* fastest = nullptr;
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const Priced& priced : candidates_) {
+    const double time_s = simulated_s(priced.candidate, nodes_, bytes, model);
+    if (time_s >= least_s) continue;
+    fastest = &priced.candidate;
+    least_s = time_s;
+  }
+  return *fastest;
 }
 
 }  // namespace param_sync::tune

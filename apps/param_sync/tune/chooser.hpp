@@ -37,14 +37,12 @@ class Chooser {
   /// third.)
   Candidate choose(double bytes, const simulate::NetworkModel& model) const;
 
+  /// The fastest in virtual time of all candidates: slow.
+  Candidate best(double bytes, const simulate::NetworkModel& model) const;
+
  private:
   int nodes_;
   std::vector<Priced> candidates_;
 };
-
-/// What Open MPI's fixed rules take for a commutative all-reduce of floats (coll_tuned_decision_fixed.c, as it was
-/// until 4.0): recursive doubling below 10,000 bytes, then a ring, above 1 MiB for each rank a ring in segments of 1
-/// MiB.
-Candidate open_mpi_choice(int nodes, double bytes);
 
 }  // namespace param_sync::tune

@@ -52,17 +52,40 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
   return costs;
 }
 
-double predicted_s(const Costs& costs, double bytes, const simulate::NetworkModel& model) {
+namespace {
+
+Terms& operator+=(Terms& sum, const Terms& other) {
+  sum.latencies += other.latencies;
+  sum.overheads += other.overheads;
+  sum.bytes += other.bytes;
+  sum.added_bytes += other.added_bytes;
+  return sum;
+}
+
+}  // namespace
+
+double Terms::seconds(const simulate::NetworkModel& model) const {
+  return latencies * model.latency_s + overheads * model.overhead_s + bytes / model.bandwidth +
+         added_bytes / model.reduce_bandwidth;
+}
+
+Terms terms_of(const Costs& costs, double bytes, const simulate::NetworkModel& model) {
   const double chunk = bytes / costs.chunks, message = chunk * costs.message_chunks;
-  const double port_s = costs.messages * model.overhead_s + costs.port_chunks * chunk / model.bandwidth;
-  const double lane_s = costs.lane_messages * model.overhead_s + costs.lane_chunks * chunk / model.bandwidth;
-  const double hop_s = model.overhead_s + message / model.bandwidth + message / model.reduce_bandwidth;
-  const double excess_s = costs.hidden_chunks * chunk / model.reduce_bandwidth -
-                          costs.hidden_messages * model.overhead_s - costs.hidden_chunks * chunk / model.bandwidth;
-  const double chain_s = costs.rounds * model.latency_s + lane_s +
-                         costs.reduced_chunks * chunk / model.reduce_bandwidth;
-  const double busy_s = std::min(costs.rounds, costs.waiting_rounds + 2) * model.latency_s + port_s;
-  return std::max(chain_s, busy_s) + costs.waiting_rounds * hop_s + std::max(0.0, excess_s);
+  const Terms chain{static_cast<double>(costs.rounds), costs.lane_messages, costs.lane_chunks * chunk,
+                    costs.reduced_chunks * chunk};
+  const Terms port{static_cast<double>(std::min(costs.rounds, costs.waiting_rounds + 2)), costs.messages,
+                   costs.port_chunks * chunk, 0};
+  const double waiting = costs.waiting_rounds;
+  const Terms hops{0, waiting, waiting * message, waiting * message};
+  const Terms excess{0, -costs.hidden_messages, -costs.hidden_chunks * chunk, costs.hidden_chunks * chunk};
+  Terms sum = chain.seconds(model) >= port.seconds(model) ? chain : port;
+  sum += hops;
+  if (excess.seconds(model) > 0) sum += excess;
+  return sum;
+}
+
+double predicted_s(const Costs& costs, double bytes, const simulate::NetworkModel& model) {
+  return terms_of(costs, bytes, model).seconds(model);
 }
 
 }  // namespace param_sync::tune

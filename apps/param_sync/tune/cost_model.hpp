@@ -23,6 +23,19 @@ struct Costs {
 
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts);
 
+/// How often a schedule pays each price of a network: its time is linear in them.
+struct Terms {
+  double latencies = 0;
+  double overheads = 0;
+  double bytes = 0;        ///< through the port
+  double added_bytes = 0;  ///< by a lane
+
+  double seconds(const simulate::NetworkModel& model) const;
+};
+
+/// Of the terms' alternatives those that predicted_s() takes on this network.
+Terms terms_of(const Costs& costs, double bytes, const simulate::NetworkModel& model);
+
 /// Seconds for data of this size, on links that are all alike (the model's topology is not looked at). The longer of
 /// two:
 ///

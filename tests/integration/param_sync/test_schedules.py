@@ -146,7 +146,29 @@ class Schedules(unittest.TestCase):
             self.assertIn(size, ("1K", "16M"))
             self.assertLessEqual(float(auto), float(rule))
 
+    def test_prices_are_measured_on_running_links(self):
+        status, out, error = run("predict", "--measure", "--nodes", 2, "--link", "p2p", "--sizes", "1K,1M")
+        self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"measured on link p2p, 2 ranks of this process \(least squares\):\n  latency \S+ us, overhead")
+        self.assertRegex(out, r"error of the fit: mean [0-9.]+ %, at worst [0-9.]+ % \(\S+, \S+\)\n")
+        self.assertRegex(out, r"of schemes that it has not seen: mean [0-9.]+ %")
+        self.assertIn("Open MPI's rules", out)
+
+    def test_choices_are_compared_with_all_candidates(self):
+        status, out, _ = run("predict", "--exhaustive", "--nodes", 5, "--sizes", "1K,1M")
+        self.assertEqual(status, 0)
+        for line in out.splitlines()[-2:]:
+            auto, rule = [float(text) for text in line.replace("%", "").split()[-2:]]
+            self.assertLessEqual(auto, 5.0)
+            self.assertGreaterEqual(rule, 0.0)
+
     def test_misuse_is_told(self):
+        for arguments, says in ((("--link", "tcp"), "--link is for --measure"), (("--measure", "--nodes", 17), "--nodes 16 at most"),
+                                (("--measure", "--latency", 5), "--measure finds --bandwidth, --latency"),
+                                (("--nodes", 1), "not in range 2 to 64"), (("--sizes", "1X"), "x unit not recognized")):
+            status, out, error = run("predict", *arguments)
+            self.assertEqual((status, out), (2, ""), arguments)
+            self.assertIn(says, error)
         for arguments, says in ((("--scheme", "rings"), "rings not in"), ((), "give either --scheme or --schedule"),
                                 (("--scheme", "blink"), "--scheme blink needs --topology"),
                                 (("--scheme", "ring", "--stripes", 2), "--stripes is for --scheme splitstream"),

@@ -1,4 +1,4 @@
-// Virtual time is what the papers' formulas say, and the chooser finds what is best in it.
+// Virtual time is what the papers' formulas say.
 #include "topologies.hpp"
 
 #include "schedule/check.hpp"
@@ -7,13 +7,11 @@
 #include "simulate/draw.hpp"
 #include "simulate/simulation.hpp"
 #include "tune/chooser.hpp"
-#include "tune/cost_model.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 
 namespace {
 
@@ -112,82 +110,6 @@ TEST(Simulation, EveryMessageIsInTheTimeline) {
       EXPECT_LE(transfer.end_s, timeline.end_s) << scheme;
     }
   }
-}
-
-TEST(CostModel, IsExactWhereAllSendAlike) {
-  const NetworkModel model = network();
-  for (const int nodes : {2, 4, 8, 16}) {
-    for (const char* scheme : {"mesh", "ring", "rhd", "butterfly"}) {
-      const Candidate candidate{scheme, scheme == std::string("butterfly") ? 1 : nodes};
-      const Schedule schedule = schedule_of(candidate, nodes);
-      const double predicted = predicted_s(costs_of(schedule, check(schedule)), kMegabyte, model);
-      const double simulated_s = simulate(schedule, kMegabyte / schedule.chunks, model).end_s;
-      if (scheme != std::string("rhd")) {
-        expect_near(predicted, simulated_s, scheme);
-      } else {
-        EXPECT_NEAR(predicted, simulated_s, 1e-6 * simulated_s) << nodes;
-      }
-    }
-  }
-}
-
-TEST(CostModel, IsAtMostAThirdWrong) {
-  double worst = 0;
-  std::string which;
-  for (const int nodes : {3, 8}) {
-    const Chooser chooser(nodes);
-    for (const auto& priced : chooser.candidates()) {
-      for (const double bytes : {1e3, 1e6, 1e8}) {
-        const double simulated_time = simulated_s(priced.candidate, nodes, bytes, network());
-        const double error = std::abs(predicted_s(priced.costs, bytes, network()) / simulated_time - 1);
-        if (error <= worst) continue;
-        worst = error;
-        which = priced.candidate.scheme + ", " + std::to_string(nodes) + " nodes, " + std::to_string(bytes) + " bytes";
-      }
-    }
-  }
-  EXPECT_LE(worst, 0.34) << which;
-  std::cout << "cost model: at worst " << 100 * worst << " % wrong: " << which << "\n";
-}
-
-TEST(Chooser, LosesAtMostOneTwentiethToExhaustiveSearch) {
-  NetworkModel slow = network(), fast = network();
-  slow.bandwidth = 0.125e9;
-  fast.bandwidth = 12.5e9;
-  fast.latency_s = 5e-6;
-  fast.overhead_s = 0.5e-6;
-  double worst = 0, open_mpi_worst = 0;
-  for (const int nodes : {2, 3, 5, 8, 12}) {
-    if (schedule_test::kFew && nodes > 3) break;
-    const Chooser chooser(nodes);
-    for (const NetworkModel& model : {slow, network(), fast}) {
-      for (const double bytes : {1e3, 3e4, 1e6, 1e8}) {
-        double best = 1e300;
-        Candidate fastest;
-        for (const auto& priced : chooser.candidates()) {
-          const double time = simulated_s(priced.candidate, nodes, bytes, model);
-          if (time < best) fastest = priced.candidate;
-          best = std::min(best, time);
-        }
-        const Candidate chosen = chooser.choose(bytes, model);
-        const double regret = simulated_s(chosen, nodes, bytes, model) / best - 1;
-        EXPECT_LE(regret, 0.05) << nodes << " nodes, " << bytes << " bytes, " << model.bandwidth
-                                << " bytes/s: " << chosen.scheme << ", best: " << fastest.scheme;
-        worst = std::max(worst, regret);
-        const Candidate rule = open_mpi_choice(nodes, bytes);
-        open_mpi_worst = std::max(open_mpi_worst, simulated_s(rule, nodes, bytes, model) / best - 1);
-      }
-    }
-  }
-  EXPECT_GT(open_mpi_worst, worst);
-  std::cout << "worst regret " << 100 * worst << " %, of Open MPI's rule " << 100 * open_mpi_worst << " %\n";
-}
-
-TEST(Chooser, OpenMpisRule) {
-  EXPECT_EQ(open_mpi_choice(8, 9999), (Candidate{"butterfly", 1}));
-  EXPECT_EQ(open_mpi_choice(8, 10000), (Candidate{"ring", 8}));
-  EXPECT_EQ(open_mpi_choice(8, 8 * (1 << 20)), (Candidate{"ring", 8}));
-  EXPECT_EQ(open_mpi_choice(8, 8 * (1 << 20) + 4), (Candidate{"ring:segmented", 9}));
 }
 
 TEST(Draw, AnArrowForEachMessageAndALineForEachRank) {

@@ -1,0 +1,36 @@
+#include "commands/commands.hpp"
+
+#include "program/run.hpp"
+
+namespace param_sync::commands {
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(int argc, char** argv);
+};
+
+const Command kCommands[] = {{"schedule", schedule_command},
+                             {"simulate", simulate_command},
+                             {"predict", predict_command},
+                             {"bench", bench_command}};
+
+const Command* find_command(const std::string& word) {
+  for (const Command& command : kCommands) {
+    if (word == command.name) return &command;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_command(const std::string& word) { return find_command(word) != nullptr; }
+
+int run_command(int argc, char** argv) {
+  std::string name = std::string("param_sync ") + argv[1];
+  const Command* command = find_command(argv[1]);
+  argv[1] = name.data();  // as --help shows it
+  return command->run(argc - 1, argv + 1);
+}
+
+}  // namespace param_sync::commands

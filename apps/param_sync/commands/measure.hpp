@@ -1,0 +1,19 @@
+#pragma once
+/// @file What links cost, by a short measurement.
+
+#include "gpusock/endpoint.hpp"
+#include "tune/fit.hpp"
+
+namespace param_sync::commands {
+
+struct MeasuredLinks {
+  tune::Fit fit;
+  tune::FitError fitted;  ///< of the schemes that the fit is made of
+  tune::FitError others;  ///< of schemes that it has not seen
+};
+
+/// Times all-reduces of some schemes and sizes between so many ranks of this process, each run once before, and fits
+/// the cost model to the medians. Throws what LocalRanks throws.
+MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats);
+
+}  // namespace param_sync::commands

@@ -1,0 +1,147 @@
+#include "commands/arguments.hpp"
+#include "commands/commands.hpp"
+#include "commands/measure.hpp"
+
+#include "program/environment.hpp"
+#include "program/run.hpp"
+#include "tune/chooser.hpp"
+#include "tune/fit.hpp"
+#include "tune/open_mpi.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace param_sync::commands {
+namespace {
+
+using gpusock::program::print;
+
+struct PredictOptions {
+  NetworkOptions network;
+  int nodes = 4;
+  std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
+  bool measures = false;
+  std::string link;
+  bool exhaustive = false;
+};
+
+constexpr int kMeasuredNodesMax = 16;
+constexpr int kMeasuredRepeats = 7;
+
+std::string quantity(double value, const char* unit, double highest) {
+  return value < highest ? fmt::format("{:.4g} {}", value, unit) : "too fast to tell";
+}
+
+std::string error_text(const tune::FitError& error) {
+  return fmt::format("mean {:.1f} %, at worst {:.1f} % ({})", 100 * error.mean, 100 * error.worst, error.worst_at);
+}
+
+std::string text_of(const MeasuredLinks& links, const PredictOptions& options) {
+  const simulate::NetworkModel& network = links.fit.network;
+  return fmt::format(
+      "measured on link {}, {} ranks of this process (least squares):\n"
+      "  latency {:.4g} us, overhead of a message {:.4g} us, bandwidth {}, additions {};\n"
+      "  {:.4g} us more for each run, which prices below contain and virtual times do not\n"
+      "  error of the fit: {}\n"
+      "  of schemes that it has not seen: {}\n\n",
+      options.link.empty() ? "auto" : options.link, options.nodes, network.latency_s * 1e6, network.overhead_s * 1e6,
+      quantity(network.bandwidth * 8e-9, "Gb/s", 1e6), quantity(network.reduce_bandwidth * 1e-9, "GB/s", 1e6),
+      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others));
+}
+
+/// By size and scheme.
+void print_prices(const PredictOptions& options, const tune::Chooser& chooser, const tune::Fit& fit) {
+  std::vector<std::string> schemes;
+  for (const auto& priced : chooser.candidates()) {
+    if (schemes.empty() || schemes.back() != priced.candidate.scheme) schemes.push_back(priced.candidate.scheme);
+  }
+  print(fmt::format("ms by the cost model (pipelines: the best of several numbers of chunks), {} nodes\n{:>8}",
+                    options.nodes, ""));
+  for (const std::string& scheme : schemes) print(column(scheme));
+  for (const std::uint64_t size : options.sizes_bytes) {
+    print(fmt::format("\n{:>8}", in_units(size)));
+    for (const std::string& scheme : schemes) {
+      double least_s = std::numeric_limits<double>::infinity();
+      for (const auto& priced : chooser.candidates()) {
+        if (priced.candidate.scheme != scheme) continue;
+        least_s = std::min(least_s, fit.predicted_s(priced.costs, static_cast<double>(size)));
+      }
+      print(fmt::format(" {:>{}.4g}", least_s * 1e3, column_width(scheme)));
+    }
+  }
+}
+
+/// By size: what each chooser takes, and how long that takes in virtual time.
+void print_choices(const PredictOptions& options, const tune::Chooser& chooser, const simulate::NetworkModel& model) {
+  std::vector<std::string> choosers{"auto", "Open MPI's rules"};
+  if (options.exhaustive) choosers.push_back("the best of all");
+  print(fmt::format("\n\n{:>8}", ""));
+  for (const std::string& name : choosers) print(fmt::format(" {:>36}", name));
+  print(fmt::format("\n{:>8}", ""));
+  for (std::size_t i = 0; i < choosers.size(); ++i)
+    print(fmt::format(" {:>20} {:>4} {:>10}", "scheme", "chk", "virtual ms"));
+  if (options.exhaustive) print("  regret: auto   Open MPI");
+  for (const std::uint64_t size : options.sizes_bytes) {
+    const auto bytes = static_cast<double>(size);
+    std::vector<tune::Candidate> taken{chooser.choose(bytes, model), tune::open_mpi_choice(options.nodes, bytes)};
+    if (options.exhaustive) taken.push_back(chooser.best(bytes, model));
+    print(fmt::format("\n{:>8}", in_units(size)));
+    std::vector<double> times;
+    for (const tune::Candidate& candidate : taken) {
+      times.push_back(tune::simulated_s(candidate, options.nodes, bytes, model));
+      print(fmt::format(" {:>20} {:>4} {:>10.4g}", candidate.scheme, candidate.chunks, times.back() * 1e3));
+    }
+    if (!options.exhaustive) continue;
+    print(fmt::format("  {:>10.1f} % {:>8.1f} %", 100 * (times[0] / times[2] - 1), 100 * (times[1] / times[2] - 1)));
+  }
+  print("\n");
+}
+
+int run_predict(const PredictOptions& options) {
+  tune::Fit fit;
+  fit.network = options.network.model();
+  if (options.measures) {
+    const MeasuredLinks links = measure_links(
+        options.nodes, gpusock::parse_link(options.link.empty() ? "auto" : options.link), kMeasuredRepeats);
+    fit = links.fit;
+    print(text_of(links, options));
+  }
+  const tune::Chooser chooser(options.nodes);
+  print_prices(options, chooser, fit);
+  print_choices(options, chooser, fit.network);
+  return gpusock::program::kSuccess;
+}
+
+std::optional<int> parse_predict(int argc, char** argv, PredictOptions& options) {
+  Arguments arguments(
+      "Prices all-reduces by the cost model: milliseconds by size and scheme; what the chooser takes, and how long "
+      "that takes in virtual time, beside Open MPI's fixed rules.");
+  arguments.number("--nodes", options.nodes, "Nodes", 2, 64);
+  arguments.bytes("--sizes", options.sizes_bytes, "Bytes of data, with commas", 1, kSizeMax);
+  add_network(arguments, options.network);
+  arguments.flag("--measure", options.measures,
+                 "Measure latency and bandwidths instead, between ranks of this process, and say how well they fit");
+  arguments.choice("--link", options.link, kLinks, "What is measured").shown_default("auto");
+  arguments.flag("--exhaustive", options.exhaustive,
+                 "Also try all candidates in virtual time, and say how much longer the choices take (slow)");
+  arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&options]() -> std::string {
+    if (!options.measures) return options.link.empty() ? "" : "--link is for --measure";
+    if (options.network.given()) return "--measure finds --bandwidth, --latency, --overhead and --reduce itself";
+    if (options.nodes <= kMeasuredNodesMax) return "";
+    return fmt::format("--measure runs all nodes in this process: --nodes {} at most", kMeasuredNodesMax);
+  });
+  return arguments.parse(argc, argv);
+}
+
+}  // namespace
+
+int predict_command(int argc, char** argv) {
+  PredictOptions options;
+  if (const auto status = parse_predict(argc, argv, options)) return *status;
+  return gpusock::program::run("param_sync", [&] { return run_predict(options); });
+}
+
+}  // namespace param_sync::commands

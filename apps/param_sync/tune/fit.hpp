@@ -1,0 +1,43 @@
+#pragma once
+/// @file Latency, overhead and bandwidths of links, from measured times of schedules.
+
+#include "simulate/network_model.hpp"
+#include "tune/cost_model.hpp"
+
+#include <string>
+#include <vector>
+
+namespace param_sync::tune {
+
+/// A run of a schedule that was timed.
+struct Measurement {
+  std::string what;  ///< for people: scheme and size
+  Costs costs;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+/// How far predictions are from measurements: |predicted / measured - 1|.
+struct FitError {
+  double mean = 0;
+  double worst = 0;
+  std::string worst_at;  ///< Measurement::what
+};
+
+struct Fit {
+  simulate::NetworkModel network;
+  double start_s = 0;  ///< that each run takes besides, whatever its schedule
+
+  double predicted_s(const Costs& costs, double bytes) const {
+    return start_s + tune::predicted_s(costs, bytes, network);
+  }
+};
+
+/// The least sum of squares of relative errors of the cost model, where nothing is negative. A price that no
+/// measurement shows is 0, and a bandwidth infinite. Throws schedule::Error where there are fewer than five
+/// measurements, or one is not a positive time.
+Fit fit(const std::vector<Measurement>& measurements);
+
+FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements);
+
+}  // namespace param_sync::tune

@@ -1,0 +1,208 @@
+// The cost model agrees with virtual time, prices are found again from times, and the chooser finds what is best.
+#include "topologies.hpp"
+
+#include "schedule/check.hpp"
+#include "schedule/schemes.hpp"
+#include "simulate/simulation.hpp"
+#include "tune/chooser.hpp"
+#include "tune/cost_model.hpp"
+#include "tune/fit.hpp"
+#include "tune/open_mpi.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace param_sync::schedule;
+using param_sync::simulate::NetworkModel;
+using param_sync::simulate::simulate;
+using namespace param_sync::tune;
+
+
+NetworkModel modelled_network() {
+  NetworkModel model;
+  model.latency_s = 50e-6;
+  model.overhead_s = 2e-6;
+  model.bandwidth = 1.25e9;
+  model.reduce_bandwidth = 8e9;
+  return model;
+}
+
+TEST(CostModel, IsExactWhereAllSendAlike) {
+  const NetworkModel model = modelled_network();
+  for (const int nodes : {2, 4, 8, 16}) {
+    for (const char* scheme : {"mesh", "ring", "rhd", "butterfly"}) {
+      const Candidate candidate{scheme, scheme == std::string("butterfly") ? 1 : nodes};
+      const Schedule schedule = schedule_of(candidate, nodes);
+      const double predicted = predicted_s(costs_of(schedule, check(schedule)), 1e6, model);
+      const double simulated_s = simulate(schedule, 1e6 / schedule.chunks, model).end_s;
+      if (scheme != std::string("rhd")) {
+        EXPECT_NEAR(predicted, simulated_s, 1e-9 * simulated_s) << scheme;
+      } else {
+        EXPECT_NEAR(predicted, simulated_s, 1e-6 * simulated_s) << nodes;
+      }
+    }
+  }
+}
+
+TEST(CostModel, IsAtMostAThirdWrong) {
+  double worst = 0;
+  std::string which;
+  for (const int nodes : {3, 8}) {
+    const Chooser chooser(nodes);
+    for (const auto& priced : chooser.candidates()) {
+      for (const double bytes : {1e3, 1e6, 1e8}) {
+        const double simulated_time = simulated_s(priced.candidate, nodes, bytes, modelled_network());
+        const double error = std::abs(predicted_s(priced.costs, bytes, modelled_network()) / simulated_time - 1);
+        if (error <= worst) continue;
+        worst = error;
+        which = priced.candidate.scheme + ", " + std::to_string(nodes) + " nodes, " + std::to_string(bytes) + " bytes";
+      }
+    }
+  }
+  EXPECT_LE(worst, 0.34) << which;
+  std::cout << "cost model: at worst " << 100 * worst << " % wrong: " << which << "\n";
+}
+
+/// Times of these schemes in virtual time, each run `start_s` longer.
+std::vector<Measurement> virtual_measurements(const std::vector<std::string>& schemes, int nodes,
+                                              const NetworkModel& model, double start_s) {
+  std::vector<Measurement> all;
+  for (const std::string& scheme : schemes) {
+    Request request;
+    request.nodes = nodes;
+    const Schedule schedule = generate(scheme, request);
+    const Costs costs = costs_of(schedule, check(schedule));
+    for (const double bytes : {1e3, 64e3, 512e3, 4e6}) {
+      const double seconds = simulate(schedule, bytes / schedule.chunks, model).end_s;
+      all.push_back({scheme, costs, bytes, seconds + start_s});
+    }
+  }
+  return all;
+}
+
+TEST(Fit, FindsThePricesOfALink) {
+  for (const int nodes : {4, 8}) {
+    const NetworkModel model = modelled_network();
+    const auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, nodes, model, 300e-6);
+    const Fit found = fit(measured);
+    EXPECT_NEAR(found.start_s, 300e-6, 1e-6 * 300e-6);
+    EXPECT_NEAR(found.network.latency_s, model.latency_s, 1e-5 * model.latency_s);
+    EXPECT_NEAR(found.network.overhead_s, model.overhead_s, 1e-5 * model.overhead_s);
+    EXPECT_NEAR(found.network.bandwidth, model.bandwidth, 1e-6 * model.bandwidth);
+    EXPECT_NEAR(found.network.reduce_bandwidth, model.reduce_bandwidth, 1e-6 * model.reduce_bandwidth);
+    EXPECT_LT(error_of(found, measured).worst, 1e-6);
+  }
+}
+
+TEST(Fit, WhatCannotBeToldApartIsFittedTogether) {
+  NetworkModel model = modelled_network();
+  const auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 2, model, 0);
+  const Fit found = fit(measured);
+  EXPECT_LT(error_of(found, measured).worst, 1e-6);  // the sum of start, latency and overhead is right
+}
+
+TEST(Fit, StandsNoiseAndSaysHowMuch) {
+  const NetworkModel model = modelled_network();
+  auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 4, model, 300e-6);
+  std::minstd_rand random(1);
+  for (Measurement& one : measured) one.seconds *= 0.9 + 0.2 * static_cast<double>(random() % 1001) / 1000;
+  const Fit found = fit(measured);
+  const FitError error = error_of(found, measured);
+  EXPECT_GT(error.mean, 0.01);
+  EXPECT_LE(error.mean, 0.1);
+  EXPECT_LE(error.worst, 0.2);
+  EXPECT_NEAR(found.network.bandwidth, model.bandwidth, 0.2 * model.bandwidth);
+  EXPECT_LE(error_of(found, virtual_measurements({"tree:double-binary", "ring:segmented"}, 4, model, 300e-6)).worst,
+            0.5);
+}
+
+TEST(Fit, PricesAreNotNegative) {
+  std::vector<Measurement> measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 4, modelled_network(),
+                                                           0);
+  for (Measurement& one : measured) one.seconds = 1e-3;  // whatever is sent
+  const Fit found = fit(measured);
+  EXPECT_NEAR(found.start_s, 1e-3, 1e-9);
+  EXPECT_GE(found.network.latency_s, 0);
+  EXPECT_GT(found.network.bandwidth, 1e15);
+  EXPECT_GT(found.network.reduce_bandwidth, 1e15);
+}
+
+TEST(Fit, RefusesTooFewAndImpossibleTimes) {
+  auto measured = virtual_measurements({"mesh"}, 4, modelled_network(), 0);
+  EXPECT_THROW(fit(measured), Error);  // four
+  measured = virtual_measurements({"mesh", "ring"}, 4, modelled_network(), 0);
+  measured[3].seconds = 0;
+  EXPECT_THROW(fit(measured), Error);
+}
+
+/// The worst regrets, as shares of the best time.
+struct Regret {
+  double ours = 0;
+  double open_mpi = 0;
+};
+
+Regret regret_of(int nodes, const std::vector<NetworkModel>& models, const std::vector<double>& sizes) {
+  Regret worst;
+  const Chooser chooser(nodes);
+  for (const NetworkModel& model : models) {
+    for (const double bytes : sizes) {
+      const Candidate fastest = chooser.best(bytes, model), chosen = chooser.choose(bytes, model);
+      const double best_s = simulated_s(fastest, nodes, bytes, model);
+      const double regret = simulated_s(chosen, nodes, bytes, model) / best_s - 1;
+      EXPECT_LE(regret, 0.05) << nodes << " nodes, " << bytes << " bytes, " << model.bandwidth
+                              << " bytes/s: " << chosen.scheme << ", best: " << fastest.scheme;
+      worst.ours = std::max(worst.ours, regret);
+      const Candidate rule = open_mpi_choice(nodes, bytes);
+      worst.open_mpi = std::max(worst.open_mpi, simulated_s(rule, nodes, bytes, model) / best_s - 1);
+    }
+  }
+  return worst;
+}
+
+TEST(Chooser, LosesAtMostOneTwentiethToExhaustiveSearch) {
+  NetworkModel slow = modelled_network(), fast = modelled_network();
+  slow.bandwidth = 0.125e9;
+  fast.bandwidth = 12.5e9;
+  fast.latency_s = 5e-6;
+  fast.overhead_s = 0.5e-6;
+  Regret worst;
+  for (const int nodes : {2, 3, 4, 5, 7, 8, 12, 16}) {
+    if (schedule_test::kFew && nodes > 3) break;
+    const bool all = nodes < 16;
+    const Regret found = regret_of(nodes, all ? std::vector{slow, modelled_network(), fast} : std::vector{fast},
+                                   all ? std::vector{1e3, 3e4, 1e6, 1e8} : std::vector{1e3, 1e6});
+    worst = {std::max(worst.ours, found.ours), std::max(worst.open_mpi, found.open_mpi)};
+  }
+  EXPECT_GT(worst.open_mpi, worst.ours);
+  std::cout << "worst regret " << 100 * worst.ours << " %, of Open MPI's rules " << 100 * worst.open_mpi << " %\n";
+}
+
+TEST(Chooser, OpenMpisRules) {
+  EXPECT_EQ(open_mpi_choice(2, 4), (Candidate{"ring", 2}));
+  EXPECT_EQ(open_mpi_choice(3, 4095), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(3, 4096), (Candidate{"ring", 3}));
+  EXPECT_EQ(open_mpi_choice(3, 8192), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(3, 262143), (Candidate{"ring", 3}));
+  EXPECT_EQ(open_mpi_choice(3, 262144), (Candidate{"rhd", 3}));
+  EXPECT_EQ(open_mpi_choice(4, 15), (Candidate{"ring", 4}));
+  EXPECT_EQ(open_mpi_choice(7, 8191), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(8, 1), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(15, 8192), (Candidate{"rhd", 15}));
+  EXPECT_EQ(open_mpi_choice(16, 63), (Candidate{"ring", 16}));
+  EXPECT_EQ(open_mpi_choice(32, 128), (Candidate{"rhd", 32}));
+  EXPECT_EQ(open_mpi_choice(64, 262143), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(128, 131071), (Candidate{"tree:binary", 1}));
+  EXPECT_EQ(open_mpi_choice(256, 4096), (Candidate{"rhd", 256}));
+  EXPECT_EQ(open_mpi_choice(1024, 2048), (Candidate{"butterfly", 1}));
+  EXPECT_EQ(open_mpi_choice(1024, 1e9), (Candidate{"rhd", 1024}));
+}
+
+}  // namespace
