@@ -111,6 +111,6 @@ draw() {
   if ! command -v gnuplot >/dev/null; then
     say "no plot: gnuplot is not installed"
   elif gnuplot -e "series='$2/param_sync.tsv'; picture='$2/param_sync.svg'" "$1"; then
-    say "plot of loss and accuracy: $2/param_sync.svg"
+    say "plot of loss, accuracy, bytes and waiting: $2/param_sync.svg"
   fi
 }

@@ -225,7 +225,8 @@ void Node::Impl::launch_step(std::uint64_t step) {
   model.gather(samples, plan.batch, activations);
   for (int layer = 0; layer < layout.layers; ++layer) {
     gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
-                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer));
+                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer),
+                    memory.step_waited_ns.data() + step);
   }
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
@@ -283,7 +284,7 @@ void await_sent(const gpusock::Context& context) {
 
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
-  memory.collect(report);
+  memory.collect(report, first_step);
   await_sent(context);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   const auto stats = context.stats();

@@ -17,6 +17,8 @@ struct NodeMemory {
   gpusock::DeviceBuffer<float> weights, gradients, velocity, staging;
   gpusock::DeviceBuffer<LayerCounters> counters;
   gpusock::DeviceBuffer<Timing> timing;
+  gpusock::DeviceBuffer<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
+                                                        ///< weights
   gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
   gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
   gpusock::DeviceBuffer<std::uint64_t> failed;
@@ -31,6 +33,7 @@ struct NodeMemory {
         staging(context, std::size_t{plan.layout.parameters()} * config.nodes),
         counters(context, plan.layout.layers),
         timing(context, 1),
+        step_waited_ns(context, plan.steps),
         push_sockets(context, config.nodes),
         serve_sockets(context, config.nodes),
         endpoints(context, config.nodes),
@@ -82,8 +85,8 @@ struct NodeMemory {
     return all;
   }
 
-  /// Traffic, timing and the weights' hash, once all kernels have ended.
-  void collect(NodeReport& report) const {
+  /// Traffic, timing and the weights' hash, once all kernels have ended. The run began with step `first_step`.
+  void collect(NodeReport& report, std::uint64_t first_step) const {
     std::vector<LayerCounters> counted(counters.size());
     counters.copy_out(counted);
     for (const LayerCounters& layer : counted) {
@@ -92,7 +95,9 @@ struct NodeMemory {
     Timing times{};
     timing.copy_out({&times, 1});
     report.communicating_ns = times.communicating_ns;
-    report.waited_ns = times.waited_ns;
+    std::vector<std::uint64_t> waited(step_waited_ns.size());
+    step_waited_ns.copy_out(waited);
+    report.step_waited_ns.assign(waited.begin() + static_cast<std::ptrdiff_t>(first_step), waited.end());
     const std::vector<float> all = final_weights();
     report.weights_hash = fnv1a(all.data(), all.size() * sizeof(float));
   }

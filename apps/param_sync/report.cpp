@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <numeric>
 
 namespace param_sync {
 namespace {
@@ -31,6 +33,11 @@ std::uint64_t total(const std::vector<NodeReport>& nodes, std::uint64_t NodeRepo
   std::uint64_t sum = 0;
   for (const NodeReport& node : nodes) sum += node.*value;
   return sum;
+}
+
+double total_waited_s(const RunReport& run) {
+  const std::vector<double> waited = run.waited_s();
+  return std::accumulate(waited.begin(), waited.end(), 0.0) * static_cast<double>(run.nodes.size());
 }
 
 double calls_per_step(const std::vector<NodeReport>& nodes) {
@@ -58,6 +65,32 @@ std::string traffic_table(const RunReport& run) {
 
 }  // namespace
 
+namespace {
+
+/// The data set, by its folder, and the model, by the widths of its layers.
+std::string subject(const RunReport& run) {
+  const std::filesystem::path folder = run.config.data;
+  std::string text = fmt::format("data {}, model {}",
+                                 (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
+                                 run.layout.layer[0].inputs);
+  for (int i = 0; i < run.layout.layers; ++i) text += fmt::format(" x {}", run.layout.layer[i].outputs);
+  return text;
+}
+
+std::string division_of_work(const Config& config) {
+  if (config.serial) {
+    return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, and summed them",
+                       config.nodes, config.batch);
+  }
+  if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
+  return fmt::format(
+      "{0} nodes: each computed gradients on its own {1} samples a step, pushed them to the node that owns\n"
+      "the weights, summed those for its own 1/{0} of the weights, and pulled the others' new weights",
+      config.nodes, config.batch);
+}
+
+}  // namespace
+
 double RunReport::samples_per_s() const {
   double longest_s = 0;
   for (const NodeReport& node : nodes) longest_s = std::max(longest_s, node.train_s);
@@ -67,8 +100,7 @@ double RunReport::samples_per_s() const {
 
 double RunReport::hidden_share() const {
   const auto communicating = static_cast<double>(total(nodes, &NodeReport::communicating_ns));
-  const auto waited = static_cast<double>(total(nodes, &NodeReport::waited_ns));
-  return communicating == 0 ? 1 : std::max(0.0, 1 - waited / communicating);
+  return communicating == 0 ? 1 : std::max(0.0, 1 - total_waited_s(*this) * 1e9 / communicating);
 }
 
 std::vector<float> RunReport::losses() const {
@@ -81,6 +113,16 @@ std::vector<float> RunReport::losses() const {
   return mean;
 }
 
+std::vector<double> RunReport::waited_s() const {
+  std::vector<double> mean(nodes.front().losses.size());
+  for (const NodeReport& node : nodes) {
+    for (std::size_t step = 0; step < std::min(mean.size(), node.step_waited_ns.size()); ++step) {
+      mean[step] += static_cast<double>(node.step_waited_ns[step]) / 1e9 / static_cast<double>(nodes.size());
+    }
+  }
+  return mean;
+}
+
 bool RunReport::same_weights() const {
   return std::all_of(nodes.begin(), nodes.end(),
                      [&](const NodeReport& node) { return node.weights_hash == nodes.front().weights_hash; });
@@ -88,7 +130,8 @@ bool RunReport::same_weights() const {
 
 std::string RunReport::summary() const {
   const NodeReport& first = nodes.front();
-  std::string text;
+  std::string text = fmt::format("{}, {} parameters\n", subject(*this), layout.parameters());
+  text += fmt::format("{}\n", division_of_work(config));
   if (!first.accuracies.empty()) {
     text += fmt::format("test accuracy {:.2f} %   test loss {:.4f}   ", 100 * first.accuracies.back(), first.test_loss);
   }
@@ -104,7 +147,7 @@ std::string RunReport::summary() const {
         "communication hidden behind compute {:.0f} %  (of {:.2f} s a node, {:.2f} s were waited for)\n",
         100 * hidden_share(),
         static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
-        static_cast<double>(total(nodes, &NodeReport::waited_ns)) / 1e9 / static_cast<double>(nodes.size()));
+        total_waited_s(*this) / static_cast<double>(nodes.size()));
     text += fmt::format("staleness 0 steps (BSP)\n");
   }
   text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
@@ -124,9 +167,9 @@ std::string RunReport::summary() const {
 }
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns, waited_ns,
-                                   host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes, p2p_tx_bytes,
-                                   verbs_tx_bytes, fabric_tx_bytes, accuracies)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns,
+                                   step_waited_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
+                                   p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -204,12 +247,20 @@ void RunReport::write_files() const {
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();
   const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;
-  std::string text = "# step\tloss\ttest_accuracy\n";
+  double pushed_mb = 0, pushed_mb_a_step = 0;
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    pushed_mb_a_step += megabytes(layer_total(nodes, layer).pushed_bytes) / static_cast<double>(mean.size());
+  }
+  const std::vector<double> waited = waited_s();
+  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\n";
+  text += fmt::format("# {}, {} node{}\n", subject(*this), config.nodes, config.nodes == 1 ? "" : "s");
   for (std::size_t i = 0; i < mean.size(); ++i) {
     const std::size_t step = before + i, epoch = (step + 1) / epoch_steps - before / epoch_steps;
     const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
-    text += fmt::format("{}\t{:.6f}\t{}\n", step + 1, mean[i],
-                        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan");
+    pushed_mb += pushed_mb_a_step;
+    text += fmt::format("{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\n", step + 1, mean[i],
+                        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan", pushed_mb,
+                        1e3 * waited[i]);
   }
   write_file(config.series_file, text);
 }

@@ -27,9 +27,9 @@ struct NodeCounters {
   std::uint64_t first_step = 0;  ///< not 0 where the run went on from a checkpoint
   std::uint64_t steps = 0;       ///< of this run
   std::vector<LayerTraffic> layers;
-  std::uint64_t communicating_ns = 0;  ///< sum over the steps: first push until last weights
-  std::uint64_t waited_ns = 0;         ///< of that, forward kernels stood still
-  std::uint64_t host_api_calls = 0;    ///< while training, evaluation included
+  std::uint64_t communicating_ns = 0;         ///< sum over the steps: first push until last weights
+  std::vector<std::uint64_t> step_waited_ns;  ///< of that, forward kernels stood still, for each step; empty: never
+  std::uint64_t host_api_calls = 0;           ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;
   std::uint64_t tcp_tx_bytes = 0;
@@ -57,6 +57,7 @@ struct RunReport {
   double hidden_share() const;
   /// Mean over the nodes, for each step.
   std::vector<float> losses() const;
+  std::vector<double> waited_s() const;
   /// Do all nodes end with the same weights.
   bool same_weights() const;
 

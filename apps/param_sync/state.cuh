@@ -53,7 +53,6 @@ struct LayerCounters {
 struct Timing {
   std::uint64_t first_push_ns;     ///< when this step's first gradient slice was pushed
   std::uint64_t communicating_ns;  ///< all steps' communication
-  std::uint64_t waited_ns;         ///< of that, time that forward kernels stood still for weights
   std::uint64_t pushes;            ///< slices pushed
   std::uint64_t weights;           ///< parts of weights that have come
 };

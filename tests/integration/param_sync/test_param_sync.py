@@ -315,7 +315,7 @@ class Checkpoints(Runs):
             report = results(*self.arguments("--in-process", "--resume", resume, "--series", series))
             self.assertEqual((report["weights_hash"], report["first_step"]), (weights, first))
             self.assertEqual((report["steps"], len(report["losses"])), (self.STEPS - first, self.STEPS - first))
-            rows = [line.split("\t") for line in series.read_text().splitlines()[1:]]
+            rows = [line.split("\t") for line in series.read_text().splitlines() if line[0] != "#"]
             self.assertEqual([int(row[0]) for row in rows], list(range(first + 1, self.STEPS + 1)))
             self.assertEqual([row[2] == "nan" for row in rows], [True] * (len(rows) - 1) + [False])
 

@@ -22,7 +22,7 @@ NodeReport node_report(int rank) {
   report.steps = 4;
   report.layers = {{100, 200, 300, 400}, {1, 2, 3, 4}};
   report.communicating_ns = 1000;
-  report.waited_ns = 250;
+  report.step_waited_ns = {100, 0, 50, 100};
   report.host_api_calls = 40;
   report.p2p_tx_bytes = 500;
   report.fabric_tx_bytes = 2'000'000;
@@ -65,6 +65,18 @@ TEST(Report, AddsUpTheNodes) {
   EXPECT_DOUBLE_EQ(json.at("accuracy"), 0.75);
 }
 
+TEST(Report, NamesTheDataAndTheModelAndSaysWhatTheNodesDid) {
+  RunReport run = run_report();
+  run.config.data = "/somewhere/images";
+  EXPECT_THAT(run.summary(),
+              HasSubstr("data images, model 4 x 3 x 2, 23 parameters\n2 nodes: each computed gradients"));
+  run.config.serial = true;
+  EXPECT_THAT(run.summary(), HasSubstr("one process computed the gradients of 2 nodes"));
+  run.config.serial = false;
+  run.config.nodes = 1;
+  EXPECT_THAT(run.summary(), HasSubstr("one node trained"));
+}
+
 TEST(Report, NoticesWeightsThatDiffer) {
   RunReport run = run_report();
   EXPECT_TRUE(run.same_weights());
@@ -77,13 +89,22 @@ TEST(Report, WritesAccuracyWhereAnEpochEnds) {
   gpusock::test::Folder folder;
   RunReport run = run_report();
   run.config.series_file = folder.path() / "series.tsv";
+  run.config.data = "/somewhere/images/";
+  for (NodeReport& node : run.nodes) {
+    node.layers = {{999'000, 0, 0, 0}, {1'000, 0, 0, 0}};
+    node.step_waited_ns = {100'000, 0, 50'000, 100'000};
+  }
   run.write_files();
   std::ifstream file(run.config.series_file);
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_EQ(text.str(),
-            "# step\tloss\ttest_accuracy\n1\t4.000000\tnan\n2\t3.000000\t0.500000\n3\t2.000000\tnan\n"
-            "4\t0.500000\t0.750000\n");
+            "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\n"
+            "# data images, model 4 x 3 x 2, 2 nodes\n"
+            "1\t4.000000\tnan\t0.500000\t0.100000\n"
+            "2\t3.000000\t0.500000\t1.000000\t0.000000\n"
+            "3\t2.000000\tnan\t1.500000\t0.050000\n"
+            "4\t0.500000\t0.750000\t2.000000\t0.100000\n");
 }
 
 TEST(Report, SaysWhichFileCannotBeWritten) {
