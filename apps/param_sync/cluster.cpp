@@ -1,6 +1,7 @@
 #include "runs.hpp"
 
 #include "failure.hpp"
+#include "lane_stall.hpp"
 #include "node_process.hpp"
 #include "progress.hpp"
 #include "stall.hpp"
@@ -132,6 +133,12 @@ class Cluster {
   /// does.
   void tell_stall() const {
     const auto layers = static_cast<int>(config_.hidden.size()) + 1;
+    if (config_.scheme != kDirectScheme) {
+      const ExchangePlan plan = make_exchange_plan(config_, make_layout(step_progress_.front().widths, config_.nodes));
+      const Stall stall = find_lane_stall(plan, step_progress_, config_.nodes);
+      fmt::print(stderr, "param_sync: {}\n", describe(stall, 1, config_.timeout_s));
+      return;
+    }
     fmt::print(stderr, "param_sync: {}\n",
                describe(find_stall(step_progress_, config_.nodes), layers, config_.timeout_s));
   }

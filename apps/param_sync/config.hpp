@@ -15,6 +15,9 @@ namespace param_sync {
 
 inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the machine takes, however short --timeout is
 
+/// Gradients go to owners, and weights come back, in kernels written for just this.
+inline constexpr const char* kDirectScheme = "direct";
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
@@ -27,6 +30,7 @@ struct Config {
   std::uint64_t limit = 0;  ///< training samples used; 0: all
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
+  std::string scheme = kDirectScheme;    ///< how gradients are exchanged: else a scheme of schedules
   double timeout_s = 30;                 ///< for any wait on another node
   std::string checkpoint_folder;         ///< empty: no checkpoints
   std::uint64_t checkpoint_steps = 100;  ///< between two checkpoints

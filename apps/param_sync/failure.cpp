@@ -51,6 +51,8 @@ std::string field_name(HelloField field) {
       return "--seed";
     case HelloField::optimizer:
       return "--lr or --momentum";
+    case HelloField::scheme:
+      return "--scheme";
     case HelloField::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
     case HelloField::rank:
@@ -66,7 +68,8 @@ namespace {
 std::string mismatch(const Failure& failure) {
   std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);
   const bool hashes = failure.field == HelloField::model || failure.field == HelloField::data ||
-                      failure.field == HelloField::optimizer || failure.field == HelloField::rank;
+                      failure.field == HelloField::optimizer || failure.field == HelloField::scheme ||
+                      failure.field == HelloField::rank;
   if (!hashes) text += ": " + std::to_string(failure.theirs) + " there, " + std::to_string(failure.ours) + " here";
   return text + ". Start all nodes with the same arguments, except for --rank";
 }
@@ -102,6 +105,12 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
       return lost("receiving its gradients");
     case FailureKind::publish:
       return lost("sending it new weights");
+    case FailureKind::receive:
+      return lost("receiving from it");
+    case FailureKind::send:
+      return lost("sending to it");
+    case FailureKind::end:
+      return lost("training");
     case FailureKind::protocol:
       return text + who + at + " sent a message that cannot come here: are both the same version?";
     case FailureKind::late:

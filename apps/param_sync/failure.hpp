@@ -21,6 +21,9 @@ enum class FailureKind : std::uint32_t {
   pull,      ///< receiving weights from a peer
   gather,    ///< receiving gradients from a peer
   publish,   ///< sending weights to a peer
+  receive,   ///< receiving gradients or weights from a peer, by a schedule
+  send,      ///< sending gradients or weights to a peer, by a schedule
+  end,       ///< a peer has ended before its training did
   protocol,  ///< a peer sent a message that cannot come here
   late,      ///< no peer in particular: what a kernel waited for did not happen in time
 };
@@ -36,6 +39,7 @@ enum class HelloField : std::uint32_t {
   batch,
   seed,
   optimizer,
+  scheme,
   first_step,  ///< which --resume has found
   rank
 };

@@ -2,6 +2,11 @@
 
 #include "checkpoint.cuh"
 #include "checkpoint.hpp"
+#include "exchange.cuh"
+#include "exchange_plan.hpp"
+#include "executor/executor.hpp"
+#include "hash.hpp"
+#include "lane_stall.hpp"
 #include "hello.cuh"
 #include "mirror.cuh"
 #include "model.hpp"
@@ -49,6 +54,11 @@ struct Node::Impl {
   Hello hello() const;
   void launch_step(std::uint64_t step);
   void launch_residents();
+  void make_exchange();
+  void connect_exchange();
+  void await_residents();
+  std::uint64_t blocks_of(const Bucket& bucket) const;
+  std::optional<Failure> failure();
   void evaluate(std::uint64_t step, NodeReport& report);
   void resume();
   void write_checkpoint(std::uint64_t step);
@@ -57,6 +67,7 @@ struct Node::Impl {
   void check();
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
+  void collect_exchange(NodeReport& report);
   Progress progress(SteadyClock::time_point start) const;
   std::string end_kernels() noexcept;
 
@@ -74,6 +85,12 @@ struct Node::Impl {
   gpusock::Stream mirroring{context};
   std::atomic<bool> stopping{false};
   std::vector<gpusock::Endpoint> addresses;
+
+  std::optional<ExchangePlan> exchange_plan;  ///< where schedules exchange gradients; the three below, too
+  std::optional<executor::Executor> exchange;
+  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
+  gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
+  gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
 
   Model model{context, compute, plan.layout};
   DeviceSamples training;
@@ -94,6 +111,9 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       linger(until_seen ? std::move(until_seen) : [](const Loss&) { std::this_thread::sleep_for(kLinger); }),
       plan(Plan::make(run, dataset)),
       peer_count(run.nodes - 1),
+      exchange_words(context, kLayersMax),
+      exchange_times(context, 1),
+      ending(context, 1),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
       test(context, dataset.test, test_order(dataset)),
       activations(context, plan.layout, plan.batch),
@@ -104,6 +124,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       losses(context, plan.steps),
       score(context, 1),
       image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()) {
+  if (config.scheme != kDirectScheme) make_exchange();
   if (config.checkpoint_folder.empty()) return;
   const Hello settings = hello();
   checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
@@ -124,6 +145,11 @@ std::string Node::Impl::end_kernels() noexcept {
       fault = error.what();
     }
   }
+  try {
+    if (exchange) exchange->await_resident();
+  } catch (const gpusock::Error& error) {
+    fault = error.what();
+  }
   return fault;
 }
 
@@ -134,6 +160,10 @@ NodeState Node::Impl::state() {
   node.optimizer = plan.optimizer;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
+  if (exchange_plan) node.exchanges = exchange_words.data();
+  for (int layer = 0; exchange_plan && layer < plan.layout.layers; ++layer) {
+    node.exchange_of[layer] = static_cast<std::uint8_t>(exchange_plan->bucket_of(layer));
+  }
   return node;
 }
 
@@ -149,8 +179,32 @@ Hello Node::Impl::hello() const {
   hello[HelloField::seed] = config.seed;
   hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                                  std::bit_cast<std::uint32_t>(config.momentum);
+  hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size());
   hello[HelloField::first_step] = first_step;
   return hello;
+}
+
+void Node::Impl::make_exchange() {
+  exchange_plan = make_exchange_plan(config, plan.layout);
+  executor::Settings settings;
+  settings.rank = config.rank;
+  settings.ring_bytes = exchange_plan->ring_bytes;
+  settings.unit_bytes = exchange_plan->unit_bytes;
+  settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
+  settings.execution = {.rank_order = true, .weights_apart = true};
+  exchange.emplace(context, settings, exchange_plan->schedules);
+}
+
+/// When all nodes have compared their settings.
+void Node::Impl::connect_exchange() {
+  exchange->use_listener(listening[0].socket);
+  try {
+    exchange->begin_connect(addresses);
+    exchange->await_connect();
+  } catch (const gpusock::Error& error) {
+    if (stopping) throw Interrupted();
+    throw NodeFailure(error.what());
+  }
 }
 
 /// Before any kernel runs.
@@ -176,20 +230,41 @@ void Node::Impl::write_checkpoint(std::uint64_t step) {
       {step, {values, values + parameters}, {values + parameters, values + 2 * std::size_t{parameters}}});
 }
 
+/// What a kernel of this node has recorded.
+std::optional<Failure> Node::Impl::failure() {
+  if (has_failed(memory.failure[0])) return memory.failure[0];
+  if (!exchange) return std::nullopt;
+  const auto lanes = exchange->failure();
+  if (!lanes) return std::nullopt;
+  Failure record{1, FailureKind::protocol, -1, lanes->error};
+  if (lanes->kind == executor::FailureKind::receive) record.kind = FailureKind::receive;
+  if (lanes->kind == executor::FailureKind::send) record.kind = FailureKind::send;
+  if (lanes->kind == executor::FailureKind::late) record.kind = FailureKind::late;
+  if (lanes->channel >= 0) record.rank = exchange->channels()[static_cast<std::size_t>(lanes->channel)].peer;
+  return record;
+}
+
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
-  if (has_failed(memory.failure[0])) {
-    const Failure record = memory.failure[0];
+  if (const auto recorded = failure()) {
+    const Failure record = *recorded;
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const gpusock::Endpoint peer = known ? addresses[record.rank] : gpusock::Endpoint{};
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
       loss.step_progress = memory.snapshot(config.rank, config.nodes, first_step * plan.layout.layers);
+      if (exchange) {
+        loss.step_progress->positions = exchange->positions();
+        loss.step_progress->first_step = first_step;
+        loss.step_progress->widths = layer_widths(config, data);
+      }
     }
     if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
+    if (!stopping && loss.stalled && exchange)
+      throw NodeFailure(describe_lanes_alone(*exchange_plan, *loss.step_progress, config.timeout_s));
     if (!stopping && loss.stalled)
       throw NodeFailure(describe_alone(*loss.step_progress, plan.layout.layers, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, peer));
@@ -208,12 +283,52 @@ void Node::Impl::await_setup(gpusock::Stream& stream) {
 }
 
 void Node::Impl::launch_residents() {
+  if (exchange) {
+    std::vector<executor::Exchanged> tensors;
+    for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
+      const Bucket& bucket = exchange_plan->buckets[i];
+      executor::Exchanged tensor;
+      tensor.schedule = i;
+      tensor.gradients = memory.gradients.data() + bucket.offset;
+      tensor.count = bucket.parameters;
+      tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset,
+                           memory.weights.data() + bucket.offset};
+      tensor.ready_per_step = blocks_of(bucket);
+      tensors.push_back(tensor);
+    }
+    executor::Residence residence;
+    residence.steps = clock_of(plan.steps);
+    residence.timeout_ns = state().timeout_ns;
+    residence.words = exchange_words.data();
+    residence.times = exchange_times.data();
+    residence.failed = memory.failed.data();
+    residence.stop = memory.stop.data();
+    residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
+    exchange->start_resident(tensors, residence);
+    if (peer_count != 0) gpusock::launch(context, {.stream = &serving}, watch_nodes, state(), ending.data());
+    return;
+  }
   if (peer_count == 0) return;
   const auto grid = static_cast<unsigned>(peer_count);
   gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(),
                   clock_of(plan.steps));
   gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(),
                   clock_of(plan.steps));
+}
+
+/// Blocks that compute a bucket's gradients.
+std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
+  std::uint64_t blocks = 0;
+  for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout.layer[layer].blocks();
+  return blocks;
+}
+
+/// All weights are there: the resident kernels have nothing left to do.
+void Node::Impl::await_residents() {
+  if (exchange) exchange->await_resident();
+  end_watch(ending[0]);
+  serving.synchronize();
+  mirroring.synchronize();
 }
 
 /// Launches only: nothing here waits for the device.
@@ -232,6 +347,12 @@ void Node::Impl::launch_step(std::uint64_t step) {
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
+    if (exchange) {
+      gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_hand_over, node, layer,
+                      activations.input(layer), activations.output_delta(layer), plan.batch, layer + 1 == layout.layers,
+                      exchange_times.data());
+      continue;
+    }
     gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, clock,
                     activations.input(layer), activations.output_delta(layer), plan.batch);
   }
@@ -258,7 +379,8 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
   now.steps_per_epoch = plan.steps_per_epoch;
   now.loss = now.steps == first_step ? 0 : losses[now.steps - 1];
   now.train_s = seconds_since(start);
-  for (int layer = 0; layer < plan.layout.layers; ++layer) {
+  if (exchange_plan) now.pushed_per_step = exchange_plan->pushed_bytes(config.rank);
+  for (int layer = 0; !exchange_plan && layer < plan.layout.layers; ++layer) {
     const std::uint64_t sent = plan.layout.layer[layer].parameters() - plan.layout.shard(layer, config.rank).size();
     now.pushed_per_step += sent * sizeof(float) + sizeof(MessageHeader) * static_cast<std::uint64_t>(peer_count);
   }
@@ -282,9 +404,35 @@ void await_sent(const gpusock::Context& context) {
 
 }  // namespace
 
+/// A bucket's bytes are shared out to its layers by their size; the first one has what does not divide.
+void Node::Impl::collect_exchange(NodeReport& report) {
+  std::vector<executor::ExchangeWords> words(exchange_words.size());
+  exchange_words.copy_out(words);
+  for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
+    const Bucket& bucket = exchange_plan->buckets[i];
+    LayerTraffic all{words[i].pushed_bytes, words[i].pulled_bytes, words[i].gathered_bytes, words[i].published_bytes};
+    if (exchange_plan->schedules[i].result == schedule::Result::all_reduce) all.pulled_bytes = all.gathered_bytes;
+    LayerTraffic left = all;
+    for (int layer = bucket.end_layer - 1; layer >= bucket.first_layer; --layer) {
+      const double share = static_cast<double>(plan.layout.layer[layer].parameters()) / bucket.parameters;
+      LayerTraffic& part = report.layers[static_cast<std::size_t>(layer)];
+      for (const auto bytes : {&LayerTraffic::pushed_bytes, &LayerTraffic::pulled_bytes, &LayerTraffic::gathered_bytes,
+                               &LayerTraffic::published_bytes}) {
+        part.*bytes = layer == bucket.first_layer ? left.*bytes
+                                                  : static_cast<std::uint64_t>(share * static_cast<double>(all.*bytes));
+        left.*bytes -= part.*bytes;
+      }
+    }
+  }
+  executor::ExchangeTimes times{};
+  exchange_times.copy_out({&times, 1});
+  report.communicating_ns = times.communicating_ns;
+}
+
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
+  if (exchange) collect_exchange(report);
   await_sent(context);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   const auto stats = context.stats();
@@ -302,7 +450,9 @@ Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   Impl& node = *impl_;
-  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), at,
+  gpusock::Endpoint listening_at = at;
+  if (node.exchange_plan) listening_at.ring_bytes = static_cast<std::uint32_t>(node.exchange_plan->ring_bytes);
+  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), listening_at,
                   node.listening.data());
   node.compute.synchronize();
   if (node.listening[0].socket < 0) {
@@ -328,6 +478,7 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
                   node.memory.endpoints.data());
   node.await_setup(node.mirroring);
   node.await_setup(node.serving);
+  if (node.exchange) node.connect_exchange();
 }
 
 NodeReport Node::train(const ProgressSink& progress) {
@@ -354,8 +505,7 @@ NodeReport Node::train(const ProgressSink& progress) {
     }
     if (progress) progress(node.progress(start));
   }
-  node.serving.synchronize();
-  node.mirroring.synchronize();
+  node.await_residents();
   node.check();
   report.train_s = seconds_since(start);
   report.host_api_calls = node.context.stats().host_api_calls - calls_before;

@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include "exchange_plan.hpp"
 #include "layout.hpp"
 #include "pmix_bootstrap.hpp"
 
@@ -88,6 +89,7 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
 
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
+  arguments.choice("--scheme", config.scheme, training_schemes(), "How gradients are exchanged: docs/schedules.md");
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
@@ -202,6 +204,7 @@ std::vector<std::string> to_arguments(const Config& config) {
                                      "--limit",    std::to_string(config.limit),
                                      "--data",     config.data,
                                      "--link",     std::string(gpusock::to_string(config.link)),
+                                     "--scheme",   config.scheme,
                                      "--timeout",  fmt::format("{}", config.timeout_s)};
   if (!config.checkpoint_folder.empty()) {
     arguments.insert(arguments.end(),

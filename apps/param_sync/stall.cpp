@@ -89,14 +89,15 @@ std::uint64_t step_of(std::uint64_t part, int layers) { return part / static_cas
 }  // namespace
 
 nlohmann::json to_json(const StepProgress& step_progress) {
-  return {{"rank", step_progress.rank},
-          {"gathered", step_progress.gathered},
-          {"pulled", step_progress.pulled},
-          {"pushing", step_progress.pushing}};
+  return {{"rank", step_progress.rank},           {"gathered", step_progress.gathered},
+          {"pulled", step_progress.pulled},       {"pushing", step_progress.pushing},
+          {"positions", step_progress.positions}, {"first_step", step_progress.first_step},
+          {"widths", step_progress.widths}};
 }
 
 StepProgress step_progress_from(const nlohmann::json& json) {
-  return {json.at("rank"), json.at("gathered"), json.at("pulled"), json.at("pushing")};
+  return {json.at("rank"),      json.at("gathered"),   json.at("pulled"), json.at("pushing"),
+          json.at("positions"), json.at("first_step"), json.at("widths")};
 }
 
 Stall find_stall(const std::vector<StepProgress>& reports, int nodes) {
@@ -136,6 +137,13 @@ std::string describe(const Stall& stall, int layers, double timeout_s) {
   return fmt::format("{} made no progress for {:g} s: {}; raise --timeout if it is only slow", who, timeout_s, how);
 }
 
+std::string describe_waits(int rank, const std::vector<std::string>& waits, double timeout_s) {
+  return fmt::format(
+      "rank {}: waited {:g} s in vain for {}. Who owes that may itself only wait for another node: compare the "
+      "nodes' messages, the earliest step tells; raise --timeout if they are only slow",
+      rank, timeout_s, fmt::join(waits, " and "));
+}
+
 std::string describe_alone(const StepProgress& step_progress, int layers, double timeout_s) {
   const std::vector<StepProgress> reports{step_progress};
   const std::uint64_t part = earliest_part(reports);
@@ -143,10 +151,7 @@ std::string describe_alone(const StepProgress& step_progress, int layers, double
   for (const Lack& lack : earliest_lacks(reports, part)) {
     waits.push_back(wait_text(lack.wait, lack.waited_for, step_of(part, layers)));
   }
-  return fmt::format(
-      "rank {}: waited {:g} s in vain for {}. Who owes that may itself only wait for another node: compare the "
-      "nodes' messages, the earliest step tells; raise --timeout if they are only slow",
-      step_progress.rank, timeout_s, fmt::join(waits, " and "));
+  return describe_waits(step_progress.rank, waits, timeout_s);
 }
 
 }  // namespace param_sync

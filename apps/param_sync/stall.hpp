@@ -20,6 +20,11 @@ struct StepProgress {
   std::vector<std::uint64_t> gathered;  ///< parts of gradients that have come from the other, whole
   std::vector<std::uint64_t> pulled;    ///< parts of weights that have come from the other, whole
   std::vector<std::uint64_t> pushing;   ///< 2 * part + 1 while that part's gradients go to the other; else even
+
+  // Where schedules exchange gradients (lane_stall.hpp); else empty
+  std::vector<std::uint64_t> positions = {};  ///< by bucket and lane: ops that it has completed
+  std::uint64_t first_step = 0;               ///< of this run
+  std::vector<std::uint32_t> widths = {};     ///< of the model's layers
 };
 
 nlohmann::json to_json(const StepProgress& step_progress);
@@ -43,7 +48,10 @@ Stall find_stall(const std::vector<StepProgress>& reports, int nodes);
 /// The message of the process that started the nodes: which node stopped the run, how that is known, and what to do.
 std::string describe(const Stall& stall, int layers, double timeout_s);
 
-/// The message of one node, which knows only its own progress and not which other nodes wait.
+/// The message of one node, which knows only what it has waited for itself, and not which other nodes wait.
+std::string describe_waits(int rank, const std::vector<std::string>& waits, double timeout_s);
+
+/// The same, where it knows its progress.
 std::string describe_alone(const StepProgress& step_progress, int layers, double timeout_s);
 
 }  // namespace param_sync

@@ -24,6 +24,7 @@
 /// record, which S8 publishes, and who finds that the run ends only returns. So are S16 and S17: each word counts by
 /// itself.
 
+#include "executor/handover.cuh"
 #include "failure.hpp"
 #include "kernels.cuh"
 #include "layout.hpp"
@@ -78,12 +79,14 @@ struct NodeState {
   float* staging = nullptr;      ///< peers' gradients for own shards: as weights, once for each rank
   LayerCounters* counters = nullptr;
   Timing* timing = nullptr;
-  gpusock::Socket* push_sockets = nullptr;     ///< to each owner: gradients out, weights in
-  gpusock::Socket* serve_sockets = nullptr;    ///< from each worker: gradients in, weights out
-  std::uint64_t* failed = nullptr;             ///< not 0 once a kernel has failed
-  Failure* failure = nullptr;                  ///< mapped
-  std::uint64_t* stop = nullptr;               ///< mapped: the host sets it to end the run
-  StepProgressWords* step_progress = nullptr;  ///< mapped
+  gpusock::Socket* push_sockets = nullptr;       ///< to each owner: gradients out, weights in
+  gpusock::Socket* serve_sockets = nullptr;      ///< from each worker: gradients in, weights out
+  std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
+  Failure* failure = nullptr;                    ///< mapped
+  std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
+  StepProgressWords* step_progress = nullptr;    ///< mapped
+  executor::ExchangeWords* exchanges = nullptr;  ///< by bucket, where schedules exchange gradients; else none
+  std::uint8_t exchange_of[kLayersMax] = {};     ///< by layer: the index of its bucket
 
   __device__ float* staged(int from_rank, int layer) const {
     return staging + std::size_t{layout.parameters()} * from_rank + layout.layer[layer].offset;
@@ -144,6 +147,11 @@ inline bool has_failed(Failure& record) {
 /// Ends whatever kernels wait for. The host's; any thread.
 inline void end_waits(std::uint64_t& stop) {
   SystemWord(stop).store(1, cuda::memory_order_relaxed);  // S12, pairs with S9
+}
+
+/// This node has trained to its end. The host's.
+inline void end_watch(std::uint64_t& ending) {
+  SystemWord(ending).store(1, cuda::memory_order_relaxed);  // relaxed: see watch_nodes()
 }
 
 /// The block waits until `reached()`, by which its first thread looks at a counter; false where the run ends first. The

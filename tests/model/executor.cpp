@@ -3,7 +3,7 @@
 #include "cases.hpp"
 #include "world.hpp"
 
-#include "apps/param_sync/executor/lane.cuh"
+#include "apps/param_sync/executor/resident.cuh"
 
 #include <cerrno>
 #include <string>
@@ -103,11 +103,73 @@ Case two_lanes_fail() {
           20'000};
 }
 
+/// A step of a training: two blocks compute gradients, two resident lanes make weights of them, and the next forward
+/// kernel reads these. Then gradients are written again.
+struct Training {
+  Training() : lanes(1, false) {
+    lanes.run.apply.weights_apart = true;
+    lanes.run.keeps_sockets = true;
+    lanes.run.stop = &stop;
+    exchange.run = lanes.run;
+    exchange.ready_per_step = 2;
+    exchange.words = &words;
+    exchange.positions = positions;
+  }
+  void compute(int float_index) {
+    lanes.data[float_index] = 3;
+    ex::hand_over(words);
+  }
+  void run_lane(unsigned lane) { run_block(lane, 2, ex::run_exchanges, &exchange, 1, std::uint64_t{1}, &times); }
+  void step_again() {
+    while (!ex::has_version(words, 1)) give_way();
+    result = std::to_string(static_cast<int>(lanes.weights[0])) + " " +
+             std::to_string(static_cast<int>(lanes.weights[1])) + ", stands at " + std::to_string(positions[0]) + " " +
+             std::to_string(positions[1]) + ", " + std::to_string(times.communicating_ns) + " ns";
+    lanes.data[0] = lanes.data[1] = 4;
+  }
+
+  TwoLanes lanes;
+  ex::Exchange exchange;
+  ex::ExchangeWords words = {};
+  ex::ExchangeTimes times = {.first_ready_ns = 1'000'000, .communicating_ns = 0, .versions = 0};  // now
+  std::uint64_t positions[2] = {}, stop = 0;
+  std::string result;
+};
+
+Case training_step() {
+  return {"executor.a_training_step",
+          [](Run& run) {
+            auto& training = run.make<Training>();
+            for (int block = 0; block < 2; ++block) run.thread([&training, block] { training.compute(block); });
+            for (unsigned lane = 0; lane < 2; ++lane) run.thread([&training, lane] { training.run_lane(lane); });
+            run.thread([&] { training.step_again(); });
+            run.at_end([&] { return training.result; });
+          },
+          {"2 2, stands at 1 1, 0 ns"},  // 5 - 3; time stands still
+          20'000};
+}
+
+/// The host ends a training while lanes wait for gradients: nobody calls it a failure.
+Case end_of_a_training() {
+  return {"executor.the_host_ends_a_training",
+          [](Run& run) {
+            auto& training = run.make<Training>();
+            run.thread([&] { training.run_lane(0); });
+            run.thread([&] { ex::SystemWord(training.stop).store(1, cuda::memory_order_relaxed); });
+            run.at_end([&] { return std::to_string(training.lanes.failed); });
+          },
+          {"0"}};
+}
+
 }  // namespace
 
 std::vector<Case> executor_cases() {
-  return {two_lanes("a_lane_follows_another", 0, true, "0 2"),  // 5 - 2, and 3 - 3
-          two_lanes("lanes_side_by_side", 1, false, "3 3"), second_run(), two_lanes_fail()};
+  return {training_step(),
+          end_of_a_training(),
+          two_lanes("a_lane_follows_another", 0, true, "0 2"),  // 5 - 2, and 3 - 3
+          two_lanes("lanes_side_by_side", 1, false, "3 3"),
+          second_run(),
+          two_lanes_fail()};
 }
 
 }  // namespace gpusock::model

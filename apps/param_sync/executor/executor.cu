@@ -3,6 +3,7 @@
 #include "executor/channels.cuh"
 #include "executor/failure.hpp"
 #include "executor/lane.cuh"
+#include "executor/resident.cuh"
 #include "schedule/check.hpp"
 
 #include <bit>
@@ -23,11 +24,13 @@ constexpr std::uint64_t kUnitBytesDefault = 256 << 10;
 constexpr int kBacklog = 512;
 
 /// Lanes that the device keeps resident at the same time where nothing else runs.
-std::uint64_t resident_lanes_max([[maybe_unused]] const gpusock::Context& context, [[maybe_unused]] unsigned threads) {
+template <class Kernel>
+std::uint64_t resident_lanes_max([[maybe_unused]] const gpusock::Context& context, [[maybe_unused]] unsigned threads,
+                                 [[maybe_unused]] Kernel* kernel) {
 #if defined(GPUSOCK_DEVICE_CUDA) && !defined(GPUSOCK_CUDA_DOUBLE)
   int processors = 0, blocks = 0;
   if (cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, context.options().gpu) != cudaSuccess ||
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, run_lanes, static_cast<int>(threads), 0) != cudaSuccess) {
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), 0) != cudaSuccess) {
     throw gpusock::Error(ENODEV, "asking how many blocks GPU " + std::to_string(context.options().gpu) + " keeps");
   }
   return static_cast<std::uint64_t>(processors) * static_cast<std::uint64_t>(blocks);
@@ -60,17 +63,26 @@ struct LoadedProgram {
   gpusock::DeviceBuffer<LaneOps> lanes;
   gpusock::DeviceBuffer<LaneOp> ops;
   gpusock::DeviceBuffer<Reached> after;
+  gpusock::DeviceBuffer<int> terms;
   int chunks;
   bool lanes_meet;
+  int slots_of_lane;
+  std::uint64_t slot_floats;
+  gpusock::DeviceBuffer<float> slots;
   std::uint64_t ops_of_lane_max = 0;
 
-  LoadedProgram(gpusock::Context& context, const Program& program)
+  LoadedProgram(gpusock::Context& context, const Program& program, std::uint64_t unit_floats)
       : lanes(context, program.lanes.size()),
         ops(context, program.ops.size()),
         after(context, program.after.size()),
+        terms(context, program.terms.size()),
         chunks(program.chunks),
-        lanes_meet(program.lanes_meet) {
+        lanes_meet(program.lanes_meet),
+        slots_of_lane(program.slots),
+        slot_floats(static_cast<std::uint64_t>(program.slot_chunks) * unit_floats),
+        slots(context, slot_floats * static_cast<std::uint64_t>(slots_of_lane) * program.lanes.size()) {
     lanes.copy_in(program.lanes);
+    if (!program.terms.empty()) terms.copy_in(program.terms);
     if (!program.ops.empty()) ops.copy_in(program.ops);
     if (!program.after.empty()) after.copy_in(program.after);
     for (const LaneOps& lane : program.lanes) {
@@ -98,15 +110,15 @@ struct Executor::Impl {
       sockets.copy_in(std::vector<gpusock::Socket>(channels.size(), -1));
     }
     for (const schedule::Schedule& schedule : schedules) {
-      const Program program = program_of(schedule, settings.rank, channels);
-      const std::uint64_t most = resident_lanes_max(context, settings.threads);
+      const Program program = program_of(schedule, settings.rank, channels, settings.execution);
+      const std::uint64_t most = resident_lanes_max(context, settings.threads, run_lanes);
       if (program.lanes.size() > most) {
         throw gpusock::Error(ENOBUFS, schedule.scheme + " has " + std::to_string(program.lanes.size()) +
                                           " lanes on rank " + std::to_string(settings.rank) +
                                           ", but the device keeps " + std::to_string(most) +
                                           " blocks resident: take a schedule with fewer lanes");
       }
-      programs.emplace_back(context, program);
+      programs.emplace_back(context, program, settings.unit_bytes / sizeof(float));
     }
   }
 
@@ -142,6 +154,30 @@ struct Executor::Impl {
     return run;
   }
 
+  /// A run of a schedule, but for what makes it this one.
+  Run run_of(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) const {
+    const LoadedProgram& program = programs.at(index);
+    Run run = this->run();
+    run.ops = program.ops.data();
+    run.after = program.after.data();
+    run.lanes = program.lanes.data();
+    run.terms = program.terms.data();
+    run.slots = program.slots.data();
+    run.slots_of_lane = program.slots_of_lane;
+    run.slot_floats = program.slot_floats;
+    run.lane_count = static_cast<std::int32_t>(program.lanes.size());
+    run.lanes_meet = program.lanes_meet;
+    run.data = data;
+    run.cut = {count, settings.unit_bytes / sizeof(float), static_cast<std::uint32_t>(program.chunks)};
+    run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights, settings.execution.weights_apart};
+    run.schedule = static_cast<std::int32_t>(index);
+    if (run.cut.passes() > (std::uint64_t{1} << 31) / std::max<std::uint64_t>(1, program.ops_of_lane_max)) {
+      throw gpusock::Error(EFBIG, std::to_string(count) + " floats in units of " + std::to_string(settings.unit_bytes) +
+                                      " bytes: take larger units");
+    }
+    return run;
+  }
+
   gpusock::Endpoint as_ours(gpusock::Endpoint at) const {
     at.ring_bytes = static_cast<std::uint32_t>(settings.ring_bytes);
     at.type = gpusock::SocketType::stream;
@@ -172,7 +208,11 @@ struct Executor::Impl {
   gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
   std::vector<std::string> address_texts;
   std::vector<LoadedProgram> programs;
-  std::uint64_t started = 0;  // runs
+  gpusock::Socket listener = -1;
+  std::optional<gpusock::DeviceBuffer<Exchange>> exchanges;               // of the resident lanes
+  std::optional<gpusock::DeviceBuffer<std::uint64_t>> resident_progress;  // by block
+  std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
+  std::uint64_t started = 0;                                              // runs
 };
 
 Executor::Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules)
@@ -202,10 +242,13 @@ gpusock::Endpoint Executor::listen(const gpusock::Endpoint& at) {
     throw gpusock::Error(-listening.socket,
                          "rank " + std::to_string(rank.settings.rank) + " cannot listen at " + at.to_string());
   }
+  rank.listener = listening.socket;
   gpusock::Endpoint bound = listening.at;
   bound.link = at.link;
   return rank.as_ours(bound);
 }
+
+void Executor::use_listener(gpusock::Socket listener) { impl_->listener = listener; }
 
 void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   Impl& rank = *impl_;
@@ -231,7 +274,7 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   opening.channels = rank.on_device.data();
   opening.sockets = rank.sockets.data();
   opening.addresses = rank.addresses.data();
-  opening.listener = rank.listening[0].socket;
+  opening.listener = rank.listener;
   gpusock::launch(rank.context, {.grid = 2, .stream = &rank.stream}, open_channels, opening);
 }
 
@@ -244,23 +287,9 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
                               const Optimizing& optimizing) {
   Impl& rank = *impl_;
   if (rank.failed()) rank.throw_failure();
-  const LoadedProgram& program = rank.programs.at(index);
-  Run run = rank.run();
-  run.ops = program.ops.data();
-  run.after = program.after.data();
-  run.lanes = program.lanes.data();
-  run.lane_count = static_cast<std::int32_t>(program.lanes.size());
-  run.lanes_meet = program.lanes_meet;
-  run.data = data;
-  run.cut = {count, rank.settings.unit_bytes / sizeof(float), static_cast<std::uint32_t>(program.chunks)};
-  run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights};
-  run.schedule = static_cast<std::int32_t>(index);
+  Run run = rank.run_of(index, data, count, optimizing);
   run.number = rank.started + 1;
   run.timeout_ns = timeout_ns;
-  if (run.cut.passes() > (std::uint64_t{1} << 31) / std::max<std::uint64_t>(1, program.ops_of_lane_max)) {
-    throw gpusock::Error(EFBIG, std::to_string(count) + " floats in units of " +
-                                    std::to_string(rank.settings.unit_bytes) + " bytes: take larger units");
-  }
   gpusock::launch(
       rank.context,
       {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
@@ -282,6 +311,64 @@ void Executor::wait(std::uint64_t run) {
   throw gpusock::Error(EINVAL, "run " + std::to_string(run) + " was never started");
 }
 
+void Executor::start_resident(std::span<const Exchanged> tensors, const Residence& residence) {
+  Impl& rank = *impl_;
+  std::vector<Exchange> all;
+  int blocks = 0;
+  for (const Exchanged& tensor : tensors) {
+    Exchange exchange;
+    exchange.run = rank.run_of(tensor.schedule, tensor.gradients, tensor.count, tensor.optimizing);
+    exchange.run.timeout_ns = residence.timeout_ns;
+    exchange.run.failed = residence.failed;
+    exchange.run.stop = residence.stop;
+    exchange.run.keeps_sockets = true;
+    exchange.first_block = blocks;
+    exchange.all_apply = rank.schedules[tensor.schedule].result == schedule::Result::all_reduce;
+    exchange.ready_per_step = tensor.ready_per_step;
+    exchange.words = residence.words + all.size();
+    blocks += exchange.run.lane_count;
+    all.push_back(exchange);
+  }
+  // Half of the device is for the kernels that compute.
+  const std::uint64_t most = resident_lanes_max(rank.context, rank.settings.threads, run_exchanges) / 2 /
+                             std::max(1u, residence.executors_on_device);
+  if (static_cast<std::uint64_t>(blocks) > most) {
+    throw gpusock::Error(ENOBUFS, "all layers together have " + std::to_string(blocks) + " lanes on rank " +
+                                      std::to_string(rank.settings.rank) + ", but the device keeps only " +
+                                      std::to_string(most) +
+                                      " blocks of each rank resident beside the kernels that compute: take a scheme "
+                                      "with fewer lanes, or fewer layers");
+  }
+  rank.resident_progress.emplace(rank.context, static_cast<std::size_t>(blocks));
+  rank.positions.emplace(rank.context, static_cast<std::size_t>(blocks));
+  for (Exchange& exchange : all) {
+    exchange.run.progress = rank.resident_progress->data() + exchange.first_block;
+    exchange.positions = rank.positions->data();
+  }
+  rank.exchanges.emplace(rank.context, all.size());
+  rank.exchanges->copy_in(all);
+  gpusock::launch(
+      rank.context, {.grid = static_cast<unsigned>(blocks), .block = rank.settings.threads, .stream = &rank.stream},
+      run_exchanges, rank.exchanges->data(), static_cast<int>(all.size()), residence.steps, residence.times);
+}
+
+void Executor::await_resident() { impl_->stream.synchronize(); }
+
+std::optional<Failure> Executor::failure() {
+  if (!impl_->failed()) return std::nullopt;
+  return impl_->failure[0].failure;
+}
+
+std::vector<std::uint64_t> Executor::positions() {
+  Impl& rank = *impl_;
+  std::vector<std::uint64_t> all;
+  for (std::size_t block = 0; rank.positions && block < rank.positions->size(); ++block) {
+    all.push_back(SystemWord((*rank.positions)[block]).load(cuda::memory_order_relaxed));  // relaxed: it is only told
+  }
+  return all;
+}
+
+const std::vector<Channel>& Executor::channels() const { return impl_->channels; }
 const schedule::Schedule& Executor::schedule(std::size_t index) const { return impl_->schedules.at(index); }
 
 }  // namespace param_sync::executor

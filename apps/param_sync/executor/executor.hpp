@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace param_sync::executor {
@@ -21,6 +23,7 @@ struct Settings {
                                  ///< 0: as much as fits, at most 256 KiB
   std::uint64_t connect_timeout_ns = 30'000'000'000;
   unsigned threads = 0;  ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
+  Execution execution;
 };
 
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
@@ -28,6 +31,31 @@ struct Optimizing {
   Optimizer optimizer;
   float* velocity = nullptr;  ///< a float for each of the tensor; device memory, as the weights
   float* weights = nullptr;
+};
+
+struct ExchangeWords;  // handover.cuh
+struct ExchangeTimes;  // handover.cuh
+struct Failure;        // failure.hpp
+
+/// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
+struct Exchanged {
+  std::size_t schedule = 0;  ///< index; of an all-reduce or a parameter server
+  float* gradients = nullptr;
+  std::uint64_t count = 0;
+  Optimizing optimizing;
+  std::uint64_t ready_per_step = 1;  ///< so often its gradients are handed over in a step: once by each block
+};
+
+/// What resident lanes share with the other kernels of a training. Pointers are to device memory, unless they say
+/// otherwise.
+struct Residence {
+  std::uint64_t steps = 0;
+  std::uint64_t timeout_ns = 0;      ///< for any wait on another rank
+  ExchangeWords* words = nullptr;    ///< one for each tensor, 0 at the beginning
+  ExchangeTimes* times = nullptr;    ///< 0 at the beginning
+  std::uint64_t* failed = nullptr;   ///< not 0 once any kernel has failed
+  std::uint64_t* stop = nullptr;     ///< mapped: the host sets it to end the training
+  unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
 };
 
 /// One rank. Set-up: listen, tell all other ranks the address, connect. Then all ranks start the same runs in the same
@@ -44,6 +72,10 @@ class Executor {
 
   /// Listens, and says where. `at` names the link; its ring size and type are not used. Throws gpusock::Error.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
+
+  /// Instead of listen(): uses a listener of this context, whose ring size and type are those of the settings. It stays
+  /// the caller's.
+  void use_listener(gpusock::Socket listener);
 
   /// Opens the channels to the ranks that listen at these addresses, by rank; waits for nothing.
   void begin_connect(const std::vector<gpusock::Endpoint>& addresses);
@@ -64,6 +96,22 @@ class Executor {
   /// where. After a failure on any rank, runs of all ranks fail; make new executors then.
   void wait(std::uint64_t run);
 
+  /// Starts the lanes of all these tensors at once; they stay for all steps. A kernel hands a tensor's gradients over
+  /// with hand_over(), and has_version() says when the weights are there (handover.cuh). After a failure the lanes keep
+  /// the sockets open: the host ends them, by its context. Throws gpusock::Error where the device cannot keep all lanes
+  /// resident beside other kernels. At most once, and no start() before or after it.
+  void start_resident(std::span<const Exchanged> tensors, const Residence& residence);
+
+  /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.
+  void await_resident();
+
+  /// Why a lane has failed, if one has. Any thread.
+  std::optional<Failure> failure();
+
+  /// How many ops each resident lane has completed in all steps, by tensor and lane.
+  std::vector<std::uint64_t> positions();
+
+  const std::vector<Channel>& channels() const;
   const schedule::Schedule& schedule(std::size_t index) const;
 
  private:

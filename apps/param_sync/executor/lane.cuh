@@ -13,12 +13,15 @@ inline constexpr std::uint64_t kPieceFloats = 16 << 10;
 struct OpAt {
   const Run& run;
   const LaneOp& op;
+  int lane = 0;
   int index = 0;  ///< in the lane
   std::uint64_t pass = 0;
   gpusock::Deadline deadline;
 
   __device__ gpusock::Socket in() const { return run.sockets[op.in]; }
   __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
+  /// What it moves is a part of this.
+  __device__ float* data() const { return op.of_weights ? run.apply.weights : run.data; }
   __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
 
   /// Of the message that the op sends or receives.
@@ -37,7 +40,7 @@ struct OpAt {
       fail(run, {.kind = kind,
                  .channel = kind == FailureKind::send ? op.out : op.in,
                  .error = result < 0 ? static_cast<std::int32_t>(-result) : 0,
-                 .lane = static_cast<int>(blockIdx.x),
+                 .lane = lane,
                  .op = index});
     }
     return false;
@@ -101,7 +104,7 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
   const auto block = gpusock::this_block();
   while (floats.begin < floats.end) {
     const std::uint64_t count = min(kPieceFloats, floats.count());
-    const auto sent = at.run.net.send(block, at.out(), at.run.data + floats.begin, count * sizeof(float),
+    const auto sent = at.run.net.send(block, at.out(), at.data() + floats.begin, count * sizeof(float),
                                       gpusock::kWaitAll, at.deadline);
     if (sent < 0) return at.lost(FailureKind::send, sent);
     floats.begin += count;
@@ -120,7 +123,7 @@ __device__ inline bool receive_header(const OpAt& at) {
     fail(at.run, {.kind = FailureKind::message,
                   .channel = at.op.in,
                   .error = EPROTO,
-                  .lane = static_cast<int>(blockIdx.x),
+                  .lane = at.lane,
                   .op = at.index,
                   .expected = expected,
                   .got = got});
@@ -129,14 +132,59 @@ __device__ inline bool receive_header(const OpAt& at) {
   return right;
 }
 
-/// Receives floats into the tensor.
-__device__ inline bool receive_floats(const OpAt& at, Floats floats) {
-  const auto bytes = static_cast<std::int64_t>(floats.count() * sizeof(float));
+/// Receives so many floats.
+__device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t count) {
+  const auto bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (bytes == 0) return true;
-  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), at.run.data + floats.begin,
-                                   static_cast<std::size_t>(bytes), gpusock::kWaitAll, at.deadline);
+  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), to, static_cast<std::size_t>(bytes),
+                                   gpusock::kWaitAll, at.deadline);
   return got == bytes || at.lost(FailureKind::receive, got);
 }
+
+/// The terms of a sum that an op completes.
+class Terms {
+ public:
+  /// `slots`: the lane's; `own`: this rank's term.
+  __device__ Terms(const OpAt& at, const float* slots, const float* own)
+      : terms_(at.run.terms + at.op.terms_begin),
+        count_(at.op.terms_end - at.op.terms_begin),
+        slots_(slots),
+        slot_floats_(at.run.slot_floats),
+        own_(own) {}
+
+  /// Floats [from, from + count) of the sums, in the order of the terms. `arrived` begins with float `from`.
+  __device__ void sum(float* data, const float* arrived, std::uint64_t from, std::uint64_t count) const {
+    for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
+      const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
+      float sums[kTogether];
+      for (int term = 0; term < count_; ++term) {
+        const float* values = values_of(terms_[term], arrived, from);
+        for (std::uint64_t k = begin; k < end; ++k) {
+          sums[k - begin] = term == 0 ? values[k] : sums[k - begin] + values[k];
+        }
+      }
+      for (std::uint64_t k = begin; k < end; ++k) data[from + k] = sums[k - begin];
+    });
+  }
+
+ private:
+#if GPUSOCK_ON_GPU
+  static constexpr std::uint64_t kTogether = 1;
+#else
+  static constexpr std::uint64_t kTogether = 64;  // the compiler adds several at a time
+#endif
+
+  __device__ const float* values_of(int term, const float* arrived, std::uint64_t from) const {
+    if (term == kTermArriving) return arrived;
+    return (term == kTermOwn ? own_ : slots_ + slot_floats_ * static_cast<std::uint64_t>(term)) + from;
+  }
+
+  const int* terms_;
+  int count_;
+  const float* slots_;
+  std::uint64_t slot_floats_;
+  const float* own_;
+};
 
 /// Where only a part of a float has arrived: takes it when it is whole.
 __device__ inline bool take_one(const OpAt& at, float* data) {
@@ -166,6 +214,37 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
   return true;
 }
 
+/// This lane's slots.
+__device__ inline float* slots_of(const Run& run, int lane) {
+  return run.slots + run.slot_floats * static_cast<std::uint64_t>(run.slots_of_lane) * static_cast<std::uint64_t>(lane);
+}
+
+/// Makes sums in the order of their terms, of which the last one arrives now. `before`: floats of the message that came
+/// before these.
+__device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
+  const auto block = gpusock::this_block();
+  float* data = at.run.data + floats.begin;
+  const Terms terms(at, slots_of(at.run, at.lane) + before, data);
+  for (std::uint64_t done = 0; done < floats.count();) {
+    const std::uint64_t most = min(kPieceFloats, floats.count() - done);
+    const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+    if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+    std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+    terms.sum(data, static_cast<const float*>(arrived.data), done, count);
+    const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+    if (error != 0) return at.lost(FailureKind::receive, error);
+    if (count == 0) {  // only a part of a float has come
+      alignas(16) __shared__ float one;
+      if (!receive_floats(at, &one, 1)) return false;
+      terms.sum(data, &one, done, 1);
+      __syncthreads();  // all have read it before the next one is received
+      count = 1;
+    }
+    done += count;
+  }
+  return true;
+}
+
 /// How far a chunk has gone through a lane that forwards it.
 struct Forwarding {
   Floats floats;               ///< of the chunk
@@ -190,7 +269,7 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
   const auto block = gpusock::this_block();
   const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
   const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
-  float* data = at.run.data + chunk.received;
+  float* data = at.data() + chunk.received;
   const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
   if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
   std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
@@ -239,8 +318,16 @@ __device__ inline void apply_floats(const Run& run, Floats floats) {
   for_own_share(floats.count(), [&](std::uint64_t i) {
     const std::uint64_t at = floats.begin + i;
     run.apply.optimizer.apply(run.data[at], run.apply.velocity[at], run.apply.weights[at]);
-    run.data[at] = run.apply.weights[at];
+    if (!run.apply.weights_apart) run.data[at] = run.apply.weights[at];
   });
+}
+
+/// Adds what arrives, of which `before` floats came before these.
+__device__ inline bool add_floats(const OpAt& at, Floats floats, std::uint64_t before) {
+  if (at.op.slot == LaneOp::kDirect) return reduce_floats(at, floats);
+  if (at.op.slot == LaneOp::kSums) return sum_floats(at, floats, before);
+  float* slot = slots_of(at.run, at.lane) + at.run.slot_floats * static_cast<std::uint64_t>(at.op.slot);
+  return receive_floats(at, slot + before, floats.count());
 }
 
 __device__ inline bool execute(const OpAt& at) {
@@ -249,12 +336,14 @@ __device__ inline bool execute(const OpAt& at) {
   if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
   if (op.kind == Kind::send && !send_header(at)) return false;
   if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at)) return false;
+  std::uint64_t before = 0;
   for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
     const Floats floats = at.part(chunk);
     if (op.kind == Kind::send && !send_floats(at, floats)) return false;
-    if (op.kind == Kind::recv && !receive_floats(at, floats)) return false;
-    if (op.kind == Kind::recv_reduce && !reduce_floats(at, floats)) return false;
+    if (op.kind == Kind::recv && !receive_floats(at, at.data() + floats.begin, floats.count())) return false;
+    if (op.kind == Kind::recv_reduce && !add_floats(at, floats, before)) return false;
     if (op.kind == Kind::apply) apply_floats(at.run, floats);
+    before += floats.count();
   }
   return true;
 }
@@ -278,28 +367,49 @@ __device__ inline bool await_pass(const Run& run, std::uint64_t pass, gpusock::D
   return true;
 }
 
-/// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
-static __global__ void run_lanes(Run run) {
-  constexpr std::uint64_t kGraceNs = 2'000'000'000;  // after the deadline: who waits for a peer reports it first
-  const auto deadline = gpusock::Deadline::after_ns(run.timeout_ns);
-  const auto later = gpusock::Deadline::after_ns(run.timeout_ns + kGraceNs);
-  const int lane = static_cast<int>(blockIdx.x);
+/// Calls that wait for a peer end at the deadline, and those that wait for another lane a little later: the former say
+/// more.
+struct Deadlines {
+  static constexpr std::uint64_t kGraceNs = 2'000'000'000;
+  gpusock::Deadline peers;
+  gpusock::Deadline lanes;
+  __device__ static Deadlines after_ns(std::uint64_t timeout_ns) {
+    return {gpusock::Deadline::after_ns(timeout_ns), gpusock::Deadline::after_ns(timeout_ns + kGraceNs)};
+  }
+};
+
+/// One lane's part of a run. `deadlines()` gives those of the next op; `on_op(op, pass)` hears of each that is
+/// complete.
+template <class DeadlinesOf, class OnOp>
+__device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines, OnOp on_op) {
   const LaneOps own = run.lanes[lane];
   const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
   std::uint64_t done = 0;
   for (std::uint64_t pass = 0; pass < passes; ++pass) {
     for (int i = own.begin; i < own.end; ++i) {
       const LaneOp op = run.ops[i];
-      if (!await_others(run, op, pass, later)) return;
-      if (!execute({run, op, i - own.begin, pass, deadline})) return;
+      const Deadlines until = deadlines();
+      if (!await_others(run, op, pass, until.lanes)) return false;
+      if (!execute({run, op, lane, i - own.begin, pass, until.peers})) return false;
       __syncthreads();  // the whole block's writes come before its first thread's L1
       ++done;
       if (threadIdx.x == 0) {
         DeviceWord(run.progress[lane]).store(progress_word(run.number, done), cuda::memory_order_release);  // L1
       }
+      on_op(op, pass);
     }
-    if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, later)) return;
+    if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, deadlines().lanes)) return false;
   }
+  return true;
+}
+
+/// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
+static __global__ void run_lanes(Run run) {
+  const Deadlines until = Deadlines::after_ns(run.timeout_ns);
+  const auto ignore = [](const LaneOp&, std::uint64_t) {};
+  if (!run_lane(
+          run, static_cast<int>(blockIdx.x), [&] { return until; }, ignore))
+    return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   const DeviceWord ended(*run.lanes_ended);

@@ -3,8 +3,10 @@
 #include "hash.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace param_sync::executor {
@@ -26,6 +28,106 @@ bool lanes_share_channels(const schedule::Rank& rank) {
   return false;
 }
 
+/// Runs a parameter server's schedule, and finds which ops move weights: by rank, lane and op.
+class WeightsRun {
+ public:
+  using Flags = std::vector<std::vector<std::vector<bool>>>;
+
+  explicit WeightsRun(const schedule::Schedule& schedule) : schedule_(schedule) {
+    for (const schedule::Rank& rank : schedule.ranks) {
+      chunks_.emplace_back(static_cast<std::size_t>(schedule.chunks));
+      flags_.emplace_back(rank.lanes.size());
+    }
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < schedule.nodes(); ++rank) {
+        for (int lane = 0; lane < static_cast<int>(flags_[at(rank)].size()); ++lane) {
+          while (step(rank, lane)) moved = true;
+        }
+      }
+    }
+  }
+
+  const Flags& flags() const { return flags_; }
+
+ private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  bool step(int rank, int lane) {
+    const schedule::Lane& ops = schedule_.ranks[at(rank)].lanes[at(lane)];
+    std::vector<bool>& done = flags_[at(rank)][at(lane)];
+    if (done.size() == ops.size()) return false;
+    const schedule::Op& op = ops[done.size()];
+    for (const schedule::OpRef& before : op.after) {
+      if (flags_[at(rank)][at(before.lane)].size() <= at(before.index)) return false;
+    }
+    std::vector<bool>& chunks = chunks_[at(rank)];
+    if (op.receives()) {
+      auto& arrived = messages_[{op.from, rank, op.channel}];
+      if (arrived.size() < at(op.count)) return false;
+      for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+        chunks[at(chunk)] = arrived.front();
+        arrived.pop_front();
+      }
+    }
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+      if (op.kind == schedule::Kind::apply) chunks[at(chunk)] = true;
+      if (chunks[at(chunk)] != chunks[at(op.chunk)]) {
+        throw schedule::Error(schedule::place(rank, lane, static_cast<int>(done.size())) + ": " +
+                              schedule::describe(op) + " moves weights and gradients together");
+      }
+    }
+    if (op.sends()) {
+      auto& sent = messages_[{rank, op.to, op.channel}];
+      sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + op.count);
+    }
+    done.push_back(chunks[at(op.chunk)]);
+    return true;
+  }
+
+  const schedule::Schedule& schedule_;
+  std::vector<std::vector<bool>> chunks_;  // by rank: true if it is weights
+  Flags flags_;                            // grow as ops are done
+  std::map<std::tuple<int, int, int>, std::deque<bool>> messages_;
+};
+
+/// The op adds to the same chunks as the one before it, and no op uses what the sum was between the two: such an op
+/// would come after the one before, and before this one.
+bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t index) {
+  const schedule::Op &before = rank.lanes[lane][index - 1], &op = rank.lanes[lane][index];
+  if (before.kind != schedule::Kind::recv_reduce || op.kind != schedule::Kind::recv_reduce ||
+      before.chunk != op.chunk || before.count != op.count || !op.after.empty()) {
+    return false;
+  }
+  const schedule::OpRef partial{static_cast<int>(lane), static_cast<int>(index) - 1};
+  for (const schedule::Lane& other : rank.lanes) {
+    for (const schedule::Op& user : other) {
+      if (std::find(user.after.begin(), user.after.end(), partial) != user.after.end()) return false;
+    }
+  }
+  return true;
+}
+
+/// Makes one sum, in the order of ranks, of ops [begin, end) of a lane. The last one to arrive is added from its ring.
+void sum_in_rank_order(Program& program, int rank, const schedule::Lane& lane, std::size_t begin, std::size_t end,
+                       int first_op) {
+  if (end - begin < 2) return;
+  std::vector<std::pair<int, int>> terms{{rank, kTermOwn}};
+  for (std::size_t i = begin; i < end; ++i) {
+    const bool last = i + 1 == end;
+    const int slot = static_cast<int>(i - begin);
+    program.ops[static_cast<std::size_t>(first_op) + i].slot = last ? LaneOp::kSums : slot;
+    terms.emplace_back(lane[i].from, last ? kTermArriving : slot);
+    if (!last) program.slots = std::max(program.slots, slot + 1);
+  }
+  program.slot_chunks = std::max(program.slot_chunks, lane[begin].count);
+  std::sort(terms.begin(), terms.end());
+  LaneOp& sums = program.ops[static_cast<std::size_t>(first_op) + end - 1];
+  sums.terms_begin = static_cast<int>(program.terms.size());
+  for (const auto& [of_rank, term] : terms) program.terms.push_back(term);
+  sums.terms_end = static_cast<int>(program.terms.size());
+}
+
 }  // namespace
 
 std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank) {
@@ -41,21 +143,34 @@ std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedule
   return {channels.begin(), channels.end()};
 }
 
-Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels) {
+Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
+                   const Execution& execution) {
   const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];
   Program program;
   program.chunks = schedule.chunks;
   program.lanes_meet = lanes_share_channels(part);
-  for (const schedule::Lane& lane : part.lanes) {
+  WeightsRun::Flags weights;
+  if (execution.weights_apart && schedule.result == schedule::Result::parameter_server) {
+    weights = WeightsRun(schedule).flags();
+  }
+  for (std::size_t number = 0; number < part.lanes.size(); ++number) {
+    const schedule::Lane& lane = part.lanes[number];
     const int begin = static_cast<int>(program.ops.size());
-    for (const schedule::Op& op : lane) {
-      LaneOp flat{op.kind, op.chunk, op.count};
+    for (std::size_t index = 0; index < lane.size(); ++index) {
+      const schedule::Op& op = lane[index];
+      LaneOp flat{.kind = op.kind, .chunk = op.chunk, .count = op.count};
       if (op.receives()) flat.in = index_of(channels, {op.from, op.channel});
       if (op.sends()) flat.out = index_of(channels, {op.to, op.channel});
       flat.after_begin = static_cast<int>(program.after.size());
       for (const schedule::OpRef& before : op.after) program.after.push_back({before.lane, before.index + 1});
       flat.after_end = static_cast<int>(program.after.size());
+      flat.of_weights = !weights.empty() && weights[static_cast<std::size_t>(rank)][number][index];
       program.ops.push_back(flat);
+    }
+    for (std::size_t first = 0, index = 1; execution.rank_order && index <= lane.size(); ++index) {
+      if (index < lane.size() && continues_sum(part, number, index)) continue;
+      sum_in_rank_order(program, rank, lane, first, index, begin);
+      first = index;
     }
     program.lanes.push_back({begin, static_cast<int>(program.ops.size())});
   }

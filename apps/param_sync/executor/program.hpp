@@ -27,7 +27,18 @@ struct LaneOp {
   int out = schedule::kNobody;
   int after_begin = 0;  ///< what it waits for: Program::after[after_begin, after_end)
   int after_end = 0;
+  int slot = kDirect;   ///< of a recv_reduce: where what arrives waits for the rest of its sum; or one of the below
+  int terms_begin = 0;  ///< of the op that makes the sum: Program::terms[terms_begin, terms_end), in rank order
+  int terms_end = 0;
+  bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
+
+  static constexpr int kDirect = -1;  ///< what arrives is added at once
+  static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its terms
 };
+
+/// A term of a sum of more than two ranks' data: the number of a slot, or one of these.
+inline constexpr int kTermArriving = -1;
+inline constexpr int kTermOwn = -2;
 
 /// A lane that has completed so many ops of a pass.
 struct Reached {
@@ -46,6 +57,9 @@ struct Program {
   std::vector<LaneOps> lanes;  ///< at least one
   std::vector<LaneOp> ops;
   std::vector<Reached> after;
+  std::vector<int> terms;
+  int slots = 0;            ///< of a lane, at most
+  int slot_chunks = 0;      ///< of a slot
   bool lanes_meet = false;  ///< two lanes share a direction of a channel: no lane begins a pass before all have ended
                             ///< the pass before it
 };
@@ -53,8 +67,19 @@ struct Program {
 /// All channels that this rank has in any of the schedules, in order.
 std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
 
-/// `channels`: channels_of() these and other schedules.
-Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels);
+/// How a schedule is executed where more is wanted than its result.
+struct Execution {
+  /// Where a lane adds several ranks' data to the same chunks in ops that follow each other, it adds in the order of
+  /// ranks, its own data among them, whatever the order in which it receives; what comes too early waits in slots.
+  bool rank_order = false;
+  /// Of a parameter server: weights are received, made and sent where they are used, not in the gradients' memory.
+  bool weights_apart = false;
+};
+
+/// `channels`: channels_of() these and other schedules. Throws schedule::Error where weights shall be apart, and an op
+/// moves weights and gradients together.
+Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
+                   const Execution& execution = {});
 
 /// Equal for equal schedules.
 std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules);

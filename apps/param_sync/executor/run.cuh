@@ -23,6 +23,8 @@
 
 #include <cuda/atomic>
 
+#include <cerrno>
+
 namespace param_sync::executor {
 
 using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
@@ -33,6 +35,7 @@ struct Apply {
   Optimizer optimizer;
   float* velocity = nullptr;  ///< one for each float of the tensor; device memory, as the weights
   float* weights = nullptr;
+  bool weights_apart = false;  ///< else the tensor gets the weights, too
 };
 
 /// One run of a schedule; handed to kernels by value. Pointers are to device memory, unless they say otherwise.
@@ -41,6 +44,10 @@ struct Run {
   const LaneOp* ops = nullptr;
   const Reached* after = nullptr;
   const LaneOps* lanes = nullptr;
+  const int* terms = nullptr;
+  float* slots = nullptr;  ///< slots_of_lane for each lane
+  std::int32_t slots_of_lane = 0;
+  std::uint64_t slot_floats = 0;
   std::int32_t lane_count = 0;
   bool lanes_meet = false;
   const gpusock::Socket* sockets = nullptr;  ///< by channel
@@ -54,6 +61,8 @@ struct Run {
   std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
   std::uint64_t* lanes_ended = nullptr;  ///< of this run
   std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
+  std::uint64_t* stop = nullptr;         ///< mapped, or none: the host sets it to end the run
+  bool keeps_sockets = false;            ///< when it fails: the host ends what others wait for
   FailureRecord* failure = nullptr;      ///< mapped
   std::uint64_t* completed = nullptr;    ///< mapped: the last run that has ended well
 };
@@ -61,13 +70,16 @@ struct Run {
 /// The word of a lane that has completed so many ops of a run.
 GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t ops) { return run << 32 | ops; }
 
-/// Has a lane failed. One thread.
+/// True if a lane has failed, or the host wants an end. One thread.
 __device__ inline bool has_failed(const Run& run) {
-  return DeviceWord(*run.failed).load(cuda::memory_order_relaxed) != 0;  // L3
+  if (DeviceWord(*run.failed).load(cuda::memory_order_relaxed) != 0) return true;  // L3
+  // relaxed: it only ends waits
+  return run.stop != nullptr && SystemWord(*run.stop).load(cuda::memory_order_relaxed) != 0;
 }
 
 /// Records the first failure, and ends what the other lanes, and the peers, wait for. One thread.
 __device__ inline void fail(const Run& run, const Failure& what) {
+  if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
   std::uint64_t expected = 0;
   const DeviceWord failed(*run.failed);
   if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // L3
@@ -76,6 +88,7 @@ __device__ inline void fail(const Run& run, const Failure& what) {
   run.failure->failure = what;
   run.failure->failure.schedule = run.schedule;
   SystemWord(run.failure->recorded).store(1, cuda::memory_order_release);  // L4, pairs with L5
+  if (run.keeps_sockets) return;
   const auto thread = gpusock::this_thread();
   for (int i = 0; i < run.socket_count; ++i) {
     if (run.sockets[i] >= 0) run.net.shutdown(thread, run.sockets[i], gpusock::Shutdown::both);

@@ -19,6 +19,10 @@ Schedule mesh(int nodes, int chunks);
 /// ranges go one after the other: one is sent back while the next one comes.
 Schedule parameter_server(int nodes, int chunks);
 
+/// Parameter server whose owners have equal parts, one each. An owner sums, applies the optimizer and sends the weights
+/// back in one lane, so that three lanes do.
+Schedule even_parameter_server(int nodes, int chunks);
+
 /// Ring all-reduce: P - 1 steps of reduce-scatter, P - 1 of all-gather, in each of which all send one of P parts.
 /// (Patarasuk and Yuan, 2009.)
 Schedule ring(int nodes, int chunks);

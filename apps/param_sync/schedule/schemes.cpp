@@ -43,6 +43,7 @@ const Scheme kSchemes[] = {
      chunks_of_hierarchy},
     {"byteps", [](const Request& r, int chunks) { return byteps(r.nodes, chunks, r.summation_nodes); },
      [](const Request& r) { return 16 * r.nodes; }},
+    {"ps:even", [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks); }, one_for_each},
     {"blink", [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
      [](const Request&) { return 128; }},
 };

@@ -111,6 +111,23 @@ Schedule parameter_server(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+Schedule even_parameter_server(int nodes, int chunks) {
+  constexpr int kPush = 0, kServe = 1, kPull = 2;
+  Builder builder("ps:even", nodes, chunks, Result::parameter_server);
+  Wave wave;
+  for (int owner = 0; owner < nodes; ++owner) wave.push_back({owner, part_of({0, chunks}, owner, nodes)});
+  for_each_pair(wave, nodes, nodes, [&](const Owned& owned, int worker) {
+    builder.send(worker, kPush, owned.owner, owned.range, kPushChannel);
+    builder.receive(owned.owner, kServe, worker, owned.range, Take::reduce, kPushChannel);
+  });
+  for (const Owned& owned : wave) builder.apply(owned.owner, kServe, owned.range);
+  for_each_pair(wave, nodes, nodes, [&](const Owned& owned, int worker) {
+    builder.send(owned.owner, kServe, worker, owned.range, kPullChannel);
+    builder.receive(worker, kPull, owned.owner, owned.range, Take::copy, kPullChannel);
+  });
+  return std::move(builder).finish();
+}
+
 ByteShares byteps_shares(int workers, int summation_nodes) {
   const double n = workers, k = summation_nodes;
   const double whole = n * n + k * n - 2 * k;

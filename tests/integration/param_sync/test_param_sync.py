@@ -19,6 +19,12 @@ from support import DEVICE, ENDLESS, LINKS_BETWEEN_PROCESSES, SANITIZED, SMALL, 
 needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not run at once on one GPU")
 
 
+# Parameter servers, and a scheme whose nodes do not all meet.
+SCHEMES = ("ps:even", "ring")
+# Their sums are in the order of ranks, for any number of nodes.
+SCHEMES_IN_RANK_ORDER = ("ps", "ps:even", "mesh", "chain", "byteps")
+
+
 class Modes(unittest.TestCase):
     """All ways to run end with the same weights, bit for bit."""
 
@@ -39,6 +45,32 @@ class Modes(unittest.TestCase):
             reference = self.weights(nodes, "--serial")
             for link in (*LINKS_BETWEEN_PROCESSES, "auto"):
                 self.assertEqual(self.weights(nodes, "--link", link), reference, f"{nodes} nodes, {link}")
+
+    def test_schemes_in_rank_order_equal_serial(self):
+        reference = self.weights(3, "--serial")
+        for scheme in SCHEMES_IN_RANK_ORDER[1:2] if SANITIZED else SCHEMES_IN_RANK_ORDER:
+            for link in ("p2p", "tcp"):
+                self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, "--link", link), reference, scheme)
+
+    def test_other_schemes_give_the_same_bits_on_all_nodes_and_links_and_nearly_those_of_serial(self):
+        wanted = results(*SMALL, "--nodes", 3, "--serial")
+        for scheme in ("ring", "butterfly"):
+            runs = [results(*SMALL, "--nodes", 3, "--in-process", "--scheme", scheme, "--link", link) for link in ("p2p", "tcp")]
+            self.assertEqual(runs[0]["weights_hash"], runs[1]["weights_hash"], scheme)
+            for report in runs:
+                self.assertTrue(report["same_weights"], scheme)
+                for loss, reference in zip(report["losses"], wanted["losses"], strict=True):
+                    self.assertAlmostEqual(loss, reference, delta=1e-4, msg=scheme)
+
+    def test_one_node_trains_by_any_scheme(self):
+        reference = self.weights(1, "--serial")
+        for scheme in SCHEMES:
+            self.assertEqual(self.weights(1, "--in-process", "--scheme", scheme), reference, scheme)
+
+    @needs_processes
+    def test_processes_of_a_scheme_equal_serial(self):
+        reference = self.weights(2, "--serial")
+        self.assertEqual(self.weights(2, "--scheme", "ps:even"), reference)
 
     def test_another_seed_gives_other_weights(self):
         self.assertNotEqual(self.weights(2, "--serial"), self.weights(2, "--serial", "--seed", 2))
@@ -75,6 +107,17 @@ class Modes(unittest.TestCase):
             pushed_and_published = 2 * sum(layer["pushed_bytes"] for layer in report["layers"])
             self.assertGreaterEqual(report[f"{link}_tx_bytes"], pushed_and_published)
             self.assertEqual(report[f"{other}_tx_bytes"], 0)
+
+    def test_every_byte_of_a_schedule_is_counted(self):
+        layers = [37 * 16, 17 * 8, 9 * 3]
+        steps, nodes, header = 2 * (600 // 30), 3, 32
+        for scheme, share in (("ps:even", 1), ("ring", 2)):  # a ring sends sums as it sends gradients
+            report = results(*SMALL, "--nodes", nodes, "--in-process", "--scheme", scheme, "--link", "tcp")
+            for layer, parameters in zip(report["layers"], layers):
+                wanted = share * steps * (nodes - 1) * (4 * parameters + header * nodes)
+                self.assertEqual((layer["pushed_bytes"], layer["pulled_bytes"]), (wanted, wanted), scheme)
+            pushed_and_published = 2 // share * sum(layer["pushed_bytes"] for layer in report["layers"])
+            self.assertGreaterEqual(report["tcp_tx_bytes"], pushed_and_published)
 
     def test_the_report_holds_what_the_summary_says(self):
         report = results(*SMALL, "--nodes", 2, "--in-process")
@@ -122,8 +165,8 @@ class Promptness(Runs):
     """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
-        for link in LINKS_BETWEEN_PROCESSES:
-            cluster, nodes = self.training_cluster("--link", link)
+        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in SCHEMES)]:
+            cluster, nodes = self.training_cluster("--link", link, "--scheme", scheme)
             self.assertEqual(sorted(nodes), [0, 1, 2, 3])
             killed_at = time.monotonic()
             os.kill(nodes[2], signal.SIGKILL)
@@ -132,7 +175,7 @@ class Promptness(Runs):
             self.assertEqual(status, 1)
             self.assertIn("rank 2 was killed by signal 9", err)
             for rank in (0, 1, 3):
-                self.assertIn(f"rank {rank}: lost rank 2: ", err, link)
+                self.assertIn(f"rank {rank}: lost rank 2: ", err, (link, scheme))
             self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
 
 
@@ -142,7 +185,11 @@ class Failures(Runs):
 
     def test_a_node_that_hangs_is_given_up_and_named(self):
         """It alone, though all others wait for each other, too, and each may give up another of its waits first."""
-        cluster, nodes = self.training_cluster("--timeout", 2)
+        for scheme in ("direct", *SCHEMES):
+            self.a_node_hangs("--scheme", scheme)
+
+    def a_node_hangs(self, *arguments):
+        cluster, nodes = self.training_cluster("--timeout", 2, *arguments)
         os.kill(nodes[1], signal.SIGSTOP)
         status, _, err = self.end(cluster)
         self.assertEqual(status, 1)
@@ -257,7 +304,7 @@ class Failures(Runs):
 
     def test_other_settings_are_refused_by_name(self):
         for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),
-                                    ("--lr", 0.01, "--lr"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
+                                    ("--scheme", "ring", "--scheme"), ("--lr", 0.01, "--lr"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
             peers = ",".join(support.own_addresses(2))
             nodes = [self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", peers),
                      self.start(*SMALL, "--nodes", 2, "--rank", 1, "--peers", peers, option, value)]

@@ -1,0 +1,113 @@
+#include "exchange_plan.hpp"
+
+#include "executor/failure.hpp"
+#include "executor/program.hpp"
+#include "schedule/schemes.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace param_sync {
+namespace {
+
+using executor::MessageHeader;
+
+constexpr std::uint32_t kChunkFloatsMin = 256;  // smaller chunks cost more in headers and calls than they hide
+constexpr std::uint64_t kUnitBytesMax = 256 << 10;
+constexpr std::uint64_t kRingBytesMin = 16 << 10;
+
+std::vector<Bucket> make_buckets(const Layout& layout) {
+  std::vector<Bucket> buckets;
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    const LayerShape& shape = layout.layer[layer];
+    buckets.push_back({layer, layer + 1, shape.offset, shape.parameters()});
+  }
+  return buckets;
+}
+
+schedule::Schedule make_schedule(const std::string& scheme, int nodes, std::uint32_t parameters) {
+  schedule::Request request;
+  request.nodes = nodes;
+  const auto most = static_cast<int>(std::max<std::uint32_t>(parameters / kChunkFloatsMin, 1));
+  // A part for each rank, however small: some schemes need it to keep all ranks busy.
+  request.chunks = std::min(schedule::default_chunks(scheme, request), std::max(most, nodes));
+  return schedule::generate(scheme, request);
+}
+
+/// Moves the schedule's channels behind those of other schedules; returns the first one that is free.
+int shift_channels(schedule::Schedule& schedule, int first) {
+  int end = first;
+  for (schedule::Rank& rank : schedule.ranks) {
+    for (schedule::Lane& lane : rank.lanes) {
+      for (schedule::Op& op : lane) {
+        if (!op.receives() && !op.sends()) continue;
+        op.channel += first;
+        end = std::max(end, op.channel + 1);
+      }
+    }
+  }
+  return end;
+}
+
+std::uint64_t chunk_bytes_max(const schedule::Schedule& schedule, std::uint32_t parameters) {
+  const auto chunks = static_cast<std::uint32_t>(schedule.chunks);
+  return std::uint64_t{(parameters + chunks - 1) / chunks} * sizeof(float);
+}
+
+}  // namespace
+
+int ExchangePlan::bucket_of(int layer) const {
+  int bucket = 0;
+  while (layer >= buckets[static_cast<std::size_t>(bucket)].end_layer) ++bucket;
+  return bucket;
+}
+
+std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const executor::Program program = executor::program_of(schedules[i], rank, executor::channels_of(schedules, rank),
+                                                           {.rank_order = true, .weights_apart = true});
+    const executor::Cut cut{buckets[i].parameters, unit_bytes / sizeof(float),
+                            static_cast<std::uint32_t>(program.chunks)};
+    for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {
+      for (const executor::LaneOp& op : program.ops) {
+        if (op.out == schedule::kNobody || op.of_weights) continue;
+        bytes += sizeof(MessageHeader);
+        for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+          bytes += cut.part(static_cast<std::uint32_t>(chunk), pass).count() * sizeof(float);
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
+ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
+  ExchangePlan plan;
+  plan.buckets = make_buckets(layout);
+  int channels = 0;
+  for (const Bucket& bucket : plan.buckets) {
+    try {
+      plan.schedules.push_back(make_schedule(config.scheme, config.nodes, bucket.parameters));
+    } catch (const schedule::Error& error) {
+      throw gpusock::Error(EINVAL, "--scheme: " + std::string(error.what()));
+    }
+    channels = shift_channels(plan.schedules.back(), channels);
+    plan.unit_bytes = std::max(plan.unit_bytes, chunk_bytes_max(plan.schedules.back(), bucket.parameters));
+  }
+  plan.unit_bytes = std::min(plan.unit_bytes, kUnitBytesMax);
+  plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(MessageHeader)), kRingBytesMin);
+  return plan;
+}
+
+std::vector<std::string> training_schemes() {
+  std::vector<std::string> names{kDirectScheme};
+  for (const std::string& scheme : schedule::scheme_names()) {
+    if (scheme != "blink") names.push_back(scheme);  // which needs a topology
+  }
+  return names;
+}
+
+}  // namespace param_sync

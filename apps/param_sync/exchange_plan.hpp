@@ -1,0 +1,39 @@
+#pragma once
+/// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
+
+#include "config.hpp"
+#include "layout.hpp"
+#include "schedule/schedule.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// Neighbouring layers that are exchanged as one tensor.
+struct Bucket {
+  int first_layer = 0;
+  int end_layer = 0;
+  std::uint32_t offset = 0;  ///< of its first parameter in the model
+  std::uint32_t parameters = 0;
+};
+
+struct ExchangePlan {
+  std::vector<Bucket> buckets;                ///< from the first layer to the last
+  std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
+  std::uint64_t ring_bytes = 0;               ///< of each connection: its largest message fits
+  std::uint64_t unit_bytes = 0;               ///< see executor::Settings
+
+  int bucket_of(int layer) const;
+  /// Bytes that a rank sends in a step, but for weights; headers included.
+  std::uint64_t pushed_bytes(int rank) const;
+};
+
+/// Throws gpusock::Error (EINVAL) where there is no such schedule.
+ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
+
+/// What --scheme takes: kDirectScheme, and schemes of schedules.
+std::vector<std::string> training_schemes();
+
+}  // namespace param_sync

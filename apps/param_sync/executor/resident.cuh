@@ -1,0 +1,110 @@
+#pragma once
+/// @file Lanes that stay for a whole training. handover.cuh has the words by which they and other kernels meet.
+
+#include "executor/handover.cuh"
+#include "executor/lane.cuh"
+
+namespace param_sync::executor {
+
+/// A tensor that is exchanged in every step, by a schedule of its own. By value, or in device memory.
+struct Exchange {
+  Run run;                 ///< its number is the step's: from 1 on
+  int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
+  bool all_apply = false;  ///< each rank gets the sums, and applies the optimizer to all of them
+  std::uint64_t ready_per_step = 1;
+  ExchangeWords* words = nullptr;
+  std::uint64_t* positions = nullptr;  ///< mapped: by block, how many ops it has completed in all steps
+};
+
+/// The block waits for the gradients of a step. How long that takes is the other kernels' matter. Block-collective.
+__device__ inline bool await_gradients(const Exchange& exchange, std::uint64_t step) {
+  bool there = true;
+  if (threadIdx.x == 0) {
+    const DeviceWord ready(exchange.words->ready);
+    unsigned pause_ns = 100;
+    while (ready.load(cuda::memory_order_acquire) < exchange.ready_per_step * (step + 1)) {  // L10, pairs with L9
+      there = !has_failed(exchange.run);
+      if (!there) break;
+      __nanosleep(pause_ns);
+      pause_ns = min(2 * pause_ns, 20'000u);
+    }
+  }
+  return __syncthreads_and(there) != 0;
+}
+
+/// What a lane has sent and received in a step. One thread.
+struct Traffic {
+  std::uint64_t sent[2] = {};  ///< gradients, weights
+  std::uint64_t received[2] = {};
+
+  __device__ void add(const Run& run, const LaneOp& op, std::uint64_t pass) {
+    std::uint64_t bytes = sizeof(MessageHeader);
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+      bytes += run.cut.part(static_cast<std::uint32_t>(chunk), pass).count() * sizeof(float);
+    }
+    if (op.out != schedule::kNobody) sent[op.of_weights ? 1 : 0] += bytes;
+    if (op.in != schedule::kNobody) received[op.of_weights ? 1 : 0] += bytes;
+  }
+
+  __device__ void count(ExchangeWords& words) const {
+    // relaxed, all: read when all kernels have ended
+    DeviceWord(words.pushed_bytes).fetch_add(sent[0], cuda::memory_order_relaxed);
+    DeviceWord(words.published_bytes).fetch_add(sent[1], cuda::memory_order_relaxed);
+    DeviceWord(words.gathered_bytes).fetch_add(received[0], cuda::memory_order_relaxed);
+    DeviceWord(words.pulled_bytes).fetch_add(received[1], cuda::memory_order_relaxed);
+  }
+};
+
+/// A lane has ended a step. The last one publishes the version. One thread, after a barrier.
+__device__ inline void end_step(const Exchange& exchange, std::uint64_t step, ExchangeTimes& times, int exchanges) {
+  const std::uint64_t all = static_cast<std::uint64_t>(exchange.run.lane_count) * (step + 1);
+  const DeviceWord ended(exchange.words->lanes_ended);
+  if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != all) return;  // L11
+  // relaxed, all times: a step's first gradients are ready before its last weights are there, and those before the next
+  // step's gradients; what comes between is ordered by L9 to L13
+  const std::uint64_t versions = DeviceWord(times.versions).fetch_add(1, cuda::memory_order_relaxed) + 1;
+  if (versions % static_cast<std::uint64_t>(exchanges) == 0) {
+    const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
+    DeviceWord(times.communicating_ns).fetch_add(gpusock::clock_ns() - start_ns, cuda::memory_order_relaxed);
+  }
+  DeviceWord(exchange.words->version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
+}
+
+/// This lane's share of the sums become weights, when all lanes have ended. Block-collective.
+__device__ inline bool apply_share(const Exchange& exchange, int lane) {
+  const Run& run = exchange.run;
+  const auto deadline = Deadlines::after_ns(run.timeout_ns).lanes;
+  if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
+  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
+  apply_floats(run, {run.cut.floats * index / lanes, run.cut.floats * (index + 1) / lanes});
+  return true;
+}
+
+/// Resident. One block is one lane of one exchange; all of them run side by side.
+static __global__ void run_exchanges(const Exchange* exchanges, int count, std::uint64_t steps, ExchangeTimes* times) {
+  const int block = static_cast<int>(blockIdx.x);
+  int index = 0;
+  while (block >= exchanges[index].first_block + exchanges[index].run.lane_count) ++index;
+  Exchange exchange = exchanges[index];
+  const int lane = block - exchange.first_block;
+  std::uint64_t position = 0;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    exchange.run.number = step + 1;
+    if (!await_gradients(exchange, step)) return;
+    Traffic traffic;
+    const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };
+    const auto on_op = [&](const LaneOp& op, std::uint64_t pass) {
+      if (threadIdx.x != 0) return;
+      traffic.add(exchange.run, op, pass);
+      SystemWord(exchange.positions[block]).store(++position, cuda::memory_order_relaxed);  // relaxed: it is only told
+    };
+    if (!run_lane(exchange.run, lane, deadlines, on_op)) return;
+    if (exchange.all_apply && !apply_share(exchange, lane)) return;
+    __syncthreads();  // the whole block's writes come before its first thread's L11
+    if (threadIdx.x != 0) continue;
+    traffic.count(*exchange.words);
+    end_step(exchange, step, *times, count);
+  }
+}
+
+}  // namespace param_sync::executor
