@@ -83,6 +83,11 @@ std::string division_of_work(const Config& config) {
                        config.nodes, config.batch);
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
+  if (config.scheme != kDirectScheme) {
+    return fmt::format(
+        "{} nodes: each computed gradients on its own {} samples a step; {} summed them and spread the result",
+        config.nodes, config.batch, config.scheme);
+  }
   return fmt::format(
       "{0} nodes: each computed gradients on its own {1} samples a step, pushed them to the node that owns\n"
       "the weights, summed those for its own 1/{0} of the weights, and pulled the others' new weights",

@@ -77,7 +77,7 @@ struct OneNode {
   }
   float forward(std::uint64_t clock) {
     float output = 0;
-    run_block(0, 1, ps::forward_when_ready, state, 0, clock, &input, 1, &output);
+    run_block(0, 1, ps::forward_when_ready, state, 0, clock, &input, 1, &output, &waited_ns);
     return output;
   }
   void mirror() { run_block(0, 1, ps::mirror_weights, state, 1); }
@@ -109,7 +109,7 @@ struct OneNode {
   ps::Timing timing = {};
   ps::Failure failure;
   ps::StepProgressWords step_progress;
-  std::uint64_t failed = 0, stop = 0;
+  std::uint64_t failed = 0, stop = 0, waited_ns = 0;
   ps::NodeState state;
   float before = 0, after = 0;
 };

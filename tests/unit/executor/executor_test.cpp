@@ -168,6 +168,29 @@ TEST(Execution, GivesTheSameBitsOnAnyLinkRingUnitAndNumberOfThreads) {
   }
 }
 
+/// Whatever the order in which data arrives: what comes too early waits in slots, unit by unit.
+TEST(Execution, AddsInTheOrderOfRanksWhereALaneHasAllTerms) {
+  constexpr std::uint64_t kCount = 3001;
+  constexpr int kNodes = 4;
+  std::vector<float> wanted = input_of(0, kCount, 3);
+  for (int rank = 1; rank < kNodes; ++rank) {
+    const std::vector<float> input = input_of(rank, kCount, 3);
+    for (std::uint64_t i = 0; i < kCount; ++i) wanted[i] += input[i];
+  }
+  for (const char* scheme : {"ps", "ps:even", "mesh"}) {
+    Settings settings;
+    EXPECT_NE(results_of(make(scheme, kNodes), gpusock::LinkKind::p2p, settings, kCount)[0], wanted) << scheme;
+    settings.execution.rank_order = true;
+    for (const std::uint64_t unit_bytes : {0, 100}) {
+      settings.unit_bytes = unit_bytes;
+      settings.threads = unit_bytes == 0 ? 1 : 3;
+      const auto got = results_of(make(scheme, kNodes), gpusock::LinkKind::p2p, settings, kCount);
+      for (int rank = 0; rank < kNodes; ++rank)
+        EXPECT_EQ(got[static_cast<std::size_t>(rank)], wanted) << scheme << rank;
+    }
+  }
+}
+
 TEST(Execution, RunsThatAreStartedTogetherEndInTheirOrder) {
   LocalRanks ranks({make("ring", 3), make("butterfly", 3)}, gpusock::LinkKind::p2p, {}, 900);
   fill(ranks, 900, 5);

@@ -1,6 +1,6 @@
 // How schedules become tables, and tensors parts.
 #include "executor/program.hpp"
-#include "schedule/schemes.hpp"
+#include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,6 +29,26 @@ TEST(CutOfATensor, PassesCoverEachChunkOnceAndInOrder) {
       }
     }
   }
+}
+
+/// Recursive doubling sends what a sum was between two ops that add to it.
+TEST(Programs, SumsWhosePartsAreUsedAreMadeInTheScheduleOrder) {
+  const auto terms_of = [](const char* scheme) {
+    const auto schedule = executor_test::make(scheme, 4);
+    return executor::program_of(schedule, 1, executor::channels_of({schedule}, 1), {.rank_order = true}).terms;
+  };
+  EXPECT_TRUE(terms_of("butterfly").empty());
+  // Rank 1 receives from ranks 2, 3 and 0, in this order.
+  EXPECT_EQ(terms_of("ps:even"), (std::vector<int>{executor::kTermArriving, executor::kTermOwn, 0, 1}));
+}
+
+TEST(Programs, WeightsOfAParameterServerAreKnown) {
+  const auto schedule = executor_test::make("ps:even", 3);
+  const auto program = executor::program_of(schedule, 0, executor::channels_of({schedule}, 0), {.weights_apart = true});
+  int gradients = 0, weights = 0;
+  for (const executor::LaneOp& op : program.ops) ++(op.of_weights ? weights : gradients);
+  EXPECT_EQ(gradients, 4);  // two sent, two added
+  EXPECT_EQ(weights, 5);    // applied, two sent, two received
 }
 
 }  // namespace

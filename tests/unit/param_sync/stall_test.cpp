@@ -1,5 +1,6 @@
 // Who held up a run, by what its nodes tell when they have waited for too long. Three layers: parts 0 to 2 are step
 // 1's, 3 to 5 step 2's.
+#include "lane_stall.hpp"
 #include "stall.hpp"
 
 #include <gmock/gmock.h>
@@ -108,6 +109,48 @@ TEST(Stall, ProgressComesThroughTheChannelAsItWas) {
   EXPECT_EQ(heard.gathered, told.gathered);
   EXPECT_EQ(heard.pulled, told.pulled);
   EXPECT_EQ(heard.pushing, told.pushing);
+}
+
+/// One layer of 40 parameters, which a ring of four exchanges. Each rank sends in its first lane and receives in its
+/// second: six ops in each.
+ExchangePlan ring_plan() {
+  Config config;
+  config.nodes = 4;
+  config.scheme = "ring";
+  return make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8}, 4));
+}
+
+StepProgress at(int rank, std::uint64_t sent, std::uint64_t received) {
+  StepProgress report{rank, {}, {}, {}};
+  report.positions = {sent, received};
+  return report;
+}
+
+// Rank 1 stopped in the second step, when it had sent two messages of it. Rank 2 lacks the third one; the others lack
+// what follows from that.
+TEST(LaneStall, FollowsTheRingToTheSilentRank) {
+  const Stall stall = find_lane_stall(ring_plan(), {at(0, 6 + 5, 6 + 4), at(3, 6 + 4, 6 + 3), at(2, 6 + 3, 6 + 2)}, 4);
+  EXPECT_THAT(stall.suspects, ElementsAre(1));
+  EXPECT_THAT(describe(stall, 1, 1.5), HasSubstr("rank 1 has made no progress for 1.5 s: rank 2 waited for rank 1's "
+                                                 "gradients of step 2"));
+}
+
+// All report; rank 1 says that it has sent what rank 2 lacks.
+TEST(LaneStall, NamesTheConnectionWhereAllHaveReported) {
+  const Stall stall = find_lane_stall(ring_plan(), {at(0, 5, 4), at(1, 3, 2), at(2, 3, 2), at(3, 4, 3)}, 4);
+  EXPECT_THAT(stall.suspects, ElementsAre(1));
+  EXPECT_THAT(describe(stall, 1, 1.5), StartsWith("rank 1, or its connection with rank 2, has made no progress"));
+}
+
+// Its kernels have not come to the second step.
+TEST(LaneStall, NamesTheRankWhoseGradientsAreNotComputed) {
+  const Stall stall = find_lane_stall(ring_plan(), {at(0, 9, 8), at(1, 6, 6), at(2, 7, 6), at(3, 8, 7)}, 4);
+  EXPECT_THAT(stall.suspects, ElementsAre(1));
+}
+
+TEST(LaneStall, OneNodeTellsWhatItHasWaitedFor) {
+  EXPECT_THAT(describe_lanes_alone(ring_plan(), at(2, 7, 6), 1.5),
+              StartsWith("rank 2: waited 1.5 s in vain for rank 1's gradients of step 2. Who owes that"));
 }
 
 }  // namespace

@@ -77,12 +77,14 @@ TEST(Generators, AnyNumberOfChunksIsRight) {
   }
 }
 
-TEST(Generators, MeshSendsEachPartOnceAndEachSumOnce) {
-  for (const int nodes : kNodes) {
-    const Counts counts = counts_of("mesh", nodes, 2 * nodes);
-    expect_each_sends(counts, 2 * (nodes - 1) * 2);
-    EXPECT_EQ(counts.rounds, nodes > 1 ? 2 : 0);
-    EXPECT_EQ(counts.edges.size(), static_cast<std::size_t>(nodes * (nodes - 1)));
+TEST(Generators, MeshAndEvenServersSendEachPartOnceAndEachResultOnce) {
+  for (const char* scheme : {"mesh", "ps:even"}) {
+    for (const int nodes : kNodes) {
+      const Counts counts = counts_of(scheme, nodes, 2 * nodes);
+      expect_each_sends(counts, 2 * (nodes - 1) * 2);
+      EXPECT_EQ(counts.rounds, nodes > 1 ? 2 : 0);
+      EXPECT_EQ(counts.edges.size(), static_cast<std::size_t>(nodes * (nodes - 1)));
+    }
   }
 }
 
