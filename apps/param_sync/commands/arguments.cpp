@@ -34,7 +34,7 @@ const SchemeSetting kSchemeSettings[] = {
 
 /// What is wrong with the source, or nothing. An option that would do nothing is wrong.
 std::string problem_of_source(const Source& source, bool uses_topology) {
-  if (source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
+  if (!source.is_optional && source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
   const bool blink = source.scheme == "blink";
   if (blink && source.topology_file.empty()) return "--scheme blink needs --topology";
   if (!blink && !uses_topology && !source.topology_file.empty()) return "--topology is for --scheme blink";
@@ -51,11 +51,17 @@ std::string problem_of_source(const Source& source, bool uses_topology) {
 
 }  // namespace
 
-void add_source(Arguments& arguments, Source& source, bool uses_topology) {
+std::vector<std::string> all_schemes() {
+  std::vector<std::string> all = schedule::scheme_names();
+  all.insert(all.end(), schedule::factor_scheme_names().begin(), schedule::factor_scheme_names().end());
+  return all;
+}
+
+void add_source(Arguments& arguments, Source& source, bool uses_topology, const std::vector<std::string>& schemes) {
   const schedule::Request defaults;
   schedule::Request& given = source.given;
-  given = {0, 0, 0, 0, 0, 0, nullptr};
-  arguments.choice("--scheme", source.scheme, schedule::scheme_names(), "How data moves");
+  given = {0, 0, 0, 0, 0, 0, 0, nullptr};
+  arguments.choice("--scheme", source.scheme, schemes, "How data moves");
   arguments.text("--schedule", source.file,
                  "A schedule that somebody wrote (docs/schedules.md), instead; -: standard input");
   arguments.number("--nodes", given.nodes, "Nodes that have data", 1, schedule::kNodesMax)

@@ -28,7 +28,8 @@ struct Source {
   std::string file;
   std::string topology_file;
   std::optional<schedule::Topology> topology;
-  schedule::Request given;  ///< 0 where nothing was
+  schedule::Request given;   ///< 0 where nothing was
+  bool is_optional = false;  ///< true where neither a scheme nor a file need be given
 };
 
 /// Modelled links. Less than 0: not given.
@@ -44,8 +45,11 @@ struct NetworkOptions {
   simulate::NetworkModel model() const;
 };
 
-/// `uses_topology`: the topology's links are those on which the schedule runs.
-void add_source(Arguments& arguments, Source& source, bool uses_topology);
+/// `uses_topology`: the topology's links are those on which the schedule runs. `schemes`: what --scheme may be.
+void add_source(Arguments& arguments, Source& source, bool uses_topology, const std::vector<std::string>& schemes);
+
+/// All that generate() makes.
+std::vector<std::string> all_schemes();
 void add_network(Arguments& arguments, NetworkOptions& network);
 
 /// What is asked for: defaults where nothing was given.

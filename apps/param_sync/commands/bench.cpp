@@ -1,11 +1,14 @@
 #include "commands/arguments.hpp"
 #include "commands/commands.hpp"
+#include "commands/mpi_baseline.hpp"
 
+#include "executor/factor_trial.hpp"
 #include "executor/trial.hpp"
 #include "program/environment.hpp"
-#include "program/run.hpp"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace param_sync::commands {
 namespace {
@@ -16,48 +19,129 @@ struct BenchOptions {
   int nodes = 4;
   std::string scheme;
   std::string link = "auto";
-  std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20};
+  std::vector<std::uint64_t> sizes_bytes;
   int repeats = 9;
+  std::string beside;
+  int rows = 0;  // of sfb; 0: not given
+  int columns = 0;
+  int batch = 0;
 };
 
-/// Medians by size and scheme.
-int run_bench(const BenchOptions& options) {
-  schedule::Request request;
-  request.nodes = options.nodes;
+const std::vector<std::uint64_t> kBenchSizes = {1 << 10, 64 << 10, 1 << 20, 16 << 20};
+constexpr int kBenchRows = 1024, kBenchColumns = 4096, kBenchBatch = 32;
+
+std::vector<std::string> benched_schemes(const BenchOptions& options) {
+  if (!options.scheme.empty()) return {options.scheme};
   std::vector<std::string> schemes;
   for (const std::string& scheme : schedule::scheme_names()) {
-    if (options.scheme.empty() ? scheme != "blink" && scheme != "byteps" : scheme == options.scheme)
-      schemes.push_back(scheme);
+    if (scheme != "blink" && scheme != "byteps") schemes.push_back(scheme);
   }
-  print(fmt::format("ms for a sum of all ranks' tensors (median of {}), {} ranks in this process, link {}\n{:>8}",
-                    options.repeats, options.nodes, options.link, ""));
-  for (const std::string& scheme : schemes)
-    print(fmt::format(" {:>{}}", scheme, std::max<std::size_t>(10, scheme.size())));
+  return schemes;
+}
+
+double median_of(const BenchOptions& options, const std::string& scheme, std::uint64_t bytes) {
+  schedule::Request request;
+  request.nodes = options.nodes;
+  executor::TrialSettings settings;
+  settings.floats = bytes / sizeof(float);
+  settings.link = gpusock::parse_link(options.link);
+  settings.repeats = options.repeats;
+  return executor::try_out(schedule::generate(scheme, request), settings).median_s();
+}
+
+/// Medians by size and scheme, or how many times as long MPI takes.
+int bench_sums(const BenchOptions& options) {
+  const std::vector<std::string> schemes = benched_schemes(options);
+  const bool beside = !options.beside.empty();
+  print(fmt::format(
+      "{} (median of {}), {} ranks in this process, link {}\n{:>8}",
+      beside ? "MPI_Allreduce's time / ours, for a sum of all ranks' tensors" : "ms for a sum of all ranks' tensors",
+      options.repeats, options.nodes, options.link, ""));
+  if (beside) print(column("MPI ms") + column("best ms"));
+  for (const std::string& scheme : schemes) print(column(scheme));
   for (const std::uint64_t size : options.sizes_bytes) {
     print(fmt::format("\n{:>8}", in_units(size)));
-    for (const std::string& scheme : schemes) {
-      executor::TrialSettings settings;
-      settings.floats = size / sizeof(float);
-      settings.link = gpusock::parse_link(options.link);
-      settings.repeats = options.repeats;
-      const executor::Trial trial = executor::try_out(schedule::generate(scheme, request), settings);
-      print(fmt::format(" {:>{}.3f}", trial.median_s() * 1e3, std::max<std::size_t>(10, scheme.size())));
+    const double mpi_s = beside ? mpi_all_reduce_s(options.nodes, options.link, size, options.repeats) : 0;
+    std::vector<double> times;
+    for (const std::string& scheme : schemes) times.push_back(median_of(options, scheme, size));
+    if (beside)
+      print(fmt::format(" {:>10.3f} {:>10.3f}", mpi_s * 1e3, *std::min_element(times.begin(), times.end()) * 1e3));
+    for (std::size_t i = 0; i < schemes.size(); ++i) {
+      print(fmt::format(" {:>{}.3f}", beside ? mpi_s / times[i] : times[i] * 1e3, column_width(schemes[i])));
     }
   }
   print("\n");
   return gpusock::program::kSuccess;
 }
 
+/// A layer's gradient, sent as factors and as a whole.
+int bench_factors(const BenchOptions& options) {
+  const auto size = [](int given, int usual) { return static_cast<std::uint32_t>(given != 0 ? given : usual); };
+  executor::FactorTrialSettings settings;
+  settings.layout = {size(options.rows, kBenchRows), size(options.columns, kBenchColumns),
+                     size(options.batch, kBenchBatch), static_cast<std::uint32_t>(options.nodes)};
+  settings.link = gpusock::parse_link(options.link);
+  settings.repeats = options.repeats;
+  const executor::FactorTrial trial = executor::try_factors(settings);
+  const executor::FactorLayout& layout = settings.layout;
+  const double mb = sizeof(float) * 1e-6, others = options.nodes - 1;
+  print(fmt::format("gradient of {} x {} weights, {} samples of each of {} ranks, link {} (median of {})\n",
+                    layout.rows, layout.columns, layout.samples, options.nodes, options.link, options.repeats));
+  print(fmt::format(
+      "  factors sent to all: {:.3f} MB of each rank, {:.3f} ms, and {:.3f} ms to make the gradient again\n",
+      others * static_cast<double>(layout.floats_of_rank()) * mb, trial.exchange_s * 1e3, trial.rebuild_s * 1e3));
+  print(fmt::format("  the whole gradient by {}: {:.3f} MB of each rank, {:.3f} ms\n", settings.dense,
+                    2 * others / options.nodes * static_cast<double>(layout.gradient_floats()) * mb,
+                    trial.dense_s * 1e3));
+  print(fmt::format("  relative error {:.2g}, {}\n", trial.error,
+                    trial.same_everywhere ? "the same bits on all ranks" : "other bits on some ranks"));
+  return trial.same_everywhere && trial.error <= 1e-6 ? gpusock::program::kSuccess : gpusock::program::kFailure;
+}
+
+int run_bench(BenchOptions& options) {
+  if (options.scheme == "sfb") return bench_factors(options);
+  if (options.sizes_bytes.empty()) options.sizes_bytes = kBenchSizes;
+  return bench_sums(options);
+}
+
+std::string problem_of_bench(const BenchOptions& options) {
+  if (options.scheme == "blink") return "blink needs a topology";
+  const bool factors = options.scheme == "sfb";
+  if (!factors && (options.rows != 0 || options.columns != 0 || options.batch != 0))
+    return "--rows, --columns and --batch are for --scheme sfb";
+  if (factors && !options.sizes_bytes.empty()) return "--sizes is not for --scheme sfb: give --rows and --columns";
+  if (factors && options.nodes < 2) return "--scheme sfb needs two nodes";
+  if (factors && !options.beside.empty()) return "--beside is for sums, not for --scheme sfb";
+  if (!factors) return "";
+  const std::uint64_t weights = static_cast<std::uint64_t>(options.rows) * static_cast<std::uint64_t>(options.columns);
+  return gpusock::program::problem_of_memory(weights * 2 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
+                                             "--rows, --columns and --nodes");
+}
+
 std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
   Arguments arguments("Times sums of tensors over gpusock's sockets: each scheme and size, all ranks in this process.");
+  std::vector<std::string> schemes = schedule::scheme_names();
+  schemes.emplace_back("sfb");
   arguments.number("--nodes", options.nodes, "Ranks", 1, 16);
-  arguments.choice("--scheme", options.scheme, schedule::scheme_names(), "One scheme")
-      .shown_default("all but blink, byteps");
-  arguments.bytes("--sizes", options.sizes_bytes, "Bytes of a tensor, with commas", 4, std::uint64_t{1} << 30);
+  arguments
+      .choice("--scheme", options.scheme, schemes,
+              "One scheme; sfb: a gradient is sent as factors and made again, beside an all-reduce of it")
+      .shown_default("all but blink, byteps, sfb");
+  arguments.bytes("--sizes", options.sizes_bytes, "Bytes of a tensor, with commas", 4, std::uint64_t{1} << 30)
+      .shown_default("1K,64K,1M,16M");
   arguments.choice("--link", options.link, kLinks, "What carries it");
   arguments.number("--repeats", options.repeats, "Timed runs", 1, 10000);
+  arguments.choice(
+      "--beside", options.beside, {"mpi"},
+      "Print ratios to Open MPI's MPI_Allreduce of as many processes, measured in turn; link tcp: its tcp");
+  arguments.number("--rows", options.rows, "Outputs of the layer (sfb)", 1, 1 << 20)
+      .shown_default(std::to_string(kBenchRows));
+  arguments.number("--columns", options.columns, "Inputs of the layer (sfb)", 1, 1 << 20)
+      .shown_default(std::to_string(kBenchColumns));
+  arguments.number("--batch", options.batch, "Samples of each rank (sfb)", 1, 1 << 16)
+      .shown_default(std::to_string(kBenchBatch));
   arguments.check(gpusock::program::problem_of_environment);
-  arguments.check([&]() -> std::string { return options.scheme == "blink" ? "blink needs a topology" : ""; });
+  arguments.check([&options] { return problem_of_bench(options); });
   return arguments.parse(argc, argv);
 }
 

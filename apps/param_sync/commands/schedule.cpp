@@ -79,7 +79,7 @@ int run_schedule(ScheduleOptions& options) {
 std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& options) {
   Arguments arguments(
       "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it.");
-  add_source(arguments, options.source, false);
+  add_source(arguments, options.source, false, all_schemes());
   arguments.text("--json", options.json_file, "Write it here (docs/schedules.md); -: standard output");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
   arguments.flag("--run", options.run,

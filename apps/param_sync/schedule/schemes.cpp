@@ -1,5 +1,6 @@
 #include "schedule/schemes.hpp"
 
+#include "schedule/factors.hpp"
 #include "schedule/generators.hpp"
 #include "schedule/topology.hpp"
 
@@ -48,11 +49,27 @@ const Scheme kSchemes[] = {
      [](const Request&) { return 128; }},
 };
 
+const Scheme kFactorSchemes[] = {
+    {"sfb", [](const Request& r, int chunks) { return factor_broadcast(r.nodes, chunks); }, one_for_each},
+    {"adam-fc", [](const Request& r, int chunks) { return factor_server(r.nodes, chunks, r.owner); }, pipeline},
+};
+
+template <class Schemes>
+std::vector<std::string> names_of(const Schemes& schemes) {
+  std::vector<std::string> all;
+  for (const Scheme& scheme : schemes) all.emplace_back(scheme.name);
+  return all;
+}
+
 const Scheme& find(const std::string& name) {
   for (const Scheme& scheme : kSchemes) {
     if (name == scheme.name) return scheme;
   }
-  throw Error(fmt::format("there is no scheme \"{}\"; there are: {}", name, fmt::join(scheme_names(), ", ")));
+  for (const Scheme& scheme : kFactorSchemes) {
+    if (name == scheme.name) return scheme;
+  }
+  throw Error(fmt::format("there is no scheme \"{}\"; there are: {}, {}", name, fmt::join(scheme_names(), ", "),
+                          fmt::join(factor_scheme_names(), ", ")));
 }
 
 void require(bool right, const std::string& why) {
@@ -62,11 +79,12 @@ void require(bool right, const std::string& why) {
 }  // namespace
 
 const std::vector<std::string>& scheme_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Scheme& scheme : kSchemes) all.emplace_back(scheme.name);
-    return all;
-  }();
+  static const std::vector<std::string> names = names_of(kSchemes);
+  return names;
+}
+
+const std::vector<std::string>& factor_scheme_names() {
+  static const std::vector<std::string> names = names_of(kFactorSchemes);
   return names;
 }
 
@@ -85,6 +103,8 @@ Schedule generate(const std::string& name, const Request& request) {
                         request.summation_nodes, request.nodes, request.nodes));
     require(request.nodes + request.summation_nodes <= kNodesMax, fmt::format("more than {} ranks", kNodesMax));
   }
+  require(request.owner >= 0 && (request.owner < request.nodes || name != "adam-fc"),
+          fmt::format("adam-fc has ranks 0 to {}, not {}", request.nodes - 1, request.owner));
   if (name == "blink") {
     require(request.topology != nullptr, "blink needs a topology");
     require(request.topology->nodes() == request.nodes,

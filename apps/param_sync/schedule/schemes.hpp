@@ -18,10 +18,16 @@ struct Request {
   int stripes = 4;                     ///< splitstream
   int lanes = 2;                       ///< ring:segmented
   int summation_nodes = 0;             ///< byteps
+  int owner = 0;                       ///< adam-fc: the server's rank
   const Topology* topology = nullptr;  ///< blink
 };
 
+/// Those that sum tensors: all-reduces and parameter servers. Each is complete in itself.
 const std::vector<std::string>& scheme_names();
+
+/// Those that move factors of gradients (factors.hpp): "sfb", whose result is all_gather, and "adam-fc". generate()
+/// makes them as well.
+const std::vector<std::string>& factor_scheme_names();
 
 /// So many chunks that each rank has a part, and pipelines have something to fill them.
 int default_chunks(const std::string& scheme, const Request& request);

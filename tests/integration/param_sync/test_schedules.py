@@ -112,6 +112,21 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 0, error)
         self.assertRegex(out, r"(?s)ms for a sum .* ps +mesh +ring .*\n +4( +[0-9.]+)+\n +1K( +[0-9.]+)+\n")
 
+    def test_factors_are_timed_beside_the_whole_gradient(self):
+        status, out, error = run("bench", "--scheme", "sfb", "--nodes", 3, "--rows", 10, "--columns", 20, "--batch", 2, "--repeats", 1)
+        self.assertEqual(status, 0, error)
+        self.assertIn("gradient of 10 x 20 weights, 2 samples of each of 3 ranks", out)
+        self.assertIn("the same bits on all ranks\n", out)
+
+    def test_mpi_is_measured_beside(self):
+        status, out, error = run("bench", "--beside", "mpi", "--nodes", 2, "--sizes", "1K", "--scheme", "mesh", "--repeats", 1)
+        if os.environ.get("PARAM_SYNC_MPI") != "1":
+            self.assertEqual(status, 1)
+            self.assertIn("it is built where CMake finds MPI (libopenmpi-dev)", error)
+            return
+        self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"MPI_Allreduce's time / ours.*\n +MPI ms +best ms +mesh\n +1K +[0-9.]+ +[0-9.]+ +[0-9.]+\n")
+
     def test_a_schedule_is_drawn(self):
         file = self.folder / "schedule.svg"
         self.assertEqual(run("schedule", "--scheme", "rhd", "--nodes", 4, "--svg", file)[0], 0)
@@ -162,7 +177,49 @@ class Schedules(unittest.TestCase):
             self.assertLessEqual(auto, 5.0)
             self.assertGreaterEqual(rule, 0.0)
 
+    def test_a_model_is_trained_in_virtual_time(self):
+        status, out, error = run("simulate", "--model", "vgg16", "--nodes", 8, "--bandwidth", 10, "--overhead", 0, "--reduce", 1e6,
+                                 "--steps", 3)
+        self.assertEqual(status, 0, error)
+        self.assertIn("vgg16: 138357544 parameters in 32 tensors, 30.94 GFLOP forward for a sample\n", out)
+        rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[4:]}
+        self.assertEqual([rows[order][3] for order in ("end", "per-layer", "priority")], ["39.0", "52.7", "63.9"])
+        self.assertEqual(rows["end"][5], "968.5")
+
+    def test_factors_are_taken_where_they_are_smaller(self):
+        status, out, error = run("simulate", "--model", "vgg16", "--nodes", 8, "--scheme", "hybrid", "--order", "priority", "--layers",
+                                 "--straggler", 1.5, "--jitter", 5, "--seed", 3, "--steps", 3)
+        self.assertEqual(status, 0, error)
+        self.assertEqual([line.split()[-1] for line in out.splitlines() if line.startswith("priority")], ["141.1"])
+        self.assertEqual([line.split()[1] for line in out.splitlines() if line.startswith("fc")], ["sfb"] * 3)
+        self.assertIn("sfb: all_gather of 4 chunks, 4 ranks; 1 rounds, 12 messages", run("schedule", "--scheme", "sfb")[1])
+        self.assertIn("adam-fc: parameter_server", run("schedule", "--scheme", "adam-fc")[1])
+
     def test_misuse_is_told(self):
+        for arguments, says in (((), "give --model, or either"), (("--model", "vgg"), "vgg not in"),
+                                (("--scheme", "hybrid"), "give --model too"), (("--scheme", "ring", "--order", "end"), "--order is for --model"),
+                                (("--model", "vgg16", "--schedule", "f"), "--schedule is not for --model"),
+                                (("--model", "vgg16", "--size", "1M"), "--size is not for --model"),
+                                (("--model", "vgg16", "--nodes", 65), "64 nodes at most"),
+                                (("--model", "vgg16", "--scheme", "blink", "--topology", "f"), "--topology is not for --model"),
+                                (("--model", "vgg16", "--dense", "mesh"), "--dense is for --scheme sfb"),
+                                (("--model", "vgg16", "--seed", 1), "--seed is for --jitter"),
+                                (("--model", "vgg16", "--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
+                                (("--model", "vgg16", "--scheme", "hybrid", "--dense", "blink"), "blink needs a topology"),
+                                (("--model", "vgg16", "--straggler", 0.5), "not in range")):
+            status, _, error = run("simulate", *arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(says, error)
+        for arguments, says in ((("--rows", 5), "--rows, --columns and --batch are for --scheme sfb"),
+                                (("--scheme", "sfb", "--sizes", "1K"), "--sizes is not for --scheme sfb"),
+                                (("--scheme", "sfb", "--nodes", 1), "--scheme sfb needs two nodes"),
+                                (("--scheme", "sfb", "--beside", "mpi"), "--beside is for sums"),
+                                (("--scheme", "sfb", "--rows", 1 << 20, "--columns", 1 << 20), "--rows, --columns and --nodes"),
+                                (("--scheme", "hybrid"), "hybrid not in"), (("--beside", "gloo"), "gloo not in"),
+                                (("--scheme", "blink"), "blink needs a topology")):
+            status, out, error = run("bench", *arguments)
+            self.assertEqual((status, out), (2, ""), arguments)
+            self.assertIn(says, error)
         for arguments, says in ((("--link", "tcp"), "--link is for --measure"), (("--measure", "--nodes", 17), "--nodes 16 at most"),
                                 (("--measure", "--latency", 5), "--measure finds --bandwidth, --latency"),
                                 (("--nodes", 1), "not in range 2 to 64"), (("--sizes", "1X"), "x unit not recognized")):

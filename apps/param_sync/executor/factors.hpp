@@ -1,0 +1,37 @@
+#pragma once
+/// @file Gradients that were sent as factors (schedule/factors.hpp), and made again where they arrive.
+
+#include "gpusock/gpusock.hpp"
+
+#include <cstdint>
+
+namespace param_sync::executor {
+
+/// A fully connected layer's gradient of `rows` x `columns` weights: the sum over all ranks' samples of the products
+/// u vᵀ. Ranks' factors lie one after the other in a tensor: the gathered tensor of an all-gather. Each rank's are its
+/// samples' u (`rows` floats each), then their v (`columns` floats each).
+struct FactorLayout {
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+  std::uint32_t samples = 0;  ///< of each rank
+  std::uint32_t ranks = 1;
+
+  GPUSOCK_FN std::uint64_t floats_of_rank() const {
+    return std::uint64_t{samples} * (std::uint64_t{rows} + std::uint64_t{columns});
+  }
+  GPUSOCK_FN std::uint64_t gathered_floats() const { return ranks * floats_of_rank(); }
+  GPUSOCK_FN std::uint64_t gradient_floats() const { return std::uint64_t{rows} * columns; }
+  GPUSOCK_FN std::uint64_t u_begin(std::uint32_t rank, std::uint32_t sample) const {
+    return rank * floats_of_rank() + std::uint64_t{sample} * rows;
+  }
+  GPUSOCK_FN std::uint64_t v_begin(std::uint32_t rank, std::uint32_t sample) const {
+    return u_begin(rank, samples) + std::uint64_t{sample} * columns;
+  }
+};
+
+/// Launches the kernel that makes the gradient of all ranks' factors; waits for nothing. Both arrays are memory that
+/// kernels reach. It adds rank after rank, and sample after sample, so that all ranks get the same bits. Throws
+/// gpusock::Error: (EINVAL) a layout without floats, or what launch() throws.
+void rebuild_gradient(gpusock::Context& context, const FactorLayout& layout, const float* gathered, float* gradient);
+
+}  // namespace param_sync::executor
