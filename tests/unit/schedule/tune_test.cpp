@@ -185,6 +185,15 @@ TEST(Chooser, LosesAtMostOneTwentiethToExhaustiveSearch) {
   std::cout << "worst regret " << 100 * worst.ours << " %, of Open MPI's rules " << 100 * worst.open_mpi << " %\n";
 }
 
+TEST(Chooser, KnowsAllReducesOnly) {
+  for (const int nodes : {2, 5}) {
+    const Chooser chooser(nodes);
+    for (const auto& priced : chooser.candidates()) {
+      EXPECT_EQ(schedule_of(priced.candidate, nodes).result, Result::all_reduce) << priced.candidate.scheme;
+    }
+  }
+}
+
 TEST(Chooser, OpenMpisRules) {
   EXPECT_EQ(open_mpi_choice(2, 4), (Candidate{"ring", 2}));
   EXPECT_EQ(open_mpi_choice(3, 4095), (Candidate{"butterfly", 1}));
