@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -162,7 +161,7 @@ std::uint32_t parse_ring(std::string_view text, std::string_view value) {
   const std::string_view unit(end, static_cast<std::size_t>(value.data() + value.size() - end));
   const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : -1;
   const bool fits = error == std::errc{} && shift >= 0 && bytes <= kRingBytesMax;
-  if (!fits || !std::has_single_bit(bytes) || bytes << shift < kRingBytesMin || bytes << shift > kRingBytesMax) {
+  if (!fits || !is_ring_size(bytes << shift)) {
     reject(text, "'" + std::string(value) + "' is not a ring's size: a power of two from 4K to 64M");
   }
   return static_cast<std::uint32_t>(bytes << shift);

@@ -30,6 +30,11 @@ enum class SocketType : std::uint8_t {
 inline constexpr std::uint64_t kRingBytesMin = 4 << 10;   ///< the smallest ring, bytes; all are powers of two
 inline constexpr std::uint64_t kRingBytesMax = 64 << 20;  ///< the largest ring, bytes
 
+/// True if rings can have this capacity.
+GPUSOCK_FN constexpr bool is_ring_size(std::uint64_t bytes) {
+  return bytes >= kRingBytesMin && bytes <= kRingBytesMax && (bytes & (bytes - 1)) == 0;
+}
+
 /// The link's name as Endpoint::parse takes it: "auto", "p2p", "verbs", "fabric", "tcp".
 std::string_view to_string(LinkKind link);
 

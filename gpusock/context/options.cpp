@@ -6,7 +6,6 @@
 #include "host_proxy/links/fabric/provider_name.hpp"
 #include "host_proxy/memory/segment.hpp"
 
-#include <bit>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -86,7 +85,7 @@ void detail::check(const Options& options) {
     reject("Options::sockets_max is " + std::to_string(options.sockets_max) + "; it must be from 1 to 4096");
   }
   const std::uint64_t ring = options.ring_bytes;
-  if (ring != 0 && (!std::has_single_bit(ring) || ring < proxy::kRingBytesMin || ring > proxy::kRingBytesMax)) {
+  if (ring != 0 && !is_ring_size(ring)) {
     reject("Options::ring_bytes is " + std::to_string(ring) + "; it must be 0 or a power of two from 4096 to 67108864");
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");

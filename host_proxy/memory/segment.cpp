@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cstring>
 #include <new>
 #include <string>
@@ -18,50 +17,40 @@
 namespace gpusock::proxy {
 namespace {
 
-int make_memory_file(std::size_t bytes) {
+Descriptor make_memory_file(std::size_t bytes) {
   const FileSizeSignalBlocked blocked;
-  const int descriptor = memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
-  if (fchmod(descriptor, 0600) != 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  Descriptor file(memfd_create("gpusock", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) throw Error(errno, "memfd_create for a connection's rings; see ulimit -n");
+  if (fchmod(file.get(), 0600) != 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const int error = errno;
-    ::close(descriptor);
     throw Error(error, "sizing a connection's rings to " + std::to_string(bytes) + " bytes" +
                            (error == EFBIG ? "; see ulimit -f" : ""));
   }
-  return descriptor;
+  return file;
 }
 
 }  // namespace
 
 Segment::Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement)
-    : platform_(std::move(platform)),
-      descriptor_(-1),
-      ring_bytes_(ring_bytes),
-      room_bytes_(ring_bytes),
-      placement_(placement) {
+    : platform_(std::move(platform)), ring_bytes_(ring_bytes), room_bytes_(ring_bytes), placement_(placement) {
   descriptor_ = make_memory_file(file_bytes());
   map();
 }
 
-Segment::Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes,
+Segment::Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std::uint64_t ring_bytes,
                  RingPlacement placement)
-    : Segment(std::move(platform), descriptor.release(), ring_bytes, placement) {}
-
-Segment::Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes, RingPlacement placement)
     : platform_(std::move(platform)),
-      descriptor_(descriptor),
+      descriptor_(std::move(descriptor)),
       ring_bytes_(ring_bytes),
       room_bytes_(ring_bytes),
       placement_(placement) {
   struct stat facts {};
-  const bool size_ok = std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= kRingBytesMax;
-  const int seals = fcntl(descriptor, F_GET_SEALS);
-  const bool known = fstat(descriptor, &facts) == 0;
+  const int seals = fcntl(descriptor_.get(), F_GET_SEALS);
+  const bool known = fstat(descriptor_.get(), &facts) == 0;
   const bool is_private = known && facts.st_uid == geteuid() && (facts.st_mode & 0077) == 0;
-  if (!size_ok || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) || seals < 0 ||
-      (seals & F_SEAL_SHRINK) == 0) {
-    ::close(descriptor);
+  if (!is_ring_size(ring_bytes) || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) ||
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     throw Error(EPROTO, "the peer's shared memory is not what was agreed");
   }
   map();
@@ -79,24 +68,25 @@ bool Segment::reachable_from(const Platform& callers, bool kernels) const {
 
 void Segment::map() {
   const std::size_t bytes = file_bytes();
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0);
   if (memory == MAP_FAILED) {
-    const int error = errno;
-    ::close(descriptor_);
-    throw Error(error, "mapping a connection's rings of " + std::to_string(bytes) + " bytes");
+    throw Error(errno, "mapping a connection's rings of " + std::to_string(bytes) + " bytes");
   }
   base_ = static_cast<std::byte*>(memory);
   try {
-    platform_->attach(base_, bytes);
+    attach();
   } catch (...) {
     munmap(base_, bytes);
-    ::close(descriptor_);
     throw;
   }
+}
+
+void Segment::attach() {
+  platform_->attach(base_, file_bytes());
   try {
     place_rings();
   } catch (...) {
-    unmap();
+    platform_->detach(base_, file_bytes());
     throw;
   }
 }
@@ -107,20 +97,10 @@ void Segment::place_rings() {
   proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
 }
 
-void Segment::unmap() noexcept {
-  platform_->detach(base_, file_bytes());
-  munmap(base_, file_bytes());
-  close_descriptor();
-}
-
 Segment::~Segment() {
   if (file_bytes() == kHeaderBytes) platform_->free_device(rings_);
-  unmap();
-}
-
-void Segment::close_descriptor() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
+  platform_->detach(base_, file_bytes());
+  munmap(base_, file_bytes());
 }
 
 void Segment::clear() {
@@ -211,7 +191,7 @@ std::shared_ptr<Segment> SegmentPool::map(int number, std::uint64_t ring_bytes) 
     return nullptr;
   }
   try {
-    auto segment = std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);
+    auto segment = std::make_shared<Segment>(platform_, std::move(descriptor), ring_bytes, placement_);
     settle(*segment);
     return segment;
   } catch (const Error& error) {

@@ -17,9 +17,6 @@
 
 namespace gpusock::proxy {
 
-using gpusock::kRingBytesMax;
-using gpusock::kRingBytesMin;
-
 /// The memory of two rings.
 struct RingMemories {
   ringbuf::RingMemory tx;
@@ -35,18 +32,16 @@ class Segment {
 
   /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
   Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
-  /// Another process's, from its descriptor (taken over). Throws Error (EPROTO) unless it is exactly such a file that
-  /// cannot shrink, of this user and for nobody else: a mapping of a file that shrinks would fault.
-  Segment(std::shared_ptr<Platform> platform, int descriptor, std::uint64_t ring_bytes,
+  /// Another process's, from its descriptor. Throws Error (EPROTO) unless it is exactly such a file that cannot shrink,
+  /// of this user and for nobody else: a mapping of a file that shrinks would fault.
+  Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
-  /// The same; the descriptor is the caller's still where there is no memory for the segment.
-  Segment(std::shared_ptr<Platform> platform, Descriptor& descriptor, std::uint64_t ring_bytes,
-          RingPlacement placement);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  /// -1 once it is given up.
+  int descriptor() const { return descriptor_.get(); }
   /// Does it stay mapped, to be used again.
   bool is_kept() const { return !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
@@ -67,7 +62,7 @@ class Segment {
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
 
   /// Gives the descriptor up once nobody else is to map the memory; the mapping stays.
-  void close_descriptor();
+  void close_descriptor() { descriptor_.reset(-1); }
 
   /// Makes a used segment like new. Only when nobody else maps it.
   void clear();
@@ -78,13 +73,13 @@ class Segment {
     return {{memory + room_bytes_, ring_bytes_}, {memory, ring_bytes_}};
   }
   void map();
-  void unmap() noexcept;
+  void attach();
   void place_rings();
   /// Bytes of the file: without the rings where these cannot be in one.
   std::size_t file_bytes() const;
 
   std::shared_ptr<Platform> platform_;  // a peer's context may hold the segment longest
-  int descriptor_;
+  Descriptor descriptor_;
   std::uint64_t ring_bytes_;
   std::uint64_t room_bytes_;  // for each ring: its capacity unless limited
   RingPlacement placement_;

@@ -107,7 +107,7 @@ class ConnectorHandshake final : public Handshake {
   }
 
   bool can_make(std::uint32_t ring_bytes) const {
-    return std::has_single_bit(ring_bytes) && ring_bytes >= kRingBytesMin && ring_bytes <= hello_.record_ring_bytes;
+    return is_ring_size(ring_bytes) && ring_bytes <= hello_.record_ring_bytes;
   }
 
   Hello hello_;

@@ -6,7 +6,6 @@
 #include "executor/resident.cuh"
 #include "schedule/check.hpp"
 
-#include <bit>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -40,8 +39,7 @@ std::uint64_t resident_lanes_max([[maybe_unused]] const gpusock::Context& contex
 }
 
 Settings completed(Settings settings) {
-  if (!std::has_single_bit(settings.ring_bytes) || settings.ring_bytes < gpusock::kRingBytesMin ||
-      settings.ring_bytes > gpusock::kRingBytesMax) {
+  if (!gpusock::is_ring_size(settings.ring_bytes)) {
     throw gpusock::Error(
         EINVAL, "rings of " + std::to_string(settings.ring_bytes) + " bytes: take a power of two from 4 KiB to 64 MiB");
   }

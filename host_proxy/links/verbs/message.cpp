@@ -40,9 +40,7 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
     return std::nullopt;
   }
   const PeerMemory& memory = message.memory;
-  const bool size_ok = std::has_single_bit(memory.ring_bytes) && memory.ring_bytes >= kRingBytesMin &&
-                       memory.ring_bytes <= kRingBytesMax;
-  if (!size_ok || (ring_bytes != 0 && memory.ring_bytes != ring_bytes) ||
+  if (!is_ring_size(memory.ring_bytes) || (ring_bytes != 0 && memory.ring_bytes != ring_bytes) ||
       memory.ring_address + memory.ring_bytes < memory.ring_address ||
       memory.words_address % sizeof(std::uint64_t) != 0 || memory.words_address + kWordsBytes < memory.words_address) {
     reason = "the peer's ring is not what was agreed";

@@ -36,7 +36,7 @@ class SegmentTest : public testing::Test {
 
 TEST_F(SegmentTest, TwoMappingsAreOneMemory) {
   Segment maker(platform_, kRing);
-  Segment peer(platform_, dup(maker.descriptor()), kRing);
+  Segment peer(platform_, Descriptor(dup(maker.descriptor())), kRing);
   maker.proxy_rings().rx.data[kRing - 1] = std::byte{42};
   maker.header().rx_committed.value = 7;
   peer.header().tx_consumed.value = 9;
@@ -47,7 +47,7 @@ TEST_F(SegmentTest, TwoMappingsAreOneMemory) {
 
 TEST_F(SegmentTest, InDeviceMemoryTheProxyHasNoAddressThatAProcessorTakes) {
   Segment maker(platform_, kRing, RingPlacement::device);
-  Segment peer(platform_, dup(maker.descriptor()), kRing, RingPlacement::device);
+  Segment peer(platform_, Descriptor(dup(maker.descriptor())), kRing, RingPlacement::device);
   maker.callers_rings().tx.data[kRing - 1] = std::byte{42};
   EXPECT_EQ(peer.callers_rings().tx.data[kRing - 1], std::byte{42});
   EXPECT_EQ(peer.proxy_rings().tx.data, hide(peer.callers_rings().tx.data));
@@ -55,12 +55,14 @@ TEST_F(SegmentTest, InDeviceMemoryTheProxyHasNoAddressThatAProcessorTakes) {
 }
 
 TEST_F(SegmentTest, RefusesAFileThatCouldShrink) {
-  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), 0), kRing), Error);
+  EXPECT_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing), 0)), kRing), Error);
 }
 
 TEST_F(SegmentTest, RefusesAFileOfAnotherSize) {
-  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing) - 1, F_SEAL_SHRINK), kRing), Error);
-  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing / 2), F_SEAL_SHRINK), kRing), Error);
+  EXPECT_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing) - 1, F_SEAL_SHRINK)), kRing),
+               Error);
+  EXPECT_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing / 2), F_SEAL_SHRINK)), kRing),
+               Error);
 }
 
 TEST_F(SegmentTest, IsOfThisUserAlone) {
@@ -72,20 +74,22 @@ TEST_F(SegmentTest, IsOfThisUserAlone) {
 }
 
 TEST_F(SegmentTest, RefusesAFileThatOthersMayOpen) {
-  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0604), kRing), Error);
-  EXPECT_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0620), kRing), Error);
-  EXPECT_NO_THROW(Segment(platform_, memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK), kRing));
+  EXPECT_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0604)), kRing),
+               Error);
+  EXPECT_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK, 0620)), kRing),
+               Error);
+  EXPECT_NO_THROW(Segment(platform_, Descriptor(memory_file(Segment::total_bytes(kRing), F_SEAL_SHRINK)), kRing));
 }
 
 TEST_F(SegmentTest, RefusesRingsThatNobodyMakes) {
   for (const std::uint64_t bytes :
        {std::uint64_t{0}, std::uint64_t{4097}, std::uint64_t{2048}, ~std::uint64_t{0} / 2 + 1}) {
-    EXPECT_THROW(Segment(platform_, memory_file(4096, F_SEAL_SHRINK), bytes), Error) << bytes;
+    EXPECT_THROW(Segment(platform_, Descriptor(memory_file(4096, F_SEAL_SHRINK)), bytes), Error) << bytes;
   }
 }
 
 TEST_F(SegmentTest, RefusesWhatIsNoMemoryFile) {
-  EXPECT_THROW(Segment(platform_, open("/dev/null", O_RDWR | O_CLOEXEC), kRing), Error);
+  EXPECT_THROW(Segment(platform_, Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC)), kRing), Error);
 }
 
 /// A device that is given ring memory before its kernels run, and none later; as a GPU.
