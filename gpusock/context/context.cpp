@@ -34,6 +34,15 @@ bool assists(const Options& options, const proxy::Platform& platform) {
                                  std::thread::hardware_concurrency() <= proxy::kFewProcessors);
 }
 
+/// Of callers that tell no proxy of anything.
+detail::Hooks hooks_without_proxy() {
+  detail::Hooks hooks{};
+  hooks.ring_doorbell = [](void*, std::uint32_t) {};
+  hooks.ring_for_credit = [](void*) {};
+  hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
+  return hooks;
+}
+
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
@@ -82,6 +91,7 @@ Context::Impl::Impl(const Options& chosen)
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),
+      store_choices(table.slots()),
       observer(options.observe, table.slots()),
       engine(proxy, network,
              {assists(options, *held->platform), held->platform->callers_can_wake(),
@@ -104,12 +114,13 @@ void Context::Impl::make_net() {
   hooks.self = this;
   hooks.ring_doorbell = [](void* self, std::uint32_t slot) { impl_of(self).engine.ring_doorbell(slot); };
   hooks.ring_for_credit = [](void* self) { impl_of(self).engine.ring_for_credit(); };
-  hooks.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
-    return impl_of(self).engine.transmit(slot, data, bytes);
-  };
-  hooks.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
-    return impl_of(self).engine.receive(slot, data, bytes);
-  };
+  hooks.store_choices = store_choices.data();
+  // With processors to spare the proxy's thread moves bytes while the caller goes on.
+  if (assists(options, *held->platform)) {
+    hooks.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
+      return impl_of(self).engine.move_past_ring(slot, wanted);
+    };
+  }
   hooks.relax = [](void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters) {
     if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
     impl_of(self).device.relax(waited_ns);
@@ -123,11 +134,9 @@ void Context::Impl::make_net() {
   };
   hooks.running_block = [](void* self) { return impl_of(self).device.running_block(); };
   // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).
+  kernel_hooks = hooks_without_proxy();
   kernel_hooks.self = this;
-  kernel_hooks.ring_doorbell = [](void*, std::uint32_t) {};
-  kernel_hooks.ring_for_credit = [](void*) {};
-  kernel_hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
-  kernel_hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
+  kernel_hooks.store_choices = store_choices.data();
   kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
     impl_of(self).device.relax(waited_ns);
   };
@@ -159,13 +168,7 @@ void Context::Impl::require_own_process() const {
 }
 
 void Context::Impl::leave_to_parent() noexcept {
-  hooks.ring_doorbell = [](void*, std::uint32_t) {};
-  hooks.ring_for_credit = [](void*) {};
-  hooks.transmit = [](void*, std::uint32_t, const void*, std::uint64_t) { return std::uint64_t{0}; };
-  hooks.receive = [](void*, std::uint32_t, void*, std::uint64_t) { return std::uint64_t{0}; };
-  hooks.relax = [](void*, std::uint64_t, std::uint64_t, bool) {};
-  hooks.note = nullptr;
-  hooks.running_block = nullptr;
+  hooks = hooks_without_proxy();
   if (device.has_own_side()) return;  // the driver's memory is not for a child
   table.cancel();                     // in the child's copy
   for (table::CallerSlot& slot : host_slots) {

@@ -24,11 +24,12 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
 #if !GPUSOCK_ON_GPU
 /// Fills the ring of a peer on another processor, with the kind of stores that was faster so far.
 template <class Group>
-void copy_to_peer(const Group& group, ringbuf::StoreChoice& stores, const ringbuf::RingSpans& to, const void* from) {
+void copy_to_peer(const Group& group, ringbuf::StoreChoice* stores, const ringbuf::RingSpans& to, const void* from) {
   constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
   if (group.thread_rank() != 0) return;
-  const bool large = ringbuf::kHasStreamingStores && to.first.bytes + to.second.bytes >= kBytesMin;
-  if (!large || !stores.streaming()) {
+  const std::uint64_t bytes = to.first.bytes + to.second.bytes;
+  const bool chooses = ringbuf::kHasStreamingStores && stores != nullptr && bytes >= kBytesMin;
+  if (!chooses || !stores->streaming()) {
     copy_in(this_thread(), to, from);
   } else {
     ringbuf::stream_copy(to.first.data, from, to.first.bytes);
@@ -36,7 +37,7 @@ void copy_to_peer(const Group& group, ringbuf::StoreChoice& stores, const ringbu
       ringbuf::stream_copy(to.second.data, static_cast<const std::byte*>(from) + to.first.bytes, to.second.bytes);
     }
   }
-  if (large && stores.window_is_full(to.first.bytes + to.second.bytes)) stores.end_window(clock_ns());
+  if (chooses && stores->window_is_full(bytes)) stores->end_window(clock_ns());
 }
 #endif
 
@@ -49,8 +50,7 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
 
 /// True if a socket can be opened with this endpoint.
 GPUSOCK_FN inline bool can_open(const Endpoint& at) {
-  const std::uint64_t ring = at.ring_bytes;
-  const bool ring_ok = ring == 0 || (ring >= kRingBytesMin && ring <= kRingBytesMax && (ring & (ring - 1)) == 0);
+  const bool ring_ok = at.ring_bytes == 0 || is_ring_size(at.ring_bytes);
   const bool type_ok = at.type == SocketType::stream || at.type == SocketType::seqpacket;
   const bool link_ok = static_cast<int>(at.link) < kLinkKinds;  // endpoints may come from a peer
   return (at.family == 4 || at.family == 6) && ring_ok && type_ok && link_ok;
@@ -60,30 +60,24 @@ GPUSOCK_FN inline bool can_open(const Endpoint& at) {
 /// From this size on, the copy into the ring costs more than the barriers that it takes to avoid the copy.
 inline constexpr std::uint64_t kDirectBytes = 16 << 10;
 
-/// Sends what the network takes at once straight from the caller's memory, where a CPU can and the ring is empty; how
-/// much. `slot`: the leader's, nullptr if the socket is not open.
+/// Moves what the network takes or has at once straight between it and the caller's memory, where callers do that and
+/// the ring is empty; how much. `slot`: the leader's, nullptr if the socket is not open.
 template <class Group>
-std::uint64_t send_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
-                             const void* data, std::uint64_t bytes) {
-  group.sync();  // the leader sends what all threads wrote
+std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
+                             const detail::PastRing& wanted) {
+  if (side.hooks->move_past_ring == nullptr || wanted.bytes < kDirectBytes) return 0;
+  group.sync();  // all threads have written what is sent, and none still uses the memory that is received into
   return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
-    if (slot == nullptr || slot->link_needs_proxy == 0 || check_sendable(side, socket, *slot) != 0) return 0;
-    const std::uint64_t moved = side.hooks->transmit(side.hooks->self, table::slot_of(socket), data, bytes);
-    if (moved != 0) DeviceRef(slot->tx_past_ring).fetch_add(moved, ringbuf::kRelaxed);  // relaxed: a counter for people
-    return static_cast<std::int64_t>(moved);
-  }));
-}
-
-/// Receives what the network has at once straight into the caller's memory, where a CPU can and the ring is empty; how
-/// much.
-template <class Group>
-std::uint64_t receive_past_ring(const Group& group, const Side& side, Socket socket, table::CallerSlot* slot,
-                                void* data, std::uint64_t bytes) {
-  group.sync();  // no thread still uses the memory
-  return static_cast<std::uint64_t>(by_leader(group, [&]() -> std::int64_t {
-    if (slot == nullptr || slot->link_needs_proxy == 0 || !can_receive_past_ring(side, socket, *slot)) return 0;
-    const std::uint64_t moved = side.hooks->receive(side.hooks->self, table::slot_of(socket), data, bytes);
-    if (moved != 0) DeviceRef(slot->rx_past_ring).fetch_add(moved, ringbuf::kRelaxed);  // relaxed: a counter for people
+    if (slot == nullptr || slot->link_needs_proxy == 0) return 0;
+    if (wanted.sends() ? check_sendable(side, socket, *slot) != 0 : !can_receive_past_ring(side, socket, *slot))
+      return 0;
+    const std::uint64_t moved = side.hooks->move_past_ring(side.hooks->self, table::slot_of(socket), wanted);
+    DeviceRef(wanted.sends() ? slot->tx_past_ring : slot->rx_past_ring)
+        .fetch_add(moved, ringbuf::kRelaxed);  // relaxed:
+                                               // a
+                                               // counter
+                                               // for
+                                               // people
     return static_cast<std::int64_t>(moved);
   }));
 }
@@ -139,8 +133,9 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   std::uint64_t done = 0;
   std::int64_t error = 0;
 #if !GPUSOCK_ON_GPU
-  if (bytes >= detail::kDirectBytes && (flags & kMore) == 0) {
-    done = detail::send_past_ring(group, at, socket, entered ? slot : nullptr, data, bytes);
+  if ((flags & kMore) == 0) {
+    done = detail::move_past_ring(group, at, socket, entered ? slot : nullptr,
+                                  {detail::PastRing::Direction::send, const_cast<void*>(data), bytes});
   }
 #endif
   while (done < bytes || bytes == 0) {
@@ -152,7 +147,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
       const std::byte* from = static_cast<const std::byte*>(data) + done;
 #if !GPUSOCK_ON_GPU
       if (slot->link_needs_proxy == 0) {
-        detail::copy_to_peer(group, slot->stores, to, from);
+        detail::copy_to_peer(group, detail::store_choice(at, socket), to, from);
       } else
 #endif
         detail::copy_in(group, to, from);
@@ -185,8 +180,9 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   std::uint64_t done = 0;
   std::int64_t error = 0;
 #if !GPUSOCK_ON_GPU
-  if (bytes >= detail::kDirectBytes && !all && !peeks) {
-    done = detail::receive_past_ring(group, at, socket, entered ? slot : nullptr, data, bytes);
+  if (!all && !peeks) {
+    done = detail::move_past_ring(group, at, socket, entered ? slot : nullptr,
+                                  {detail::PastRing::Direction::receive, data, bytes});
     if (done != 0) {
       if (entered) detail::leave(at, socket, *slot);
       return static_cast<std::int64_t>(done);

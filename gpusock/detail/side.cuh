@@ -2,7 +2,9 @@
 /// @file What a socket call works on: one side's slots, the shared table, and on a CPU the way to the proxy.
 
 #include "gpusock/types.hpp"
+#include "gpusock/detail/past_ring.hpp"
 #include "host_proxy/table/socket_table.hpp"
+#include "ringbuf/store_choice.hpp"
 
 namespace gpusock::detail {
 
@@ -13,12 +15,6 @@ struct Hooks {
   void (*ring_doorbell)(void* self, std::uint32_t slot);
   /// Ring space was given back: of interest only to a proxy that waits for it.
   void (*ring_for_credit)(void* self);
-  /// Hands bytes that follow all that was committed on this slot to the network, without the ring in between; how many
-  /// it took, 0 where that is not possible now.
-  std::uint64_t (*transmit)(void* self, std::uint32_t slot, const void* data, std::uint64_t bytes);
-  /// Takes bytes that follow all that was delivered on this slot from the network, without the ring in between; how
-  /// many, 0 where that is not possible now.
-  std::uint64_t (*receive)(void* self, std::uint32_t slot, void* data, std::uint64_t bytes);
   /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
   /// Notes what the calling thread is in the middle of, in the place of what was noted before: it is to be ended for
@@ -26,6 +22,11 @@ struct Hooks {
   void (*note)(void* self, std::int32_t handle, int kind) = nullptr;
   /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
   std::int64_t (*running_block)(void* self) = nullptr;
+  /// Moves bytes that follow all that is in this slot's ring; how many, 0 where that is not possible now. nullptr where
+  /// callers leave all bytes to the proxy's thread.
+  std::uint64_t (*move_past_ring)(void* self, std::uint32_t slot, const PastRing& wanted) = nullptr;
+  /// By slot: which stores fill a peer's ring; used by the sending leader. nullptr: always ordinary ones.
+  ringbuf::StoreChoice* store_choices = nullptr;
 };
 
 /// What a thread may be in the middle of.
@@ -95,6 +96,13 @@ GPUSOCK_FN inline void ring_for_credit(const Side& side) {
   (void)side;
 #endif
 }
+
+#if !GPUSOCK_ON_GPU
+/// What chooses the stores of this socket's sender; nullptr: nothing does.
+inline ringbuf::StoreChoice* store_choice(const Side& side, Socket socket) {
+  return side.hooks->store_choices == nullptr ? nullptr : &side.hooks->store_choices[table::slot_of(socket)];
+}
+#endif
 
 /// One turn of a wait for another caller's next instruction.
 GPUSOCK_FN inline void pause(const Side& side) {

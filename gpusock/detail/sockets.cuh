@@ -91,7 +91,9 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   slot.rx = setup.rings.rx.consumer();
   slot.link_needs_proxy = setup.link_needs_proxy;
   slot.options = setup.options;
-  slot.stores = {};
+#if !GPUSOCK_ON_GPU
+  if (ringbuf::StoreChoice* stores = store_choice(side, socket)) *stores = {};
+#endif
   slot.has_records = setup.records;
   slot.records.claimed = setup.rings.tx.start;
   slot.records.first = slot.records.next = slot.records.done = slot.records.given_up = slot.records.ended = 0;

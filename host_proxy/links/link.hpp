@@ -2,6 +2,7 @@
 /// @file What carries bytes between a socket's rings and its peer.
 
 #include "gpusock/detail/clock.hpp"
+#include "gpusock/detail/past_ring.hpp"
 
 #include <cstdint>
 
@@ -36,13 +37,9 @@ class Link {
   /// False if callers reach the peer's rings themselves.
   virtual bool moves_bytes() const { return true; }
 
-  /// Transmits bytes that follow all that was committed, without the ring in between. Returns how many; 0 if the link
-  /// cannot, or still has committed bytes.
-  virtual std::uint64_t transmit_past_ring(const void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
-
-  /// Delivers bytes that follow all that arrived, without the ring in between. Returns how many; 0 if the link cannot,
-  /// has none, or the caller has not taken all that arrived.
-  virtual std::uint64_t deliver_past_ring(void* /*data*/, std::uint64_t /*bytes*/) { return 0; }
+  /// Sends bytes that follow all that was committed, or receives bytes that follow all that arrived, without the ring
+  /// in between. Returns how many; 0 if the link cannot, or the ring is not empty.
+  virtual std::uint64_t move_past_ring(const detail::PastRing& /*wanted*/) { return 0; }
 
   /// No more is committed: the link tells the peer once all is transmitted. Call it once.
   virtual void end_sending() = 0;

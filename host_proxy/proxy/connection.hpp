@@ -33,14 +33,9 @@ class Connection final : public LinkEvents, public ReadySink {
   /// Does what can be done now; true if anything moved.
   bool step(std::uint64_t now_ns);
 
-  /// Hands bytes that follow all that was committed to the network, past the ring; how many it took.
-  std::uint64_t transmit(const void* data, std::uint64_t bytes) {
-    return phase_ == Phase::established && !closing_ ? link_->transmit_past_ring(data, bytes) : 0;
-  }
-
-  /// Takes bytes that follow all that was delivered from the network, past the ring; how many.
-  std::uint64_t receive(void* data, std::uint64_t bytes) {
-    return phase_ == Phase::established && !closing_ ? link_->deliver_past_ring(data, bytes) : 0;
+  /// Moves bytes past the ring; how many.
+  std::uint64_t move_past_ring(const detail::PastRing& wanted) {
+    return phase_ == Phase::established && !closing_ ? link_->move_past_ring(wanted) : 0;
   }
 
   /// Closing resets it: no caller has accepted it, which must not look like an orderly end.

@@ -147,29 +147,17 @@ void Engine::wake_thread_behind_assistant() {
   if (sleeper_.end_sleep()) network_.ring();
 }
 
-/// Moves bytes between a caller's memory and the network, then makes a step.
-template <class Move>
-std::uint64_t Engine::try_move(Move move) {
-  if (!options_.assist) return 0;  // with processors to spare the thread moves bytes while the caller goes on
+std::uint64_t Engine::move_past_ring(std::uint32_t slot, const detail::PastRing& wanted) {
   std::uint64_t moved = 0;
   {
     const std::unique_lock lock(stepping_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
     const std::uint64_t now = monotonic_ns();
     assisted_at_ns_.store(now, std::memory_order_relaxed);
-    moved = move();
-    proxy_.step_beside_moves(now);
+    moved = proxy_.move_past_ring(slot, wanted, now);
   }
   wake_thread_behind_assistant();
   return moved;
-}
-
-std::uint64_t Engine::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
-  return try_move([&] { return proxy_.transmit(slot, data, bytes); });
-}
-
-std::uint64_t Engine::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
-  return try_move([&] { return proxy_.receive(slot, data, bytes); });
 }
 
 void Engine::ring_doorbell(std::uint32_t slot) {

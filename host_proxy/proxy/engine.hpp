@@ -37,13 +37,9 @@ class Engine {
 
   /// A caller has committed bytes or posted a request on this slot.
   void ring_doorbell(std::uint32_t slot);
-  /// Hands bytes that follow all that was committed on this slot to the network; how many it took, 0 where the link or
-  /// the moment does not allow that. For the one caller that sends on the slot, while it keeps the slot from being
-  /// released.
-  std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
-
-  /// Takes bytes that follow all that was delivered on this slot from the network; as transmit().
-  std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
+  /// Moves bytes past this slot's ring; how many, 0 where the link or the moment does not allow that. For the one
+  /// caller that sends, or receives, on the slot, while it keeps the slot from being released. Where callers assist.
+  std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted);
 
   /// A caller has given ring space back.
   void ring_for_credit();
@@ -70,8 +66,6 @@ class Engine {
   void show(std::uint64_t now_ns);
   void stop();
   bool try_step(std::uint64_t now_ns, std::uint32_t hinted_slot);
-  template <class Move>
-  std::uint64_t try_move(Move move);
   void wake_thread_behind_assistant();
   void ring_if_asleep(Sleeper::Asleep least);
   void rest();

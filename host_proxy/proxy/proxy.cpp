@@ -132,24 +132,17 @@ bool Proxy::poll_links(std::uint64_t now_ns) {
   return news;
 }
 
-std::uint64_t Proxy::transmit(std::uint32_t slot, const void* data, std::uint64_t bytes) {
-  Connection* connection = slots_[slot].connection;
-  if (connection == nullptr) return 0;
-  activate(*connection);
-  return contain(*connection, [&] { return connection->transmit(data, bytes); });
-}
-
-std::uint64_t Proxy::receive(std::uint32_t slot, void* data, std::uint64_t bytes) {
-  Connection* connection = slots_[slot].connection;
-  if (connection == nullptr) return 0;
-  activate(*connection);
-  return contain(*connection, [&] { return connection->receive(data, bytes); });
-}
-
-void Proxy::step_beside_moves(std::uint64_t now_ns) {
-  if (active_.size() <= 1 && ++moves_since_step_ < kPollInterval) return;
-  moves_since_step_ = 0;
-  step(now_ns);
+std::uint64_t Proxy::move_past_ring(std::uint32_t slot, const detail::PastRing& wanted, std::uint64_t now_ns) {
+  std::uint64_t moved = 0;
+  if (Connection* connection = slots_[slot].connection) {
+    activate(*connection);
+    moved = contain(*connection, [&] { return connection->move_past_ring(wanted); });
+  }
+  if (active_.size() > 1 || ++moves_since_step_ >= kPollInterval) {
+    moves_since_step_ = 0;
+    step(now_ns);
+  }
+  return moved;
 }
 
 void Proxy::scan(std::uint64_t now_ns, std::uint32_t pages) {

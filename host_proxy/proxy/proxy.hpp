@@ -53,18 +53,12 @@ class Proxy {
   /// A caller has just committed or requested something on this slot: the next step looks at it.
   void hint(std::uint32_t slot) { hinted_slot_ = slot; }
 
-  /// Hands bytes that follow all that was committed on this slot to its network, past the ring; how many it took.
-  std::uint64_t transmit(std::uint32_t slot, const void* data, std::uint64_t bytes);
-
-  /// Takes bytes that follow all that was delivered on this slot from its network, past the ring; how many.
-  std::uint64_t receive(std::uint32_t slot, void* data, std::uint64_t bytes);
+  /// Moves bytes between a caller of this slot and its network, past the ring, then makes a step for everything but its
+  /// connection: seldom where there is nothing else. How many bytes it moved.
+  std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted, std::uint64_t now_ns);
 
   /// Does all that can be done at this time; true if anything moved. Never waits.
   bool step(std::uint64_t now_ns, Pass pass = Pass::quick);
-
-  /// A step for everything but the connection that a caller is moving bytes on by itself: seldom where there is nothing
-  /// else.
-  void step_beside_moves(std::uint64_t now_ns);
 
   /// When step() is due even if nothing happens.
   std::uint64_t next_deadline_ns() const { return due_ns_; }

@@ -42,7 +42,6 @@
 /// (byte_ring.hpp, handle_queue.hpp).
 
 #include "gpusock/endpoint.hpp"
-#include "ringbuf/store_choice.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -232,7 +231,6 @@ struct alignas(64) CallerSlot {
   ringbuf::ByteProducer<> tx;
   ringbuf::ByteConsumer<> rx;
   std::uint64_t link_needs_proxy = 0;
-  ringbuf::StoreChoice stores;  ///< of the sending leader, where that is a CPU
   /// Device scope: an open reservation or peek: handle << 32 | bytes, 0 for none. Its holder is counted in
   /// `generation_and_users`.
   std::uint64_t tx_held = 0;

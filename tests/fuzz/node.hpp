@@ -42,11 +42,9 @@ class Node {
     hooks_.self = this;
     hooks_.ring_doorbell = [](void* self, std::uint32_t slot) { static_cast<Node*>(self)->proxy->hint(slot); };
     hooks_.ring_for_credit = [](void*) {};
-    hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
-      return static_cast<Node*>(self)->proxy->transmit(slot, data, bytes);
-    };
-    hooks_.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
-      return static_cast<Node*>(self)->proxy->receive(slot, data, bytes);
+    hooks_.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
+      Node& node = *static_cast<Node*>(self);
+      return node.proxy->move_past_ring(slot, wanted, node.now_ns);
     };
     hooks_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Node*>(self)->turn(); };
     const detail::Side side{table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1,

@@ -139,11 +139,9 @@ proxy::TcpMaker& tcp() {
 
 void ring_doorbell(void*, std::uint32_t) {}
 void ring_for_credit(void*) {}
-std::uint64_t transmit(void*, std::uint32_t, const void*, std::uint64_t) { return 0; }
-std::uint64_t receive(void*, std::uint32_t, void*, std::uint64_t) { return 0; }
 void relax(void*, std::uint64_t, std::uint64_t, bool) { give_way(); }
 
-constexpr detail::Hooks kHooks{nullptr, ring_doorbell, ring_for_credit, transmit, receive, relax};
+constexpr detail::Hooks kHooks{nullptr, ring_doorbell, ring_for_credit, relax};
 
 }  // namespace
 

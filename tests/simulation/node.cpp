@@ -97,7 +97,7 @@ class KeptPlatform final : public proxy::Platform {
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
   bool shows_nic_writes() const override { return true; }
   int flush_nic_writes() override {
-    if (flushed_) current_cards->flush(process_);
+    if (flushed_) current_nics->flush(process_);
     return 0;
   }
 
@@ -117,7 +117,7 @@ std::uint64_t word(const std::uint64_t* at) { return *at; }
 proxy::LinkResources Node::list_links(Node& node) {
   node.makers_.push_back(std::make_unique<proxy::P2pMaker>(node.network_, node.segments_));
   if (node.options_.has_verbs) {
-    current_cards->hold_back(node.process_, node.options_.flushed);
+    current_nics->hold_back(node.process_, node.options_.flushed);
     node.makers_.push_back(
         std::make_unique<proxy::verbs::VerbsMaker>(node.segments_, proxy::verbs::DeviceRings(node.options_.gpudirect)));
   }
@@ -159,11 +159,8 @@ void Node::make_net() {
     if (!node_of(self).assist(slot)) node_of(self).ring(1);
   };
   hooks_.ring_for_credit = [](void* self) { node_of(self).ring(2); };
-  hooks_.transmit = [](void* self, std::uint32_t slot, const void* data, std::uint64_t bytes) {
-    return node_of(self).try_move([&] { return node_of(self).proxy_.transmit(slot, data, bytes); });
-  };
-  hooks_.receive = [](void* self, std::uint32_t slot, void* data, std::uint64_t bytes) {
-    return node_of(self).try_move([&] { return node_of(self).proxy_.receive(slot, data, bytes); });
+  hooks_.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
+    return node_of(self).move_past_ring(slot, wanted);
   };
   hooks_.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool proxy_matters) {
     Node& node = node_of(self);
@@ -193,16 +190,14 @@ bool Node::assist(std::uint32_t slot) {
   return true;
 }
 
-template <class Move>
-std::uint64_t Node::try_move(Move move) {
+std::uint64_t Node::move_past_ring(std::uint32_t slot, const detail::PastRing& wanted) {
   if (schedule_.random().one_in(8))
     schedule_.sleep(schedule_.random().magnitude(100, 100'000));  // what its caller saw need not be so any more
   if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return 0;
   Fiber& self = *schedule_.running();
   stepping_ = true;
   ++self.whole;
-  const std::uint64_t moved = move();
-  proxy_.step_beside_moves(schedule_.read_clock_ns());
+  const std::uint64_t moved = proxy_.move_past_ring(slot, wanted, schedule_.read_clock_ns());
   --self.whole;
   stepping_ = false;
   if (asleep_ != 0) ring(0);

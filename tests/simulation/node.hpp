@@ -26,8 +26,8 @@ struct NodeOptions {
   bool has_fabric = false;
   bool has_verbs = false;
   bool device_rings = false;  ///< rings that the proxy reaches by copies alone
-  bool gpudirect = false;     ///< which RDMA cards reach themselves
-  bool flushed = false;       ///< where kernels see what cards wrote only once it is flushed
+  bool gpudirect = false;     ///< which RDMA NICs reach themselves
+  bool flushed = false;       ///< where kernels see what NICs wrote only once it is flushed
   std::uint64_t copy_bytes_max = 4096;
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s
   bool tells_lost_rings = false;             ///< it is a problem where nobody wakes the proxy for what there is to do
@@ -70,8 +70,7 @@ class Node {
   bool step(proxy::Proxy::Pass pass);
   bool assist(std::uint32_t slot);
   void ring(int least);
-  template <class Move>
-  std::uint64_t try_move(Move move);
+  std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted);
   void make_net();
 
   Schedule& schedule_;

@@ -129,7 +129,7 @@ SUBSTITUTIONS = [
     (24, "host_proxy/links/verbs/channel.cpp",
      "    if (static_cast<std::int32_t>(parts_.pair->completed() - oldest.request) < 0) break;\n",
      "    if (static_cast<std::int32_t>(parts_.pair->completed() - oldest.request) < 0 && !sim::planted(24)) break;\n",
-     "verbs: ring space is given back while the card still reads it"),
+     "verbs: ring space is given back while the NIC still reads it"),
     (25, "host_proxy/links/one_sided_link.cpp",
      "  const std::uint64_t room = peer_ring - (sent - channel_->peer_consumed());\n",
      "  const std::uint64_t room = peer_ring - (sent - channel_->peer_consumed()) + (sim::planted(25) ? 64 : 0);\n",
@@ -141,7 +141,7 @@ SUBSTITUTIONS = [
     (27, "host_proxy/links/verbs/channel.cpp",
      "return on_device ? parts_.segment->platform().flush_nic_writes() : 0;",
      "return on_device && !sim::planted(27) ? parts_.segment->platform().flush_nic_writes() : 0;",
-     "device rings: what the card wrote is passed on before it is flushed"),
+     "device rings: what the NIC wrote is passed on before it is flushed"),
     (28, "host_proxy/links/mirrored_link.cpp",
      "(out_.busy() || in_.busy() || polls_ || link_->watches_memory())",
      "(out_.busy() || (in_.busy() && !sim::planted(28)) || polls_ || link_->watches_memory())",
@@ -163,9 +163,11 @@ SUBSTITUTIONS = [
      "  if (listener_ == nullptr && !sim::planted(32) && is_same_address(",
      "connect: a socket that is connected to itself is taken for a connection"),
     (33, "host_proxy/memory/segment.cpp",
-     "std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
-     "sim::planted(33) ? std::make_shared<Segment>(platform_, descriptor.release(), ring_bytes, placement_)\n"
-     "                                    : std::make_shared<Segment>(platform_, descriptor, ring_bytes, placement_);",
+     "    auto segment = std::make_shared<Segment>(platform_, std::move(descriptor), ring_bytes, placement_);\n",
+     "    const int lost = sim::planted(33) ? descriptor.release() : -1;\n"
+     "    const auto room = std::make_unique<std::byte>();\n"
+     "    if (lost >= 0) descriptor.reset(lost);\n"
+     "    auto segment = std::make_shared<Segment>(platform_, std::move(descriptor), ring_bytes, placement_);\n",
      "shortage: a descriptor that was received is lost where there is no memory for its segment", MEMORY),
     (34, "host_proxy/proxy/connection.cpp",
      "asked_.is_plain_tcp() && link_->refuse_input())",

@@ -89,13 +89,18 @@ void TcpLink::fail_sending(int error) {
   if (reading_ended_) fail(error);  // the reader has all
 }
 
-std::uint64_t TcpLink::transmit_past_ring(const void* data, std::uint64_t bytes) {
+std::uint64_t TcpLink::move_past_ring(const detail::PastRing& wanted) {
+  auto* data = static_cast<std::byte*>(wanted.data);
+  return wanted.sends() ? transmit_past_ring(data, wanted.bytes) : deliver_past_ring(data, wanted.bytes);
+}
+
+std::uint64_t TcpLink::transmit_past_ring(std::byte* data, std::uint64_t bytes) {
   if (failed_ || writing_ended_ || end_wanted_ || !stream_->writable) return 0;
   if (tx_.readable() != 0) return 0;
   std::uint64_t done = 0;
   for (int writes = 0; writes < kWritesPerCall && done < bytes && !writing_ended_; ++writes) {
     const std::uint64_t wanted = std::min(bytes - done, kTurnBytes);
-    const iovec vector{const_cast<std::byte*>(static_cast<const std::byte*>(data)) + done, wanted};
+    const iovec vector{data + done, wanted};
     const std::uint64_t written = write({&vector, 1});
     done += written;
     if (written < wanted) break;
@@ -141,7 +146,7 @@ std::uint64_t TcpLink::read(std::span<const iovec> into) {
   return 0;
 }
 
-std::uint64_t TcpLink::deliver_past_ring(void* data, std::uint64_t bytes) {
+std::uint64_t TcpLink::deliver_past_ring(std::byte* data, std::uint64_t bytes) {
   if (discard_ || reading_ended_ || failed_ || !stream_->readable || has_unread()) return 0;
   const iovec vector{data, std::min(bytes, kTurnBytes)};
   const std::uint64_t arrived = read({&vector, 1});

@@ -15,8 +15,7 @@ class TcpLink final : public Link {
           LinkEvents& events);
 
   bool progress() override;
-  std::uint64_t transmit_past_ring(const void* data, std::uint64_t bytes) override;
-  std::uint64_t deliver_past_ring(void* data, std::uint64_t bytes) override;
+  std::uint64_t move_past_ring(const detail::PastRing& wanted) override;
   void end_sending() override;
   void end_receiving() override { discard_ = true; }
   bool refuse_input() override;
@@ -27,9 +26,11 @@ class TcpLink final : public Link {
 
  private:
   bool transmit();
+  std::uint64_t transmit_past_ring(std::byte* data, std::uint64_t bytes);
   std::uint64_t write(std::span<const iovec> from);
   std::uint64_t read(std::span<const iovec> into);
   bool deliver();
+  std::uint64_t deliver_past_ring(std::byte* data, std::uint64_t bytes);
   bool drop_arriving();
   bool end_writing_if_all_is_sent();
   /// True if bytes were put into the ring that callers have not taken.

@@ -256,8 +256,9 @@ TEST_F(MirroredTcp, ClosingWithUnreadInputResetsThePeerWhetherOrNotItWasCopied) 
 TEST_F(MirroredTcp, BytesDoNotPassTheRing) {
   char bytes[100] = {};
   network_.arriving = "abc";
-  EXPECT_EQ(link_->transmit_past_ring(bytes, sizeof bytes), 0u);
-  EXPECT_EQ(link_->deliver_past_ring(bytes, sizeof bytes), 0u);
+  using Direction = detail::PastRing::Direction;
+  EXPECT_EQ(link_->move_past_ring({Direction::send, bytes, sizeof bytes}), 0u);
+  EXPECT_EQ(link_->move_past_ring({Direction::receive, bytes, sizeof bytes}), 0u);
 }
 
 TEST_F(MirroredTcp, PutsNoMoreThanTheRingHasRoomForWithWhatIsOnItsWay) {
