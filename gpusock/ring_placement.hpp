@@ -9,8 +9,8 @@ namespace gpusock {
 enum class RingPlacement {
   automatic,  ///< what is fastest, as far as it was measured: docs/decisions/010-ring-placement.md
   host,       ///< in host memory that the device reaches: the proxy reads and writes them
-  device,  ///< in the device's memory: copied to and from host memory on tcp and fabric, on verbs where the card does
-           ///< not reach them
+  device,     ///< in the device's memory: copied to and from host memory on tcp and fabric, on verbs where the NIC does
+              ///< not reach them
 };
 
 /// From "auto", "host" or "device" (GPUSOCK_RING). Throws Error (EINVAL).

@@ -3,7 +3,7 @@
 # Name, seconds at most, what it shows.
 step_table() {
   cat <<'TABLE'
-memory             60  ring memory on the GPU: copies, dma-buf, what network cards write
+memory             60  ring memory on the GPU: copies, dma-buf, what NICs write
 kernels            60  small well-known kernels
 bus                90  bytes and positions cross the bus in order, in both directions
 p2p-echo           60  a stream between two kernels of one process

@@ -4,7 +4,7 @@
 ask_doctor() {
   local status=0
   timeout --kill-after=5 60 "$doctor" >"$1" 2>&1 </dev/null || status=$?
-  [ $status -lt 124 ] # 1: there is something to mend, which the checks may do without
+  [ $status -lt 124 ] # 1: there is something to fix, which the checks may do without
 }
 
 # GPUs' compute capabilities, "90", a line each; the CUDA version of the driver, "13.0": from what the doctor has said.

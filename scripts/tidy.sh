@@ -30,7 +30,7 @@ check_format() {
     require_packages $tool
   fi
   mapfile -t sources < <(list_sources)
-  $tool --dry-run -Werror "${sources[@]}" || fail "not laid out as .clang-format says: $tool -i FILE mends it"
+  $tool --dry-run -Werror "${sources[@]}" || fail "not laid out as .clang-format says: $tool -i FILE fixes it"
   say "$tool: ${#sources[@]} files, 0 findings"
 }
 

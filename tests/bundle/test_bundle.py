@@ -64,7 +64,7 @@ class Bundle(unittest.TestCase):
 
     def test_every_program_of_gpu_check_is_there(self):
         checked = {program.name for program in (self.bundle / "tests").iterdir() if program.is_file()}
-        # gpu_memory_test is about GPUs' memory and network cards.
+        # gpu_memory_test is about GPUs' memory and NICs.
         self.assertLessEqual({"calls_test", "connections_test", "fault_matrix_test", "gpunet_test", "kernels_test",
                               "param_sync_model_test"}, checked)
         if self.preset == "cuda":

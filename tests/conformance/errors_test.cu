@@ -24,7 +24,7 @@ constexpr struct {
     {"connect", EADDRNOTAVAIL, "the host must be out of ports"},
     {"connect", EHOSTUNREACH, "needs another host"},
     {"connect", ENETUNREACH, "the host must have no route"},
-    {"connect", ENODEV, "depends on the host's network cards"},
+    {"connect", ENODEV, "depends on the host's NICs"},
     {"connect", ENOBUFS, "ring memory must run out"},
     {"commit", ETIMEDOUT, "idle_timeout_test lets a connection be idle for too long"},
     {"commit", EPROTO, "the proxy must notice before the caller does"},

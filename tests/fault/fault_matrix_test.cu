@@ -86,10 +86,10 @@ Answers expected(Call call, Fault fault, const std::string& link) {
       // The operating system ends a dead process's stream; what is sent into it is refused.
       if (call == Call::send || call == Call::reserve) return {-ECONNRESET, -EPIPE};
       return {0, -ECONNRESET};
-    case Fault::link_lost:  // cut for longer than a card tries again; tcp does so for a quarter of an hour
-      return call == Call::send && has_card(link) ? Answers{-ECONNRESET} : Answers{};
+    case Fault::link_lost:  // cut for longer than a NIC tries again; tcp does so for a quarter of an hour
+      return call == Call::send && has_nic(link) ? Answers{-ECONNRESET} : Answers{};
     case Fault::link_cut:
-      if (call == Call::send && has_card(link)) return {-ETIMEDOUT, -ECONNRESET};  // the card may know at once
+      if (call == Call::send && has_nic(link)) return {-ETIMEDOUT, -ECONNRESET};  // the NIC may know at once
       return call == Call::poll ? Answers{0} : Answers{-ETIMEDOUT};
     case Fault::peer_stopped:
       if (opens && !p2p) return {kSocket};  // on plain TCP the operating system connects for it
@@ -265,7 +265,7 @@ class Cell {
 
   void let_peer_connect() {
     const char name = static_cast<char>('a' + static_cast<int>(call_));
-    // A card gives up what it has sent. With room for so much it is still sending when the network is lost.
+    // A NIC gives up what it has sent. With room for so much it is still sending when the network is lost.
     const std::string ring = fault_ == Fault::link_lost ? ",ring=4M" : ring_option();
     connecting_peer_.say(std::string("connect ") + name + " " + to_.host_port() + ",link=" + link_ + ring);
   }

@@ -59,7 +59,7 @@ bool has_own_network() { return is_own; }
 
 bool can_lose_network() { return tcp_gives_up; }
 
-bool has_card(const std::string& link) {
+bool has_nic(const std::string& link) {
   const char* provider = std::getenv("GPUSOCK_FABRIC_PROVIDER");
   return link == "verbs" || (link == "fabric" && provider != nullptr && std::string(provider) == "verbs");
 }

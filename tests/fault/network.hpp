@@ -18,8 +18,8 @@ bool has_own_network();
 /// May it be cut, and does TCP give its connections up within a second then.
 bool can_lose_network();
 
-/// True if a network card, and not the operating system, carries the bytes of this link of a test.
-bool has_card(const std::string& link);
+/// True if a NIC, and not the operating system, carries the bytes of this link of a test.
+bool has_nic(const std::string& link);
 
 /// Takes the network away from, or gives it back to, all of its connections.
 void set_network_up(bool up);

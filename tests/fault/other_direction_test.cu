@@ -339,8 +339,8 @@ std::vector<std::tuple<Fault, std::string>> batches() {
   std::vector<std::tuple<Fault, std::string>> all;
   for (int fault = 0; fault < static_cast<int>(std::size(kFaults)); ++fault) {
     for (const std::string& link : links) {
-      // FaultMatrix has what a card reports. It takes seconds, and TCP there takes a quarter of an hour.
-      if (Fault(fault) == Fault::lost && has_card(link)) continue;
+      // FaultMatrix has what a NIC reports. It takes seconds, and TCP there takes a quarter of an hour.
+      if (Fault(fault) == Fault::lost && has_nic(link)) continue;
       all.emplace_back(Fault(fault), link);
     }
   }

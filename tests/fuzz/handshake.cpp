@@ -25,7 +25,7 @@ struct NoSink final : ReadySink {
   void on_ready() override {}
 };
 
-/// What a context has, without a proxy. The verbs link has the card of fake_verbs.cpp.
+/// What a context has, without a proxy. The verbs link has the NIC of fake_verbs.cpp.
 struct Links {
   explicit Links(PosixNetwork& network)
       : segments(std::make_shared<HostPlatform>(), {4096, 4096}, 0),
@@ -218,7 +218,7 @@ FUZZ_TARGET(handshake) {
     }
     FUZZ_CHECK(handshake->reasons().size() < 8 * 200);
   }
-  FUZZ_CHECK(fake::card().regions == 0 && fake::card().pairs == 0);  // no key outlives its connection
+  FUZZ_CHECK(fake::nic().regions == 0 && fake::nic().pairs == 0);  // no key outlives its connection
 }
 
 }  // namespace gpusock::fuzz::of_handshake

@@ -16,7 +16,7 @@ struct Liar {
   explicit Liar(MemoryFabric& fabric)
       : port(fabric),
         memory(sizeof(Credit) + Node::kRingBytes),
-        registered(port.register_memory(memory, Access::remote_target, error)) {
+        registered(port.register_memory(memory, FabricAccess::remote_target, error)) {
     grant.ring_bytes = Node::kRingBytes;
     grant.memory_key = registered->key();
     grant.address_bytes = sizeof(std::uint64_t);
@@ -25,7 +25,7 @@ struct Liar {
   MemoryPort port;
   std::vector<std::byte> memory;
   int error = 0;
-  std::unique_ptr<Registration> registered;
+  std::unique_ptr<FabricRegistration> registered;
   Grant grant;
 };
 

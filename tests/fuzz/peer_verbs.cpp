@@ -1,4 +1,4 @@
-// A malicious peer on the verbs link: its card writes what it likes where its keys let it. The card is
+// A malicious peer on the verbs link: its NIC writes what it likes where its keys let it. The NIC is
 // fake_verbs.cpp's.
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/links/verbs/message.hpp"
@@ -38,7 +38,7 @@ FUZZ_TARGET(peer_verbs) {
   fake::reset();
   {
     const std::uint8_t how = input.byte();
-    // Rings in device memory are the card's to reach, or copied.
+    // Rings in device memory are the NIC's to reach, or copied.
     Node node(how < 0x80 ? RingPlacement::host : RingPlacement::device), other;
     proxy::verbs::VerbsMaker maker(node.segments, proxy::verbs::DeviceRings((how & 0x40) != 0));
     proxy::verbs::VerbsMaker others_maker(other.segments, proxy::verbs::DeviceRings(false));
@@ -62,10 +62,10 @@ FUZZ_TARGET(peer_verbs) {
     const auto pairs = fake::pair_numbers();
     asked.type = SocketType::stream;
     Neighbour neighbour(node, other, asked, [] { fake::work(16); });
-    fake::card().holds_work = holds_work;
+    fake::nic().holds_work = holds_work;
     const table::RingPair shared = node.setup_of(socket).rings;
     using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
-    // What the peer's card reaches, as long as the keys are good.
+    // What the peer's NIC reaches, as long as the keys are good.
     const auto write = [&](std::uint64_t at, std::uint64_t value) {
       if (std::byte* word = fake::reach(granted.memory.words_key, granted.memory.words_address + at, sizeof value)) {
         Ref(*reinterpret_cast<std::uint64_t*>(word)).store(value, ringbuf::kRelease);
@@ -124,10 +124,10 @@ FUZZ_TARGET(peer_verbs) {
           break;
       }
     });
-    FUZZ_CHECK(!fake::card().overflowed);
+    FUZZ_CHECK(!fake::nic().overflowed);
     setup.reset();
   }
-  FUZZ_CHECK(fake::card().regions == 0 && fake::card().pairs == 0);
+  FUZZ_CHECK(fake::nic().regions == 0 && fake::nic().pairs == 0);
 }
 
 }  // namespace gpusock::fuzz::of_peer_verbs

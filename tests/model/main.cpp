@@ -28,7 +28,7 @@ Exit status: 0 all holds, 1 something does not, 2 misuse.
 
 /// Accesses that no case reaches, and why.
 const std::vector<std::string> kUnchecked = {
-    "host_proxy/links/one_sided_link.cpp",  // its partner is a network card, or libfabric
+    "host_proxy/links/one_sided_link.cpp",  // its partner is a NIC, or libfabric
     "host_proxy/links/fabric/channel.cpp",  // its partner is libfabric
     "host_proxy/memory/ring_mirror.cpp",  // its partner is a copy engine, which has a queue of its own: ring.* has the
                                           // same two accesses

@@ -160,10 +160,10 @@ Case glance() {
           {"0 then 0", "0 then 2", "2 then 2"}};
 }
 
-/// A card writes bytes, and behind them a word (V6, and PCIe's order of posted writes: a release, as far as a CPU can
+/// A NIC writes bytes, and behind them a word (V6, and PCIe's order of posted writes: a release, as far as a CPU can
 /// see).
-Case written_by_a_card() {
-  return {"ring.written_by_a_card",
+Case written_by_a_nic() {
+  return {"ring.written_by_a_nic",
           [](Run& run) {
             auto& ring = run.make<Ring>(0u);
             run.thread([&] {
@@ -190,7 +190,7 @@ std::vector<Case> ring_cases() {
     all.push_back(full_by_one(start));
   }
   all.push_back(glance());
-  all.push_back(written_by_a_card());
+  all.push_back(written_by_a_nic());
   return all;
 }
 

@@ -403,7 +403,7 @@ bool Run::may_end(const End& end, const char* call, std::int64_t result) {
 }
 
 /// True while a sender has to go on trying: its peer's process is gone, and its link has to find that out, also where
-/// the host cannot say so and the fabric or the card does not.
+/// the host cannot say so and the fabric or the NIC does not.
 bool Run::must_be_told_of_loss(const End& end) {
   SocketStats stats;
   if (!end.attempt.broken[1 - end.side] || end.node.net().stats(end.socket, stats) != 0) return false;

@@ -185,7 +185,7 @@ int prove(const Options& options, std::uint64_t first, std::uint64_t last) {
       std::printf("bug %2d: NOT caught by %llu seeds: %s\n", number, static_cast<unsigned long long>(last - first + 1),
                   bug.name);
     } else if (!problem_of(options, seed, bug.where).empty()) {
-      std::printf("bug %2d: seed %llu fails without it, too: mend that first\n", number,
+      std::printf("bug %2d: seed %llu fails without it, too: fix that first\n", number,
                   static_cast<unsigned long long>(seed));
     } else {
       std::printf("bug %2d: caught at seed %llu%s (%s): %s\n", number, static_cast<unsigned long long>(seed),

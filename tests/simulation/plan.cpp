@@ -132,9 +132,9 @@ Plan make_plan(std::uint64_t seed) {
     process.host = static_cast<std::uint32_t>(random.below(plan.hosts));
     process.assist = random.one_in(2);
     process.device_rings = random.one_in(5);
-    const std::uint64_t card = random.between(1, 8);
-    process.gpudirect = card % 2 == 0;
-    process.flushed = card % 4 == 0;
+    const std::uint64_t nic = random.between(1, 8);
+    process.gpudirect = nic % 2 == 0;
+    process.flushed = nic % 4 == 0;
     process.copy_bytes_max = std::uint64_t{256} << random.below(6);
     process.hasty = random.one_in(6);
     plan.processes.push_back(process);

@@ -61,7 +61,7 @@ struct PlannedProcess {
   bool assist = false;
   bool device_rings = false;            ///< in device memory, which the proxy reaches by copies:
   std::uint64_t copy_bytes_max = 4096;  ///< the longest of them
-  bool gpudirect = false;               ///< or which an RDMA card reaches
+  bool gpudirect = false;               ///< or which an RDMA NIC reaches
   bool flushed = false;                 ///< whose writes kernels see after a flush
   bool hasty = false;  ///< closes its listeners whether or not all that have come were accepted, and listens again
 };
@@ -77,7 +77,7 @@ struct Plan {
   std::uint64_t fabric_answers_ns = 0;   ///< a process finds out what fabric there is only after so long
   std::uint64_t fabric_connects_ns = 0;  ///< a new endpoint refuses writes for so long
   bool fabric_tells_no_loss = false;     ///< a write that reaches nobody is complete
-  bool verbs = false;                    ///< hosts have RDMA cards
+  bool verbs = false;                    ///< hosts have RDMA NICs
   std::uint64_t card_delay_ns = 1'000;   ///< of each step of a write, at most
   std::uint64_t ring_bytes = 4096;
   std::uint32_t sockets_max = 4;

@@ -28,7 +28,7 @@ Run::Run(const Plan& plan, bool verbose)
       places_(plan.processes.size()) {
   current_schedule = &schedule_;
   current_fabric = &fabric_;
-  current_cards = &cards_;
+  current_nics = &cards_;
   schedule_.on_switch = [](void* owner) { current_process = static_cast<Process*>(owner); };
   if (verbose) on_log = [this](const std::string& line) { tell(line); };
   fabric_.present = plan.fabric;
@@ -46,7 +46,7 @@ Run::~Run() {
   on_log = nullptr;
   current_schedule = nullptr;
   current_fabric = nullptr;
-  current_cards = nullptr;
+  current_nics = nullptr;
 }
 
 void Run::fail(const std::string& problem) {
@@ -345,9 +345,9 @@ Outcome Run::play() {
   end_all();
   if (problem_.empty() && kernel_.memory_files() != 0)
     fail(std::to_string(kernel_.memory_files()) + " memory files are left");
-  const std::size_t of_cards = cards_.regions() + cards_.pairs() + cards_.queues();
-  if (problem_.empty() && of_cards != 0)
-    fail(std::to_string(of_cards) + " regions, queue pairs and queues of RDMA cards are left");
+  const std::size_t of_nics = cards_.regions() + cards_.pairs() + cards_.queues();
+  if (problem_.empty() && of_nics != 0)
+    fail(std::to_string(of_nics) + " regions, queue pairs and queues of RDMA NICs are left");
   if (problem_.empty() && kernel_.waited_for_no_thread) fail("a context's end waits for a thread that does not run");
   if (problem_.empty() && fabric_.registrations() != 0)
     fail(std::to_string(fabric_.registrations()) + " registrations are left");

@@ -145,7 +145,7 @@ class Run {
   Schedule schedule_;
   Kernel kernel_;
   Fabric fabric_;
-  Cards cards_;
+  Nics cards_;
   std::vector<Place> places_;
   std::deque<Attempt> attempts_;
   int scripts_ = 0;

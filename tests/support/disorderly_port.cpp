@@ -11,7 +11,7 @@ namespace gpusock::testing_support {
 namespace {
 
 using proxy::fabric::Completion;
-using proxy::fabric::Write;
+using proxy::fabric::FabricWrite;
 
 constexpr std::size_t kWritesMax = 32;
 
@@ -42,7 +42,7 @@ void DisorderlyPort::close() {
   port_->close();
 }
 
-int DisorderlyPort::write(const Write& write) {
+int DisorderlyPort::write(const FabricWrite& write) {
   if (writes_.size() == kWritesMax || choose(8) == 0) return -EAGAIN;
   writes_.push_back(write);
   return 0;
@@ -50,7 +50,7 @@ int DisorderlyPort::write(const Write& write) {
 
 void DisorderlyPort::start_some(std::vector<Completion>& into) {
   for (std::uint64_t turns = choose(4); turns > 0 && !writes_.empty(); --turns) {
-    const Write write = take_any(writes_, choose(writes_.size()));
+    const FabricWrite write = take_any(writes_, choose(writes_.size()));
     const int result = port_->write(write);
     if (result == -EAGAIN) {
       writes_.push_back(write);

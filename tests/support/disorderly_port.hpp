@@ -20,11 +20,12 @@ class DisorderlyPort final : public proxy::fabric::FabricPort {
     return port_->add_peer(address, peer);
   }
   bool registers_sources() const override { return port_->registers_sources(); }
-  std::unique_ptr<proxy::fabric::Registration> register_memory(std::span<std::byte> memory,
-                                                               proxy::fabric::Access access, int& error) override {
+  std::unique_ptr<proxy::fabric::FabricRegistration> register_memory(std::span<std::byte> memory,
+                                                                     proxy::fabric::FabricAccess access,
+                                                                     int& error) override {
     return port_->register_memory(memory, access, error);
   }
-  int write(const proxy::fabric::Write& write) override;
+  int write(const proxy::fabric::FabricWrite& write) override;
   bool read(std::vector<proxy::fabric::Completion>& into) override;
   int descriptor() const override { return port_->descriptor(); }
   bool may_sleep() override { return writes_.empty() && held_.empty() && port_->may_sleep(); }
@@ -35,7 +36,7 @@ class DisorderlyPort final : public proxy::fabric::FabricPort {
 
   std::unique_ptr<FabricPort> port_;
   std::mt19937_64 random_;
-  std::vector<proxy::fabric::Write> writes_;
+  std::vector<proxy::fabric::FabricWrite> writes_;
   std::vector<proxy::fabric::Completion> held_;
 };
 

@@ -28,7 +28,7 @@ struct FabricRegions : std::map<std::uint64_t, FabricRegion> {
   }
 };
 
-class RegisteredRegion final : public Registration {
+class RegisteredRegion final : public FabricRegistration {
  public:
   RegisteredRegion(FabricRegions& regions, std::uint64_t key, const FabricRegion& region)
       : regions_(regions), memory_(region.memory), key_(key) {

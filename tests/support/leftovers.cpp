@@ -6,7 +6,7 @@
 // - the CPU device's threads ("cpu_device"), which contexts share;
 // - once libfabric is loaded, descriptors and threads that may be its own: all but memory files and our proxies'
 // threads;
-// - on its provider verbs, memory that a card may still read: the next contexts free it (IdleEndpoints);
+// - on its provider verbs, memory that a NIC may still read: the next contexts free it (IdleEndpoints);
 // - on the CPU device in the shape of a GPU, memory of contexts that ended beside kernels: it is freed later
 // (device_holdings.hpp);
 // - descriptors of RDMA devices, which libibverbs keeps;

@@ -108,7 +108,7 @@ void report_unusable_link(Report& report) {
   const std::string problem = problem_of(facts, named, named);
   if (problem.empty()) return;
   const bool short_of_locked_memory = named == LinkKind::verbs && facts.verbs_built && facts.rdma_nics_active > 0;
-  report.add("environment", Level::mend,
+  report.add("environment", Level::fix,
              "GPUSOCK_LINK=" + std::string(to_string(named)) + ", but " + problem +
                  ": endpoints that name no link reach no peer",
              short_of_locked_memory ? "ulimit -l unlimited" : "unset GPUSOCK_LINK");

@@ -1,12 +1,12 @@
-// gpusock-doctor: what this machine has, which link each peer gets, and what to mend. See docs/tools.md.
+// gpusock-doctor: what this machine has, which link each peer gets, and what to fix. See docs/tools.md.
 #include "gpusock/tools/doctor/probes.hpp"
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 
 int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
-      "Says what this machine has, which link each kind of peer gets and why not a better one, and what mends it.",
-      "\nExit status: 0 all is well, 1 there is something to mend (a GPUSOCK_... variable, too), 2 misuse.");
+      "Says what this machine has, which link each kind of peer gets and why not a better one, and what fixes it.",
+      "\nExit status: 0 all is well, 1 there is something to fix (a GPUSOCK_... variable, too), 2 misuse.");
   bool json = false;
   arguments.flag("--json", json, "JSON instead of a page");
   if (const auto status = arguments.parse(argc, argv)) return *status;

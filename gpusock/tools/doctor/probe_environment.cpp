@@ -17,7 +17,7 @@ constexpr const char* kProvider = "GPUSOCK_FABRIC_PROVIDER";
 
 /// Reports a value with which contexts throw Error.
 void report_invalid(Report& report, const char* variable, const std::string& value, const char* rule) {
-  report.add("environment", Level::mend, fmt::format("{}='{}' {}: no context can be made", variable, value, rule),
+  report.add("environment", Level::fix, fmt::format("{}='{}' {}: no context can be made", variable, value, rule),
              fmt::format("unset {}", variable));
 }
 
@@ -77,7 +77,7 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
   if (!report.facts.fabric_named.empty()) return;
   const auto there = sources.fabric_providers("");
   report.add(
-      "environment", Level::mend,
+      "environment", Level::fix,
       fmt::format("{}='{}' names no provider of libfabric that the fabric link has here; {}", kProvider, *provider,
                   there.empty() ? "there is none" : fmt::format("there are: {}", fmt::join(there, " "))),
       undo);

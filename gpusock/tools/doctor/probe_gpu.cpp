@@ -40,18 +40,18 @@ void report_no_gpu(const Sources& sources, const Cuda& cuda, Report& report) {
   const int on_bus = count_on_bus(sources);
   const bool module = sources.exists("proc/driver/nvidia/version");
   if (on_bus > 0 && !module) {
-    report.add("gpu", Level::mend, fmt::format("{} NVIDIA GPU(s) on the bus, but the driver is not loaded", on_bus),
+    report.add("gpu", Level::fix, fmt::format("{} NVIDIA GPU(s) on the bus, but the driver is not loaded", on_bus),
                "apt-get install nvidia-driver (Debian, non-free), or ubuntu-drivers install (Ubuntu); then reboot");
   } else if (module && !cuda.library) {
-    report.add("gpu", Level::mend, "the driver is loaded, but libcuda.so.1 is not found here",
+    report.add("gpu", Level::fix, "the driver is loaded, but libcuda.so.1 is not found here",
                "apt-get install libcuda1; in a container: run it with --gpus all");
   } else if (module) {
-    report.add("gpu", Level::mend,
+    report.add("gpu", Level::fix,
                cuda.error.empty() ? "the driver shows no GPU to this process"
                                   : fmt::format("the CUDA driver does not start: {}", cuda.error),
                "nvidia-smi says more; after an update of the driver: reboot; in a container: run it with --gpus all");
   } else if (sources.built_for == "cuda") {
-    report.add("gpu", Level::mend, "there is no NVIDIA GPU, and this build's programs need one",
+    report.add("gpu", Level::fix, "there is no NVIDIA GPU, and this build's programs need one",
                "./run build host makes programs for the CPU device");
   } else {
     report.add("gpu", Level::fine, "there is no NVIDIA GPU: kernels run on the CPU device");
@@ -66,12 +66,12 @@ void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Repo
                   gpu.dmabuf ? "yes" : "no", gpu.gpudirect_rdma ? "yes" : "no"));
   if (sources.built_for != "cuda") return;
   if (gpu.capability_major < 8) {
-    report.add("gpu", Level::mend, fmt::format("GPU {} is older than sm_80, which programs are built for", number),
+    report.add("gpu", Level::fix, fmt::format("GPU {} is older than sm_80, which programs are built for", number),
                fmt::format("cmake --preset cuda -DGPUSOCK_CUDA_ARCHITECTURES={}{}", gpu.capability_major,
                            gpu.capability_minor));
   }
   if (!gpu.same_address) {
-    report.add("gpu", Level::mend,
+    report.add("gpu", Level::fix,
                fmt::format("GPU {} cannot use host addresses of pinned memory, which rings need", number),
                "export GPUSOCK_GPU=NUMBER of another GPU, or ./run build host");
   }
@@ -129,10 +129,10 @@ void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   unsigned number = 0;
   const auto [end, error] = std::from_chars(chosen->data(), chosen->data() + chosen->size(), number);
   if (error != std::errc{} || end != chosen->data() + chosen->size()) {
-    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen),
+    report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen),
                "export GPUSOCK_GPU=0");
   } else if (sources.built_for == "cuda" && gpus > 0 && number >= gpus) {
-    report.add("gpu", Level::mend, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", number, gpus - 1),
+    report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", number, gpus - 1),
                "export GPUSOCK_GPU=0");
   }
 }
@@ -154,12 +154,12 @@ void probe_gpu(const Sources& sources, Report& report) {
   const std::string driver = fmt::format("driver {}for CUDA {}", module.empty() ? "" : module + " ",
                                          version_text(cuda.version));
   if (cuda.version < kCudaVersionMin) {
-    report.add("driver", Level::mend, driver + ": programs need CUDA 12.4", "install a driver of 550 or newer");
+    report.add("driver", Level::fix, driver + ": programs need CUDA 12.4", "install a driver of 550 or newer");
   } else {
     report.add("driver", Level::fine, driver);
   }
   if (sources.built_for != "cuda") {
-    report.add("gpu", Level::mend, "this build is for the CPU device: its kernels do not run on the GPU",
+    report.add("gpu", Level::fix, "this build is for the CPU device: its kernels do not run on the GPU",
                "./run build cuda");
   }
   report_affinity(sources, cuda.gpus, report);

@@ -76,19 +76,18 @@ void probe_pages(const Sources& sources, Report& report) {
     return;
   }
   if (!chosen.starts_with('/')) {
-    report.add("pages", Level::mend, fmt::format("GPUSOCK_OBSERVE='{}' is neither an absolute path nor off", chosen),
+    report.add("pages", Level::fix, fmt::format("GPUSOCK_OBSERVE='{}' is neither an absolute path nor off", chosen),
                "unset GPUSOCK_OBSERVE");
     return;
   }
   const auto space = sources.space(chosen);
   if (!space) {
     report.add(
-        "pages", Level::mend, fmt::format("{} is missing or not writable: gpusock-top does not see contexts", chosen),
+        "pages", Level::fix, fmt::format("{} is missing or not writable: gpusock-top does not see contexts", chosen),
         chosen == "/dev/shm" ? "mount -t tmpfs -o mode=1777,size=64m tmpfs /dev/shm, or export GPUSOCK_OBSERVE=FOLDER"
                              : "mkdir -p " + chosen);
   } else if (space->free_bytes < kPageBytesMin) {
-    report.add("pages", Level::mend,
-               fmt::format("{} is full: gpusock-top does not see contexts that start now", chosen),
+    report.add("pages", Level::fix, fmt::format("{} is full: gpusock-top does not see contexts that start now", chosen),
                "df -h " + chosen + "; remove what fills it");
   } else {
     report.add("pages", Level::fine,
@@ -104,7 +103,7 @@ void probe_memory(const Sources& sources, Report& report) {
   if (report.facts.memory_files) {
     report.add("rings", Level::fine, "memory files with seals (memfd_create), in which rings lie, can be made");
   } else {
-    report.add("rings", Level::mend, "memfd_create does not work here: no connection gets rings",
+    report.add("rings", Level::fix, "memfd_create does not work here: no connection gets rings",
                "let the sandbox allow it (docker run --security-opt seccomp=PROFILE), and see ulimit -n");
   }
   probe_locked_memory(sources, report);
@@ -120,7 +119,7 @@ void probe_descriptors(const Sources& sources, Report& report) {
   } else {
     const std::uint64_t better = std::min(limit->hard, std::uint64_t{65536});
     report.add(
-        "nofile", limit->soft < kDescriptorsMin ? Level::mend : Level::note,
+        "nofile", limit->soft < kDescriptorsMin ? Level::fix : Level::note,
         fmt::format("{} descriptors a process: fewer connections than a context's {} sockets", limit->soft, 2 * 1024),
         limit->hard > limit->soft ? fmt::format("ulimit -n {}", better) : "raise nofile in /etc/security/limits.conf");
   }

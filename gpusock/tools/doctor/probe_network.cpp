@@ -50,8 +50,7 @@ void probe_network(const Sources& sources, Report& report) {
   }
   report.facts.other_interface_up = !up.empty();
   if (!report.facts.loopback_up) {
-    report.add("network", Level::mend, "the loopback interface is down: nothing reaches 127.0.0.1",
-               "ip link set lo up");
+    report.add("network", Level::fix, "the loopback interface is down: nothing reaches 127.0.0.1", "ip link set lo up");
   }
   if (up.empty()) {
     report.add("network", Level::note, "no interface but the loopback is up: no other host can be reached", "ip link");

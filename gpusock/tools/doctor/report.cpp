@@ -8,20 +8,20 @@
 namespace gpusock::doctor {
 
 std::string_view to_string(Level level) {
-  static constexpr std::string_view kNames[] = {"fine", "note", "mend"};
+  static constexpr std::string_view kNames[] = {"fine", "note", "fix"};
   return kNames[static_cast<int>(level)];
 }
 
 bool Report::well() const {
   return std::none_of(findings.begin(), findings.end(),
-                      [](const Finding& finding) { return finding.level == Level::mend; });
+                      [](const Finding& finding) { return finding.level == Level::fix; });
 }
 
 std::string make_page(const Report& report) {
   std::string page = fmt::format("gpusock-doctor {}: programs of this build run kernels on {}\n\nWHAT IS HERE\n",
                                  GPUSOCK_VERSION, report.facts.gpu_build ? "GPUs" : "the CPU device");
   for (const Finding& finding : report.findings) {
-    page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::mend ? "MEND" : to_string(finding.level),
+    page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::fix ? "FIX" : to_string(finding.level),
                         finding.topic, finding.says);
     if (!finding.command.empty()) page += fmt::format("{:<20}> {}\n", "", finding.command);
   }
@@ -35,8 +35,8 @@ std::string make_page(const Report& report) {
     if (!choice.command.empty()) page += fmt::format("{:<22}> {}\n", "", choice.command);
   }
   const auto count = std::count_if(report.findings.begin(), report.findings.end(),
-                                   [](const Finding& finding) { return finding.level == Level::mend; });
-  page += report.well() ? "\nAll is well.\n" : fmt::format("\n{} thing(s) to mend.\n", count);
+                                   [](const Finding& finding) { return finding.level == Level::fix; });
+  page += report.well() ? "\nAll is well.\n" : fmt::format("\n{} thing(s) to fix.\n", count);
   return page;
 }
 

@@ -14,16 +14,16 @@ namespace gpusock::doctor {
 enum class Level {
   fine,
   note,  ///< worth knowing; nothing that works today suffers
-  mend,  ///< something that could work does not
+  fix,   ///< something that could work does not
 };
 
-std::string_view to_string(Level level);  ///< "fine", "note", "mend"
+std::string_view to_string(Level level);  ///< "fine", "note", "fix"
 
 struct Finding {
   std::string topic;  ///< "gpu", "processors", …: one word
   Level level = Level::fine;
   std::string says;
-  std::string command;  ///< what mends it, or gets more; may be empty unless the level is mend
+  std::string command;  ///< what fixes it, or gets more; may be empty unless the level is fix
 };
 
 /// What one kind of peer gets.

@@ -5,7 +5,6 @@
 #include "ringbuf/atomics.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -16,7 +15,7 @@ namespace {
 
 using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
-std::unique_ptr<Registration> checked(std::unique_ptr<Registration> registration, int error) {
+std::unique_ptr<FabricRegistration> checked(std::unique_ptr<FabricRegistration> registration, int error) {
   if (registration == nullptr) {
     throw Error(error,
                 "registering a connection's rings with the fabric" +
@@ -41,12 +40,12 @@ FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr
   FabricPort& port = peer_->port();
   memory_.target = checked(
       port.register_memory({reinterpret_cast<std::byte*>(&header.peer_credit), sizeof(Credit) + rings.rx.capacity},
-                           Access::remote_target, error),
+                           FabricAccess::remote_target, error),
       error);
   if (port.registers_sources()) {
     auto* const base = reinterpret_cast<std::byte*>(&header);
     const auto bytes = static_cast<std::size_t>(rings.tx.data + rings.tx.capacity - base);
-    memory_.source = checked(port.register_memory({base, bytes}, Access::local_source, error), error);
+    memory_.source = checked(port.register_memory({base, bytes}, FabricAccess::local_source, error), error);
   }
   header.peer_credit = {};
   index_ = peer_->add(*this);
@@ -69,9 +68,7 @@ Grant FabricChannel::grant() const {
 }
 
 int FabricChannel::take_grant(const Grant& grant) {
-  const bool size_ok = std::has_single_bit(grant.ring_bytes) && grant.ring_bytes >= kRingBytesMin &&
-                       grant.ring_bytes <= kRingBytesMax;
-  if (open_ || !size_ok || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
+  if (open_ || !is_ring_size(grant.ring_bytes) || grant.index >= kConnectionsMax || grant.address_bytes == 0 ||
       grant.address_bytes > grant.address.size()) {
     return EPROTO;
   }
@@ -118,7 +115,7 @@ std::uint64_t FabricChannel::write_bytes_max() const {
 
 int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
   const auto sequence = static_cast<std::uint32_t>(chunks_sent_ % kWindow);
-  Write chunk;
+  FabricWrite chunk;
   chunk.from = from;
   chunk.bytes = bytes;
   chunk.address = remote_.memory_address + sizeof(Credit) + (sent_ & (peer_ring_bytes_ - 1));
@@ -132,7 +129,7 @@ int FabricChannel::write(const std::byte* from, std::uint64_t bytes) {
   return 0;
 }
 
-int FabricChannel::start(Write write, std::uint32_t operation) {
+int FabricChannel::start(FabricWrite write, std::uint32_t operation) {
   write.source = memory_.source.get();
   write.peer = remote_peer_;
   write.key = remote_.memory_key;
@@ -157,7 +154,7 @@ int FabricChannel::send_credit(std::uint64_t consumed) {
   if (!open_ || credit_busy_) return -EAGAIN;
   Credit& own = memory_.segment->header().own_credit;
   own = {consumed, chunks_taken_};
-  Write credit;
+  FabricWrite credit;
   credit.from = &own;
   credit.bytes = sizeof(Credit);
   credit.address = remote_.memory_address;

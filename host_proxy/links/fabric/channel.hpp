@@ -25,8 +25,8 @@ class PeerEndpoint;
 /// A connection's memory, as it is registered.
 struct FabricMemory {
   std::shared_ptr<Segment> segment;
-  std::unique_ptr<Registration> target;  ///< the peer's credit and the rx ring: what the peer may write
-  std::unique_ptr<Registration> source;  ///< all of it, for writing from; nullptr where nobody asks
+  std::unique_ptr<FabricRegistration> target;  ///< the peer's credit and the rx ring: what the peer may write
+  std::unique_ptr<FabricRegistration> source;  ///< all of it, for writing from; nullptr where nobody asks
 };
 
 class FabricChannel final : public OneSidedChannel {
@@ -67,7 +67,7 @@ class FabricChannel final : public OneSidedChannel {
  private:
   static constexpr std::uint32_t kCreditOperation = kWindow;
 
-  int start(Write write, std::uint32_t operation);
+  int start(FabricWrite write, std::uint32_t operation);
   void take_chunks();
   void read_credit();
   void note_news();

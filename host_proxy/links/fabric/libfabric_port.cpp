@@ -89,7 +89,7 @@ bool matches(const std::string& name, const std::string& wanted) {
   return name == wanted || name.starts_with(wanted + ";");
 }
 
-class LibfabricRegistration final : public Registration {
+class LibfabricRegistration final : public FabricRegistration {
  public:
   LibfabricRegistration(Owned<fid_mr> region, std::uint64_t address) : region_(std::move(region)), address_(address) {}
   std::uint64_t address() const override { return address_; }
@@ -170,12 +170,13 @@ class LibfabricPort final : public FabricPort {
 
   bool registers_sources() const override { return has_mode(FI_MR_LOCAL); }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+  std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access,
+                                                      int& error) override {
     const iovec vector{memory.data(), memory.size()};
     fi_mr_attr attributes{};
     attributes.mr_iov = &vector;
     attributes.iov_count = 1;
-    attributes.access = access == Access::remote_target ? FI_REMOTE_WRITE : FI_WRITE;
+    attributes.access = access == FabricAccess::remote_target ? FI_REMOTE_WRITE : FI_WRITE;
     attributes.iface = FI_HMEM_SYSTEM;
     fid_mr* region = nullptr;
     int result = -FI_ENOKEY;
@@ -198,7 +199,7 @@ class LibfabricPort final : public FabricPort {
     return std::make_unique<LibfabricRegistration>(std::move(owned), address);
   }
 
-  int write(const Write& write) override {
+  int write(const FabricWrite& write) override {
     Operation* operation = take_operation(write.token);
     iovec local{const_cast<void*>(write.from), write.bytes};
     void* descriptor = write.source == nullptr ? nullptr : write.source->descriptor();

@@ -108,7 +108,7 @@ class FabricOffer final : public FabricSetup {
  public:
   FabricOffer(FabricMaker& maker, const LinkRequest& request, ReadySink& sink) : FabricSetup(maker, request, sink) {
     if (!takes_software() && !FabricProviders::may_have_hardware()) {
-      failure_ = {ENODEV, "no network card here that is better used by libfabric than by tcp"};
+      failure_ = {ENODEV, "no NIC here that is better used by libfabric than by tcp"};
     }
   }
 

@@ -91,7 +91,7 @@ void PeerEndpoint::forget_leftovers() {
   while (leftovers_.size() > kLeftoverMax && leftovers_.front().writes == 0) leftovers_.pop_front();
 }
 
-int PeerEndpoint::write(const Write& write, FabricChannel& channel) {
+int PeerEndpoint::write(const FabricWrite& write, FabricChannel& channel) {
   const int result = port_->write(write);
   if (result == -EAGAIN && std::find(refused_.begin(), refused_.end(), &channel) == refused_.end())
     refused_.push_back(&channel);

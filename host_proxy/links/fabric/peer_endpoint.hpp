@@ -48,7 +48,7 @@ class PeerEndpoint {
   /// True if no connection can be made on it any more: further ones need another endpoint.
   bool exhausted() const { return broken_ || (free_.empty() && next_index_ == kConnectionsMax); }
 
-  int write(const Write& write, FabricChannel& channel);
+  int write(const FabricWrite& write, FabricChannel& channel);
 
   /// How long a late write may take: an honest peer hears of a reset at once, and its fabric gives a write up sooner.
   static constexpr std::uint64_t kLeftoverNs = 10'000'000'000;

@@ -12,22 +12,22 @@
 namespace gpusock::proxy::fabric {
 
 /// Memory that is registered with the fabric. After the destructor nobody reaches it through the fabric.
-class Registration {
+class FabricRegistration {
  public:
-  virtual ~Registration() = default;
+  virtual ~FabricRegistration() = default;
   virtual std::uint64_t address() const = 0;  ///< of the first byte, as a peer has to name it
   virtual std::uint64_t key() const = 0;
   virtual void* descriptor() const = 0;  ///< as the sender of the memory has to name it
 };
 
-enum class Access { local_source, remote_target };
+enum class FabricAccess { local_source, remote_target };
 
-struct Write {
+struct FabricWrite {
   const void* from = nullptr;
   std::size_t bytes = 0;
-  const Registration* source = nullptr;  ///< that `from` lies in; nullptr where the port asks for none
-  std::uint64_t peer = 0;                ///< as add_peer() gave it
-  std::uint64_t address = 0;             ///< as the peer's Registration gave it, or after that
+  const FabricRegistration* source = nullptr;  ///< that `from` lies in; nullptr where the port asks for none
+  std::uint64_t peer = 0;                      ///< as add_peer() gave it
+  std::uint64_t address = 0;                   ///< as the peer's FabricRegistration gave it, or after that
   std::uint64_t key = 0;
   std::uint32_t data = 0;   ///< completion data: handed to the peer once the bytes are there
   std::uint64_t token = 0;  ///< comes back in the completion
@@ -67,10 +67,11 @@ class FabricPort {
   /// True if memory that is written from must be registered.
   virtual bool registers_sources() const = 0;
   /// Host memory. nullptr if it cannot be registered: errno in `error`.
-  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) = 0;
+  virtual std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access,
+                                                              int& error) = 0;
 
   /// Starts a write. 0, -EAGAIN (not now), or a negated errno.
-  virtual int write(const Write& write) = 0;
+  virtual int write(const FabricWrite& write) = 0;
 
   /// Appends what has completed; true if there was anything. Does not wait. Also gives the fabric time to work.
   virtual bool read(std::vector<Completion>& into) = 0;

@@ -13,12 +13,12 @@ namespace gpusock::proxy {
 namespace {
 
 /// What the acceptor says of its memory.
-struct Offer {
+struct OfferedMemory {
   std::uint64_t ring_bytes = 0;
   std::array<char, 32> shared_name{};  ///< the abstract Unix socket
   Ticket ticket{};
 };
-static_assert(sizeof(Offer) == 56);
+static_assert(sizeof(OfferedMemory) == 56);
 
 class P2pSetup : public LinkSetup {
  public:
@@ -80,7 +80,7 @@ class P2pOffer final : public P2pSetup {
   SegmentPool& pool_;
   SegmentOffers& offers_;
   std::optional<Ticket> ticket_;
-  Offer offer_;
+  OfferedMemory offer_;
 };
 
 class P2pAnswer final : public P2pSetup {
@@ -88,11 +88,11 @@ class P2pAnswer final : public P2pSetup {
   P2pAnswer(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const LinkRequest& request,
             std::span<const std::byte> offer, ReadySink& sink)
       : P2pSetup(false), pool_(pool), kernels_(request.kernels) {
-    if (offer.size() != sizeof(Offer)) {
+    if (offer.size() != sizeof(OfferedMemory)) {
       failure_ = {EPROTO, "the peer's offer of shared memory has the wrong size"};
       return;
     }
-    Offer offered;
+    OfferedMemory offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
     const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
     // The name is this side's to check: a peer must not choose which Unix socket this process connects to.

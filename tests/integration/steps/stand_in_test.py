@@ -32,7 +32,7 @@ for name, word in tests:
     elif word == "exit":
         sys.exit(3)
     elif word == "skip":
-        print(f"x_test.cpp:1: Skipped\nno card here\n\n[  SKIPPED ] {name} (0 ms)")
+        print(f"x_test.cpp:1: Skipped\nno NIC here\n\n[  SKIPPED ] {name} (0 ms)")
     elif word == "fail":
         print(f"[  FAILED  ] {name}, where GetParam() = 1 (0 ms)\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] {name}, where GetParam() = 1")
         sys.exit(1)

@@ -139,7 +139,7 @@ class GpuCheck(unittest.TestCase):
                                           "C.Last pass"])
         said = self.rehearse(bundle, "compat", "model", status=1)
         self.assertEqual(self.results(bundle), {"compat": "FAIL-1", "model": "PASS"})
-        for words in ("2 passed, 1 skipped: no card here, 4 not: ", "A.Hangs (hangs: silent for 1 s)", "B.Crashes (ended by signal 11)",
+        for words in ("2 passed, 1 skipped: no NIC here, 4 not: ", "A.Hangs (hangs: silent for 1 s)", "B.Crashes (ended by signal 11)",
                       "B.Leaves (ended its process with 3)", "B.Fails"):
             self.assertIn(words, (bundle / "out" / "gpu-check-cpu" / "summary.txt").read_text())
         self.assertIn("some steps failed", said)
@@ -198,7 +198,7 @@ class GpuCheck(unittest.TestCase):
         said = self.check(old, status=1)
         self.assertIn("the driver is for CUDA 12.4, and the programs were built with CUDA 13.0", said)
         self.assertEqual(self.results(old, "gpu-check"), {})
-        none = self.bundle("cuda", doctor="#!/bin/sh\necho 'mend gpu the CUDA driver does not start'\nexit 1\n")
+        none = self.bundle("cuda", doctor="#!/bin/sh\necho 'fix gpu the CUDA driver does not start'\nexit 1\n")
         self.assertIn("the CUDA driver does not start", self.check(none, status=1))
 
     def why_not(self, *arguments):

@@ -25,7 +25,7 @@ class Doctor(unittest.TestCase):
     def test_page_json_and_exit_status_agree(self):
         page, done = self.call(), self.call("--json")
         report = json.loads(done.stdout)
-        self.assertEqual(report["well"], all(finding["level"] != "mend" for finding in report["findings"]))
+        self.assertEqual(report["well"], all(finding["level"] != "fix" for finding in report["findings"]))
         self.assertEqual(done.returncode, 0 if report["well"] else 1, done.stderr)
         self.assertEqual(page.returncode, done.returncode)
         self.assertEqual("All is well." in page.stdout, report["well"])
@@ -63,8 +63,8 @@ class Doctor(unittest.TestCase):
     def test_something_to_mend_is_exit_status_1_with_its_command(self):
         done = self.call("--json", GPUSOCK_LINK="carrier-pigeon")
         self.assertEqual(done.returncode, 1)
-        mend = [finding for finding in json.loads(done.stdout)["findings"] if finding["level"] == "mend"]
-        self.assertIn("unset GPUSOCK_LINK", [finding["command"] for finding in mend])
+        fix = [finding for finding in json.loads(done.stdout)["findings"] if finding["level"] == "fix"]
+        self.assertIn("unset GPUSOCK_LINK", [finding["command"] for finding in fix])
 
     @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
     def test_a_provider_that_libfabric_does_not_have_is_to_be_mended(self):

@@ -14,12 +14,12 @@ namespace gpusock::sim {
 
 Fabric* current_fabric = nullptr;
 
-using proxy::fabric::Access;
 using proxy::fabric::Completion;
+using proxy::fabric::FabricAccess;
 using proxy::fabric::FabricRegion;
+using proxy::fabric::FabricRegistration;
+using proxy::fabric::FabricWrite;
 using proxy::fabric::RegisteredRegion;
-using proxy::fabric::Registration;
-using proxy::fabric::Write;
 
 constexpr std::uint64_t kGiveUpNs = 3'000'000'000;
 
@@ -55,7 +55,8 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
   }
   bool registers_sources() const override { return true; }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+  std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access,
+                                                      int& error) override {
     const bool denied = deny_call();
     const Outside outside;
     if (denied || process_.kernel.schedule().now_ns() < process_.memory_fails_until_ns) {
@@ -63,10 +64,10 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
       return nullptr;
     }
     return std::make_unique<RegisteredRegion>(fabric_.regions_, fabric_.next_++,
-                                              FabricRegion{id_, memory, access == Access::remote_target});
+                                              FabricRegion{id_, memory, access == FabricAccess::remote_target});
   }
 
-  int write(const Write& write) override {
+  int write(const FabricWrite& write) override {
     const Outside outside;
     const auto* source = dynamic_cast<const RegisteredRegion*>(write.source);
     if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;
@@ -105,13 +106,13 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
     file_->news = true;
     file_->notify();
   }
-  void succeed(const Write& write) { complete({Completion::Kind::written, write.token, 0, 0, {}}); }
-  void fail(const Write& write, int error) {
+  void succeed(const FabricWrite& write) { complete({Completion::Kind::written, write.token, 0, 0, {}}); }
+  void fail(const FabricWrite& write, int error) {
     complete({Completion::Kind::failed, write.token, 0, error, "the simulated fabric failed"});
   }
 
   /// Takes the bytes out of this side's memory.
-  void fetch(const Write& write) {
+  void fetch(const FabricWrite& write) {
     if (closed_ || process_.dead) return;
     Schedule& schedule = fabric_.kernel_.schedule();
     const auto* first = static_cast<const char*>(write.from);
@@ -123,7 +124,7 @@ class FabricPort final : public proxy::fabric::FabricPort, public std::enable_sh
                                since_ns = schedule.now_ns()] { self->land(write, bytes, early, since_ns); });
   }
 
-  void land(const Write& write, const std::string& bytes, bool early, std::uint64_t since_ns) {
+  void land(const FabricWrite& write, const std::string& bytes, bool early, std::uint64_t since_ns) {
     Schedule& schedule = fabric_.kernel_.schedule();
     const auto port = fabric_.ports_.find(write.peer);
     const bool away = port != fabric_.ports_.end() &&
@@ -177,10 +178,11 @@ class OwnedPort final : public proxy::fabric::FabricPort {
     return port_->add_peer(address, peer);
   }
   bool registers_sources() const override { return port_->registers_sources(); }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+  std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access,
+                                                      int& error) override {
     return port_->register_memory(memory, access, error);
   }
-  int write(const Write& write) override { return port_->write(write); }
+  int write(const FabricWrite& write) override { return port_->write(write); }
   bool read(std::vector<Completion>& into) override { return port_->read(into); }
   int descriptor() const override { return port_->descriptor(); }
   bool may_sleep() override { return port_->may_sleep(); }

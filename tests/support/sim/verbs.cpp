@@ -18,23 +18,23 @@
 namespace gpusock::sim {
 namespace {
 
-/// A card tries for so long to reach one that does not answer.
+/// A NIC tries for so long to reach one that does not answer.
 constexpr std::uint64_t kCardGivesUpNs = 3'000'000'000;
 constexpr std::uint64_t kCardTriesAgainNs = 50'000'000;
 
 }  // namespace
 
-Cards* current_cards = nullptr;
+Nics* current_nics = nullptr;
 
-bool Cards::memory_fails() const { return kernel_.schedule().now_ns() < current_process->memory_fails_until_ns; }
+bool Nics::memory_fails() const { return kernel_.schedule().now_ns() < current_process->memory_fails_until_ns; }
 
-Cards::Pair* Cards::find(std::uint32_t number) {
+Nics::Pair* Nics::find(std::uint32_t number) {
   const auto found = pairs_.find(number);
   return found == pairs_.end() ? nullptr : &found->second;
 }
 
 /// The region that has this key, if it holds these bytes and permits that.
-const Cards::Region* Cards::find(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const {
+const Nics::Region* Nics::find(std::uint32_t key, std::uint64_t address, std::uint64_t bytes, unsigned access) const {
   const auto found = regions_.find(key);
   if (found == regions_.end()) return nullptr;
   const Region& region = found->second;
@@ -43,7 +43,7 @@ const Cards::Region* Cards::find(std::uint32_t key, std::uint64_t address, std::
   return inside && (region.access & access) == access ? &region : nullptr;
 }
 
-void Cards::hold_back(const Process& process, bool until_flushed) {
+void Nics::hold_back(const Process& process, bool until_flushed) {
   if (until_flushed) {
     held_[&process].clear();
   } else {
@@ -51,18 +51,18 @@ void Cards::hold_back(const Process& process, bool until_flushed) {
   }
 }
 
-void Cards::flush(const Process& process) {
+void Nics::flush(const Process& process) {
   for (const HeldWrite& write : held_[&process]) std::memcpy(write.to, write.data.data(), write.data.size());
   held_[&process].clear();
 }
 
-void Cards::remove_region(ibv_mr* region) {
+void Nics::remove_region(ibv_mr* region) {
   for (auto& [process, writes] : held_)
     std::erase_if(writes, [&](const HeldWrite& write) { return write.key == region->lkey; });
   regions_.erase(region->lkey);
 }
 
-ibv_mr* Cards::add_region(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
+ibv_mr* Nics::add_region(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
   next_ += 7;
   Region& region = regions_[next_];
   region.mr.context = domain->context;
@@ -76,7 +76,7 @@ ibv_mr* Cards::add_region(ibv_pd* domain, void* address, std::size_t bytes, std:
   return &region.mr;
 }
 
-ibv_cq* Cards::add_queue(ibv_context* context, int entries) {
+ibv_cq* Nics::add_queue(ibv_context* context, int entries) {
   auto queue = std::make_unique<Queue>();
   queue->cq.context = context;
   queue->cq.cqe = entries;
@@ -85,7 +85,7 @@ ibv_cq* Cards::add_queue(ibv_context* context, int entries) {
   return result;
 }
 
-ibv_qp* Cards::add_pair(ibv_pd* domain, const ibv_qp_init_attr& wanted) {
+ibv_qp* Nics::add_pair(ibv_pd* domain, const ibv_qp_init_attr& wanted) {
   Pair& pair = pairs_[++next_];
   pair.qp.context = domain->context;
   pair.qp.pd = domain;
@@ -95,15 +95,15 @@ ibv_qp* Cards::add_pair(ibv_pd* domain, const ibv_qp_init_attr& wanted) {
   return &pair.qp;
 }
 
-void Cards::modify_pair(ibv_qp* qp, const ibv_qp_attr& attributes, int mask) {
+void Nics::modify_pair(ibv_qp* qp, const ibv_qp_attr& attributes, int mask) {
   Pair& pair = *find(qp->qp_num);
   if ((mask & IBV_QP_STATE) != 0) pair.state = attributes.qp_state;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes.dest_qp_num;
 }
 
-int Cards::post(ibv_qp* qp, ibv_send_wr* request) {
+int Nics::post(ibv_qp* qp, ibv_send_wr* request) {
   Pair& pair = *find(qp->qp_num);
-  if (pair.process->dead) return 0;  // its card has taken the pair away
+  if (pair.process->dead) return 0;  // its NIC has taken the pair away
   Schedule& schedule = kernel_.schedule();
   for (; request != nullptr; request = request->next) {
     if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;
@@ -134,7 +134,7 @@ int Cards::post(ibv_qp* qp, ibv_send_wr* request) {
 }
 
 /// Does what is due of a queue pair's writes.
-void Cards::work(std::uint32_t number) {
+void Nics::work(std::uint32_t number) {
   Pair* pair = find(number);
   if (pair == nullptr || pair->process->dead || pair->state != IBV_QPS_RTS) return;
   const std::uint64_t now_ns = kernel_.schedule().now_ns();
@@ -151,7 +151,7 @@ void Cards::work(std::uint32_t number) {
 }
 
 /// The first write lands; false where it does not, now or at all.
-bool Cards::land(Pair& pair) {
+bool Nics::land(Pair& pair) {
   Schedule& schedule = kernel_.schedule();
   Pair* there = find(pair.peer);
   const bool answers = there != nullptr && !there->process->dead && there->process->host.up &&
@@ -185,7 +185,7 @@ bool Cards::land(Pair& pair) {
 }
 
 /// Completions come in order.
-void Cards::tell(Pair& pair, std::uint64_t id, ibv_wc_status status) {
+void Nics::tell(Pair& pair, std::uint64_t id, ibv_wc_status status) {
   ibv_wc completion{};
   completion.wr_id = id;
   completion.status = status;
@@ -197,13 +197,13 @@ void Cards::tell(Pair& pair, std::uint64_t id, ibv_wc_status status) {
   });
 }
 
-void Cards::break_pair(Pair& pair, ibv_wc_status first) {
+void Nics::break_pair(Pair& pair, ibv_wc_status first) {
   pair.state = IBV_QPS_ERR;
   for (const Request& request : pair.requests) tell(pair, request.id, std::exchange(first, IBV_WC_WR_FLUSH_ERR));
   pair.requests.clear();
 }
 
-void Cards::break_one() {
+void Nics::break_one() {
   std::vector<Pair*> all;
   for (auto& [number, pair] : pairs_) {
     if (pair.state == IBV_QPS_RTS) all.push_back(&pair);
@@ -211,7 +211,7 @@ void Cards::break_one() {
   if (!all.empty()) break_pair(*all[kernel_.schedule().random().below(all.size())], IBV_WC_RETRY_EXC_ERR);
 }
 
-int Cards::poll(ibv_cq* queue, int most, ibv_wc* completions) {
+int Nics::poll(ibv_cq* queue, int most, ibv_wc* completions) {
   auto& waiting = queues_.at(queue)->completions;
   int count = 0;
   for (; count < most && !waiting.empty(); ++count) {
@@ -231,7 +231,7 @@ template <class Make>
 auto make_unless_denied(Make make) -> decltype(make()) {
   const bool denied = deny_call();
   const Outside outside;
-  if (!denied && !current_cards->memory_fails()) return make();
+  if (!denied && !current_nics->memory_fails()) return make();
   errno = ENOMEM;
   return nullptr;
 }
@@ -243,9 +243,9 @@ int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
   *bad = request;
   if (const int error = denial(); error != 0) return error;
   const Outside outside;
-  return current_cards->post(pair, request);
+  return current_nics->post(pair, request);
 }
-int poll_cq(ibv_cq* queue, int most, ibv_wc* completions) { return current_cards->poll(queue, most, completions); }
+int poll_cq(ibv_cq* queue, int most, ibv_wc* completions) { return current_nics->poll(queue, most, completions); }
 
 /// RoCE v2, of the host's address.
 ibv_gid_entry gid_here() {
@@ -259,20 +259,20 @@ ibv_gid_entry gid_here() {
 }
 
 ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
-  return make_unless_denied([&] { return current_cards->add_region(domain, address, bytes, known_as, access); });
+  return make_unless_denied([&] { return current_nics->add_region(domain, address, bytes, known_as, access); });
 }
 
 }  // namespace
 }  // namespace gpusock::sim
 
-using gpusock::sim::current_cards;
+using gpusock::sim::current_nics;
 
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
   if (errno = gpusock::sim::denial(); errno != 0) return nullptr;
-  *count = current_cards->present ? 1 : 0;
-  return gpusock::sim::the_list + (current_cards->present ? 0 : 1);
+  *count = current_nics->present ? 1 : 0;
+  return gpusock::sim::the_list + (current_nics->present ? 0 : 1);
 }
 void ibv_free_device_list(ibv_device**) {}
 const char* ibv_get_device_name(ibv_device*) { return "simulated0"; }
@@ -344,32 +344,32 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, in
   return nullptr;
 }
 int ibv_dereg_mr(ibv_mr* region) {
-  current_cards->remove_region(region);
+  current_nics->remove_region(region);
   return 0;
 }
 ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel*, int) {
-  return gpusock::sim::make_unless_denied([&] { return current_cards->add_queue(context, entries); });
+  return gpusock::sim::make_unless_denied([&] { return current_nics->add_queue(context, entries); });
 }
 int ibv_destroy_cq(ibv_cq* queue) {
-  current_cards->remove_queue(queue);
+  current_nics->remove_queue(queue);
   return 0;
 }
 ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  return gpusock::sim::make_unless_denied([&] { return current_cards->add_pair(domain, *wanted); });
+  return gpusock::sim::make_unless_denied([&] { return current_nics->add_pair(domain, *wanted); });
 }
 int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
   if (const int error = gpusock::sim::denial(); error != 0) return error;
-  current_cards->modify_pair(pair, *attributes, mask);
+  current_nics->modify_pair(pair, *attributes, mask);
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* pair) {
-  current_cards->remove_pair(pair);
+  current_nics->remove_pair(pair);
   return 0;
 }
-const char* ibv_wc_status_str(ibv_wc_status) { return "the simulated card failed"; }
+const char* ibv_wc_status_str(ibv_wc_status) { return "the simulated NIC failed"; }
 
 int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
-  if (!current_cards->present) {
+  if (!current_nics->present) {
     errno = ENODEV;
     return -1;
   }
@@ -381,7 +381,7 @@ int rdma_destroy_id(rdma_cm_id* id) {
   delete id;
   return 0;
 }
-int rdma_bind_addr(rdma_cm_id* id, sockaddr*) {  // every address here is the card's
+int rdma_bind_addr(rdma_cm_id* id, sockaddr*) {  // every address here is the NIC's
   id->verbs = ibv_open_device(&gpusock::sim::the_device);
   id->port_num = 1;
   return id->verbs == nullptr ? -1 : 0;

@@ -1,6 +1,6 @@
 #pragma once
-/// @file Simulated RDMA cards, behind the functions of libibverbs and librdmacm, which this program defines in their
-/// place (verbs.cpp). Reliable connections, as cards have them: a queue pair's writes land whole and in order, each is
+/// @file Simulated RDMA NICs, behind the functions of libibverbs and librdmacm, which this program defines in their
+/// place (verbs.cpp). Reliable connections, as NICs have them: a queue pair's writes land whole and in order, each is
 /// complete some time later, and its bytes are read at any time before. Nothing is lost without a word or comes twice;
 /// where the other end cannot be reached, or is gone, the queue pair breaks, seconds later.
 
@@ -15,10 +15,10 @@
 
 namespace gpusock::sim {
 
-/// All cards of a run: each host has one.
-class Cards {
+/// All NICs of a run: each host has one.
+class Nics {
  public:
-  explicit Cards(Kernel& kernel) : kernel_(kernel) {}
+  explicit Nics(Kernel& kernel) : kernel_(kernel) {}
 
   bool present = false;            ///< do hosts have any
   std::uint64_t delay_ns = 1'000;  ///< at most, of each of a write's steps
@@ -26,7 +26,7 @@ class Cards {
   /// Breaks a connection's queue pair, as a cable does that is pulled.
   void break_one();
 
-  /// What cards write into this process's device memory is not in it before flush().
+  /// What NICs write into this process's device memory is not in it before flush().
   void hold_back(const Process& process, bool until_flushed);
   void flush(const Process& process);
 
@@ -104,6 +104,6 @@ class Cards {
 };
 
 /// Those of this run.
-extern Cards* current_cards;
+extern Nics* current_nics;
 
 }  // namespace gpusock::sim

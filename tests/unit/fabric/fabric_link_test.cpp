@@ -361,7 +361,7 @@ TEST_F(FabricLinkTest, AnErrorOfAWriteEndsItsConnectionAndAnErrorOfTheEndpointAl
   for (int i = 0; i < 100 && first->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
   EXPECT_EQ(first->b.error, ECONNRESET);
   EXPECT_EQ(second->b.error, 0);
-  b_port_->completions.push_back({Completion::Kind::failed, Completion::kNoToken, 0, EIO, "the card"});
+  b_port_->completions.push_back({Completion::Kind::failed, Completion::kNoToken, 0, EIO, "the NIC"});
   for (int i = 0; i < 100 && third->b.error == 0; ++i) turn({first.get(), second.get(), third.get()});
   EXPECT_EQ(second->b.error, ECONNRESET);
   EXPECT_EQ(third->b.error, ECONNRESET);
@@ -460,10 +460,11 @@ class NicePort final : public FabricPort {
     return port_.add_peer(address, peer);
   }
   bool registers_sources() const override { return true; }
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int& error) override {
+  std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access,
+                                                      int& error) override {
     return port_.register_memory(memory, access, error);
   }
-  int write(const Write& write) override { return port_.write(write); }
+  int write(const FabricWrite& write) override { return port_.write(write); }
   bool read(std::vector<Completion>& into) override { return port_.read(into); }
   void tell_arrived() { port_.tell_arrived(0); }
 

@@ -18,12 +18,12 @@ namespace {
 struct Writer {
   explicit Writer(FabricDomain& domain) : port(domain.open_port()) {
     int error = 0;
-    source = port->register_memory(bytes, Access::local_source, error);
+    source = port->register_memory(bytes, FabricAccess::local_source, error);
     EXPECT_NE(source, nullptr) << error;
   }
   /// Starts to write to this endpoint, under the key of this memory; false while it cannot.
-  bool write(const FabricPort& target, const Registration& memory, std::uint32_t data) {
-    Write write;
+  bool write(const FabricPort& target, const FabricRegistration& memory, std::uint32_t data) {
+    FabricWrite write;
     EXPECT_EQ(port->add_peer(target.address(), write.peer), 0);
     write.from = bytes.data();
     write.bytes = bytes.size();
@@ -38,7 +38,7 @@ struct Writer {
 
   std::vector<std::byte> bytes = std::vector<std::byte>(64, std::byte{7});
   std::unique_ptr<FabricPort> port;
-  std::unique_ptr<Registration> source;
+  std::unique_ptr<FabricRegistration> source;
 };
 
 class FabricKeys : public testing::TestWithParam<const char*> {};
@@ -54,10 +54,10 @@ TEST_P(FabricKeys, AreGoodAtTheirOwnEndpointAlone) {
   std::unique_ptr<FabricPort> ports[] = {own->open_port(), own->open_port()};
   Writer liar(*others), honest(*others);
   std::vector<std::byte> memory[2] = {std::vector<std::byte>(4096), std::vector<std::byte>(4096)};
-  std::unique_ptr<Registration> granted[2];
+  std::unique_ptr<FabricRegistration> granted[2];
   int error = 0;
   for (int i = 0; i < 2; ++i) {
-    granted[i] = ports[i]->register_memory(memory[i], Access::remote_target, error);
+    granted[i] = ports[i]->register_memory(memory[i], FabricAccess::remote_target, error);
     ASSERT_NE(granted[i], nullptr) << error;
   }
 

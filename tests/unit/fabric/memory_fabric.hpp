@@ -21,7 +21,7 @@ struct MemoryFabric {
 
   struct Pending {
     MemoryPort* from;
-    Write write;
+    FabricWrite write;
   };
 
   std::uint64_t below(std::uint64_t limit) { return random() % limit; }
@@ -56,12 +56,12 @@ class MemoryPort final : public FabricPort {
   }
   bool registers_sources() const override { return true; }
 
-  std::unique_ptr<Registration> register_memory(std::span<std::byte> memory, Access access, int&) override {
+  std::unique_ptr<FabricRegistration> register_memory(std::span<std::byte> memory, FabricAccess access, int&) override {
     return std::make_unique<RegisteredRegion>(fabric_.regions, fabric_.next_id++,
-                                              FabricRegion{id_, memory, access == Access::remote_target});
+                                              FabricRegion{id_, memory, access == FabricAccess::remote_target});
   }
 
-  int write(const Write& write) override {
+  int write(const FabricWrite& write) override {
     const auto* source = dynamic_cast<const RegisteredRegion*>(write.source);
     if (source == nullptr || !source->holds(write.from, write.bytes)) return -EFAULT;  // FI_MR_LOCAL, taken at its word
     if (fabric_.below(4) == 0) return -EAGAIN;
@@ -98,7 +98,7 @@ inline void MemoryFabric::step() {
   const std::size_t index = below(pending.size());
   const Pending taken = pending[index];
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(index));
-  const Write& write = taken.write;
+  const FabricWrite& write = taken.write;
   if (tells_nothing) {
     taken.from->completions.push_back({Completion::Kind::written, write.token, 0, 0, {}});
     return;

@@ -1,4 +1,4 @@
-// Ring memory on a GPU: what the copy engines bring there and back, and whether the driver gives it to network cards.
+// Ring memory on a GPU: what the copy engines bring there and back, and whether the driver gives it to NICs.
 #include "gpusock/context/device.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "rdma/registration.hpp"
@@ -85,7 +85,7 @@ TEST_F(GpuMemory, WhatItTakesToSeeWhatCardsWroteIsAskedOfTheDriverAndCanBeDone) 
   const rdma::NicWrites writes = rdma::visibility_of_nic_writes(rdma::cuda_driver(), options_.gpu);
   const char* name = kNames[static_cast<int>(writes)];
   RecordProperty("card_writes", name);
-  std::cout << "what cards write into ring memory: " << name << '\n';
+  std::cout << "what NICs write into ring memory: " << name << '\n';
   EXPECT_EQ(platform_->shows_nic_writes(), writes != rdma::NicWrites::unsure);
   if (writes == rdma::NicWrites::unsure) return;
   std::thread([&] { EXPECT_EQ(platform_->flush_nic_writes(), 0); }).join();  // any thread may run the proxy's step

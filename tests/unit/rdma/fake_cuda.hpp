@@ -37,7 +37,7 @@ struct FakeCuda {
       calls.push_back("export " + std::to_string(address) + " " + std::to_string(bytes) + " " + std::to_string(type) +
                       " " + std::to_string(flags));
       exported = open("/dev/null", O_RDONLY | O_CLOEXEC);
-      card().exported[exported] = reinterpret_cast<std::byte*>(address);
+      nic().exported[exported] = reinterpret_cast<std::byte*>(address);
       *static_cast<int*>(handle) = exported;
       if (result != 0) ::close(exported);
       return result;
@@ -76,7 +76,7 @@ class GpuPlatform final : public proxy::Platform {
   bool device_memory_is_mappable() const override { return false; }
   std::byte* allocate_device(std::size_t bytes) override { return host_.allocate_device(bytes); }
   void free_device(std::byte* memory) noexcept override {
-    card().calls.push_back("free_device");
+    nic().calls.push_back("free_device");
     host_.free_device(memory);
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }

@@ -48,7 +48,7 @@ struct Region {
 };
 
 struct World {
-  Card card;
+  Nic nic;
   ibv_device device{};
   ibv_device* list[2] = {&device, nullptr};
   ibv_context context{};
@@ -68,7 +68,7 @@ void push(Pair& pair, std::uint64_t id, ibv_wc_status status) {
   completion.status = status;
   completion.qp_num = pair.qp.qp_num;
   pair.queue->completions.push_back(completion);
-  Card& facts = world().card;
+  Nic& facts = world().nic;
   facts.completions_max = std::max(facts.completions_max, static_cast<std::uint32_t>(pair.queue->completions.size()));
   if (pair.queue->completions.size() > static_cast<std::size_t>(pair.queue->cq.cqe)) facts.overflowed = true;
 }
@@ -89,7 +89,7 @@ Region* region_of(std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
 }
 
 bool execute_one(Pair& pair) {
-  if (pair.requests.empty() || world().card.stuck.contains(pair.qp.qp_num)) return false;
+  if (pair.requests.empty() || world().nic.stuck.contains(pair.qp.qp_num)) return false;
   Request request = std::move(pair.requests.front());
   const bool copied = !request.copied.empty();
   const auto from = reinterpret_cast<std::uint64_t>(request.data);
@@ -107,7 +107,7 @@ bool execute_one(Pair& pair) {
   } else {
     pair.requests.pop_front();
     std::memcpy(remote->at(request.address), copied ? request.copied.data() : local->at(from), request.bytes);
-    ++world().card.writes;
+    ++world().nic.writes;
     if (request.signaled) push(pair, request.id, IBV_WC_SUCCESS);
   }
   return true;
@@ -125,16 +125,15 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad) {
     if (pair.state != IBV_QPS_RTS && pair.state != IBV_QPS_ERR) return EINVAL;
     if (copied && bytes > pair.inline_bytes) return ENOMEM;
     pair.places.push_back(request->wr_id);
-    if (pair.places.size() > pair.depth) world().card.overflowed = true;
-    world().card.outstanding_max = std::max(world().card.outstanding_max,
-                                            static_cast<std::uint32_t>(pair.places.size()));
+    if (pair.places.size() > pair.depth) world().nic.overflowed = true;
+    world().nic.outstanding_max = std::max(world().nic.outstanding_max, static_cast<std::uint32_t>(pair.places.size()));
     pair.requests.push_back({request->wr_id,
                              copied ? std::vector<std::byte>(data, data + bytes) : std::vector<std::byte>(), data,
                              bytes, request->sg_list->lkey, request->wr.rdma.rkey, request->wr.rdma.remote_addr,
                              (request->send_flags & IBV_SEND_SIGNALED) != 0});
   }
   if (pair.state == IBV_QPS_ERR) flush(pair, IBV_WC_WR_FLUSH_ERR);
-  if (!world().card.holds_work) work();
+  if (!world().nic.holds_work) work();
   return 0;
 }
 
@@ -167,12 +166,12 @@ ibv_mr* add_region(ibv_pd* domain, void* memory, std::uint64_t first, std::size_
   ibv_mr* result = &region->mr;
   all.regions.emplace(all.next, std::move(region));
   all.next += 7;
-  all.card.regions = all.regions.size();
+  all.nic.regions = all.regions.size();
   return result;
 }
 
 ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t known_as, unsigned access) {
-  Card& facts = world().card;
+  Nic& facts = world().nic;
   facts.calls.push_back("reg_mr " + std::to_string(bytes) + " " + std::to_string(access));
   const bool named = known_as != reinterpret_cast<std::uint64_t>(address);
   if (const int error = facts.registering_fails != 0 || !named ? facts.registering_fails : facts.naming_fails;
@@ -185,17 +184,17 @@ ibv_mr* reg_mr(ibv_pd* domain, void* address, std::size_t bytes, std::uint64_t k
 
 }  // namespace
 
-Card& card() { return world().card; }
+Nic& nic() { return world().nic; }
 
 void reset() {
-  world().card = Card();
+  world().nic = Nic();
   ibv_gid_entry entry{};
   entry.port_num = 1;
   entry.gid_index = 1;
   entry.gid_type = IBV_GID_TYPE_ROCE_V2;
   entry.gid.raw[10] = entry.gid.raw[11] = 0xff;
   inet_pton(AF_INET, "10.77.0.1", entry.gid.raw + 12);
-  world().card.gids = {entry};
+  world().nic.gids = {entry};
 }
 
 std::size_t work(std::size_t writes_max) {
@@ -232,9 +231,9 @@ using gpusock::fake::world;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* count) {
-  if (errno = world().card.asking_fails; errno != 0) return nullptr;
-  *count = world().card.devices;
-  world().list[0] = world().card.devices == 0 ? nullptr : &world().device;
+  if (errno = world().nic.asking_fails; errno != 0) return nullptr;
+  *count = world().nic.devices;
+  world().list[0] = world().nic.devices == 0 ? nullptr : &world().device;
   return world().list;
 }
 void ibv_free_device_list(ibv_device**) {}
@@ -249,37 +248,37 @@ ibv_context* ibv_open_device(ibv_device* device) {
 int ibv_close_device(ibv_context*) { return 0; }
 
 int ibv_query_device(ibv_context*, ibv_device_attr* facts) {
-  if (world().card.query_device_fails != 0) return world().card.query_device_fails;
+  if (world().nic.query_device_fails != 0) return world().nic.query_device_fails;
   *facts = {};
   facts->phys_port_cnt = 1;
-  facts->max_cqe = static_cast<int>(world().card.cqe_max);
+  facts->max_cqe = static_cast<int>(world().nic.cqe_max);
   facts->max_qp_wr = 16384;
   return 0;
 }
 int ibv_query_port(ibv_context*, std::uint8_t, _compat_ibv_port_attr* compatible) {
-  if (world().card.query_port_fails != 0) return world().card.query_port_fails;
+  if (world().nic.query_port_fails != 0) return world().nic.query_port_fails;
   auto* facts = reinterpret_cast<ibv_port_attr*>(compatible);
   std::memset(facts, 0, offsetof(ibv_port_attr, port_cap_flags2));
-  facts->state = world().card.state;
-  facts->active_mtu = world().card.mtu;
-  facts->link_layer = static_cast<std::uint8_t>(world().card.link_layer);
-  facts->gid_tbl_len = static_cast<int>(world().card.gids.size());
-  facts->pkey_tbl_len = static_cast<std::uint16_t>(world().card.pkeys.size());
+  facts->state = world().nic.state;
+  facts->active_mtu = world().nic.mtu;
+  facts->link_layer = static_cast<std::uint8_t>(world().nic.link_layer);
+  facts->gid_tbl_len = static_cast<int>(world().nic.gids.size());
+  facts->pkey_tbl_len = static_cast<std::uint16_t>(world().nic.pkeys.size());
   facts->lid = 9;
   return 0;
 }
 int ibv_query_pkey(ibv_context*, std::uint8_t, int index, __be16* pkey) {
-  *pkey = htons(world().card.pkeys.at(static_cast<std::size_t>(index)));
+  *pkey = htons(world().nic.pkeys.at(static_cast<std::size_t>(index)));
   return 0;
 }
 int ibv_query_gid(ibv_context*, std::uint8_t, int, ibv_gid* gid) {
-  *gid = world().card.gids.at(0).gid;
+  *gid = world().nic.gids.at(0).gid;
   return 0;
 }
 ssize_t _ibv_query_gid_table(ibv_context*, ibv_gid_entry* entries, std::size_t most, std::uint32_t, std::size_t) {
-  if (world().card.query_gids_fails != 0) return -world().card.query_gids_fails;
-  const std::size_t count = std::min(most, world().card.gids.size());
-  std::copy_n(world().card.gids.begin(), count, entries);
+  if (world().nic.query_gids_fails != 0) return -world().nic.query_gids_fails;
+  const std::size_t count = std::min(most, world().nic.gids.size());
+  std::copy_n(world().nic.gids.begin(), count, entries);
   return static_cast<ssize_t>(count);
 }
 
@@ -305,7 +304,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t bytes, std::
 }
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t bytes, std::uint64_t iova, int descriptor,
                           int access) {
-  auto& facts = world().card;
+  auto& facts = world().nic;
   facts.calls.push_back("reg_dmabuf_mr offset " + std::to_string(offset) + " bytes " + std::to_string(bytes) +
                         " iova " + std::to_string(iova) + " access " + std::to_string(access) +
                         (descriptor >= 0 ? "" : " no descriptor"));
@@ -318,9 +317,9 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t byte
                                    bytes, static_cast<unsigned>(access));
 }
 int ibv_dereg_mr(ibv_mr* region) {
-  world().card.calls.push_back("dereg_mr");
+  world().nic.calls.push_back("dereg_mr");
   world().regions.erase(region->lkey);
-  world().card.regions = world().regions.size();
+  world().nic.regions = world().regions.size();
   return 0;
 }
 
@@ -330,17 +329,17 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void*, ibv_comp_channel
   queue->cq.cqe = entries;
   ibv_cq* result = &queue->cq;
   world().queues.emplace(result, std::move(queue));
-  world().card.queues = world().queues.size();
+  world().nic.queues = world().queues.size();
   return result;
 }
 int ibv_destroy_cq(ibv_cq* cq) {
   world().queues.erase(cq);
-  world().card.queues = world().queues.size();
+  world().nic.queues = world().queues.size();
   return 0;
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
-  auto& facts = world().card;
+  auto& facts = world().nic;
   if (facts.making_pairs_fails != 0 || wanted->cap.max_inline_data > facts.inline_max) {
     errno = facts.making_pairs_fails != 0 ? facts.making_pairs_fails : EINVAL;
     return nullptr;
@@ -361,15 +360,15 @@ int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   auto& pair = gpusock::fake::pair_of(qp);
   if ((mask & IBV_QP_STATE) != 0) pair.state = attributes->qp_state;
   if ((mask & IBV_QP_DEST_QPN) != 0) pair.peer = attributes->dest_qp_num;
-  if ((mask & IBV_QP_PATH_MTU) != 0) world().card.calls.push_back("path_mtu " + std::to_string(attributes->path_mtu));
+  if ((mask & IBV_QP_PATH_MTU) != 0) world().nic.calls.push_back("path_mtu " + std::to_string(attributes->path_mtu));
   if ((mask & IBV_QP_PKEY_INDEX) != 0)
-    world().card.calls.push_back("pkey_index " + std::to_string(attributes->pkey_index));
+    world().nic.calls.push_back("pkey_index " + std::to_string(attributes->pkey_index));
   return 0;
 }
 int ibv_destroy_qp(ibv_qp* qp) {
-  world().card.calls.push_back("destroy_qp");
+  world().nic.calls.push_back("destroy_qp");
   world().pairs.erase(qp->qp_num);
-  world().card.pairs = world().pairs.size();
+  world().nic.pairs = world().pairs.size();
   return 0;
 }
 const char* ibv_wc_status_str(ibv_wc_status status) {
@@ -377,8 +376,8 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 
 int rdma_create_id(rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
-  if (errno = world().card.asking_fails; errno != 0) return -1;
-  if (world().card.devices == 0) {
+  if (errno = world().nic.asking_fails; errno != 0) return -1;
+  if (world().nic.devices == 0) {
     errno = ENODEV;
     return -1;
   }
@@ -392,7 +391,7 @@ int rdma_destroy_id(rdma_cm_id* id) {
 int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   char text[INET_ADDRSTRLEN] = "";
   inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(address)->sin_addr, text, sizeof text);
-  if (world().card.address != text) {
+  if (world().nic.address != text) {
     errno = ENODEV;
     return -1;
   }

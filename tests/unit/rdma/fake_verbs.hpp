@@ -1,5 +1,5 @@
 #pragma once
-// A network card in memory, behind the functions of libibverbs and librdmacm, which this program defines in their
+// A NIC in memory, behind the functions of libibverbs and librdmacm, which this program defines in their
 // place. Queue pairs of one process write into each other's registered memory, in order, within their keys' bounds;
 // what was called is recorded. One thread.
 #include <infiniband/verbs.h>
@@ -13,7 +13,7 @@
 namespace gpusock::fake {
 
 /// What is set before, and seen after.
-struct Card {
+struct Nic {
   // what it does
   int devices = 1;
   std::string address = "10.77.0.1";  ///< of the device
@@ -44,7 +44,7 @@ struct Card {
   bool overflowed = false;                         ///< a send queue or a completion queue
   std::uint64_t writes = 0;
 };
-Card& card();
+Nic& nic();
 /// Forgets everything; all must have been destroyed.
 void reset();
 
@@ -53,7 +53,7 @@ std::size_t work(std::size_t writes_max = ~std::size_t{0});
 /// Breaks the queue pair of this number: its requests are flushed behind this status.
 void break_pair(std::uint32_t number, ibv_wc_status status);
 std::vector<std::uint32_t> pair_numbers();
-/// The memory that a card somewhere writes by this key; nullptr where the key does not cover it, or not any more.
+/// The memory that a NIC somewhere writes by this key; nullptr where the key does not cover it, or not any more.
 std::byte* reach(std::uint32_t key, std::uint64_t address, std::uint64_t bytes);
 
 }  // namespace gpusock::fake

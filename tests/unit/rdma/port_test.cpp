@@ -73,7 +73,7 @@ TEST_F(PortTest, AnAddressLeadsToItsDevice) {
 TEST_F(PortTest, ReasonsWhereThereIsNone) {
   EXPECT_FALSE(find_place(view(at("10.77.0.2")), reason_));
   EXPECT_NE(reason_.find("10.77.0.2"), std::string::npos) << reason_;
-  fake::card().devices = 0;
+  fake::nic().devices = 0;
   EXPECT_FALSE(find_place(view(at("10.77.0.1")), reason_));
   EXPECT_EQ(reason_, "this machine has no RDMA device");
   EXPECT_FALSE(find_place(view(at("127.0.0.1")), reason_));
@@ -90,22 +90,22 @@ TEST_F(PortTest, ALackOfMemoryIsNoLackOfDevices) {
     }
     return 0;
   };
-  fake::card().asking_fails = ENOMEM;
+  fake::nic().asking_fails = ENOMEM;
   EXPECT_EQ(error_at("10.77.0.1"), ENOMEM);
   EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
-  fake::card().asking_fails = EMFILE;
+  fake::nic().asking_fails = EMFILE;
   EXPECT_EQ(error_at("10.77.0.1"), EMFILE);
-  fake::card().asking_fails = 0;
-  fake::card().query_port_fails = ENOMEM;
+  fake::nic().asking_fails = 0;
+  fake::nic().query_port_fails = ENOMEM;
   EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
-  fake::card().query_device_fails = ENOMEM;
+  fake::nic().query_device_fails = ENOMEM;
   EXPECT_EQ(error_at("127.0.0.1"), ENOMEM);
-  fake::card().query_device_fails = fake::card().query_port_fails = EIO;  // another device may answer
+  fake::nic().query_device_fails = fake::nic().query_port_fails = EIO;  // another device may answer
   EXPECT_EQ(error_at("127.0.0.1"), 0);
 }
 
 TEST_F(PortTest, ALackOfMemoryIsNoLackOfAddresses) {
-  fake::card().query_gids_fails = ENOMEM;
+  fake::nic().query_gids_fails = ENOMEM;
   try {
     describe_port(ibv_open_device(nullptr), {"fake0", 1, 0}, view(at("10.77.0.1")));
     FAIL() << "described";
@@ -116,21 +116,21 @@ TEST_F(PortTest, ALackOfMemoryIsNoLackOfAddresses) {
 
 TEST_F(PortTest, LoopbackTakesThePortThatIsUp) {
   EXPECT_TRUE(find_place(view(at("127.0.0.1")), reason_));
-  fake::card().state = IBV_PORT_DOWN;
+  fake::nic().state = IBV_PORT_DOWN;
   EXPECT_FALSE(find_place(view(at("127.0.0.1")), reason_));
   EXPECT_NE(reason_.find("is up"), std::string::npos) << reason_;
 }
 
 TEST_F(PortTest, APortThatIsDownOrHasNoAddressSaysSo) {
-  fake::card().state = IBV_PORT_DOWN;
+  fake::nic().state = IBV_PORT_DOWN;
   EXPECT_THROW(Device({"fake0", 1, 0}, view(at("10.77.0.1"))), std::system_error);
-  fake::card().state = IBV_PORT_ACTIVE;
+  fake::nic().state = IBV_PORT_ACTIVE;
   EXPECT_THROW(Device({"fake0", 1, 0}, view(at("10.77.0.9"))), std::system_error);
   EXPECT_THROW(Device({"fake1", 1, 0}, view(at("10.77.0.1"))), std::system_error);
 }
 
 TEST_F(PortTest, ThePartitionIsFoundWhateverTheMembership) {
-  fake::card().pkeys = {0xffff, 0x0012, 0x8034};
+  fake::nic().pkeys = {0xffff, 0x0012, 0x8034};
   EXPECT_EQ(Device({"fake0", 1, 0}, view(at("10.77.0.1"))).port().pkey_index, 0);
   EXPECT_EQ(Device({"fake0", 1, 0x8012}, view(at("10.77.0.1"))).port().pkey_index, 1);
   EXPECT_EQ(Device({"fake0", 1, 0x0034}, view(at("10.77.0.1"))).port().pkey_index, 2);

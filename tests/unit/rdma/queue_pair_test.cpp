@@ -17,9 +17,9 @@ class QueuePairTest : public testing::Test {
  protected:
   QueuePairTest() { fake::reset(); }
   ~QueuePairTest() override {
-    EXPECT_FALSE(fake::card().overflowed);
+    EXPECT_FALSE(fake::nic().overflowed);
     device_.reset();
-    EXPECT_EQ(fake::card().queues, 0u);
+    EXPECT_EQ(fake::nic().queues, 0u);
   }
 
   std::shared_ptr<Device> device() {
@@ -68,7 +68,7 @@ TEST_F(QueuePairTest, WritesArriveAndAreCompleteWhenAsked) {
 
 TEST_F(QueuePairTest, NothingIsPostedThatDoesNotFit) {
   Ends ends(device());
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   const std::array<Write, 3> writes = {ends.write(8), ends.write(8), ends.write(8)};
   while (ends.a.post(writes, false) == 0) {
   }
@@ -89,8 +89,8 @@ TEST_F(QueuePairTest, ALongRunOfUnannouncedWritesNeverStalls) {
     if (ends.a.room() == 0) device()->completions().poll();
     ASSERT_EQ(ends.a.post({&write, 1}, false), 0) << i;
   }
-  EXPECT_LE(fake::card().outstanding_max, QueuePair::kDepth);
-  EXPECT_EQ(fake::card().writes, 10'000u);
+  EXPECT_LE(fake::nic().outstanding_max, QueuePair::kDepth);
+  EXPECT_EQ(fake::nic().writes, 10'000u);
 }
 
 TEST_F(QueuePairTest, AWriteOutsideTheKeysRangeBreaksThatPairAlone) {
@@ -119,7 +119,7 @@ TEST_F(QueuePairTest, ARevokedKeyIsOfNoUse) {
 
 TEST_F(QueuePairTest, TheFirstErrorIsTheReason) {
   Ends ends(device());
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   const std::array<Write, 3> writes = {ends.write(8), ends.write(8), ends.write(8)};
   ASSERT_EQ(ends.a.post(writes, true), 0);
   fake::break_pair(ends.a.address().number, IBV_WC_RETRY_EXC_ERR);
@@ -128,17 +128,17 @@ TEST_F(QueuePairTest, TheFirstErrorIsTheReason) {
 }
 
 TEST_F(QueuePairTest, ThousandsShareCompletionQueuesThatHoldThemAll) {
-  fake::card().cqe_max = 4096;
+  fake::nic().cqe_max = 4096;
   std::vector<std::unique_ptr<Ends>> all;
   for (int i = 0; i < 100; ++i) all.push_back(std::make_unique<Ends>(device()));
   EXPECT_EQ(device()->completions().count(), 4u);  // 200 pairs of 64, 64 pairs in a queue
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   for (auto& ends : all) {
     const Write write = ends->write(8);
     while (ends->a.room() > 0) ASSERT_EQ(ends->a.post({&write, 1}, false), 0);
   }
   for (auto& ends : all) fake::break_pair(ends->a.address().number, IBV_WC_RETRY_EXC_ERR);  // all are flushed at once
-  EXPECT_EQ(fake::card().completions_max, 2048u);
+  EXPECT_EQ(fake::nic().completions_max, 2048u);
   device()->completions().poll();
   all.clear();
   Ends again(device());
@@ -154,21 +154,21 @@ TEST_F(QueuePairTest, WhatAPairLeftInTheQueueReachesNobody) {
 }
 
 TEST_F(QueuePairTest, TheSmallerMtuIsUsedAndInlineIsWhatTheCardGives) {
-  fake::card().inline_max = 64;
+  fake::nic().inline_max = 64;
   QueuePair a(device()), b(device());
   EXPECT_EQ(a.inline_bytes(), 64u);
   QueuePairAddress peer = b.address();
   peer.mtu = IBV_MTU_512;
   a.connect(peer);
-  EXPECT_EQ(fake::card().calls.back(), "path_mtu 2");
+  EXPECT_EQ(fake::nic().calls.back(), "path_mtu 2");
   peer.ethernet = false;
   EXPECT_THROW(b.connect(peer), std::system_error);
 }
 
 TEST_F(QueuePairTest, WhatCannotBeMadeTakesNoPlaces) {
-  fake::card().making_pairs_fails = ENOMEM;
+  fake::nic().making_pairs_fails = ENOMEM;
   for (int i = 0; i < 1000; ++i) EXPECT_THROW(QueuePair pair(device()), std::system_error);
-  fake::card().making_pairs_fails = 0;
+  fake::nic().making_pairs_fails = 0;
   QueuePair pair(device());
   EXPECT_EQ(device()->completions().count(), 1u);
 }

@@ -1,4 +1,4 @@
-// How memory is given to the card: which calls are made for which kind of memory, in which order, and what is said
+// How memory is given to the NIC: which calls are made for which kind of memory, in which order, and what is said
 // where none works.
 #include "rdma/registration.hpp"
 #include "rdma/visibility.hpp"
@@ -24,7 +24,7 @@ constexpr unsigned kWritten = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 class RegistrationTest : public testing::Test {
  protected:
   RegistrationTest() { fake::reset(); }
-  ~RegistrationTest() override { EXPECT_EQ(fake::card().regions, 0u); }
+  ~RegistrationTest() override { EXPECT_EQ(fake::nic().regions, 0u); }
 
   ibv_context context_{};
   ibv_pd domain_{&context_, 0};
@@ -41,13 +41,13 @@ TEST_F(RegistrationTest, HostMemoryIsRegisteredExactlyAndRevoked) {
   {
     const Registration region = register_host(&domain_, memory, sizeof memory, Access::written_by_peers);
     EXPECT_EQ(region.path(), Path::host);
-    EXPECT_EQ(fake::card().calls, std::vector<std::string>{"reg_mr 256 " + std::to_string(kWritten)});
+    EXPECT_EQ(fake::nic().calls, std::vector<std::string>{"reg_mr 256 " + std::to_string(kWritten)});
   }
-  EXPECT_EQ(fake::card().calls.back(), "dereg_mr");
+  EXPECT_EQ(fake::nic().calls.back(), "dereg_mr");
 }
 
 TEST_F(RegistrationTest, TooLittleLockedMemorySaysWhatToDo) {
-  fake::card().registering_fails = ENOMEM;
+  fake::nic().registering_fails = ENOMEM;
   std::byte memory[64];
   try {
     register_host(&domain_, memory, sizeof memory, Access::read_by_nic);
@@ -68,12 +68,12 @@ TEST_F(RegistrationTest, GpuMemoryGoesByDmabufWhosePagesAreExported) {
     EXPECT_EQ(region.path(), Path::dmabuf);
     EXPECT_EQ(reason_, "");
     EXPECT_EQ(FakeCuda::calls, std::vector<std::string>{"export " + std::to_string(0x7f0000000000) + " 12288 1 0"});
-    EXPECT_EQ(fake::card().calls,
+    EXPECT_EQ(fake::nic().calls,
               std::vector<std::string>{"reg_dmabuf_mr offset 512 bytes 8192 iova " + std::to_string(address) +
                                        " access " + std::to_string(kWritten)});
     EXPECT_EQ(fcntl(FakeCuda::exported, F_GETFD), -1) << "the descriptor is left open";
   }
-  EXPECT_EQ(fake::card().calls.back(), "dereg_mr");
+  EXPECT_EQ(fake::nic().calls.back(), "dereg_mr");
 }
 
 TEST_F(RegistrationTest, GpuMemoryThatCannotBeExportedGoesByPeermem) {
@@ -83,13 +83,13 @@ TEST_F(RegistrationTest, GpuMemoryThatCannotBeExportedGoesByPeermem) {
   ASSERT_TRUE(region);
   EXPECT_EQ(region.path(), Path::peermem);
   EXPECT_NE(reason_.find("CUDA_ERROR_NOT_SUPPORTED"), std::string::npos) << reason_;
-  EXPECT_EQ(fake::card().calls.size(), 1u);
-  EXPECT_EQ(fake::card().calls[0].substr(0, 11), "reg_mr 4096");
+  EXPECT_EQ(fake::nic().calls.size(), 1u);
+  EXPECT_EQ(fake::nic().calls[0].substr(0, 11), "reg_mr 4096");
 }
 
 TEST_F(RegistrationTest, ACardThatTakesNoDmabufGetsPeermem) {
   const CudaDriver driver = FakeCuda::driver();
-  fake::card().dmabuf_fails = EOPNOTSUPP;
+  fake::nic().dmabuf_fails = EOPNOTSUPP;
   const Registration region = register_gpu(&domain_, 4096, 4096, Access::written_by_peers, {&driver, true}, reason_);
   ASSERT_TRUE(region);
   EXPECT_EQ(region.path(), Path::peermem);
@@ -101,13 +101,13 @@ TEST_F(RegistrationTest, WhereNothingWorksBothReasonsAreGiven) {
   EXPECT_FALSE(register_gpu(&domain_, 4096, 4096, Access::written_by_peers, {nullptr, false}, reason_));
   EXPECT_NE(reason_.find("no CUDA driver"), std::string::npos) << reason_;
   EXPECT_NE(reason_.find("modprobe nvidia_peermem"), std::string::npos) << reason_;
-  EXPECT_TRUE(fake::card().calls.empty());
+  EXPECT_TRUE(fake::nic().calls.empty());
 }
 
 TEST_F(RegistrationTest, AnOldDriverWithoutDmabufIsNamed) {
   CudaDriver driver = FakeCuda::driver();
   driver.get_handle_for_address_range = nullptr;
-  fake::card().registering_fails = EFAULT;
+  fake::nic().registering_fails = EFAULT;
   EXPECT_FALSE(register_gpu(&domain_, 4096, 4096, Access::written_by_peers, {&driver, true}, reason_));
   EXPECT_NE(reason_.find("older than 11.7"), std::string::npos) << reason_;
   EXPECT_NE(reason_.find("peermem: ibv_reg_mr"), std::string::npos) << reason_;
@@ -135,10 +135,10 @@ TEST_F(RegistrationTest, MemoryIsKnownByAnotherAddressWhereThatIsAskedFor) {
   const Registration gpu = register_gpu(&domain_, 8192, 4096, Access::written_by_peers, {&driver, false}, reason_,
                                         name);
   ASSERT_TRUE(gpu) << reason_;
-  EXPECT_NE(fake::card().calls.back().find("iova " + std::to_string(name)), std::string::npos)
-      << fake::card().calls.back();
+  EXPECT_NE(fake::nic().calls.back().find("iova " + std::to_string(name)), std::string::npos)
+      << fake::nic().calls.back();
   EXPECT_NE(FakeCuda::calls.back().find("export 8192 "), std::string::npos) << "not the memory's own address";
-  fake::card().naming_fails = EOPNOTSUPP;
+  fake::nic().naming_fails = EOPNOTSUPP;
   EXPECT_THROW(register_host(&domain_, memory, sizeof memory, Access::written_by_peers, name), std::system_error);
 }
 

@@ -1,4 +1,4 @@
-// The verbs link between two makers, on a card in memory: bytes arrive whatever the sizes of the rings, nothing is
+// The verbs link between two makers, on a NIC in memory: bytes arrive whatever the sizes of the rings, nothing is
 // overwritten early, a peer that lies loses its own connection, and closing leaves no keys behind.
 #include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/verbs/maker.hpp"
@@ -38,7 +38,7 @@ struct Heard final : LinkEvents {
   int failed = 0;
 };
 
-/// What a peer's card writes.
+/// What a peer's NIC writes.
 struct Words {
   explicit Words(const Segment& segment)
       : arrived(&segment.header().rx_committed.value), credit(&segment.header().tx_consumed.value) {}
@@ -49,7 +49,7 @@ struct Words {
 /// The makers' clock.
 std::uint64_t test_time_ns = 1;
 
-/// Where a side's rings lie, and how the card gets them; kernels are its callers.
+/// Where a side's rings lie, and how the NIC gets them; kernels are its callers.
 struct Where {
   RingPlacement placement = RingPlacement::host;
   bool gpudirect = true;
@@ -62,7 +62,7 @@ constexpr Where kCopied{RingPlacement::device, false};
 
 /// One side: what a context and its callers would do, on slot 0.
 struct Side {
-  /// `neighbour`: a side whose card this one shares.
+  /// `neighbour`: a side whose NIC this one shares.
   explicit Side(std::uint64_t ring_bytes, std::uint64_t start = 0, const Where& where = kHost,
                 Side* neighbour = nullptr)
       : platform(make_platform(where)),
@@ -151,13 +151,13 @@ class VerbsLinkTest : public testing::Test {
  protected:
   VerbsLinkTest() { fake::reset(); }
   ~VerbsLinkTest() override {
-    EXPECT_FALSE(fake::card().overflowed);
+    EXPECT_FALSE(fake::nic().overflowed);
     offer_.reset();
     answer_.reset();
     a_.reset();
     b_.reset();
-    EXPECT_EQ(fake::card().regions, 0u) << "keys are left";
-    EXPECT_EQ(fake::card().pairs, 0u);
+    EXPECT_EQ(fake::nic().regions, 0u) << "keys are left";
+    EXPECT_EQ(fake::nic().pairs, 0u);
   }
 
   LinkRequest request(bool acceptor) const {
@@ -205,8 +205,7 @@ class VerbsLinkTest : public testing::Test {
     }
   }
   static Words words(Side& side) { return Words(*side.segment); }
-  static std::size_t calls_of(const std::string& beginning,
-                              const std::vector<std::string>& calls = fake::card().calls) {
+  static std::size_t calls_of(const std::string& beginning, const std::vector<std::string>& calls = fake::nic().calls) {
     return static_cast<std::size_t>(std::count_if(
         calls.begin(), calls.end(), [&](const std::string& call) { return call.starts_with(beginning); }));
   }
@@ -218,7 +217,7 @@ class VerbsLinkTest : public testing::Test {
     EXPECT_EQ(message.memory.ring_address,
               reinterpret_cast<std::uint64_t>(offer->rings().callers->proxy_rings().rx.data));
     const auto written = std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
-    const auto& calls = fake::card().calls;
+    const auto& calls = fake::nic().calls;
     ASSERT_GE(calls.size(), 4u);
     EXPECT_NE(std::find(calls.begin(), calls.end(), "reg_mr " + std::to_string(kWordsBytes) + " " + written),
               calls.end());
@@ -266,14 +265,14 @@ TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie
       b_->receive(size);
     }
     EXPECT_EQ(a_->wrong + b_->wrong, 0u);
-    EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+    EXPECT_LE(fake::nic().outstanding_max, rdma::QueuePair::kDepth);
   }
 }
 
 TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
   connect(4096, 65536);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   EXPECT_EQ(a_->send(4096), 4096u);
   step_both(4);
   EXPECT_EQ(a_->tx.writable(), 0u);
@@ -288,7 +287,7 @@ TEST_F(VerbsLinkTest, NothingIsGivenBackBeforeItsWriteIsComplete) {
   EXPECT_FALSE(a_->maker->wants_polling());
 }
 
-/// Its card has nothing to send, and so nothing to report.
+/// Its NIC has nothing to send, and so nothing to report.
 TEST_F(VerbsLinkTest, ASenderThatWaitsForRoomIsToldOfALostNetwork) {
   for (const Where& where : {kHost, kCopied, kDirect}) {
     connect(4096, 4096, 0, where);
@@ -324,7 +323,7 @@ TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) 
 
 TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHasForThem) {
   connect(4096, 8192, 0, kDirect);
-  EXPECT_EQ(fake::card().regions, 6u);
+  EXPECT_EQ(fake::nic().regions, 6u);
   EXPECT_EQ(a_->maker->device_rings().why_not(), "");
   auto offer = a_->maker->start(request(true), {}, a_->sink);
   Message message;
@@ -349,7 +348,7 @@ TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
 }
 
 TEST_F(VerbsLinkTest, ACardThatDoesNotTakeDeviceMemoryHasItCopied) {
-  fake::card().naming_fails = EOPNOTSUPP;
+  fake::nic().naming_fails = EOPNOTSUPP;
   connect(4096, 65536, 0, kDirect);
   EXPECT_NE(a_->maker->device_rings().why_not(), "");
   a_->send(3000);
@@ -396,7 +395,7 @@ TEST_F(VerbsLinkTest, HostThreadsOnAGpuHaveRingsInHostMemory) {
   EXPECT_TRUE(FakeCuda::calls.empty()) << FakeCuda::calls[0];
 }
 
-/// The card's writes are in the GPU's memory for sure only behind a flush: until then callers know nothing of them.
+/// The NIC's writes are in the GPU's memory for sure only behind a flush: until then callers know nothing of them.
 TEST_F(VerbsLinkTest, ThePositionIsPassedOnBehindTheFlush) {
   const rdma::CudaDriver driver = FakeCuda::driver();
   FakeCuda::options = rdma::kFlushByHost;
@@ -407,8 +406,8 @@ TEST_F(VerbsLinkTest, ThePositionIsPassedOnBehindTheFlush) {
   FakeCuda::on_flush = [&] { seen = b_->rx.readable_at_a_glance(); };
   a_->send(3000);
   a_->step();
-  EXPECT_EQ(*words(*b_).arrived, 3500u) << "the card has written";
-  EXPECT_EQ(b_->rx.readable(), 0u) << "no kernel looks at the card's word";
+  EXPECT_EQ(*words(*b_).arrived, 3500u) << "the NIC has written";
+  EXPECT_EQ(b_->rx.readable(), 0u) << "no kernel looks at the NIC's word";
   b_->step();
   EXPECT_EQ(seen, 0u);
   EXPECT_EQ(b_->receive(4096), 3000u);
@@ -426,7 +425,7 @@ TEST_F(VerbsLinkTest, AGpuThatSeesCardsWritesInOrderIsNotFlushed) {
   step_both();
   EXPECT_EQ(b_->receive(4096), 3000u);
   EXPECT_EQ(b_->wrong, 0u);
-  EXPECT_EQ(calls_of("export", FakeCuda::calls), 4u) << "the card has the GPU's memory";
+  EXPECT_EQ(calls_of("export", FakeCuda::calls), 4u) << "the NIC has the GPU's memory";
   EXPECT_EQ(calls_of("flush", FakeCuda::calls), 0u);
 }
 
@@ -447,10 +446,10 @@ TEST_F(VerbsLinkTest, ClosingInTheMiddleRevokesTheKeysBeforeTheGpusMemoryGoes) {
   FakeCuda::options = rdma::kFlushByHost;
   connect(4096, 65536, 0, {RingPlacement::device, true, &driver});
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(1000);
   a_->step();
-  auto& calls = fake::card().calls;
+  auto& calls = fake::nic().calls;
   calls.clear();
   a_->segment.reset();  // as a connection gives it up when it is over
   a_->link.reset();
@@ -475,7 +474,7 @@ TEST_F(VerbsLinkTest, WhatHasArrivedBeforeAFailureIsPassedOn) {
 TEST_F(VerbsLinkTest, TheBytesAreThereBeforeThePosition) {
   connect(65536, 4096);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(3000);
   b_->receive(0);
   a_->step();
@@ -519,7 +518,7 @@ TEST_F(VerbsLinkTest, CreditForLittleIsGivenAtOnceToAPeerThatHasUsedAllUp) {
   EXPECT_EQ(b_->receive(4096), 4096u);
 }
 
-/// The card writes while the proxy sleeps; nobody but callers can say that there is room again.
+/// The NIC writes while the proxy sleeps; nobody but callers can say that there is room again.
 TEST_F(VerbsLinkTest, CallersMustSayWhatTheyConsumeBeforeAnythingHasArrived) {
   connect(8192, 8192);
   step_both();
@@ -578,7 +577,7 @@ TEST_F(VerbsLinkTest, BothMayCloseAtOnce) {
 TEST_F(VerbsLinkTest, NothingIsUnderWayWhenALinkMayGo) {
   connect(65536, 4096);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(10'000);
   b_->send(3000);
   for (Side* side : {&*a_, &*b_}) side->link->end_sending();
@@ -601,7 +600,7 @@ TEST_F(VerbsLinkTest, NothingIsUnderWayWhenALinkMayGo) {
 TEST_F(VerbsLinkTest, TheEndWaitsUntilAllHasBeenAcknowledged) {
   connect(65536, 65536);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(10);
   a_->end();
   step_both();
@@ -631,7 +630,7 @@ TEST_F(VerbsLinkTest, APairThatBreaksWhenThePeerHasClosedIsNoFailure) {
 TEST_F(VerbsLinkTest, WhatIsUnderWayToAPeerThatReadsNoMoreIsNotGivenBack) {
   connect(65536, 65536);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(1000);
   a_->step();
   b_->link->end_receiving();
@@ -647,7 +646,7 @@ TEST_F(VerbsLinkTest, WhatIsUnderWayToAPeerThatReadsNoMoreIsNotGivenBack) {
 TEST_F(VerbsLinkTest, ABrokenPairResetsTheConnection) {
   connect(65536, 65536);
   step_both(2);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   a_->send(100);
   a_->step();
   fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
@@ -733,13 +732,13 @@ TEST_F(VerbsLinkTest, KeysCoverOneRingAndItsWords) {
   for (const Where& where : {kHost, kDirect}) {
     connect(65536, 4096, 0, where);
     expect_narrow_keys();
-    fake::card().calls.clear();
+    fake::nic().calls.clear();
   }
 }
 
 TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
   constexpr std::size_t kNeighbours = 20;
-  fake::card().cqe_max = 256;  // four queue pairs to a completion queue
+  fake::nic().cqe_max = 256;  // four queue pairs to a completion queue
   connect(65536, 65536);
   std::vector<std::unique_ptr<Side>> as, bs;
   for (std::size_t i = 0; i < kNeighbours; ++i) {
@@ -748,17 +747,17 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
     ASSERT_NO_FATAL_FAILURE(connect(*as[i], *bs[i]));
   }
   step_both();
-  for (const std::uint32_t number : fake::pair_numbers()) fake::card().stuck.insert(number);
+  for (const std::uint32_t number : fake::pair_numbers()) fake::nic().stuck.insert(number);
   for (int i = 0; i < 200; ++i) {  // of bytes that each go by themselves
     a_->send(1);
     a_->step();
   }
   constexpr std::uint32_t kRequestsPerWrite = 2;  // so many places a write needs
-  EXPECT_GT(fake::card().outstanding_max, rdma::QueuePair::kDepth - kRequestsPerWrite) << "it is full";
-  EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+  EXPECT_GT(fake::nic().outstanding_max, rdma::QueuePair::kDepth - kRequestsPerWrite) << "it is full";
+  EXPECT_LE(fake::nic().outstanding_max, rdma::QueuePair::kDepth);
   EXPECT_EQ(a_->heard.failed, 0);
-  const std::uint32_t full = *fake::card().stuck.begin();  // the first that was made is the first acceptor's
-  fake::card().stuck = {full};
+  const std::uint32_t full = *fake::nic().stuck.begin();  // the first that was made is the first acceptor's
+  fake::nic().stuck = {full};
 
   constexpr std::uint64_t kTotal = 30'000;
   const auto done = [&](const std::unique_ptr<Side>& side) { return side->received == kTotal; };
@@ -777,7 +776,7 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
   for (std::size_t i = 0; i < kNeighbours; ++i) EXPECT_EQ(as[i]->wrong + bs[i]->wrong, 0u);
   EXPECT_EQ(b_->received, 0u);
 
-  fake::card().stuck.clear();
+  fake::nic().stuck.clear();
   for (int i = 0; i < 20; ++i) {
     fake::work();
     step_both(1);
@@ -785,7 +784,7 @@ TEST_F(VerbsLinkTest, AFullSendQueueLosesNothingAndDisturbsNobody) {
   }
   EXPECT_EQ(b_->received, 200u) << "what found the queue full came later";
   EXPECT_EQ(b_->wrong, 0u);
-  EXPECT_LE(fake::card().outstanding_max, rdma::QueuePair::kDepth);
+  EXPECT_LE(fake::nic().outstanding_max, rdma::QueuePair::kDepth);
 }
 
 TEST_F(VerbsLinkTest, AFullSendQueueThatBreaksIsItsOwnLoss) {
@@ -794,7 +793,7 @@ TEST_F(VerbsLinkTest, AFullSendQueueThatBreaksIsItsOwnLoss) {
   ASSERT_NO_FATAL_FAILURE(connect(near, far));
   step_both();
   const std::uint32_t full = fake::pair_numbers().front();
-  fake::card().stuck = {full};
+  fake::nic().stuck = {full};
   for (int i = 0; i < 200; ++i) {
     a_->send(1);
     a_->step();
@@ -817,10 +816,10 @@ TEST_F(VerbsLinkTest, AFullSendQueueThatBreaksIsItsOwnLoss) {
 TEST_F(VerbsLinkTest, ALinkThatCarriesNothingFailsInTime) {
   a_.emplace(4096);
   b_.emplace(4096);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   ASSERT_NO_FATAL_FAILURE(agree(*a_, *b_));
   EXPECT_EQ(offer_->advance(), LinkSetup::State::waiting);
-  EXPECT_TRUE(a_->maker->wants_polling()) << "the card tells nobody";
+  EXPECT_TRUE(a_->maker->wants_polling()) << "the NIC tells nobody";
   test_time_ns += kTrialNs - 1;
   a_->maker->poll(test_time_ns);
   EXPECT_EQ(a_->sink.news, 0);
@@ -837,7 +836,7 @@ TEST_F(VerbsLinkTest, ALinkThatCarriesNothingFailsInTime) {
 TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
   a_.emplace(4096);
   b_.emplace(4096);
-  fake::card().holds_work = true;
+  fake::nic().holds_work = true;
   ASSERT_NO_FATAL_FAILURE(agree(*a_, *b_));
   fake::break_pair(fake::pair_numbers().front(), IBV_WC_RETRY_EXC_ERR);
   a_->maker->poll(test_time_ns);
@@ -849,7 +848,7 @@ TEST_F(VerbsLinkTest, ALinkWhosePathIsBrokenFailsAtOnce) {
 
 TEST_F(VerbsLinkTest, WhatCannotBeSetUpSaysWhy) {
   a_.emplace(65536);
-  fake::card().registering_fails = ENOMEM;
+  fake::nic().registering_fails = ENOMEM;
   auto offer = a_->maker->start(request(true), {}, a_->sink);
   EXPECT_EQ(offer->advance(), LinkSetup::State::failed);
   EXPECT_EQ(offer->failure().error, ENOMEM);

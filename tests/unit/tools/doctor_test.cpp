@@ -1,4 +1,4 @@
-// gpusock-doctor on machines that are made of files: what each lacks is found, and what mends it is said.
+// gpusock-doctor on machines that are made of files: what each lacks is found, and what fixes it is said.
 #include "tests/support/folder.hpp"
 
 #include "gpusock/tools/doctor/probes.hpp"
@@ -95,11 +95,11 @@ struct Machine {
   std::map<std::string, std::string> environment;
 };
 
-/// All that is to be mended, as "topic: says > command" lines.
+/// All that is to be fixed, as "topic: says > command" lines.
 std::string to_mend(const Report& report) {
   std::string all;
   for (const Finding& finding : report.findings) {
-    if (finding.level == Level::mend) all += finding.topic + ": " + finding.says + " > " + finding.command + "\n";
+    if (finding.level == Level::fix) all += finding.topic + ": " + finding.says + " > " + finding.command + "\n";
   }
   return all;
 }
@@ -115,7 +115,7 @@ const LinkChoice& link(const Report& report, const std::string& peer) {
                        [&](const LinkChoice& choice) { return choice.peer == peer; });
 }
 
-/// One thing to mend, that says this and names this command.
+/// One thing to fix, that says this and names this command.
 void expect_mend(const Report& report, const std::string& says, const std::string& command) {
   const std::string all = to_mend(report);
   EXPECT_FALSE(report.well());
@@ -535,12 +535,12 @@ TEST(Doctor, EverythingToMendNamesACommand) {
   const Report report = machine.examine();
   int count = 0;
   for (const Finding& finding : report.findings) {
-    if (finding.level != Level::mend) continue;
+    if (finding.level != Level::fix) continue;
     ++count;
     EXPECT_FALSE(finding.command.empty()) << finding.says;
   }
   EXPECT_EQ(count, 7);
-  EXPECT_NE(make_page(report).find("7 thing(s) to mend."), std::string::npos);
+  EXPECT_NE(make_page(report).find("7 thing(s) to fix."), std::string::npos);
 }
 
 }  // namespace
