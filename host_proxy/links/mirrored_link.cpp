@@ -23,7 +23,7 @@ table::RingPair with_own_words(table::RingPair host, const table::RingPair& call
 
 }  // namespace
 
-MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, const table::RingPair& callers,
+MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, const table::RingPair& callers,
                            const table::RingPair& host, ByteStream& stream, LinkEvents& events)
     : stream_(stream),
       events_(events),
@@ -31,9 +31,9 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, 
       rx_committed_(host.rx.start),
       polls_(host.rx.committed != callers.rx.committed),
       host_(with_own_words(host, callers, tx_committed_, rx_committed_)),
-      out_(copies, std::make_shared<ConnectionRings>(keeper), RingMirror::To::host, {callers.tx.memory, host.tx.memory},
+      out_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::host, {callers.tx.memory, host.tx.memory},
            callers.tx.committed, host_.tx.committed, host.tx.start),
-      in_(copies, std::make_shared<ConnectionRings>(keeper), RingMirror::To::device,
+      in_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::device,
           {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, host.rx.start) {}
 
 bool MirroredLink::progress() {

@@ -21,8 +21,8 @@ namespace gpusock::proxy {
 class MirroredLink final : public Link, private LinkEvents {
  public:
   /// `callers`, `host`: both pairs of rings as the proxy reaches them, with the slot's words; `host.rx.committed` may
-  /// be another, which then tells what has arrived. `keeper` keeps their memory. The references outlive this.
-  MirroredLink(DeviceCopies& copies, const ConnectionRings& keeper, const table::RingPair& callers,
+  /// be another, which then tells what has arrived. `memory` owns their memory. The references outlive this.
+  MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, const table::RingPair& callers,
                const table::RingPair& host, ByteStream& stream, LinkEvents& events);
 
   /// What the link works on: the rings in host memory, and the receiver of its events.

@@ -11,10 +11,10 @@ using Atomics = ringbuf::SystemAtomics;
 
 }  // namespace
 
-RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> keeper, To to, const Rings& rings,
+RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
                        std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t start)
     : copies_(copies),
-      keeper_(std::move(keeper)),
+      memory_(std::move(memory)),
       to_(to),
       rings_(rings),
       source_committed_(source_committed),
@@ -26,7 +26,7 @@ RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> keeper, To to
 
 RingMirror::~RingMirror() {
   for (unsigned i = 0; i < count_; ++i) {
-    if (pending_[i].copying) copies_.keep_until_ended(pending_[i].copy, keeper_);
+    if (pending_[i].copying) copies_.keep_until_ended(pending_[i].copy, memory_);
   }
   copies_.remove_ring();
 }

@@ -23,8 +23,8 @@ class RingMirror {
   };
 
   /// `source_committed`: the position after the bytes to copy, a word of their producer's. `target_committed`: this
-  /// class writes it, after each copy. Both are at `start`. `keeper` keeps both memories; `copies` outlives this.
-  RingMirror(DeviceCopies& copies, std::shared_ptr<void> keeper, To to, const Rings& rings,
+  /// class writes it, after each copy. Both are at `start`. `memory` owns both memories; `copies` outlives this.
+  RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
              std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t start);
   /// Copies under way go on; `copies` keeps their memory.
   ~RingMirror();
@@ -55,7 +55,7 @@ class RingMirror {
   Copier::Copy start(std::uint64_t bytes);
 
   DeviceCopies& copies_;
-  std::shared_ptr<void> keeper_;
+  std::shared_ptr<void> memory_;
   To to_;
   Rings rings_;
   std::uint64_t* source_committed_;

@@ -18,7 +18,8 @@ namespace gpusock::proxy {
 namespace {
 
 constexpr std::uint64_t kVisitorTurns = 100'000;
-/// Whoever is honest says its ticket as it comes: so many silent ones are borne, then the one that came first must go.
+/// An honest visitor sends its ticket as soon as it is connected. At most this many silent ones are kept; then the
+/// oldest is evicted.
 constexpr std::size_t kVisitorsMax = 128;
 
 constexpr std::size_t kVisitorsPerStep = 512;
@@ -163,7 +164,7 @@ void SegmentOffers::withdraw(const Ticket& ticket) {
 void SegmentOffers::serve() {
   if (ready_) {
     for (std::size_t visitors = 0; visitors < kVisitorsPerStep && accept_visitor(); ++visitors) {
-    }  // whoever connects without end does not keep the step
+    }  // bounded: a process that connects without end must not keep the step from others
   }
   std::erase_if(visitors_, [this](Visitor& visitor) {
     const bool leaves = serve(visitor) || --visitor.turns_left == 0;
@@ -177,7 +178,7 @@ bool SegmentOffers::accept_visitor() {
   Visitor visitor{Descriptor(uninterrupted(
                       [&] { return accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); })),
                   kVisitorTurns};
-  // Out of descriptors: looked at again at each step, but who waits must not keep the proxy awake until there are some.
+  // Out of descriptors: looked at again at each step. Visitors that wait must not keep the proxy awake until then.
   const bool stuck = !visitor.connection && errno != EAGAIN;
   heed_visitors(!stuck);
   ready_ = visitor.connection || stuck;
@@ -192,7 +193,7 @@ bool SegmentOffers::accept_visitor() {
   return true;
 }
 
-/// Whether visitors that come end the proxy's sleep.
+/// Sets whether visitors that come end the proxy's sleep.
 void SegmentOffers::heed_visitors(bool heeds) {
   if (heeds == heeds_) return;
   heeds_ = heeds;
@@ -203,7 +204,7 @@ void SegmentOffers::heed_visitors(bool heeds) {
   }
 }
 
-/// Gives the visitor what its ticket is good for, if it has said its ticket. True if the visitor may go.
+/// Gives the visitor the segment of its ticket, if it has sent the ticket. True if the visitor may go.
 bool SegmentOffers::serve(const Visitor& visitor) {
   Ticket ticket;
   const ssize_t bytes = receive_or_end(

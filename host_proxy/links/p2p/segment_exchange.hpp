@@ -34,7 +34,7 @@ class SegmentOffers final : public ReadySink {
   Ticket offer(const std::shared_ptr<Segment>& segment);
   void withdraw(const Ticket& ticket);
 
-  /// Serves who has come; call after on_ready() or now and then. Does not wait.
+  /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.
   void serve();
 
   void on_ready() override { ready_ = true; }
@@ -42,7 +42,7 @@ class SegmentOffers final : public ReadySink {
  private:
   struct Visitor {
     Descriptor connection;
-    std::uint64_t turns_left;  // a visitor that says nothing is sent away
+    std::uint64_t turns_left;  // a visitor that sends nothing is evicted
   };
   void heed_visitors(bool heeds);
   bool accept_visitor();

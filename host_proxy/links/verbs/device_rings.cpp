@@ -16,7 +16,7 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   } else if ((keys.rx = give_ring(domain, rings, &RingMemories::rx, rdma::Access::written_by_peers))) {
     keys.tx = give_ring(domain, rings, &RingMemories::tx, rdma::Access::read_by_nic);
   }
-  tell(keys.tx);
+  log_once(keys.tx);
   if (!keys.tx) return std::nullopt;
   return keys;
 }
@@ -38,7 +38,7 @@ rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings,
   }
 }
 
-void DeviceRings::tell(const rdma::Registration& region) {
+void DeviceRings::log_once(const rdma::Registration& region) {
   std::string text;
   if (region) {
     text = "the network device reads and writes rings in device memory";
@@ -47,9 +47,9 @@ void DeviceRings::tell(const rdma::Registration& region) {
   } else {
     text = "rings in device memory are copied, the network device does not reach them: " + why_not_;
   }
-  if (text == told_) return;
+  if (text == last_logged_) return;
   region ? log_info(text) : log_warn(text);
-  told_ = std::move(text);
+  last_logged_ = std::move(text);
 }
 
 }  // namespace gpusock::proxy::verbs

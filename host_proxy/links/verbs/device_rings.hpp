@@ -32,12 +32,12 @@ class DeviceRings {
  private:
   rdma::Registration give_ring(ibv_pd* domain, const Segment& rings, ringbuf::RingMemory RingMemories::*which,
                                rdma::Access access);
-  void tell(const rdma::Registration& region);
+  void log_once(const rdma::Registration& region);
 
   bool wanted_;
   std::optional<rdma::GpuMemoryPaths> paths_;
   std::string why_not_;
-  std::string told_;  // what was logged last
+  std::string last_logged_;
 };
 
 }  // namespace gpusock::proxy::verbs
