@@ -157,7 +157,7 @@ TEST_F(OtherUser, GetsNothingAtTheSocketThoughItKnowsTheTicket) {
   const auto received = other_user::receive(honest.get(), MSG_DONTWAIT);
   ASSERT_EQ(received.bytes, 1) << "who came first was sent away for others";
   ASSERT_GE(received.descriptor, 0);
-  const proxy::Segment mapped(platform, received.descriptor, kRing);
+  const proxy::Segment mapped(platform, proxy::Descriptor(received.descriptor), kRing);
   segment->proxy_rings().rx.data[kRing - 1] = std::byte{42};
   EXPECT_EQ(mapped.proxy_rings().rx.data[kRing - 1], std::byte{42});
 }
