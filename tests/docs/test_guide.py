@@ -88,6 +88,19 @@ class Guide(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("Connection refused", refused.stderr)
 
+    def test_the_client_reports_an_answer_that_is_missing_or_cut_off(self):
+        for answer in (b"", b"SO "):
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                server.settimeout(LIMIT_S)
+                with subprocess.Popen([self.programs["client"], f"127.0.0.1:{server.getsockname()[1]},link=tcp", "so it is"],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+                    with server.accept()[0] as connection:
+                        self.assertEqual(read(connection, 8), b"so it is")
+                        connection.sendall(answer)
+                    out, err = client.communicate(timeout=LIMIT_S)
+            self.assertEqual((client.returncode, out), (1, ""))
+            self.assertIn("Broken pipe", err)
+
     def test_the_store_answers_each_line_however_it_was_cut(self):
         with serving(self.programs["store"]) as address, visit(address) as client, visit(address) as other:
             client.sendall(b"SET color deep ")
