@@ -12,8 +12,6 @@
 namespace param_sync {
 namespace {
 
-using executor::MessageHeader;
-
 constexpr std::uint32_t kChunkFloatsMin = 256;  // smaller chunks cost more in headers and calls than they hide
 constexpr std::uint64_t kUnitBytesMax = 256 << 10;
 constexpr std::uint64_t kRingBytesMin = 16 << 10;
@@ -74,7 +72,7 @@ std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
     for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {
       for (const executor::LaneOp& op : program.ops) {
         if (op.out == schedule::kNobody || op.of_weights) continue;
-        bytes += sizeof(MessageHeader);
+        bytes += sizeof(executor::MessageHeader);
         for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
           bytes += cut.part(static_cast<std::uint32_t>(chunk), pass).count() * sizeof(float);
         }
@@ -98,7 +96,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
     plan.unit_bytes = std::max(plan.unit_bytes, chunk_bytes_max(plan.schedules.back(), bucket.parameters));
   }
   plan.unit_bytes = std::min(plan.unit_bytes, kUnitBytesMax);
-  plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(MessageHeader)), kRingBytesMin);
+  plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(executor::MessageHeader)), kRingBytesMin);
   return plan;
 }
 
