@@ -166,6 +166,23 @@ TEST(Generators, TheChainAddsInRankOrderAndOthersDoNot) {
   }
 }
 
+/// So that an executor which moves a tensor in several passes sends a pass while sums of the one before still come
+/// back.
+TEST(Generators, TheMeshSendsItsPartsWithoutWaiting) {
+  for (const int nodes : {2, 3, 8}) {
+    const Schedule schedule = mesh(nodes, nodes);
+    for (const Rank& rank : schedule.ranks) {
+      ASSERT_EQ(rank.lanes.size(), 3u);
+      EXPECT_EQ(rank.lanes[0].size(), static_cast<std::size_t>(nodes - 1));
+      for (const Op& op : rank.lanes[0]) {
+        EXPECT_EQ(op.kind, Kind::send);
+        EXPECT_TRUE(op.after.empty());
+      }
+      for (const Op& op : rank.lanes[2]) EXPECT_NE(op.channel, rank.lanes[0][0].channel);
+    }
+  }
+}
+
 TEST(Generators, HalvingDoublingIsAsRabenseifner) {
   for (const int nodes : kNodes) {
     const int power = 1 << log2_floor(nodes);
