@@ -119,8 +119,9 @@ class AnswerReader {
     for (std::uint64_t done = 0;;) {
       const auto size_line = lines_.line(until_);
       if (!size_line) return error_of(size_line);
+      const Text digits = size_line.text().until(find(size_line.text(), ';'));  // extensions of a chunk do not matter
       std::uint64_t size = 0;
-      if (!parse_hex(size_line.text(), size)) return -EPROTO;
+      if (!parse_number(trimmed(digits), size, 16)) return -EPROTO;
       const std::int64_t got = piece(to, done, size);
       if (got < 0) return got;
       done += size;
@@ -130,18 +131,6 @@ class AnswerReader {
       if (line.size != 0) return -EPROTO;
       if (size == 0) return static_cast<std::int64_t>(done);
     }
-  }
-
-  /// The size of a chunk; what follows a semicolon is of no interest here.
-  __device__ static bool parse_hex(Text line, std::uint64_t& number) {
-    const Text digits = trimmed(line.until(find(line, ';')));
-    for (std::size_t i = 0; i < digits.bytes; ++i) {
-      const char c = gpusock::lower(digits[i]);
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-      if (digit < 0 || number >> 60 != 0) return false;
-      number = number << 4 | static_cast<std::uint64_t>(digit);
-    }
-    return digits.bytes != 0;
   }
 
   const Job& job_;

@@ -3,9 +3,14 @@
 ///
 /// Both belong to one group, whose threads each hold one: all call the same functions with the same arguments, and get
 /// the same results. Their buffers are the group's: memory that all its threads can use (shared or device memory; for
-/// one thread, its own). A Reader takes no byte from the socket that it does not return. So poll says kPollIn exactly
-/// where the next call has something to read, a socket can be passed on between two calls, and recv may take turns with
-/// a Reader.
+/// one thread, its own).
+///
+/// A Reader takes only the bytes of the line or message that it is reading. Between two of them poll reports kPollIn
+/// whenever there is something to read, the socket can be passed on, and recv may take turns with the Reader. After
+/// -EAGAIN or -ETIMEDOUT the part that has come is in the Reader: use the same one again. Reader::begun() is true then.
+///
+/// In a server that polls many sockets, each client has a Reader and a Writer. Call Reader::line(Deadline::now()) after
+/// kPollIn, and Writer::flush(Deadline::now()) after each answer. Poll for kPollOut while Writer::pending() is not 0.
 
 #include "gpusock/device.cuh"
 #include "gpusock/text.cuh"
@@ -57,6 +62,12 @@ GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uin
 template <class Group>
 class Reader {
  public:
+  /// A Reader without a socket, for an array of seats: assign one that has a socket. Memory that is all zeros, as that
+  /// of a new DeviceBuffer, holds the same. Reading returns -EBADF. Only for groups that can be default constructed and
+  /// assigned: on a GPU ThisThread, not a block.
+  Reader() requires std::is_default_constructible_v<Group>
+  = default;
+
   /// `buffer` holds `bytes`: the longest line (with its end), piece or message.
   GPUSOCK_FN Reader(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes)
       : group_(group), net_(net), socket_(socket), buffer_(static_cast<char*>(buffer)), room_(bytes) {}
@@ -73,7 +84,7 @@ class Reader {
     begin();
     // Copies little at first, since what follows a line is copied again, and more where a line is long.
     for (std::uint64_t window = kWindowBytes;; window *= 2) {
-      if (filled_ == room_) return {nullptr, -EMSGSIZE};
+      if (filled_ == room_) return {nullptr, no_room()};
       const Received more = copy_arrived(window < room_ - filled_ ? filled_ + window : room_, deadline);
       if (!more) return more;
       const auto bytes = static_cast<std::uint64_t>(more.size);
@@ -87,7 +98,7 @@ class Reader {
   /// The next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
     if (bytes == 0) return {nullptr, -EINVAL};
-    if (bytes > room_) return {nullptr, -EMSGSIZE};
+    if (bytes > room_) return {nullptr, no_room()};
     begin();
     while (filled_ < bytes) {
       const Received more = copy_arrived(bytes, deadline);
@@ -118,10 +129,16 @@ class Reader {
     return body;
   }
 
+  /// True if a part of a line, piece or message is in the buffer, or the length of a message that has not come: the
+  /// next call goes on with it.
+  GPUSOCK_FN bool begun() const { return in_message_ || (filled_ != 0 && !finished_); }
+
   static constexpr std::size_t kLengthBytes = 4;  ///< what a message begins with
 
  private:
   static constexpr std::uint64_t kWindowBytes = 256;
+
+  GPUSOCK_FN int no_room() const { return buffer_ == nullptr ? -EBADF : -EMSGSIZE; }
 
   /// What the caller has been given is the past: the buffer is free.
   GPUSOCK_FN void begin() {
@@ -151,9 +168,9 @@ class Reader {
 
   Group group_;
   Net net_;
-  Socket socket_;
-  char* buffer_;
-  std::uint64_t room_;
+  Socket socket_ = 0;
+  char* buffer_ = nullptr;
+  std::uint64_t room_ = 0;
   std::uint64_t filled_ = 0;  // with what has come of the line, piece or message
   std::uint64_t length_ = 0;  // of the message
   bool in_message_ = false;   // its length is known
@@ -163,11 +180,20 @@ class Reader {
 /// Collects text, numbers, bytes and messages, and sends them in as few pieces as its buffer allows. After the first
 /// error nothing more is sent; flush() and error() return that error: one of Net::send(), or -EINVAL for a buffer of 0
 /// bytes.
+///
+/// A full buffer is sent before more is written to it, and flush() without a deadline sends the rest: both wait up to
+/// the timeout, and a timeout is an error like the others. flush(Deadline) is for those that must not wait: what could
+/// not be sent yet stays in the buffer, and that is no error.
 template <class Group>
 class Writer {
  public:
+  /// A Writer without a socket, as Reader's. Writing makes the error -EBADF.
+  Writer() requires std::is_default_constructible_v<Group>
+  = default;
+
   /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take, then the error is -ETIMEDOUT.
-  /// The largest number means for ever.
+  /// The largest number means for ever. 0: sending does not wait, and -ETIMEDOUT means that the tx ring had no room
+  /// for it.
   GPUSOCK_FN Writer(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes,
                     std::uint64_t timeout_ns)
       : group_(group),
@@ -182,6 +208,7 @@ class Writer {
   GPUSOCK_FN_APART Writer& write(const void* data, std::size_t bytes) {
     const auto* from = static_cast<const char*>(data);
     while (bytes != 0 && error_ == 0) {
+      if (room_ == 0) error_ = -EBADF;
       if (used_ == room_) send(kMore);
       if (error_ != 0) break;
       const std::size_t part = bytes < room_ - used_ ? bytes : room_ - used_;
@@ -227,27 +254,44 @@ class Writer {
     return error_;
   }
 
+  /// Sends what the socket takes before the deadline. Returns 0 if all is sent; -EAGAIN (Deadline::now()) or -ETIMEDOUT
+  /// if pending() bytes stay in the buffer: the next flush() goes on with them; or the first error.
+  GPUSOCK_FN_APART int flush(Deadline deadline) {
+    group_.sync();  // all have written their part
+    while (error_ == 0 && sent_ != used_) {
+      const std::int64_t more = net_.send(group_, socket_, buffer_ + sent_, used_ - sent_, 0, deadline);
+      if (more == -EAGAIN || more == -ETIMEDOUT) return static_cast<int>(more);
+      if (more < 0) error_ = static_cast<int>(more);
+      if (more > 0) sent_ += static_cast<std::size_t>(more);
+    }
+    used_ = sent_ = 0;
+    return error_;
+  }
+
+  GPUSOCK_FN std::size_t pending() const { return used_ - sent_; }  ///< how many bytes in the buffer wait to be sent
+
   GPUSOCK_FN int error() const { return error_; }  ///< 0, or the first error
 
  private:
   GPUSOCK_FN_APART void send(int flags) {
     group_.sync();  // all have written their part
     if (error_ == 0) {
-      const std::int64_t sent = net_.send(group_, socket_, buffer_, used_, kWaitAll | flags,
+      const std::int64_t sent = net_.send(group_, socket_, buffer_ + sent_, used_ - sent_, kWaitAll | flags,
                                           Deadline::after_ns(timeout_ns_));
       if (sent < 0) error_ = static_cast<int>(sent);
     }
-    used_ = 0;
+    used_ = sent_ = 0;
   }
 
   Group group_;
   Net net_;
-  Socket socket_;
-  char* buffer_;
-  std::size_t room_;
-  std::uint64_t timeout_ns_;
-  std::size_t used_ = 0;
-  int error_;
+  Socket socket_ = 0;
+  char* buffer_ = nullptr;
+  std::size_t room_ = 0;
+  std::uint64_t timeout_ns_ = 0;
+  std::size_t used_ = 0;  // bytes in the buffer
+  std::size_t sent_ = 0;  // how many of them are sent
+  int error_ = 0;
 };
 
 }  // namespace gpusock

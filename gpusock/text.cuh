@@ -83,15 +83,18 @@ GPUSOCK_FN_APART inline Text take_word(Text& from) {
   return word;
 }
 
-/// Reads a number. True if the text is decimal digits and nothing else. A number that does not fit becomes the largest
-/// value.
-GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number) {
+/// Reads a number. True if the text is digits and nothing else, of base 10 or of another `base` from 2 to 36: 16 also
+/// has the digits a to f and A to F, and no prefix. A number that does not fit becomes the largest value.
+GPUSOCK_FN_APART inline bool parse_number(Text from, std::uint64_t& number, unsigned base = 10) {
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
   number = 0;
   for (std::size_t i = 0; i < from.bytes; ++i) {
-    if (from[i] < '0' || from[i] > '9') return false;
-    const auto digit = static_cast<std::uint64_t>(from[i] - '0');
-    number = number > (kMax - digit) / 10 ? kMax : number * 10 + digit;
+    const char c = lower(from[i]);
+    const bool is_letter = c >= 'a' && c <= 'z';
+    if (!is_letter && (c < '0' || c > '9')) return false;
+    const auto digit = static_cast<unsigned>(is_letter ? c - 'a' + 10 : c - '0');
+    if (digit >= base) return false;
+    number = number > (kMax - digit) / base ? kMax : number * base + digit;
   }
   return from.bytes != 0;
 }

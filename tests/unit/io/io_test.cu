@@ -1,5 +1,5 @@
 // What Reader and Writer promise, in each scope: lines and messages come whole, however they were cut on their way,
-// and nothing more than they is taken.
+// and nothing more than they is taken. What a Writer could not send yet, it keeps.
 #include <gpusock/io.cuh>
 
 #include "tests/conformance/party.cuh"
@@ -179,10 +179,12 @@ struct ReadInParts {
     Received line = reader.line(Deadline::now());
     note(group, report, 0, line.size);
     note(group, report, 2, net.poll(this_thread(), &entry, 1, Deadline::now()));  // its first part was taken
+    note(group, report, 6, reader.begun());
     group.sync();
     report->reached[0].raise();
     line = reader.line(patience());
     note(group, report, 1, line && same(line.text(), text("in two parts")));
+    note(group, report, 7, reader.begun());
     note(group, report, 3, reader.message(patience()).size);  // its length is beyond the buffer
     note(group, report, 4, reader.exactly(kBuffer + 1, patience()).size);
     note(group, report, 5, reader.exactly(0, patience()).size);
@@ -211,6 +213,8 @@ TYPED_TEST(Io, ALineGoesOnWhereItWasWhenTimeWasUp) {
   EXPECT_EQ(this->reading_.result(3), -EMSGSIZE);
   EXPECT_EQ(this->reading_.result(4), -EMSGSIZE);
   EXPECT_EQ(this->reading_.result(5), -EINVAL);
+  EXPECT_TRUE(this->reading_.result(6)) << "a part of the line has come";
+  EXPECT_FALSE(this->reading_.result(7)) << "it is returned";
 }
 
 /// Leaves input unread, so it closes last: closing would reset the connection.
@@ -252,6 +256,93 @@ TYPED_TEST(Io, AWriterSendsTextAndKeepsItsFirstError) {
   EXPECT_EQ(this->reading_.result(2), -EPIPE);
   EXPECT_EQ(this->writing_.result(0), 7) << "ab-1234";
   EXPECT_EQ(this->writing_.result(1), -EMSGSIZE);
+}
+
+constexpr std::size_t kMuch = 26 * 630;  // four rings, of alphabets
+
+/// More than the rings hold, without waiting: what they do not take stays in the Writer, also while more is written.
+struct WriteMuch {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Writer<Group> writer(group, net, socket, buffer, kMuch, kPatienceNs);
+    for (std::size_t i = 26; i < kMuch; i += 26) writer << "abcdefghijklmnopqrstuvwxyz";
+    note(group, report, 0, writer.flush(Deadline::now()));
+    note(group, report, 1, writer.flush(Deadline::after_ns(1)));
+    note(group, report, 2, static_cast<std::int64_t>(writer.pending()));
+    writer << "abcdefghijklmnopqrstuvwxyz";
+    note(group, report, 3, writer.error());
+    report->reached[0].raise();
+    int result = -EAGAIN;
+    for (std::int16_t ready = kPollOut; result == -EAGAIN && ready == kPollOut;) {
+      PollEntry entry{socket, kPollOut, 0};
+      net.poll(this_thread(), &entry, 1, patience());
+      group.sync();
+      ready = entry.revents;
+      result = writer.flush(Deadline::now());
+    }
+    note(group, report, 4, result);
+    note(group, report, 5, static_cast<std::int64_t>(writer.pending()));
+    net.shutdown(group, socket, Shutdown::write);
+    writer << 'x';
+    note(group, report, 6, writer.flush(Deadline::now()) == -EPIPE && writer.error() == -EPIPE);
+  }
+};
+
+/// Reads nothing before the writer has met full rings. Counts what comes, up to the first wrong byte.
+struct ReadMuch {
+  Report* writers;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    writers->reached[0].wait(group);
+    char piece[256];
+    std::int64_t right = 0;
+    for (std::int64_t got = 1; got > 0;) {
+      got = net.recv(group, socket, piece, sizeof piece, 0, patience());
+      for (std::int64_t i = 0; i < got && piece[i] == letter(0, right); ++i) ++right;
+    }
+    note(group, report, 0, right);
+  }
+};
+
+TYPED_TEST(Io, AWriterKeepsWhatCouldNotBeSentYet) {
+  const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
+  if (!apart.empty()) GTEST_SKIP() << apart;
+  Mapped<char> much(this->reading_.context, kMuch);
+  converse(this->reading_, this->writing_, LinkKind::p2p, WriteMuch{much.data()}, ReadMuch{&this->reading_.report()});
+  EXPECT_EQ(this->reading_.result(0), -EAGAIN);
+  EXPECT_EQ(this->reading_.result(1), -ETIMEDOUT);
+  EXPECT_GT(this->reading_.result(2), 0);
+  EXPECT_EQ(this->reading_.result(3), 0) << "there will be room later: that is no error";
+  EXPECT_EQ(this->reading_.result(4), 0);
+  EXPECT_EQ(this->reading_.result(5), 0);
+  EXPECT_TRUE(this->reading_.result(6)) << "a real error stays";
+  EXPECT_EQ(this->writing_.result(0), kMuch);
+}
+
+/// A client's seat in an array that is all zeros, or default constructed.
+struct Seat {
+  Reader<ThisThread> reader;
+  Writer<ThisThread> writer;
+};
+
+void expect_without_socket(Seat& seat) {
+  EXPECT_EQ(seat.reader.line().size, -EBADF);
+  EXPECT_EQ(seat.reader.exactly(1).size, -EBADF);
+  EXPECT_EQ(seat.reader.message().size, -EBADF);
+  EXPECT_FALSE(seat.reader.begun());
+  EXPECT_EQ(seat.writer.pending(), 0u);
+  EXPECT_EQ(seat.writer.flush(Deadline::now()), 0);
+  seat.writer << "text";
+  EXPECT_EQ(seat.writer.flush(), -EBADF);
+}
+
+TEST(Seats, HaveNoSocketBeforeOneIsAssigned) {
+  Seat seat;
+  expect_without_socket(seat);
+  Context context(small_rings());
+  Mapped<Seat> zeros(context, 1);
+  expect_without_socket(zeros[0]);
 }
 
 /// The smallest of all threads' values.

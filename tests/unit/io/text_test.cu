@@ -35,6 +35,20 @@ TEST(Numbers, AreReadOfDigitsAlone) {
   EXPECT_EQ(number, std::numeric_limits<std::uint64_t>::max());
 }
 
+TEST(Numbers, HaveAnotherBaseWhereItIsNamed) {
+  std::uint64_t number = 0;
+  for (const char* none : {"", "g", "0x1", "-1", "1 "}) EXPECT_FALSE(parse_number(of(none), number, 16)) << none;
+  ASSERT_TRUE(parse_number(of("1aF"), number, 16));
+  EXPECT_EQ(number, 0x1afu);
+  ASSERT_TRUE(parse_number(of("ffffffffffffffff"), number, 16));
+  EXPECT_EQ(number, std::numeric_limits<std::uint64_t>::max());
+  ASSERT_TRUE(parse_number(of("10000000000000000"), number, 16));
+  EXPECT_EQ(number, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_FALSE(parse_number(of("2"), number, 2));
+  ASSERT_TRUE(parse_number(of("Zz"), number, 36));
+  EXPECT_EQ(number, 35u * 37u);
+}
+
 TEST(Numbers, HaveASignWhereTheyMay) {
   std::int64_t number = 0;
   for (const char* none : {"", "-", "--1", "+1", "1-"}) EXPECT_FALSE(parse_number(of(none), number)) << none;
