@@ -31,6 +31,9 @@ struct Config {
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
   std::string scheme = kDirectScheme;    ///< how gradients are exchanged: else a scheme of schedules
+  std::uint32_t fuse_bytes = 0;          ///< neighbouring layers of so many bytes at most go together
+  bool priority = true;                  ///< what the next forward pass needs first is sent first
+  bool overlap = true;                   ///< gradients go while those of other layers are still computed
   double timeout_s = 30;                 ///< for any wait on another node
   std::string checkpoint_folder;         ///< empty: no checkpoints
   std::uint64_t checkpoint_steps = 100;  ///< between two checkpoints

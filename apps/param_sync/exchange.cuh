@@ -10,7 +10,8 @@ namespace param_sync {
 /// `is_first`: no layer's gradients come before this
 /// one's.
 static __global__ void backward_and_hand_over(NodeState node, int layer, const float* input, const float* delta,
-                                              std::uint32_t batch, bool is_first, executor::ExchangeTimes* times) {
+                                              std::uint32_t batch, bool is_first, bool overlap,
+                                              executor::ExchangeTimes* times) {
   const LayerShape& shape = node.layout.layer[layer];
   if (!going_on(node)) return;
   layer_backward_parameters(shape, blockIdx.x, input, delta, batch, node.gradients + shape.offset);
@@ -20,35 +21,46 @@ static __global__ void backward_and_hand_over(NodeState node, int layer, const f
     // relaxed: see end_step()
     DeviceWord(times->first_ready_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
   }
-  executor::hand_over(node.exchanges[node.exchange_of[layer]]);
+  if (overlap) executor::hand_over(node.exchanges[node.exchange_of[layer]]);
+}
+
+/// Without overlap: hands all gradients over, when all are computed. One thread.
+static __global__ void hand_over_all(NodeState node, int buckets) {
+  if (ended(node)) return;
+  for (int bucket = 0; bucket < buckets; ++bucket) executor::hand_over(node.exchanges[bucket]);
 }
 
 /// Resident. Notices when another node ends before its training does, also one that this node's schedules never meet. A
-/// node that has trained to its end says so: `ending` is not 0 then. One block of one thread.
+/// node that has trained to its end says so (leave()). One block of one thread.
 static __global__ void watch_nodes(NodeState node, std::uint64_t* ending) {
-  constexpr std::uint64_t kTurnNs = 5'000'000;
+  constexpr std::uint64_t kTurnNs = 1'000'000'000;  // events end a wait; else it only looks whether the run goes on
   __shared__ gpusock::PollEntry entries[kNodesMax];
   const auto thread = gpusock::this_thread();
-  const char end = 1;
   for (int peer = 0; peer < node.layout.nodes; ++peer) entries[peer] = {node.push_sockets[peer], gpusock::kPollIn, 0};
-  while (!ended(node)) {
-    if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) {  // relaxed: nothing is read on its strength
-      for (int peer = 0; peer < node.layout.nodes; ++peer) {
-        if (peer != node.rank) {
-          node.net.send(thread, node.serve_sockets[peer], &end, sizeof end, 0, gpusock::Deadline::now());
-        }
-      }
-      return;
-    }
+  while (!ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {  // relaxed: it only ends this
     if (node.net.poll(thread, entries, node.layout.nodes, gpusock::Deadline::after_ns(kTurnNs)) < 0) return;
     for (int peer = 0; peer < node.layout.nodes; ++peer) {
       if (entries[peer].socket < 0 || entries[peer].revents == 0) continue;
       char said = 0;
       const auto got = node.net.recv(thread, entries[peer].socket, &said, sizeof said, 0, gpusock::Deadline::now());
       if (got == -EAGAIN) continue;
+      if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: as above
       if (got != 1) fail(node, FailureKind::end, peer, got < 0 ? -got : 0);
       entries[peer].socket = -1;
     }
+  }
+}
+
+/// Tells all others that this node has trained to its end, and ends watch_nodes(), whose `ending` is not 0 by now. One
+/// block of one thread.
+static __global__ void leave(NodeState node) {
+  const auto thread = gpusock::this_thread();
+  const char end = 1;
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    // A peer that has left already, or died since, is no failure.
+    node.net.send(thread, node.serve_sockets[peer], &end, sizeof end, 0, gpusock::Deadline::now());
+    node.net.shutdown(thread, node.push_sockets[peer], gpusock::Shutdown::both);
   }
 }
 

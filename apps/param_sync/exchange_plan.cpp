@@ -16,12 +16,21 @@ constexpr std::uint32_t kChunkFloatsMin = 256;  // smaller chunks cost more in h
 constexpr std::uint64_t kUnitBytesMax = 256 << 10;
 constexpr std::uint64_t kRingBytesMin = 16 << 10;
 
-std::vector<Bucket> make_buckets(const Layout& layout) {
+/// From the last layer on, since its gradients are there first.
+std::vector<Bucket> make_buckets(const Layout& layout, std::uint32_t fuse_bytes) {
   std::vector<Bucket> buckets;
-  for (int layer = 0; layer < layout.layers; ++layer) {
+  for (int layer = layout.layers - 1; layer >= 0; --layer) {
     const LayerShape& shape = layout.layer[layer];
+    if (!buckets.empty()) {
+      Bucket& behind = buckets.back();
+      if ((std::uint64_t{behind.parameters} + shape.parameters()) * sizeof(float) <= fuse_bytes) {
+        behind = {layer, behind.end_layer, shape.offset, behind.parameters + shape.parameters()};
+        continue;
+      }
+    }
     buckets.push_back({layer, layer + 1, shape.offset, shape.parameters()});
   }
+  std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }
 
@@ -84,7 +93,7 @@ std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
 
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   ExchangePlan plan;
-  plan.buckets = make_buckets(layout);
+  plan.buckets = make_buckets(layout, config.fuse_bytes);
   int channels = 0;
   for (const Bucket& bucket : plan.buckets) {
     try {

@@ -179,7 +179,7 @@ Hello Node::Impl::hello() const {
   hello[HelloField::seed] = config.seed;
   hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                                  std::bit_cast<std::uint32_t>(config.momentum);
-  hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size());
+  hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size(), config.fuse_bytes);
   hello[HelloField::first_step] = first_step;
   return hello;
 }
@@ -293,7 +293,7 @@ void Node::Impl::launch_residents() {
       tensor.count = bucket.parameters;
       tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset,
                            memory.weights.data() + bucket.offset};
-      tensor.ready_per_step = blocks_of(bucket);
+      tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
       tensors.push_back(tensor);
     }
     executor::Residence residence;
@@ -303,6 +303,7 @@ void Node::Impl::launch_residents() {
     residence.times = exchange_times.data();
     residence.failed = memory.failed.data();
     residence.stop = memory.stop.data();
+    residence.in_order = config.priority;
     residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
     exchange->start_resident(tensors, residence);
     if (peer_count != 0) gpusock::launch(context, {.stream = &serving}, watch_nodes, state(), ending.data());
@@ -325,8 +326,12 @@ std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
 
 /// All weights are there: the resident kernels have nothing left to do.
 void Node::Impl::await_residents() {
-  if (exchange) exchange->await_resident();
-  end_watch(ending[0]);
+  if (exchange) {
+    exchange->await_resident();
+    end_watch(ending[0]);
+    gpusock::launch(context, {.stream = &compute}, leave, state());
+    compute.synchronize();
+  }
   serving.synchronize();
   mirroring.synchronize();
 }
@@ -350,11 +355,15 @@ void Node::Impl::launch_step(std::uint64_t step) {
     if (exchange) {
       gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_hand_over, node, layer,
                       activations.input(layer), activations.output_delta(layer), plan.batch, layer + 1 == layout.layers,
-                      exchange_times.data());
+                      config.overlap, exchange_times.data());
       continue;
     }
     gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, clock,
                     activations.input(layer), activations.output_delta(layer), plan.batch);
+  }
+  if (exchange && !config.overlap) {
+    gpusock::launch(context, {.stream = &compute}, hand_over_all, node,
+                    static_cast<int>(exchange_plan->buckets.size()));
   }
 }
 

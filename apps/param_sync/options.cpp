@@ -25,11 +25,14 @@ struct Texts {
   std::string link;
   std::string hidden = "128,64";
   std::string peers;
+  bool no_priority = false;
+  bool no_overlap = false;
   int nodes = 0;  // 0: not given
 };
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
+constexpr std::uint32_t kFuseBytesMax = 1u << 30;
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any that is positive
 
@@ -90,6 +93,13 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
   arguments.choice("--scheme", config.scheme, training_schemes(), "How gradients are exchanged: docs/schedules.md");
+  arguments.number("--fuse", config.fuse_bytes,
+                   "With a schedule: exchanges neighbouring layers of at most so many bytes together", 0,
+                   kFuseBytesMax);
+  arguments.flag("--no-priority", texts.no_priority,
+                 "With a schedule: what the next forward pass needs first is not sent first");
+  arguments.flag("--no-overlap", texts.no_overlap,
+                 "With a schedule: exchanges gradients only when those of all layers are computed");
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
@@ -113,6 +123,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
 void take_texts(const Texts& texts, Config& config) {
   config.link = texts.link.empty() ? gpusock::Endpoint::parse("127.0.0.1:0").link : gpusock::parse_link(texts.link);
   config.peers = split(texts.peers);
+  config.priority = !texts.no_priority;
+  config.overlap = !texts.no_overlap;
   if (texts.nodes != 0) {
     config.nodes = texts.nodes;
   } else if (config.rank >= 0 && !config.peers.empty()) {
@@ -138,6 +150,9 @@ std::string misuse(const Config& config) {
     return fmt::format("--peers lists {} nodes; there are at most {}", config.nodes, kNodesMax);
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
+  }
+  if (config.scheme == kDirectScheme && (config.fuse_bytes != 0 || !config.priority || !config.overlap)) {
+    return "--fuse, --no-priority and --no-overlap are for schedules: give a --scheme that is not direct";
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
@@ -205,11 +220,14 @@ std::vector<std::string> to_arguments(const Config& config) {
                                      "--data",     config.data,
                                      "--link",     std::string(gpusock::to_string(config.link)),
                                      "--scheme",   config.scheme,
+                                     "--fuse",     std::to_string(config.fuse_bytes),
                                      "--timeout",  fmt::format("{}", config.timeout_s)};
   if (!config.checkpoint_folder.empty()) {
     arguments.insert(arguments.end(),
                      {"--checkpoint", config.checkpoint_folder, "--every", std::to_string(config.checkpoint_steps)});
   }
+  if (!config.priority) arguments.emplace_back("--no-priority");
+  if (!config.overlap) arguments.emplace_back("--no-overlap");
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});
   return arguments;
 }

@@ -68,6 +68,7 @@ struct LoadedProgram {
   std::uint64_t slot_floats;
   gpusock::DeviceBuffer<float> slots;
   std::uint64_t ops_of_lane_max = 0;
+  std::uint64_t leading = 0;  ///< lanes whose first op leads()
 
   LoadedProgram(gpusock::Context& context, const Program& program, std::uint64_t unit_floats)
       : lanes(context, program.lanes.size()),
@@ -85,6 +86,7 @@ struct LoadedProgram {
     if (!program.after.empty()) after.copy_in(program.after);
     for (const LaneOps& lane : program.lanes) {
       ops_of_lane_max = std::max(ops_of_lane_max, static_cast<std::uint64_t>(lane.end - lane.begin));
+      if (lane.begin != lane.end && leads(program.ops[static_cast<std::size_t>(lane.begin)])) ++leading;
     }
   }
 };
@@ -210,7 +212,9 @@ struct Executor::Impl {
   std::optional<gpusock::DeviceBuffer<Exchange>> exchanges;               // of the resident lanes
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> resident_progress;  // by block
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
-  std::uint64_t started = 0;                                              // runs
+  std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
+  std::vector<Exchange> resident;
+  std::uint64_t started = 0;  // runs
 };
 
 Executor::Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules)
@@ -312,6 +316,7 @@ void Executor::wait(std::uint64_t run) {
 void Executor::start_resident(std::span<const Exchanged> tensors, const Residence& residence) {
   Impl& rank = *impl_;
   std::vector<Exchange> all;
+  std::uint64_t trace_of_block = 0;
   int blocks = 0;
   for (const Exchanged& tensor : tensors) {
     Exchange exchange;
@@ -324,6 +329,10 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
     exchange.all_apply = rank.schedules[tensor.schedule].result == schedule::Result::all_reduce;
     exchange.ready_per_step = tensor.ready_per_step;
     exchange.words = residence.words + all.size();
+    exchange.leading = rank.programs[tensor.schedule].leading;
+    exchange.gives_way = residence.in_order && !all.empty();
+    const std::uint64_t ops = rank.programs[tensor.schedule].ops_of_lane_max * exchange.run.cut.passes();
+    trace_of_block = std::max(trace_of_block, ops * residence.traced_steps);
     blocks += exchange.run.lane_count;
     all.push_back(exchange);
   }
@@ -339,10 +348,14 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
   }
   rank.resident_progress.emplace(rank.context, static_cast<std::size_t>(blocks));
   rank.positions.emplace(rank.context, static_cast<std::size_t>(blocks));
+  rank.trace.emplace(rank.context, static_cast<std::size_t>(blocks) * trace_of_block);
   for (Exchange& exchange : all) {
     exchange.run.progress = rank.resident_progress->data() + exchange.first_block;
     exchange.positions = rank.positions->data();
+    exchange.trace = rank.trace->data();
+    exchange.trace_of_block = trace_of_block;
   }
+  rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
   rank.exchanges->copy_in(all);
   gpusock::launch(
@@ -364,6 +377,21 @@ std::vector<std::uint64_t> Executor::positions() {
     all.push_back(SystemWord((*rank.positions)[block]).load(cuda::memory_order_relaxed));  // relaxed: it is only told
   }
   return all;
+}
+
+std::vector<std::vector<TracedOp>> Executor::trace(std::size_t tensor) const {
+  const Impl& rank = *impl_;
+  const Exchange& exchange = rank.resident.at(tensor);
+  std::vector<TracedOp> all(rank.trace->size());
+  if (!all.empty()) rank.trace->copy_out(all);
+  std::vector<std::vector<TracedOp>> lanes;
+  for (int lane = 0; lane < exchange.run.lane_count; ++lane) {
+    const auto block = static_cast<std::size_t>(exchange.first_block + lane);
+    const auto count = std::min<std::uint64_t>((*rank.positions)[block], exchange.trace_of_block);
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(block * exchange.trace_of_block);
+    lanes.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+  }
+  return lanes;
 }
 
 const std::vector<Channel>& Executor::channels() const { return impl_->channels; }

@@ -35,6 +35,7 @@ struct Optimizing {
 
 struct ExchangeWords;  // handover.cuh
 struct ExchangeTimes;  // handover.cuh
+struct TracedOp;       // handover.cuh
 struct Failure;        // failure.hpp
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
@@ -50,11 +51,13 @@ struct Exchanged {
 /// otherwise.
 struct Residence {
   std::uint64_t steps = 0;
-  std::uint64_t timeout_ns = 0;      ///< for any wait on another rank
-  ExchangeWords* words = nullptr;    ///< one for each tensor, 0 at the beginning
-  ExchangeTimes* times = nullptr;    ///< 0 at the beginning
-  std::uint64_t* failed = nullptr;   ///< not 0 once any kernel has failed
-  std::uint64_t* stop = nullptr;     ///< mapped: the host sets it to end the training
+  std::uint64_t timeout_ns = 0;     ///< for any wait on another rank
+  ExchangeWords* words = nullptr;   ///< one for each tensor, 0 at the beginning
+  ExchangeTimes* times = nullptr;   ///< 0 at the beginning
+  std::uint64_t* failed = nullptr;  ///< not 0 once any kernel has failed
+  std::uint64_t* stop = nullptr;    ///< mapped: the host sets it to end the training
+  bool in_order = true;             ///< sends of a tensor wait while one before it in the list has something to send
+  std::uint64_t traced_steps = 0;
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
 };
 
@@ -110,6 +113,9 @@ class Executor {
 
   /// How many ops each resident lane has completed in all steps, by tensor and lane.
   std::vector<std::uint64_t> positions();
+
+  /// What the lanes of this tensor have done in the first traced_steps, by lane; once they have ended.
+  std::vector<std::vector<TracedOp>> trace(std::size_t tensor) const;
 
   const std::vector<Channel>& channels() const;
   const schedule::Schedule& schedule(std::size_t index) const;

@@ -18,6 +18,8 @@ struct ExchangeWords {
   std::uint64_t ready;        ///< blocks of backward kernels that have written their part of the gradients
   std::uint64_t lanes_ended;  ///< lanes that have ended a step
   std::uint64_t version;      ///< steps whose weights are there
+  std::uint64_t led;          ///< lanes that have done the sends with which they begin a step
+  std::uint64_t sending;      ///< lanes that do a later send now: the only word that also shrinks
   // Bytes of messages, headers included; read when all kernels have ended.
   std::uint64_t pushed_bytes;     ///< gradients, and sums of them, that were sent
   std::uint64_t gathered_bytes;   ///< gradients, and sums of them, that were received
@@ -31,6 +33,15 @@ struct ExchangeTimes {
   std::uint64_t first_ready_ns;    ///< of this step
   std::uint64_t communicating_ns;  ///< all steps' communication
   std::uint64_t versions;          ///< that were published
+};
+
+/// What a lane has done, with the number of the op in its lane. Times by the device's clock.
+struct TracedOp {
+  std::uint64_t begin_ns;
+  std::uint64_t end_ns;
+  std::uint64_t step;
+  std::uint32_t op;
+  std::uint32_t pass;
 };
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread.

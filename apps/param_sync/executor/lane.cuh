@@ -378,10 +378,16 @@ struct Deadlines {
   }
 };
 
-/// One lane's part of a run. `deadlines()` gives those of the next op; `on_op(op, pass)` hears of each that is
-/// complete.
-template <class DeadlinesOf, class OnOp>
-__device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines, OnOp on_op) {
+/// A listener of run_lane() that has nothing to do.
+struct Unheard {
+  __device__ bool before_op(const LaneOp&) { return true; }
+  __device__ void after_op(const LaneOp&, int, std::uint64_t) {}
+};
+
+/// One lane's part of a run. `deadlines()` gives those of the next op. `listener` hears of each op: before it starts,
+/// when it may wait, or end the run by false; and when it is complete, with its index in the lane and its pass.
+template <class DeadlinesOf, class Listener>
+__device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines, Listener& listener) {
   const LaneOps own = run.lanes[lane];
   const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
   std::uint64_t done = 0;
@@ -390,13 +396,14 @@ __device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines,
       const LaneOp op = run.ops[i];
       const Deadlines until = deadlines();
       if (!await_others(run, op, pass, until.lanes)) return false;
+      if (!listener.before_op(op)) return false;
       if (!execute({run, op, lane, i - own.begin, pass, until.peers})) return false;
       __syncthreads();  // the whole block's writes come before its first thread's L1
       ++done;
       if (threadIdx.x == 0) {
         DeviceWord(run.progress[lane]).store(progress_word(run.number, done), cuda::memory_order_release);  // L1
       }
-      on_op(op, pass);
+      listener.after_op(op, i - own.begin, pass);
     }
     if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, deadlines().lanes)) return false;
   }
@@ -406,10 +413,9 @@ __device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines,
 /// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
 static __global__ void run_lanes(Run run) {
   const Deadlines until = Deadlines::after_ns(run.timeout_ns);
-  const auto ignore = [](const LaneOp&, std::uint64_t) {};
-  if (!run_lane(
-          run, static_cast<int>(blockIdx.x), [&] { return until; }, ignore))
-    return;
+  const auto deadlines = [&] { return until; };
+  Unheard unheard;
+  if (!run_lane(run, static_cast<int>(blockIdx.x), deadlines, unheard)) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   const DeviceWord ended(*run.lanes_ended);

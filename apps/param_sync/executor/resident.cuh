@@ -12,7 +12,11 @@ struct Exchange {
   int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
   bool all_apply = false;  ///< each rank gets the sums, and applies the optimizer to all of them
   std::uint64_t ready_per_step = 1;
+  std::uint64_t leading = 0;  ///< lanes whose first op leads()
+  bool gives_way = false;     ///< to the exchanges before it: what they have to send goes first
   ExchangeWords* words = nullptr;
+  TracedOp* trace = nullptr;           ///< trace_of_block for each block
+  std::uint64_t trace_of_block = 0;    ///< so many ops are traced
   std::uint64_t* positions = nullptr;  ///< mapped: by block, how many ops it has completed in all steps
 };
 
@@ -80,6 +84,97 @@ __device__ inline bool apply_share(const Exchange& exchange, int lane) {
   return true;
 }
 
+/// True if the op sends what its rank has from the beginning.
+GPUSOCK_FN inline bool leads(const LaneOp& op) {
+  return op.kind == schedule::Kind::send && op.after_begin == op.after_end;
+}
+
+/// True if the exchange has something to send now. One thread.
+__device__ inline bool wants_to_send(const Exchange& exchange) {
+  // relaxed, all: nothing is read on the strength of these words
+  const std::uint64_t led = DeviceWord(exchange.words->led).load(cuda::memory_order_relaxed);
+  const std::uint64_t ready = DeviceWord(exchange.words->ready).load(cuda::memory_order_relaxed);
+  if (ready / exchange.ready_per_step * exchange.leading > led) return true;
+  return DeviceWord(exchange.words->sending).load(cuda::memory_order_relaxed) != 0;
+}
+
+/// What a resident lane does between its ops in a step.
+class StepOfLane {
+ public:
+  __device__ StepOfLane(const Exchange* exchanges, int index, const Exchange& own, int lane, std::uint64_t step,
+                        std::uint64_t& position)
+      : exchanges_(exchanges), index_(index), own_(own), step_(step), position_(position) {
+    const LaneOps ops = own.run.lanes[lane];
+    leading_ = ops.begin != ops.end && leads(own.run.ops[ops.begin]);
+  }
+
+  /// Sends wait while an exchange before this one has something to send. Block-collective. The first exchange waits for
+  /// none; what it sends is received in the end, since lanes that receive wait for no other exchange. So do the others'
+  /// turns come.
+  __device__ bool before_op(const LaneOp& op) {
+    if (leading_ && !leads(op)) end_leading();
+    if (op.out != schedule::kNobody && own_.gives_way && !give_way()) return false;
+    if (threadIdx.x != 0) return true;
+    if (op.out != schedule::kNobody && !leading_) {
+      DeviceWord(own_.words->sending).fetch_add(1, cuda::memory_order_relaxed);  // relaxed: see wants_to_send()
+    }
+    begin_ns_ = gpusock::clock_ns();
+    return true;
+  }
+
+  __device__ void after_op(const LaneOp& op, int index, std::uint64_t pass) {
+    if (threadIdx.x != 0) return;
+    if (op.out != schedule::kNobody && !leading_) {
+      DeviceWord(own_.words->sending).fetch_sub(1, cuda::memory_order_relaxed);  // relaxed: see wants_to_send()
+    }
+    traffic_.add(own_.run, op, pass);
+    if (position_ < own_.trace_of_block) {
+      own_.trace[blockIdx.x * own_.trace_of_block + position_] = {
+          begin_ns_, gpusock::clock_ns(), step_, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(pass)};
+    }
+    SystemWord(own_.positions[blockIdx.x]).store(++position_, cuda::memory_order_relaxed);  // relaxed: it is only told
+  }
+
+  /// After the last op.
+  __device__ void end() {
+    if (leading_) end_leading();
+  }
+  __device__ const Traffic& traffic() const { return traffic_; }
+
+ private:
+  __device__ void end_leading() {
+    leading_ = false;
+    // relaxed: see wants_to_send()
+    if (threadIdx.x == 0) DeviceWord(own_.words->led).fetch_add(1, cuda::memory_order_relaxed);
+  }
+
+  __device__ bool give_way() const {
+    bool goes_on = true;
+    if (threadIdx.x == 0) {
+      unsigned pause_ns = 100;
+      for (int before = 0; before < index_ && goes_on;) {
+        if (!wants_to_send(exchanges_[before])) {
+          ++before;
+          continue;
+        }
+        goes_on = !has_failed(own_.run);
+        __nanosleep(pause_ns);
+        pause_ns = min(2 * pause_ns, 20'000u);
+      }
+    }
+    return __syncthreads_and(goes_on) != 0;
+  }
+
+  const Exchange* exchanges_;
+  int index_;
+  const Exchange& own_;
+  std::uint64_t step_;
+  std::uint64_t& position_;
+  bool leading_ = false;  ///< it has done nothing yet but such sends
+  std::uint64_t begin_ns_ = 0;
+  Traffic traffic_;
+};
+
 /// Resident. One block is one lane of one exchange; all of them run side by side.
 static __global__ void run_exchanges(const Exchange* exchanges, int count, std::uint64_t steps, ExchangeTimes* times) {
   const int block = static_cast<int>(blockIdx.x);
@@ -91,18 +186,14 @@ static __global__ void run_exchanges(const Exchange* exchanges, int count, std::
   for (std::uint64_t step = 0; step < steps; ++step) {
     exchange.run.number = step + 1;
     if (!await_gradients(exchange, step)) return;
-    Traffic traffic;
+    StepOfLane of_lane(exchanges, index, exchange, lane, step, position);
     const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };
-    const auto on_op = [&](const LaneOp& op, std::uint64_t pass) {
-      if (threadIdx.x != 0) return;
-      traffic.add(exchange.run, op, pass);
-      SystemWord(exchange.positions[block]).store(++position, cuda::memory_order_relaxed);  // relaxed: it is only told
-    };
-    if (!run_lane(exchange.run, lane, deadlines, on_op)) return;
+    if (!run_lane(exchange.run, lane, deadlines, of_lane)) return;
+    of_lane.end();
     if (exchange.all_apply && !apply_share(exchange, lane)) return;
     __syncthreads();  // the whole block's writes come before its first thread's L11
     if (threadIdx.x != 0) continue;
-    traffic.count(*exchange.words);
+    of_lane.traffic().count(*exchange.words);
     end_step(exchange, step, *times, count);
   }
 }

@@ -62,6 +62,21 @@ class Modes(unittest.TestCase):
                 for loss, reference in zip(report["losses"], wanted["losses"], strict=True):
                     self.assertAlmostEqual(loss, reference, delta=1e-4, msg=scheme)
 
+    def test_neither_fusion_nor_order_nor_overlap_change_the_weights(self):
+        reference = self.weights(3, "--serial")
+        layers = [4 * 37 * 16, 4 * 17 * 8, 4 * 9 * 3]
+        for options in (["--fuse", layers[1] + layers[2]], ["--fuse", 1 << 20], ["--no-priority"], ["--no-overlap", "--fuse", 1 << 20]):
+            for scheme in ("ps:even", "chain"):
+                self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, *options), reference, (scheme, options))
+
+    def test_fused_layers_share_messages(self):
+        steps, nodes, header = 2 * (600 // 30), 3, 32
+        floats = 37 * 16 + 17 * 8 + 9 * 3
+        for fuse, tensors in ((0, 3), (4 * (17 * 8 + 9 * 3), 2), (4 * floats, 1)):
+            report = results(*SMALL, "--nodes", nodes, "--in-process", "--scheme", "ps:even", "--fuse", fuse)
+            self.assertEqual(sum(layer["pushed_bytes"] for layer in report["layers"]),
+                             steps * (nodes - 1) * (4 * floats + tensors * header * nodes))
+
     def test_one_node_trains_by_any_scheme(self):
         reference = self.weights(1, "--serial")
         for scheme in SCHEMES:
@@ -501,6 +516,9 @@ class Misuse(unittest.TestCase):
         self.refused("--epochs", "--epochs", 0)
         self.refused("--hidden", "--hidden", "0")
         self.refused("--frobnicate", "--frobnicate")
+        self.refused("--scheme", "--scheme", "carrier-pigeon")
+        self.refused("are for schedules", "--fuse", 4096)
+        self.refused("are for schedules", "--no-overlap")
 
     def test_modes_exclude_each_other(self):
         self.refused("exclude each other", "--in-process", "--serial")
