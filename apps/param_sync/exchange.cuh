@@ -30,6 +30,24 @@ static __global__ void hand_over_all(NodeState node, int buckets) {
   for (int bucket = 0; bucket < buckets; ++bucket) executor::hand_over(node.exchanges[bucket]);
 }
 
+/// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
+/// of nodes. One block of one thread.
+static __global__ void meet_nodes(NodeState node) {
+  const auto thread = gpusock::this_thread();
+  const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
+  char all_here = 1;
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    const auto sent = node.net.send(thread, node.serve_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    if (sent != 1) return fail(node, FailureKind::accept, peer, sent < 0 ? -sent : ECONNRESET);
+  }
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    const auto got = node.net.recv(thread, node.push_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    if (got != 1) return fail(node, FailureKind::accept, peer, got < 0 ? -got : ECONNRESET);
+  }
+}
+
 /// Resident. Notices when another node ends before its training does, also one that this node's schedules never meet. A
 /// node that has trained to its end says so (leave()). One block of one thread.
 static __global__ void watch_nodes(NodeState node, std::uint64_t* ending) {

@@ -487,7 +487,10 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
                   node.memory.endpoints.data());
   node.await_setup(node.mirroring);
   node.await_setup(node.serving);
-  if (node.exchange) node.connect_exchange();
+  if (!node.exchange) return;
+  gpusock::launch(node.context, {.stream = &node.serving}, meet_nodes, connecting);
+  node.await_setup(node.serving);
+  node.connect_exchange();
 }
 
 NodeReport Node::train(const ProgressSink& progress) {
