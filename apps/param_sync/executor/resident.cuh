@@ -125,7 +125,8 @@ class StepOfLane {
   __device__ void after_op(const LaneOp& op, int index, std::uint64_t pass) {
     if (threadIdx.x != 0) return;
     if (op.out != schedule::kNobody && !leading_) {
-      DeviceWord(own_.words->sending).fetch_sub(1, cuda::memory_order_relaxed);  // relaxed: see wants_to_send()
+      // relaxed: see wants_to_send()
+      DeviceWord(own_.words->sending).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     }
     traffic_.add(own_.run, op, pass);
     if (position_ < own_.trace_of_block) {
@@ -164,6 +165,8 @@ class StepOfLane {
     }
     return __syncthreads_and(goes_on) != 0;
   }
+
+  static constexpr std::uint64_t kMinusOne = ~std::uint64_t{0};
 
   const Exchange* exchanges_;
   int index_;
