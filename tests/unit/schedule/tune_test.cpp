@@ -25,7 +25,6 @@ using param_sync::simulate::NetworkModel;
 using param_sync::simulate::simulate;
 using namespace param_sync::tune;
 
-
 NetworkModel modelled_network() {
   NetworkModel model;
   model.latency_s = 50e-6;
