@@ -68,7 +68,9 @@ note_cuda() {
 
 rm -rf "$to"
 mkdir -p "$to"/{bin,tests,lib,data,scripts}
-while read -r program; do copy_program "$program" "$to/bin"; done < <(programs_in "$from"/{apps,examples,microbench,gpusock})
+while read -r program; do
+  [[ $program == */param_sync-mpi ]] || copy_program "$program" "$to/bin" # it needs an MPI that is installed as a whole
+done < <(programs_in "$from"/{apps,examples,microbench,gpusock})
 while read -r program; do
   [[ " ${tests[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/tests"
 done < <(programs_in "$from/tests")
