@@ -76,11 +76,11 @@ class Net {
   /// Errors: -EINVAL, -ECONNREFUSED (no program listens there), -EHOSTUNREACH, -ENETUNREACH, -EADDRNOTAVAIL (this host
   /// has no address or free port from which to connect), -EAFNOSUPPORT (this host has no such kind of address),
   /// -ECONNRESET, -EPROTO (the peer does not speak gpusock: use link=tcp for plain TCP peers), -EPROTONOSUPPORT (this
-  /// context does not have the link that `to` names, or the peer has none in common), -ENODEV (link=verbs or
-  /// link=fabric: there is no network card for it), -EPROTOTYPE (the peer's socket has the other type, stream or
-  /// records), -EACCES (the secrets differ), -ENOBUFS (no memory or descriptor for the rings, here or at the peer),
-  /// -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT (the deadline, Options::handshake_timeout_ns, or the system's time for
-  /// connecting), -EAGAIN.
+  /// context does not have the link that `to` names, or the peer has none in common), -ENODEV (link=fabric:
+  /// libfabric is not installed, or has no provider for this address), -EPROTOTYPE (the peer's socket has the other
+  /// type, stream or records), -EACCES (the secrets differ), -ENOBUFS (no memory or descriptor for the rings, here or
+  /// at the peer), -EMFILE, -ENOMEM, -ECANCELED, -ETIMEDOUT (the deadline, Options::handshake_timeout_ns, or the
+  /// system's time for connecting), -EAGAIN.
   template <class Group>
   GPUSOCK_FN Socket connect(const Group& group, const Endpoint& to, Deadline deadline = Deadline::by_default()) const;
 

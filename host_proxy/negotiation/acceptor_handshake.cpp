@@ -61,7 +61,11 @@ class AcceptorHandshake final : public Handshake {
     left_ = reply.links;
     request_.only = std::has_single_bit(reply.links);
     send_proven(reply);
-    if (reply.error != 0) fail(reply.error);
+    if (reply.error == EPROTONOSUPPORT) {
+      fail_without_link(hello->links);
+    } else if (reply.error != 0) {
+      fail(reply.error);
+    }
     step_ = Step::confirm;
     return true;
   }

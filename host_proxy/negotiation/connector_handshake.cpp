@@ -42,7 +42,9 @@ class ConnectorHandshake final : public Handshake {
     const auto reply = receive<Reply>();
     if (!reply) return;
     const bool proven = is_proven(*reply);
-    if (reply->error != 0) {
+    if (reply->error == EPROTONOSUPPORT) {
+      fail_without_link(0);
+    } else if (reply->error != 0) {
       fail(peers_reason(reply->error));
     } else if (!proven) {
       refuse(EACCES);

@@ -1,5 +1,7 @@
 #include "host_proxy/negotiation/handshake.hpp"
 
+#include "host_proxy/links/link_order.hpp"
+
 #include "host_proxy/base/random.hpp"
 
 #include <openssl/crypto.h>
@@ -27,6 +29,15 @@ std::string shown(std::string_view sent) {
     if (std::isprint(static_cast<unsigned char>(letter)) == 0) letter = '?';
   }
   return "'" + text + "'";
+}
+
+/// "p2p tcp"
+std::string names_of(std::uint16_t links) {
+  std::string names;
+  for (const LinkKind kind : kLinksBestFirst) {
+    if ((links & link_bit(kind)) != 0) names += (names.empty() ? "" : " ") + std::string(to_string(kind));
+  }
+  return names.empty() ? "none that is known" : names;
 }
 
 }  // namespace
@@ -82,6 +93,12 @@ int Handshake::refuse_link() {
 Handshake::State Handshake::fail(int error) {
   error_ = error;
   return state_ = State::failed;
+}
+
+Handshake::State Handshake::fail_without_link(std::uint16_t theirs) {
+  unlinked_ = "the peers have no link in common (here: " + names_of(own_links()) +
+              (theirs == 0 ? "" : "; the peer: " + names_of(theirs)) + ")";
+  return fail(EPROTONOSUPPORT);
 }
 
 void Handshake::append(const void* bytes, std::size_t count) {
@@ -158,7 +175,7 @@ bool Handshake::is_ours() {
 }
 
 std::string Handshake::mismatch() const {
-  if (understood_) return {};
+  if (understood_) return unlinked_;
   const bool accepts = request_.acceptor;
   if (oddity_ == "it is of another version") return "the peer speaks another version of gpusock: build both ends alike";
   if (!oddity_.empty()) {

@@ -59,7 +59,7 @@ class Handshake {
   /// taken.
   const std::string& reasons() const { return reasons_; }
   /// What the peer does that a gpusock peer would not, and what to do about it: "the peer does not speak gpusock: …".
-  /// Empty once the peer has shown that it speaks gpusock.
+  /// Once the peer has shown that it speaks gpusock: empty, or that the two have no link in common.
   std::string mismatch() const;
   /// True if what the peer has said cannot be gpusock's: it is not just silent.
   bool is_foreign() const { return !oddity_.empty(); }
@@ -81,6 +81,8 @@ class Handshake {
   int refuse_link();
 
   State fail(int error);
+  /// The two have no link in common. `theirs`: the peer's links; 0 if it did not say.
+  State fail_without_link(std::uint16_t theirs);
   bool flush();  ///< true when all is sent
 
   /// Sends a message without a proof.
@@ -149,6 +151,7 @@ class Handshake {
   std::string reasons_;
   std::string hello_;        // what this side has said before it heard anything
   std::string oddity_;       // what shows that the peer does not speak gpusock: "it sent …"
+  std::string unlinked_;     // "the peers have no link in common (…)", if that is so
   bool hung_up_ = false;     // the peer, before it had said anything that shows what it speaks
   bool understood_ = false;  // the peer has sent a message of gpusock
 };

@@ -273,6 +273,10 @@ bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
     open_listener(slot, request);
     return true;
   }
+  if (!has_link(request.endpoint, "connect to")) {
+    slots_.publish(slot, table::Phase::failed, EPROTONOSUPPORT);
+    return true;
+  }
   ConnectAttempts attempts(request.endpoint);
   auto stream = attempts.start_next(network_);
   if (stream == nullptr) {
@@ -322,13 +326,19 @@ bool Proxy::may_listen(const Endpoint& at, int& error) const {
     error = EACCES;
     return false;
   }
-  if (!resources_.has(at.link)) {
-    log_error("refused to listen at " + at.host_port() + ": this context has no link " +
-              std::string(gpusock::to_string(at.link)) + "; gpusock-doctor says why");
+  if (!has_link(at, "listen at")) {
     error = EPROTONOSUPPORT;
     return false;
   }
   return true;
+}
+
+/// False, and logged, if this context does not have the link that the endpoint names.
+bool Proxy::has_link(const Endpoint& at, const char* doing) const {
+  if (resources_.has(at.link)) return true;
+  log_error("refused to " + std::string(doing) + " " + at.host_port() + ": this context has no link " +
+            std::string(gpusock::to_string(at.link)) + "; gpusock-doctor says why");
+  return false;
 }
 
 /// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first

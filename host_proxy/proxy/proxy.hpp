@@ -115,6 +115,7 @@ class Proxy {
   void open_listener(std::uint32_t slot, const table::OpenRequest& request);
   std::unique_ptr<Acceptor> listen(const table::OpenRequest& request, int& error);
   bool may_listen(const Endpoint& at, int& error) const;
+  bool has_link(const Endpoint& at, const char* doing) const;
   void take_back(Listener& listener, std::uint64_t now_ns);
   void close_listener(Listener& listener);
   bool step_listeners(std::uint64_t now_ns);

@@ -110,6 +110,26 @@ TEST_F(Mismatch, APeerThatSpeaksGpusockIsNotDoubted) {
   EXPECT_EQ(near->mismatch(), "");
 }
 
+template <class Message>
+std::string bytes_of(const Message& message) {
+  return {reinterpret_cast<const char*>(&message), sizeof message};
+}
+
+TEST_F(Mismatch, PeersWithoutACommonLinkAreToldWhatThereIs) {
+  accept();
+  Hello hello;
+  hello.links = link_bit(LinkKind::p2p) | link_bit(LinkKind::verbs);
+  EXPECT_EQ(hear(bytes_of(hello)), "the peers have no link in common (here: tcp; the peer: p2p verbs)");
+  EXPECT_EQ(handshake_->error(), EPROTONOSUPPORT);
+
+  *wire_ = {};
+  connect();
+  Reply reply;
+  reply.error = EPROTONOSUPPORT;
+  EXPECT_EQ(hear(bytes_of(reply)), "the peers have no link in common (here: tcp)");
+  EXPECT_EQ(handshake_->error(), EPROTONOSUPPORT);
+}
+
 /// A context's caller and its peers, by a clock that is a number.
 class MismatchedContext : public testing::Test {
  protected:
@@ -123,6 +143,16 @@ TEST_F(MismatchedContext, AnEchoingServerIsAnErrorAtOnce) {
   node_.beside = [&] { std::exchange(node_.network.last()->from_node, "").swap(node_.network.last()->to_node); };
   EXPECT_EQ(connect(), -EPROTO);
   EXPECT_LT(node_.now_ns, 1'000'000'000u);
+}
+
+TEST_F(MismatchedContext, ALinkThatThisContextLacksIsNamedAndThePeerIsNotBlamed) {
+  Endpoint to = fuzz::WireStream::here();
+  to.link = LinkKind::verbs;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(node_.net.connect(this_thread(), to, Deadline::never()), -EPROTONOSUPPORT);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("this context has no link verbs; gpusock-doctor says why"), std::string::npos) << log;
+  EXPECT_EQ(log.find("add link=tcp"), std::string::npos) << log;
 }
 
 TEST_F(MismatchedContext, ASilentServerIsDoubtedWhileItIsWaitedFor) {
