@@ -94,7 +94,7 @@ std::string make_screen(const Look& look, const TopOptions& options, const winsi
   table.columns = size.ws_col;
   const std::string whole = make_table(look, unix_ns(), table);
   first = gpusock::top::scroll(first, wish, gpusock::top::lines_below_titles(whole),
-                               gpusock::top::room_below_titles(whole, rows));
+                               gpusock::top::room_in_window(whole, rows));
   if (first != 0) return gpusock::top::cut(gpusock::top::make_window(whole, first, rows), rows, size.ws_col);
   table.rows = rows;
   return gpusock::top::cut(make_table(look, unix_ns(), table), rows, size.ws_col);

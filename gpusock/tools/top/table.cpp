@@ -120,21 +120,23 @@ std::string opener(const SocketInfo& info) {
 /// As `ss -i`: what the line above has no room for, and what the operating system knows of a TCP connection.
 std::string detail_lines(const SocketView& socket, const TableOptions& options) {
   const SocketInfo& info = socket.info;
+  const std::string age = "age " + short_time(info.age_ns);
   std::string text;
-  if (is_narrow(options)) {
-    text += finish(
-        fmt::format("{:12}from {}  tx {}  rx {}  age {}  {}", "", address(info.local), count_of(info, info.tx_bytes),
-                    count_of(info, info.rx_bytes), short_time(info.age_ns), remark(info)),
-        options);
+  if (is_narrow(options) && info.state == SocketState::listening) {
+    text += finish(fmt::format("{:12}{}", "", age), options);
+  } else if (is_narrow(options)) {
+    text += finish(fmt::format("{:12}from {}  tx {}  rx {}  {}  {}", "", address(info.local),
+                               count_of(info, info.tx_bytes), count_of(info, info.rx_bytes), age, remark(info)),
+                   options);
   }
   if (const std::string who = opener(info); !who.empty()) text += finish(fmt::format("{:12}{}", "", who), options);
   const proxy::TcpInfo& tcp = socket.tcp;
   if (tcp.known == 0) return text;
-  return text +
-         finish(fmt::format("{:12}rtt {:.3f} ms +- {:.3f}  rto {} ms  cwnd {} x {} B  unacked {}  retrans {}", "",
-                            tcp.round_trip_us * 1e-3, tcp.round_trip_var_us * 1e-3, tcp.retransmit_timeout_us / 1000,
-                            tcp.congestion_window, tcp.segment_bytes, tcp.unacknowledged, tcp.retransmits),
-                options);
+  return text + finish(fmt::format("{:12}rtt {:.3f}+-{:.3f} ms  retrans {}  cwnd {}x{} B  unacked {}  rto {} ms", "",
+                                   tcp.round_trip_us * 1e-3, tcp.round_trip_var_us * 1e-3, tcp.retransmits,
+                                   tcp.congestion_window, tcp.segment_bytes, tcp.unacknowledged,
+                                   tcp.retransmit_timeout_us / 1000),
+                       options);
 }
 
 std::string socket_lines(const SocketView& socket, const TableOptions& options) {
@@ -314,24 +316,29 @@ std::size_t end_of_titles(const std::string& table) {
 
 std::size_t lines_below_titles(const std::string& table) { return lines_in(table.substr(end_of_titles(table))); }
 
-std::size_t room_below_titles(const std::string& table, std::size_t rows) {
-  const std::size_t titles = lines_in(table.substr(0, end_of_titles(table)));
-  return rows > titles ? rows - titles : 0;
+std::size_t room_in_window(const std::string& table, std::size_t rows) {
+  const std::size_t above = lines_in(table.substr(0, end_of_titles(table))) + 1;
+  return rows > above ? rows - above : 0;
 }
 
 std::string make_window(const std::string& table, std::size_t first, std::size_t rows) {
   const std::size_t titles = end_of_titles(table);
   const std::size_t lines = lines_below_titles(table);
-  const std::size_t shown = std::min(room_below_titles(table, rows), lines - std::min(first, lines));
-  std::string text = table.substr(0, titles);
-  text.insert(text.find('\n'), fmt::format("  (lines {} to {} of {})", first + 1, first + shown, lines));
+  const std::size_t shown = std::min(room_in_window(table, rows), lines - std::min(first, lines));
+  std::string head, body;
+  bool begins = false;  // a context
   std::size_t at = titles;
-  for (std::size_t line = 0; line < first + shown; ++line) {
+  for (std::size_t i = 0; i < first + shown; ++i) {
     const std::size_t next = table.find('\n', at) + 1;
-    if (line >= first) text += table.substr(at, next - at);
+    const std::string line = table.substr(at, next - at);
+    if (begins && i <= first) head = line;
+    begins = line == "\n";
+    if (i >= first) body += line;
     at = next;
   }
-  return text;
+  std::string text = table.substr(0, titles);
+  text.insert(text.find('\n'), fmt::format("  (lines {} to {} of {})", first + 1, first + shown, lines));
+  return text + (head.empty() ? "\n" : head) + body;
 }
 
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns) {

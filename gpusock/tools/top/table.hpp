@@ -31,12 +31,12 @@ inline constexpr std::size_t kWideColumns = 132;
 /// there is no room it says how many there are.
 std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptions& options = {});
 
-/// A table as a window of `rows` lines shows it: its titles, then its other lines from number `first` on. The first
-/// line says which these are.
+/// A table as a window of `rows` lines shows it: its titles, the line of the context that line number `first` below
+/// them belongs to, and the lines from there on. The first line says which these are.
 std::string make_window(const std::string& table, std::size_t first, std::size_t rows);
-/// How many lines a table has below its titles, and for how many of them a window has room.
+/// How many lines a table has below its titles, and how many of them a window shows at once.
 std::size_t lines_below_titles(const std::string& table);
-std::size_t room_below_titles(const std::string& table, std::size_t rows);
+std::size_t room_in_window(const std::string& table, std::size_t rows);
 
 /// The first `rows` lines of text, each cut to `columns` characters.
 std::string cut(const std::string& text, std::size_t rows, std::size_t columns);

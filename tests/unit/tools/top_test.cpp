@@ -161,7 +161,7 @@ TEST(Top, DetailsAreThoseOfTheOperatingSystem) {
   Look look;
   look.contexts.push_back(context_with(1));
   look.contexts[0].sockets[0].tcp = {1, 45, 20, 201'000, 10, 1448, 3, 2};
-  const std::string words = "rtt 0.045 ms +- 0.020  rto 201 ms  cwnd 10 x 1448 B  unacked 3  retrans 2";
+  const std::string words = "rtt 0.045+-0.020 ms  retrans 2  cwnd 10x1448 B  unacked 3  rto 201 ms";
   EXPECT_EQ(make_table(look, 0).find("rtt"), std::string::npos) << "nobody asked for details";
   TableOptions options;
   options.details = true;
@@ -247,18 +247,22 @@ TEST(Top, ALimitLeavesSocketsOutAndSaysHowMany) {
 
 TEST(Top, AWindowShowsTheTitlesAndTheLinesThatWereScrolledTo) {
   Look look;
-  look.contexts.push_back(context_with(30));
+  for (const std::uint32_t number : {0u, 1u}) look.contexts.push_back(context_with(20, number));
   const std::string table = make_table(look, 0);
   const std::vector<std::string> all = lines_of(table);
   constexpr std::size_t kTitles = 2, kRows = 12;
   ASSERT_EQ(lines_below_titles(table), all.size() - kTitles);
-  ASSERT_EQ(room_below_titles(table, kRows), kRows - kTitles);
-  for (std::size_t first = 0; first + kRows <= all.size(); ++first) {
+  ASSERT_EQ(room_in_window(table, kRows), kRows - kTitles - 1);
+  const std::vector<std::string> heads = {all[kTitles + 1], all[kTitles + 23]};
+  ASSERT_NE(heads[0].find("context 0"), std::string::npos);
+  ASSERT_NE(heads[1].find("context 1"), std::string::npos);
+  for (std::size_t first = 1; first + kRows < all.size(); ++first) {
     const auto lines = lines_of(make_window(table, first, kRows));
     ASSERT_EQ(lines.size(), kRows);
     EXPECT_NE(lines[0].find("lines " + std::to_string(first + 1) + " to "), std::string::npos) << lines[0];
     EXPECT_EQ(lines[1], all[1]);
-    for (std::size_t i = kTitles; i < kRows; ++i) EXPECT_EQ(lines[i], all[first + i]);
+    EXPECT_EQ(lines[2], heads[first < 23 ? 0 : 1]) << "which context the lines belong to";
+    for (std::size_t i = kTitles + 1; i < kRows; ++i) EXPECT_EQ(lines[i], all[first + i - 1]);
   }
 }
 
