@@ -26,10 +26,14 @@ struct Switch {
   Carrier* to;
 };
 
-std::size_t guard_bytes() {
-  static const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return page_bytes;
-}
+/// Below each stack. A kernel may have local arrays that are larger than the stack (on a GPU up to 512 KiB a thread),
+/// and write first to their far end: that must not be another thread's stack. It costs address space only.
+#if CPU_DEVICE_TSAN
+// TSan maps shadow for each mapping: with guards between them a thousand stacks come close to vm.max_map_count.
+constexpr std::size_t kGuardBytes = 0;
+#else
+constexpr std::size_t kGuardBytes = 1 << 20;
+#endif
 
 }  // namespace
 
@@ -59,19 +63,16 @@ void enter_carrier(transfer_t arrival) {
 }
 
 Carrier::Carrier(Entry entry) : entry_(entry), stack_bytes_(kStackBytes) {
-  void* const mapping = mmap(nullptr, guard_bytes() + stack_bytes_, PROT_READ | PROT_WRITE,
+  void* const mapping = mmap(nullptr, kGuardBytes + stack_bytes_, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (mapping == MAP_FAILED) throw std::bad_alloc();
-  // TSan maps shadow for each mapping: without guard pages neighbouring stacks are one mapping, else a thousand fibers
-  // come close to vm.max_map_count.
-  if (!CPU_DEVICE_TSAN && mprotect(mapping, guard_bytes(), PROT_NONE) != 0) {
-    munmap(mapping, guard_bytes() + stack_bytes_);
+  mapping_ = static_cast<std::byte*>(mapping);
+  stack_low_ = mapping_ + kGuardBytes;
+  if (mprotect(mapping_ + kGuardBytes, stack_bytes_, PROT_READ | PROT_WRITE) != 0) {
+    munmap(mapping, kGuardBytes + stack_bytes_);
     throw std::bad_alloc();
   }
-  mapping_ = static_cast<std::byte*>(mapping);
-  stack_low_ = mapping_ + guard_bytes();
-  context_ = boost::context::detail::make_fcontext(mapping_ + guard_bytes() + stack_bytes_, stack_bytes_,
-                                                   enter_carrier);
+  context_ = boost::context::detail::make_fcontext(mapping_ + kGuardBytes + stack_bytes_, stack_bytes_, enter_carrier);
 #if CPU_DEVICE_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #elif CPU_DEVICE_ASAN
@@ -86,12 +87,12 @@ Carrier::~Carrier() {
 #elif CPU_DEVICE_ASAN
   __asan_unpoison_memory_region(stack_low_, stack_bytes_);
 #endif
-  munmap(mapping_, guard_bytes() + stack_bytes_);
+  munmap(mapping_, kGuardBytes + stack_bytes_);
 }
 
 bool Carrier::guard_contains(const void* address) const noexcept {
   const auto* at = static_cast<const std::byte*>(address);
-  return mapping_ && at >= mapping_ && at < mapping_ + guard_bytes();
+  return mapping_ && at >= mapping_ && at < mapping_ + kGuardBytes;
 }
 
 void Carrier::switch_to(Carrier& to) noexcept {

@@ -35,7 +35,7 @@ class Carrier {
 
   /// The calling OS thread's own stack.
   Carrier();
-  /// A new stack with a guard page below it, on which the first switch calls `entry`, which never returns. Throws
+  /// A new stack with a guard below it, on which the first switch calls `entry`, which never returns. Throws
   /// std::bad_alloc where there is no address space or the process has too many mappings (vm.max_map_count).
   explicit Carrier(Entry entry);
   /// What is suspended here is abandoned: nothing is unwound.
@@ -57,7 +57,7 @@ class Carrier {
 
   boost::context::detail::fcontext_t context_ = nullptr;
   Entry entry_ = nullptr;
-  std::byte* mapping_ = nullptr;  ///< guard page and stack; null for an OS thread's own stack
+  std::byte* mapping_ = nullptr;  ///< guard and stack; null for an OS thread's own stack
   const void* stack_low_ = nullptr;
   std::size_t stack_bytes_ = 0;
   [[maybe_unused]] void* tsan_fiber_ = nullptr;  // of sanitizer builds

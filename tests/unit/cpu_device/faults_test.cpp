@@ -183,6 +183,22 @@ TEST_F(Signals, AStackOverflowIsReportedAsOne) {
   EXPECT_TRUE(contains(fault, "stack of 128 KiB overflowed")) << fault.what();
 }
 
+/// As large as a GPU allows, and written from its lowest address upwards: far below the stack's last page.
+__global__ void fill_a_large_array(int* out) {
+  char large[512 << 10];
+  for (std::size_t i = 0; i < sizeof large; ++i) {
+    large[i] = static_cast<char>(i);
+    asm volatile("" : : "r"(large) : "memory");
+  }
+  *out = large[17];
+}
+
+TEST_F(Signals, ALocalArrayThatIsLargerThanTheStackIsReportedAsAnOverflow) {
+  int out = 0;
+  const auto fault = fault_of({1, 2}, fill_a_large_array, &out);
+  EXPECT_TRUE(contains(fault, "stack of 128 KiB overflowed")) << fault.what();
+}
+
 TEST_F(Signals, OutsideOfKernelsTheyStillEndTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
