@@ -41,9 +41,10 @@ std::string host_text(const Address& address) {
 bool is_family(std::uint8_t family) { return family == 4 || family == 6; }
 
 [[noreturn]] void reject(std::string_view text, const std::string& why) {
-  throw Error(EINVAL, "endpoint '" + std::string(text) + "': " + why +
-                          " (expected host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]"
-                          "[,or=ADDRESS])");
+  throw Error::with_cause(EINVAL,
+                          "endpoint '" + std::string(text) + "': " + why +
+                              " (expected host:port[,link=auto|p2p|verbs|fabric|tcp][,ring=64K][,type=stream|seqpacket]"
+                              "[,or=ADDRESS])");
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view digits) {
@@ -102,12 +103,14 @@ std::vector<HostAddress> look_up(std::string_view text, const std::string& host,
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
-    throw Error(ENOENT, "endpoint '" + std::string(text) + "': looking up '" + host + "': " + gai_strerror(error));
+    throw Error::with_cause(ENOENT,
+                            "endpoint '" + std::string(text) + "': looking up '" + host + "': " + gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
   std::vector<HostAddress> addresses = choose_addresses(list);
   if (addresses.empty()) {
-    throw Error(ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
+    throw Error::with_cause(
+        ENOENT, "endpoint '" + std::string(text) + "': '" + host + "' has neither an IPv4 nor an IPv6 address");
   }
   return addresses;
 }
@@ -148,7 +151,8 @@ LinkKind detail::default_link() {
   const char* name = std::getenv("GPUSOCK_LINK");
   if (name == nullptr || *name == '\0') return LinkKind::automatic;
   const auto link = find_link(name);
-  if (!link) throw Error(EINVAL, "GPUSOCK_LINK='" + std::string(name) + "' must be auto, p2p, verbs, fabric or tcp");
+  if (!link)
+    throw Error::with_cause(EINVAL, "GPUSOCK_LINK='" + std::string(name) + "' must be auto, p2p, verbs, fabric or tcp");
   return *link;
 }
 
@@ -207,7 +211,8 @@ std::string_view to_string(LinkKind link) {
 
 LinkKind parse_link(std::string_view name) {
   if (const auto link = find_link(name)) return *link;
-  throw Error(EINVAL, "unknown link '" + std::string(name) + "': there are auto, p2p, verbs, fabric and tcp");
+  throw Error::with_cause(EINVAL,
+                          "unknown link '" + std::string(name) + "': there are auto, p2p, verbs, fabric and tcp");
 }
 
 Endpoint Endpoint::parse(std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 
@@ -12,9 +13,22 @@ namespace gpusock {
 /// `code()` holds the errno. The data path never throws; it returns negated errno values.
 class Error : public std::system_error {
  public:
-  /// An errno and what was tried, where, and what to do.
+  /// An errno and what was tried, where, and what to do. what() ends with the errno's words.
   Error(int errno_value, const std::string& what_happened)
-      : std::system_error(errno_value, std::generic_category(), what_happened) {}
+      : Error(errno_value, std::runtime_error(what_happened + ": " + std::generic_category().message(errno_value))) {}
+
+  /// An errno, and a message that says the cause itself: what() is the message.
+  static Error with_cause(int errno_value, const std::string& message) {
+    return Error(errno_value, std::runtime_error(message));
+  }
+
+  const char* what() const noexcept override { return text_.what(); }
+
+ private:
+  Error(int errno_value, const std::runtime_error& text)
+      : std::system_error(errno_value, std::generic_category()), text_(text) {}
+
+  std::runtime_error text_;  // copying it does not throw
 };
 
 /// The errno of an exception that ended something: of a lack of memory, ENOMEM.

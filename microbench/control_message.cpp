@@ -72,7 +72,7 @@ void require_kind(const Frame& frame, MessageKind kind, const std::string& peer,
     RefusedMessage refusal;
     std::memcpy(&refusal, frame.body.data(), sizeof refusal);
     const int error = refusal.error > 0 && refusal.error < 4096 ? refusal.error : EPROTO;
-    throw gpusock::Error(error, peer + " refuses: " + printable(refusal.text, sizeof refusal.text));
+    throw gpusock::Error::with_cause(error, peer + " refuses: " + printable(refusal.text, sizeof refusal.text));
   }
   if (frame.kind != kind || frame.body.size() != bytes) {
     throw gpusock::Error(EPROTO, peer + " sent another message than the one that was due");

@@ -1,5 +1,6 @@
 #include "remote.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -8,12 +9,26 @@ namespace {
 
 /// Longer than any other client's rounds usually take.
 constexpr std::uint64_t kQueueNs = 3'600'000'000'000;
+/// How long the first answer may take: another program may listen there, and say nothing.
+constexpr std::uint64_t kFirstAnswerNs = 10'000'000'000;
 /// How long a server may take to end a round that its client gave up.
 constexpr std::uint64_t kReasonNs = 10'000'000'000;
 
+Frame receive_first_frame(Server& server) {
+  if (server.answered) return server.control.receive(server.limit_ns);
+  try {
+    Frame frame = server.control.receive(std::min(server.limit_ns, kFirstAnswerNs));
+    server.answered = true;
+    return frame;
+  } catch (const gpusock::Error& error) {
+    if (error.code().value() != ETIMEDOUT) throw;
+    throw gpusock::Error::with_cause(ETIMEDOUT, std::string(error.what()) + "; is it gpusock-bench serve?");
+  }
+}
+
 /// The answer to the first message, which may have to wait for another client's run.
 Frame receive_first(Server& server) {
-  Frame frame = server.control.receive(server.limit_ns);
+  Frame frame = receive_first_frame(server);
   if (frame.kind != MessageKind::wait || server.waited) return frame;
   server.waited = true;
   std::fprintf(stderr, "gpusock-bench: %s serves another client; waiting\n", server.control.peer().c_str());

@@ -14,8 +14,9 @@ class Server {
 
   std::uint64_t limit_ns;  ///< for each answer
   ControlConnection control;
-  std::string device;   ///< what it runs on; known once a contestant is open
-  bool waited = false;  ///< its first answer may come after another client's run
+  std::string device;     ///< what it runs on; known once a contestant is open
+  bool answered = false;  ///< it has answered something: it is gpusock-bench
+  bool waited = false;    ///< its first answer may come after another client's run
 };
 
 /// Has the server listen for this contestant. Throws Error.

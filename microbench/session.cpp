@@ -82,7 +82,8 @@ void Session::run() {
 }
 
 void Session::tell_failure(int error, const std::string& text) {
-  std::fprintf(stderr, "gpusock-bench: %s: %s\n", control_.peer().c_str(), text.c_str());
+  const bool names_client = text.starts_with(control_.peer());
+  std::fprintf(stderr, "gpusock-bench: %s%s\n", names_client ? "" : (control_.peer() + ": ").c_str(), text.c_str());
   try {
     control_.send(to_refusal(error, text), kSendNs);
     ::shutdown(control_.descriptor(), SHUT_WR);

@@ -13,7 +13,7 @@
 namespace gpusock {
 namespace {
 
-[[noreturn]] void reject(const std::string& what) { throw Error(EINVAL, what); }
+[[noreturn]] void reject(const std::string& what) { throw Error::with_cause(EINVAL, what); }
 
 int parse_gpu(std::string_view text) {
   int value = -1;

@@ -154,6 +154,7 @@ TEST(EndpointTest, RefusesWhatItCannotUseAndSaysWhy) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code().value(), EINVAL) << text;
       EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << text << ": " << error.what();
+      EXPECT_EQ(std::string(error.what()).find(": Invalid argument"), std::string::npos) << error.what();
     }
   }
 }
