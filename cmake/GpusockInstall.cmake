@@ -35,7 +35,7 @@ install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h"
         PATTERN context EXCLUDE PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN tools EXCLUDE)
 # Of the proxy, only what the public headers are made of.
-install(FILES host_proxy/table/socket_table.hpp
+install(FILES host_proxy/table/poll_set.hpp host_proxy/table/socket_table.hpp
         DESTINATION "${gpusock_headers_dir}/host_proxy/table")
 
 configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR}/gpusockConfig.cmake"

@@ -16,19 +16,28 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace {
 
 using gpusock::Deadline;
 using gpusock::Endpoint;
 using gpusock::Net;
-using gpusock::PollEntry;
+using gpusock::PollEvent;
+using gpusock::PollSet;
 using gpusock::Socket;
 
 constexpr int kBacklog = 512;
 constexpr std::size_t kRingBytes = 64 << 10;
 /// Pieces that a client may have echoed before the others have their turn.
 constexpr int kTurnsMax = 16;
+/// Events that a block takes at a time.
+constexpr int kEventsMax = 16;
+
+/// Relaxed, in all uses: who sees a change late only looks again.
+template <class T>
+using Shared = cuda::atomic_ref<T, cuda::thread_scope_device>;
+constexpr auto kRelaxed = cuda::memory_order_relaxed;
 
 /// What the kernels tell the host.
 struct Report {
@@ -37,79 +46,100 @@ struct Report {
   std::int32_t failed;  ///< 0, or why serving ended
 };
 
-/// What the kernel works with. Memory is per block, block after block.
+/// Where a client is served: by block `seat % Server::blocks`.
+struct Seat {
+  Socket client;           ///< negative: it is free
+  std::uint64_t moved_ns;  ///< when the client last sent or took something
+};
+
+/// What the kernels work with.
 struct Server {
   Net net;
   Socket listener;
-  int seats;  ///< of a block: how many clients it serves at the same time
+  int blocks;
+  int seats;
   std::uint64_t displace_ns;
-  PollEntry* entries;       ///< of each block: the listener's, then one for each seat; a free seat's socket is negative
-  std::uint64_t* moved_ns;  ///< by seat: when its client last sent or took something
-  int* taken;               ///< seats of all blocks that are taken
+  Seat* all_seats;
+  PollSet* sets;  ///< of each block, with its clients; then the door's, which is woken when a seat becomes free
   Report* report;
-
-  /// Relaxed: a block that sees a change late only looks again.
-  __device__ cuda::atomic_ref<int, cuda::thread_scope_device> all_taken() const {
-    return cuda::atomic_ref<int, cuda::thread_scope_device>(*taken);
-  }
 };
 
-__global__ void open_listener(Net net, Endpoint at, std::int64_t idle_timeout_ns, Report* report) {
+__global__ void open_listener(Net net, Endpoint at, std::int64_t idle_timeout_ns, PollSet* sets, int count,
+                              Report* report) {
   const auto me = gpusock::this_thread();
   report->listener = net.listen(me, at, kBacklog);
+  for (int i = 0; i < count && report->listener >= 0; ++i) {
+    sets[i] = net.open_set(me);
+    if (sets[i] < 0) report->listener = sets[i];
+  }
   if (report->listener < 0) return;
   // Accepted sockets have it, too: a client that neither sends nor takes anything for so long is reset.
   net.setsockopt(me, report->listener, gpusock::SocketOption::idle_timeout_ns, idle_timeout_ns);
   net.getsockname(report->listener, report->local);
 }
 
-/// One block's clients, and what it does next.
-struct Room {
-  const Server& server;
-  PollEntry* entries;
-  std::uint64_t* moved_ns;
-};
-
-/// In shared memory: where the next client sits, and how long to wait for one.
+/// A seat for the next client; -1: none before `due_ns`.
 struct Plan {
-  int seat;              ///< a free seat, or the one of the client that has been idle longest; -1: none yet
-  std::uint64_t due_ns;  ///< when there will be one, as far as that is known
+  int seat = -1;
+  std::uint64_t due_ns = ~std::uint64_t{0};
 };
 
-/// When a seat's client may have to make room.
-__device__ std::uint64_t displaced_from_ns(const Room& room, int seat) {
-  return room.moved_ns[seat] + room.server.displace_ns;
+/// Finds a seat for the next client: a free one, from the last one's neighbour on, so that all blocks have their share.
+/// Where all are taken, the client that has been idle longest gives up its seat, but not before it has been idle for
+/// some time: until then new clients wait in the listener's backlog.
+__device__ Plan find_seat(const Server& server, int last) {
+  Plan plan;
+  std::uint64_t oldest_ns = ~std::uint64_t{0};
+  for (int i = 1; i <= server.seats; ++i) {
+    const int seat = (last + i) % server.seats;
+    if (Shared<Socket>(server.all_seats[seat].client).load(kRelaxed) < 0) return {seat, 0};
+    const std::uint64_t moved_ns = Shared<std::uint64_t>(server.all_seats[seat].moved_ns).load(kRelaxed);
+    if (moved_ns >= oldest_ns) continue;
+    oldest_ns = moved_ns;
+    plan = {seat, moved_ns + server.displace_ns};
+  }
+  if (gpusock::clock_ns() < plan.due_ns) plan.seat = -1;
+  return plan;
 }
 
-/// Finds a seat for the next client. Where those of all blocks are taken, the client that has been idle longest gives
-/// up its seat, but not before it has been idle for some time: until then new clients wait in the listener's backlog.
-__device__ Plan find_seat(const Room& room) {
-  Plan plan{-1, ~std::uint64_t{0}};
-  std::uint64_t oldest_ns = ~std::uint64_t{0};
-  for (int seat = 0; seat < room.server.seats; ++seat) {
-    if (room.entries[1 + seat].socket < 0) return {seat, ~std::uint64_t{0}};
-    if (room.moved_ns[seat] >= oldest_ns) continue;
-    oldest_ns = room.moved_ns[seat];
-    plan.seat = seat;
-  }
+__device__ Deadline deadline_at(std::uint64_t at_ns) {
   const auto now_ns = gpusock::clock_ns();
-  plan.due_ns = displaced_from_ns(room, plan.seat);
-  const int all = room.server.seats * static_cast<int>(gridDim.x);
-  const bool others_have_room = room.server.all_taken().load(cuda::memory_order_relaxed) < all;
-  if (others_have_room) plan.due_ns = now_ns + room.server.displace_ns;  // to look again
-  if (now_ns < plan.due_ns) plan.seat = -1;
-  return plan;
+  return at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
+}
+
+/// One thread: accepts clients and gives each to the block of a seat. It is the only one that takes seats.
+__global__ void keep_door(Server server) {
+  const auto me = gpusock::this_thread();
+  const Net& net = server.net;
+  const PollSet door = server.sets[server.blocks];
+  Plan plan;
+  for (int last = 0;; last = plan.seat) {
+    const Socket client = net.accept(me, server.listener, Deadline::never());
+    int error = client < 0 ? client : 0;
+    while (error >= 0 && (plan = find_seat(server, last)).seat < 0) {
+      PollEvent event;
+      error = net.wait(me, door, &event, 1, deadline_at(plan.due_ns));
+    }
+    if (error < 0) {
+      if (error != -ECANCELED) server.report->failed = error;
+      return;
+    }
+    Seat& seat = server.all_seats[plan.seat];
+    Shared<std::uint64_t>(seat.moved_ns).store(gpusock::clock_ns(), kRelaxed);
+    const Socket before = Shared<Socket>(seat.client).exchange(client, kRelaxed);
+    if (before >= 0) net.close(me, before);
+    net.watch(me, server.sets[plan.seat % server.blocks], client, gpusock::kPollIn, plan.seat);
+  }
 }
 
 /// Sends back what has arrived, as far as the client takes it now; the rest stays in the ring. False once the client
 /// has sent its last, or is gone.
 template <class Block>
-__device__ bool echo(const Block& block, const Room& room, int seat) {
-  const Net& net = room.server.net;
-  PollEntry& entry = room.entries[1 + seat];
-  const Socket client = entry.socket;
+__device__ bool echo(const Block& block, const Server& server, const PollEvent& event) {
+  const Net& net = server.net;
+  const Socket client = event.socket;
   bool moved = false;
-  std::int16_t waits_for = gpusock::kPollIn;
+  int waits_for = gpusock::kPollIn;
   for (int turn = 0; turn < kTurnsMax; ++turn) {
     const gpusock::Span arrived = net.peek(block, client, kRingBytes, Deadline::now());
     if (arrived.size == -EAGAIN) break;
@@ -124,81 +154,36 @@ __device__ bool echo(const Block& block, const Room& room, int seat) {
       break;
     }
   }
-  if (block.thread_rank() == 0) {
-    entry.events = waits_for;
-    if (moved) room.moved_ns[seat] = gpusock::clock_ns();
+  if (moved && block.thread_rank() == 0) {
+    Shared<std::uint64_t>(server.all_seats[event.tag].moved_ns).store(gpusock::clock_ns(), kRelaxed);
   }
-  return true;
+  if ((event.events & waits_for) != 0) return true;  // as it was watched before
+  return net.watch(block, server.sets[blockIdx.x], client, waits_for, event.tag) == 0;
 }
 
+/// Frees a client's seat, unless the door has given it to another one and closed this one.
 template <class Block>
-__device__ void leave_seat(const Block& block, const Room& room, int seat) {
-  PollEntry& entry = room.entries[1 + seat];
-  const bool taken = entry.socket >= 0;
-  if (taken) room.server.net.close(block, entry.socket);
+__device__ void leave_seat(const Block& block, const Server& server, const PollEvent& event) {
   block.sync();
-  if (block.thread_rank() == 0) {
-    if (taken) room.server.all_taken().fetch_sub(1, cuda::memory_order_relaxed);
-    entry.socket = -1;
-  }
-  block.sync();
+  if (block.thread_rank() != 0) return;
+  const auto me = gpusock::this_thread();
+  Socket client = event.socket;
+  if (!Shared<Socket>(server.all_seats[event.tag].client).compare_exchange_strong(client, -1, kRelaxed)) return;
+  server.net.close(me, event.socket);
+  server.net.wake(me, server.sets[server.blocks]);
 }
 
-/// Takes a client that waits. 0, or why the listener can accept no more.
-template <class Block>
-__device__ int seat_client(const Block& block, const Room& room, int seat) {
-  const Socket client = room.server.net.accept(block, room.server.listener, Deadline::now());
-  if (client == -EAGAIN) return 0;  // another block has taken it
-  if (client < 0) return client;
-  leave_seat(block, room, seat);
-  if (block.thread_rank() == 0) {
-    room.entries[1 + seat] = {client, gpusock::kPollIn, 0};
-    room.moved_ns[seat] = gpusock::clock_ns();
-    room.server.all_taken().fetch_add(1, cuda::memory_order_relaxed);
-  }
-  return 0;
-}
-
-__device__ Deadline deadline_at(std::uint64_t at_ns) {
-  if (at_ns == ~std::uint64_t{0}) return Deadline::never();
-  const auto now_ns = gpusock::clock_ns();
-  return at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
-}
-
-/// Each block serves its seats: it waits for all of them at once, and no call waits for a single client.
+/// Each block serves the clients in its set: it waits for all of them at once, and no call waits for a single one.
 __global__ void serve(Server server) {
   const auto block = gpusock::this_block();
-  __shared__ Plan plan;
-  const Room room{server, server.entries + blockIdx.x * (1 + server.seats),
-                  server.moved_ns + blockIdx.x * server.seats};
-  for (int i = static_cast<int>(block.thread_rank()); i < server.seats; i += static_cast<int>(block.num_threads())) {
-    room.entries[1 + i].socket = -1;
-  }
-  for (int error = 0; error == 0;) {
-    block.sync();
-    if (block.thread_rank() == 0) {
-      plan = find_seat(room);
-      room.entries[0] = {plan.seat < 0 ? -1 : server.listener, gpusock::kPollIn, 0};
+  __shared__ PollEvent events[kEventsMax];
+  for (;;) {
+    const int count = server.net.wait(block, server.sets[blockIdx.x], events, kEventsMax, Deadline::never());
+    if (count < 0 && count != -ECANCELED && block.thread_rank() == 0) server.report->failed = count;
+    if (count < 0) return;
+    for (int i = 0; i < count; ++i) {
+      if (!echo(block, server, events[i])) leave_seat(block, server, events[i]);
     }
-    block.sync();
-    const Plan now = plan;
-    const auto until = now.seat < 0 ? deadline_at(now.due_ns) : Deadline::never();
-    const int events = server.net.poll(block, room.entries, 1 + server.seats, until);
-    error = events < 0 ? events : 0;
-    for (int seat = 0; seat < server.seats && error == 0; ++seat) {
-      if (room.entries[1 + seat].revents != 0 && !echo(block, room, seat)) leave_seat(block, room, seat);
-    }
-    if (error == 0 && room.entries[0].revents != 0) {
-      block.sync();
-      // The client of that seat may have moved something since the seat was chosen.
-      const bool is_taken = room.entries[1 + now.seat].socket >= 0;
-      if (block.thread_rank() == 0 && is_taken && gpusock::clock_ns() < displaced_from_ns(room, now.seat)) {
-        plan.seat = -1;
-      }
-      block.sync();
-      if (plan.seat >= 0) error = seat_client(block, room, now.seat);
-    }
-    if (error != 0 && error != -ECANCELED && block.thread_rank() == 0) server.report->failed = error;
   }
 }
 
@@ -223,9 +208,11 @@ int run(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(options_for(settings));
   gpusock::Mapped<Report> report(context, 1);
+  gpusock::DeviceBuffer<PollSet> sets(context, settings.blocks + 1);
   const Endpoint at = examples::stream_endpoint(settings.where);
   gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at,
-                  settings.idle_ms * std::int64_t{1'000'000}, report.data());
+                  settings.idle_ms * std::int64_t{1'000'000}, sets.data(), static_cast<int>(settings.blocks + 1),
+                  report.data());
   context.synchronize();
   if (report[0].listener < 0) {
     throw gpusock::program::SocketFailure("listening on " + settings.where, gpusock::program::Attempt::listening,
@@ -233,21 +220,21 @@ int run(const Settings& settings) {
   }
 
   gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
-  const std::size_t all = std::size_t{settings.seats()} * settings.blocks;
-  gpusock::DeviceBuffer<PollEntry> entries(context, all + settings.blocks);
-  gpusock::DeviceBuffer<std::uint64_t> moved_ns(context, all);
-  gpusock::DeviceBuffer<int> taken(context, 1);
+  const unsigned all = settings.seats() * settings.blocks;
+  gpusock::DeviceBuffer<Seat> seats(context, all);
+  seats.copy_in(std::vector<Seat>(all, Seat{-1, 0}));
   const Server server{context.net(),
                       report[0].listener,
-                      static_cast<int>(settings.seats()),
+                      static_cast<int>(settings.blocks),
+                      static_cast<int>(all),
                       settings.displace_ms * std::uint64_t{1'000'000},
-                      entries.data(),
-                      moved_ns.data(),
-                      taken.data(),
+                      seats.data(),
+                      sets.data(),
                       report.data()};
-  gpusock::Stream stream(context);
+  gpusock::Stream stream(context), door(context);
+  gpusock::launch(context, {.grid = 1, .block = 1, .stream = &door}, keep_door, server);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, serve, server);
-  gpusock::program::wait_for_stop([&] { return stream.idle(); });
+  gpusock::program::wait_for_stop([&] { return stream.idle() || door.idle(); });
   context.cancel();
   context.synchronize();
   if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "serving on " + settings.where);
@@ -261,7 +248,7 @@ int main(int argc, char** argv) {
   Settings settings;
   arguments.positional("ENDPOINT", settings.where,
                        "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
-  arguments.number("--blocks", settings.blocks, "blocks; connections go to whichever is free", 1, 256);
+  arguments.number("--blocks", settings.blocks, "blocks; each has its share of the connections", 1, 127);
   arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
   arguments.number("--connections", settings.connections, "connections served at the same time; more wait", 1, 3072);
   arguments.number("--idle-ms", settings.idle_ms, "milliseconds after which a client that moves no byte is reset", 1,

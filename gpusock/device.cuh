@@ -178,6 +178,59 @@ class Net {
   GPUSOCK_FN int poll(const Group& group, PollEntry* entries, int count,
                       Deadline deadline = Deadline::by_default()) const;
 
+  /// Opens a poll set: wait() on it returns those of its sockets that have an event, at a cost that does not grow with
+  /// those that have none. Returns its handle. A side of a context has as many sets as Options::sockets_max, at most
+  /// 256 (128 where kernels and host threads are two sides).
+  ///
+  /// Errors: -EMFILE (all sets of this side are in use), -ECANCELED.
+  template <class Group>
+  GPUSOCK_FN PollSet open_set(const Group& group) const;
+
+  /// Adds a socket to a set, or changes how the set watches it. Returns 0. From now on wait() returns the socket while
+  /// it has one of these events; with kPollEdge once, and again after each change that may have brought one. kPollErr
+  /// and kPollHup are reported even if not asked for. A socket is in one set at most. Any thread may watch, also while
+  /// a group waits on the set. A socket that is closed leaves its set.
+  ///
+  /// `events`: kPollIn, kPollOut and kPollEdge, combined with |. `tag`: what its events carry.
+  ///
+  /// Errors: -EBADF (no open socket or no open set of this side), -EINVAL (other events), -EBUSY (another open set
+  /// watches it).
+  template <class Group>
+  GPUSOCK_FN int watch(const Group& group, PollSet set, Socket socket, int events, std::uint64_t tag = 0) const;
+
+  /// Takes a socket out of a set. Returns 0. A group that waits at that moment may still return it once.
+  ///
+  /// Errors: -EBADF (no open socket or no open set of this side), -ENOENT (the set does not watch it).
+  template <class Group>
+  GPUSOCK_FN int unwatch(const Group& group, PollSet set, Socket socket) const;
+
+  /// Waits until a socket of the set has an event, or the set is woken. Writes up to `max` events and returns how many;
+  /// 0 once the deadline has passed (also with Deadline::now()). What did not fit is returned by the next calls: all
+  /// sockets have their turn. An event may be returned a moment after poll() would return it, and one that another
+  /// group has used up meanwhile may still be returned: use kDontWait.
+  ///
+  /// One group at a time waits on a set. `events`: as poll()'s entries. The group's threads share the work.
+  ///
+  /// Errors: -EBADF (not an open set of this side, or closed during the call), -EINVAL (no events, or `max` less than
+  /// 1), -EBUSY (another group waits on it), -ECANCELED.
+  template <class Group>
+  GPUSOCK_FN int wait(const Group& group, PollSet set, PollEvent* events, int max,
+                      Deadline deadline = Deadline::by_default()) const;
+
+  /// Wakes the group that waits on a set, or its next wait(): that returns an event with kPollWake, one for all calls
+  /// since the last. Returns 0. Kernels and host threads may wake sets of either side. What the caller wrote before,
+  /// the group may read after.
+  ///
+  /// Errors: -EBADF.
+  template <class Group>
+  GPUSOCK_FN int wake(const Group& group, PollSet set) const;
+
+  /// Closes a set. Returns 0. Its sockets stay open, and other sets may watch them.
+  ///
+  /// Errors: -EBADF.
+  template <class Group>
+  GPUSOCK_FN int close_set(const Group& group, PollSet set) const;
+
   /// Ends one direction or both. Returns 0. What was sent before still arrives. Records: so does what other groups are
   /// sending at that moment. The end comes after that, and after an open reservation's commit or abort.
   ///
@@ -241,5 +294,6 @@ struct NetAccess {
 
 #include "gpusock/detail/net.inl"
 #include "gpusock/detail/poll.inl"
+#include "gpusock/detail/poll_set.inl"
 #include "gpusock/detail/socket_options.inl"
 #include "gpusock/detail/zero_copy.inl"

@@ -31,12 +31,14 @@ struct Span {
 
 /// Events of poll; they combine with |. Values as in poll(2).
 enum PollEvents : std::int16_t {
-  kPollIn = 0x01,    ///< recv would not wait: it would return bytes, the end of the stream or an error; on a
-                     ///< listener: accept would not wait
-  kPollOut = 0x04,   ///< send would not wait: there is room, or it would return an error
-  kPollErr = 0x08,   ///< the connection failed; reported even if not asked for, as are the next two
-  kPollHup = 0x10,   ///< the peer neither receives nor sends any more
-  kPollNval = 0x20,  ///< not an open socket of this side
+  kPollIn = 0x01,      ///< recv would not wait: it would return bytes, the end of the stream or an error; on a
+                       ///< listener: accept would not wait
+  kPollOut = 0x04,     ///< send would not wait: there is room, or it would return an error
+  kPollErr = 0x08,     ///< the connection failed; reported even if not asked for, as are the next two
+  kPollHup = 0x10,     ///< the peer neither receives nor sends any more
+  kPollNval = 0x20,    ///< not an open socket of this side
+  kPollWake = 0x40,    ///< of a poll set: wake() was called
+  kPollEdge = 0x4000,  ///< for watch(): the socket is returned once after each change, not as long as it is ready
 };
 
 /// One socket of a poll call.
@@ -44,6 +46,17 @@ struct PollEntry {
   Socket socket = -1;        ///< negative: poll ignores the entry
   std::int16_t events = 0;   ///< the PollEvents to wait for
   std::int16_t revents = 0;  ///< the PollEvents that were found; written by poll
+};
+
+/// A poll set's handle (>= 0), or a negated errno. From Net::open_set(); valid on the side that opened it, and for
+/// Net::wake() on both.
+using PollSet = std::int32_t;
+
+/// One event of a poll set.
+struct PollEvent {
+  Socket socket = -1;       ///< which socket has it; -1 with kPollWake
+  std::int32_t events = 0;  ///< PollEvents, or kPollWake
+  std::uint64_t tag = 0;    ///< as given to watch(); with kPollWake: how often the set was woken since the last one
 };
 
 /// What setsockopt and getsockopt know. Accepted sockets have their listener's values.

@@ -92,6 +92,8 @@ Context::Impl::Impl(const Options& chosen)
       host_slots(table.slots()),
       host_taken(kTakenWords),
       store_choices(table.slots()),
+      host_callers_sets(table.sets()),
+      host_sets(table.sets(proxy::SideKind::host, host_callers_sets.data())),
       observer(options.observe, table.slots()),
       engine(proxy, network,
              {assists(options, *held->platform), held->platform->callers_can_wake(),
@@ -145,17 +147,26 @@ void Context::Impl::make_net() {
                host_slots.data(),
                host_taken.data(),
                host_taken.data() + 1,
+               &host_sets,
                &hooks,
                options.timeout_ns};
   detail::Side kernels = host_side;
   if (device.has_own_side()) {
     const std::size_t slot_bytes = table.slots() * sizeof(table::CallerSlot);
-    held->device_state = device.allocate(slot_bytes + kTakenWords * sizeof(std::uint64_t));
-    auto* taken = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(held->device_state) + slot_bytes);
+    const std::size_t set_bytes = table.sets() * sizeof(table::CallerSet);
+    const std::size_t view_bytes = sizeof(table::CallerSet);  // more than the view: what follows it is aligned
+    held->device_state = device.allocate(slot_bytes + set_bytes + view_bytes + kTakenWords * sizeof(std::uint64_t));
+    auto* sets = static_cast<std::byte*>(held->device_state) + slot_bytes;
+    auto* set_view = sets + set_bytes;
+    auto* taken = reinterpret_cast<std::uint64_t*>(set_view + view_bytes);
+    const auto view = table.sets(proxy::SideKind::device, reinterpret_cast<table::CallerSet*>(sets));
+    static_assert(sizeof(table::PollSetView) <= sizeof(table::CallerSet));
+    device.copy_in(set_view, &view, sizeof view);
     kernels = {table.view(proxy::SideKind::device),
                static_cast<table::CallerSlot*>(held->device_state),
                taken,
                taken + 1,
+               reinterpret_cast<const table::PollSetView*>(set_view),
                &kernel_hooks,
                options.timeout_ns};
   }
@@ -173,6 +184,9 @@ void Context::Impl::leave_to_parent() noexcept {
   table.cancel();                     // in the child's copy
   for (table::CallerSlot& slot : host_slots) {
     if (slot.request_lock != 0) slot.request_lock = 0;  // a thread held it that is not here
+  }
+  for (table::CallerSet& set : host_callers_sets) {
+    if (set.lock != 0) set.lock = 0;
   }
 }
 

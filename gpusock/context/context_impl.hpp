@@ -51,6 +51,8 @@ struct Context::Impl {
   std::vector<table::CallerSlot> host_slots;
   std::vector<std::uint64_t> host_taken;
   std::vector<ringbuf::StoreChoice> store_choices;  // by slot; of both, where kernels run on a CPU
+  std::vector<table::CallerSet> host_callers_sets;
+  table::PollSetView host_sets;
   detail::Hooks hooks{};
   detail::Hooks kernel_hooks{};
   detail::Side host_side;

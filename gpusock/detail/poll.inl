@@ -30,18 +30,19 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
   return events;
 }
 
+/// What poll says of a socket that the caller has entered.
+GPUSOCK_FN inline int events_of_open(const Side& side, Socket socket, CallerSlot& slot, int wanted, bool may_ring) {
+  const Status status = load_status(side, table::slot_of(socket));
+  if (status.phase != Phase::listening) return events_of_stream(side, socket, slot, status, wanted, may_ring);
+  const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
+  return (wanted & kPollIn) != 0 && !queue.empty() ? kPollIn : 0;
+}
+
 /// What poll says of this socket now.
 GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool may_ring) {
   CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return kPollNval;
-  const Status status = load_status(side, table::slot_of(socket));
-  int events = 0;
-  if (status.phase == Phase::listening) {
-    const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
-    if ((wanted & kPollIn) != 0 && !queue.empty()) events = kPollIn;
-  } else {
-    events = events_of_stream(side, socket, *slot, status, wanted, may_ring);
-  }
+  const int events = events_of_open(side, socket, *slot, wanted, may_ring);
   leave(side, socket, *slot);
   return events;
 }

@@ -40,8 +40,9 @@ enum class Unfinished : int {
 struct Side {
   table::TableView table;
   table::CallerSlot* slots = nullptr;
-  std::uint64_t* free_taken = nullptr;    ///< in this side's memory, as the next
-  std::uint64_t* accept_taken = nullptr;  ///< one word per accept queue
+  std::uint64_t* free_taken = nullptr;       ///< in this side's memory, as the next
+  std::uint64_t* accept_taken = nullptr;     ///< one word per accept queue
+  const table::PollSetView* sets = nullptr;  ///< in this side's memory
   const Hooks* hooks = nullptr;
   std::uint64_t timeout_ns = kForever;  ///< of calls that are given no deadline, unless their socket has another
 

@@ -30,11 +30,7 @@ GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerS
   const bool valid = change(chosen, option, value);
   if (open && valid) {
     options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: read under the lock, or by itself (getsockopt)
-    SystemRef shared(side.table.options[table::slot_of(socket)]),
-        published(side.table.requests[table::slot_of(socket)]);
-    shared.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: T1 publishes it
-    slot.requests += std::uint64_t{1} << table::kChangeShift;
-    published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
+    publish_choices(side, socket, slot);
   }
   request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
   if (!open) return -EBADF;

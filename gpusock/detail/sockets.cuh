@@ -59,6 +59,20 @@ GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Calle
   return valid;
 }
 
+/// Publishes what callers choose of a socket: its options, and which set watches it. The caller has the lock of its
+/// requests.
+GPUSOCK_FN inline void publish_choices(const Side& side, Socket socket, CallerSlot& slot) {
+  SystemRef options(side.table.options[table::slot_of(socket)]), watch(side.sets->watches[table::slot_of(socket)]),
+      published(side.table.requests[table::slot_of(socket)]);
+  const table::WatchWord word{slot.watch.set, static_cast<std::uint16_t>(slot.watch.events),
+                              static_cast<std::uint16_t>(slot.watch.number)};
+  // Relaxed, all: T7 ordered the load, and T1 publishes the stores.
+  options.store(DeviceRef(slot.options).load(ringbuf::kRelaxed), ringbuf::kRelaxed);
+  watch.store(word.pack(), ringbuf::kRelaxed);
+  slot.requests += std::uint64_t{1} << table::kChangeShift;
+  published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
+}
+
 /// Makes a granted or accepted handle this side's open socket. Under the slot's lock: a late call on an old handle may
 /// just now be looking whether the close was told.
 GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
@@ -71,6 +85,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
   slot.tx_past_ring = slot.rx_past_ring = 0;
   slot.shut = 0;
+  slot.watch = {};
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
   // Added, not stored: a late call on an old handle may be counted in and out of the same word just now.

@@ -38,6 +38,7 @@ Proxy::Proxy(TableMemory& table, Network& network, LinkResources& resources, con
       options_(options),
       table_(table),
       slots_(table),
+      poll_sets_(slots_.view(), table.sets(SideKind::host, nullptr)),
       requests_(slots_.view().requests, table.slots()),
       tx_committed_(slots_.view().tx_committed, table.slots()),
       rx_consumed_(slots_.view().rx_consumed, table.slots()),
@@ -123,7 +124,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
     for (const auto& listener : listeners_) make_room(*listener, now_ns);
   }
   if (full) moved |= step_active(now_ns);  // what the scan and the network have just found
-  return moved;
+  return poll_sets_.write_queued() || moved;
 }
 
 bool Proxy::poll_links(std::uint64_t now_ns) {
@@ -212,8 +213,12 @@ void Proxy::take_requests(std::uint32_t slot, std::uint64_t word, std::uint64_t 
   } else if ((fresh & table::kRequestOpen) != 0 && (word & table::kRequestClose) == 0) {
     if (!try_open(slot, now_ns)) open_later(slot);
   }
-  if (word >> table::kChangeShift != seen >> table::kChangeShift) set_options(slot);
+  if (word >> table::kChangeShift != seen >> table::kChangeShift) {
+    set_options(slot);
+    poll_sets_.watch(slot, state.generation);
+  }
   if ((fresh & ~std::uint64_t{table::kRequestOpen}) == 0) return;
+  poll_sets_.note_change(slot, state.generation);  // a direction that this side has ended does not wait
   const bool never_accepted = slot >= table_.accepted() && (word & table::kRequestOpen) == 0;
   if (never_accepted && state.connection != nullptr) state.connection->abandon();
   if (state.connection != nullptr) {
@@ -502,6 +507,7 @@ void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint6
     return;
   }
   accept_queues_[listener.queue()].push(slots_.handle(slot));
+  poll_sets_.note_change(listener.slot(), slots_[listener.slot()].generation);
 }
 
 bool Proxy::step_active(std::uint64_t now_ns) {
@@ -512,6 +518,7 @@ bool Proxy::step_active(std::uint64_t now_ns) {
     if (guess) connection.guess_readable();
     const bool progressed = contain(connection, [&] { return connection.step(now_ns); });
     if (connection.wants_slot()) wait_for_slot(connection);
+    if (connection.has_slot()) poll_sets_.look(connection.slot(), slots_[connection.slot()].generation);
     moved |= progressed;
     connection.idle_steps = progressed ? 0 : connection.idle_steps + 1;
     const bool rest = !connection.watches_memory() &&
@@ -586,7 +593,8 @@ void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexc
 }
 
 bool Proxy::waits_for_credit() const {
-  return std::any_of(connections_.begin(), connections_.end(),
+  return poll_sets_.waits_for_callers() ||
+         std::any_of(connections_.begin(), connections_.end(),
                      [](const auto& connection) { return connection->waits_for_credit(); });
 }
 

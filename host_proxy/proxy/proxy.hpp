@@ -5,6 +5,7 @@
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/proxy/connection.hpp"
 #include "host_proxy/proxy/listener.hpp"
+#include "host_proxy/proxy/poll_sets.hpp"
 #include "host_proxy/table/word_shadow.hpp"
 #include "host_proxy/table/proxy_slots.hpp"
 
@@ -62,7 +63,8 @@ class Proxy {
 
   /// When step() is due even if nothing happens.
   std::uint64_t next_deadline_ns() const { return due_ns_; }
-  /// True if a socket cannot read on before its caller gives ring space back.
+  /// True if something waits until callers give ring space back: a socket that cannot read on, or an entry of a poll
+  /// set.
   bool waits_for_credit() const;
   /// True if there is something to look at again soon that rings no doorbell.
   bool wants_polling() const;
@@ -73,6 +75,7 @@ class Proxy {
   void close_all(std::uint64_t now_ns);
 
   ProxyStats stats() const;
+  const PollSets& poll_sets() const { return poll_sets_; }
 
   /// Every socket that is open or being opened or closed, as it stands now.
   std::vector<SocketInfo> sockets(std::uint64_t now_ns) const;
@@ -137,6 +140,7 @@ class Proxy {
   ProxyOptions options_;
   TableMemory& table_;
   ProxySlots slots_;
+  PollSets poll_sets_;
   WordShadow requests_;
   WordShadow tx_committed_;
   WordShadow rx_consumed_;

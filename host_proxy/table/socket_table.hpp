@@ -22,6 +22,8 @@
 ///   T6     caller: load abort      relaxed  T5       as T5
 ///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
+///                                                    (and `watch`; in a CallerSet: its generation, this
+///                                                    side's wakes; what is the waiting group's)
 ///   T8     caller: store lock      release  T7       as T7
 ///   T9     caller: count out, end  acq_rel  T9       generation_and_users: what each call did in the
 ///                                                    socket, for the last one out (or, when no call is in, for the
@@ -42,6 +44,7 @@
 /// (byte_ring.hpp, handle_queue.hpp).
 
 #include "gpusock/endpoint.hpp"
+#include "host_proxy/table/poll_set.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 #include "ringbuf/byte_ring.hpp"
@@ -241,6 +244,7 @@ struct alignas(64) CallerSlot {
   RecordSender records;           ///< used where the rings carry records
   std::uint64_t has_records = 0;  ///< does the handle have kRecordBit
   std::uint64_t shut = 0;         ///< device scope: bit 0 read, bit 1 write: shut down by this side
+  Watch watch;                    ///< under request_lock
 };
 
 /// What callers and proxy share, as addresses that the callers' processor can use. Trivially copyable.

@@ -1,5 +1,6 @@
 #include "host_proxy/table/table_memory.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <new>
 
@@ -42,17 +43,25 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
       has_device_side_(has_device_side),
       slots_(sockets_max * (has_device_side ? 3 : 2)),
       free_capacity_(std::bit_ceil(sockets_max)) {
+  const std::uint32_t sides = has_device_side ? 2 : 1;
+  sets_.own = std::min(table::kSetsMax / sides, sockets_max);
+  sets_.count = sets_.own * sides;
+  sets_.capacity = std::min(table::kSetEntriesMax, std::bit_floor(sockets_max));
   const auto place = [this](std::byte* base) {
     Layout layout(base);
     common_.tx_committed = layout.array<std::uint64_t>(slots_);
     common_.rx_consumed = layout.array<std::uint64_t>(slots_);
     common_.requests = layout.array<std::uint64_t>(slots_);
     common_.options = layout.array<std::uint64_t>(slots_);
+    sets_.watches = layout.array<std::uint64_t>(slots_);
     common_.open_requests = layout.array<table::OpenRequest>(slots_);
     common_.proxy_words = layout.array<table::ProxyWords>(slots_);
     common_.setups = layout.array<table::SocketSetup>(slots_);
     common_.accept_entries = layout.room<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
     common_.accept_published = layout.array<std::uint64_t>(table::kListenersMax);
+    sets_.words = layout.array<table::PollSetWords>(sets_.count);
+    sets_.taken = layout.array<std::uint64_t>(sets_.count);
+    sets_.entries = layout.room<table::SetEntry>(std::size_t{sets_.count} * sets_.capacity);
     for (FreeQueue& queue : free_) {
       queue.entries = layout.array<std::uint64_t>(free_capacity_);
       queue.published = layout.array<std::uint64_t>(1);
@@ -79,6 +88,14 @@ table::TableView TableMemory::view(SideKind side) const {
   table::TableView view = common_;
   view.free_entries = free_[static_cast<int>(side)].entries;
   view.free_published = free_[static_cast<int>(side)].published;
+  return view;
+}
+
+table::PollSetView TableMemory::sets(SideKind side, table::CallerSet* callers) const {
+  table::PollSetView view = sets_;
+  view.callers = callers;
+  view.side = static_cast<std::uint32_t>(side);
+  view.first = view.side * sets_.own;
   return view;
 }
 

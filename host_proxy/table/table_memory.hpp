@@ -29,6 +29,10 @@ class TableMemory {
   bool has_device_side() const { return has_device_side_; }
   std::uint32_t sockets_max() const { return sockets_max_; }
   std::uint32_t slots() const { return slots_; }
+  /// Poll sets, of both sides.
+  std::uint32_t sets() const { return sets_.count; }
+  /// `callers`: that side's own state of all sets.
+  table::PollSetView sets(SideKind side, table::CallerSet* callers) const;
   /// The first slot of a pool.
   std::uint32_t opened_by(SideKind side) const { return side == SideKind::host ? 0 : sockets_max_; }
   std::uint32_t accepted() const { return slots_ - sockets_max_; }
@@ -47,6 +51,7 @@ class TableMemory {
   std::size_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   table::TableView common_;
+  table::PollSetView sets_;
   std::array<FreeQueue, 2> free_;
   std::uint64_t* abort_ = nullptr;
 };

@@ -45,6 +45,14 @@ extern "C" __global__ void slot_close(detail::Side side, Socket socket, int* res
   *result = detail::close_one(side, socket);
 }
 
+extern "C" __global__ void sets_W1_T7_T8(detail::Side side, PollSet set, int* result) {
+  *result = detail::wake_one_set(side, set);
+}
+
+extern "C" __global__ void sets_W2(detail::Side side, PollSet set, Word* result) {
+  *result = detail::count_wakes(side, set, side.sets->callers[0], false);
+}
+
 extern "C" __global__ void records_T10_T11(detail::Side side, table::RecordSender* records) {
   detail::lock_records(side, *records);
   detail::unlock_records(*records);

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <thread>
+#include <vector>
 
 namespace gpusock::conformance::errors {
 namespace {
@@ -173,6 +174,41 @@ void lose_the_peer() {
   at.expect_of_sending(ECONNRESET);
 }
 
+void use_sets(Connected& at) {
+  const auto self = this_thread();
+  const Net& net = at.net;
+  PollEvent event;
+  EXPECT_EQ(net.watch(self, -1, at.near, kPollIn), -EBADF);
+  EXPECT_EQ(net.unwatch(self, 0, at.near), -EBADF);
+  EXPECT_EQ(net.wait(self, 12345, &event, 1), -EBADF);
+  EXPECT_EQ(net.wake(self, -1), -EBADF);
+  EXPECT_EQ(net.close_set(self, 0), -EBADF);
+  std::vector<PollSet> sets;
+  PollSet set = 0;
+  while ((set = net.open_set(self)) >= 0) sets.push_back(set);
+  EXPECT_EQ(set, -EMFILE);
+  EXPECT_EQ(sets.size(), at.context.options().sockets_max);
+  EXPECT_EQ(net.watch(self, sets[0], -1, kPollIn), -EBADF);
+  EXPECT_EQ(net.watch(self, sets[0], at.near, kPollNval), -EINVAL);
+  EXPECT_EQ(net.unwatch(self, sets[0], at.near), -ENOENT);
+  EXPECT_EQ(net.watch(self, sets[0], at.near, kPollIn), 0);
+  EXPECT_EQ(net.watch(self, sets[1], at.near, kPollIn), -EBUSY);
+  EXPECT_EQ(net.wait(self, sets[0], nullptr, 1), -EINVAL);
+  EXPECT_EQ(net.wait(self, sets[0], &event, 0), -EINVAL);
+  std::thread other([&] {
+    int result = -EBUSY;
+    while (result == -EBUSY) result = net.wait(self, sets[0], &event, 1, patience());
+    EXPECT_EQ(result, -EBADF);
+  });
+  PollEvent mine;
+  int result = 0;
+  while ((result = net.wait(self, sets[0], &mine, 1, Deadline::now())) == 0) {
+  }
+  EXPECT_EQ(result, -EBUSY);
+  for (const PollSet each : sets) EXPECT_EQ(net.close_set(self, each), 0);
+  other.join();
+}
+
 /// The words of the ring that the peer writes say what cannot be.
 void meet_a_peer_that_breaks_the_protocol() {
   Connected at("link=p2p");
@@ -197,7 +233,11 @@ void end_the_context() {
   Connected at("link=p2p");
   const auto self = this_thread();
   ASSERT_EQ(at.net.reserve(self, at.near, 1, patience()).size, 1);
+  const PollSet set = at.net.open_set(self);
+  PollEvent event;
   at.context.cancel();
+  EXPECT_EQ(at.net.open_set(self), -ECANCELED);
+  EXPECT_EQ(at.net.wait(self, set, &event, 1), -ECANCELED);
   EXPECT_EQ(at.net.commit(self, at.near, 1), -ECANCELED);
   at.expect_of_sending(ECANCELED);
   at.expect_of_receiving(ECANCELED);
@@ -261,6 +301,7 @@ TEST(Errors, EachCallReturnsEachErrorThatItsDocstringLists) {
     use_bad_handles(connected.net);
     use_a_listener_as_a_connection(connected.net, connected.listener);
     pass_invalid_arguments(connected);
+    use_sets(connected);
     connect_where_that_fails(connected);
   }
   wait_in_vain();

@@ -32,7 +32,9 @@ class Node {
         tcp(segments),
         resources{{&tcp}, copies.get(), kRingBytes, "swordfish"},
         slots_(table.slots()),
-        taken_(1 + table::kListenersMax) {}
+        taken_(1 + table::kListenersMax),
+        sets_(table.sets()),
+        set_view_(table.sets(proxy::SideKind::host, sets_.data())) {}
 
   /// Before start(): a kind of link, worse than those before it and better than tcp.
   void add(proxy::LinkMaker& maker) { resources.makers.insert(resources.makers.end() - 1, &maker); }
@@ -47,8 +49,8 @@ class Node {
       return node.proxy->move_past_ring(slot, wanted, node.now_ns);
     };
     hooks_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Node*>(self)->turn(); };
-    const detail::Side side{table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1,
-                            &hooks_};
+    const detail::Side side{
+        table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
     net = Net(side, side);
   }
 
@@ -89,6 +91,8 @@ class Node {
  private:
   std::vector<table::CallerSlot> slots_;
   std::vector<std::uint64_t> taken_;
+  std::vector<table::CallerSet> sets_;
+  table::PollSetView set_view_;
   detail::Hooks hooks_{};
 };
 

@@ -12,6 +12,7 @@ std::vector<Case> broken_cases();  ///< the same: each must fail
 std::vector<Case> ring_cases();
 std::vector<Case> queue_cases();
 std::vector<Case> socket_cases();
+std::vector<Case> poll_set_cases();
 std::vector<Case> sleep_cases();
 std::vector<Case> record_cases();
 std::vector<Case> param_sync_cases();

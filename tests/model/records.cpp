@@ -23,6 +23,8 @@ class Pair {
     side_.table.options = options_;
     side_.table.abort = &abort_;
     side_.table.slots = 2;
+    set_view_.watches = watches_;
+    side_.sets = &set_view_;
     side_.slots = slots_;
     side_.hooks = &hooks();
     setups_[0].rings.tx = setups_[1].rings.rx = {{bytes_, capacity, 0}, &committed_, &consumed_, 0};
@@ -148,7 +150,8 @@ class Pair {
   alignas(8) std::byte bytes_[1024] = {};
   alignas(8) std::byte back_[64] = {};
   std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
-  std::uint64_t requests_[2] = {}, options_[2] = {};
+  std::uint64_t requests_[2] = {}, options_[2] = {}, watches_[2] = {};
+  table::PollSetView set_view_;
   table::ProxyWords proxy_words_[2];
   table::SocketSetup setups_[2];
   table::CallerSlot slots_[2];

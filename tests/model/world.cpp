@@ -176,13 +176,16 @@ std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& e
 World::World(std::uint32_t sockets_max)
     : table_(std::make_unique<proxy::TableMemory>(platform(), sockets_max, false)),
       slots_(table_->slots()),
-      accept_taken_(table::kListenersMax) {
+      accept_taken_(table::kListenersMax),
+      sets_(table_->sets()) {
   resources_.makers = {&tcp()};
   proxy_ = std::make_unique<proxy::Proxy>(*table_, network, resources_, proxy::ProxyOptions{});
   side_.table = table_->view(proxy::SideKind::host);
   side_.slots = slots_.data();
   side_.free_taken = &free_taken_;
   side_.accept_taken = accept_taken_.data();
+  set_view_ = table_->sets(proxy::SideKind::host, sets_.data());
+  side_.sets = &set_view_;
   side_.hooks = &kHooks;
 }
 

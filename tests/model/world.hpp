@@ -71,6 +71,8 @@ class World {
   std::vector<table::CallerSlot> slots_;
   std::uint64_t free_taken_ = 0;
   std::vector<std::uint64_t> accept_taken_;
+  std::vector<table::CallerSet> sets_;
+  table::PollSetView set_view_;
   detail::Side side_;
 };
 

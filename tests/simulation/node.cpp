@@ -142,6 +142,8 @@ Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
       proxy_(table_, network_, resources_, {options.handshake_timeout_ns}),
       slots_(table_.slots()),
       taken_(1 + table::kListenersMax),
+      sets_(table_.sets()),
+      set_view_(table_.sets(proxy::SideKind::host, sets_.data())),
       seen_(table_.slots()) {
   make_net();
   process_.on_news = [this] {
@@ -167,7 +169,8 @@ void Node::make_net() {
     if (proxy_matters && waited_ns < kAssistNs) node.assist(~std::uint32_t{0});
     node.schedule_.sleep(std::clamp(waited_ns / 2, kBackOffNsMin, kBackOffNsMax));
   };
-  const detail::Side side{table_.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &hooks_};
+  const detail::Side side{
+      table_.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
   net_ = Net(side, side);
 }
 
@@ -312,6 +315,10 @@ std::string Node::check_released() const {
     if (status.phase != table::Phase::idle) return "slot " + std::to_string(slot) + " was not given back";
     if (table::users_in(slots_[slot].generation_and_users) != 0)
       return "slot " + std::to_string(slot) + " is still used by a call";
+  }
+  for (const table::CallerSet& set : sets_) {
+    const bool open = (table::generation_in(set.generation_and_users) & 1) != 0;
+    if (open || table::users_in(set.generation_and_users) != 0) return "a poll set is still open, or used by a call";
   }
   if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
   return {};

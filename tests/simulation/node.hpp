@@ -86,6 +86,8 @@ class Node {
   proxy::Proxy proxy_;
   std::vector<table::CallerSlot> slots_;
   std::vector<std::uint64_t> taken_;
+  std::vector<table::CallerSet> sets_;
+  table::PollSetView set_view_;
   detail::Hooks hooks_{};
   Net net_;
 

@@ -106,6 +106,7 @@ class Run {
     const PlannedWay& planned_in() const { return planned.ways[1 - side]; }
   };
   struct Patience;
+  class OwnSet;
 
   void listen_and_serve(std::uint32_t place, int kind);
   Socket listen(std::uint32_t place, int kind);
@@ -124,7 +125,9 @@ class Run {
   void send_records(const End& end, int sender);
   std::int64_t send_record(const End& end, int sender, std::uint64_t bytes);
   void receive_all(const End& end, const bool& all_is_sent);
-  std::int64_t receive_piece(const End& end, Manner manner, std::byte* buffer, std::uint64_t bytes);
+  std::int64_t receive_piece(const End& end, const OwnSet& set, Manner manner, std::byte* buffer, std::uint64_t bytes);
+  std::int64_t wait_readable(const End& end, const OwnSet& set);
+  bool is_readable(const End& end) const;
   Flow* check(const End& end, const std::byte* data, std::uint64_t bytes);
   void consume(const End& end, Flow& flow, std::uint64_t bytes);
   void check_not_over(const End& end, const char* call);

@@ -34,6 +34,9 @@ class SimulatedRef {
   T fetch_or(T value, std::memory_order) const {
     return update([value](T before) { return static_cast<T>(before | value); });
   }
+  T fetch_and(T value, std::memory_order) const {
+    return update([value](T before) { return static_cast<T>(before & value); });
+  }
   bool compare_exchange_strong(T& expected, T value, std::memory_order, std::memory_order) const {
     sim::may_turn();
     if (word_ != expected) {

@@ -1,0 +1,128 @@
+#pragma once
+/// @file The words of poll sets, by which a group waits for many sockets at the cost of those that change.
+///
+/// A set has a ring of slot numbers from the proxy to the group that waits (ringbuf/byte_ring.hpp; rows P1, C1, C2,
+/// P2). The proxy is the only writer of what makes most sockets ready. After a change of such a socket it writes the
+/// socket's slot into the ring of the set that watches it. The group looks at the slots that it takes from the ring,
+/// and at those that were ready when it last looked. Neither side looks at idle sockets.
+///
+/// No event is lost: an entry follows each change, and the words of the change come before the entry (P1, C1). A slot
+/// whose last entry the group has not taken yet gets no other one. The proxy remembers such a change, and writes the
+/// entry once it sees that the earlier one was taken. When a socket is watched, the proxy writes one entry at once: so
+/// a change that came before the proxy knew of it is seen, too.
+///
+/// Sockets whose words the peer writes (p2p) stay marked, and the group looks at them in each turn.
+///
+/// Who writes what:
+///   PollSetView::watches   callers → proxy   which set watches a slot's socket; published by T1
+///   PollSetWords           see there; pinned host memory, 32 bytes a set: all that a waiting group polls
+///   rings, taken           the two sides of the ring
+///   CallerSet              callers only      callers' own memory
+// clang-format off
+///
+/// Ordering table (scope: system)
+///   label  operation                order    partner  data protected
+///   W1     waker: store wakes       release  W2       what the waker wrote before, as the work that it announces
+///   W2     waiter: load wakes       acquire  W1       as W1
+///   W3     caller: count out        release  W4       device scope: what the call did in the CallerSet, for its next owner
+///   W4     caller: open, close      acquire  W3       as W3; the rest passes by the lock (T7, T8)
+// clang-format on
+
+#include "ringbuf/annotations.hpp"
+#include "ringbuf/byte_ring.hpp"
+
+#include <cstdint>
+
+namespace gpusock::table {
+
+/// A set's handle is (generation << kSetBits | index); the generation is odd while the set is open.
+inline constexpr std::uint32_t kSetBits = 8;
+/// How many sets a context has at most.
+inline constexpr std::uint32_t kSetsMax = 1u << kSetBits;
+
+GPUSOCK_FN constexpr std::uint32_t index_of_set(std::int32_t set) {
+  return static_cast<std::uint32_t>(set) & (kSetsMax - 1);
+}
+GPUSOCK_FN constexpr std::uint32_t generation_of_set(std::int32_t set) {
+  return static_cast<std::uint32_t>(set) >> kSetBits;
+}
+GPUSOCK_FN constexpr std::int32_t make_set(std::uint32_t index, std::uint32_t generation) {
+  return static_cast<std::int32_t>(generation << kSetBits | index);
+}
+
+/// All that a waiting group polls of its set, in one 32-byte sector. Each word has one writer.
+struct alignas(32) PollSetWords {
+  std::uint64_t published = 0;   ///< the proxy's: the ring's `committed`
+  std::uint64_t generation = 0;  ///< the owning callers': of the handle; even while the set is closed
+  /// Host threads', kernels': generation << 32 | how often they have woken that generation.
+  std::uint64_t wakes[2] = {};
+};
+
+/// Bits of WatchWord::events: which changes concern the set. The values of PollEvents; others concern the callers
+/// alone.
+inline constexpr std::uint32_t kWatchIn = 0x01, kWatchOut = 0x04;
+
+/// Which set watches a socket, as callers tell the proxy: set << 32 | events << 16 | number. The number differs from
+/// that of the last time.
+struct WatchWord {
+  std::int32_t set = 0;  ///< 0: none
+  std::uint16_t events = 0;
+  std::uint16_t number = 0;
+
+  GPUSOCK_FN constexpr std::uint64_t pack() const {
+    return std::uint64_t{static_cast<std::uint32_t>(set)} << 32 | std::uint64_t{events} << 16 | number;
+  }
+  GPUSOCK_FN static constexpr WatchWord unpack(std::uint64_t word) {
+    return {static_cast<std::int32_t>(word >> 32), static_cast<std::uint16_t>(word >> 16),
+            static_cast<std::uint16_t>(word)};
+  }
+};
+
+/// What callers keep of a watched socket, in its CallerSlot, under the slot's lock.
+struct Watch {
+  std::int32_t set = 0;  ///< 0: none
+  std::int32_t socket = -1;
+  std::int32_t events = 0;      ///< PollEvents
+  std::uint32_t looked_at = 0;  ///< 1: the proxy does not see all that makes it ready: the group looks in each turn
+  std::uint64_t tag = 0;
+  std::uint64_t number = 0;    ///< differs from that of the last watch of this socket
+  std::uint64_t reported = 0;  ///< with kPollEdge: its words when it was last reported; 0: it was not
+};
+
+/// An entry of a set's ring: a slot.
+using SetEntry = std::uint32_t;
+inline constexpr std::uint32_t kSetEntriesMax = 256;
+
+/// The callers' own state of one set.
+struct alignas(64) CallerSet {
+  static constexpr std::uint32_t kWords = 256;  ///< a bit for each slot (kSlotsMax)
+
+  std::uint64_t generation_and_users = 0;  ///< device scope: as CallerSlot's, of calls that use the set
+  std::uint64_t lock = 0;             ///< device scope: of PollSetWords::generation and this side's word of `wakes`
+  std::uint64_t waiting = 0;          ///< device scope: 1 while a group waits on the set; what follows is that group's
+  ringbuf::ByteConsumer<> changed;    ///< the slots that the proxy has written
+  std::uint64_t wakes_seen[2] = {};   ///< PollSetWords::wakes, as last reported
+  std::uint64_t next = 0;             ///< the slot at which the next look begins
+  std::uint64_t looks = 0;            ///< sockets looked at so far, for tests
+  std::uint64_t marked[kWords] = {};  ///< device scope: the slots to look at; watch() marks as well
+};
+
+/// One side's view of the sets, in that side's own memory. Sets of the other side can only be woken.
+struct PollSetView {
+  std::uint64_t* watches = nullptr;  ///< callers' words, by slot: WatchWords, published by `requests`
+  PollSetWords* words = nullptr;
+  SetEntry* entries = nullptr;     ///< of each set's ring, ring after ring
+  std::uint64_t* taken = nullptr;  ///< callers' words: the rings' `consumed`
+  CallerSet* callers = nullptr;    ///< this side's; of a set of the other side only `lock` is used
+  std::uint32_t capacity = 0;      ///< entries of a ring
+  std::uint32_t count = 0;         ///< sets of both sides
+  std::uint32_t first = 0;         ///< of this side
+  std::uint32_t own = 0;           ///< how many are of this side
+  std::uint32_t side = 0;          ///< which of PollSetWords::wakes this side writes
+
+  GPUSOCK_FN ringbuf::RingMemory ring(std::uint32_t set) const {
+    return {reinterpret_cast<std::byte*>(entries + std::uint64_t{set} * capacity), capacity * sizeof(SetEntry), 0};
+  }
+};
+
+}  // namespace gpusock::table
