@@ -22,6 +22,7 @@ class Error : public std::system_error {
     return Error(errno_value, std::runtime_error(message));
   }
 
+  /// The message.
   const char* what() const noexcept override { return text_.what(); }
 
  private:

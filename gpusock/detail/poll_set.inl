@@ -148,10 +148,15 @@ GPUSOCK_FN inline bool shares_room(Socket socket, int events) {
   return table::carries_records(socket) && (events & kPollOut) != 0;
 }
 
-/// True if the proxy does not see all that makes the socket ready: on p2p the peer's callers do.
-GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, const CallerSlot& slot, int events) {
-  if (load_status(side, table::slot_of(socket)).phase == Phase::listening) return false;
-  return slot.link_needs_proxy == 0 || shares_room(socket, events);
+/// True if the proxy does not see all that makes the socket ready: on p2p the peer's callers write the rings' words,
+/// and on verbs the NIC may.
+GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, int events) {
+  const std::uint32_t slot = table::slot_of(socket);
+  if (load_status(side, slot).phase == Phase::listening) return false;
+  const table::RingPair& rings = side.table.setups[slot].rings;
+  const table::ProxyWords& words = side.table.proxy_words[slot];
+  const bool proxy_writes = rings.rx.committed == &words.rx_arrived && rings.tx.consumed == &words.tx_freed;
+  return !proxy_writes || shares_room(socket, events);
 }
 
 /// Changes which set watches a socket that the caller has entered, and tells the proxy. Under the lock of its requests,
@@ -190,7 +195,7 @@ GPUSOCK_FN int in_set(const Side& side, PollSet set, Socket socket, Call call) {
 GPUSOCK_FN_APART inline int watch_one(const Side& side, PollSet set, Socket socket, int events, std::uint64_t tag) {
   if ((events & ~kWatchable) != 0) return -EINVAL;
   return in_set(side, set, socket, [&](CallerSet& own, CallerSlot& slot) {
-    const bool looked_at = is_ready_unseen(side, socket, slot, events);
+    const bool looked_at = is_ready_unseen(side, socket, events);
     const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word tells of that room
     const int result = post_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
     if (result == 0) mark(own, table::slot_of(socket));

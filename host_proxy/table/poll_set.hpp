@@ -11,7 +11,7 @@
 /// entry once it sees that the earlier one was taken. When a socket is watched, the proxy writes one entry at once: so
 /// a change that came before the proxy knew of it is seen, too.
 ///
-/// Sockets whose words the peer writes (p2p) stay marked, and the group looks at them in each turn.
+/// Sockets whose words the peer writes (p2p) or the NIC (verbs) stay marked, and the group looks at them in each turn.
 ///
 /// Who writes what:
 ///   PollSetView::watches   callers → proxy   which set watches a slot's socket; published by T1
