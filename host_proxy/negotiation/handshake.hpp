@@ -19,6 +19,7 @@ class DeviceCopies;
 
 inline std::vector<LinkMaker*> pointers_to(const std::vector<std::unique_ptr<LinkMaker>>& makers) {
   std::vector<LinkMaker*> pointers;
+  pointers.reserve(makers.size());
   for (const auto& maker : makers) pointers.push_back(maker.get());
   return pointers;
 }
