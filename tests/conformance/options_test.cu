@@ -296,6 +296,15 @@ TEST_F(Unread, AfterShutdownReadWhatArrivesIsDroppedAndTheEndIsInOrder) {
   EXPECT_EQ(peer.receive(), "an end");
 }
 
+// The proxy may take the byte before it takes the shutdown.
+TEST_F(Unread, AfterShutdownReadWhatHadArrivedIsDroppedAndTheEndIsInOrder) {
+  peer.send_byte();
+  ASSERT_TRUE(wait_for_input(net, socket));
+  ASSERT_EQ(net.shutdown(this_thread(), socket, Shutdown::read), 0);
+  ASSERT_EQ(net.close(this_thread(), socket), 0);
+  EXPECT_EQ(peer.receive(), "an end");
+}
+
 TEST(UnreadWithAHandshake, ThePeerGetsWhatWasSent) {
   for (const bool shares_memory : {true, false}) {
     Options options = options_options();

@@ -164,12 +164,12 @@ bool TcpLink::drop_arriving() {
 }
 
 /// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that
-/// not all of what it sent was received. After Shutdown::read bytes that arrive are dropped without a reset, as before
-/// the close.
+/// not all of what it sent was received. After Shutdown::read unread bytes are dropped without a reset, as before the
+/// close: also those that came before this side's proxy had heard of the shutdown.
 bool TcpLink::refuse_input() {
   refuses_input_ = !discard_;
   stream_->readable = true;  // what the operating system holds by now has arrived, too
-  const bool unread = has_unread();
+  const bool unread = refuses_input_ && has_unread();
   if (unread) transmit();  // what was sent before the close gets as far as the network takes it at once
   return unread;
 }
