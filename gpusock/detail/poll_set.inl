@@ -22,13 +22,6 @@ GPUSOCK_FN inline int lowest_bit(std::uint64_t bits) {
 #endif
 }
 
-GPUSOCK_FN inline void lock_set(const Side& side, CallerSet& own) {
-  while (DeviceRef(own.lock).exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
-}
-GPUSOCK_FN inline void unlock_set(CallerSet& own) {
-  DeviceRef(own.lock).store(0, ringbuf::kRelease);  // T8, pairs with T7
-}
-
 /// True if this side has a set of this handle, and it is open.
 GPUSOCK_FN inline bool is_open_set(const Side& side, PollSet set) {
   const std::uint32_t generation = table::generation_of_set(set), index = table::index_of_set(set);
@@ -74,7 +67,7 @@ GPUSOCK_FN_APART inline PollSet try_open_set(const Side& side, std::uint32_t ind
   };
   if (!is_free()) return -1;
   PollSet set = -1;
-  lock_set(side, own);
+  lock(side, own.lock);
   if (is_free()) {
     set = table::make_set(index, next_set_generation(side, index));
     const bool first = own.changed.memory().capacity == 0;
@@ -83,7 +76,7 @@ GPUSOCK_FN_APART inline PollSet try_open_set(const Side& side, std::uint32_t ind
     }
     own.wakes_seen[0] = own.wakes_seen[1] = 0;
   }
-  unlock_set(own);
+  unlock(own.lock);
   return set;
 }
 
@@ -98,10 +91,10 @@ GPUSOCK_FN_APART inline PollSet open_one_set(const Side& side) {
 GPUSOCK_FN_APART inline int close_one_set(const Side& side, PollSet set) {
   if (!is_open_set(side, set)) return -EBADF;
   CallerSet& own = side.sets->callers[table::index_of_set(set)];
-  lock_set(side, own);
+  lock(side, own.lock);
   const bool open = is_open_set(side, set);  // else another thread closed it first
   if (open) next_set_generation(side, table::index_of_set(set));
-  unlock_set(own);
+  unlock(own.lock);
   return open ? 0 : -EBADF;
 }
 
@@ -110,7 +103,7 @@ GPUSOCK_FN_APART inline int close_one_set(const Side& side, PollSet set) {
 GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
   if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;
-  lock_set(side, side.sets->callers[index]);
+  lock(side, side.sets->callers[index].lock);
   PollSetWords& words = side.sets->words[index];
   // Relaxed, both: T7 ordered them, or the program that passed the handle on.
   const bool open = SystemRef(words.generation).load(ringbuf::kRelaxed) == generation;
@@ -119,7 +112,7 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint64_t first = std::uint64_t{generation} << 32;
   const std::uint64_t next = (before >> 32 == generation ? first | ((before + 1) & 0xffffffffu) : first | 1);
   if (open) wakes.store(next, ringbuf::kRelease);  // W1, pairs with W2
-  unlock_set(side.sets->callers[index]);
+  unlock(side.sets->callers[index].lock);
   return open ? 0 : -EBADF;
 }
 
@@ -162,8 +155,7 @@ GPUSOCK_FN inline bool is_ready_unseen(const Side& side, Socket socket, int even
 /// Changes which set watches a socket that the caller has entered, and tells the proxy. Under the lock of its requests,
 /// as post_option(). `before`: the set that may watch it already; `watch.set` is the same, or 0 for none.
 GPUSOCK_FN_APART inline int post_watch(const Side& side, CallerSlot& slot, PollSet before, const table::Watch& watch) {
-  DeviceRef request_lock(slot.request_lock);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  lock(side, slot.request_lock);
   const bool open = !closed(slot, watch.socket), ends = watch.set == 0;
   const bool elsewhere = slot.watch.set != before && (ends || is_open_set(side, slot.watch.set));
   if (open && !elsewhere) {
@@ -171,7 +163,7 @@ GPUSOCK_FN_APART inline int post_watch(const Side& side, CallerSlot& slot, PollS
     slot.watch.number = (slot.requests >> table::kChangeShift) + 1;
     publish_choices(side, watch.socket, slot);
   }
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
   if (!open) return -EBADF;
   if (elsewhere) return ends ? -ENOENT : -EBUSY;
   ring_doorbell(side, watch.socket);
@@ -213,21 +205,19 @@ GPUSOCK_FN_APART inline int unwatch_one(const Side& side, PollSet set, Socket so
 
 /// What the slot's lock guards.
 GPUSOCK_FN_APART inline table::Watch load_watch(const Side& side, CallerSlot& slot) {
-  DeviceRef request_lock(slot.request_lock);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  lock(side, slot.request_lock);
   const table::Watch watch = slot.watch;
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
   return watch;
 }
 
 /// Notes what was reported of a watch, unless it was changed meanwhile.
 GPUSOCK_FN_APART inline void note_reported(const Side& side, CallerSlot& slot, const table::Watch& watch,
                                            std::uint64_t words) {
-  DeviceRef request_lock(slot.request_lock);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  lock(side, slot.request_lock);
   const bool same = slot.watch.socket == watch.socket && slot.watch.number == watch.number;
   if (same) slot.watch.reported = words;
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
 }
 
 /// A number that changes whenever a word does that may make the socket ready: none of these words ever goes back.

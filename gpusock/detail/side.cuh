@@ -116,6 +116,14 @@ GPUSOCK_FN inline void pause(const Side& side) {
 #endif
 }
 
+/// Takes a lock of this side's callers (CallerSlot::request_lock, CallerSet::lock), which is held for a few accesses.
+GPUSOCK_FN inline void lock(const Side& side, std::uint64_t& word) {
+  while (DeviceRef(word).exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+}
+GPUSOCK_FN inline void unlock(std::uint64_t& word) {
+  DeviceRef(word).store(0, ringbuf::kRelease);  // T8, pairs with T7
+}
+
 /// True if the context ends: then every call returns -ECANCELED, even if it could do its work.
 GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5

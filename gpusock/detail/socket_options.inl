@@ -22,8 +22,8 @@ GPUSOCK_FN inline bool change(table::SocketOptions& options, SocketOption option
 /// Publishes a socket's options; -EBADF if it was closed. Under the lock of its requests, as post_request().
 GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerSlot& slot, SocketOption option,
                                         std::int64_t value) {
-  DeviceRef request_lock(slot.request_lock), options(slot.options);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  DeviceRef options(slot.options);
+  lock(side, slot.request_lock);
   const bool open = !closed(slot, socket);
   table::SocketOptions chosen;
   if (open) chosen = table::SocketOptions::unpack(options.load(ringbuf::kRelaxed));  // relaxed: T7 ordered it
@@ -32,7 +32,7 @@ GPUSOCK_FN_APART inline int post_option(const Side& side, Socket socket, CallerS
     options.store(chosen.pack(), ringbuf::kRelaxed);  // relaxed: read under the lock, or by itself (getsockopt)
     publish_choices(side, socket, slot);
   }
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
   if (!open) return -EBADF;
   if (valid) ring_doorbell(side, socket);
   return valid ? 0 : -EINVAL;

@@ -45,8 +45,7 @@ GPUSOCK_FN inline CallerSlot* find(const Side& side, Socket socket) {
 /// after the close, finds that the close was requested.
 GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t generation,
                                           std::uint64_t bits) {
-  DeviceRef request_lock(slot.request_lock);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);                     // T7, pairs with T8
+  lock(side, slot.request_lock);
   const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);  // relaxed: T7 ordered it
   const bool valid = table::generation_in(word) == generation;
   if (valid && (slot.requests & bits) != bits) {
@@ -54,7 +53,7 @@ GPUSOCK_FN_APART inline bool post_request(const Side& side, Socket socket, Calle
     SystemRef published(side.table.requests[table::slot_of(socket)]);
     published.store(slot.requests, ringbuf::kRelease);  // T1, pairs with T2
   }
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
   if (valid) ring_doorbell(side, socket);
   return valid;
 }
@@ -78,8 +77,7 @@ GPUSOCK_FN inline void publish_choices(const Side& side, Socket socket, CallerSl
 GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   const auto generation = table::generation_of(socket);
   CallerSlot& slot = side.slots[table::slot_of(socket)];
-  DeviceRef request_lock(slot.request_lock);
-  while (request_lock.exchange(1, ringbuf::kAcquire) != 0) pause(side);  // T7, pairs with T8
+  lock(side, slot.request_lock);
   slot.requests = table::make_request(generation, 0);
   slot.options = table::SocketOptions().pack();
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
@@ -94,7 +92,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   const std::uint32_t before = table::generation_in(word.load(ringbuf::kRelaxed));
   const std::uint64_t step = (generation - before) & table::kGenerationMask;
   word.fetch_add(step << table::kSlotUserBits, ringbuf::kRelaxed);
-  request_lock.store(0, ringbuf::kRelease);  // T8, pairs with T7
+  unlock(slot.request_lock);
   return slot;
 }
 
