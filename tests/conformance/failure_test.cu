@@ -23,12 +23,6 @@ class Failure : public testing::Test {
 };
 
 using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope, HostScope>;
-struct ScopeName {
-  template <class Scope>
-  static std::string GetName(int) {
-    return Scope::kName;
-  }
-};
 TYPED_TEST_SUITE(Failure, Scopes, ScopeName);
 
 struct UseBadHandles {

@@ -23,33 +23,15 @@ Options options_options() {
   return options;
 }
 
-template <class Scope, LinkKind link>
-struct OptionsCase {
-  using ScopeType = Scope;
-  static constexpr LinkKind kLink = link;
-};
-
 template <class Kind>
-class SocketOptions : public testing::Test {
+class SocketOptions : public PartiesOnLink<Kind> {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
-      GTEST_SKIP() << why;
-  }
-
-  Party<typename Kind::ScopeType> party_{options_options()};
-  Party<HostScope> other_{options_options()};
+  SocketOptions() : PartiesOnLink<Kind>(options_options()) {}
 };
 
-using Cases = testing::Types<OptionsCase<BlockScope, LinkKind::tcp>, OptionsCase<ThreadScope, LinkKind::p2p>,
-                             OptionsCase<HostScope, LinkKind::tcp>>;
-struct CaseName {
-  template <class Kind>
-  static std::string GetName(int) {
-    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
-  }
-};
-TYPED_TEST_SUITE(SocketOptions, Cases, CaseName);
+using Cases = testing::Types<OnLink<BlockScope, LinkKind::tcp>, OnLink<ThreadScope, LinkKind::p2p>,
+                             OnLink<HostScope, LinkKind::tcp>>;
+TYPED_TEST_SUITE(SocketOptions, Cases, OnLinkName);
 
 template <class Group>
 GPUSOCK_FN std::int64_t get(const Group& group, const Net& net, Socket socket, SocketOption option) {

@@ -241,6 +241,40 @@ void converse(Server& server, Client& client, LinkKind link, ServerInner serve, 
   ASSERT_GE(server.result(6), 0) << "accept";
 }
 
+/// A parameter of test suites: what calls, and on which link. A host thread is the peer.
+template <class Scope, LinkKind link>
+struct OnLink {
+  using ScopeType = Scope;
+  static constexpr LinkKind kLink = link;
+};
+struct OnLinkName {
+  template <class Kind>
+  static std::string GetName(int) {
+    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
+  }
+};
+struct ScopeName {
+  template <class Scope>
+  static std::string GetName(int) {
+    return Scope::kName;
+  }
+};
+
+/// Two parties on a link. `Kind`: an OnLink. The test is skipped where the two cannot meet.
+template <class Kind>
+class PartiesOnLink : public testing::Test {
+ protected:
+  explicit PartiesOnLink(const Options& options) : party_(options), other_(options) {}
+
+  void SetUp() override {
+    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
+      GTEST_SKIP() << why;
+  }
+
+  Party<typename Kind::ScopeType> party_;
+  Party<HostScope> other_;
+};
+
 /// The byte at an offset of a test's stream.
 GPUSOCK_FN inline std::uint8_t byte_at(std::uint64_t offset) {
   return static_cast<std::uint8_t>((offset * 0x9E3779B97F4A7C15u) >> 56);

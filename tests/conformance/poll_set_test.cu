@@ -18,38 +18,21 @@ Options set_options(std::uint32_t sockets_max = 64) {
   return options;
 }
 
-template <class Scope, LinkKind link>
-struct SetCase {
-  using ScopeType = Scope;
-  static constexpr LinkKind kLink = link;
-};
-
 template <class Kind>
-class PollSets : public testing::Test {
+class PollSets : public PartiesOnLink<Kind> {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
-      GTEST_SKIP() << why;
-  }
+  PollSets() : PartiesOnLink<Kind>(set_options()) {}
 
-  Party<typename Kind::ScopeType> party_{set_options()};
-  Party<HostScope> other_{set_options()};
-  Mapped<PollEvent> events_{party_.context, kEventsMax};
-  Mapped<Flag> step_{party_.context, 1};
+  Mapped<PollEvent> events_{this->party_.context, kEventsMax};
+  Mapped<Flag> step_{this->party_.context, 1};
 };
 
-using Cases = testing::Types<SetCase<ThreadScope, LinkKind::tcp>, SetCase<WarpScope, LinkKind::p2p>,
+using Cases = testing::Types<OnLink<ThreadScope, LinkKind::tcp>, OnLink<WarpScope, LinkKind::p2p>,
 #if !defined(__CUDACC__)
-                             SetCase<BlockScope, LinkKind::p2p>, SetCase<HostScope, LinkKind::p2p>,
+                             OnLink<BlockScope, LinkKind::p2p>, OnLink<HostScope, LinkKind::p2p>,
 #endif
-                             SetCase<BlockScope, LinkKind::tcp>, SetCase<HostScope, LinkKind::tcp>>;
-struct CaseName {
-  template <class Kind>
-  static std::string GetName(int) {
-    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
-  }
-};
-TYPED_TEST_SUITE(PollSets, Cases, CaseName);
+                             OnLink<BlockScope, LinkKind::tcp>, OnLink<HostScope, LinkKind::tcp>>;
+TYPED_TEST_SUITE(PollSets, Cases, OnLinkName);
 
 /// What a wait returned, in one number: the count, the first event's tag, its events.
 constexpr std::int64_t told(std::int64_t count, std::uint64_t tag, int events) {

@@ -19,37 +19,20 @@ Options poll_options() {
   return options;
 }
 
-template <class Scope, LinkKind link>
-struct PollCase {
-  using ScopeType = Scope;
-  static constexpr LinkKind kLink = link;
-};
-
 template <class Kind>
-class Poll : public testing::Test {
+class Poll : public PartiesOnLink<Kind> {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
-      GTEST_SKIP() << why;
-  }
+  Poll() : PartiesOnLink<Kind>(poll_options()) {}
 
-  Party<typename Kind::ScopeType> party_{poll_options()};
-  Party<HostScope> other_{poll_options()};
-  Mapped<PollEntry> entries_{party_.context, kMany};
+  Mapped<PollEntry> entries_{this->party_.context, kMany};
 };
 
-using Cases = testing::Types<PollCase<ThreadScope, LinkKind::tcp>, PollCase<WarpScope, LinkKind::p2p>,
+using Cases = testing::Types<OnLink<ThreadScope, LinkKind::tcp>, OnLink<WarpScope, LinkKind::p2p>,
 #if !defined(__CUDACC__)
-                             PollCase<BlockScope, LinkKind::p2p>, PollCase<HostScope, LinkKind::p2p>,
+                             OnLink<BlockScope, LinkKind::p2p>, OnLink<HostScope, LinkKind::p2p>,
 #endif
-                             PollCase<BlockScope, LinkKind::tcp>, PollCase<HostScope, LinkKind::tcp>>;
-struct CaseName {
-  template <class Kind>
-  static std::string GetName(int) {
-    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
-  }
-};
-TYPED_TEST_SUITE(Poll, Cases, CaseName);
+                             OnLink<BlockScope, LinkKind::tcp>, OnLink<HostScope, LinkKind::tcp>>;
+TYPED_TEST_SUITE(Poll, Cases, OnLinkName);
 
 /// One call on one socket: result << 8 | revents.
 template <class Group>

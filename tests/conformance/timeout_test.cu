@@ -51,12 +51,6 @@ struct WaitForNothing {
 template <class Scope>
 class DefaultDeadline : public testing::Test {};
 
-struct ScopeName {
-  template <class Scope>
-  static std::string GetName(int) {
-    return Scope::kName;
-  }
-};
 using Scopes = testing::Types<ThreadScope, BlockScope, HostScope>;
 TYPED_TEST_SUITE(DefaultDeadline, Scopes, ScopeName);
 

@@ -14,39 +14,22 @@ Options zero_copy_options(std::uint32_t sockets_max = 16) {
   return options;
 }
 
-template <class Scope, LinkKind link>
-struct ZeroCopyCase {
-  using ScopeType = Scope;
-  static constexpr LinkKind kLink = link;
-};
-
 template <class Kind>
-class ZeroCopy : public testing::Test {
+class ZeroCopy : public PartiesOnLink<Kind> {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
-      GTEST_SKIP() << why;
-  }
+  ZeroCopy() : PartiesOnLink<Kind>(zero_copy_options()) {}
 
-  Party<typename Kind::ScopeType> party_{zero_copy_options()};
-  Party<HostScope> other_{zero_copy_options()};
-  Mapped<std::uint8_t> buffer_{party_.context, 2 * kRing};
-  Mapped<std::uint8_t> other_buffer_{other_.context, 2 * kRing};
+  Mapped<std::uint8_t> buffer_{this->party_.context, 2 * kRing};
+  Mapped<std::uint8_t> other_buffer_{this->other_.context, 2 * kRing};
 };
 
-using Cases = testing::Types<ZeroCopyCase<WarpScope, LinkKind::tcp>, ZeroCopyCase<BlockScope, LinkKind::p2p>,
+using Cases = testing::Types<OnLink<WarpScope, LinkKind::tcp>, OnLink<BlockScope, LinkKind::p2p>,
 #if !defined(__CUDACC__)
-                             ZeroCopyCase<ThreadScope, LinkKind::p2p>, ZeroCopyCase<BlockScope, LinkKind::tcp>,
-                             ZeroCopyCase<HostScope, LinkKind::tcp>,
+                             OnLink<ThreadScope, LinkKind::p2p>, OnLink<BlockScope, LinkKind::tcp>,
+                             OnLink<HostScope, LinkKind::tcp>,
 #endif
-                             ZeroCopyCase<HostScope, LinkKind::p2p>>;
-struct CaseName {
-  template <class Kind>
-  static std::string GetName(int) {
-    return std::string(to_string(Kind::kLink)) + "_" + Kind::ScopeType::kName;
-  }
-};
-TYPED_TEST_SUITE(ZeroCopy, Cases, CaseName);
+                             OnLink<HostScope, LinkKind::p2p>>;
+TYPED_TEST_SUITE(ZeroCopy, Cases, OnLinkName);
 
 /// Sends the test's stream from reserved memory, committing sometimes less than was reserved, sometimes nothing.
 struct SendReserved {

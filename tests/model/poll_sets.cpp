@@ -114,7 +114,6 @@ Case watched_by_two() {
               require(world.net().watch(kMe, set, world.socket, kPollIn | kPollEdge, 2) == 0, "it is watched");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};
@@ -146,7 +145,6 @@ Case ring_is_full() {
               require(seen == 2, "the greeting, then the end");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};
@@ -176,7 +174,6 @@ Case wakes(int wakers) {
               require(woken == static_cast<std::uint64_t>(wakers), "as often as it was woken");
               require(world.work == 42, "the work is there");
             });
-            run.at_end([] { return std::string(); });
           },
           {""}};
 }
@@ -261,7 +258,6 @@ Case closed_while_watched() {
               require(net.wake(kMe, set) == 0, "and that is all");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};

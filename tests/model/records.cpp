@@ -405,7 +405,6 @@ Case reservation_handed_over() {
               pair.take_over();
               require(pair.net().commit(kMe, pair.sender(), 4) == 0, "what was reserved is sent");
             });
-            run.at_end([] { return std::string(); });
           },
           {""}};
 }
@@ -417,7 +416,6 @@ Case alone(const std::string& name, std::uint64_t capacity, void (*steps)(Pair&)
             auto& pair = run.make<Pair>(capacity);
             pair.is_alone();
             run.thread([&pair, steps] { steps(pair); });
-            run.at_end([] { return std::string(); });
           },
           {""}};
 }

@@ -228,7 +228,6 @@ Case left_to_the_next_listener() {
               if (socket >= 0) require(net.send(kMe, socket, "z", 1) == 1, "what is accepted works");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};
@@ -253,7 +252,6 @@ Case closes_while_the_proxy_pushes() {
               require(net.close(kMe, socket) == 0, "and closes");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};
@@ -281,7 +279,6 @@ Case listens_too_late() {
               require(net.close(kMe, socket) == 0, "and closes");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};
@@ -425,7 +422,6 @@ Case end_of_stream() {
                       "stats says nothing that cannot be");
             });
             run.server([&] { world.step(); });
-            run.at_end([] { return std::string(); });
           },
           {""},
           1'000};

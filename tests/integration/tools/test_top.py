@@ -113,14 +113,18 @@ class Top(unittest.TestCase):
                 self.assertGreaterEqual(entry["tcp"]["retransmits"], 0)
         self.assertRegex(self.call("--once", "--wait", "60", "--info").stdout, r"rtt \d+\.\d{3}\+-\d+\.\d{3} ms  retrans \d+  cwnd \d+x\d+ B")
 
-    def test_a_terminal_of_80_columns_and_24_rows_holds_what_it_shows(self):
+    def terminal_of_a_busy_server(self):
+        """A server with 40 clients is started. Both ends of a terminal of 24 rows and 80 columns; the caller closes the second one."""
         _, port = self.start_server()
-        clients = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(40)]
-        for client in clients:
-            self.addCleanup(client.close)
+        for _ in range(40):
+            self.addCleanup(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S).close)
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        return ours, theirs
+
+    def test_a_terminal_of_80_columns_and_24_rows_holds_what_it_shows(self):
+        ours, theirs = self.terminal_of_a_busy_server()
         with subprocess.Popen([self.top, "--wait", "60", "--sort", "rate"], stdout=theirs, env=self.environment) as top:
             os.close(theirs)
             shown = table = ""
@@ -135,14 +139,8 @@ class Top(unittest.TestCase):
         self.assertLessEqual(max(map(len, lines)), 80)
 
     def test_keys_scroll_and_q_ends_with_the_terminal_as_it_was(self):
-        _, port = self.start_server()
-        clients = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S) for _ in range(40)]
-        for client in clients:
-            self.addCleanup(client.close)
-        ours, theirs = pty.openpty()
-        self.addCleanup(os.close, ours)
+        ours, theirs = self.terminal_of_a_busy_server()
         self.addCleanup(os.close, theirs)
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         before = termios.tcgetattr(theirs)
         # A session of its own, whose terminal this is: only a terminal's foreground may read keys.
         with subprocess.Popen(["setsid", "--ctty", "--wait", self.top, "--wait", "60"], stdin=theirs, stdout=theirs,

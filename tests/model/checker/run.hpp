@@ -31,7 +31,7 @@ class Run {
   void server(std::function<void()> step) { threads_.push_back({std::move(step), true}); }
   /// Deadlines may pass at any moment; else time stands still.
   void let_time_pass() { time_passes_ = true; }
-  /// What came of it, as one of the case's outcomes.
+  /// What came of it, as one of the case's outcomes. Without it: "".
   void at_end(std::function<std::string()> tell) { tell_ = std::move(tell); }
 
   /// Owns what the threads share.
@@ -50,7 +50,7 @@ class Run {
     bool serves;
   };
   std::vector<Body> threads_;
-  std::function<std::string()> tell_;
+  std::function<std::string()> tell_ = [] { return std::string(); };
   bool time_passes_ = false;
   std::vector<std::shared_ptr<void>> worlds_;
 };

@@ -63,7 +63,7 @@ void await_call_that_waits_for(const std::string& name);
 /// Copies that were started and have not ended.
 int copies_under_way();
 
-/// Copies of cudaMemcpyAsync are held back while this lives.
+/// Copies of cudaMemcpyAsync are held back while this lives, until a call waits for them.
 class SlowCopies {
  public:
   SlowCopies();

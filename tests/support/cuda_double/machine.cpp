@@ -82,6 +82,8 @@ void Machine::wait_for_work(Lock& lock, int gpu, const std::string& call) {
     if (queue->running != nullptr) before.push_back(queue->running);
     before.insert(before.end(), queue->waiting.begin(), queue->waiting.end());
   }
+  for (const Work& work : before) work->awaited = true;
+  changed.notify_all();
   wait(
       lock, call + " (" + thread_name() + ")", [this, gpu] { return running_work(gpu); },
       [&] { return std::all_of(before.begin(), before.end(), [](const Work& work) { return work->ended; }); });
@@ -90,6 +92,8 @@ void Machine::wait_for_work(Lock& lock, int gpu, const std::string& call) {
 
 void Machine::wait_for(Lock& lock, const Work& work, const std::string&) {
   if (work == nullptr) return;
+  work->awaited = true;
+  changed.notify_all();
   changed.wait(lock, [&] { return work->ended; });  // not watched: a program may wait for its kernels as long as it
                                                     // likes
 }
@@ -110,9 +114,14 @@ Work Machine::enqueue(Lock&, CUstream_st& stream, std::string name, bool is_copy
   return work;
 }
 
+bool Machine::holds_back(const Queue& queue) const {
+  return slow_copies > 0 && queue.waiting.front()->is_copy &&
+         std::none_of(queue.waiting.begin(), queue.waiting.end(), [](const Work& work) { return work->awaited; });
+}
+
 void Machine::serve(Queue& queue) {
   for (Lock lock(mutex);;) {
-    changed.wait(lock, [&] { return !queue.waiting.empty() && !(slow_copies > 0 && queue.waiting.front()->is_copy); });
+    changed.wait(lock, [&] { return !queue.waiting.empty() && !holds_back(queue); });
     const Work work = queue.waiting.front();
     queue.waiting.pop_front();
     run(lock, queue, work);

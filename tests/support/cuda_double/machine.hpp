@@ -34,6 +34,7 @@ struct Operation {
   Clock::time_point since{};  ///< queued, or begun
   bool running = false;
   bool ended = false;
+  bool awaited = false;  ///< by a call
 };
 using Work = std::shared_ptr<Operation>;
 
@@ -154,6 +155,7 @@ class Machine {
   std::chrono::milliseconds hang_limit{0};
 
  private:
+  bool holds_back(const Queue& queue) const;  ///< True if the next one is a copy that SlowCopies holds back.
   void serve(Queue& queue);
   void run(Lock& lock, Queue& queue, const Work& work);
   void watch();

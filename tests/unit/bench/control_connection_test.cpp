@@ -1,5 +1,6 @@
 // Promises of the control connection: whole messages arrive, and no peer holds it up for longer than its limit.
 #include "microbench/control_connection.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -29,12 +30,7 @@ class ControlConnectionTest : public testing::Test {
 
   /// The text of the error that a receive() ends with.
   std::string failure(std::uint64_t limit_ns = kPlentyNs) {
-    try {
-      connection_.receive(limit_ns);
-    } catch (const gpusock::Error& error) {
-      return error.what();
-    }
-    return "no failure";
+    return gpusock::test::error_of<gpusock::Error>([&] { connection_.receive(limit_ns); });
   }
 
   static std::string started() { return encode(StartedMessage{}); }

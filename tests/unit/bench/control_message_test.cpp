@@ -1,6 +1,7 @@
 // Promises of the control messages: what one side writes the other reads, and nothing out of bounds gets through.
 #include "microbench/bounds.hpp"
 #include "microbench/control_message.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -37,21 +38,12 @@ Job usual_job() {
 }
 
 /// The errno that a call throws; 0: none.
-int error_of(const std::function<void()>& call) {
+int errno_of(const std::function<void()>& call) {
   try {
     call();
     return 0;
   } catch (const gpusock::Error& error) {
     return error.code().value();
-  }
-}
-
-std::string what_of(const std::function<void()>& call) {
-  try {
-    call();
-    return {};
-  } catch (const gpusock::Error& error) {
-    return error.what();
   }
 }
 
@@ -133,7 +125,7 @@ TEST(ControlMessage, OptionsOutOfBoundsAreRefused) {
   for (std::size_t i = 0; i < std::size(changes); ++i) {
     OpenMessage message = to_message(usual_options(), Entrant::gpusock);
     changes[i](message);
-    EXPECT_EQ(error_of([&] { to_options(message); }), EINVAL) << "change " << i;
+    EXPECT_EQ(errno_of([&] { to_options(message); }), EINVAL) << "change " << i;
   }
 }
 
@@ -154,7 +146,7 @@ TEST(ControlMessage, RoundsOutOfBoundsAreRefused) {
   for (std::size_t i = 0; i < std::size(changes); ++i) {
     RoundMessage message = to_message(usual_job(), Entrant::gpusock);
     changes[i](message);
-    EXPECT_EQ(error_of([&] { to_job(message, usual_options()); }), EINVAL) << "change " << i;
+    EXPECT_EQ(errno_of([&] { to_job(message, usual_options()); }), EINVAL) << "change " << i;
   }
 }
 
@@ -162,9 +154,9 @@ TEST(ControlMessage, MessagesOfAllSocketsTogetherAreBounded) {
   BenchOptions many = usual_options();
   many.sockets = kSocketsMax;
   RoundMessage message = to_message(usual_job(), Entrant::gpusock);
-  EXPECT_EQ(error_of([&] { to_job(message, many); }), 0);
+  EXPECT_EQ(errno_of([&] { to_job(message, many); }), 0);
   message.bytes = kMessageBytesMax;
-  EXPECT_EQ(error_of([&] { to_job(message, many); }), EINVAL);
+  EXPECT_EQ(errno_of([&] { to_job(message, many); }), EINVAL);
 }
 
 TEST(ControlMessage, WhateverAStrangerSendsIsRefusedOrWithinBounds) {
@@ -182,18 +174,18 @@ TEST(ControlMessage, WhateverAStrangerSendsIsRefusedOrWithinBounds) {
         std::memcpy(fields + at, &value, 4);
       }
     }
-    error_of([&] {
+    errno_of([&] {
       const BenchOptions options = to_options(open);
       ASSERT_LE(options.sockets_in_all(), 2 * kSocketsMax);
       ASSERT_GE(options.sockets_in_all(), 1u);
       ASSERT_LE(options.threads(), kBlockThreadsMax);
     });
-    error_of([&] {
+    errno_of([&] {
       const Job job = to_job(round, usual_options());
       ASSERT_LE(2 * job.bytes * job.sockets(), kSideBytesMax);
       ASSERT_LE(job.limit_ns, 1'200'000'000'000u);
     });
-    error_of([&] { ASSERT_LT(static_cast<std::uint32_t>(to_answer(account, "it").account.failed_step), kSteps); });
+    errno_of([&] { ASSERT_LT(static_cast<std::uint32_t>(to_answer(account, "it").account.failed_step), kSteps); });
   }
 }
 
@@ -223,22 +215,23 @@ TEST(ControlMessage, AHeaderThatIsNotValidIsNamed) {
 
 TEST(ControlMessage, AnotherMessageThanTheOneThatIsDueIsAnError) {
   const Frame frame{MessageKind::wait, std::string(sizeof(WaitMessage), '\0')};
-  EXPECT_EQ(error_of([&] { decode<StartedMessage>(frame, "it"); }), EPROTO);
+  EXPECT_EQ(errno_of([&] { decode<StartedMessage>(frame, "it"); }), EPROTO);
 }
 
 TEST(ControlMessage, ARefusalIsAnErrorWithItsTextAndCannotSteerATerminal) {
   const std::string bytes = encode(to_refusal(EBUSY, "later\033[2J"));
   const Frame frame{MessageKind::refused, bytes.substr(sizeof(Header))};
   const auto receive = [&] { decode<ReadyMessage>(frame, "the server"); };
-  EXPECT_EQ(error_of(receive), EBUSY);
-  EXPECT_NE(what_of(receive).find("the server refuses: later?[2J"), std::string::npos) << what_of(receive);
+  EXPECT_EQ(errno_of(receive), EBUSY);
+  const std::string text = gpusock::test::error_of<gpusock::Error>(receive);
+  EXPECT_NE(text.find("the server refuses: later?[2J"), std::string::npos) << text;
 }
 
 TEST(ControlMessage, ARefusalsErrorIsOneOrElseProtocol) {
   for (const std::int32_t error : {0, -1, 4096, INT32_MIN}) {
     const std::string bytes = encode(to_refusal(error, "no"));
     const Frame frame{MessageKind::refused, bytes.substr(sizeof(Header))};
-    EXPECT_EQ(error_of([&] { decode<ReadyMessage>(frame, "it"); }), EPROTO);
+    EXPECT_EQ(errno_of([&] { decode<ReadyMessage>(frame, "it"); }), EPROTO);
   }
 }
 

@@ -1,5 +1,7 @@
+#include "tests/support/error_of.hpp"
 #include "tests/unit/cpu_device/run.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <set>
@@ -53,12 +55,15 @@ TEST(Launch, ArgumentsAreConvertedAndCopiedAtTheCall) {
   double real = 2.25;
   Wide wrapped{9.0};
   Stream stream;
-  stream.enqueue({}, "wait a moment", [] { __nanosleep(2'000'000); });  // the next launch starts after the changes
-                                                                        // below
+  std::atomic<bool> changed{false};
+  stream.enqueue({}, "wait for the changes", [&] {
+    while (!changed) __nanosleep(1'000);
+  });
   launch(stream, {}, keep_arguments, out.data(), small, real, &pointed_at, wrapped);
   small = 5;
   real = 0;
   wrapped.value = 0;
+  changed = true;
   stream.synchronize();
   EXPECT_EQ(out, (std::vector<std::int64_t>{-3, 9, 7, 9}));
 }
@@ -104,12 +109,8 @@ TEST(Launch, TheLargestShapesAreAccepted) {
 
 std::string refusal(const LaunchShape& shape) {
   Stream stream;
-  try {
-    stream.enqueue(shape, "never", [] { FAIL() << "a kernel of an impossible shape ran"; });
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "accepted";
+  return gpusock::test::error_of<std::invalid_argument>(
+      [&] { stream.enqueue(shape, "never", [] { FAIL() << "a kernel of an impossible shape ran"; }); });
 }
 
 TEST(Launch, ImpossibleShapesAreRefusedAndTheLimitIsNamed) {

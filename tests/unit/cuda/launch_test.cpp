@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include <atomic>
+
 namespace gpusock::cuda_test {
 namespace {
 
@@ -77,11 +79,14 @@ TEST_F(Launch, AKernelThatCannotBeLoadedBesideThoseThatRunIsRefused) {
 TEST_F(Launch, LoadingWaitsForKernelsThatEndByThemselves) {
   cuda_double::set_lazy_loading(true);
   launch(context, {}, wait_for<103>, word.data());
-  std::thread ends([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  cuda_double::fail_call(0);  // calls are counted from here on
+  std::atomic<bool> launched{false};
+  std::thread ends([&] {  // once the launch has asked some times whether the kernel still runs
+    while (cuda_double::calls_made() < 20 && !launched) std::this_thread::yield();
     raise(word[0]);
   });
   EXPECT_EQ(thrown_by([&] { launch(context, {.stream = &stream}, set<103>, word.data(), std::uint64_t{2}); }).error, 0);
+  launched = true;
   ends.join();
   context.synchronize();
   EXPECT_EQ(word[0], 2u);

@@ -1,6 +1,7 @@
 // How runs end that cannot end well: every wait ends, and the message names the rank.
 #include "executor/hello.hpp"
 #include "executor/local_ranks.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
@@ -19,6 +20,7 @@ using executor_test::kTimeoutNs;
 using executor_test::make;
 using gpusock::Context;
 using gpusock::Endpoint;
+using gpusock::test::error_of;
 using schedule::Schedule;
 
 Settings settings_of(int rank) {
@@ -28,16 +30,6 @@ Settings settings_of(int rank) {
 }
 
 const Endpoint kAnyPort = Endpoint::parse("127.0.0.1:0,link=tcp");
-
-template <class Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 void expect_says(const std::string& text, const std::string& words) {
   EXPECT_NE(text.find(words), std::string::npos) << text;

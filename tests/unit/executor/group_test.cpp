@@ -1,5 +1,6 @@
 // The public API: what each operation leaves in the tensors.
 #include "param_sync/group.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 namespace {
 
 using gpusock::Endpoint;
+using gpusock::test::error_of;
 using param_sync::Group;
 using param_sync::GroupOptions;
 using param_sync::TensorPart;
@@ -103,12 +105,7 @@ TEST(GroupOperations, ABarrierEndsWhenAllHaveStartedIt) {
 
 std::string error_of_group(const GroupOptions& options, int rank = 0, int nodes = kRanks) {
   gpusock::Context context;
-  try {
-    Group group(context, rank, nodes, options);
-  } catch (const gpusock::Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of<gpusock::Error>([&] { Group group(context, rank, nodes, options); });
 }
 
 TEST(GroupOperations, DeterministicSumsAreInRankOrderOrRefused) {

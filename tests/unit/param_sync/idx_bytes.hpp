@@ -1,11 +1,7 @@
 #pragma once
-/// @file What the tests of param_sync's files share.
-
-#include <gtest/gtest.h>
+/// @file An IDX file's bytes, for tests.
 
 #include <cstdint>
-#include <exception>
-#include <string>
 #include <vector>
 
 namespace param_sync::testing {
@@ -19,18 +15,6 @@ inline std::vector<std::uint8_t> idx_bytes(const std::vector<std::uint32_t>& sha
   }
   bytes.insert(bytes.end(), data.begin(), data.end());
   return bytes;
-}
-
-/// What `call` throws, as text; fails the test where it throws nothing.
-template <class Call>
-std::string error_of(Call call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 }  // namespace param_sync::testing

@@ -2,6 +2,7 @@
 
 #include "idx_bytes.hpp"
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/folder.hpp"
 
 #include <gmock/gmock.h>
@@ -12,9 +13,9 @@
 namespace param_sync {
 namespace {
 
+using gpusock::test::error_of;
 using gpusock::test::Folder;
 using ::testing::AllOf;
-using testing::error_of;
 using ::testing::HasSubstr;
 using testing::idx_bytes;
 

@@ -1,6 +1,6 @@
 #include "layout.hpp"
 
-#include "idx_bytes.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace param_sync {
 namespace {
 
-using testing::error_of;
+using gpusock::test::error_of;
 using ::testing::HasSubstr;
 
 Layout make(std::vector<std::uint32_t> widths, int nodes) { return make_layout(widths, nodes); }

@@ -1,7 +1,6 @@
 #include "report.hpp"
 
-#include "idx_bytes.hpp"
-
+#include "tests/support/error_of.hpp"
 #include "tests/support/folder.hpp"
 
 #include <gmock/gmock.h>
@@ -110,7 +109,7 @@ TEST(Report, WritesAccuracyWhereAnEpochEnds) {
 TEST(Report, SaysWhichFileCannotBeWritten) {
   RunReport run = run_report();
   run.config.json_file = "/nonexistent/out.json";
-  EXPECT_THAT(testing::error_of([&] { run.write_files(); }), HasSubstr("/nonexistent/out.json"));
+  EXPECT_THAT(gpusock::test::error_of([&] { run.write_files(); }), HasSubstr("/nonexistent/out.json"));
 }
 
 }  // namespace

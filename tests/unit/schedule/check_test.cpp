@@ -1,11 +1,13 @@
 // What the checker refuses in hand-written schedules, and what it counts.
 #include "schedule/check.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
 namespace {
 
 using namespace param_sync::schedule;
+using gpusock::test::error_of;
 
 Op send(int chunk, int to, std::vector<OpRef> after = {}) {
   return {Kind::send, chunk, 1, kNobody, to, 0, std::move(after)};
@@ -26,12 +28,7 @@ Schedule by_hand(int chunks, std::vector<std::vector<Lane>> ranks, Result result
 }
 
 std::string check_problem(const Schedule& schedule) {
-  try {
-    check(schedule);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of<Error>([&] { check(schedule); });
 }
 
 void expect_problem(const Schedule& schedule, const std::string& says) {

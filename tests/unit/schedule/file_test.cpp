@@ -4,6 +4,7 @@
 #include "schedule/check.hpp"
 #include "schedule/file.hpp"
 #include "schedule/schemes.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 namespace {
 
 using namespace param_sync::schedule;
+using gpusock::test::error_of;
 using Json = nlohmann::json;
 
 constexpr const char* kPair =
@@ -22,12 +24,7 @@ constexpr const char* kPair =
              [{"op": "recv", "chunk": 0, "count": 3, "from": 0, "channel": 0, "after": [[0, 0]]}]]}]})";
 
 std::string file_problem(const std::string& text) {
-  try {
-    from_json(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of<Error>([&] { from_json(text); });
 }
 
 TEST(ScheduleFile, EveryFieldIsRead) {

@@ -6,6 +6,7 @@
 #include "schedule/generators.hpp"
 #include "schedule/rank_order.hpp"
 #include "schedule/schemes.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +19,7 @@
 namespace {
 
 using namespace param_sync::schedule;
+using gpusock::test::error_of;
 
 using schedule_test::kFew;
 
@@ -351,13 +353,8 @@ TEST(ConsistentHash, ANodeThatJoinsOrLeavesMovesLittle) {
 }
 
 TEST(Generators, WhatCannotBeIsRefusedWithAReason) {
-  const auto problem = [](const std::string& scheme, const Request& request) -> std::string {
-    try {
-      generate(scheme, request);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto problem = [](const std::string& scheme, const Request& request) {
+    return error_of<Error>([&] { generate(scheme, request); });
   };
   Request request;
   EXPECT_NE(problem("rings", request).find("there is no scheme \"rings\"; there are: ps, mesh, ring,"),

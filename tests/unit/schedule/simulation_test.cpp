@@ -1,4 +1,5 @@
 // Virtual time is what the papers' formulas say.
+#include "network.hpp"
 #include "topologies.hpp"
 
 #include "schedule/check.hpp"
@@ -20,17 +21,9 @@ using param_sync::simulate::NetworkModel;
 using param_sync::simulate::simulate;
 using param_sync::simulate::Timeline;
 using namespace param_sync::tune;
+using schedule_test::network;
 
 constexpr double kMegabyte = 1e6;
-
-NetworkModel network() {
-  NetworkModel model;
-  model.latency_s = 50e-6;
-  model.overhead_s = 2e-6;
-  model.bandwidth = 1.25e9;
-  model.reduce_bandwidth = 8e9;
-  return model;
-}
 
 double simulated(const std::string& scheme, int nodes, int chunks, double bytes, const NetworkModel& model) {
   return simulated_s({scheme, chunks}, nodes, bytes, model);

@@ -5,6 +5,7 @@
 #include "schedule/check.hpp"
 #include "schedule/generators.hpp"
 #include "schedule/packing.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@ namespace {
 
 using namespace param_sync::schedule;
 using namespace schedule_test;
+using gpusock::test::error_of;
 
 /// By trying all halves.
 double cut_by_trying(const Topology& topology) {
@@ -160,12 +162,7 @@ TEST(Blink, AnyNumberOfNodesIsRight) {
 }
 
 std::string topology_problem(const std::string& text) {
-  try {
-    topology_from_json(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return error_of<Error>([&] { topology_from_json(text); });
 }
 
 TEST(Topology, FilesAreReadAndBadOnesRefused) {

@@ -1,4 +1,5 @@
 // The cost model agrees with virtual time, prices are found again from times, and the chooser finds what is best.
+#include "network.hpp"
 #include "topologies.hpp"
 
 #include "schedule/check.hpp"
@@ -24,18 +25,10 @@ using namespace param_sync::schedule;
 using param_sync::simulate::NetworkModel;
 using param_sync::simulate::simulate;
 using namespace param_sync::tune;
-
-NetworkModel modelled_network() {
-  NetworkModel model;
-  model.latency_s = 50e-6;
-  model.overhead_s = 2e-6;
-  model.bandwidth = 1.25e9;
-  model.reduce_bandwidth = 8e9;
-  return model;
-}
+using schedule_test::network;
 
 TEST(CostModel, IsExactWhereAllSendAlike) {
-  const NetworkModel model = modelled_network();
+  const NetworkModel model = network();
   for (const int nodes : {2, 4, 8, 16}) {
     for (const char* scheme : {"mesh", "ring", "rhd", "butterfly"}) {
       const Candidate candidate{scheme, scheme == std::string("butterfly") ? 1 : nodes};
@@ -58,8 +51,8 @@ TEST(CostModel, IsAtMostAThirdWrong) {
     const Chooser chooser(nodes);
     for (const auto& priced : chooser.candidates()) {
       for (const double bytes : {1e3, 1e6, 1e8}) {
-        const double simulated_time = simulated_s(priced.candidate, nodes, bytes, modelled_network());
-        const double error = std::abs(predicted_s(priced.costs, bytes, modelled_network()) / simulated_time - 1);
+        const double simulated_time = simulated_s(priced.candidate, nodes, bytes, network());
+        const double error = std::abs(predicted_s(priced.costs, bytes, network()) / simulated_time - 1);
         if (error <= worst) continue;
         worst = error;
         which = priced.candidate.scheme + ", " + std::to_string(nodes) + " nodes, " + std::to_string(bytes) + " bytes";
@@ -89,7 +82,7 @@ std::vector<Measurement> virtual_measurements(const std::vector<std::string>& sc
 
 TEST(Fit, FindsThePricesOfALink) {
   for (const int nodes : {4, 8}) {
-    const NetworkModel model = modelled_network();
+    const NetworkModel model = network();
     const auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, nodes, model, 300e-6);
     const Fit found = fit(measured);
     EXPECT_NEAR(found.start_s, 300e-6, 1e-6 * 300e-6);
@@ -102,14 +95,14 @@ TEST(Fit, FindsThePricesOfALink) {
 }
 
 TEST(Fit, WhatCannotBeToldApartIsFittedTogether) {
-  NetworkModel model = modelled_network();
+  NetworkModel model = network();
   const auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 2, model, 0);
   const Fit found = fit(measured);
   EXPECT_LT(error_of(found, measured).worst, 1e-6);  // the sum of start, latency and overhead is right
 }
 
 TEST(Fit, StandsNoiseAndSaysHowMuch) {
-  const NetworkModel model = modelled_network();
+  const NetworkModel model = network();
   auto measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 4, model, 300e-6);
   std::minstd_rand random(1);
   for (Measurement& one : measured) one.seconds *= 0.9 + 0.2 * static_cast<double>(random() % 1001) / 1000;
@@ -124,8 +117,7 @@ TEST(Fit, StandsNoiseAndSaysHowMuch) {
 }
 
 TEST(Fit, PricesAreNotNegative) {
-  std::vector<Measurement> measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 4, modelled_network(),
-                                                           0);
+  std::vector<Measurement> measured = virtual_measurements({"mesh", "ring", "rhd", "butterfly"}, 4, network(), 0);
   for (Measurement& one : measured) one.seconds = 1e-3;  // whatever is sent
   const Fit found = fit(measured);
   EXPECT_NEAR(found.start_s, 1e-3, 1e-9);
@@ -135,9 +127,9 @@ TEST(Fit, PricesAreNotNegative) {
 }
 
 TEST(Fit, RefusesTooFewAndImpossibleTimes) {
-  auto measured = virtual_measurements({"mesh"}, 4, modelled_network(), 0);
+  auto measured = virtual_measurements({"mesh"}, 4, network(), 0);
   EXPECT_THROW(fit(measured), Error);  // four
-  measured = virtual_measurements({"mesh", "ring"}, 4, modelled_network(), 0);
+  measured = virtual_measurements({"mesh", "ring"}, 4, network(), 0);
   measured[3].seconds = 0;
   EXPECT_THROW(fit(measured), Error);
 }
@@ -167,7 +159,7 @@ Regret regret_of(int nodes, const std::vector<NetworkModel>& models, const std::
 }
 
 TEST(Chooser, LosesAtMostOneTwentiethToExhaustiveSearch) {
-  NetworkModel slow = modelled_network(), fast = modelled_network();
+  NetworkModel slow = network(), fast = network();
   slow.bandwidth = 0.125e9;
   fast.bandwidth = 12.5e9;
   fast.latency_s = 5e-6;
@@ -176,7 +168,7 @@ TEST(Chooser, LosesAtMostOneTwentiethToExhaustiveSearch) {
   for (const int nodes : {2, 3, 4, 5, 7, 8, 12, 16}) {
     if (schedule_test::kFew && nodes > 3) break;
     const bool all = nodes < 16;
-    const Regret found = regret_of(nodes, all ? std::vector{slow, modelled_network(), fast} : std::vector{fast},
+    const Regret found = regret_of(nodes, all ? std::vector{slow, network(), fast} : std::vector{fast},
                                    all ? std::vector{1e3, 3e4, 1e6, 1e8} : std::vector{1e3, 1e6});
     worst = {std::max(worst.ours, found.ours), std::max(worst.open_mpi, found.open_mpi)};
   }

@@ -27,6 +27,7 @@ namespace {
 
 using test::Folder;
 
+/// Between two looks. Not synchronisation: look_for_answers() looks until each context has answered.
 bool nap() {
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return true;
