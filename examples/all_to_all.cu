@@ -2,7 +2,7 @@
 // the sockets, exchange and check; what arrives is what a transposition or an exchange of experts needs.
 //   all_to_all --ranks 4                                        (all ranks in this process, each with a context)
 //   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; the others are started likewise)
-#include <gpusock/device.cuh>
+#include <gpusock/exchange.cuh>
 #include <gpusock/gpusock.hpp>
 
 #include "program/arguments.hpp"
@@ -56,54 +56,23 @@ __global__ void listen(Rank own) {
   own.peers[own.rank] = own.peers[own.rank].with_port(at.port);
 }
 
-/// Connects to one peer, as soon as it listens.
-__device__ Socket meet(const Rank& own, unsigned peer, Deadline until) {
-  const auto me = gpusock::this_thread();
-  for (;;) {
-    const Socket socket = own.net.connect(me, own.peers[peer], until);
-    if (socket != -ECONNREFUSED || until.passed()) {
-      if (socket >= 0) own.net.send(me, socket, &own.rank, sizeof own.rank, 0, until);  // who calls
-      return socket;
-    }
-    __nanosleep(10'000'000);
-  }
-}
-
-/// Connects to the ranks below this one, and accepts those above.
+/// Connects this rank with all others.
 __global__ void meet_all(Rank own) {
-  const auto me = gpusock::this_thread();
-  const Deadline until = Deadline::after_ns(own.timeout_ns);
-  for (unsigned peer = 0; peer < own.ranks; ++peer) own.sockets[peer] = -ETIMEDOUT;
-  for (unsigned peer = 0; peer < own.rank; ++peer) own.sockets[peer] = meet(own, peer, until);
-  for (unsigned left = own.ranks - 1 - own.rank; left > 0;) {
-    const Socket socket = own.net.accept(me, *own.listener, until);
-    if (socket < 0) break;
-    unsigned caller = 0;
-    const auto got = own.net.recv(me, socket, &caller, sizeof caller, 0, until);
-    const bool valid = got == sizeof caller && caller > own.rank && caller < own.ranks && own.sockets[caller] < 0;
-    if (valid) {
-      own.sockets[caller] = socket;
-      --left;
-    } else {
-      own.net.close(me, socket);  // it is none of us
-    }
-  }
-  own.net.close(me, *own.listener);
+  gpusock::connect_all(own.net, *own.listener, own.peers, own.rank, own.ranks, own.sockets,
+                       Deadline::after_ns(own.timeout_ns));
+  own.net.close(gpusock::this_thread(), *own.listener);
 }
 
-/// Sends one peer its part and receives this rank's part from it, a record of each in turn. Each ring has room for a
-/// record, so no side waits for the other to receive first. 0, or why not.
+/// Sends one peer its part and receives this rank's part from it, a record of each at a time. 0, or why not.
 template <class Block>
 __device__ int exchange_with(const Block& block, const Rank& own, unsigned peer) {
   const auto* out = reinterpret_cast<const char*>(own.out) + peer * own.bytes;
   auto* in = reinterpret_cast<char*>(own.in) + peer * own.bytes;
   for (std::uint64_t at = 0; at < own.bytes; at += kRecordBytes) {
     const std::uint64_t bytes = own.bytes - at < kRecordBytes ? own.bytes - at : kRecordBytes;
-    const auto sent = own.net.send(block, own.sockets[peer], out + at, bytes, 0, Deadline::after_ns(own.timeout_ns));
-    if (sent < 0) return static_cast<int>(sent);
-    const auto got = own.net.recv(block, own.sockets[peer], in + at, bytes, 0, Deadline::after_ns(own.timeout_ns));
-    if (got < 0) return static_cast<int>(got);
-    if (static_cast<std::uint64_t>(got) != bytes) return -EPROTO;
+    const auto got = gpusock::exchange(block, own.net, own.sockets[peer], out + at, bytes, in + at, bytes,
+                                       Deadline::after_ns(own.timeout_ns));
+    if (got != static_cast<std::int64_t>(bytes)) return got < 0 ? static_cast<int>(got) : -EPROTO;
   }
   return 0;
 }

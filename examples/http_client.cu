@@ -22,10 +22,10 @@ namespace {
 
 using gpusock::Deadline;
 using gpusock::Endpoint;
+using gpusock::Field;
 using gpusock::Net;
 using gpusock::Socket;
 using gpusock::Text;
-using gpusock::text;
 
 constexpr std::size_t kTextBytesMax = 1024;  ///< of a path, of the host's name, and of a line of a head
 
@@ -48,96 +48,58 @@ struct Job {
   std::uint64_t body_bytes_max;
 };
 
-/// How a body's end is told (RFC 9112, 6.3).
+using Reader = gpusock::Reader<gpusock::ThisThread>;
+
+/// What a head says of the body (RFC 9112, 6.3).
 struct Head {
   std::uint64_t status = 0;
-  std::uint64_t content_length = ~std::uint64_t{0};  ///< the greatest number: it was not told
-  bool chunked = false;
+  std::uint64_t content_length = 0;
+  bool has_length = false, chunked = false;
 };
 
-/// One answer, which one thread reads. Each call that fails returns a negated errno: -EPROTO for what is not HTTP,
-/// -EMSGSIZE for what is too long.
-class AnswerReader {
- public:
-  using Lines = gpusock::Reader<gpusock::ThisThread>;
-
-  __device__ AnswerReader(const Job& job, Socket socket, Lines& lines, Deadline until)
-      : job_(job), socket_(socket), lines_(lines), until_(until) {}
-
-  /// Reads heads until that of the final answer.
-  __device__ int head(Head& head) {
-    do {
-      head = {};
-      auto line = lines_.line(until_);
-      if (!line) return error_of(line);
-      Text first = line.text();
-      if (!starts_with(take_word(first), text("HTTP/1."))) return -EPROTO;
-      if (!parse_number(take_word(first), head.status)) return -EPROTO;
-      for (line = lines_.line(until_); line && line.size != 0; line = lines_.line(until_))
-        note_field(line.text(), head);
-      if (!line) return error_of(line);
-    } while (head.status / 100 == 1);  // an interim answer
-    return 0;
+/// Reads a head: 0, or an error; -EPROTO for what is not HTTP, -EBADMSG for an invalid Content-Length.
+__device__ int read_head(Reader& reader, Head& head, Deadline until) {
+  auto line = reader.line(until);
+  Text first = line.text();
+  if (!line) return line.error();
+  if (!starts_with(take_word(first), "HTTP/1.") || !parse_number(take_word(first), head.status)) return -EPROTO;
+  for (line = reader.line(until); line && line.size != 0; line = reader.line(until)) {
+    Field field;
+    if (!parse_field(line.text(), field)) return -EPROTO;
+    if (field.is("transfer-encoding")) head.chunked = same_in_any_case(field.value, "chunked");
+    if (!field.is("content-length")) continue;
+    const std::uint64_t before = head.content_length;
+    if (!parse_number(field.value, head.content_length)) return -EBADMSG;
+    if (head.has_length && before != head.content_length) return -EBADMSG;
+    head.has_length = true;
   }
+  return line.error();
+}
 
-  /// Receives the body: how many bytes.
-  __device__ std::int64_t body(const Head& head, char* to) {
-    if (head.status == 204 || head.status == 304) return 0;
-    if (head.chunked) return chunks(to);
-    if (head.content_length != ~std::uint64_t{0}) return piece(to, 0, head.content_length);
-    for (std::uint64_t done = 0;;) {  // until the end of the stream
-      const auto got = job_.net.recv(gpusock::this_thread(), socket_, to + done, job_.body_bytes_max + 1 - done, 0,
-                                     until_);
-      if (got <= 0) return got < 0 ? got : static_cast<std::int64_t>(done);
-      done += static_cast<std::uint64_t>(got);
-      if (done > job_.body_bytes_max) return -EMSGSIZE;
-    }
+/// Reads a body in chunks: how many bytes, or an error.
+__device__ std::int64_t read_chunks(Reader& reader, char* to, std::uint64_t room, Deadline until) {
+  for (std::uint64_t done = 0, size = 1;; done += size) {
+    auto line = reader.line(until);
+    if (!line) return line.error();
+    if (!parse_number(trimmed(line.text().until(find(line.text(), ';'))), size, 16)) return -EPROTO;
+    if (size > room - done) return -EMSGSIZE;
+    if (size != 0) line = reader.read(to + done, size, until);
+    if (line) line = reader.line(until);  // after a chunk an empty one; after the last one fields, then an empty one
+    while (size == 0 && line && line.size != 0) line = reader.line(until);
+    if (!line || line.size != 0) return line ? -EPROTO : line.error();
+    if (size == 0) return static_cast<std::int64_t>(done);
   }
+}
 
- private:
-  __device__ static int error_of(const gpusock::Received& line) {
-    return line.ended() ? -EPROTO : static_cast<int>(line.size);
-  }
-
-  __device__ static void note_field(Text line, Head& head) {
-    const std::size_t colon = find(line, ':');
-    if (colon == line.bytes) return;
-    const Text name = line.until(colon), value = trimmed(line.from(colon + 1));
-    if (same_in_any_case(name, text("content-length"))) parse_number(value, head.content_length);
-    if (same_in_any_case(name, text("transfer-encoding"))) head.chunked = same_in_any_case(value, text("chunked"));
-  }
-
-  /// So many bytes of the body, behind the `done` that are there.
-  __device__ std::int64_t piece(char* to, std::uint64_t done, std::uint64_t bytes) {
-    if (bytes > job_.body_bytes_max - done) return -EMSGSIZE;
-    if (bytes == 0) return 0;
-    const auto got = job_.net.recv(gpusock::this_thread(), socket_, to + done, bytes, gpusock::kWaitAll, until_);
-    return got >= 0 && static_cast<std::uint64_t>(got) != bytes ? -EPROTO : got;
-  }
-
-  __device__ std::int64_t chunks(char* to) {
-    for (std::uint64_t done = 0;;) {
-      const auto size_line = lines_.line(until_);
-      if (!size_line) return error_of(size_line);
-      const Text digits = size_line.text().until(find(size_line.text(), ';'));  // extensions of a chunk do not matter
-      std::uint64_t size = 0;
-      if (!parse_number(trimmed(digits), size, 16)) return -EPROTO;
-      const std::int64_t got = piece(to, done, size);
-      if (got < 0) return got;
-      done += size;
-      auto line = lines_.line(until_);  // after a chunk an empty one; after the last chunk fields, then an empty one
-      while (size == 0 && line && line.size != 0) line = lines_.line(until_);
-      if (!line) return error_of(line);
-      if (line.size != 0) return -EPROTO;
-      if (size == 0) return static_cast<std::int64_t>(done);
-    }
-  }
-
-  const Job& job_;
-  Socket socket_;
-  Lines& lines_;
-  Deadline until_;
-};
+/// Reads a body: how many bytes, or an error.
+__device__ std::int64_t read_body(Reader& reader, const Head& head, char* to, std::uint64_t room, Deadline until) {
+  if (head.status == 204 || head.status == 304) return 0;
+  if (head.chunked) return read_chunks(reader, to, room, until);
+  if (head.has_length && head.content_length > room) return -EMSGSIZE;
+  if (head.has_length && head.content_length == 0) return 0;
+  const auto body = head.has_length ? reader.read(to, head.content_length, until) : reader.read_to_end(to, room, until);
+  return body ? body.size : body.error();
+}
 
 __device__ std::int32_t fetch_on(const Job& job, Socket socket, Fetch& fetch, char* body, Deadline until) {
   const auto me = gpusock::this_thread();
@@ -146,11 +108,13 @@ __device__ std::int32_t fetch_on(const Job& job, Socket socket, Fetch& fetch, ch
   writer << "GET " << Text{fetch.path, fetch.path_bytes} << " HTTP/1.1\r\nHost: " << Text{job.host, job.host_bytes}
          << "\r\nUser-Agent: gpusock\r\nConnection: close\r\n\r\n";
   if (const int error = writer.flush(); error != 0) return error;
-  AnswerReader::Lines lines(me, job.net, socket, in, sizeof in);
-  AnswerReader reader(job, socket, lines, until);
+  Reader reader(me, job.net, socket, in, sizeof in);
   Head head;
-  if (const int error = reader.head(head); error != 0) return error;
-  const std::int64_t bytes = reader.body(head, body);
+  do {
+    head = {};
+    if (const int error = read_head(reader, head, until); error != 0) return error;
+  } while (head.status / 100 == 1);  // an interim answer
+  const std::int64_t bytes = read_body(reader, head, body, job.body_bytes_max, until);
   if (bytes < 0) return static_cast<std::int32_t>(bytes);
   fetch.bytes = static_cast<std::uint64_t>(bytes);
   return static_cast<std::int32_t>(head.status);
@@ -167,7 +131,7 @@ __global__ void fetch_all(const Job* job, Fetch* fetches, unsigned count, char* 
   fetch.status = socket;
   if (socket < 0) return;
   fetch.connected = true;
-  fetch.status = fetch_on(*job, socket, fetch, bodies + index * (job->body_bytes_max + 1), until);
+  fetch.status = fetch_on(*job, socket, fetch, bodies + index * job->body_bytes_max, until);
   job->net.close(me, socket);
 }
 
@@ -193,7 +157,8 @@ std::string reason(const Fetch& fetch, const Endpoint& to) {
     const std::string to_do = gpusock::program::remedy(gpusock::program::Attempt::connecting, -fetch.status, to);
     return "connecting: " + std::generic_category().message(-fetch.status) + (to_do.empty() ? "" : ": " + to_do);
   }
-  if (fetch.status == -EPROTO) return "what came back is not HTTP/1.1, or not whole";
+  if (fetch.status == -EPROTO || fetch.status == -EPIPE) return "what came back is not HTTP/1.1, or not whole";
+  if (fetch.status == -EBADMSG) return "the answer's Content-Length is invalid, or there are two that differ";
   if (fetch.status == -EMSGSIZE) return "the answer is too long; --body-max allows for more";
   return std::generic_category().message(-fetch.status);
 }
@@ -203,7 +168,7 @@ int run(const Settings& settings) {
   const Endpoint server = endpoint_of(settings);
   gpusock::Mapped<Job> job(context, 1);
   gpusock::Mapped<Fetch> fetches(context, settings.times);
-  gpusock::Mapped<char> bodies(context, settings.times * (settings.body_bytes_max + 1));
+  gpusock::Mapped<char> bodies(context, settings.times * settings.body_bytes_max);
   const std::string host = settings.where.substr(0, settings.where.find(','));
   job[0].net = context.net();
   job[0].server = server;
@@ -220,7 +185,7 @@ int run(const Settings& settings) {
   for (unsigned i = 0; i < settings.times; ++i) {
     const Fetch& fetch = fetches[i];
     if (fetch.status < 0) throw std::runtime_error(settings.where + settings.path + ": " + reason(fetch, server));
-    std::cout.write(bodies.data() + i * (settings.body_bytes_max + 1), static_cast<std::streamsize>(fetch.bytes));
+    std::cout.write(bodies.data() + i * settings.body_bytes_max, static_cast<std::streamsize>(fetch.bytes));
     if (fetch.status / 100 == 2) continue;
     std::cerr << settings.where << settings.path << ": the server answered with status " << fetch.status << '\n';
     status = EXIT_FAILURE;

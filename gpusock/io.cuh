@@ -25,6 +25,8 @@ struct Received {
   GPUSOCK_FN bool ended() const { return data == nullptr && size == 0; }  ///< true if the stream has ended
   GPUSOCK_FN bool failed() const { return size < 0; }                     ///< true if `size` is an error
   GPUSOCK_FN explicit operator bool() const { return data != nullptr; }   ///< true if there is data, also of 0 bytes
+  /// 0 if there is data; else why there is none, -EPIPE for the end of the stream.
+  GPUSOCK_FN int error() const { return data != nullptr ? 0 : size == 0 ? -EPIPE : static_cast<int>(size); }
   /// The data as Text; empty if there is none.
   GPUSOCK_FN Text text() const { return {data, data == nullptr ? 0 : static_cast<std::size_t>(size)}; }
 };
@@ -52,6 +54,22 @@ GPUSOCK_FN std::uint64_t find_first(const Group& group, const char* in, std::uin
 }
 
 }  // namespace detail
+
+/// How far a Reader is: what a group keeps in memory of a client while it serves others.
+struct ReaderProgress {
+  std::uint64_t filled = 0;  ///< bytes that have come of the line, piece or message
+  std::uint64_t length = 0;  ///< of the message
+  std::uint64_t taken = 0;   ///< all bytes that were ever taken from the socket
+  bool in_message = false;   ///< the message's length has come
+  bool finished = false;     ///< what is in the buffer was given to the caller
+};
+
+/// How far a Writer is.
+struct WriterProgress {
+  std::size_t used = 0;  ///< bytes in the buffer
+  std::size_t sent = 0;  ///< how many of them are sent
+  int error = 0;         ///< 0, or the first error
+};
 
 /// Reads lines, pieces of a known length, and messages that begin with their length.
 ///
@@ -84,14 +102,14 @@ class Reader {
     begin();
     // Copies little at first, since what follows a line is copied again, and more where a line is long.
     for (std::uint64_t window = kWindowBytes;; window *= 2) {
-      if (filled_ == room_) return {nullptr, no_room()};
-      const Received more = copy_arrived(window < room_ - filled_ ? filled_ + window : room_, deadline);
+      if (at_.filled == room_) return {nullptr, no_room()};
+      const Received more = copy_arrived(window < room_ - at_.filled ? at_.filled + window : room_, deadline);
       if (!more) return more;
       const auto bytes = static_cast<std::uint64_t>(more.size);
       const std::uint64_t at = detail::find_first(group_, more.data, bytes, delimiter);
       const bool found = at < bytes;
       if (const int error = take(found ? at + 1 : bytes); error != 0) return {nullptr, error};
-      if (found) return finish(filled_ - 1);
+      if (found) return finish(at_.filled - 1);
     }
   }
 
@@ -100,7 +118,7 @@ class Reader {
     if (bytes == 0) return {nullptr, -EINVAL};
     if (bytes > room_) return {nullptr, no_room()};
     begin();
-    while (filled_ < bytes) {
+    while (at_.filled < bytes) {
       const Received more = copy_arrived(bytes, deadline);
       if (!more) return more;
       if (const int error = take(static_cast<std::uint64_t>(more.size)); error != 0) return {nullptr, error};
@@ -111,27 +129,59 @@ class Reader {
   /// The next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the end of
   /// the stream: it has data.
   GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::by_default()) {
-    if (!in_message_) {
+    if (!at_.in_message) {
       const Received head = exactly(kLengthBytes, deadline);
       if (!head) return head;
-      length_ = 0;
-      for (std::size_t i = 0; i < kLengthBytes; ++i) length_ = length_ << 8 | static_cast<unsigned char>(head.data[i]);
-      in_message_ = true;
+      at_.length = 0;
+      for (std::size_t i = 0; i < kLengthBytes; ++i)
+        at_.length = at_.length << 8 | static_cast<unsigned char>(head.data[i]);
+      at_.in_message = true;
     }
-    if (length_ == 0) {
-      in_message_ = false;
+    if (at_.length == 0) {
+      at_.in_message = false;
       begin();
       return finish(0);
     }
-    const Received body = exactly(length_, deadline);
-    if (body) in_message_ = false;
+    const Received body = exactly(at_.length, deadline);
+    if (body) at_.in_message = false;
     if (body.ended()) return {nullptr, -EPROTO};
     return body;
   }
 
+  /// The next `bytes` bytes, all of them, into memory of the caller's that all threads of the group can use: for more
+  /// than the Reader's buffer holds. Returns -EINVAL if `bytes` is 0.
+  GPUSOCK_FN_APART Received read(void* to, std::size_t bytes, Deadline deadline = Deadline::by_default()) {
+    if (bytes == 0 || to == nullptr) return {nullptr, -EINVAL};
+    begin();
+    while (at_.filled < bytes) {
+      const Received more = receive(to, bytes, deadline);
+      if (!more) return more.ended() && at_.filled != 0 ? Received{nullptr, -EPROTO} : more;
+    }
+    return finish(to, bytes);
+  }
+
+  /// All bytes up to the end of the stream, as read(). -EMSGSIZE if there are more than `room`. An empty rest has data.
+  GPUSOCK_FN_APART Received read_to_end(void* to, std::size_t room, Deadline deadline = Deadline::by_default()) {
+    if (to == nullptr) return {nullptr, -EINVAL};
+    begin();
+    while (at_.filled < room) {
+      const Received more = receive(to, room, deadline);
+      if (more.ended()) return finish(to, at_.filled);
+      if (!more) return more;
+    }
+    const Span beyond = net_.peek(group_, socket_, 1, deadline);
+    if (beyond.size > 0) net_.release(group_, socket_, 0);
+    if (beyond.size != 0) return {nullptr, beyond.size > 0 ? -EMSGSIZE : beyond.size};
+    return finish(to, at_.filled);
+  }
+
   /// True if a part of a line, piece or message is in the buffer, or the length of a message that has not come: the
   /// next call goes on with it.
-  GPUSOCK_FN bool begun() const { return in_message_ || (filled_ != 0 && !finished_); }
+  GPUSOCK_FN bool begun() const { return at_.in_message || (at_.filled != 0 && !at_.finished); }
+
+  GPUSOCK_FN const ReaderProgress& progress() const { return at_; }  ///< for resume()
+  /// Goes on where another Reader was, on the same socket and with the same buffer.
+  GPUSOCK_FN void resume(const ReaderProgress& progress) { at_ = progress; }
 
   static constexpr std::size_t kLengthBytes = 4;  ///< what a message begins with
 
@@ -142,27 +192,41 @@ class Reader {
 
   /// What the caller has been given is the past: the buffer is free.
   GPUSOCK_FN void begin() {
-    if (finished_) filled_ = 0;
-    finished_ = false;
+    if (at_.finished) at_.filled = 0;
+    at_.finished = false;
   }
-  GPUSOCK_FN Received finish(std::uint64_t bytes) {
-    finished_ = true;
-    return {buffer_, static_cast<std::int64_t>(bytes)};
+  GPUSOCK_FN Received finish(std::uint64_t bytes) { return finish(buffer_, bytes); }
+  GPUSOCK_FN Received finish(const void* data, std::uint64_t bytes) {
+    at_.finished = true;
+    return {static_cast<const char*>(data), static_cast<std::int64_t>(bytes)};
+  }
+
+  /// Receives some bytes into the caller's memory, after those that are there, until these are `end` at most.
+  GPUSOCK_FN Received receive(void* to, std::uint64_t end, Deadline deadline) {
+    if (buffer_ == nullptr) return {nullptr, -EBADF};
+    if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
+    char* const next = static_cast<char*>(to) + at_.filled;
+    const std::int64_t got = net_.recv(group_, socket_, next, end - at_.filled, 0, deadline);
+    if (got <= 0) return {nullptr, got};
+    at_.filled += static_cast<std::uint64_t>(got);
+    at_.taken += static_cast<std::uint64_t>(got);
+    return {next, got};
   }
 
   /// Copies arrived bytes into the buffer, after those that are there, until these are `end` at most. take() then
   /// consumes those that are wanted.
   GPUSOCK_FN Received copy_arrived(std::uint64_t end, Deadline deadline) {
     if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
-    const Span span = net_.peek(group_, socket_, end - filled_, deadline);
-    if (span.size == 0 && filled_ != 0) return {nullptr, -EPROTO};
+    const Span span = net_.peek(group_, socket_, end - at_.filled, deadline);
+    if (span.size == 0 && at_.filled != 0) return {nullptr, -EPROTO};
     if (span.size <= 0) return {nullptr, span.size};
-    detail::copy(group_, buffer_ + filled_, span.data, static_cast<std::uint64_t>(span.size));
+    detail::copy(group_, buffer_ + at_.filled, span.data, static_cast<std::uint64_t>(span.size));
     group_.sync();
-    return {buffer_ + filled_, span.size};
+    return {buffer_ + at_.filled, span.size};
   }
   GPUSOCK_FN int take(std::uint64_t bytes) {
-    filled_ += bytes;
+    at_.filled += bytes;
+    at_.taken += bytes;
     return net_.release(group_, socket_, bytes);
   }
 
@@ -171,10 +235,7 @@ class Reader {
   Socket socket_ = 0;
   char* buffer_ = nullptr;
   std::uint64_t room_ = 0;
-  std::uint64_t filled_ = 0;  // with what has come of the line, piece or message
-  std::uint64_t length_ = 0;  // of the message
-  bool in_message_ = false;   // its length is known
-  bool finished_ = false;     // what is in the buffer was given to the caller
+  ReaderProgress at_;
 };
 
 /// Collects text, numbers, bytes and messages, and sends them in as few pieces as its buffer allows. After the first
@@ -202,18 +263,18 @@ class Writer {
         buffer_(static_cast<char*>(buffer)),
         room_(bytes),
         timeout_ns_(timeout_ns),
-        error_(bytes == 0 ? -EINVAL : 0) {}
+        at_{.error = bytes == 0 ? -EINVAL : 0} {}
 
   /// Every thread's `data` has the same bytes: one memory of all, or one of each.
   GPUSOCK_FN_APART Writer& write(const void* data, std::size_t bytes) {
     const auto* from = static_cast<const char*>(data);
-    while (bytes != 0 && error_ == 0) {
-      if (room_ == 0) error_ = -EBADF;
-      if (used_ == room_) send(kMore);
-      if (error_ != 0) break;
-      const std::size_t part = bytes < room_ - used_ ? bytes : room_ - used_;
-      detail::copy(group_, buffer_ + used_, from, part);
-      used_ += part;
+    while (bytes != 0 && at_.error == 0) {
+      if (room_ == 0) at_.error = -EBADF;
+      if (at_.used == room_) send(kMore);
+      if (at_.error != 0) break;
+      const std::size_t part = bytes < room_ - at_.used ? bytes : room_ - at_.used;
+      detail::copy(group_, buffer_ + at_.used, from, part);
+      at_.used += part;
       from += part;
       bytes -= part;
     }
@@ -239,7 +300,7 @@ class Writer {
   /// A message, as Reader::message() reads it. -EMSGSIZE for more than 4 GiB.
   GPUSOCK_FN Writer& message(const void* data, std::size_t bytes) {
     if (bytes > 0xffffffffu) {
-      if (error_ == 0) error_ = -EMSGSIZE;
+      if (at_.error == 0) at_.error = -EMSGSIZE;
       return *this;
     }
     const auto length = static_cast<std::uint32_t>(bytes);
@@ -250,37 +311,42 @@ class Writer {
 
   /// Sends what is in the buffer. Returns 0, or the first error.
   GPUSOCK_FN int flush() {
-    if (used_ != 0) send(0);
-    return error_;
+    if (at_.used != 0) send(0);
+    return at_.error;
   }
 
   /// Sends what the socket takes before the deadline. Returns 0 if all is sent; -EAGAIN (Deadline::now()) or -ETIMEDOUT
   /// if pending() bytes stay in the buffer: the next flush() goes on with them; or the first error.
   GPUSOCK_FN_APART int flush(Deadline deadline) {
     group_.sync();  // all have written their part
-    while (error_ == 0 && sent_ != used_) {
-      const std::int64_t more = net_.send(group_, socket_, buffer_ + sent_, used_ - sent_, 0, deadline);
+    while (at_.error == 0 && at_.sent != at_.used) {
+      const std::int64_t more = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, 0, deadline);
       if (more == -EAGAIN || more == -ETIMEDOUT) return static_cast<int>(more);
-      if (more < 0) error_ = static_cast<int>(more);
-      if (more > 0) sent_ += static_cast<std::size_t>(more);
+      if (more < 0) at_.error = static_cast<int>(more);
+      if (more > 0) at_.sent += static_cast<std::size_t>(more);
     }
-    used_ = sent_ = 0;
-    return error_;
+    at_.used = at_.sent = 0;
+    return at_.error;
   }
 
-  GPUSOCK_FN std::size_t pending() const { return used_ - sent_; }  ///< how many bytes in the buffer wait to be sent
+  GPUSOCK_FN std::size_t pending() const {
+    return at_.used - at_.sent;
+  }  ///< how many bytes in the buffer wait to be sent
 
-  GPUSOCK_FN int error() const { return error_; }  ///< 0, or the first error
+  GPUSOCK_FN int error() const { return at_.error; }  ///< 0, or the first error
+
+  GPUSOCK_FN const WriterProgress& progress() const { return at_; }           ///< for resume()
+  GPUSOCK_FN void resume(const WriterProgress& progress) { at_ = progress; }  ///< goes on where another Writer was
 
  private:
   GPUSOCK_FN_APART void send(int flags) {
     group_.sync();  // all have written their part
-    if (error_ == 0) {
-      const std::int64_t sent = net_.send(group_, socket_, buffer_ + sent_, used_ - sent_, kWaitAll | flags,
+    if (at_.error == 0) {
+      const std::int64_t sent = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, kWaitAll | flags,
                                           Deadline::after_ns(timeout_ns_));
-      if (sent < 0) error_ = static_cast<int>(sent);
+      if (sent < 0) at_.error = static_cast<int>(sent);
     }
-    used_ = sent_ = 0;
+    at_.used = at_.sent = 0;
   }
 
   Group group_;
@@ -289,9 +355,7 @@ class Writer {
   char* buffer_ = nullptr;
   std::size_t room_ = 0;
   std::uint64_t timeout_ns_ = 0;
-  std::size_t used_ = 0;  // bytes in the buffer
-  std::size_t sent_ = 0;  // how many of them are sent
-  int error_ = 0;
+  WriterProgress at_;
 };
 
 }  // namespace gpusock

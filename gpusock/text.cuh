@@ -16,6 +16,14 @@ struct Text {
   const char* data;   ///< the first character
   std::size_t bytes;  ///< how many there are
 
+  /// Not initialized, so that it may lie in shared memory.
+  Text() = default;
+  /// So many characters from here on.
+  GPUSOCK_FN constexpr Text(const char* from, std::size_t count) : data(from), bytes(count) {}
+  /// A literal, so that same(word, "GET") can be written.
+  template <std::size_t kBytes>
+  GPUSOCK_FN constexpr Text(const char (&literal)[kBytes]) : data(literal), bytes(kBytes - 1) {}
+
   /// One character, which must be there.
   GPUSOCK_FN char operator[](std::size_t index) const { return data[index]; }
   GPUSOCK_FN Text from(std::size_t index) const {
@@ -81,6 +89,24 @@ GPUSOCK_FN_APART inline Text take_word(Text& from) {
   from = from.from(word.bytes);
   while (from.bytes != 0 && from[0] == ' ') from = from.from(1);
   return word;
+}
+
+/// A header field, as of HTTP or mail: `name: value`.
+struct Field {
+  Text name;   ///< what is before the first colon
+  Text value;  ///< what is after it, without the blanks and tabs around it
+
+  /// True if the field has this name. Upper and lower case are the same.
+  GPUSOCK_FN bool is(Text other) const { return same_in_any_case(name, other); }
+};
+
+/// Splits a line into a field's name and value. False if there is no colon, or no name before it.
+GPUSOCK_FN_APART inline bool parse_field(Text line, Field& field) {
+  const std::size_t colon = find(line, ':');
+  if (colon == line.bytes || colon == 0) return false;
+  field.name = line.until(colon);
+  field.value = trimmed(line.from(colon + 1));
+  return true;
 }
 
 /// Reads a number. True if the text is digits and nothing else, of base 10 or of another `base` from 2 to 36: 16 also

@@ -84,6 +84,9 @@ class HttpClient(unittest.TestCase):
                             ((b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nfive.",), "not whole"),
                             ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",), "not HTTP"),
                             ((b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n",), "not HTTP"),
+                            ((b"HTTP/1.1 200 OK\r\nContent-Length: 3x\r\n\r\nabc",), "Content-Length is invalid"),
+                            ((b"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\nabc",), "Content-Length is invalid"),
+                            ((b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 2\r\n\r\nabc",), "two that differ"),
                             ((b"HTTP/1.1 200 OK\r\nX: " + b"x" * 2000,), "too long"),
                             ((b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n",), "too long")):
             with self.subTest(pieces=pieces):

@@ -1,0 +1,184 @@
+#pragma once
+/// @file Ranks that talk to each other: connect_all() connects each with every other one, exchange() sends and receives
+/// at the same time.
+
+#include "gpusock/io.cuh"
+
+namespace gpusock {
+
+namespace detail {
+
+/// One direction of an exchange of messages or records: how far it is.
+struct HalfOfExchange {
+  std::uint64_t done = 0;  ///< bytes of the length and the message; records: 1 once it is done
+  std::uint64_t all = 0;   ///< that there are, as far as is known
+  GPUSOCK_FN bool is_done() const { return done == all; }
+};
+
+/// Sends what the socket takes at once of a message with its length in front. 0, or an error.
+template <class Group>
+GPUSOCK_FN_APART std::int64_t send_part(const Group& group, const Net& net, Socket socket, const void* data,
+                                        HalfOfExchange& half) {
+  constexpr std::uint64_t kHead = Reader<Group>::kLengthBytes;
+  while (half.done < kHead) {
+    const Span room = net.reserve(group, socket, kHead - half.done, Deadline::now());
+    if (room.size < 0) return room.size;
+    const auto length = static_cast<std::uint32_t>(half.all - kHead);
+    for (auto i = static_cast<std::int64_t>(group.thread_rank()); i < room.size; i += group.num_threads()) {
+      const auto shift = 8 * (kHead - 1 - half.done - static_cast<std::uint64_t>(i));
+      static_cast<unsigned char*>(room.data)[i] = static_cast<unsigned char>(length >> shift);
+    }
+    if (const int error = net.commit(group, socket, static_cast<std::size_t>(room.size)); error != 0) return error;
+    half.done += static_cast<std::uint64_t>(room.size);
+  }
+  if (half.is_done()) return 0;
+  const std::uint64_t at = half.done - kHead;
+  const std::int64_t sent = net.send(group, socket, static_cast<const char*>(data) + at, half.all - half.done,
+                                     kDontWait);
+  if (sent > 0) half.done += static_cast<std::uint64_t>(sent);
+  return sent < 0 ? sent : 0;
+}
+
+/// Receives what has come of a message: its length into `length`, its bytes into `data`. 0, or an error.
+template <class Group>
+GPUSOCK_FN_APART std::int64_t receive_part(const Group& group, const Net& net, Socket socket, void* data,
+                                           std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
+  constexpr std::uint64_t kHead = Reader<Group>::kLengthBytes;
+  while (half.done < kHead) {
+    const Span head = net.peek(group, socket, kHead - half.done, Deadline::now());
+    if (head.size == 0) return half.done == 0 ? -EPIPE : -EPROTO;
+    if (head.size < 0) return head.size;
+    for (std::int64_t i = 0; i < head.size; ++i) length = length << 8 | static_cast<const unsigned char*>(head.data)[i];
+    group.sync();  // all have read it
+    if (const int error = net.release(group, socket, static_cast<std::size_t>(head.size)); error != 0) return error;
+    half.done += static_cast<std::uint64_t>(head.size);
+    half.all = kHead + length;
+  }
+  if (length > room) return -EMSGSIZE;
+  if (half.is_done()) return 0;
+  const std::int64_t got = net.recv(group, socket, static_cast<char*>(data) + (half.done - kHead), half.all - half.done,
+                                    kDontWait);
+  if (got > 0) half.done += static_cast<std::uint64_t>(got);
+  return got == 0 ? -EPROTO : got < 0 ? got : 0;
+}
+
+/// Sends a record if there is room for it. 0, or an error.
+template <class Group>
+GPUSOCK_FN_APART std::int64_t send_record(const Group& group, const Net& net, Socket socket, const void* data,
+                                          std::size_t bytes, HalfOfExchange& half) {
+  const std::int64_t sent = net.send(group, socket, data, bytes, kDontWait);
+  if (sent >= 0) half.done = half.all;
+  return sent < 0 ? sent : 0;
+}
+
+/// Receives a record if one has come. 0, or an error.
+template <class Group>
+GPUSOCK_FN_APART std::int64_t receive_record(const Group& group, const Net& net, Socket socket, void* data,
+                                             std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
+  const std::int64_t got = net.recv(group, socket, data, room, kDontWait);
+  if (got <= 0) return got == 0 ? -EPIPE : got;
+  half.done = half.all;
+  length = static_cast<std::uint64_t>(got);
+  return length > room ? -EMSGSIZE : 0;
+}
+
+}  // namespace detail
+
+/// Sends a message to the peer and receives one from it, both at the same time: the peer, which makes the same call,
+/// may send before it receives, whatever their sizes are. Returns how many bytes came.
+///
+/// On a stream a message goes as by Writer::message(). With records (type=seqpacket) each message is a record, of 1
+/// byte at least. `out` and `in`: memory that all threads of the group can use; `in` has `room`. After an error the
+/// connection cannot be used for messages any more: a part may have been sent.
+///
+/// Errors: those of Net::send() and Net::recv(), without -EAGAIN; -EMSGSIZE (what comes is longer than `room`; on a
+/// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message).
+template <class Group>
+GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socket socket, const void* out,
+                                       std::size_t bytes, void* in, std::size_t room,
+                                       Deadline deadline = Deadline::by_default()) {
+  constexpr std::uint64_t kHead = Reader<Group>::kLengthBytes;
+  const bool records = table::carries_records(socket);
+  if (!records && bytes > 0xffffffffu) return -EMSGSIZE;
+  if (records && bytes == 0) return -EINVAL;
+  const Deadline until = deadline.here();
+  detail::HalfOfExchange sending{0, records ? 1 : kHead + bytes}, receiving{0, records ? 1 : kHead};
+  std::uint64_t length = 0;
+  while (!sending.is_done() || !receiving.is_done()) {
+    const std::uint64_t before = sending.done + receiving.done;
+    std::int64_t error = 0;
+    if (!sending.is_done()) {
+      error = records ? detail::send_record(group, net, socket, out, bytes, sending)
+                      : detail::send_part(group, net, socket, out, sending);
+      if (error < 0 && error != -EAGAIN) return error;
+    }
+    if (!receiving.is_done()) {
+      error = records ? detail::receive_record(group, net, socket, in, room, receiving, length)
+                      : detail::receive_part(group, net, socket, in, room, receiving, length);
+      if (error < 0 && error != -EAGAIN) return error;
+    }
+    if (sending.done + receiving.done != before) continue;
+    const int events = (sending.is_done() ? 0 : kPollOut) | (receiving.is_done() ? 0 : kPollIn);
+    PollEntry entry{socket, static_cast<std::int16_t>(events), 0};  // the leader's is the one that poll uses
+    const int ready = net.poll(group, &entry, 1, until);
+    if (ready < 0) return ready;
+    if (ready == 0) return until.is_now() ? -EAGAIN : -ETIMEDOUT;
+  }
+  return static_cast<std::int64_t>(length);
+}
+
+namespace detail {
+
+/// Connects to a rank as soon as it listens, and says who calls.
+GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, std::uint32_t own, Deadline until) {
+  const auto me = this_thread();
+  Socket socket = -1;
+  while ((socket = net.connect(me, peer, until)) == -ECONNREFUSED && !until.passed()) {
+    const Deadline soon = Deadline::after_ns(10'000'000);
+    net.poll(me, nullptr, 0, soon);  // it does not listen yet
+  }
+  if (socket < 0) return socket;
+  const std::int64_t sent = net.send(me, socket, &own, sizeof own, kWaitAll, until);
+  if (sent >= 0) return socket;
+  net.close(me, socket);
+  return static_cast<Socket>(sent);
+}
+
+}  // namespace detail
+
+/// Connects this rank with all others: it connects to those below it, as soon as they listen, and accepts those above.
+/// One thread. Returns 0 once all are there.
+///
+/// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
+/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. Who connects and is none of
+/// the ranks is sent away. After an error the caller closes those sockets that are there.
+///
+/// Errors: the first of those that Net::connect(), Net::accept() and Net::send() gave; -ETIMEDOUT where a rank has not
+/// come.
+GPUSOCK_FN_APART inline int connect_all(const Net& net, Socket listener, const Endpoint* peers, std::uint32_t own,
+                                        std::uint32_t ranks, Socket* sockets, Deadline deadline) {
+  constexpr std::uint64_t kGreetingNs = 2'000'000'000;  // for who has connected to say which rank it is
+  const auto me = this_thread();
+  const Deadline until = deadline.here();
+  int error = 0;
+  for (std::uint32_t peer = 0; peer < ranks; ++peer) sockets[peer] = peer == own ? -1 : -ETIMEDOUT;
+  for (std::uint32_t peer = 0; peer < own; ++peer) {
+    sockets[peer] = detail::call_rank(net, peers[peer], own, until);
+    if (sockets[peer] < 0 && error == 0) error = sockets[peer];
+  }
+  for (std::uint32_t left = ranks - 1 - own; left > 0 && error == 0;) {
+    const Socket socket = net.accept(me, listener, until);
+    if (socket < 0) return socket;
+    std::uint32_t caller = 0;
+    const std::int64_t got = net.recv(me, socket, &caller, sizeof caller, kWaitAll, Deadline::after_ns(kGreetingNs));
+    if (got == sizeof caller && caller > own && caller < ranks && sockets[caller] < 0) {
+      sockets[caller] = socket;
+      --left;
+    } else {
+      net.close(me, socket);
+    }
+  }
+  return error;
+}
+
+}  // namespace gpusock

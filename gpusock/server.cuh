@@ -1,0 +1,415 @@
+#pragma once
+/// @file The loop of a server: serve() accepts clients, waits for all of them with a poll set, and hands each request
+/// to a function of the program. No client can keep it from serving the others (docs/robust_servers.md).
+
+#include "gpusock/io.cuh"
+
+namespace gpusock {
+
+/// The limits that serve() sets its clients. The largest number means none.
+struct ServerLimits {
+  std::uint64_t idle_timeout_ns = 60'000'000'000;     ///< a client that moves no byte for so long is reset
+  std::uint64_t request_timeout_ns = 10'000'000'000;  ///< for the rest of a request once it has begun, and for the
+                                                      ///< client to take the answer; then its connection is closed
+  std::uint64_t displace_after_ns = 1'000'000'000;    ///< where all seats are taken: a client without an answered
+                                                      ///< request for so long makes room for a new one
+  std::uint64_t farewell_ns = 1'000'000'000;          ///< for the client to end its side after the last answer
+};
+
+namespace detail {
+
+/// A client's place in a server.
+template <std::size_t kInBytes, std::size_t kOutBytes, class State>
+struct Seat {
+  // Written by the group that accepts, too.
+  std::uint64_t client;    ///< its socket and 1; 0: the seat is free
+  std::uint64_t moved_ns;  ///< when it came, or its last request was answered
+  // The group's own.
+  Socket served;           ///< whom the rest belongs to
+  std::int32_t watched;    ///< PollEvents
+  bool leaving;            ///< it gets no further answer
+  bool shut;               ///< it was told so
+  std::uint64_t due_ns;    ///< when its connection is closed; 0: nothing is under way
+  std::uint64_t answered;  ///< how many of its bytes belong to answered requests
+  ReaderProgress reading;
+  WriterProgress writing;
+  State state;
+  char in[kInBytes];
+  char out[kOutBytes];
+};
+
+}  // namespace detail
+
+/// What clients have of their own where a program says nothing else: nothing.
+struct NoState {};
+
+/// The seats of one group of a server, in memory that all groups can use and that is zero at first: a DeviceBuffer with
+/// one for each group. kInBytes: the longest line or message that a Reader is to hold. kOutBytes: the longest answer.
+template <unsigned kSeats, std::size_t kInBytes = 512, std::size_t kOutBytes = 512, class State = NoState>
+struct Seats {
+  using ClientState = State;                  ///< what the program keeps for each client
+  static constexpr unsigned kCount = kSeats;  ///< how many clients the group serves at a time
+  static constexpr int kEventsMax = 16;       ///< how many events the group takes at a time
+
+  /// @cond INTERNAL
+  std::uint64_t set;             ///< the group's poll set and 1; 0: it has not begun; the largest number: it has ended
+  PollEvent events[kEventsMax];  ///< that the group handles now
+  detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
+  /// @endcond
+};
+
+/// A client whose turn it is.
+template <class Group, class State>
+struct Client {
+  Reader<Group>& reader;  ///< read with Deadline::now()
+  Writer<Group>& writer;  ///< empty at the beginning of a request; what is in it is sent once the function has returned
+  State& state;           ///< in the group's memory; State{} when the client comes
+  Socket socket;          ///< for getpeername() and the like; leave it open
+};
+
+namespace detail {
+
+/// serve(), of one group. Which socket has which seat is an atomic word of the seat: the group that accepts fills it,
+/// and whoever changes it from a client to something else closes that client.
+template <class Group, class Memory, class Handler>
+class ServerLoop {
+ public:
+  GPUSOCK_FN ServerLoop(const Group& group, const Net& net, Socket listener, Memory* all, unsigned count, unsigned own,
+                        const ServerLimits& limits, Handler& handler)
+      : group_(group),
+        net_(net),
+        listener_(listener),
+        all_(all),
+        count_(count),
+        own_(all[own]),
+        accepts_(own == 0),
+        limits_(limits),
+        handler_(handler) {}
+
+  GPUSOCK_FN int run() {
+    set_ = net_.open_set(group_);
+    if (set_ < 0) return set_ == -ECANCELED ? 0 : set_;
+    auto error = static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return begin_serving(); }));
+    while (error == 0) error = turn();
+    by_leader(group_, [&]() -> std::int64_t {
+      end();
+      return 0;
+    });
+    return error == -ECANCELED ? 0 : error;
+  }
+
+ private:
+  using ClientState = typename Memory::ClientState;
+  using OneSeat = std::remove_reference_t<decltype(std::declval<Memory&>().seats[0])>;
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  static constexpr std::uint64_t kEnded = ~std::uint64_t{0};  ///< in Seats::set
+  static constexpr std::size_t kDrainBytes = 64 << 10;
+  static constexpr int kTurnsMax = 16;  ///< requests of one client, or new clients, before the others have their turn
+
+  GPUSOCK_FN static std::uint64_t later(std::uint64_t from_ns, std::uint64_t by_ns) {
+    return by_ns > kNever - from_ns ? kNever : from_ns + by_ns;
+  }
+  GPUSOCK_FN static Deadline deadline_at(std::uint64_t at_ns) {
+    const std::uint64_t now_ns = clock_ns();
+    return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
+  }
+  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set != kEnded; }
+  /// The leader's clock.
+  GPUSOCK_FN std::uint64_t clock_of_group() const {
+    return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
+  }
+  /// Relaxed: the seat's other words are the group's own, or hints. Before it reads what belongs to a client, the group
+  /// has seen its event, which comes after the watch() of the group that accepted it.
+  GPUSOCK_FN static std::uint64_t load(std::uint64_t& word) { return DeviceRef(word).load(ringbuf::kRelaxed); }
+
+  /// Tells the others that this group has a set, and group 0 that there are more seats. Both ends change group 0's
+  /// word: so whichever comes second knows of the first.
+  GPUSOCK_FN_APART int begin_serving() {
+    const std::uint64_t set = static_cast<std::uint64_t>(set_) + 1;
+    if (accepts_) {
+      DeviceRef(own_.set).exchange(set, ringbuf::kAcqRel);
+      return watch_listener(true);
+    }
+    DeviceRef(own_.set).store(set, ringbuf::kRelease);  // with what the set is; group 0 acquires it in admit()
+    wake_accepting(DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel));
+    return 0;
+  }
+
+  GPUSOCK_FN void wake_accepting(std::uint64_t set) const {
+    if (is_open(set)) net_.wake(this_thread(), static_cast<PollSet>(set - 1));
+  }
+
+  /// Waits once, and handles what has come.
+  GPUSOCK_FN_APART int turn() {
+    const std::uint64_t until_ns = accepts_ && room_due_ns_ < next_due_ns_ ? room_due_ns_ : next_due_ns_;
+    const int count = net_.wait(group_, set_, own_.events, Memory::kEventsMax, deadline_at(until_ns));
+    if (count < 0) return count;
+    bool look = false;
+    for (int i = 0; i < count; ++i) {
+      const PollEvent event = own_.events[i];
+      if (event.socket < 0 || event.socket == listener_) {
+        look = true;  // a client has come, or a seat became free
+      } else {
+        serve(event);
+      }
+    }
+    const std::uint64_t now_ns = clock_of_group();
+    if (now_ns >= next_due_ns_) sweep(now_ns);
+    if (!accepts_ || (!look && !freed_ && now_ns < room_due_ns_)) return 0;
+    freed_ = false;
+    const auto error = static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return accept_clients(); }));
+    room_due_ns_ = static_cast<std::uint64_t>(
+        by_leader(group_, [&] { return static_cast<std::int64_t>(room_due_ns_); }));
+    return error;
+  }
+
+  // The group that accepts; its leader alone.
+
+  struct Plan {
+    std::uint64_t seat = kNever;    ///< of group seat % count_; kNever: none is free before due_ns
+    std::uint64_t due_ns = kNever;  ///< when the client that is idle longest makes room
+  };
+
+  GPUSOCK_FN OneSeat& seat_of(std::uint64_t seat) { return all_[seat % count_].seats[seat / count_]; }
+
+  /// Finds a seat, from the one after the last on, so that all groups have their share.
+  GPUSOCK_FN_APART Plan find_seat() {
+    Plan plan;
+    std::uint64_t oldest_ns = kNever;
+    bool all_began = true;
+    const std::uint64_t seats = std::uint64_t{count_} * Memory::kCount;
+    for (std::uint64_t i = 1; i <= seats; ++i) {
+      const std::uint64_t seat = (last_ + i) % seats;
+      const std::uint64_t set = load(all_[seat % count_].set);
+      if (set == 0) all_began = false;
+      if (!is_open(set)) continue;
+      if (load(seat_of(seat).client) == 0) return {seat, 0};
+      const std::uint64_t moved_ns = load(seat_of(seat).moved_ns);
+      if (moved_ns >= oldest_ns) continue;
+      oldest_ns = moved_ns;
+      plan = {seat, later(moved_ns, limits_.displace_after_ns)};
+    }
+    if (!all_began) return {};  // its seats are free, and it will say so
+    if (plan.due_ns == kNever || clock_ns() < plan.due_ns) plan.seat = kNever;
+    return plan;
+  }
+
+  GPUSOCK_FN int watch_listener(bool watch) {
+    if (watch == watches_listener_) return 0;
+    watches_listener_ = watch;
+    return watch ? net_.watch(this_thread(), set_, listener_, kPollIn) : net_.unwatch(this_thread(), set_, listener_);
+  }
+
+  /// Gives seats to those that wait. Where there is none, they go on waiting in the listener's backlog.
+  GPUSOCK_FN_APART int accept_clients() {
+    room_due_ns_ = kNever;
+    for (int turn = 0; turn < kTurnsMax; ++turn) {
+      const Plan plan = find_seat();
+      if (plan.seat == kNever) {
+        room_due_ns_ = plan.due_ns;
+        return watch_listener(false);
+      }
+      const Socket client = net_.accept(this_thread(), listener_, Deadline::now());
+      if (client == -EAGAIN) break;
+      if (client < 0) return client;
+      last_ = plan.seat;
+      admit(client);
+    }
+    return watch_listener(true);
+  }
+
+  GPUSOCK_FN_APART void admit(Socket client) {
+    OneSeat& seat = seat_of(last_);
+    const auto idle_ns = limits_.idle_timeout_ns > kNever / 2 ? -1 : static_cast<std::int64_t>(limits_.idle_timeout_ns);
+    net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_ns);
+    DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
+    const std::uint64_t before =
+        DeviceRef(seat.client).exchange(static_cast<std::uint64_t>(client) + 1, ringbuf::kRelaxed);
+    if (before != 0) net_.close(this_thread(), static_cast<Socket>(before - 1));
+    // Acquire: what the other group's set is.
+    const std::uint64_t set = DeviceRef(all_[last_ % count_].set).load(ringbuf::kAcquire);
+    const int error = set == 0
+                          ? -EBADF
+                          : net_.watch(this_thread(), static_cast<PollSet>(set - 1), client, kPollIn, last_ / count_);
+    if (error != 0) leave(seat, client);  // that group has ended meanwhile
+  }
+
+  // Every group.
+
+  /// Frees a client's seat, unless another one has it already. The leader alone.
+  GPUSOCK_FN_APART void leave(OneSeat& seat, Socket client) {
+    std::uint64_t expected = static_cast<std::uint64_t>(client) + 1;
+    if (!DeviceRef(seat.client).compare_exchange_strong(expected, 0, ringbuf::kRelaxed)) return;
+    net_.close(this_thread(), client);
+    if (!accepts_) wake_accepting(DeviceRef(all_[0].set).load(ringbuf::kAcquire));
+  }
+
+  /// Closes those that took too long, and finds out when to look again.
+  GPUSOCK_FN_APART void sweep(std::uint64_t now_ns) {
+    freed_ = true;
+    next_due_ns_ = static_cast<std::uint64_t>(by_leader(group_, [&]() -> std::int64_t {
+      std::uint64_t next_ns = kNever;
+      for (OneSeat& seat : own_.seats) {
+        if (seat.due_ns == 0 || load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1) continue;
+        if (seat.due_ns <= now_ns) {
+          leave(seat, seat.served);
+        } else if (seat.due_ns < next_ns) {
+          next_ns = seat.due_ns;
+        }
+      }
+      return static_cast<std::int64_t>(next_ns);
+    }));
+  }
+
+  GPUSOCK_FN_APART void end() {
+    DeviceRef(own_.set).store(kEnded, ringbuf::kRelaxed);
+    net_.close_set(this_thread(), set_);
+    for (OneSeat& seat : own_.seats) {
+      if (const std::uint64_t client = load(seat.client); client != 0) leave(seat, static_cast<Socket>(client - 1));
+    }
+  }
+
+  /// What the group works with while it serves a client; each thread has the same.
+  struct Talk {
+    Reader<Group> reader;
+    Writer<Group> writer;
+    bool leaving, shut;
+    bool moved = false;  ///< a request was answered, or the client is told to leave
+    std::uint64_t answered;
+  };
+
+  /// Handles an event of a client.
+  GPUSOCK_FN_APART void serve(const PollEvent& event) {
+    OneSeat& seat = own_.seats[event.tag];
+    const bool here = by_leader(group_, [&]() -> std::int64_t {
+                        if (load(seat.client) != static_cast<std::uint64_t>(event.socket) + 1) return 0;
+                        if (seat.served != event.socket || seat.watched == 0) begin(seat, event.socket);
+                        return 1;
+                      }) != 0;
+    if (!here) return;
+    Talk talk{{group_, net_, event.socket, seat.in, sizeof seat.in},
+              {group_, net_, event.socket, seat.out, sizeof seat.out, 0},
+              seat.leaving,
+              seat.shut,
+              false,
+              seat.answered};
+    talk.reader.resume(seat.reading);
+    talk.writer.resume(seat.writing);
+    const bool stays = converse(talk, seat, event.socket);
+    const std::uint64_t now_ns = clock_of_group();
+    const std::uint64_t due_ns = due_of(talk, seat, now_ns);
+    const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
+    const bool rewatch = stays && seat.watched != events;
+    group_.sync();  // all have read the seat
+    if (rewatch) net_.watch(group_, set_, event.socket, events, event.tag);
+    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
+    by_leader(group_, [&]() -> std::int64_t {
+      keep(talk, seat, due_ns, events, now_ns);
+      if (!stays) leave(seat, event.socket);
+      return 0;
+    });
+    if (!stays) freed_ = true;
+  }
+
+  GPUSOCK_FN void begin(OneSeat& seat, Socket client) {
+    seat.served = client;
+    seat.watched = kPollIn;
+    seat.leaving = seat.shut = false;
+    seat.due_ns = seat.answered = 0;
+    seat.reading = {};
+    seat.writing = {};
+    seat.state = {};
+  }
+
+  GPUSOCK_FN void keep(const Talk& talk, OneSeat& seat, std::uint64_t due_ns, int events, std::uint64_t now_ns) {
+    seat.reading = talk.reader.progress();
+    seat.writing = talk.writer.progress();
+    seat.leaving = talk.leaving;
+    seat.shut = talk.shut;
+    seat.answered = talk.answered;
+    seat.due_ns = due_ns;
+    seat.watched = events;
+    if (talk.moved) DeviceRef(seat.moved_ns).store(now_ns, ringbuf::kRelaxed);
+  }
+
+  /// When the client's time is over: 0 where it may be idle.
+  GPUSOCK_FN std::uint64_t due_of(const Talk& talk, const OneSeat& seat, std::uint64_t now_ns) const {
+    const bool under_way = talk.leaving || talk.writer.pending() != 0 || talk.reader.progress().taken != talk.answered;
+    if (!under_way) return 0;
+    if (seat.due_ns != 0 && !talk.moved && talk.shut == seat.shut) return seat.due_ns;
+    return later(now_ns, talk.shut ? limits_.farewell_ns : limits_.request_timeout_ns);
+  }
+
+  /// Takes the client's requests, as long as it takes the answers. False: close its connection.
+  GPUSOCK_FN_APART bool converse(Talk& talk, OneSeat& seat, Socket socket) {
+    for (int turn = 0; turn < kTurnsMax; ++turn) {
+      if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
+      if (talk.leaving) return farewell(talk, socket);
+      Client<Group, ClientState> client{talk.reader, talk.writer, seat.state, socket};
+      const int result = handler_(client);
+      if (result == -EAGAIN) break;
+      talk.answered = talk.reader.progress().taken;
+      talk.moved = true;
+      talk.leaving = result != 0;
+    }
+    const int error = talk.writer.flush(Deadline::now());
+    return error == 0 || error == -EAGAIN;
+  }
+
+  /// After the last answer: the end of this side, then the client's, so that no unread input resets the connection.
+  GPUSOCK_FN_APART bool farewell(Talk& talk, Socket socket) {
+    if (!talk.shut && net_.shutdown(group_, socket, Shutdown::write) != 0) return false;
+    talk.shut = true;
+    for (int turn = 0; turn < kTurnsMax; ++turn) {
+      const Span more = net_.peek(group_, socket, kDrainBytes, Deadline::now());
+      if (more.size <= 0) return more.size == -EAGAIN;
+      net_.release(group_, socket, static_cast<std::size_t>(more.size));
+    }
+    return true;
+  }
+
+  const Group& group_;
+  const Net& net_;
+  const Socket listener_;
+  Memory* const all_;
+  const unsigned count_;
+  Memory& own_;
+  const bool accepts_;
+  const ServerLimits& limits_;
+  Handler& handler_;
+  PollSet set_ = -1;
+  std::uint64_t next_due_ns_ = kNever;  // no client's time is over before
+  bool freed_ = false;                  // a seat may be free that was not
+  // The accepting leader's.
+  std::uint64_t room_due_ns_ = kNever;  // when the client that is idle longest makes room
+  std::uint64_t last_ = 0;              // the seat that was given last
+  bool watches_listener_ = false;
+};
+
+}  // namespace detail
+
+/// Serves the clients of `listener` until the context ends: then it returns 0.
+///
+/// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
+/// Seats for each group. Group 0 accepts, and gives each client to the next group that has a free seat. Each group
+/// waits for all its clients at once, and no call waits for a single one. Where all seats are taken, the client that
+/// was idle longest makes room; as long as there is none, new clients wait in the listener's backlog.
+///
+/// `handler`: `int handler(auto& client)`, a function that the whole group calls (see Client). It reads with
+/// Deadline::now(), writes the answer, and returns
+///   0         a request was handled: it is called again for the next one
+///   -EAGAIN   the request has not come whole: it is called again when more has come. What it must remember until then
+///             is in the Reader, and in client.state
+///   any other number, as Received::error() of the end of the stream: the client gets what is in the Writer, then the
+///             end of the connection.
+/// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
+///
+/// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set).
+template <class Group, class Memory, class Handler>
+GPUSOCK_FN_APART int serve(const Group& group, const Net& net, Socket listener, Memory* seats, unsigned count,
+                           unsigned own, const ServerLimits& limits, Handler handler) {
+  detail::ServerLoop<Group, Memory, Handler> loop(group, net, listener, seats, count, own, limits, handler);
+  return loop.run();
+}
+
+}  // namespace gpusock

@@ -1,0 +1,195 @@
+// What exchange() and connect_all() promise: two that send before they receive never wait for each other.
+#include <gpusock/exchange.cuh>
+
+#include "tests/conformance/party.cuh"
+
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gpusock::conformance::exchanging {
+namespace {
+
+constexpr std::size_t kRoom = 60'000;  // of one message: many rings
+
+Options small_rings() {
+  Options options;
+  options.ring_bytes = 4 << 10;
+  options.sockets_max = 16;
+  options.connections_max = 8;
+  return options;
+}
+
+template <class Scope>
+class Exchange : public testing::Test {
+ protected:
+  Party<Scope> one_{small_rings()};
+  Party<HostScope> other_{small_rings()};
+  Mapped<char> out_{one_.context, kRoom}, in_{one_.context, kRoom};
+  Mapped<char> others_out_{other_.context, kRoom}, others_in_{other_.context, kRoom};
+};
+#if defined(__CUDACC__)
+using Scopes = testing::Types<WarpScope, BlockScope>;
+#else
+using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
+#endif
+struct ScopeName {
+  template <class Scope>
+  static std::string GetName(int) {
+    return Scope::kName;
+  }
+};
+TYPED_TEST_SUITE(Exchange, Scopes, ScopeName);
+
+/// Exchanges messages of these sizes; counts those that came as the peer's `letter`, with the peer's sizes.
+struct Messages {
+  char *out, *in;
+  char letter, others;
+  std::size_t largest;
+  std::size_t room;
+  int count;
+
+  GPUSOCK_FN std::size_t bytes_of(char who, int i) const {
+    return i == 0 ? largest : (static_cast<std::size_t>(who) * 131 + static_cast<std::size_t>(i) * 37) % 600 + 1;
+  }
+
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    std::int64_t right = 0, got = 0;
+    for (int i = 0; i < count && right == i; ++i) {
+      const std::size_t bytes = bytes_of(letter, i);
+      for (std::size_t at = group.thread_rank(); at < bytes; at += group.num_threads()) out[at] = letter;
+      group.sync();
+      got = exchange(group, net, socket, out, bytes, in, room, patience());
+      int wrong = got != static_cast<std::int64_t>(bytes_of(others, i));
+      for (std::int64_t at = group.thread_rank(); at < got; at += group.num_threads()) wrong += in[at] != others;
+      right += detail::sum(group, wrong) == 0;
+    }
+    note(group, report, 0, right);
+    note(group, report, 1, got);
+  }
+};
+
+TYPED_TEST(Exchange, MessagesLongerThanTheRingsPassEachOther) {
+  constexpr int kCount = 20;
+  converse(this->one_, this->other_, LinkKind::tcp,
+           Messages{this->out_.data(), this->in_.data(), 'a', 'b', kRoom, kRoom, kCount},
+           Messages{this->others_out_.data(), this->others_in_.data(), 'b', 'a', kRoom, kRoom, kCount});
+  EXPECT_EQ(this->one_.result(0), kCount);
+  EXPECT_EQ(this->other_.result(0), kCount);
+}
+
+TYPED_TEST(Exchange, AMessageThatIsLongerThanTheRoomIsAnError) {
+  converse(this->one_, this->other_, LinkKind::tcp, Messages{this->out_.data(), this->in_.data(), 'a', 'b', 100, 99, 1},
+           Messages{this->others_out_.data(), this->others_in_.data(), 'b', 'a', 100, 100, 1});
+  EXPECT_EQ(this->one_.result(1), -EMSGSIZE);
+  EXPECT_EQ(this->other_.result(0), 1);
+}
+
+/// Ends its direction after one message.
+struct OneMessage {
+  Messages messages;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    messages(group, net, socket, report);
+    net.shutdown(group, socket, Shutdown::write);
+    net.recv(group, socket, messages.in, 1, 0, patience());
+  }
+};
+
+TYPED_TEST(Exchange, ThePeersEndIsToldFromAMessage) {
+  converse(this->one_, this->other_, LinkKind::tcp,
+           Messages{this->out_.data(), this->in_.data(), 'a', 'b', 100, kRoom, 2},
+           OneMessage{{this->others_out_.data(), this->others_in_.data(), 'b', 'a', 100, kRoom, 1}});
+  EXPECT_EQ(this->one_.result(0), 1);
+  EXPECT_EQ(this->one_.result(1), -EPIPE);
+}
+
+TYPED_TEST(Exchange, WithRecordsEachMessageIsOne) {
+  const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
+  if (!apart.empty()) GTEST_SKIP() << apart;
+  constexpr int kCount = 100;
+  constexpr std::size_t kLongest = 2000;
+  const Endpoint at = loopback(LinkKind::p2p).with_type(SocketType::seqpacket);
+  const Messages ours{this->out_.data(), this->in_.data(), 'a', 'b', kLongest, kRoom, kCount};
+  const Messages theirs{this->others_out_.data(), this->others_in_.data(), 'b', 'a', kLongest, kRoom, kCount};
+  this->one_.start(Serve<Messages>{at, &this->one_.report(), ours});
+  ASSERT_TRUE(this->one_.report().listening.wait());
+  this->other_.start(
+      Visit<Messages>{this->one_.report().where.with_type(SocketType::seqpacket), &this->other_.report(), theirs});
+  this->other_.join();
+  this->one_.join();
+  EXPECT_EQ(this->one_.result(0), kCount);
+  EXPECT_EQ(this->other_.result(0), kCount);
+}
+
+/// A rank on a host thread: connects with all others, and sends each its number.
+struct Rank {
+  Context context{from_environment(small_rings())};
+  Socket listener = -1;
+  Endpoint where;
+  int error = 0;
+  int right = 0;
+
+  void listen() {
+    listener = Net(context.net()).listen(this_thread(), loopback(LinkKind::tcp), 16, patience());
+    Net(context.net()).getsockname(listener, where);
+  }
+  void meet(const std::vector<Endpoint>& all, std::uint32_t own) {
+    const Net net = context.net();
+    std::vector<Socket> sockets(all.size());
+    const auto ranks = static_cast<std::uint32_t>(all.size());
+    error = connect_all(net, listener, all.data(), own, ranks, sockets.data(), patience());
+    for (std::uint32_t peer = 0; peer < ranks && error == 0; ++peer) {
+      if (peer == own) continue;
+      std::uint32_t theirs = ranks;
+      const auto got = exchange(this_thread(), net, sockets[peer], &own, sizeof own, &theirs, sizeof theirs,
+                                patience());
+      right += got == sizeof theirs && theirs == peer;
+      net.close(this_thread(), sockets[peer]);
+    }
+  }
+};
+
+TEST(Ranks, MeetWhoeverElseKnocks) {
+  constexpr std::uint32_t kRanks = 3;
+  Rank ranks[kRanks];
+  std::vector<Endpoint> all;
+  for (Rank& rank : ranks) {
+    rank.listen();
+    ASSERT_GE(rank.listener, 0);
+    all.push_back(rank.where);
+  }
+  // A stranger who says that it is rank 9, and one who hangs up.
+  Context context(from_environment(small_rings()));
+  const Net net = context.net();
+  const std::uint32_t nine = 9;
+  const Socket stranger = net.connect(this_thread(), all[0], patience());
+  ASSERT_GE(stranger, 0);
+  net.send(this_thread(), stranger, &nine, sizeof nine, kWaitAll, patience());
+  net.close(this_thread(), net.connect(this_thread(), all[1], patience()));
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) threads.emplace_back([&, rank] { ranks[rank].meet(all, rank); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Rank& rank : ranks) {
+    EXPECT_EQ(rank.error, 0);
+    EXPECT_EQ(rank.right, static_cast<int>(kRanks - 1));
+  }
+  char byte = 0;
+  EXPECT_LE(net.recv(this_thread(), stranger, &byte, 1, 0, patience()), 0) << "it was sent away";
+}
+
+TEST(Ranks, SayWhichOneHasNotCome) {
+  Rank rank;
+  rank.listen();
+  ASSERT_GE(rank.listener, 0);
+  const std::vector<Endpoint> all{rank.where, rank.where};
+  Socket sockets[2];
+  EXPECT_EQ(connect_all(rank.context.net(), rank.listener, all.data(), 0, 2, sockets, Deadline::after_ns(1'000'000)),
+            -ETIMEDOUT);
+  EXPECT_EQ(sockets[0], -1);
+  EXPECT_EQ(sockets[1], -ETIMEDOUT);
+}
+
+}  // namespace
+}  // namespace gpusock::conformance::exchanging

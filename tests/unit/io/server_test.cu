@@ -1,0 +1,273 @@
+// What serve() promises, in each scope: each client gets its answers in their order, whatever the others do.
+#include <gpusock/server.cuh>
+
+#include "tests/conformance/party.cuh"
+
+#include <string>
+#include <vector>
+
+namespace gpusock::conformance::server {
+namespace {
+
+constexpr unsigned kGroups = 2, kSeats = 2;  // of each group
+constexpr std::size_t kLine = 64, kLong = 16 << 10;
+
+struct Sum {
+  std::int64_t total;
+};
+using Memory = Seats<kSeats, kLine, kLong + 1, Sum>;
+
+Options small_rings() {
+  Options options;
+  options.ring_bytes = 4 << 10;
+  options.sockets_max = 32;
+  options.connections_max = 16;
+  return options;
+}
+
+/// "add N": the sum of this client's numbers. "long": kLong zeros. "bye": the last answer.
+template <class Group>
+struct Answer {
+  Group group;
+  const char* zeros;
+
+  template <class AnyClient>
+  GPUSOCK_FN int operator()(AnyClient& client) const {
+    const Received line = client.reader.line(Deadline::now());
+    if (line.size == -EMSGSIZE) client.writer << "too long\n";
+    if (!line) return line.error();
+    Text rest = line.text();
+    const Text command = take_word(rest);
+    std::int64_t number = 0;
+    if (same(command, "add") && parse_number(rest, number)) {
+      const std::int64_t total = client.state.total + number;
+      group.sync();  // all have read it
+      if (group.thread_rank() == 0) client.state.total = total;
+      group.sync();
+      client.writer << total << '\n';
+    } else if (same(command, "long")) {
+      client.writer << Text{zeros, kLong} << '\n';
+    } else {
+      client.writer << command << '\n';
+    }
+    return same(command, "bye") ? -EPIPE : 0;
+  }
+};
+
+struct Served {
+  Socket listener = -1;
+  Endpoint where;
+  int result[kGroups];
+};
+
+__global__ void open(Net net, Endpoint at, Served* served) {
+  served->listener = net.listen(this_thread(), at, 64);
+  if (served->listener >= 0) net.getsockname(served->listener, served->where);
+}
+
+template <class Scope>
+__global__ void serve_all(Net net, Served* served, Memory* memory, const char* zeros, ServerLimits limits) {
+  const auto group = Scope::group();
+  const int result = serve(group, net, served->listener, memory, gridDim.x, blockIdx.x, limits,
+                           Answer<decltype(Scope::group())>{group, zeros});
+  if (group.thread_rank() == 0) served->result[blockIdx.x] = result;
+}
+
+/// A server of four seats, in two groups.
+template <class Scope>
+class Server : public testing::Test {
+ protected:
+  void start(const ServerLimits& limits) {
+    launch(context_, {.grid = 1, .block = 1}, open, context_.net(), loopback(LinkKind::tcp), served_.data());
+    context_.synchronize();
+    ASSERT_GE(served_[0].listener, 0);
+    for (int& result : served_[0].result) result = 1;
+    launch(context_, {.grid = kGroups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
+           memory_.data(), zeros_.data(), limits);
+    started_ = true;
+  }
+  void TearDown() override {
+    context_.cancel();
+    context_.synchronize();
+    for (const int result : served_[0].result) EXPECT_EQ(result, started_ ? 0 : served_[0].result[0]);
+  }
+
+  const Endpoint& where() { return served_[0].where; }
+
+ private:
+  Context context_{from_environment(small_rings())};
+  Mapped<Served> served_{context_, 1};
+  DeviceBuffer<Memory> memory_{context_, kGroups};
+  DeviceBuffer<char> zeros_{context_, kLong};
+  bool started_ = false;
+};
+#if defined(__CUDACC__)
+using Scopes = testing::Types<WarpScope, BlockScope>;
+#else
+using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
+#endif
+struct ScopeName {
+  template <class Scope>
+  static std::string GetName(int) {
+    return Scope::kName;
+  }
+};
+TYPED_TEST_SUITE(Server, Scopes, ScopeName);
+
+ServerLimits no_limits() {
+  constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  return {kNone, kNone, kNone, kNone};
+}
+
+/// The clients' context.
+struct Clients {
+  Context context{from_environment(small_rings())};
+  Net net = context.net();
+};
+
+/// A client, on a host thread.
+class Visitor {
+ public:
+  Visitor(Clients& clients, const Endpoint& to) : net_(clients.net), socket_(net_.connect(me_, to, patience())) {}
+  ~Visitor() { net_.close(me_, socket_); }
+  Visitor(const Visitor&) = delete;
+  Visitor& operator=(const Visitor&) = delete;
+
+  bool say(const std::string& words) {
+    return net_.send(me_, socket_, words.data(), words.size(), kWaitAll, patience()) >= 0;
+  }
+  void end() { net_.shutdown(me_, socket_, Shutdown::write); }
+  /// The next line; "end" and the errors' names stand for themselves.
+  std::string hear() {
+    const Received line = reader_.line(patience());
+    if (line) return {line.data, static_cast<std::size_t>(line.size)};
+    if (line.ended()) return "end";
+    const Text name = error_name(line.size);
+    return {name.data, name.bytes};
+  }
+  std::string ask(const std::string& line) { return say(line + "\n") ? hear() : "not sent"; }
+
+ private:
+  ThisThread me_ = this_thread();
+  Net net_;
+  Socket socket_;
+  char line_[512];
+  Reader<ThisThread> reader_{me_, net_, socket_, line_, sizeof line_};
+};
+
+TYPED_TEST(Server, EachClientHasAStateOfItsOwn) {
+  this->start(no_limits());
+  Clients clients;
+  Visitor first(clients, this->where()), second(clients, this->where());
+  EXPECT_EQ(first.ask("add 2"), "2");
+  EXPECT_EQ(second.ask("add 30"), "30");
+  EXPECT_EQ(first.ask("add 3"), "5");
+  EXPECT_EQ(second.ask("add -1"), "29");
+  for (const char* part : {"a", "dd 1", "0\r"}) first.say(part);
+  EXPECT_EQ(first.ask(""), "15") << "a line that came in pieces";
+  EXPECT_EQ(first.ask("bye"), "bye");
+  EXPECT_EQ(first.hear(), "end");
+  EXPECT_EQ(second.ask("add 1"), "30");
+}
+
+TYPED_TEST(Server, AClientMayAskMuchAtOnceAndEndItsSide) {
+  this->start(no_limits());
+  Clients clients;
+  Visitor client(clients, this->where());
+  constexpr int kRequests = 300;
+  std::string all;
+  for (int i = 0; i < kRequests; ++i) all += "add 1\n";
+  ASSERT_TRUE(client.say(all));
+  client.end();
+  for (int i = 1; i <= kRequests; ++i) ASSERT_EQ(client.hear(), std::to_string(i));
+  EXPECT_EQ(client.hear(), "end");
+}
+
+TYPED_TEST(Server, MoreClientsThanSeatsWaitForOne) {
+  this->start(no_limits());
+  Clients clients;
+  std::vector<std::unique_ptr<Visitor>> seated;
+  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
+    seated.push_back(std::make_unique<Visitor>(clients, this->where()));
+    EXPECT_EQ(seated.back()->ask("add 1"), "1");
+  }
+  Visitor late(clients, this->where()), later(clients, this->where());
+  ASSERT_TRUE(late.say("add 5\n"));
+  ASSERT_TRUE(later.say("add 6\n"));
+  seated[1].reset();
+  EXPECT_EQ(late.hear(), "5");
+  EXPECT_EQ(seated[0]->ask("bye"), "bye");
+  seated[0].reset();
+  EXPECT_EQ(later.hear(), "6");
+  EXPECT_EQ(seated[3]->ask("add 1"), "2");
+}
+
+TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 1;
+  this->start(limits);
+  Clients clients;
+  std::vector<std::unique_ptr<Visitor>> seated;
+  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
+    seated.push_back(std::make_unique<Visitor>(clients, this->where()));
+    EXPECT_EQ(seated.back()->ask("add 1"), "1");
+  }
+  EXPECT_EQ(seated[0]->ask("add 1"), "2") << "so the second is idle for longest";
+  Visitor late(clients, this->where());
+  EXPECT_EQ(late.ask("add 7"), "7");
+  EXPECT_EQ(seated[1]->hear(), "end");
+  for (const int stays : {0, 2, 3}) EXPECT_NE(seated[stays]->ask("add 1"), "end");
+}
+
+TYPED_TEST(Server, ARequestThatIsTooLongIsAnsweredAndIsTheLast) {
+  this->start(no_limits());
+  Clients clients;
+  Visitor client(clients, this->where());
+  client.say(std::string(3 * kLine, 'x'));
+  EXPECT_EQ(client.hear(), "too long");
+  EXPECT_EQ(client.hear(), "end") << "what it has sent after that does not reset the connection";
+}
+
+TYPED_TEST(Server, ARequestThatIsNotFinishedInTimeEndsTheConnection) {
+  ServerLimits limits = no_limits();
+  limits.request_timeout_ns = 20'000'000;
+  this->start(limits);
+  Clients clients;
+  Visitor idle(clients, this->where()), slow(clients, this->where());
+  EXPECT_EQ(idle.ask("add 1"), "1");
+  slow.say("add 1\nadd");
+  EXPECT_EQ(slow.hear(), "1");
+  EXPECT_EQ(slow.hear(), "end");
+  EXPECT_EQ(idle.ask("add 1"), "2") << "who has not begun a request may be silent";
+}
+
+TYPED_TEST(Server, WhoDoesNotTakeItsAnswersKeepsNobodyFromTheServer) {
+  ServerLimits limits = no_limits();
+  limits.request_timeout_ns = 20'000'000;
+  this->start(limits);
+  Clients clients;
+  Visitor deaf(clients, this->where()), other(clients, this->where());
+  std::string many;
+  for (int i = 0; i < 100; ++i) many += "long\n";
+  bool sent = true;
+  for (int i = 0; i < 10'000 && sent; ++i) {
+    sent = deaf.say(many);
+    if (i % 64 == 0) {
+      EXPECT_EQ(other.ask("add 0"), "0");
+    }
+  }
+  EXPECT_FALSE(sent) << "its connection ends";
+  EXPECT_EQ(other.ask("add 1"), "1");
+}
+
+TYPED_TEST(Server, AnIdleClientIsResetWhereItMayNotBe) {
+  ServerLimits limits = no_limits();
+  limits.idle_timeout_ns = 10'000'000;
+  this->start(limits);
+  Clients clients;
+  Visitor client(clients, this->where());
+  EXPECT_EQ(client.hear(), "ECONNRESET");
+}
+
+}  // namespace
+}  // namespace gpusock::conformance::server
