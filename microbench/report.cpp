@@ -67,6 +67,9 @@ std::string head(const BenchOptions& options, const MachineFacts& machine, const
   std::string text = fmt::format("{} over {}\n  device   {}\n  machine  {}, {} cores, {}, load {:.2f}\n",
                                  title_of(options.question), gpusock::to_string(options.link), describe_device(machine),
                                  machine.cpu_model, machine.cores, machine.kernel, machine.load);
+  if (const std::string busy = warning_of_load(machine.load, machine.cores); !busy.empty()) {
+    text += fmt::format("  warning  {}\n", busy);
+  }
   if (!options.to.empty()) text += fmt::format("  server   {} at {}\n", result.server, options.to);
   text += fmt::format("  sockets  {}\n", describe_sockets(options));
   for (std::size_t i = 0; i < result.names.size(); ++i) {

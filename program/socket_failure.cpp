@@ -34,7 +34,9 @@ std::string or_plain_tcp(const Endpoint& at) {
 std::string without_device(const Endpoint& at) {
   const std::string provider = variable("GPUSOCK_FABRIC_PROVIDER");
   if (at.link != LinkKind::fabric) {
-    return "there is no device for " + link_of(at) + ", here or there; gpusock-doctor says which links there are";
+    return "there is no device for " + link_of(at) +
+           ", here or there; run gpusock-doctor on both hosts: it says what is missing. Or leave out " + link_of(at) +
+           ": then the peers take the best link that both have";
   }
   if (provider.empty()) {
     return "libfabric has no provider for that network, here or there (where GPUSOCK_FABRIC_PROVIDER may name a wrong "

@@ -173,7 +173,7 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   arguments.flag("--info", options.table.details,
                  "more about each socket; of TCP connections round-trip time, congestion window, retransmits");
   arguments.choice("--sort", sort, words_of_sorts(),
-                   "which sockets of a context come first; socket, peer: the smallest");
+                   "which sockets of a context come first; socket, peer: the smallest; retransmits also shows --info");
   arguments
       .number("--limit", options.limit, "sockets of each context in the table; so many more are counted", 1u, kPidMax)
       .shown_default("");
@@ -181,6 +181,7 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   arguments.check([&]() -> std::string {
     options.table.sort = kSorts.at(sort);
     options.table.limit = options.limit;
+    if (options.table.sort == Sort::retransmits) options.table.details = true;  // only these have them
     if (observe == "off" || observe.starts_with('/')) return {};
     return "GPUSOCK_OBSERVE='" + observe + "' must be an absolute path, or off";
   });

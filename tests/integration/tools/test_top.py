@@ -111,7 +111,8 @@ class Top(unittest.TestCase):
                 self.assertGreater(entry["tcp"]["round_trip_us"], 0)
                 self.assertGreater(entry["tcp"]["congestion_window"], 0)
                 self.assertGreaterEqual(entry["tcp"]["retransmits"], 0)
-        self.assertRegex(self.call("--once", "--wait", "60", "--info").stdout, r"rtt \d+\.\d{3}\+-\d+\.\d{3} ms  retrans \d+  cwnd \d+x\d+ B")
+        for option in (["--info"], ["--sort", "retransmits"]):
+            self.assertRegex(self.call("--once", "--wait", "60", *option).stdout, r"rtt \d+\.\d{3}\+-\d+\.\d{3} ms  retrans \d+  cwnd \d+x\d+ B")
 
     def terminal_of_a_busy_server(self):
         """A server with 40 clients is started. Both ends of a terminal of 24 rows and 80 columns; the caller closes the second one."""

@@ -56,6 +56,7 @@ TEST(SocketFailure, WhyAPeerIsNotReachedDependsOnTheLink) {
   EXPECT_THAT(connecting(EHOSTUNREACH, "[2001:db8::1]:7000,link=tcp"), HasSubstr("`ip route get 2001:db8::1`"));
   EXPECT_THAT(connecting(EHOSTUNREACH, "192.0.2.1:7000,link=p2p"), HasSubstr("link=p2p reaches"));
   EXPECT_THAT(connecting(ENODEV, "192.0.2.1:7000,link=verbs"), HasSubstr("no device for link=verbs"));
+  EXPECT_THAT(connecting(ENODEV, "192.0.2.1:7000,link=verbs"), HasSubstr("leave out link=verbs"));
   EXPECT_THAT(connecting(EINVAL, "127.0.0.1:0"), HasSubstr("not 0"));
 }
 
