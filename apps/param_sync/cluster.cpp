@@ -107,6 +107,7 @@ class Cluster {
       }
       if (message->contains("report")) {
         node.report = node_report_from(message->at("report"));
+        node.report->trace = trace_spans_from(message->at("trace"));
         message->at("widths").get_to(node.widths);
       }
       if (message->contains("progress")) show(message->at("progress"));

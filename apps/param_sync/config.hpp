@@ -48,6 +48,8 @@ struct Config {
   int control_fd = -1;           ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;
+  std::string trace_file;
+  std::uint64_t trace_steps = 10;  ///< that are in it: the first ones of this run
   std::string weights_file;
 
   /// How long nodes wait for each other's connections. Those that this program has started are all there by then, so

@@ -37,29 +37,33 @@ std::optional<nlohmann::json> ProcessChannel::buffered() {
   return message;
 }
 
-bool ProcessChannel::read_more(int flags) {
+ProcessChannel::Read ProcessChannel::read_more(int flags) {
   char bytes[65536];
   for (;;) {
     const ssize_t got = ::recv(fd_, bytes, sizeof bytes, flags);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (got <= 0) return false;  // a reset is an end, too
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Read::nothing;
+    if (got <= 0) return Read::end;  // a reset is an end, too
     buffer_.append(bytes, static_cast<std::size_t>(got));
-    return true;
+    return Read::some;
   }
 }
 
 std::optional<nlohmann::json> ProcessChannel::receive() {
   for (;;) {
     if (auto message = buffered()) return message;
-    if (!read_more(0)) return std::nullopt;
+    if (read_more(0) == Read::end) return std::nullopt;
   }
 }
 
 std::optional<nlohmann::json> ProcessChannel::try_receive(bool& ended) {
-  if (auto message = buffered()) return message;
-  ended = !read_more(MSG_DONTWAIT);
-  return buffered();
+  for (;;) {
+    if (auto message = buffered()) return message;
+    const Read read = read_more(MSG_DONTWAIT);
+    if (read == Read::some) continue;
+    ended = read == Read::end;
+    return std::nullopt;
+  }
 }
 
 void ProcessChannel::interrupt() noexcept { ::shutdown(fd_, SHUT_RDWR); }

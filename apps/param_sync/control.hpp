@@ -22,7 +22,7 @@ class ProcessChannel {
   /// Waits for a message; nothing at the end of the stream. Throws gpusock::Error.
   std::optional<nlohmann::json> receive();
 
-  /// A message that is there already, after what can be read without waiting. Sets `ended` at the end of the stream.
+  /// A message that is there already, however long. Sets `ended` at the end of the stream, if no message is left.
   std::optional<nlohmann::json> try_receive(bool& ended);
 
   /// Makes a waiting receive() return nothing. From any thread.
@@ -32,7 +32,8 @@ class ProcessChannel {
 
  private:
   std::optional<nlohmann::json> buffered();
-  bool read_more(int flags);  // false at the end of the stream
+  enum class Read { some, nothing, end };
+  Read read_more(int flags);
 
   int fd_;
   std::string buffer_;

@@ -75,7 +75,7 @@ std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const executor::Program program = executor::program_of(schedules[i], rank, executor::channels_of(schedules, rank),
-                                                           {.rank_order = true, .weights_apart = true});
+                                                           kTrainingExecution);
     const executor::Cut cut{buckets[i].parameters, unit_bytes / sizeof(float),
                             static_cast<std::uint32_t>(program.chunks)};
     for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {

@@ -2,6 +2,7 @@
 /// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
 
 #include "config.hpp"
+#include "executor/program.hpp"
 #include "layout.hpp"
 #include "schedule/schedule.hpp"
 
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace param_sync {
+
+/// How a training executes its schedules.
+inline constexpr executor::Execution kTrainingExecution{.rank_order = true, .weights_apart = true};
 
 /// Neighbouring layers that are exchanged as one tensor.
 struct Bucket {

@@ -29,7 +29,7 @@ int problem_of_writing(const std::string& file) {
 
 /// Before anything is trained: a file that cannot be written should cost nobody a long run.
 void check_writable(const param_sync::Config& config) {
-  for (const std::string& file : {config.json_file, config.series_file, config.weights_file}) {
+  for (const std::string& file : {config.json_file, config.series_file, config.trace_file, config.weights_file}) {
     const int error = file.empty() ? 0 : problem_of_writing(file);
     if (error != 0) throw gpusock::Error(error, "cannot write " + file);
   }

@@ -14,6 +14,7 @@
 #include "plan.hpp"
 #include "push.cuh"
 #include "step.cuh"
+#include "trace.cuh"
 
 #include <algorithm>
 #include <atomic>
@@ -58,6 +59,7 @@ struct Node::Impl {
   void connect_exchange();
   void await_residents();
   std::uint64_t blocks_of(const Bucket& bucket) const;
+  std::uint64_t* marks_of(std::uint64_t step);
   std::optional<Failure> failure();
   void evaluate(std::uint64_t step, NodeReport& report);
   void resume();
@@ -68,6 +70,7 @@ struct Node::Impl {
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   void collect_exchange(NodeReport& report);
+  void collect_trace(NodeReport& report) const;
   Progress progress(SteadyClock::time_point start) const;
   std::string end_kernels() noexcept;
 
@@ -103,6 +106,8 @@ struct Node::Impl {
   gpusock::Mapped<float> losses;
   gpusock::Mapped<Score> score;
   gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
+  std::uint64_t traced_steps;    ///< of this run, the first ones
+  gpusock::DeviceBuffer<std::uint64_t> marks;
 };
 
 Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
@@ -123,7 +128,9 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       board(context, 1),
       losses(context, plan.steps),
       score(context, 1),
-      image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()) {
+      image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()),
+      traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
+      marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers))) {
   if (config.scheme != kDirectScheme) make_exchange();
   if (config.checkpoint_folder.empty()) return;
   const Hello settings = hello();
@@ -191,7 +198,7 @@ void Node::Impl::make_exchange() {
   settings.ring_bytes = exchange_plan->ring_bytes;
   settings.unit_bytes = exchange_plan->unit_bytes;
   settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
-  settings.execution = {.rank_order = true, .weights_apart = true};
+  settings.execution = kTrainingExecution;
   exchange.emplace(context, settings, exchange_plan->schedules);
 }
 
@@ -304,6 +311,7 @@ void Node::Impl::launch_residents() {
     residence.failed = memory.failed.data();
     residence.stop = memory.stop.data();
     residence.in_order = config.priority;
+    residence.traced_steps = traced_steps;
     residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
     exchange->start_resident(tensors, residence);
     if (peer_count != 0) gpusock::launch(context, {.stream = &serving}, watch_nodes, state(), ending.data());
@@ -336,19 +344,34 @@ void Node::Impl::await_residents() {
   mirroring.synchronize();
 }
 
+/// Where the times of a step are written; none where it is not traced.
+std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
+  return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * marks_of_step(plan.layout.layers) : nullptr;
+}
+
 /// Launches only: nothing here waits for the device.
 void Node::Impl::launch_step(std::uint64_t step) {
   const NodeState node = state();
   const Layout& layout = plan.layout;
   const std::uint64_t clock = clock_of(step);
   const SamplesView samples = training.from(step * plan.batch);
+  std::uint64_t* next_mark = marks_of(step);
+  const bool traced = next_mark != nullptr;
+  const auto mark = [&] {
+    if (traced) gpusock::launch(context, {.stream = &compute}, mark_time, next_mark++);
+  };
   model.gather(samples, plan.batch, activations);
+  mark();
   for (int layer = 0; layer < layout.layers; ++layer) {
+    std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
+    if (traced) gpusock::launch(context, model.shape(1), wait_for_layer, node, layer, clock, waited_ns);
+    mark();
     gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
-                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer),
-                    memory.step_waited_ns.data() + step);
+                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
+    mark();
   }
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
+  mark();
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
@@ -356,6 +379,7 @@ void Node::Impl::launch_step(std::uint64_t step) {
       gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_hand_over, node, layer,
                       activations.input(layer), activations.output_delta(layer), plan.batch, layer + 1 == layout.layers,
                       config.overlap, exchange_times.data());
+      mark();
       continue;
     }
     gpusock::launch(context, model.shape(layout.layer[layer].blocks()), backward_and_push, node, layer, clock,
@@ -438,10 +462,30 @@ void Node::Impl::collect_exchange(NodeReport& report) {
   report.communicating_ns = times.communicating_ns;
 }
 
+void Node::Impl::collect_trace(NodeReport& report) const {
+  if (traced_steps == 0) return;
+  const std::size_t each = marks_of_step(plan.layout.layers);
+  std::vector<std::uint64_t> times(marks.size());
+  marks.copy_out(times);
+  const auto add = [&](const std::vector<TraceSpan>& spans) {
+    report.trace.insert(report.trace.end(), spans.begin(), spans.end());
+  };
+  for (std::uint64_t clock = 0; clock < std::min(traced_steps, report.steps); ++clock) {
+    add(spans_of_kernels(std::span(times).subspan(clock * each, each), plan.layout.layers, first_step + clock));
+  }
+  for (std::size_t bucket = 0; bucket < exchange_plan->buckets.size(); ++bucket) {
+    const auto lanes = exchange->trace(bucket);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      add(spans_of_lane(*exchange_plan, config.rank, bucket, static_cast<int>(lane), lanes[lane], first_step));
+    }
+  }
+}
+
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
   if (exchange) collect_exchange(report);
+  collect_trace(report);
   await_sent(context);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   const auto stats = context.stats();

@@ -33,6 +33,7 @@ struct Texts {
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
 constexpr std::uint32_t kFuseBytesMax = 1u << 30;
+constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any that is positive
 
@@ -116,6 +117,10 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .check(resume_problem);
   arguments.text("--json", config.json_file, "Write the results here");
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
+  arguments.text("--trace", config.trace_file,
+                 "Write what each node did when here, by layer and lane; opens in https://ui.perfetto.dev");
+  arguments.number("--trace-steps", config.trace_steps, "Steps in the trace: the first ones", 1, kTraceStepsMax)
+      .shown_default(std::to_string(config.trace_steps));
   arguments.text("--save-weights", config.weights_file, "Write the final weights here, as 32-bit floats");
   arguments.number("--control-fd", config.control_fd, "How a cluster talks to its nodes", 0, kDescriptorMax).hidden();
 }
@@ -151,8 +156,10 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
-  if (config.scheme == kDirectScheme && (config.fuse_bytes != 0 || !config.priority || !config.overlap)) {
-    return "--fuse, --no-priority and --no-overlap are for schedules: give a --scheme that is not direct";
+  if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
+  if (config.scheme == kDirectScheme &&
+      (config.fuse_bytes != 0 || !config.priority || !config.overlap || !config.trace_file.empty())) {
+    return "--fuse, --no-priority, --no-overlap and --trace are for schedules: give a --scheme that is not direct";
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
@@ -225,6 +232,10 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.checkpoint_folder.empty()) {
     arguments.insert(arguments.end(),
                      {"--checkpoint", config.checkpoint_folder, "--every", std::to_string(config.checkpoint_steps)});
+  }
+  if (!config.trace_file.empty()) {
+    arguments.insert(arguments.end(),
+                     {"--trace", config.trace_file, "--trace-steps", std::to_string(config.trace_steps)});
   }
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");

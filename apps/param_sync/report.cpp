@@ -249,6 +249,7 @@ nlohmann::json RunReport::json() const {
 
 void RunReport::write_files() const {
   if (!config.json_file.empty()) write_file(config.json_file, json().dump(1) + "\n");
+  if (!config.trace_file.empty()) write_file(config.trace_file, trace_text(nodes));
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();
   const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;

@@ -3,6 +3,7 @@
 
 #include "config.hpp"
 #include "layout.hpp"
+#include "trace.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -43,6 +44,7 @@ struct NodeReport : NodeCounters {
   std::uint64_t weights_hash = 0;  ///< FNV-1a of the final weights
   std::vector<float> losses;       ///< mean over this node's samples, for each step
   double test_loss = 0;            ///< mean, after the last epoch
+  std::vector<TraceSpan> trace;    ///< where it was asked for; not in JSON
 };
 
 /// A run: what was asked for and what its nodes report.
@@ -65,7 +67,7 @@ struct RunReport {
   std::string summary() const;
   nlohmann::json json() const;
 
-  /// Writes the JSON and the series where the configuration says so. Throws gpusock::Error where it cannot.
+  /// Writes the JSON, the series and the trace where the configuration says so. Throws gpusock::Error where it cannot.
   void write_files() const;
 };
 

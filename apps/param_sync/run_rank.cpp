@@ -79,7 +79,9 @@ int train_and_report(const Config& config, ProcessChannel& control, std::atomic<
   if (stopped_by != 0) throw Interrupted();
   gpusock::program::unblock_stop_signals();
   if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
-  control.send({{"report", to_json(trained.report)}, {"widths", layer_widths(config, data)}});
+  control.send({{"report", to_json(trained.report)},
+                {"trace", to_json(trained.report.trace)},
+                {"widths", layer_widths(config, data)}});
   return 0;
 }
 

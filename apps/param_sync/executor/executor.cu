@@ -6,6 +6,7 @@
 #include "executor/resident.cuh"
 #include "schedule/check.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -331,8 +332,10 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
     exchange.words = residence.words + all.size();
     exchange.leading = rank.programs[tensor.schedule].leading;
     exchange.gives_way = residence.in_order && !all.empty();
-    const std::uint64_t ops = rank.programs[tensor.schedule].ops_of_lane_max * exchange.run.cut.passes();
-    trace_of_block = std::max(trace_of_block, ops * residence.traced_steps);
+    exchange.traced_steps = std::min(residence.traced_steps, residence.steps);
+    const std::uint64_t ops = rank.programs[tensor.schedule].ops_of_lane_max * exchange.run.cut.passes() +
+                              (exchange.all_apply ? 1 : 0);
+    trace_of_block = std::max(trace_of_block, ops * exchange.traced_steps);
     blocks += exchange.run.lane_count;
     all.push_back(exchange);
   }
@@ -387,9 +390,9 @@ std::vector<std::vector<TracedOp>> Executor::trace(std::size_t tensor) const {
   std::vector<std::vector<TracedOp>> lanes;
   for (int lane = 0; lane < exchange.run.lane_count; ++lane) {
     const auto block = static_cast<std::size_t>(exchange.first_block + lane);
-    const auto count = std::min<std::uint64_t>((*rank.positions)[block], exchange.trace_of_block);
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(block * exchange.trace_of_block);
-    lanes.emplace_back(first, first + static_cast<std::ptrdiff_t>(count));
+    const auto last = first + static_cast<std::ptrdiff_t>(exchange.trace_of_block);
+    lanes.emplace_back(first, std::find_if(first, last, [](const TracedOp& op) { return op.end_ns == 0; }));
   }
   return lanes;
 }

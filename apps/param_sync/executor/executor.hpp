@@ -2,6 +2,7 @@
 /// @file Runs schedules between ranks, over gpusock's sockets, in kernels of which each block is a lane.
 
 #include "executor/program.hpp"
+#include "executor/traced_op.hpp"
 #include "optimizer.hpp"
 #include "schedule/schedule.hpp"
 
@@ -35,7 +36,6 @@ struct Optimizing {
 
 struct ExchangeWords;  // handover.cuh
 struct ExchangeTimes;  // handover.cuh
-struct TracedOp;       // handover.cuh
 struct Failure;        // failure.hpp
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
@@ -51,13 +51,13 @@ struct Exchanged {
 /// otherwise.
 struct Residence {
   std::uint64_t steps = 0;
-  std::uint64_t timeout_ns = 0;     ///< for any wait on another rank
-  ExchangeWords* words = nullptr;   ///< one for each tensor, 0 at the beginning
-  ExchangeTimes* times = nullptr;   ///< 0 at the beginning
-  std::uint64_t* failed = nullptr;  ///< not 0 once any kernel has failed
-  std::uint64_t* stop = nullptr;    ///< mapped: the host sets it to end the training
-  bool in_order = true;             ///< sends of a tensor wait while one before it in the list has something to send
-  std::uint64_t traced_steps = 0;
+  std::uint64_t timeout_ns = 0;      ///< for any wait on another rank
+  ExchangeWords* words = nullptr;    ///< one for each tensor, 0 at the beginning
+  ExchangeTimes* times = nullptr;    ///< 0 at the beginning
+  std::uint64_t* failed = nullptr;   ///< not 0 once any kernel has failed
+  std::uint64_t* stop = nullptr;     ///< mapped: the host sets it to end the training
+  bool in_order = true;              ///< sends of a tensor wait while one before it in the list has something to send
+  std::uint64_t traced_steps = 0;    ///< the first ones
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
 };
 
@@ -114,7 +114,7 @@ class Executor {
   /// How many ops each resident lane has completed in all steps, by tensor and lane.
   std::vector<std::uint64_t> positions();
 
-  /// What the lanes of this tensor have done in the first traced_steps, by lane; once they have ended.
+  /// What the lanes of this tensor have done in the first traced_steps, by lane, in order; once they have ended.
   std::vector<std::vector<TracedOp>> trace(std::size_t tensor) const;
 
   const std::vector<Channel>& channels() const;

@@ -10,6 +10,7 @@
 ///   L13    version.load            acquire  L12      the same, before forward kernels read and backward kernels write
 
 #include "executor/run.cuh"
+#include "executor/traced_op.hpp"
 
 namespace param_sync::executor {
 
@@ -33,15 +34,6 @@ struct ExchangeTimes {
   std::uint64_t first_ready_ns;    ///< of this step
   std::uint64_t communicating_ns;  ///< all steps' communication
   std::uint64_t versions;          ///< that were published
-};
-
-/// What a lane has done, with the number of the op in its lane. Times by the device's clock.
-struct TracedOp {
-  std::uint64_t begin_ns;
-  std::uint64_t end_ns;
-  std::uint64_t step;
-  std::uint32_t op;
-  std::uint32_t pass;
 };
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread.

@@ -15,8 +15,9 @@ struct Exchange {
   std::uint64_t leading = 0;  ///< lanes whose first op leads()
   bool gives_way = false;     ///< to the exchanges before it: what they have to send goes first
   ExchangeWords* words = nullptr;
-  TracedOp* trace = nullptr;           ///< trace_of_block for each block
-  std::uint64_t trace_of_block = 0;    ///< so many ops are traced
+  TracedOp* trace = nullptr;         ///< trace_of_block for each block, 0 at the beginning
+  std::uint64_t trace_of_block = 0;  ///< room for the ops of traced_steps
+  std::uint64_t traced_steps = 0;
   std::uint64_t* positions = nullptr;  ///< mapped: by block, how many ops it has completed in all steps
 };
 
@@ -74,16 +75,6 @@ __device__ inline void end_step(const Exchange& exchange, std::uint64_t step, Ex
   DeviceWord(exchange.words->version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
 }
 
-/// This lane's share of the sums become weights, when all lanes have ended. Block-collective.
-__device__ inline bool apply_share(const Exchange& exchange, int lane) {
-  const Run& run = exchange.run;
-  const auto deadline = Deadlines::after_ns(run.timeout_ns).lanes;
-  if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
-  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
-  apply_floats(run, {run.cut.floats * index / lanes, run.cut.floats * (index + 1) / lanes});
-  return true;
-}
-
 /// True if the op sends what its rank has from the beginning.
 GPUSOCK_FN inline bool leads(const LaneOp& op) {
   return op.kind == schedule::Kind::send && op.after_begin == op.after_end;
@@ -98,12 +89,18 @@ __device__ inline bool wants_to_send(const Exchange& exchange) {
   return DeviceWord(exchange.words->sending).load(cuda::memory_order_relaxed) != 0;
 }
 
+/// What a lane has done in all steps.
+struct LaneCounts {
+  std::uint64_t position = 0;  ///< ops
+  std::uint64_t traced = 0;    ///< entries of its trace
+};
+
 /// What a resident lane does between its ops in a step.
 class StepOfLane {
  public:
   __device__ StepOfLane(const Exchange* exchanges, int index, const Exchange& own, int lane, std::uint64_t step,
-                        std::uint64_t& position)
-      : exchanges_(exchanges), index_(index), own_(own), step_(step), position_(position) {
+                        LaneCounts& counts)
+      : exchanges_(exchanges), index_(index), own_(own), step_(step), counts_(counts) {
     const LaneOps ops = own.run.lanes[lane];
     leading_ = ops.begin != ops.end && leads(own.run.ops[ops.begin]);
   }
@@ -118,7 +115,7 @@ class StepOfLane {
     if (op.out != schedule::kNobody && !leading_) {
       DeviceWord(own_.words->sending).fetch_add(1, cuda::memory_order_relaxed);  // relaxed: see wants_to_send()
     }
-    begin_ns_ = gpusock::clock_ns();
+    begin();
     return true;
   }
 
@@ -129,11 +126,20 @@ class StepOfLane {
       DeviceWord(own_.words->sending).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     }
     traffic_.add(own_.run, op, pass);
-    if (position_ < own_.trace_of_block) {
-      own_.trace[blockIdx.x * own_.trace_of_block + position_] = {
-          begin_ns_, gpusock::clock_ns(), step_, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(pass)};
-    }
-    SystemWord(own_.positions[blockIdx.x]).store(++position_, cuda::memory_order_relaxed);  // relaxed: it is only told
+    trace(index, pass);
+    // relaxed: it is only told
+    SystemWord(own_.positions[blockIdx.x]).store(++counts_.position, cuda::memory_order_relaxed);
+  }
+
+  /// What the lane does now has begun. One thread.
+  __device__ void begin() {
+    if (step_ < own_.traced_steps) begin_ns_ = gpusock::clock_ns();
+  }
+  /// It has ended.
+  __device__ void trace(int index, std::uint64_t pass) {
+    if (step_ >= own_.traced_steps) return;
+    own_.trace[blockIdx.x * own_.trace_of_block + counts_.traced++] = {
+        begin_ns_, gpusock::clock_ns(), step_, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(pass)};
   }
 
   /// After the last op.
@@ -172,11 +178,24 @@ class StepOfLane {
   int index_;
   const Exchange& own_;
   std::uint64_t step_;
-  std::uint64_t& position_;
+  LaneCounts& counts_;
   bool leading_ = false;  ///< it has done nothing yet but such sends
   std::uint64_t begin_ns_ = 0;
   Traffic traffic_;
 };
+
+/// This lane's share of the sums become weights, when all lanes have ended. Block-collective.
+__device__ inline bool apply_share(const Exchange& exchange, int lane, StepOfLane& of_lane) {
+  const Run& run = exchange.run;
+  const auto deadline = Deadlines::after_ns(run.timeout_ns).lanes;
+  if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
+  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
+  if (threadIdx.x == 0) of_lane.begin();
+  apply_floats(run, {run.cut.floats * index / lanes, run.cut.floats * (index + 1) / lanes});
+  __syncthreads();  // the whole block's writes come before its first thread's L11
+  if (threadIdx.x == 0) of_lane.trace(run.lanes[lane].end - run.lanes[lane].begin, 0);
+  return true;
+}
 
 /// Resident. One block is one lane of one exchange; all of them run side by side.
 static __global__ void run_exchanges(const Exchange* exchanges, int count, std::uint64_t steps, ExchangeTimes* times) {
@@ -185,15 +204,15 @@ static __global__ void run_exchanges(const Exchange* exchanges, int count, std::
   while (block >= exchanges[index].first_block + exchanges[index].run.lane_count) ++index;
   Exchange exchange = exchanges[index];
   const int lane = block - exchange.first_block;
-  std::uint64_t position = 0;
+  LaneCounts counts;
   for (std::uint64_t step = 0; step < steps; ++step) {
     exchange.run.number = step + 1;
     if (!await_gradients(exchange, step)) return;
-    StepOfLane of_lane(exchanges, index, exchange, lane, step, position);
+    StepOfLane of_lane(exchanges, index, exchange, lane, step, counts);
     const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };
     if (!run_lane(exchange.run, lane, deadlines, of_lane)) return;
     of_lane.end();
-    if (exchange.all_apply && !apply_share(exchange, lane)) return;
+    if (exchange.all_apply && !apply_share(exchange, lane, of_lane)) return;
     __syncthreads();  // the whole block's writes come before its first thread's L11
     if (threadIdx.x != 0) continue;
     of_lane.traffic().count(*exchange.words);

@@ -1,4 +1,5 @@
 """What param_sync promises to its users. Run by ctest, one suite at a time."""
+import collections
 import contextlib
 import json
 import os
@@ -76,6 +77,42 @@ class Modes(unittest.TestCase):
             report = results(*SMALL, "--nodes", nodes, "--in-process", "--scheme", "ps:even", "--fuse", fuse)
             self.assertEqual(sum(layer["pushed_bytes"] for layer in report["layers"]),
                              steps * (nodes - 1) * (4 * floats + tensors * header * nodes))
+
+    def trace(self, *options):
+        """The spans of a trace, by (step, rank), and the processes that it names."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "trace.json"
+            status, out, err = run(*SMALL, "--nodes", 3, "--trace", file, "--trace-steps", 4, *options)
+            self.assertEqual(status, 0, out + err)
+            events = json.loads(file.read_text())["traceEvents"]
+        spans = {}
+        for event in events:
+            if event["ph"] == "X":
+                spans.setdefault((event["args"]["step"], event["pid"]), []).append(event)
+        names = sorted(event["args"]["name"] for event in events if event["name"] == "process_name")
+        return spans, names
+
+    def test_a_trace_shows_what_each_layer_and_lane_does(self):
+        for mode in (["--in-process"], *([] if DEVICE == "cuda" or SANITIZED else [[]])):
+            spans, names = self.trace("--scheme", "ps:even", *mode)
+            self.assertEqual(names, ["rank 0", "rank 1", "rank 2"])
+            self.assertEqual(sorted(spans), [(step, rank) for step in (1, 2, 3, 4) for rank in range(3)])
+            for events in spans.values():
+                for layer in range(3):
+                    kinds = collections.Counter(event["cat"] for event in events if event["args"].get("first_layer") == layer)
+                    self.assertEqual(kinds, {"forward wait": 1, "forward": 1, "backward": 1, "push": 2, "reduce": 2, "apply": 1,
+                                             "publish": 2, "pull": 2})
+                lanes = {event["tid"] for event in events if event["cat"] == "push"}
+                self.assertEqual(len(lanes), 3, "each layer has a lane that pushes")
+
+    def test_without_overlap_no_layer_is_pushed_before_all_backward_passes_have_ended(self):
+        """With overlap a lane waits for its own layer's gradients only: that is a test of the executor."""
+        for scheme in SCHEMES:
+            spans, _ = self.trace("--in-process", "--no-overlap", "--scheme", scheme)
+            for events in spans.values():
+                ends = max(event["ts"] + event["dur"] for event in events if event["cat"] == "backward")
+                pushes = [event["ts"] for event in events if event["cat"] == "push"]
+                self.assertGreaterEqual(min(pushes), ends - 0.001, "microseconds, rounded in the file")
 
     def test_one_node_trains_by_any_scheme(self):
         reference = self.weights(1, "--serial")
@@ -519,6 +556,8 @@ class Misuse(unittest.TestCase):
         self.refused("--scheme", "--scheme", "carrier-pigeon")
         self.refused("are for schedules", "--fuse", 4096)
         self.refused("are for schedules", "--no-overlap")
+        self.refused("are for schedules", "--trace", "/tmp/trace.json")
+        self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
 
     def test_modes_exclude_each_other(self):
         self.refused("exclude each other", "--in-process", "--serial")
@@ -538,8 +577,8 @@ class Misuse(unittest.TestCase):
         self.assertIn("--peers", out)
 
     def test_a_file_that_cannot_be_written_is_a_failure_before_anything_is_trained(self):
-        for option in ("--json", "--series", "--save-weights"):
-            status, out, err = run("--serial", "--epochs", 10_000, option, "/nonexistent/file")
+        for option in ("--json", "--series", "--save-weights", "--trace"):
+            status, out, err = run("--nodes", 2, "--scheme", "ps:even", "--epochs", 10_000, option, "/nonexistent/file")
             self.assertEqual((status, out), (1, ""))
             self.assertIn("cannot write /nonexistent/file: No such file or directory", err)
 

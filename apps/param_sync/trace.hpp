@@ -1,0 +1,67 @@
+#pragma once
+/// @file What nodes did in the first steps of a training, and when: as a trace that Perfetto and Chrome open.
+
+#include "exchange_plan.hpp"
+#include "executor/traced_op.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+enum class Activity : std::uint8_t {
+  // of the kernels that compute
+  forward_wait,  ///< for the layer's weights
+  forward,
+  loss,
+  backward,
+  // of lanes
+  push,         ///< sends gradients, or sums of them
+  reduce,       ///< waits for gradients, and adds them
+  reduce_push,  ///< the same, and sends the sums on
+  gather,       ///< waits for sums, and takes them
+  gather_push,  ///< the same, and sends them on
+  apply,        ///< the optimizer makes weights of sums
+  publish,      ///< sends weights
+  pull,         ///< waits for weights, and takes them
+  pull_publish  ///< the same, and sends them on
+};
+
+/// Times by the device's clock, which all processes of a host share on a CPU device.
+struct TraceSpan {
+  static constexpr int kCompute = -1;
+
+  Activity activity = Activity::forward;
+  int first_layer = 0;
+  int end_layer = 0;
+  int lane = kCompute;  ///< of the layers' exchange
+  std::uint64_t step = 0;
+  std::uint64_t begin_ns = 0;
+  std::uint64_t end_ns = 0;
+  int from = -1;  ///< the rank whose message it takes
+  int to = -1;    ///< the rank that it sends to
+};
+
+/// The times between the compute kernels of a step: so many of them for a model.
+constexpr std::size_t marks_of_step(int layers) { return 3 * static_cast<std::size_t>(layers) + 2; }
+
+/// `marks`: of one step.
+std::vector<TraceSpan> spans_of_kernels(std::span<const std::uint64_t> marks, int layers, std::uint64_t step);
+
+/// What a lane of a bucket has done. The steps of `ops` count from `first_step`.
+std::vector<TraceSpan> spans_of_lane(const ExchangePlan& plan, int rank, std::size_t bucket, int lane,
+                                     const std::vector<executor::TracedOp>& ops, std::uint64_t first_step);
+
+nlohmann::json to_json(const std::vector<TraceSpan>& spans);
+std::vector<TraceSpan> trace_spans_from(const nlohmann::json& json);
+
+struct NodeReport;
+
+/// In the format of Chrome's trace viewer: a process for each node; its threads are the compute kernels and the lanes.
+std::string trace_text(const std::vector<NodeReport>& nodes);
+
+}  // namespace param_sync
