@@ -87,7 +87,7 @@ class Positions {
     const Place now = place(at);
     const Op& op = ops(at)[static_cast<std::size_t>(now.index)];
     Wait wait{.at = at};
-    const bool begins = now.pass == 0 && now.index == 0;
+    const bool begins = now.pass == 0 && now.index == 0 && op.after.empty();
     if (op.receives()) {
       find_partner(wait, op, op.from, [&](const Op& sent) { return sent.sends() && sent.to == at.rank; });
       const auto channels = executor::channels_of(plan_.schedules, at.rank);

@@ -4,16 +4,24 @@
 namespace param_sync::schedule {
 
 Schedule ring(int nodes, int chunks) {
+  // As in the mesh, what comes back has lanes and a channel of its own: a run whose data does not fit into the rings
+  // sums the next part of it while sums of the part before still go round.
+  constexpr int kPassOn = 2, kTake = 3;  // lanes
+  constexpr int kParts = 0, kSums = 1;   // channels
   Builder builder("ring", nodes, chunks);
   const auto part = [&](int index) { return part_of({0, chunks}, (index + 2 * nodes) % nodes, nodes); };
   for (int step = 0; step < nodes - 1; ++step) {
     for (int rank = 0; rank < nodes; ++rank) {
-      builder.transfer(rank, (rank + 1) % nodes, part(rank - step), Take::reduce);
+      const int next = (rank + 1) % nodes;
+      builder.send(rank, Builder::kSendLane, next, part(rank - step), kParts);
+      builder.receive(next, Builder::kReceiveLane, rank, part(rank - step), Take::reduce, kParts);
     }
   }
   for (int step = 0; step < nodes - 1; ++step) {
     for (int rank = 0; rank < nodes; ++rank) {
-      builder.transfer(rank, (rank + 1) % nodes, part(rank + 1 - step), Take::copy);
+      const int next = (rank + 1) % nodes;
+      builder.send(rank, kPassOn, next, part(rank + 1 - step), kSums);
+      builder.receive(next, kTake, rank, part(rank + 1 - step), Take::copy, kSums);
     }
   }
   return std::move(builder).finish();

@@ -34,6 +34,13 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       costs.lane_chunks = lane_chunks;
       costs.lane_messages = static_cast<double>(lane.size());
     }
+    if (sent[rank] > 0) {  // messages of different rounds follow each other, in whichever lanes
+      const double rounds_chunks = static_cast<double>(work.sent) / sent[rank] * work.sending_rounds;
+      if (rounds_chunks > costs.lane_chunks) {
+        costs.lane_chunks = rounds_chunks;
+        costs.lane_messages = work.sending_rounds;
+      }
+    }
     if (work.messages_reduced == 0) continue;
     // What arrives in one round is added while more arrives: all but the last message.
     const double each = static_cast<double>(work.reduced) / static_cast<double>(work.messages_reduced);

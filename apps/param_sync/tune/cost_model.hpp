@@ -12,7 +12,7 @@ struct Costs {
   int rounds = 0;
   double messages = 0;       ///< through the busiest port
   double port_chunks = 0;    ///< and chunks
-  double lane_messages = 0;  ///< of the busiest lane
+  double lane_messages = 0;  ///< of the busiest lane, or of a rank's rounds one after the other
   double lane_chunks = 0;
   double message_chunks = 0;   ///< a message's mean size
   int waiting_rounds = 0;      ///< in which the rank of that port does not send

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 namespace param_sync {
 namespace {
 
@@ -111,8 +113,8 @@ TEST(Stall, ProgressComesThroughTheChannelAsItWas) {
   EXPECT_EQ(heard.pushing, told.pushing);
 }
 
-/// One layer of 40 parameters, which a ring of four exchanges. Each rank sends in its first lane and receives in its
-/// second: six ops in each.
+/// One layer of 40 parameters, which a ring of four exchanges. Each rank has four lanes of three ops: it sends parts
+/// and adds them, passes sums on and takes them.
 ExchangePlan ring_plan() {
   Config config;
   config.nodes = 4;
@@ -120,9 +122,11 @@ ExchangePlan ring_plan() {
   return make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8}, 4));
 }
 
+/// A rank that has sent and received so many messages, six of each in a step.
 StepProgress at(int rank, std::uint64_t sent, std::uint64_t received) {
+  const auto parts = [](std::uint64_t all) { return all / 6 * 3 + std::min<std::uint64_t>(all % 6, 3); };
   StepProgress report{rank, {}, {}, {}};
-  report.positions = {sent, received};
+  report.positions = {parts(sent), parts(received), sent - parts(sent), received - parts(received)};
   return report;
 }
 
@@ -146,6 +150,13 @@ TEST(LaneStall, NamesTheConnectionWhereAllHaveReported) {
 TEST(LaneStall, NamesTheRankWhoseGradientsAreNotComputed) {
   const Stall stall = find_lane_stall(ring_plan(), {at(0, 9, 8), at(1, 6, 6), at(2, 7, 6), at(3, 8, 7)}, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
+}
+
+// Rank 2 has the sum of its part, and its first one to pass on does not fit into the ring to rank 3.
+TEST(LaneStall, ALaneThatBeginsAfterAnotherMayWaitForRoom) {
+  const Stall stall = find_lane_stall(ring_plan(), {at(2, 3, 3), at(0, 4, 4), at(1, 5, 4)}, 4);
+  EXPECT_THAT(stall.suspects, ElementsAre(3));
+  EXPECT_THAT(describe(stall, 1, 1.5), HasSubstr("rank 2 waited for rank 3 to take gradients of step 1"));
 }
 
 TEST(LaneStall, OneNodeTellsWhatItHasWaitedFor) {

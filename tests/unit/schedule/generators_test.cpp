@@ -185,6 +185,40 @@ TEST(Generators, TheMeshSendsItsPartsWithoutWaiting) {
   }
 }
 
+/// The schedule as an executor runs it where its data does not fit into the rings: pass after pass of each lane's ops,
+/// each with its own part of the data.
+Schedule in_passes(const Schedule& one, int passes) {
+  Schedule all = one;
+  all.chunks = one.chunks * passes;
+  for (std::size_t rank = 0; rank < all.ranks.size(); ++rank) {
+    const std::vector<Lane>& lanes = one.ranks[rank].lanes;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      for (int pass = 1; pass < passes; ++pass) {
+        for (Op op : lanes[lane]) {
+          op.chunk += pass * one.chunks;
+          for (OpRef& before : op.after) {
+            before.index += pass * static_cast<int>(lanes[static_cast<std::size_t>(before.lane)].size());
+          }
+          all.ranks[rank].lanes[lane].push_back(op);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Generators, APassOfTheMeshOrTheRingBeginsBeforeTheOneBeforeItHasEnded) {
+  for (const int nodes : {2, 3, 8}) {
+    for (const int passes : {1, 2, 5}) {
+      EXPECT_EQ(counts_of(in_passes(mesh(nodes, nodes), passes)).rounds, 2) << nodes;
+      // A rank sends the first part of the next pass when it has sent the last part of this one, for which it waited
+      // for all but one.
+      EXPECT_EQ(counts_of(in_passes(ring(nodes, nodes), passes)).rounds, 2 * (nodes - 1) + (passes - 1) * (nodes - 2))
+          << nodes << " nodes, " << passes << " passes";
+    }
+  }
+}
+
 TEST(Generators, HalvingDoublingIsAsRabenseifner) {
   for (const int nodes : kNodes) {
     const int power = 1 << log2_floor(nodes);
