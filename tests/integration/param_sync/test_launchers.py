@@ -63,7 +63,8 @@ class Launchers(unittest.TestCase):
             forgiven = pathlib.Path(folder) / "forgiven"
             forgiven.write_text("leak:libpmix\n")  # keeps a few bytes of its own
             status, out, err = self.end(subprocess.Popen(
-                ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", support.PROGRAM, *SMALL, "--json", results],
+                ["mpirun", "-n", "3", "--allow-run-as-root", "--oversubscribe", support.PROGRAM, *SMALL, "--scheme", "ps:even",
+                 "--json", results],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 env=without_launcher(TMPDIR=folder,
                                      LSAN_OPTIONS=f"suppressions={forgiven}:print_suppressions=0")))
@@ -80,7 +81,7 @@ class Launchers(unittest.TestCase):
 
     def test_torchruns_variables(self):
         address, = support.own_addresses(1)
-        nodes = {rank: self.torch(rank, address) for rank in (2, 1, 0)}
+        nodes = {rank: self.torch(rank, address, arguments=("--scheme", "chain")) for rank in (2, 1, 0)}
         self.train([nodes[rank] for rank in range(3)])
 
     def test_a_port_that_torchrun_keeps_for_itself(self):
@@ -98,7 +99,7 @@ class Launchers(unittest.TestCase):
             except OSError:
                 pass
         step = {"SLURM_NTASKS": 3, "SLURM_JOB_NODELIST": "node[07]", "SLURM_JOB_ID": job}
-        self.train([self.start(SLURM_PROCID=rank, **step) for rank in range(3)])
+        self.train([self.start("--scheme", "mesh", SLURM_PROCID=rank, **step) for rank in range(3)])
 
     def test_our_variables_with_a_list(self):
         peers = ",".join(support.own_addresses(3))

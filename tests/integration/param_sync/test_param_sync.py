@@ -217,7 +217,7 @@ class Promptness(Runs):
     """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
-        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in SCHEMES)]:
+        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in (*SCHEMES, "chain", "rhd"))]:
             cluster, nodes = self.training_cluster("--link", link, "--scheme", scheme)
             self.assertEqual(sorted(nodes), [0, 1, 2, 3])
             killed_at = time.monotonic()
@@ -237,17 +237,17 @@ class Failures(Runs):
 
     def test_a_node_that_hangs_is_given_up_and_named(self):
         """It alone, though all others wait for each other, too, and each may give up another of its waits first."""
-        for scheme in ("direct", *SCHEMES):
-            self.a_node_hangs("--scheme", scheme)
-
-    def a_node_hangs(self, *arguments):
-        cluster, nodes = self.training_cluster("--timeout", 2, *arguments)
-        os.kill(nodes[1], signal.SIGSTOP)
-        status, _, err = self.end(cluster)
-        self.assertEqual(status, 1)
-        self.assertRegex(err, r"\Aparam_sync: rank 1 has made no progress for 2 s: rank [023] waited for rank 1's "
-                              r"(gradients|new weights) of step \d+; raise --timeout if it is only slow\n\Z")
-        self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
+        stopped = []
+        for scheme in ("direct", *SCHEMES, "rhd"):  # each cluster only waits while the next one starts
+            cluster, nodes = self.training_cluster("--timeout", 2, "--scheme", scheme)
+            os.kill(nodes[1], signal.SIGSTOP)
+            stopped.append((scheme, cluster, nodes))
+        for scheme, cluster, nodes in stopped:
+            status, _, err = self.end(cluster)
+            self.assertEqual(status, 1, scheme)
+            self.assertRegex(err, r"\Aparam_sync: rank 1 has made no progress for 2 s: rank [023] waited for rank 1's "
+                                  r"(gradients|new weights) of step \d+; raise --timeout if it is only slow\n\Z", scheme)
+            self.assertFalse([pid for pid in nodes.values() if support.is_running(pid)])
 
     def test_a_node_started_by_hand_says_for_whom_it_waited(self):
         peers = ",".join(support.own_addresses(2))
@@ -395,9 +395,9 @@ class Checkpoints(Runs):
     def steps_of(self, rank):
         return sorted(int(file.stem.split("-")[-1]) for file in self.folder.glob(f"rank-{rank}-step-*.checkpoint"))
 
-    def train(self):
+    def train(self, *more):
         """The weights of a run that has left checkpoints."""
-        report = results(*self.arguments("--in-process"))
+        report = results(*self.arguments("--in-process", *more))
         self.assertEqual((self.steps_of(0), self.steps_of(1)), ([49, 56], [49, 56]))
         return report["weights_hash"]
 
@@ -407,11 +407,12 @@ class Checkpoints(Runs):
         return err
 
     def test_a_resumed_run_ends_with_the_same_weights(self):
-        weights = self.train()
-        self.assertEqual(weights, results(*SMALL, "--nodes", 2, "--serial")["weights_hash"], "checkpoints change nothing")
+        serial = results(*SMALL, "--nodes", 2, "--serial")["weights_hash"]
         series = self.folder / "series.tsv"
-        for resume, first in ((49, 49), ("latest", 56)):
-            report = results(*self.arguments("--in-process", "--resume", resume, "--series", series))
+        for scheme, resume, first in (("direct", 49, 49), ("ps:even", "latest", 56), ("ring", "latest", 56)):
+            weights = self.train("--scheme", scheme)
+            self.assertEqual(weights, serial, "checkpoints change nothing, and a sum of two has one order")
+            report = results(*self.arguments("--in-process", "--scheme", scheme, "--resume", resume, "--series", series))
             self.assertEqual((report["weights_hash"], report["first_step"]), (weights, first))
             self.assertEqual((report["steps"], len(report["losses"])), (self.STEPS - first, self.STEPS - first))
             rows = [line.split("\t") for line in series.read_text().splitlines() if line[0] != "#"]
@@ -420,9 +421,9 @@ class Checkpoints(Runs):
 
     @needs_processes
     def test_processes_resume_at_the_last_step_that_all_nodes_have(self):
-        weights = self.train()
+        weights = self.train("--scheme", "ps:even")
         (self.folder / "rank-1-step-56.checkpoint").unlink()  # as where it was lost before it had written
-        report = results(*self.arguments("--resume", "latest"))
+        report = results(*self.arguments("--scheme", "ps:even", "--resume", "latest"))
         self.assertEqual((report["weights_hash"], report["first_step"]), (weights, 49))
 
     @needs_processes
@@ -448,6 +449,7 @@ class Checkpoints(Runs):
     def test_what_cannot_be_resumed_is_refused_with_what_to_do(self):
         self.train()
         self.assertIn("another --seed", self.refusal("--seed", 2, "--resume", "latest"))
+        self.assertIn("another --scheme", self.refusal("--scheme", "ps:even", "--resume", "latest"))
         self.assertIn("step-50.checkpoint: No such file", self.refusal("--resume", 50))
         file = self.folder / "rank-1-step-56.checkpoint"
         whole = file.read_bytes()

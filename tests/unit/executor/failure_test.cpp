@@ -179,8 +179,11 @@ class FalseRank {
 
 /// A rank 0 of two whose rank 1 is played.
 struct Played {
+  explicit Played(const std::string& by = "tree:binary") : scheme(by) {}
+
+  std::string scheme;
   Context context;
-  Executor executor{context, settings_of(0), {make("tree:binary", 2)}};
+  Executor executor{context, settings_of(0), {make(scheme, 2)}};
   gpusock::DeviceBuffer<float> tensor{context, 160};
   Endpoint at = executor.listen(kAnyPort);
 
@@ -191,7 +194,7 @@ struct Played {
     hello[executor::HelloField::nodes] = 2;
     hello[executor::HelloField::ring_bytes] = settings.ring_bytes;
     hello[executor::HelloField::unit_bytes] = 256 << 10;
-    hello[executor::HelloField::schedules] = executor::fingerprint({make("tree:binary", 2)});
+    hello[executor::HelloField::schedules] = executor::fingerprint({make(scheme, 2)});
     hello.channel = 0;
     return hello;
   }
@@ -211,15 +214,17 @@ struct Played {
 };
 
 TEST(ExecutionFailure, BytesThatAreNoMessageAreRefused) {
-  Played rank;
-  const std::string problem = rank.end([](FalseRank& other) {
-    char bytes[64];
-    std::memset(bytes, 0x5a, sizeof bytes);
-    other.send(bytes);
-  });
-  expect_says(problem, "rank 0: rank 1 (");
-  expect_says(problem, "does not follow the schedule: it sent bytes that are no message");
-  expect_says(problem, "recv_reduce");
+  for (const char* scheme : {"tree:binary", "butterfly", "rhd"}) {
+    Played rank(scheme);
+    const std::string problem = rank.end([](FalseRank& other) {
+      char bytes[64];
+      std::memset(bytes, 0x5a, sizeof bytes);
+      other.send(bytes);
+    });
+    expect_says(problem, "rank 0: rank 1 (");
+    expect_says(problem, "does not follow the schedule: it sent bytes that are no message");
+    expect_says(problem, "recv_reduce");
+  }
 }
 
 TEST(ExecutionFailure, AMessageOfAnotherChunkIsRefused) {
