@@ -40,9 +40,10 @@ double total_waited_s(const RunReport& run) {
   return std::accumulate(waited.begin(), waited.end(), 0.0) * static_cast<double>(run.nodes.size());
 }
 
-double calls_per_step(const std::vector<NodeReport>& nodes) {
+/// Of one node.
+double per_step(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
   const std::uint64_t steps = total(nodes, &NodeReport::steps);
-  return steps == 0 ? 0 : static_cast<double>(total(nodes, &NodeReport::host_api_calls)) / static_cast<double>(steps);
+  return steps == 0 ? 0 : static_cast<double>(total(nodes, value)) / static_cast<double>(steps);
 }
 
 void write_file(const std::string& file, const std::string& contents) {
@@ -155,8 +156,9 @@ std::string RunReport::summary() const {
         total_waited_s(*this) / static_cast<double>(nodes.size()));
     text += fmt::format("staleness 0 steps (BSP)\n");
   }
-  text += fmt::format("host API calls per step {:.1f}   proxy steps {}   proxy wake-ups {}\n", calls_per_step(nodes),
-                      total(nodes, &NodeReport::proxy_steps), total(nodes, &NodeReport::proxy_wakeups));
+  text += fmt::format("in a step of a node: {:.1f} host API calls, {:.1f} proxy steps, {:.1f} proxy wake-ups\n",
+                      per_step(nodes, &NodeReport::host_api_calls), per_step(nodes, &NodeReport::proxy_steps),
+                      per_step(nodes, &NodeReport::proxy_wakeups));
   text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB",
                       megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
                       megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
@@ -235,7 +237,8 @@ nlohmann::json RunReport::json() const {
           {"losses", losses()},
           {"layers", layers},
           {"hidden_share", hidden_share()},
-          {"host_api_calls_per_step", calls_per_step(nodes)},
+          {"host_api_calls_per_step", per_step(nodes, &NodeReport::host_api_calls)},
+          {"proxy_wakeups_per_step", per_step(nodes, &NodeReport::proxy_wakeups)},
           {"proxy_steps", total(nodes, &NodeReport::proxy_steps)},
           {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
           {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)},

@@ -178,8 +178,15 @@ class Modes(unittest.TestCase):
         self.assertGreater(report["accuracy"], 0.9, "three easily told classes")
         self.assertEqual(report["staleness"], 0)
         self.assertTrue(0 <= report["hidden_share"] <= 1)
-        self.assertGreater(report["host_api_calls_per_step"], 9)
-        self.assertLess(report["host_api_calls_per_step"], 20, "the host only launches")
+        self.assertAlmostEqual(report["proxy_wakeups_per_step"] * 2 * report["steps"], report["proxy_wakeups"])
+
+    def test_the_host_launches_ten_kernels_a_step_and_does_nothing_else(self):
+        calls, steps, nodes = [], [], 3
+        for limit in (300, 600):  # as many evaluations; of the second run's steps the 32nd waits for the kernels so far
+            report = results(*SMALL, "--nodes", nodes, "--in-process", "--scheme", "ps:even", "--limit", limit)
+            calls.append(sum(node["host_api_calls"] for node in report["node_reports"]))
+            steps.append(report["steps"])
+        self.assertEqual(calls[1] - calls[0], nodes * ((steps[1] - steps[0]) * (3 * 3 + 1) + 1))
 
 
 class Runs(unittest.TestCase):
