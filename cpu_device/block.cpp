@@ -93,7 +93,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   info_.dynamic_shared = dynamic_shared_.data() + (kSharedAlignment - address % kSharedAlignment) % kSharedAlignment;
 }
 
-std::optional<Failure> Block::run(Launch& launch, std::uint64_t index) {
+std::optional<BlockFailure> Block::run(Launch& launch, std::uint64_t index) {
   t_running = this;
   try {
     reset(launch, index);
@@ -101,19 +101,19 @@ std::optional<Failure> Block::run(Launch& launch, std::uint64_t index) {
     native_.switch_to(first);  // returns when all threads have ended, or the block is abandoned
   } catch (const std::bad_alloc&) {
     abandoned_ = true;
-    failure_ = Failure{info_.index, {0, 0, 0}, words_or_none([] { return "no memory for a thread's stack"; })};
+    failure_ = BlockFailure{info_.index, {0, 0, 0}, words_or_none([] { return "no memory for a thread's stack"; })};
   }
   return finish();
 }
 
-std::optional<Failure> Block::finish() noexcept {
+std::optional<BlockFailure> Block::finish() noexcept {
   t_running = nullptr;
   t_thread = &kHostThread;
   if (waiting_) pool().block_resumes();
   if (yields_ >= kSpinYields) pool().note_spinning(-1);
   if (signal_ != 0) {
     auto words = words_or_none([this] { return describe_signal(signal_, signal_address_, current_->carrier); });
-    failure_ = Failure{info_.index, current_->index, std::move(words)};
+    failure_ = BlockFailure{info_.index, current_->index, std::move(words)};
     signal_ = 0;
   }
   if (abandoned_) {

@@ -60,7 +60,7 @@ class ThreadQueue {
 };
 
 /// What went wrong in a block, and in which thread.
-struct Failure {
+struct BlockFailure {
   uint3 block;
   uint3 thread;
   std::string what;  ///< empty: no memory was left, also not for words
@@ -85,7 +85,7 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   /// Runs block `index` of the launch to its end. Returns nothing, or why it had to be abandoned.
-  std::optional<Failure> run(Launch& launch, std::uint64_t index);
+  std::optional<BlockFailure> run(Launch& launch, std::uint64_t index);
   /// Gives back stacks beyond those that the next block probably needs.
   void trim();
 
@@ -130,7 +130,7 @@ class Block {
   void fail_by_deadlock(Carrier& from);
   void abandon(Carrier& from);
   std::string describe_deadlock() const;
-  std::optional<Failure> finish() noexcept;
+  std::optional<BlockFailure> finish() noexcept;
 
   Carrier native_;  ///< the OS thread's own stack
   Carrier* idle_carriers_ = nullptr;
@@ -160,7 +160,7 @@ class Block {
   bool waiting_ = false;     ///< the pool knows that this block leaves its processor unused
 
   bool abandoned_ = false;
-  std::optional<Failure> failure_;
+  std::optional<BlockFailure> failure_;
   int signal_ = 0;
   const void* signal_address_ = nullptr;
 };

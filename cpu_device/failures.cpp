@@ -7,7 +7,7 @@ namespace cpu_device::detail {
 
 /// The running thread cannot go on, and with it the block.
 void Block::fail(std::string what) {
-  failure_ = Failure{info_.index, current_->index, std::move(what)};
+  failure_ = BlockFailure{info_.index, current_->index, std::move(what)};
   abandon(*current_->carrier);
   std::abort();  // nobody resumes an abandoned thread
 }
@@ -23,7 +23,7 @@ void Block::fail_by_deadlock(Carrier& from) {
   for (unsigned i = 0; i < thread_count_ && !waiting; ++i) {
     if (threads_[i].carrier) waiting = &threads_[i];
   }
-  failure_ = Failure{info_.index, waiting->index, words_or_none([this] { return describe_deadlock(); })};
+  failure_ = BlockFailure{info_.index, waiting->index, words_or_none([this] { return describe_deadlock(); })};
   abandon(from);
 }
 

@@ -230,7 +230,7 @@ void Pool::run_blocks(Block& block, Launch& launch, std::uint64_t index) {
 }
 
 /// `failure` as synchronize() throws it; where there is no memory for its words, a fault that says so.
-KernelFault Pool::fault_of(const Launch& launch, const Failure& failure) const {
+KernelFault Pool::fault_of(const Launch& launch, const BlockFailure& failure) const {
   try {
     return KernelFault(launch.kernel_name(), failure.block, failure.thread,
                        failure.what.empty() ? "no memory is left" : failure.what);
@@ -240,7 +240,7 @@ KernelFault Pool::fault_of(const Launch& launch, const Failure& failure) const {
 }
 
 /// The launch's first failure becomes the stream's fault; blocks that have not started never do.
-void Pool::report(Launch& launch, const Failure& failure) {
+void Pool::report(Launch& launch, const BlockFailure& failure) {
   KernelFault fault = fault_of(launch, failure);
   std::uint64_t taken = 0;
   {

@@ -108,8 +108,8 @@ class Pool {
   bool take_block(Lock& lock, std::shared_ptr<Launch>& launch, std::uint64_t& index);
   bool crowded() const { return busy_.load(std::memory_order_seq_cst) > processors_; }
   void run_blocks(Block& block, Launch& launch, std::uint64_t index);
-  KernelFault fault_of(const Launch& launch, const Failure& failure) const;
-  void report(Launch& launch, const Failure& failure);
+  KernelFault fault_of(const Launch& launch, const BlockFailure& failure) const;
+  void report(Launch& launch, const BlockFailure& failure);
   void end_blocks(Launch& launch, std::uint64_t count);
   void end_launch(Launch& launch);
   void drop(Lock& lock, StreamState& stream, std::list<std::shared_ptr<Launch>>& dropped);

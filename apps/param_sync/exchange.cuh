@@ -55,14 +55,14 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending) {
   __shared__ gpusock::PollEntry entries[kNodesMax];
   const auto thread = gpusock::this_thread();
   for (int peer = 0; peer < node.layout.nodes; ++peer) entries[peer] = {node.push_sockets[peer], gpusock::kPollIn, 0};
-  while (!ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {  // relaxed: it only ends this
+  while (!ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {  // relaxed: no data depends on it
     if (node.net.poll(thread, entries, node.layout.nodes, gpusock::Deadline::after_ns(kTurnNs)) < 0) return;
     for (int peer = 0; peer < node.layout.nodes; ++peer) {
       if (entries[peer].socket < 0 || entries[peer].revents == 0) continue;
       char said = 0;
       const auto got = node.net.recv(thread, entries[peer].socket, &said, sizeof said, 0, gpusock::Deadline::now());
       if (got == -EAGAIN) continue;
-      if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: as above
+      if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: no data depends on it
       if (got != 1) fail(node, FailureKind::end, peer, got < 0 ? -got : 0);
       entries[peer].socket = -1;
     }

@@ -244,9 +244,9 @@ std::optional<Failure> Node::Impl::failure() {
   const auto lanes = exchange->failure();
   if (!lanes) return std::nullopt;
   Failure record{1, FailureKind::protocol, -1, lanes->error};
-  if (lanes->kind == executor::FailureKind::receive) record.kind = FailureKind::receive;
-  if (lanes->kind == executor::FailureKind::send) record.kind = FailureKind::send;
-  if (lanes->kind == executor::FailureKind::late) record.kind = FailureKind::late;
+  if (lanes->kind == executor::ExecutionFailureKind::receive) record.kind = FailureKind::receive;
+  if (lanes->kind == executor::ExecutionFailureKind::send) record.kind = FailureKind::send;
+  if (lanes->kind == executor::ExecutionFailureKind::late) record.kind = FailureKind::late;
   if (lanes->channel >= 0) record.rank = exchange->channels()[static_cast<std::size_t>(lanes->channel)].peer;
   return record;
 }

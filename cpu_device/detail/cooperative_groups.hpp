@@ -128,11 +128,11 @@ class thread_block_tile : public detail::LaneGroup {
   }
   template <class T>
   T shfl_up(T value, unsigned delta) const {
-    return from_lane(value, cpu_device::detail::Segment(kSize).up(delta));
+    return from_lane(value, cpu_device::detail::LaneSegment(kSize).up(delta));
   }
   template <class T>
   T shfl_down(T value, unsigned delta) const {
-    return from_lane(value, cpu_device::detail::Segment(kSize).down(delta));
+    return from_lane(value, cpu_device::detail::LaneSegment(kSize).down(delta));
   }
   template <class T>
   T shfl_xor(T value, unsigned lane_mask) const {

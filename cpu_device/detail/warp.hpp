@@ -30,9 +30,10 @@ inline T shuffle(unsigned mask, T value, unsigned source_lane) {
 }
 
 /// Where a shuffle of segments of `width` lanes reads; outside of the segment, the caller itself.
-struct Segment {
+struct LaneSegment {
   unsigned lane, first, width;
-  explicit Segment(int lanes) : lane(detail::lane()), first(lane & ~(unsigned(lanes) - 1)), width(unsigned(lanes)) {}
+  explicit LaneSegment(int lanes)
+      : lane(detail::lane()), first(lane & ~(unsigned(lanes) - 1)), width(unsigned(lanes)) {}
   unsigned at(int source) const { return first + (unsigned(source) & (width - 1)); }
   unsigned up(unsigned delta) const { return lane - first < delta ? lane : lane - delta; }
   unsigned down(unsigned delta) const { return delta >= width - (lane - first) ? lane : lane + delta; }
@@ -49,19 +50,19 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) { cpu_device::detail::warp_s
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).at(source));
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::LaneSegment(width).at(source));
 }
 template <class T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).up(delta));
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::LaneSegment(width).up(delta));
 }
 template <class T>
 inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).down(delta));
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::LaneSegment(width).down(delta));
 }
 template <class T>
 inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
-  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::Segment(width).exchange(lane_mask));
+  return cpu_device::detail::shuffle(mask, value, cpu_device::detail::LaneSegment(width).exchange(lane_mask));
 }
 
 inline unsigned __ballot_sync(unsigned mask, int predicate) {

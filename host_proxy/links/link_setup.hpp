@@ -16,9 +16,9 @@
 #include "gpusock/endpoint.hpp"
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/table/socket_table.hpp"
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/table/proxy_slots.hpp"
+#include "host_proxy/table/socket_table.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace gpusock::proxy {
 
@@ -137,8 +138,16 @@ class LinkMaker {
   /// Does what is not urgent, whenever the proxy looks at the network's news. Does not wait.
   virtual void maintain(std::uint64_t /*now_ns*/) {}
 
-  /// Must poll() be called even though no descriptor will say so: then the proxy's thread naps instead of sleeping.
+  /// True if poll() must be called although no descriptor becomes readable: then the proxy's thread naps instead of
+  /// sleeping.
   virtual bool wants_polling() const { return false; }
 };
+
+inline std::vector<LinkMaker*> pointers_to(const std::vector<std::unique_ptr<LinkMaker>>& makers) {
+  std::vector<LinkMaker*> pointers;
+  pointers.reserve(makers.size());
+  for (const auto& maker : makers) pointers.push_back(maker.get());
+  return pointers;
+}
 
 }  // namespace gpusock::proxy

@@ -21,20 +21,20 @@ class OneSidedChannel {
   OneSidedChannel& operator=(const OneSidedChannel&) = delete;
 
   virtual std::string name() const = 0;  ///< for the log
-  /// True if no event tells of what the peer writes, so that the link has to look.
+  /// True if there is no event for what the peer writes, so that the link has to look.
   virtual bool is_silent() const = 0;
   /// True if the NIC moves the word that callers poll; else the link does.
   virtual bool commits() const { return false; }
 
-  /// What the peer still has to know before it may write; the link sends it.
-  virtual std::vector<std::uint64_t> introduction() const { return {}; }
-  /// Takes the next word of the peer's introduction. 0, or an errno: EPROTO if the word is invalid.
+  /// Words that the peer needs before it may write; the link sends them.
+  virtual std::vector<std::uint64_t> setup_words() const { return {}; }
+  /// Takes the next of the peer's set-up words. 0, or an errno: EPROTO if the word is invalid.
   virtual int take_word(std::uint64_t word) = 0;
-  /// True once the peer's introduction is complete: this side may write.
+  /// True once all of the peer's set-up words have come: this side may write.
   bool is_open() const { return open_; }
   std::uint64_t peer_ring_bytes() const { return peer_ring_bytes_; }
 
-  /// `sink` is told of completions; nullptr: nobody is.
+  /// Completions are reported to `sink`; nullptr: to nobody.
   void set_sink(ReadySink* sink) { sink_ = sink; }
   /// Looks at what has happened since the last call; true if there was anything. Call it first in each step.
   virtual bool poll() = 0;

@@ -27,7 +27,7 @@ OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique
       control_(std::move(stream), *this,
                [this](std::uint64_t kind, std::uint64_t value) { return take_notice(kind, value); }) {
   channel_->set_sink(stream_.sink);
-  for (const std::uint64_t word : channel_->introduction()) control_.say(kIntroduction, word);
+  for (const std::uint64_t word : channel_->setup_words()) control_.say(kSetup, word);
 }
 
 OneSidedLink::~OneSidedLink() {
@@ -40,7 +40,8 @@ bool OneSidedLink::progress() {
   bool moved = channel_->poll();
   moved |= receive();  // first: what has arrived is there, though the peer may be gone
   if (!failed_) moved |= control_.progress();
-  if (!failed_ && control_.peer_closed() && !has_drained()) fail(EPROTO, "the peer closed before all was said");
+  if (!failed_ && control_.peer_closed() && !has_drained())
+    fail(EPROTO, "the peer closed the connection without its last notices");
   if (!failed_) moved |= transmit();
   if (!failed_ && !has_drained() && channel_->error() != 0) fail(channel_->error(), channel_->reason());
   if (!failed_ && is_ending() && advance_ending()) {
@@ -139,8 +140,9 @@ bool OneSidedLink::receive() {
   // Read after `consumed`: callers may consume at once what a NIC commits.
   const std::uint64_t arrived = channel_->arrived();
   if (!is_possible(arrived, consumed)) {
-    fail(EPROTO, "its position in the ring cannot be " + std::to_string(arrived) + ": " + std::to_string(arrived_) +
-                     " bytes had arrived and " + std::to_string(credited) + " were acknowledged");
+    fail(EPROTO, "the peer moved its position in the ring to an invalid value: " + std::to_string(arrived) + "; " +
+                     std::to_string(arrived_) + " bytes had arrived and " + std::to_string(credited) +
+                     " were acknowledged");
     return false;
   }
   const bool moved = arrived != arrived_ && pass_on(arrived);
@@ -224,7 +226,7 @@ bool OneSidedLink::advance_ending() {
   }
   if (!quiet_ && peer_stopped_ == arrived_ && !channel_->is_credit_under_way()) {
     if (!discards_ && peer_final_ != arrived_) {
-      fail(EPROTO, "the peer sent less than it had said");
+      fail(EPROTO, "the peer ended its stream after fewer bytes than it had announced");
       return true;
     }
     said = quiet_ = true;
@@ -243,7 +245,7 @@ bool OneSidedLink::advance_ending() {
 
 bool OneSidedLink::take_notice(std::uint64_t kind, std::uint64_t value) {
   switch (kind) {
-    case kIntroduction:
+    case kSetup:
       return take_word(value);
     case kStopped:
       if (peer_stopped_ != kUnsaid || value < arrived_ || value > channel_->credited() + rx_.memory.capacity)
@@ -272,7 +274,7 @@ bool OneSidedLink::take_word(std::uint64_t word) {
 
 void OneSidedLink::on_ended(std::uint64_t final_position) {
   if (final_position < arrived_) {
-    fail(EPROTO, "the peer's end lies before what it has sent");
+    fail(EPROTO, "the peer announced the end of its stream before bytes that it has sent");
     return;
   }
   peer_final_ = final_position;

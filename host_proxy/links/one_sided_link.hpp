@@ -42,7 +42,7 @@ class OneSidedLink final : public Link, private LinkEvents {
   Traffic traffic() const override { return {channel_->sent(), channel_->arrived()}; }
 
  private:
-  enum Notice : std::uint64_t { kIntroduction = 16, kStopped = 17, kQuiet = 18, kDrained = 19 };
+  enum Notice : std::uint64_t { kSetup = 16, kStopped = 17, kQuiet = 18, kDrained = 19 };
 
   bool transmit();
   bool write_some();

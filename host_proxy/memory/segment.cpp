@@ -51,7 +51,7 @@ Segment::Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std:
   const bool is_private = known && facts.st_uid == geteuid() && (facts.st_mode & 0077) == 0;
   if (!is_ring_size(ring_bytes) || !is_private || facts.st_size != static_cast<off_t>(total_bytes(ring_bytes)) ||
       seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    throw Error(EPROTO, "the peer's shared memory is not what was agreed");
+    throw Error(EPROTO, "the peer's shared memory has another size, owner or mode than agreed");
   }
   map();
 }

@@ -17,13 +17,6 @@ namespace gpusock::proxy {
 
 class DeviceCopies;
 
-inline std::vector<LinkMaker*> pointers_to(const std::vector<std::unique_ptr<LinkMaker>>& makers) {
-  std::vector<LinkMaker*> pointers;
-  pointers.reserve(makers.size());
-  for (const auto& maker : makers) pointers.push_back(maker.get());
-  return pointers;
-}
-
 /// What this side has for its connections.
 struct LinkResources {
   std::vector<LinkMaker*> makers;       ///< the kinds of links, best first

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Promises of docs/architecture.md: the functions that it lists exist in the files that it names, and call each other in that order.
+"""Promises of docs/architecture.md: the functions that it lists exist in the files that it names, and call each other in that order; and
+each file that the table "Where to begin" names exists, with what the table says is in it.
 
 usage: test_architecture.py SOURCE_FOLDER
 
@@ -59,6 +60,25 @@ def problems(root, document):
     return wrong
 
 
+def first_places(root, document):
+    """What is wrong in the table "Where to begin", a line for each: a file that is not there, or has no such word."""
+    wrong = []
+    for row in re.findall(r"^\| (?!To change|---)(.*) \|$", document.partition("## Where to begin")[2], re.MULTILINE):
+        folder = root
+        for path in re.findall(r"\b[\w/-]+\.(?:hpp|cpp|cuh|cu|inl|md|py)\b", row):
+            if "/" in path:
+                folder = (root / path).parent
+            if not (root / path).is_file() and not (folder / path).is_file():
+                wrong.append(f"there is no {path}")
+        for name, path in re.findall(r"`([\w:]+)`[^`|;,]* (?:in|of) ([\w/]+(?:\.\w+)?)", row):
+            place = root / path
+            files = [place] if place.is_file() else sorted(place.rglob("*.?pp"))
+            word = rf"\b{name.rpartition('::')[2]}\b"
+            if not any(re.search(word, file.read_text()) for file in files):
+                wrong.append(f"{path} has no {name}")
+    return wrong
+
+
 class Architecture(unittest.TestCase):
     source = None
 
@@ -78,6 +98,12 @@ class Architecture(unittest.TestCase):
         walk = next([function for function, _ in steps] for steps in lists(self.document) if steps[-1][0] == "sendmsg")
         self.assertEqual(walk[0], "Net::send")
         self.assertLessEqual(len(walk) - 2, TCP_STEPS_MAX)
+
+    def test_where_to_begin_names_what_there_is(self):
+        self.assertEqual(first_places(self.source, self.document), [])
+        self.assertEqual(first_places(self.source, self.document.replace("`kSchemes` in", "`kScheme` in")),
+                         ["apps/param_sync/schedule/schemes.cpp has no kScheme"])
+        self.assertEqual(first_places(self.source, self.document.replace("and json.cpp", "and jason.cpp")), ["there is no jason.cpp"])
 
     def test_a_function_that_is_gone_and_one_that_is_not_called_are_found(self):
         renamed = self.document.replace("`TcpLink::transmit`", "`TcpLink::transmitted`")

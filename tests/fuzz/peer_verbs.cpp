@@ -84,7 +84,7 @@ FUZZ_TARGET(peer_verbs) {
         case 1:
           peers_maker.poll(0);
           break;
-        case 2:  // the honest introduction, and what follows it: see one_sided_link.hpp
+        case 2:  // honest set-up words, and what follows them: see one_sided_link.hpp
           say(16 + says.below(5), says.near(1000));
           break;
         case 3: {  // honest bytes

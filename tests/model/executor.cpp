@@ -87,11 +87,11 @@ Case two_lanes_fail() {
             auto& rank = run.make<TwoLanes>(0, true);
             for (const int error : {EPIPE, ECONNRESET}) {
               run.thread([&rank, error] {
-                ex::fail(rank.run, {.kind = ex::FailureKind::send, .channel = error, .error = error});
+                ex::fail(rank.run, {.kind = ex::ExecutionFailureKind::send, .channel = error, .error = error});
               });
             }
             run.thread([&] { rank.run_lane(1); });
-            auto& got = run.make<ex::Failure>();
+            auto& got = run.make<ex::ExecutionFailure>();
             run.thread([&] {
               while (!ex::is_recorded(rank.failure)) give_way();
               got = rank.failure.failure;

@@ -16,7 +16,7 @@ struct Listening {
 /// What opening the channels needs; by value. Device memory, but for what Run says.
 struct Opening {
   Run run;
-  Hello hello;
+  ChannelHello hello;
   const Channel* channels = nullptr;
   gpusock::Socket* sockets = nullptr;            ///< run.sockets
   const gpusock::Endpoint* addresses = nullptr;  ///< by rank
@@ -33,7 +33,7 @@ static __global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, int
 }
 
 /// Receives a hello; 0, or a negated errno. One thread.
-__device__ inline std::int64_t receive_hello(const gpusock::Net& net, gpusock::Socket socket, Hello& theirs,
+__device__ inline std::int64_t receive_hello(const gpusock::Net& net, gpusock::Socket socket, ChannelHello& theirs,
                                              gpusock::Deadline deadline) {
   const std::int64_t got = net.recv(gpusock::this_thread(), socket, &theirs, sizeof theirs, gpusock::kWaitAll,
                                     deadline);
@@ -41,22 +41,23 @@ __device__ inline std::int64_t receive_hello(const gpusock::Net& net, gpusock::S
   return got == static_cast<std::int64_t>(sizeof theirs) ? 0 : -ECONNRESET;
 }
 
-__device__ inline std::int64_t send_hello(const gpusock::Net& net, gpusock::Socket socket, const Hello& ours,
+__device__ inline std::int64_t send_hello(const gpusock::Net& net, gpusock::Socket socket, const ChannelHello& ours,
                                           gpusock::Deadline deadline) {
   const std::int64_t sent = net.send(gpusock::this_thread(), socket, &ours, sizeof ours, gpusock::kWaitAll, deadline);
   return sent < 0 ? sent : 0;
 }
 
 /// False, with the failure recorded, where the other rank has other settings. One thread.
-__device__ inline bool agrees(const Opening& opening, const Hello& theirs, int channel) {
-  const HelloField field = theirs.magic != Hello::kMagic ? HelloField::version : opening.hello.difference(theirs);
-  if (field == HelloField::none) return true;
-  fail(opening.run, {.kind = FailureKind::mismatch,
+__device__ inline bool agrees(const Opening& opening, const ChannelHello& theirs, int channel) {
+  const ChannelHelloField field = theirs.magic != ChannelHello::kMagic ? ChannelHelloField::version
+                                                                       : opening.hello.difference(theirs);
+  if (field == ChannelHelloField::none) return true;
+  fail(opening.run, {.kind = ExecutionFailureKind::mismatch,
                      .channel = channel,
                      .error = EPROTO,
                      .field = field,
                      .ours = opening.hello[field],
-                     .theirs = theirs.magic != Hello::kMagic ? 0 : theirs[field]});
+                     .theirs = theirs.magic != ChannelHello::kMagic ? 0 : theirs[field]});
   return false;
 }
 
@@ -65,12 +66,12 @@ __device__ inline bool connect_channel(const Opening& opening, int index, gpusoc
   const gpusock::Net& net = opening.run.net;
   const auto thread = gpusock::this_thread();
   const Channel channel = opening.channels[index];
-  Hello ours = opening.hello;
+  ChannelHello ours = opening.hello;
   ours.channel = channel.number;
   std::int64_t last_answer = -ETIMEDOUT;  // says more than that the deadline cut the last attempt short
   while (!has_failed(opening.run)) {
     const gpusock::Socket socket = net.connect(thread, opening.addresses[channel.peer], deadline);
-    Hello theirs;
+    ChannelHello theirs;
     std::int64_t error = socket < 0 ? socket : send_hello(net, socket, ours, deadline);
     if (error == 0) error = receive_hello(net, socket, theirs, deadline);
     if (error == 0) {
@@ -81,7 +82,7 @@ __device__ inline bool connect_channel(const Opening& opening, int index, gpusoc
     const bool retry = worth_retrying(error, opening.addresses[channel.peer]);
     if (retry) last_answer = error;
     if (!retry || deadline.passed()) {
-      fail(opening.run, {.kind = FailureKind::connect,
+      fail(opening.run, {.kind = ExecutionFailureKind::connect,
                          .channel = index,
                          .error = static_cast<std::int32_t>(-(error == -ETIMEDOUT ? last_answer : error))});
       return false;
@@ -109,21 +110,22 @@ __device__ inline bool accept_channel(const Opening& opening, gpusock::Deadline 
   const int rank = opening.hello.rank;
   const gpusock::Socket socket = net.accept(thread, opening.listener, deadline);
   if (socket < 0) {
-    fail(opening.run, {.kind = FailureKind::accept, .channel = first_missing(opening, rank), .error = -socket});
+    fail(opening.run,
+         {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, rank), .error = -socket});
     return false;
   }
-  Hello theirs;
-  if (receive_hello(net, socket, theirs, gpusock::Deadline::after_ns(Hello::kPatienceNs)) != 0 ||
-      theirs.magic != Hello::kMagic || theirs.rank <= rank) {
+  ChannelHello theirs;
+  if (receive_hello(net, socket, theirs, gpusock::Deadline::after_ns(ChannelHello::kPatienceNs)) != 0 ||
+      theirs.magic != ChannelHello::kMagic || theirs.rank <= rank) {
     net.close(thread, socket);
     return true;
   }
-  Hello ours = opening.hello;
+  ChannelHello ours = opening.hello;
   ours.channel = theirs.channel;
   for (int i = 0; i < opening.run.socket_count; ++i) {
     const Channel channel = opening.channels[i];
     if (channel.peer != theirs.rank) continue;
-    if (channel.number != theirs.channel && opening.hello.difference(theirs) == HelloField::none) continue;
+    if (channel.number != theirs.channel && opening.hello.difference(theirs) == ChannelHelloField::none) continue;
     SharedSocket taken(opening.sockets[i]);
     if (taken.load(cuda::memory_order_relaxed) >= 0) break;
     taken.store(socket, cuda::memory_order_relaxed);

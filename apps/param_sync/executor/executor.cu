@@ -189,7 +189,7 @@ struct Executor::Impl {
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
   [[noreturn]] void throw_failure() {
-    const Failure record = failure[0].failure;
+    const ExecutionFailure record = failure[0].failure;
     const int error = record.error != 0 ? record.error : ECONNRESET;
     throw gpusock::Error(error, describe(record, settings.rank, channels, address_texts, schedules));
   }
@@ -269,11 +269,11 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   opening.run = rank.run();
   opening.run.timeout_ns = rank.settings.connect_timeout_ns;
   opening.hello.rank = rank.settings.rank;
-  opening.hello[HelloField::version] = Hello::kVersion;
-  opening.hello[HelloField::nodes] = static_cast<std::uint64_t>(rank.nodes());
-  opening.hello[HelloField::ring_bytes] = rank.settings.ring_bytes;
-  opening.hello[HelloField::unit_bytes] = rank.settings.unit_bytes;
-  opening.hello[HelloField::schedules] = fingerprint(rank.schedules);
+  opening.hello[ChannelHelloField::version] = ChannelHello::kVersion;
+  opening.hello[ChannelHelloField::nodes] = static_cast<std::uint64_t>(rank.nodes());
+  opening.hello[ChannelHelloField::ring_bytes] = rank.settings.ring_bytes;
+  opening.hello[ChannelHelloField::unit_bytes] = rank.settings.unit_bytes;
+  opening.hello[ChannelHelloField::schedules] = fingerprint(rank.schedules);
   opening.channels = rank.on_device.data();
   opening.sockets = rank.sockets.data();
   opening.addresses = rank.addresses.data();
@@ -368,7 +368,7 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
 
 void Executor::await_resident() { impl_->stream.synchronize(); }
 
-std::optional<Failure> Executor::failure() {
+std::optional<ExecutionFailure> Executor::failure() {
   if (!impl_->failed()) return std::nullopt;
   return impl_->failure[0].failure;
 }

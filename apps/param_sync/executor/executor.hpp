@@ -34,9 +34,9 @@ struct Optimizing {
   float* weights = nullptr;
 };
 
-struct ExchangeWords;  // handover.cuh
-struct ExchangeTimes;  // handover.cuh
-struct Failure;        // failure.hpp
+struct ExchangeWords;     // handover.cuh
+struct ExchangeTimes;     // handover.cuh
+struct ExecutionFailure;  // failure.hpp
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
 struct Exchanged {
@@ -109,7 +109,7 @@ class Executor {
   void await_resident();
 
   /// Why a lane has failed, if one has. Any thread.
-  std::optional<Failure> failure();
+  std::optional<ExecutionFailure> failure();
 
   /// How many ops each resident lane has completed in all steps, by tensor and lane.
   std::vector<std::uint64_t> positions();

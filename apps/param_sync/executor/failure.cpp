@@ -8,19 +8,19 @@
 namespace param_sync::executor {
 namespace {
 
-const char* name_of(HelloField field) {
+const char* name_of(ChannelHelloField field) {
   switch (field) {
-    case HelloField::none:
+    case ChannelHelloField::none:
       break;
-    case HelloField::version:
+    case ChannelHelloField::version:
       return "version of param_sync";
-    case HelloField::nodes:
+    case ChannelHelloField::nodes:
       return "number of ranks";
-    case HelloField::ring_bytes:
+    case ChannelHelloField::ring_bytes:
       return "ring size";
-    case HelloField::unit_bytes:
+    case ChannelHelloField::unit_bytes:
       return "unit size";
-    case HelloField::schedules:
+    case ChannelHelloField::schedules:
       return "schedules (hash)";
   }
   return "?";
@@ -49,7 +49,7 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
 
 }  // namespace
 
-std::string describe(const Failure& failure, int rank, const std::vector<Channel>& channels,
+std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
                      const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules) {
   std::string peer = "another rank";
   if (failure.channel >= 0 && static_cast<std::size_t>(failure.channel) < channels.size()) {
@@ -68,25 +68,25 @@ std::string describe(const Failure& failure, int rank, const std::vector<Channel
   const std::string self = fmt::format("rank {}: ", rank);
   if (failure.error == ECANCELED) return self + "its context was ended" + where;
   switch (failure.kind) {
-    case FailureKind::none:
+    case ExecutionFailureKind::none:
       break;
-    case FailureKind::listen:
+    case ExecutionFailureKind::listen:
       return self + "cannot listen: " + std::strerror(failure.error);
-    case FailureKind::connect:
+    case ExecutionFailureKind::connect:
       return self + fmt::format("cannot connect to {}: {}", peer, std::strerror(failure.error));
-    case FailureKind::accept:
+    case ExecutionFailureKind::accept:
       if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, std::strerror(failure.error));
-    case FailureKind::mismatch:
+    case ExecutionFailureKind::mismatch:
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,
                                 name_of(failure.field), failure.theirs, failure.ours);
-    case FailureKind::receive:
-    case FailureKind::send:
+    case ExecutionFailureKind::receive:
+    case ExecutionFailureKind::send:
       return self + fmt::format("lost {}: {}{}", peer, reason_of(failure.error), where);
-    case FailureKind::message:
+    case ExecutionFailureKind::message:
       return self + fmt::format("{} does not follow the schedule: {}{}", peer,
                                 describe_message(failure.got, failure.expected), where);
-    case FailureKind::late:
+    case ExecutionFailureKind::late:
       return self + fmt::format("lane {} has waited in vain for another lane", failure.lane);
   }
   return self + "it failed";

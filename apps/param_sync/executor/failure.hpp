@@ -9,7 +9,7 @@
 
 namespace param_sync::executor {
 
-enum class FailureKind : std::uint32_t {
+enum class ExecutionFailureKind : std::uint32_t {
   none,
   listen,    ///< this rank could not listen
   connect,   ///< another rank could not be reached
@@ -22,8 +22,8 @@ enum class FailureKind : std::uint32_t {
 };
 
 /// What all ranks must share, in the order in which it is compared.
-enum class HelloField : std::uint32_t { none, version, nodes, ring_bytes, unit_bytes, schedules };
-inline constexpr int kHelloFields = 6;
+enum class ChannelHelloField : std::uint32_t { none, version, nodes, ring_bytes, unit_bytes, schedules };
+inline constexpr int kChannelHelloFields = 6;
 
 /// The first bytes of each message.
 struct MessageHeader {
@@ -38,14 +38,14 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 32);
 
-struct Failure {
-  FailureKind kind = FailureKind::none;
+struct ExecutionFailure {
+  ExecutionFailureKind kind = ExecutionFailureKind::none;
   std::int32_t channel = -1;   ///< index, where it is about one
   std::int32_t error = 0;      ///< errno, positive; 0 where the peer ended its connection
   std::int32_t schedule = -1;  ///< index of the one that ran; -1: none yet
   std::int32_t lane = -1;
   std::int32_t op = -1;  ///< index in the lane
-  HelloField field = HelloField::none;
+  ChannelHelloField field = ChannelHelloField::none;
   std::uint64_t ours = 0;       ///< mismatch: this rank's value
   std::uint64_t theirs = 0;     ///< mismatch: the other rank's
   MessageHeader expected = {};  ///< message
@@ -55,11 +55,11 @@ struct Failure {
 /// Written once, by the first lane that fails; read by the host.
 struct FailureRecord {
   std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
-  Failure failure;
+  ExecutionFailure failure;
 };
 
 /// "rank 2: lost rank 1: ...", and what to do. `addresses`: of the ranks, where they are known.
-std::string describe(const Failure& failure, int rank, const std::vector<Channel>& channels,
+std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
                      const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules);
 
 }  // namespace param_sync::executor

@@ -35,10 +35,10 @@ struct OpAt {
     return header;
   }
 
-  __device__ bool lost(FailureKind kind, std::int64_t result) const {
+  __device__ bool lost(ExecutionFailureKind kind, std::int64_t result) const {
     if (threadIdx.x == 0) {
       fail(run, {.kind = kind,
-                 .channel = kind == FailureKind::send ? op.out : op.in,
+                 .channel = kind == ExecutionFailureKind::send ? op.out : op.in,
                  .error = result < 0 ? static_cast<std::int32_t>(-result) : 0,
                  .lane = lane,
                  .op = index});
@@ -83,7 +83,7 @@ __device__ inline bool send_header(const OpAt& at) {
   const MessageHeader header = at.header();
   const auto sent = at.run.net.send(gpusock::this_block(), at.out(), &header, sizeof header,
                                     gpusock::kWaitAll | (header.floats != 0 ? gpusock::kMore : 0), at.deadline);
-  return sent == static_cast<std::int64_t>(sizeof header) || at.lost(FailureKind::send, sent);
+  return sent == static_cast<std::int64_t>(sizeof header) || at.lost(ExecutionFailureKind::send, sent);
 }
 
 /// The same if there is room at once: then `sent` is true.
@@ -91,12 +91,12 @@ __device__ inline bool try_send_header(const OpAt& at, bool& sent) {
   const auto block = gpusock::this_block();
   const gpusock::Span span = at.run.net.reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
   if (span.size == -EAGAIN) return true;
-  if (span.size < 0) return at.lost(FailureKind::send, span.size);
+  if (span.size < 0) return at.lost(ExecutionFailureKind::send, span.size);
   sent = span.size == static_cast<std::int64_t>(sizeof(MessageHeader));  // less at the ring's end
   if (sent && threadIdx.x == 0) *static_cast<MessageHeader*>(span.data) = at.header();
   const int error = sent ? at.run.net.commit(block, at.out(), sizeof(MessageHeader))
                          : at.run.net.abort(block, at.out());
-  return error == 0 || at.lost(FailureKind::send, error);
+  return error == 0 || at.lost(ExecutionFailureKind::send, error);
 }
 
 /// Sends floats of the tensor; waits for room.
@@ -106,7 +106,7 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
     const std::uint64_t count = min(kPieceFloats, floats.count());
     const auto sent = at.run.net.send(block, at.out(), at.data() + floats.begin, count * sizeof(float),
                                       gpusock::kWaitAll, at.deadline);
-    if (sent < 0) return at.lost(FailureKind::send, sent);
+    if (sent < 0) return at.lost(ExecutionFailureKind::send, sent);
     floats.begin += count;
   }
   return true;
@@ -116,11 +116,11 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
 __device__ inline bool receive_header(const OpAt& at) {
   alignas(16) __shared__ MessageHeader got;
   const auto result = at.run.net.recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll, at.deadline);
-  if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(FailureKind::receive, result);
+  if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
   const MessageHeader expected = at.header();
   const bool right = got == expected;
   if (!right && threadIdx.x == 0) {
-    fail(at.run, {.kind = FailureKind::message,
+    fail(at.run, {.kind = ExecutionFailureKind::message,
                   .channel = at.op.in,
                   .error = EPROTO,
                   .lane = at.lane,
@@ -138,7 +138,7 @@ __device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t c
   if (bytes == 0) return true;
   const auto got = at.run.net.recv(gpusock::this_block(), at.in(), to, static_cast<std::size_t>(bytes),
                                    gpusock::kWaitAll, at.deadline);
-  return got == bytes || at.lost(FailureKind::receive, got);
+  return got == bytes || at.lost(ExecutionFailureKind::receive, got);
 }
 
 /// The terms of a sum that an op completes.
@@ -190,7 +190,7 @@ class Terms {
 __device__ inline bool take_one(const OpAt& at, float* data) {
   alignas(16) __shared__ float one;
   const auto got = at.run.net.recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
-  if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(FailureKind::receive, got);
+  if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(ExecutionFailureKind::receive, got);
   if (threadIdx.x == 0) *data = at.op.kind == schedule::Kind::recv_send ? one : one + *data;
   __syncthreads();
   return true;
@@ -203,11 +203,11 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
     const std::uint64_t most = min(kPieceFloats, floats.count());
     float* data = at.run.data + floats.begin;
     const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
-    if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+    if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     const std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
     take(true, data, static_cast<const float*>(arrived.data), count);
     const int error = at.run.net.release(block, at.in(), count * sizeof(float));
-    if (error != 0) return at.lost(FailureKind::receive, error);
+    if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0 && !take_one(at, data)) return false;
     floats.begin += count == 0 ? 1 : count;
   }
@@ -219,8 +219,8 @@ __device__ inline float* slots_of(const Run& run, int lane) {
   return run.slots + run.slot_floats * static_cast<std::uint64_t>(run.slots_of_lane) * static_cast<std::uint64_t>(lane);
 }
 
-/// Makes sums in the order of their terms, of which the last one arrives now. `before`: floats of the message that came
-/// before these.
+/// Receives the last terms of sums, and adds all terms in the order of ranks. `before`: how many floats of the same
+/// message came before these.
 __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
   const auto block = gpusock::this_block();
   float* data = at.run.data + floats.begin;
@@ -228,11 +228,11 @@ __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t b
   for (std::uint64_t done = 0; done < floats.count();) {
     const std::uint64_t most = min(kPieceFloats, floats.count() - done);
     const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
-    if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+    if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
     terms.sum(data, static_cast<const float*>(arrived.data), done, count);
     const int error = at.run.net.release(block, at.in(), count * sizeof(float));
-    if (error != 0) return at.lost(FailureKind::receive, error);
+    if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0) {  // only a part of a float has come
       alignas(16) __shared__ float one;
       if (!receive_floats(at, &one, 1)) return false;
@@ -260,7 +260,7 @@ __device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock:
   if (room.size >= static_cast<std::int64_t>(min(count, kWorthItFloats) * sizeof(float))) return true;
   const int error = room.size > 0 ? at.run.net.abort(block, at.out()) : static_cast<int>(room.size);
   room = {};
-  return error == 0 || error == -EAGAIN || at.lost(FailureKind::send, error);
+  return error == 0 || error == -EAGAIN || at.lost(ExecutionFailureKind::send, error);
 }
 
 /// Takes what has arrived, a piece at most. It goes on straight into the outgoing ring if that has room and nothing
@@ -271,7 +271,7 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
   const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
   float* data = at.data() + chunk.received;
   const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
-  if (arrived.size <= 0) return at.lost(FailureKind::receive, arrived.size);
+  if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
   std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
   gpusock::Span room;
   const bool direct = header_sent && chunk.sent == chunk.received && count != 0;
@@ -280,13 +280,13 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
     count = min(count, static_cast<std::uint64_t>(room.size) / sizeof(float));
     take_and_forward(adds, data, static_cast<const float*>(arrived.data), static_cast<float*>(room.data), count);
     const int error = at.run.net.commit(block, at.out(), count * sizeof(float));
-    if (error != 0) return at.lost(FailureKind::send, error);
+    if (error != 0) return at.lost(ExecutionFailureKind::send, error);
     chunk.sent += count;
   } else {
     take(adds, data, static_cast<const float*>(arrived.data), count);
   }
   const int error = at.run.net.release(block, at.in(), count * sizeof(float));
-  if (error != 0) return at.lost(FailureKind::receive, error);
+  if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
   if (count == 0 && !take_one(at, data)) return false;
   chunk.received += count == 0 ? 1 : count;
   return true;
@@ -312,7 +312,7 @@ __device__ inline bool forward(const OpAt& at) {
   return true;
 }
 
-/// The optimizer makes weights of sums. No socket.
+/// The optimizer computes new weights from the sums. No socket is used.
 __device__ inline void apply_floats(const Run& run, Floats floats) {
   if (run.apply.weights == nullptr) return;
   for_own_share(floats.count(), [&](std::uint64_t i) {
@@ -322,7 +322,8 @@ __device__ inline void apply_floats(const Run& run, Floats floats) {
   });
 }
 
-/// Adds what arrives, of which `before` floats came before these.
+/// Receives floats, and adds them or keeps them in a slot for later. `before`: how many floats of the same message came
+/// before these.
 __device__ inline bool add_floats(const OpAt& at, Floats floats, std::uint64_t before) {
   if (at.op.slot == LaneOp::kDirect) return reduce_floats(at, floats);
   if (at.op.slot == LaneOp::kSums) return sum_floats(at, floats, before);

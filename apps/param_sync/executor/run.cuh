@@ -78,7 +78,7 @@ __device__ inline bool has_failed(const Run& run) {
 }
 
 /// Records the first failure, and ends what the other lanes, and the peers, wait for. One thread.
-__device__ inline void fail(const Run& run, const Failure& what) {
+__device__ inline void fail(const Run& run, const ExecutionFailure& what) {
   if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
   std::uint64_t expected = 0;
   const DeviceWord failed(*run.failed);
@@ -115,7 +115,7 @@ __device__ inline bool await_lane(const Run& run, int lane, std::uint64_t ops, g
     unsigned pause_ns = 100;
     while (progress.load(cuda::memory_order_acquire) < wanted) {  // L2, pairs with L1
       if (deadline.passed()) {
-        fail(run, {.kind = FailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
+        fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
       }
       there = !has_failed(run);
       if (!there) break;

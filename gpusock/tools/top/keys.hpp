@@ -9,7 +9,7 @@
 
 namespace gpusock::top {
 
-/// What somebody wants who pressed a key, or that time is over.
+/// What a key asks for. `none`: the time was over.
 enum class Wish { none, up, down, page_up, page_down, home, end, quit };
 
 /// Takes the first key's bytes off `typed`. `none` for a key that means nothing here, and while an escape sequence is
@@ -23,7 +23,7 @@ std::size_t scroll(std::size_t first, Wish wish, std::size_t lines, std::size_t 
 /// is in its foreground. The destructor restores the terminal.
 class Keys {
  public:
-  /// `reads`: false where nobody could see what a key does.
+  /// `reads`: false if keys would change nothing: standard output is not a terminal.
   explicit Keys(bool reads);
   ~Keys();
   Keys(const Keys&) = delete;

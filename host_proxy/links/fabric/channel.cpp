@@ -31,8 +31,8 @@ constexpr std::uint64_t kCreditChunks = 8;
 
 }  // namespace
 
-FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool introduces)
-    : peer_(std::move(peer)), introduces_(introduces) {
+FabricChannel::FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant)
+    : peer_(std::move(peer)), sends_grant_(sends_grant) {
   memory_.segment = std::move(segment);
   const RingMemories rings = memory_.segment->proxy_rings();
   SegmentHeader& header = memory_.segment->header();
@@ -82,10 +82,10 @@ int FabricChannel::take_grant(const Grant& grant) {
 
 std::string FabricChannel::name() const { return "fabric (" + peer_->name() + ")"; }
 
-std::vector<std::uint64_t> FabricChannel::introduction() const {
-  std::vector<std::uint64_t> words(introduces_ ? kGrantWords : 0);
+std::vector<std::uint64_t> FabricChannel::setup_words() const {
+  std::vector<std::uint64_t> words(sends_grant_ ? kGrantWords : 0);
   const Grant own = grant();
-  if (introduces_) std::memcpy(words.data(), &own, sizeof own);
+  if (sends_grant_) std::memcpy(words.data(), &own, sizeof own);
   return words;
 }
 
@@ -177,7 +177,7 @@ void FabricChannel::on_arrived(const CompletionData& data) {
   }
   const std::uint64_t number = chunks_taken_ + ((data.sequence - chunks_taken_) & (kWindow - 1));
   if (number - chunks_credited_ >= kChunksMax || lengths_[data.sequence] != 0 || data.bytes > kChunkBytesMax) {
-    fail(EPROTO, "the peer wrote what it was not allowed to: chunk " + std::to_string(number) + " of " +
+    fail(EPROTO, "the peer sent an invalid chunk: number " + std::to_string(number) + " of " +
                      std::to_string(data.bytes) + " bytes when " + std::to_string(chunks_credited_) +
                      " were acknowledged");
     return;

@@ -31,9 +31,9 @@ struct FabricMemory {
 
 class FabricChannel final : public OneSidedChannel {
  public:
-  /// Takes an index and registers memory. `introduces`: the peer does not know this side's memory yet (the acceptor's).
-  /// Throws Error (ENOBUFS and what the fabric gives).
-  FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool introduces);
+  /// Takes an index and registers memory. `sends_grant`: the peer does not know this side's memory yet (the
+  /// acceptor's), so the set-up words are the grant. Throws Error (ENOBUFS and what the fabric gives).
+  FabricChannel(std::shared_ptr<PeerEndpoint> peer, std::shared_ptr<Segment> segment, bool sends_grant);
   /// Where writes may still be under way, the memory stays registered for a while and the index is not used again.
   ~FabricChannel();
 
@@ -44,7 +44,7 @@ class FabricChannel final : public OneSidedChannel {
 
   std::string name() const override;
   bool is_silent() const override { return false; }
-  std::vector<std::uint64_t> introduction() const override;
+  std::vector<std::uint64_t> setup_words() const override;
   int take_word(std::uint64_t word) override;
   bool poll() override;
   std::uint64_t write_bytes_max() const override;
@@ -74,7 +74,7 @@ class FabricChannel final : public OneSidedChannel {
 
   std::shared_ptr<PeerEndpoint> peer_;
   FabricMemory memory_;
-  bool introduces_;
+  bool sends_grant_;
   std::uint32_t index_ = 0;
   Grant remote_;  // as far as its words have come
   std::size_t words_taken_ = 0;

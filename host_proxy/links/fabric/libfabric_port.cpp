@@ -60,7 +60,7 @@ void check(int result, const std::string& what) {
 /// What the link needs of an endpoint: reliable, any peer, writes that say so at their target.
 Info make_hints(std::uint64_t operation_flags) {
   Info hints(library()->dupinfo(nullptr));
-  if (hints == nullptr) throw Error(ENOMEM, "asking libfabric what there is");
+  if (hints == nullptr) throw Error(ENOMEM, "asking libfabric for its providers");
   hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->ep_attr->type = FI_EP_RDM;

@@ -117,7 +117,7 @@ class FabricOffer final : public FabricSetup {
   bool take_answer(std::span<const std::byte> bytes) override {
     Answer answer;
     if (bytes.size() != sizeof answer) {
-      failure_ = {EPROTO, "what was answered is no fabric's memory"};
+      failure_ = {EPROTO, "the peer's answer is not the fabric link's"};
       return false;
     }
     std::memcpy(&answer, bytes.data(), sizeof answer);
@@ -129,7 +129,7 @@ class FabricOffer final : public FabricSetup {
     return attempt([&] {
       use(maker_.peer_of_connector(to_text(answer.provider), request_, answer.pair));
       if (const int error = channel_->take_grant(answer.grant); error != 0)
-        throw Error(error, error == EPROTO ? "the peer's endpoint or memory cannot be what it says"
+        throw Error(error, error == EPROTO ? "the peer's endpoint or memory is invalid"
                                            : "no memory for the address of the peer's endpoint");
     });
   }
@@ -156,12 +156,12 @@ class FabricAnswer final : public FabricSetup {
   FabricAnswer(FabricMaker& maker, const LinkRequest& request, std::span<const std::byte> bytes, ReadySink& sink)
       : FabricSetup(maker, request, sink) {
     if (bytes.size() != sizeof offer_) {
-      failure_ = {EPROTO, "what was offered is no fabric"};
+      failure_ = {EPROTO, "the peer's offer is not the fabric link's"};
       return;
     }
     std::memcpy(&offer_, bytes.data(), sizeof offer_);
     if (offer_.version != kFabricVersion || offer_.providers > kProvidersMax) {
-      failure_ = {EPROTO, "what was offered is another version's fabric"};
+      failure_ = {EPROTO, "the peer's fabric link has another version"};
     }
   }
 

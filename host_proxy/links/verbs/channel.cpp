@@ -39,7 +39,7 @@ int VerbsChannel::take_word(std::uint64_t word) {
 bool VerbsChannel::poll() {
   const std::uint64_t consumed = rdma::load_word_of_nic(words_.tx_consumed.value);
   if (consumed - peer_consumed_ > sent_ - peer_consumed_) {
-    set_failure(EPROTO, "the peer gave credit for what was not sent");
+    set_failure(EPROTO, "the peer gave credit for bytes that were not sent");
   } else {
     peer_consumed_ = consumed;
   }

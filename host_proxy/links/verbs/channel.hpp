@@ -50,7 +50,7 @@ class VerbsChannel final : public OneSidedChannel {
   bool is_silent() const override { return true; }
   bool commits() const override { return commits_; }
   /// Where this side's positions begin: the NIC writes the peer's words as they are.
-  std::vector<std::uint64_t> introduction() const override { return {rx_start_}; }
+  std::vector<std::uint64_t> setup_words() const override { return {rx_start_}; }
   int take_word(std::uint64_t word) override;
   bool poll() override;
   void abandon() override;

@@ -12,7 +12,7 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   why_not_.clear();
   Keys keys;
   if (!rings.platform().shows_nic_writes()) {
-    why_not_ = "nothing says when kernels see what a device has written into this GPU's memory";
+    why_not_ = "this GPU cannot make bytes that a NIC has written into its memory visible to kernels";
   } else if ((keys.rx = give_ring(domain, rings, &RingMemories::rx, rdma::Access::written_by_peers))) {
     keys.tx = give_ring(domain, rings, &RingMemories::tx, rdma::Access::read_by_nic);
   }

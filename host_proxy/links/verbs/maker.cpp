@@ -40,7 +40,7 @@ class VerbsSetup final : public LinkSetup {
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    // Relaxed: T3 publishes it, and the peer writes it only after this side's introduction.
+    // Relaxed: T3 publishes it, and the peer writes it only after this side's set-up words.
     ringbuf::SystemAtomics::Ref<std::uint64_t>(rings_.link->header().rx_committed.value)
         .store(rings.rx.start, ringbuf::kRelaxed);
     return std::make_unique<OneSidedLink>(std::make_unique<VerbsChannel>(std::move(parts_), activity_, rings),

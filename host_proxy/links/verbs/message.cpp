@@ -43,7 +43,7 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
   if (!is_ring_size(memory.ring_bytes) || (ring_bytes != 0 && memory.ring_bytes != ring_bytes) ||
       memory.ring_address + memory.ring_bytes < memory.ring_address ||
       memory.words_address % sizeof(std::uint64_t) != 0 || memory.words_address + kWordsBytes < memory.words_address) {
-    reason = "the peer's ring is not what was agreed";
+    reason = "the peer's ring has another size than agreed, or is not aligned";
     return std::nullopt;
   }
   Peer peer;

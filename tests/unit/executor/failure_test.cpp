@@ -160,10 +160,10 @@ class FalseRank {
               static_cast<std::int64_t>(sizeof what));
   }
   /// As the other side says hello, but for the rank.
-  executor::Hello exchange_hello(executor::Hello hello) {
+  executor::ChannelHello exchange_hello(executor::ChannelHello hello) {
     hello.rank = 1;
     send(hello);
-    executor::Hello theirs;
+    executor::ChannelHello theirs;
     EXPECT_EQ(
         net_.recv(gpusock::this_thread(), socket_, &theirs, sizeof theirs, gpusock::kWaitAll, gpusock::patience()),
         static_cast<std::int64_t>(sizeof theirs));
@@ -187,14 +187,14 @@ struct Played {
   gpusock::DeviceBuffer<float> tensor{context, 160};
   Endpoint at = executor.listen(kAnyPort);
 
-  executor::Hello hello() const {
-    executor::Hello hello;
+  executor::ChannelHello hello() const {
+    executor::ChannelHello hello;
     const Settings settings;
-    hello[executor::HelloField::version] = executor::Hello::kVersion;
-    hello[executor::HelloField::nodes] = 2;
-    hello[executor::HelloField::ring_bytes] = settings.ring_bytes;
-    hello[executor::HelloField::unit_bytes] = 256 << 10;
-    hello[executor::HelloField::schedules] = executor::fingerprint({make(scheme, 2)});
+    hello[executor::ChannelHelloField::version] = executor::ChannelHello::kVersion;
+    hello[executor::ChannelHelloField::nodes] = 2;
+    hello[executor::ChannelHelloField::ring_bytes] = settings.ring_bytes;
+    hello[executor::ChannelHelloField::unit_bytes] = 256 << 10;
+    hello[executor::ChannelHelloField::schedules] = executor::fingerprint({make(scheme, 2)});
     hello.channel = 0;
     return hello;
   }
@@ -204,8 +204,8 @@ struct Played {
   std::string end(Act act) {
     FalseRank other(at);  // before kernels wait for it: making its context waits for kernels on a GPU
     executor.begin_connect({at, at});
-    const executor::Hello ours = other.exchange_hello(hello());
-    EXPECT_EQ(ours.difference(hello()), executor::HelloField::none);
+    const executor::ChannelHello ours = other.exchange_hello(hello());
+    EXPECT_EQ(ours.difference(hello()), executor::ChannelHelloField::none);
     EXPECT_EQ(error_of([&] { executor.await_connect(); }), "");
     const auto run = executor.start(0, tensor.data(), 160, kTimeoutNs);
     act(other);
@@ -258,9 +258,9 @@ TEST(ExecutionFailure, AMessageThatIsCutIsNoticed) {
 TEST(ExecutionFailure, StrangersAreTurnedAway) {
   Played rank;
   FalseRank stranger(rank.at), same_number(rank.at);
-  char request[sizeof(executor::Hello)] = "GET / HTTP/1.1\r\n\r\n";
+  char request[sizeof(executor::ChannelHello)] = "GET / HTTP/1.1\r\n\r\n";
   stranger.send(request);
-  executor::Hello of_no_channel = rank.hello();
+  executor::ChannelHello of_no_channel = rank.hello();
   of_no_channel.rank = 1;
   of_no_channel.channel = 77;
   same_number.send(of_no_channel);
