@@ -5,7 +5,7 @@
 namespace bench {
 namespace {
 
-/// Beside those that are measured: the listener, strangers, and connections that are still ending.
+/// Beside those that are measured: the listener, connections of other programs, and connections that are still ending.
 constexpr std::uint32_t kMoreSockets = 14;
 
 }  // namespace

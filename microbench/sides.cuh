@@ -82,8 +82,8 @@ GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& j
       if (group.thread_rank() == 0) give_up(*memory.account, Step::accept, socket);
       return;
     }
-    auto stranger = network.wire(socket, kSilenceNs);
-    const bool greeted = stranger.receive(group, memory.in, 16) == 16 && memory.in[0] == job.token &&
+    auto unknown = network.wire(socket, kSilenceNs);
+    const bool greeted = unknown.receive(group, memory.in, 16) == 16 && memory.in[0] == job.token &&
                          memory.in[1] < job.sockets();
     const bool sends = greeted && memory.in[1] >= job.sockets_out;
     group.sync();
@@ -91,7 +91,7 @@ GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& j
       auto wire = network.wire(socket);
       return play_answerer(group, wire, job, sends, memory);
     }
-    stranger.close(group);
+    unknown.close(group);
   }
 }
 

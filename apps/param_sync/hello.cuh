@@ -106,8 +106,8 @@ __device__ inline int first_missing(const NodeState& node) {
   return -1;
 }
 
-/// Takes one peer in. Strangers (a port scanner, a browser) are turned away and do not count. One block of one thread
-/// for each peer, all on the same listener.
+/// Accepts one peer. Other programs (a port scanner, a browser) are disconnected and do not count. One block of one
+/// thread for each peer, all on the same listener.
 [[maybe_unused]] static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
   const auto thread = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);

@@ -123,7 +123,7 @@ std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
   return rank_ == 0 ? introduce_guests(mine) : be_introduced(mine);
 }
 
-/// Is the guest one of us. Strangers do not count; one of us that cannot be ends the run.
+/// True if the guest is a node of this run. Other programs are ignored; an invalid greeting of a node ends the run.
 bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
   Greeting greeting;

@@ -1,5 +1,5 @@
-// The handshake against a peer that says anything: strangers, and peers that know the secret and lie (their proofs are
-// right).
+// The handshake against a peer that says anything: unauthenticated clients, and peers that know the secret and lie
+// (their proofs are right).
 #include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/p2p/maker.hpp"
 #include "host_proxy/links/tcp/maker.hpp"

@@ -102,8 +102,8 @@ __device__ inline int first_missing(const Opening& opening, int rank) {
   return -1;
 }
 
-/// Accepts one connection. Strangers are turned away. False where none comes, or of a rank with other settings. One
-/// thread.
+/// Accepts one connection. Programs that are no rank of this run are disconnected. False if none comes, or one of a
+/// rank with other settings. One thread.
 __device__ inline bool accept_channel(const Opening& opening, gpusock::Deadline deadline) {
   const gpusock::Net& net = opening.run.net;
   const auto thread = gpusock::this_thread();

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Reading JSON of strangers: each value knows its path, so that errors name it.
+/// @file Reading untrusted JSON: each value knows its path, so that errors name it.
 
 #include "schedule/schedule.hpp"
 
