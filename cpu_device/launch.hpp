@@ -72,7 +72,7 @@ class Stream {
   /// std::logic_error.
   void synchronize();
 
-  /// Whether all launches have ended, like cudaStreamQuery.
+  /// True if all launches have ended, like cudaStreamQuery.
   bool idle() const;
 
  private:
@@ -90,7 +90,7 @@ void launch(Stream& stream, LaunchShape shape, void (*kernel)(Parameters...), Ar
                                      std::forward<Arguments>(arguments)...)] { std::apply(kernel, values); });
 }
 
-/// Whether the caller is a thread of a kernel.
+/// True if the caller is a thread of a kernel.
 bool in_kernel() noexcept;
 
 /// The running block's index in its grid, x fastest, then y and z; -1 outside of kernels.

@@ -1,7 +1,7 @@
 // All to all: each rank sends every other rank a part of its data, in records, and receives one from each. Kernels open
 // the sockets, exchange and check; what arrives is what a transposition or an exchange of experts needs.
 //   all_to_all --ranks 4                                        (all ranks in this process, each with a context)
-//   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; the others are started likewise)
+//   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; start the others in the same way)
 #include <gpusock/exchange.cuh>
 #include <gpusock/gpusock.hpp>
 

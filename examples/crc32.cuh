@@ -15,7 +15,7 @@ inline constexpr std::uint32_t kStart = 0xFFFFFFFF;  // before the first byte; t
 /// Of a block, in shared memory.
 struct Tables {
   std::uint32_t of_byte[256];
-  std::uint32_t of_zeros[64];  ///< x^(8 * 2^k): what 2^k bytes behind the data multiply its CRC by
+  std::uint32_t of_zeros[64];  ///< x^(8 * 2^k): the factor by which 2^k more bytes change a CRC
 };
 
 __device__ inline std::uint32_t times_x(std::uint32_t value) {
@@ -30,7 +30,7 @@ __device__ inline std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// The CRC of data with this many bytes (of zeros) behind it, from the data's own.
+/// The CRC of data followed by this many zero bytes, from the CRC of the data.
 __device__ inline std::uint32_t shift(const Tables& tables, std::uint32_t crc, std::uint64_t bytes) {
   for (int k = 0; bytes != 0; ++k, bytes >>= 1) {
     if ((bytes & 1) != 0) crc = multiply(crc, tables.of_zeros[k]);

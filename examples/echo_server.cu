@@ -34,7 +34,7 @@ constexpr int kTurnsMax = 16;
 /// Events that a block takes at a time.
 constexpr int kEventsMax = 16;
 
-/// Relaxed, in all uses: who sees a change late only looks again.
+/// Relaxed, in all uses: a block that sees a change late only looks again.
 template <class T>
 using Shared = cuda::atomic_ref<T, cuda::thread_scope_device>;
 constexpr auto kRelaxed = cuda::memory_order_relaxed;

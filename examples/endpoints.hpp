@@ -16,7 +16,7 @@ inline gpusock::Endpoint stream_endpoint(const std::string& text) {
 }
 
 /// The endpoint of a program whose peers know nothing of links: plain TCP, whatever GPUSOCK_LINK says. Throws Error
-/// (EINVAL) where the text itself names another link; `peers` is who speaks plain TCP.
+/// (EINVAL) where the text itself names another link; `peers`: the programs that speak plain TCP.
 inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::string& peers) {
   gpusock::Endpoint at = stream_endpoint(text);
   if (text.find(",link=") == std::string::npos) at.link = gpusock::LinkKind::tcp;
@@ -24,7 +24,7 @@ inline gpusock::Endpoint plain_tcp_endpoint(const std::string& text, const std::
   throw gpusock::Error(EINVAL, "endpoint '" + text + "': " + peers + " plain TCP: leave out link=, or say link=tcp");
 }
 
-/// What is wrong with how an endpoint is written, or nothing; `parse` gives it. A name that nobody knows is no misuse.
+/// What is wrong with how an endpoint is written, or nothing; `parse` gives it. An unknown host name is not misuse.
 template <class Parse>
 std::string problem_of_endpoint(Parse parse) try {
   parse();

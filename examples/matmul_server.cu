@@ -147,7 +147,7 @@ __device__ void serve_client(const Block& block, const Net& net, Socket client, 
     if (!head) return;
     const Request size = *reinterpret_cast<const Request*>(head.data);
     const int error = check(size, service.size_max);
-    block.sync();  // nobody still sends the answer before
+    block.sync();  // no thread still sends the answer before
     if (block.thread_rank() == 0) {
       answer = error == 0 ? Answer{0, size.rows, size.columns, 0}
                           : Answer{error, service.size_max, service.size_max, 0};

@@ -17,7 +17,7 @@ using Socket = std::int32_t;
 
 /// Flags of send and recv; they combine with |.
 enum Flags : int {
-  kDontWait = 1,  ///< do what is possible at once; return -EAGAIN if that is nothing
+  kDontWait = 1,  ///< do what is possible at once; return -EAGAIN if nothing is
   kWaitAll = 2,   ///< all bytes, or an error (recv: fewer only at the end of the stream)
   kMore = 4,      ///< send: more follows at once, so do not ring the proxy's doorbell yet
   kPeek = 8,      ///< recv: do not consume the bytes; the next recv returns them again
@@ -149,9 +149,9 @@ class Deadline {
     return Deadline(proxy::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
 
-  GPUSOCK_FN constexpr bool is_default() const { return at_ns_ == kDefault && sided_ == 0; }  ///< is it by_default()
-  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }          ///< is it never()
-  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                            ///< is it now()
+  GPUSOCK_FN constexpr bool is_default() const { return at_ns_ == kDefault && sided_ == 0; }  ///< true for by_default()
+  GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }          ///< true for never()
+  GPUSOCK_FN constexpr bool is_now() const { return at_ns_ == 0; }                            ///< true for now()
 
   /// True if it has passed, and for now(); by_default() never has, as it begins with the call. One that the other side
   /// made always counts as passed: ask here() instead, once.

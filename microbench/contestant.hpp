@@ -26,7 +26,7 @@ struct Round {
   Flow out;                               ///< what the asking side sent; all of latency and connections
   Flow in;                                ///< what it received; bandwidth only
   std::uint64_t proxy_steps = 0;          ///< of both contexts, during the round; 0 for rivals
-  std::uint64_t proxy_wakeups = 0;        ///< likewise
+  std::uint64_t proxy_wakeups = 0;        ///< counted in the same way
 };
 
 class Contestant {

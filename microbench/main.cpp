@@ -10,7 +10,7 @@
 
 namespace {
 
-/// Opened before anything is measured: a file that cannot be written should cost nobody a long run.
+/// Opened before anything is measured: a file that cannot be written should fail before a long run.
 std::ofstream open_json(const std::string& file) {
   std::ofstream json;
   if (file.empty()) return json;

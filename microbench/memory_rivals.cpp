@@ -10,8 +10,8 @@
 namespace bench {
 namespace {
 
-/// One direction: the flag is the number of messages handed over, behind it the last one. A small message shares its
-/// line.
+/// One direction: the flag is the number of messages handed over, after it lies the last one. A small message shares
+/// its line.
 struct Box {
   explicit Box(std::uint64_t bytes) : words(1 + words_of(bytes) + kAlignmentWords) {
     auto address = reinterpret_cast<std::uintptr_t>(words.data());

@@ -32,7 +32,7 @@ class Pair final : public Contestant {
       return asker_->ask(answerer_->where(), job);
     } catch (const std::exception& error) {
       const std::string reason = answerer_->reason_of_failure();
-      answerer_->cancel();  // it may wait for nobody
+      answerer_->cancel();  // it may wait for a peer that does not come
       if (reason.empty()) throw;
       throw std::runtime_error(std::string(error.what()) + "; " + reason);
     }

@@ -9,7 +9,7 @@ namespace bench {
 /// One client's connection to a server, which all contestants of a run share.
 class Server {
  public:
-  /// Throws Error: nobody serves there.
+  /// Throws Error if no server listens there.
   explicit Server(const BenchOptions& options);
 
   std::uint64_t limit_ns;  ///< for each answer

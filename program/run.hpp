@@ -25,11 +25,11 @@ class OutputError : public std::runtime_error {
 /// Prints what others wait for, at once. Throws OutputError.
 void print_now(const std::string& text);
 
-/// `status`, where all that was printed is written; else kFailure (unless `status` is one of failure), and why is said
-/// on stderr. Before a program ends.
+/// Returns `status` if all that was printed is written. Else writes the reason to stderr, and returns kFailure if
+/// `status` was none. For a program's end.
 int check_output(const std::string& program, int status);
 
-/// What was asked for cannot be, as is known only when the work has begun.
+/// The arguments ask for something impossible, which is known only after the work has begun. The program exits with 2.
 class Misuse : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -44,7 +44,7 @@ CompletionQueues::Places CompletionQueues::take(std::uint32_t entries, Completio
 void CompletionQueues::give_back(const Places& places) {
   sinks_.erase(places.sink);
   Queue& queue = queues_[places.queue];
-  poll(queue);  // its completions would take places that are somebody else's from now on
+  poll(queue);  // else its completions would fill places that other queue pairs get
   queue.taken -= places.entries;
 }
 

@@ -48,7 +48,7 @@ class CompletionQueues {
   };
   /// Throws std::system_error: EINVAL for more than a queue holds, or what the device says.
   Places take(std::uint32_t entries, CompletionSink& sink);
-  /// When its queue pair is gone. What it left in the queue is taken out, and reaches nobody.
+  /// Call it after the queue pair is destroyed. The completions that it left in the queue are taken out and dropped.
   void give_back(const Places& places);
 
   ibv_cq* queue(const Places& places) const { return queues_[places.queue].queue; }

@@ -41,7 +41,7 @@ std::optional<ibv_gid_entry> choose_gid(std::span<const ibv_gid_entry> entries, 
 /// How the port at this place is addressed. Throws std::system_error where it cannot be used.
 Port describe_port(ibv_context* device, const Place& place, const sockaddr& local);
 
-/// Is it 127.0.0.0/8 or ::1.
+/// True for 127.0.0.0/8 and ::1.
 bool is_loopback(const sockaddr& address);
 
 }  // namespace gpusock::rdma

@@ -66,7 +66,7 @@ struct GpuMemoryPaths {
 };
 GpuMemoryPaths gpu_memory_paths();
 
-/// Is the kernel module there that lets ibv_reg_mr take device addresses; `sys` is where sysfs is mounted.
+/// True if the kernel module is loaded that lets ibv_reg_mr take device addresses; `sys` is where sysfs is mounted.
 bool peermem_is_loaded(const std::string& sys = "/sys");
 
 /// A GPU's memory as a dma-buf of whole pages.

@@ -28,7 +28,8 @@ namespace param_sync {
 namespace {
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still there then is killed
-constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // who has not seen a loss by then is no longer waited for
+constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // then nodes that have not seen the loss are not waited
+                                                             // for
 
 using gpusock::program::kFailure;
 using gpusock::program::kMisuse;
@@ -127,7 +128,7 @@ class Cluster {
     if (node.reported_progress) step_progress_.push_back(step_progress_from(loss.at("step_progress")));
     fail();
     if (stalled_)
-      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // for the others to tell, too: who does not is suspected
+      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; one that does not is suspected
   }
 
   /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
@@ -187,7 +188,7 @@ class Cluster {
     }
   }
 
-  /// Who ends with 1 or 2 has said why.
+  /// A node that exits with 1 or 2 has printed the reason.
   static void tell_end(std::size_t rank, int status) {
     if (WIFSIGNALED(status)) {
       const int signal = WTERMSIG(status);

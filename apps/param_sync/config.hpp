@@ -44,8 +44,8 @@ struct Config {
   std::vector<std::string> peers;  ///< HOST:PORT of each rank, this one's included
   bool in_process = false;         ///< all nodes as threads and contexts of this process
   bool serial = false;             ///< all nodes' work one after the other, without sockets
-  std::optional<Launch> launch;  ///< where neither --nodes nor a way to run was chosen, and a launcher says who this is
-  int control_fd = -1;           ///< rank started by a cluster: the socket to it
+  std::optional<Launch> launch;    ///< where neither --nodes nor a way to run was chosen, and a launcher gives the rank
+  int control_fd = -1;             ///< rank started by a cluster: the socket to it
   std::string json_file;
   std::string series_file;
   std::string trace_file;

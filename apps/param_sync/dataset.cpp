@@ -18,7 +18,7 @@ std::filesystem::path find_file(const std::filesystem::path& folder, const std::
   for (const auto& candidate : {folder / (name + ".gz"), folder / name}) {
     std::error_code error;
     if (std::filesystem::exists(candidate, error)) return candidate;
-    if (error) {  // not missing: nobody knows, as the folder may not be searched or cannot be read
+    if (error) {  // not known to be missing: the folder cannot be searched or read
       throw gpusock::Error(error.value(), "looking for " + candidate.string() +
                                               ": let this user read the folder (ls -ld shows who may), or name another "
                                               "with --data");

@@ -43,7 +43,7 @@ schedule::Schedule make_schedule(const std::string& scheme, int nodes, std::uint
   return schedule::generate(scheme, request);
 }
 
-/// Moves the schedule's channels behind those of other schedules; returns the first one that is free.
+/// Renumbers the schedule's channels to follow those of other schedules; returns the first one that is free.
 int shift_channels(schedule::Schedule& schedule, int first) {
   int end = first;
   for (schedule::Rank& rank : schedule.ranks) {

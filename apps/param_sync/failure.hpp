@@ -58,7 +58,7 @@ struct Failure {
   std::uint64_t theirs = 0;  ///< mismatch: the peer's
 };
 
-/// Did it happen while nodes train, connected to each other.
+/// True if it happened in training, when the nodes were connected to each other.
 bool in_training(const Failure& failure);
 
 /// A node could not go on: its message says with whom, why, and what to do.

@@ -8,7 +8,7 @@ namespace param_sync {
 
 inline constexpr std::uint64_t kHelloNs = 5'000'000'000;  ///< a peer that connects says hello within this time
 
-/// The first message of each side of a connection: who it is, and the settings that all must share.
+/// The first message of each side of a connection: its rank, and the settings that all must share.
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x636e79536d617250;  // "ParmSync"
   static constexpr std::uint64_t kVersion = 4;                 ///< 4: the scheme

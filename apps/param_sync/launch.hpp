@@ -1,5 +1,5 @@
 #pragma once
-/// @file Who this process is, where a launcher (mpirun, srun, torchrun, ./run cluster, Kubernetes) has started all
+/// @file Which rank this process is, if a launcher (mpirun, srun, torchrun, ./run cluster, Kubernetes) has started all
 /// nodes.
 
 #include <functional>

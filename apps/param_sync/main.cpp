@@ -27,7 +27,7 @@ int problem_of_writing(const std::string& file) {
   return errno != 0 ? errno : EIO;
 }
 
-/// Before anything is trained: a file that cannot be written should cost nobody a long run.
+/// Before anything is trained: a file that cannot be written should fail before a long run.
 void check_writable(const param_sync::Config& config) {
   for (const std::string& file : {config.json_file, config.series_file, config.trace_file, config.weights_file}) {
     const int error = file.empty() ? 0 : problem_of_writing(file);

@@ -57,7 +57,7 @@ __device__ inline bool receive_floats(const NodeState& node, gpusock::Socket soc
   return false;
 }
 
-/// Adds to a counter that nobody waits for. One thread.
+/// Adds to a counter that no thread waits for. One thread.
 __device__ inline void count(std::uint64_t& word, std::uint64_t amount) {
   DeviceWord(word).fetch_add(amount, cuda::memory_order_relaxed);  // relaxed: read after the kernels have ended
 }

@@ -34,7 +34,8 @@ constexpr unsigned kResidentThreads = 8;
 constexpr unsigned kResidentThreads = 128;
 #endif
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
-// After a loss, before this node's own sockets close, where nobody says that the others have seen who was lost first.
+// After a loss, before this node's own sockets close, if no process reports that the others have seen which node was
+// lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
 constexpr auto kSetupTurn = std::chrono::milliseconds(1);

@@ -42,7 +42,7 @@ struct Loss {
   std::optional<StepProgress> step_progress;  ///< where it trains
 };
 
-/// Returns once the other nodes have seen who was lost first, or no longer can.
+/// Returns once the other nodes have seen which node was lost first, or no longer can.
 using Linger = std::function<void(const Loss&)>;
 
 class Node {

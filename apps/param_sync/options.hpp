@@ -13,7 +13,7 @@ namespace param_sync {
 /// --help, 2 on misuse, which has been explained on stderr).
 std::optional<Config> parse_options(int argc, char** argv, int& exit_status);
 
-/// Arguments that give a node process the same settings as `config`; who it is comes on top.
+/// Arguments that give a node process the same settings as `config`; its rank is added.
 std::vector<std::string> to_arguments(const Config& config);
 
 }  // namespace param_sync

@@ -5,7 +5,7 @@
 
 namespace param_sync {
 
-/// Can PMIx be asked here: this program was built for it, and libpmix is there.
+/// True if PMIx can be used here: this program was built with it, and libpmix is installed.
 bool pmix_is_there();
 
 /// Sets `config`'s rank and number of nodes. The job's end is announced to PMIx when the result goes. Throws

@@ -23,7 +23,7 @@ class ProgressLine {
   int nodes_;
   std::uint32_t batch_;
   bool terminal_;
-  bool open_ = false;  // the terminal's cursor is behind a line of ours
+  bool open_ = false;  // the terminal's cursor is at the end of a progress line
   std::chrono::steady_clock::time_point last_{};
 };
 

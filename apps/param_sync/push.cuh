@@ -19,7 +19,7 @@ __device__ inline void push_slice(const NodeState& node, int layer, std::uint64_
                              .clock = clock};
   if (threadIdx.x == 0) {
     const std::uint64_t pushes_per_clock = static_cast<std::uint64_t>(node.layout.layers) * (node.layout.nodes - 1);
-    // relaxed, both: the steps' kernels come one after the other; who reads the time does so behind this slice's
+    // relaxed, both: the steps' kernels come one after the other; a thread reads the time only after this slice's
     // weights (S13)
     if (DeviceWord(node.timing->pushes).fetch_add(1, cuda::memory_order_relaxed) % pushes_per_clock == 0) {
       DeviceWord(node.timing->first_push_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
@@ -38,7 +38,7 @@ static __global__ void backward_and_push(NodeState node, int layer, std::uint64_
                                          const float* delta, std::uint32_t batch) {
   const LayerShape& shape = node.layout.layer[layer];
   if (!going_on(node)) return;
-  // Each rank begins behind its own shard, so that not all push to the same owner at the same time; its own comes last.
+  // Each rank begins after its own shard, so that not all push to the same owner at the same time; its own comes last.
   const unsigned begin = node.layout.block_of(layer, node.layout.shard(layer, node.rank).end - 1) + 1;
   const unsigned block = (blockIdx.x + begin) % gridDim.x;
   layer_backward_parameters(shape, block, input, delta, batch, node.gradients + shape.offset);

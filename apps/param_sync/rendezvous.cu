@@ -172,7 +172,7 @@ std::vector<Endpoint> Rendezvous::introduce_guests(const Endpoint& mine) {
   answer.fits = 1;
   std::vector<Endpoint> all;
   for (const Guest& guest : guests) {
-    // A guest on this host may know this host by its loopback address, which is nobody else's.
+    // A guest on this host may know this host by its loopback address, which no other host has.
     Endpoint at = guest.listens.is_loopback() && !local_.is_loopback() ? moved(guest.listens, local_) : guest.listens;
     answer.listens[all.size()] = at;
     all.push_back(at);

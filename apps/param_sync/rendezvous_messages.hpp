@@ -26,10 +26,10 @@ struct Answer {
   gpusock::ResolvedEndpoint listens[kNodesMax];
 };
 
-/// May a node be reached there.
+/// True if this may be the address of a node.
 inline bool is_place(const gpusock::ResolvedEndpoint& at) { return (at.family == 4 || at.family == 6) && at.port != 0; }
 
-/// Is it of a node that a run of `size` has; rank 0 is the one that is greeted.
+/// True if it may be of a node of a run of `size` nodes, other than rank 0, which receives it.
 inline bool can_be(const Greeting& greeting, int size) {
   return greeting.size == static_cast<std::uint32_t>(size) && greeting.rank > 0 && greeting.rank < greeting.size &&
          is_place(greeting.listens);

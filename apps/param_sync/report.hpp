@@ -60,7 +60,7 @@ struct RunReport {
   /// Mean over the nodes, for each step.
   std::vector<float> losses() const;
   std::vector<double> waited_s() const;
-  /// Do all nodes end with the same weights.
+  /// True if all nodes end with the same weights.
   bool same_weights() const;
 
   /// The summary, as lines of text.

@@ -119,7 +119,7 @@ struct InProcessRun {
   }
 };
 
-/// Prints why nodes have failed, and throws where nobody has but the run was interrupted.
+/// Prints why nodes have failed. Throws if none has and the run was interrupted.
 bool tell_failures(const std::vector<std::exception_ptr>& failures) {
   bool told = false, interrupted = false;
   for (const std::exception_ptr& failure : failures) {

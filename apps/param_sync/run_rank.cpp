@@ -120,7 +120,7 @@ Trained train_by_hand(const Config& config, const Dataset& data) {
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
-/// The launcher says who this node is: that goes into `config`.
+/// Puts the rank that the launcher gives this node into `config`.
 Trained train_launched(Config& config, const Dataset& data) {
   gpusock::program::block_stop_signals();
   const auto bootstrap = make_bootstrap(*config.launch, config);
@@ -139,7 +139,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
-/// Signals end the process from here on: whoever reads a result may keep it waiting.
+/// From here on signals end the process: the reader of its output may keep it waiting.
 int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
   gpusock::program::unblock_stop_signals();
   if (!config.weights_file.empty()) write_weights(config.weights_file, trained.weights);

@@ -18,7 +18,7 @@ __device__ inline void time_weights(const NodeState& node) {
 
 /// One part of a layer's weights is new: forward kernels may wait for it. First thread of a block.
 __device__ inline void count_weights(const NodeState& node, int layer) {
-  time_weights(node);  // first: behind S5 the next step may push, and the time of this one's first push would be gone
+  time_weights(node);  // first: after S5 the next step may push, and the time of this one's first push would be gone
   DeviceWord(node.counters[layer].weights).fetch_add(1, cuda::memory_order_release);  // S5, pairs with S6
 }
 

@@ -44,7 +44,7 @@ std::vector<Lack> lacks_of(const std::vector<StepProgress>& reports, std::uint64
   return lacks;
 }
 
-/// Who waits for weights of a part may do so because their owner lacks gradients of it.
+/// A node may wait for weights of a part because their owner lacks gradients of that part.
 std::vector<Lack> earliest_lacks(const std::vector<StepProgress>& reports, std::uint64_t part) {
   auto lacks = lacks_of(reports, part, Stall::Wait::gradients);
   return lacks.empty() ? lacks_of(reports, part, Stall::Wait::weights) : lacks;

@@ -34,7 +34,7 @@ StepProgress step_progress_from(const nlohmann::json& json);
 struct Stall {
   enum class Wait { gradients, weights, room };
   Wait wait = Wait::gradients;  ///< of the wait: for what. room: for the other to take gradients
-  int waiting = -1;             ///< of the wait: who
+  int waiting = -1;             ///< the node that waits
   int waited_for = -1;          ///< of the wait: for whom
   std::uint64_t part = 0;
   std::vector<int> suspects;      ///< one: the node that stopped the run. Several: at least one of them.

@@ -114,7 +114,7 @@ inline std::uint64_t published(std::uint64_t& word) {
   return SystemWord(word).load(cuda::memory_order_relaxed);  // S17, pairs with S16
 }
 
-/// Has a kernel failed, or does the host want an end. One thread.
+/// True if a kernel has failed, or the host wants the run to end. One thread.
 __device__ inline bool ended(const NodeState& node) {
   return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // S7
          SystemWord(*node.stop).load(cuda::memory_order_relaxed) != 0;      // S9, pairs with S12
@@ -139,7 +139,7 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
   SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8, pairs with S11
 }
 
-/// Has a kernel failed: then the record is there. The host's.
+/// True if a kernel has failed; then the record is whole. For the host.
 inline bool has_failed(Failure& record) {
   return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // S11, pairs with S8
 }
@@ -176,7 +176,7 @@ __device__ inline bool wait_until(const NodeState& node, Reached reached, std::u
   return __syncthreads_and(there) != 0;
 }
 
-/// Does the run go on. Block-collective.
+/// True if the run goes on. Block-collective.
 __device__ inline bool going_on(const NodeState& node) {
   return __syncthreads_and(threadIdx.x != 0 || !ended(node)) != 0;
 }

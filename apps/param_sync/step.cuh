@@ -6,7 +6,7 @@
 
 namespace param_sync {
 
-/// Are all of the layer's weights, every owner's part, those of `clock`. One thread.
+/// True if all of the layer's weights, every owner's part, are those of `clock`. One thread.
 __device__ inline bool weights_are_of(const NodeState& node, int layer, std::uint64_t clock) {
   if (node.exchanges != nullptr) return executor::has_version(node.exchanges[node.exchange_of[layer]], clock);
   const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.nodes) * clock;

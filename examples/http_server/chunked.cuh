@@ -14,7 +14,7 @@ struct ChunkPositions {
 
 class ChunkDecoder {
  public:
-  /// Decodes what there is until `end`. kMoreNeeded (everything is read), kComplete (`read` is behind the body), 400,
+  /// Decodes what there is until `end`. kMoreNeeded (everything is read), kComplete (`read` is after the body), 400,
   /// 413 or 431.
   GPUSOCK_FN int decode(char* buffer, ChunkPositions& at, std::size_t end, std::size_t body_bytes_max) {
     while (at.read < end) {
@@ -41,7 +41,7 @@ class ChunkDecoder {
     trailer,
     trailer_name,
     trailer_value,
-    trailer_end,  // lines behind the last chunk
+    trailer_end,  // lines after the last chunk
     end
   };
 
@@ -79,7 +79,7 @@ class ChunkDecoder {
     return ++overhead_ > kHeadBytesMax ? 431 : next(Part::blanks);
   }
 
-  /// What an extension or a trailer says is nobody's business, as long as it can be in a line.
+  /// Extensions and trailers are ignored, if their characters are valid in a line.
   GPUSOCK_FN int rest_of_line(char c, Part here, Part at_return) {
     if (c == '\r') return next(at_return);
     if (!is_field_char(c)) return 400;

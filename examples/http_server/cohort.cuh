@@ -11,7 +11,8 @@ namespace http {
 
 inline constexpr unsigned kCohortMax = 256;
 
-/// When a cohort is executed: it is full, its first request has waited this long, or nobody is left to join it.
+/// When a cohort is executed: it is full, its first request has waited this long, or no block is left that could join
+/// it.
 struct CohortRule {
   unsigned size;
   std::uint64_t delay_ns;

@@ -31,12 +31,12 @@ inline constexpr int kTurnsMax = 32;
 GPUSOCK_FN constexpr std::size_t input_bytes(const Limits& limits) { return 4 * kHeadBytesMax + limits.body_bytes_max; }
 
 enum class Stage : std::uint8_t {
-  free,       ///< nobody's (what zeroed memory is)
+  free,       ///< not in use (as zeroed memory is)
   head,       ///< receives a head, or waits for one
   body,       ///< receives a body
   ready,      ///< waits for its cohort
   answering,  ///< sends
-  parting     ///< has ended its stream, and waits for the client to end his
+  parting     ///< has ended its stream, and waits for the client to end its own
 };
 
 class Connection {
@@ -61,7 +61,7 @@ class Connection {
   __device__ std::uint64_t idle_since_ns() const {
     return stage_ == Stage::head && end_ == begin_ ? idle_since_ns_ : ~std::uint64_t{0};
   }
-  /// Has it bytes that it has not looked at: it is to be served, whatever the network says.
+  /// True if there are bytes that it has not looked at: then it must be served, even without an event.
   __device__ bool has_input() const { return stage_ == Stage::head && unread_; }
 
   __device__ std::int16_t events() const {
@@ -165,7 +165,8 @@ class Connection {
     }
     route_ = route(request_);
     if (route_.status != kComplete) {
-      if (request_.body != BodyKind::none) request_.keep_alive = false;  // rather than reading a body that nobody wants
+      if (request_.body != BodyKind::none)
+        request_.keep_alive = false;  // rather than reading a body that is not needed
       head_end_is_request_end();
       return refuse(route_.status, limits, counters);
     }
@@ -195,8 +196,7 @@ class Connection {
       status = chunks_.decode(input_, at_, end_, limits.body_bytes_max);
       body_bytes_ = at_.write - (begin_ + head_bytes_);
       request_end_ = at_.read;
-      if (status == kMoreNeeded)
-        end_ = at_.read = at_.write;  // all is read: the next bytes come right behind the body's
+      if (status == kMoreNeeded) end_ = at_.read = at_.write;  // all is read: the next bytes follow the body's
     } else if (request_.body == BodyKind::counted) {
       const std::size_t there = end_ - (begin_ + head_bytes_);
       body_bytes_ = there < request_.content_length ? there : request_.content_length;
@@ -225,7 +225,7 @@ class Connection {
     const auto got = net.recv(gpusock::this_thread(), socket_, input_ + end_, receive_bytes_max(limits),
                               gpusock::kDontWait);
     if (got == -EAGAIN) return false;
-    if (got <= 0) {  // the client has ended or is gone: nobody waits for the answer to half a request
+    if (got <= 0) {  // the client has ended or is gone: no client waits for the answer to half a request
       drop(net);
       return false;
     }
@@ -290,7 +290,7 @@ class Connection {
     await_request(limits);
   }
 
-  /// Throws away what the client still sends, until his end.
+  /// Throws away what the client still sends, until its end.
   __device__ __noinline__ void drain(const gpusock::Net& net) {
     for (int turns = 0; turns < kTurnsMax; ++turns) {
       const auto got = net.recv(gpusock::this_thread(), socket_, input_, 4 * kHeadBytesMax, gpusock::kDontWait);

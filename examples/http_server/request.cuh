@@ -112,7 +112,7 @@ GPUSOCK_FN inline std::size_t host_bytes(Text text) {
   return brackets ? i + 1 : i;
 }
 
-/// A host, and maybe a port behind it.
+/// A host, and maybe a port after it.
 GPUSOCK_FN inline bool is_host_and_port(Text text) {
   const std::size_t host = host_bytes(text);
   if (host > text.bytes || (host < text.bytes && (host == 0 || text[host] != ':'))) return false;

@@ -53,7 +53,7 @@ __device__ inline void keep_message(Outcome& outcome, const Parsed& parsed) {
   outcome.message[bytes] = '\0';
 }
 
-/// Is this what the command's replies are made of; `in_array`: an array's element.
+/// True if the command's replies consist of such parts; `in_array`: of an array's elements.
 __device__ inline bool expected(const Parsed& parsed, Command command, bool in_array, const Plan& plan) {
   if (command == Command::set) {
     return parsed.element == Element::simple && parsed.text_bytes == 2 && parsed.text[0] == 'O' &&
@@ -117,7 +117,7 @@ __device__ Failure receive_replies(const Block& block, const gpusock::Net& net, 
   }
 }
 
-/// Are the values those that were set: each thread looks at its share.
+/// Checks that the values are those that were set. Each thread checks its share.
 template <class Block>
 __device__ Failure check_values(const Block& block, const Plan& plan, const Buffers& buffers, Command command,
                                 unsigned commands, std::uint64_t first, std::uint64_t begin, std::uint64_t end) {

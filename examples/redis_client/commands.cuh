@@ -23,7 +23,7 @@ struct Plan {
   GPUSOCK_FN unsigned keys_of(Command command) const { return command == Command::mget ? keys_of_mget : 1; }
 };
 
-/// Writes text behind text; it only counts where `to` is nullptr.
+/// Appends text. If `to` is nullptr, it only counts.
 class Words {
  public:
   GPUSOCK_FN explicit Words(char* to) : to_(to) {}

@@ -75,8 +75,8 @@ __device__ inline void set_note(int socket, Notes note, bool on) {
   } while (!word.compare_exchange_weak(before, after, ringbuf::kAcqRel, ringbuf::kAcquire));
 }
 
-/// The group's leader: a socket that was just opened has no notes, whoever had its handle before (another context,
-/// perhaps).
+/// The group's leader clears the notes of a socket that was just opened: another context's socket may have had the same
+/// handle before.
 template <class Group>
 __device__ Socket without_notes(const Group& group, Socket socket) {
   if (socket >= 0 && group.thread_rank() == 0) {

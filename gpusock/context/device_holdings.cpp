@@ -12,7 +12,7 @@ proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platf
 
 namespace {
 
-/// Where the bytes of kernels' rings lie. Host memory by itself: docs/decisions/010-ring-placement.md.
+/// Where the bytes of kernels' rings lie. Host memory by default: docs/decisions/010-ring-placement.md.
 RingPlacement placement_of(const Options& options) {
   return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
 }

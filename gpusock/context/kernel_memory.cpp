@@ -101,7 +101,7 @@ void KernelMemory::take_unused(Pieces& unused) {
   }
 }
 
-/// Keeps what cannot be freed without waiting. Not under the lock: freeing asks the driver.
+/// Frees these pieces; keeps those that cannot be freed without waiting. Not under the lock: freeing calls the driver.
 void KernelMemory::free_or_keep(Pieces pieces) noexcept {
   std::erase_if(pieces, [this](const auto& piece) {
     return device_.free_without_waiting(piece.first, piece.second.kind == Kind::mapped);

@@ -21,7 +21,7 @@ inline std::byte* hide(std::byte* memory) {
 inline std::byte* reveal(std::byte* hidden) { return hide(hidden); }
 
 /// Copies with the processor, as late as a copy engine might: not when a copy is started but when its end is asked for
-/// a second time. So whoever gives memory back, or says that bytes are there, before the end of the copy is found out.
+/// a second time. So tests find code that frees memory, or publishes bytes, before the copy has ended.
 class MemoryCopier final : public Copier {
  public:
   /// memcpy, or what stands for it where a thread needs a right to touch device memory.

@@ -18,7 +18,7 @@ class LogLimiter {
   static constexpr std::uint64_t kLinesPerWindow = 10;
   static constexpr std::uint64_t kWindowNs = 1'000'000'000;
 
-  /// Whether a message may be logged now: then how many of its kind were not since the last one that was.
+  /// If a message may be logged now: how many of its kind were dropped since the last one. Else nothing.
   std::optional<std::uint64_t> admit(const CodeLine& kind, std::uint64_t now_ns) {
     State& state = states_[{kind.file_name(), kind.line()}];
     if (state.lines == 0 || now_ns >= later_ns(state.window_start_ns, kWindowNs)) {

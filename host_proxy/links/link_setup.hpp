@@ -38,10 +38,9 @@ inline constexpr std::size_t kLinkMessageBytesMax = 512;
 
 /// What a link is wanted for.
 struct LinkRequest {
-  bool acceptor = false;  ///< is this the side that listened
-  bool only = false;      ///< the acceptor's: is this the only kind of link that both would take
-  bool kernels = false;   ///< do kernels use this side's socket that have sockets of their own; else host threads do,
-                          ///< too
+  bool acceptor = false;  ///< true on the side that listened
+  bool only = false;      ///< the acceptor's: true if both would take only this kind of link
+  bool kernels = false;   ///< true if only kernels use this side's socket; else host threads may, too
   SocketType type = SocketType::stream;
   std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: as the kind likes it
   std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its

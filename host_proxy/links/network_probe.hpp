@@ -1,6 +1,6 @@
 #pragma once
-/// @file When a link asks whether its network still carries anything. A fabric or a NIC may keep to itself
-/// that a write reaches nobody, and a sender that waits for credit writes nothing at all. The TCP connection of the
+/// @file When a link asks whether its network still carries anything. A fabric or a NIC may not report
+/// that a write was lost, and a sender that waits for credit writes nothing at all. The TCP connection of the
 /// control channel reports a lost network, but only while it has something to deliver: a probe. The peer's operating
 /// system acknowledges it, so a peer that is slow, stopped, or does not read is not taken for a lost one.
 

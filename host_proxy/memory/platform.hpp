@@ -24,14 +24,14 @@ class Platform {
   virtual void attach(void* memory, std::size_t bytes) = 0;
   virtual void detach(void* memory, std::size_t bytes) noexcept = 0;
 
-  /// May attach() be called while kernels run. Where it may not, ring memory is set up with the context, and memory of
-  /// other processes cannot be used.
+  /// True if attach() may be called while kernels run. Else ring memory is set up with the context, and memory of other
+  /// processes cannot be used.
   virtual bool attaches_any_time() const = 0;
 
-  /// Can the device's callers wake a sleeping proxy. Where they cannot, the proxy has to look by itself.
+  /// True if the device's callers can wake a sleeping proxy. Else the proxy has to look at intervals.
   virtual bool callers_can_wake() const = 0;
 
-  /// Is device memory ordinary memory, so that a segment's file can hold it, any process can map it, and host threads'
+  /// True if device memory is ordinary memory: a segment's file can hold it, any process can map it, and host threads'
   /// calls may use it. Else it comes from allocate_device().
   virtual bool device_memory_is_mappable() const = 0;
   /// Ring memory on the device. Throws Error (ENOMEM).
@@ -40,7 +40,7 @@ class Platform {
   /// The address by which the proxy knows device memory: for the copier, and in requests to a NIC that was
   /// given the memory under it; for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
-  /// Can kernels of this platform use device memory of the other one.
+  /// True if kernels of this platform can use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   virtual std::unique_ptr<Copier> make_copier() = 0;
 

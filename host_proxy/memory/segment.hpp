@@ -32,8 +32,8 @@ class Segment {
 
   /// A new one, in host or device memory. Throws Error (ENOMEM, EMFILE).
   Segment(std::shared_ptr<Platform> platform, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
-  /// Another process's, from its descriptor. Throws Error (EPROTO) unless it is exactly such a file that cannot shrink,
-  /// of this user and for nobody else: a mapping of a file that shrinks would fault.
+  /// Another process's, from its descriptor. Throws Error (EPROTO) unless the file has exactly this size, is this
+  /// user's, is open to no other user, and cannot shrink (a mapping of a file that shrinks would fault).
   Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
   ~Segment();
@@ -42,11 +42,11 @@ class Segment {
 
   /// -1 once it is given up.
   int descriptor() const { return descriptor_.get(); }
-  /// Does it stay mapped, to be used again.
+  /// True if it stays mapped, to be used again.
   bool is_kept() const { return !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
   RingPlacement placement() const { return placement_; }
-  /// Can callers of this kind, on this platform, use the rings.
+  /// True if callers of this kind, on this platform, can use the rings.
   bool reachable_from(const Platform& callers, bool kernels) const;
 
   /// The device whose callers use it, or whose memory it is.
@@ -61,10 +61,10 @@ class Segment {
   /// Uses only so much of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
 
-  /// Gives the descriptor up once nobody else is to map the memory; the mapping stays.
+  /// Closes the descriptor when no other process is to map the memory any more; the mapping stays.
   void close_descriptor() { descriptor_.reset(-1); }
 
-  /// Makes a used segment like new. Only when nobody else maps it.
+  /// Makes a used segment like new. Only while no other process maps it.
   void clear();
 
  private:
@@ -135,7 +135,7 @@ class SegmentPool {
   /// Nobody else will map it: an open connection costs no descriptor besides its stream's.
   void settle(Segment& segment) const;
 
-  /// Is memory made once and used again, so that it never stops being mapped.
+  /// True if memory is made once and used again, so that it stays mapped.
   bool keeps_memory() const { return !platform_->attaches_any_time(); }
 
   /// Maps another process's; nullptr where that cannot be done (logged). Takes the descriptor over.

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The operating system's TCP, and sleeping until it has something or somebody rings.
+/// @file The operating system's TCP, and sleeping until it has an event or the doorbell rings.
 
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/net/network.hpp"

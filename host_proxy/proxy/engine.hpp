@@ -20,7 +20,7 @@
 namespace gpusock::proxy {
 
 struct EngineOptions {
-  bool assist = true;                ///< may callers run steps
+  bool assist = true;                ///< true if callers may run steps
   bool callers_can_wake = true;      ///< false: the device cannot ring, so the thread looks by itself
   std::vector<int> processors = {};  ///< what the thread is kept on, as far as this process may use them; empty:
                                      ///< anywhere

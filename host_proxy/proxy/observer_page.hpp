@@ -1,17 +1,17 @@
 #pragma once
-/// @file The page of a context that gpusock-top reads: a small file, written by the context's proxy while somebody
-/// looks.
+/// @file The page of a context that gpusock-top reads: a small file, written by the context's proxy while an
+/// observer looks.
 ///
 /// A page is a file `gpusock-<pid>-<number>`, readable by its owner alone. Its context holds an exclusive flock on it
 /// as long as it lives, so a page whose lock is free is left over from a process that died. Both sides use read and
-/// write, no mapping: no full or truncated file can fault anybody.
+/// write, no mapping: no full or truncated file can cause a fault.
 ///
 /// Layout: Identity at 0, written once · at kObservedUntilOffset a word that observers write: until when
 /// (CLOCK_MONOTONIC) they want news · at kTcpUntilOffset another: until when they want to know how the TCP connections
 /// are, for which the proxy asks the operating system · at kSequenceOffset how many snapshots were published · two
 /// Snapshots from kSnapshotsOffset on, and the Records of both from kRecordsOffset on, written in turn. Snapshot number
 /// n is in place n mod 2 and stays whole until n + 1 is published, also where the writer is stopped in the middle of
-/// the next: a reader reads the sequence before and after. Until somebody observes, the file is one block; what is in
+/// the next: a reader reads the sequence before and after. Until an observer comes, the file is one block; what is in
 /// that block can be written also where the folder is full.
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.

@@ -183,7 +183,7 @@ void Proxy::note_rings(std::uint32_t slot) {
   rx_consumed_.note(slot);
 }
 
-/// Whether the scan of cold pages has to look at this connection's rings.
+/// `resting`: the scan of cold pages has to look at this connection's rings.
 void Proxy::set_resting(Connection& connection, bool resting) {
   if (connection.resting == resting || !connection.has_slot()) return;
   connection.resting = resting;
@@ -250,7 +250,7 @@ void Proxy::set_options(std::uint32_t slot) {
   if (Listener* listener = slots_[slot].listener) listener->set_options(options);
 }
 
-/// Options that the caller has set since its requests were last taken hold for whoever comes now.
+/// Options that the caller has set since its requests were last taken apply to the connections that come now.
 void Proxy::update_options(std::uint32_t slot) {
   const std::uint64_t word = load_requests(slot);
   const bool changed = word >> table::kChangeShift != 0;

@@ -1,12 +1,12 @@
 #pragma once
-/// @file The word by which the engine's thread and its callers agree whether somebody must ring.
+/// @file The word by which the engine's thread and its callers agree whether a caller must ring.
 ///
 /// Falling asleep must not miss a commit. Both sides store, fence, and then look at the other's word:
 ///   label  operation                                     order    partner
 ///   E1     engine: store asleep, fence, scan the words   seq_cst  E2
 ///   E2     caller: commit, fence, load asleep            seq_cst  E1
-/// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences do it: the accesses
-/// around them are relaxed.
+/// so that either the scan sees the commit or the caller sees the sleeper and rings. The fences alone give this order:
+/// the accesses around them are relaxed.
 
 #include "ringbuf/atomics.hpp"
 

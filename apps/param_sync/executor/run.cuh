@@ -95,12 +95,12 @@ __device__ inline void fail(const Run& run, const ExecutionFailure& what) {
   }
 }
 
-/// Has a lane recorded a failure: then the record is whole. The host's.
+/// True if a lane has recorded a failure; then the record is whole. For the host.
 inline bool is_recorded(FailureRecord& record) {
   return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // L5, pairs with L4
 }
 
-/// Has the run of this number ended well: then its tensor may be read. The host's.
+/// True if the run of this number has ended well; then its tensor may be read. For the host.
 inline bool is_completed(std::uint64_t& completed, std::uint64_t number) {
   return SystemWord(completed).load(cuda::memory_order_acquire) >= number;  // L8, pairs with L7
 }

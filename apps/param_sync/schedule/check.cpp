@@ -69,7 +69,7 @@ struct LaneState {
   int out_channel() const { return out[static_cast<std::size_t>(index)]; }
 };
 
-/// Who used a chunk of a rank since it was last written.
+/// Which ops have used a chunk of a rank since it was last written.
 struct Uses {
   OpId write;
   std::vector<OpId> reads;
@@ -273,7 +273,7 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
   require_channel_order(lane, out.sender, "sends");
   if (lane.done == 0) {
     out.clock = lane.clock;
-    ++out.clock[static_cast<std::size_t>(self(lane).lane)];  // who has the message may count on this op
+    ++out.clock[static_cast<std::size_t>(self(lane).lane)];  // a lane that has the message may rely on this op
     ++out.messages;
     sending_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
   }

@@ -59,7 +59,7 @@ struct Plan::Data {
 
 namespace traffic_parts {
 
-/// By chunk: who applies the optimizer to it, or kNobody.
+/// By chunk: which rank applies the optimizer to it, or kNobody.
 std::vector<int> owners_of(const schedule::Schedule& schedule) {
   std::vector<int> owners(static_cast<std::size_t>(schedule.chunks), kNobody);
   for (int rank = 0; rank < schedule.nodes(); ++rank) {

@@ -37,24 +37,24 @@ struct LinkChoice {
 
 /// What the choice of links rests on.
 struct Facts {
-  bool gpu_build = false;  ///< do programs of this build run their kernels on a GPU
+  bool gpu_build = false;  ///< true if programs of this build run their kernels on a GPU
   bool gpu_usable = false;
   int gpus = 0;
   int rdma_nics = 0;
   int rdma_nics_active = 0;  ///< with a port that is up
-  bool verbs_built = false;  ///< has this build the verbs link
+  bool verbs_built = false;  ///< true if this build has the verbs link
   bool fabric_built = false;
-  bool libfabric = false;                         ///< can it be loaded
+  bool libfabric = false;                         ///< true if it can be loaded
   std::string fabric_provider;                    ///< GPUSOCK_FABRIC_PROVIDER
   std::vector<std::string> fabric_named;          ///< which providers that are here it names
   std::optional<std::uint64_t> locked_bytes_max;  ///< memory that this process may lock; nothing: without limit
-  bool memory_files = false;                      ///< can rings be made
+  bool memory_files = false;                      ///< true if rings can be made
   bool loopback_up = false;
   bool other_interface_up = false;
   bool has_secret = false;
   std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
   std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
-  bool nics_reach_gpu = false;           ///< can RDMA NICs read and write a GPU's memory
+  bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };
 

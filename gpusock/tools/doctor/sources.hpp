@@ -22,11 +22,11 @@ struct Gpu {
   bool same_address = false;  ///< uses host addresses of pinned memory, which rings need
   bool dmabuf = false;
   bool gpudirect_rdma = false;
-  bool sees_nic_writes = false;  ///< is it known when kernels see what a NIC has written into its memory
+  bool sees_nic_writes = false;  ///< true if it is known when kernels see what a NIC has written there
 };
 
 struct Cuda {
-  bool library = false;  ///< is there a libcuda
+  bool library = false;  ///< true if there is a libcuda
   std::string error;     ///< why it does not work; empty: it does
   int version = 0;       ///< as cuDriverGetVersion: 12040 is 12.4
   std::vector<Gpu> gpus;
@@ -49,10 +49,10 @@ struct Interface {
 struct Sources {
   std::filesystem::path root = "/";  ///< /sys, /proc and /dev lie in it
   std::string built_for = "cpu";     ///< "cpu" or "cuda"
-  bool verbs_built = false;          ///< has this build the link
+  bool verbs_built = false;          ///< true if this build has the link
   bool fabric_built = false;
   std::function<Cuda()> cuda;
-  std::function<bool(const char* name)> library;  ///< can it be loaded
+  std::function<bool(const char* name)> library;  ///< true if it can be loaded
   std::function<std::string()> list_providers;    ///< what `fi_info -l` prints
   /// Which providers the fabric link takes for GPUSOCK_FABRIC_PROVIDER=wanted, best first; empty: where that is not
   /// set.

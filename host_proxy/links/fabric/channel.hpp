@@ -26,7 +26,7 @@ class PeerEndpoint;
 struct FabricMemory {
   std::shared_ptr<Segment> segment;
   std::unique_ptr<FabricRegistration> target;  ///< the peer's credit and the rx ring: what the peer may write
-  std::unique_ptr<FabricRegistration> source;  ///< all of it, for writing from; nullptr where nobody asks
+  std::unique_ptr<FabricRegistration> source;  ///< all of it, to write from; nullptr if the provider needs none
 };
 
 class FabricChannel final : public OneSidedChannel {

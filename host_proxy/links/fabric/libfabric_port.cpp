@@ -79,7 +79,7 @@ ProviderAddress address_of(const fi_info& info) {
   if (info.addr_format == FI_SOCKADDR_IB) result.kind = ProviderAddress::Kind::infiniband;
   if (info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6) {
     result.kind = ProviderAddress::Kind::ip;
-    if (info.src_addr == nullptr) return result;  // no family: nobody's
+    if (info.src_addr == nullptr) return result;  // without a family it matches no host
     result.ip = detail::endpoint_of(*static_cast<const sockaddr*>(info.src_addr));
   }
   return result;
@@ -115,8 +115,8 @@ class LibfabricDomain final : public FabricDomain, public std::enable_shared_fro
   fi_info& info() { return *info_; }
   fid_fabric* fabric() { return fabric_.get(); }
 
-  /// libfabric's own domains have their keys good at each of their endpoints: whoever has one could tell any of them
-  /// that something has arrived. So each endpoint has one for itself.
+  /// In libfabric a key is valid at every endpoint of its domain. A peer that has a key could therefore send false
+  /// completions to other peers' endpoints. So each endpoint has a domain of its own.
   Owned<fid_domain> open_access() {
     fid_domain* access = nullptr;
     check(fi_domain(fabric_.get(), info_.get(), &access, nullptr), "opening a domain of " + name_);
@@ -148,11 +148,11 @@ class LibfabricPort final : public FabricPort {
     address_.resize(std::min(bytes, address_.size()));
   }
 
-  /// To close an endpoint, ofi_rxm (1.17, and 2.4 still: libfabric's issue 11828) closes its connections, and looks
-  /// behind that at what completed on them. A receive among it is posted anew: to the connection that was just freed,
-  /// which crashes. Every write with completion data is such a receive, and so are messages that rxm sends of its own
-  /// when a connection is made and when it has taken some. With shared receive contexts, as over tcp, there is no such
-  /// connection; for verbs they need an environment variable.
+  /// When ofi_rxm (1.17 to 2.4: libfabric's issue 11828) closes an endpoint, it first frees the endpoint's connections
+  /// and then reads their completions. If one of these is a receive, ofi_rxm posts it again on the freed connection,
+  /// and crashes. Each write with completion data causes such a receive; so do ofi_rxm's own messages, which it sends
+  /// when a connection is made and after some receives. With shared receive contexts, which it uses over tcp, receives
+  /// belong to no connection; over verbs an environment variable must switch these on.
   bool closes_only_idle() const override { return domain_->provider() == "verbs;ofi_rxm"; }
   void close() override { endpoint_.reset(); }
 
@@ -267,8 +267,8 @@ class LibfabricPort final : public FabricPort {
   bool has_mode(int mode) const { return (domain_->info().domain_attr->mr_mode & mode) != 0; }
 
   /// The provider shm names an endpoint's file in /dev/shm by the process's number and the endpoint's. A process that
-  /// is killed leaves its files; who has its number later finds the name taken by a process that lives: itself
-  /// (libfabric 1.17). The next name is free.
+  /// is killed leaves its files. A later process with the same number takes such a file for one of a live process,
+  /// which it is itself, and the name for taken (libfabric 1.17). The next name is free.
   static constexpr int kNameTurns = 8;
 
   /// Opens and enables it: 0, or libfabric's error of enabling it.
@@ -349,7 +349,7 @@ class LibfabricPort final : public FabricPort {
   }
 
   std::shared_ptr<LibfabricDomain> domain_;
-  Owned<fid_domain> access_;          // behind all that is opened on it
+  Owned<fid_domain> access_;          // destroyed after all that is opened on it
   std::deque<Operation> operations_;  // addresses stay
   std::vector<Operation*> free_;
   Owned<fid_cq> queue_;

@@ -35,11 +35,11 @@ class FabricProviders {
   /// Throws Error.
   std::shared_ptr<FabricDomain> open(const std::string& name, const Endpoint& local) const;
 
-  /// Is this provider better than the tcp link.
+  /// True if this provider is better than the tcp link.
   static bool is_hardware(const std::string& name);
-  /// May there be any such here: a look at what devices there are, without libfabric.
+  /// True if there may be such a provider here. Looks at the devices, and does not load libfabric.
   static bool may_have_hardware();
-  /// Does this provider reach only processes of this host.
+  /// True if this provider reaches only processes of this host.
   static bool is_local(const std::string& name) { return name == "shm"; }
 
  private:

@@ -59,7 +59,7 @@ Identity host_identity() {
   }
   Identity identity;
   for (std::size_t half = 0; half < 2; ++half) {
-    std::uint64_t hash = 0xcbf29ce484222325u + half;  // FNV-1a: nobody gains by a collision
+    std::uint64_t hash = 0xcbf29ce484222325u + half;  // FNV-1a: an attacker gains nothing by a collision
     for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
     std::memcpy(identity.data() + 8 * half, &hash, sizeof hash);
   }
@@ -316,8 +316,8 @@ std::shared_ptr<PeerEndpoint> FabricMaker::find(const std::string& key) {
   return peer != nullptr && peer->exhausted() ? nullptr : peer;
 }
 
-// A connector knows an acceptor's context by what it is called and by the address it was reached at: nobody else is
-// there. It calls itself something that only the two of them know. So neither can be taken for another.
+// A connector identifies an acceptor's context by its name and by the address at which it was reached, where no other
+// context answers. For itself it chooses a name that only the two of them know. So no context can pass for another.
 std::shared_ptr<PeerEndpoint> FabricMaker::peer_of_acceptor(const std::string& provider, const LinkRequest& request,
                                                             const Identity& acceptor) {
   const std::string key = key_of("to ", provider, acceptor) + ' ' + request.peer.host_port();

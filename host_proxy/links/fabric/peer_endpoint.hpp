@@ -1,8 +1,8 @@
 #pragma once
 /// @file One endpoint of this context, used for one other context alone, with all the connections between the two.
 ///
-/// An endpoint per peer, and not one per context: whoever can write here has its completion data believed to be about
-/// one of the connections of this endpoint. So a peer that lies reaches its own connections only.
+/// There is an endpoint for each peer, and not one for all: a peer that can write to an endpoint can send completion
+/// data for any of the endpoint's connections. So a peer that lies reaches its own connections only.
 
 #include "host_proxy/links/fabric/channel.hpp"
 #include "host_proxy/links/fabric/port.hpp"

@@ -174,8 +174,8 @@ bool TcpLink::refuse_input() {
   return unread;
 }
 
-/// Bytes have come that nobody will receive. What was sent before the close gets as far as the network takes it at
-/// once.
+/// Resets the connection, because bytes have come that no caller will receive. First sends as much of what was sent
+/// before the close as the network takes at once.
 void TcpLink::reset_unread() {
   end_wanted_ = false;  // no orderly end before the reset
   transmit();

@@ -48,8 +48,8 @@ class VerbsSetup final : public LinkSetup {
   }
 
  private:
-  /// Writes a word of the peer's that is 0 to 0. Its acknowledgement says that both NICs reach each other, and that
-  /// whoever is at the address that the peer gave agrees to it.
+  /// Writes 0 into a word of the peer's that is 0. The acknowledgement shows that both NICs reach each other, and that
+  /// the program at the address that the peer gave has granted this key.
   bool begin_trial() {
     const std::uint64_t nothing = 0;
     const PeerMemory& peer = parts_.peer;
@@ -154,8 +154,8 @@ std::unique_ptr<LinkSetup> VerbsMaker::start(const LinkRequest& request, std::sp
 
 bool VerbsMaker::poll(std::uint64_t now_ns) {
   now_ns_ = now_ns;
-  const bool awaited = wants_polling();  // completions of credit alone move nothing, and nobody is
-                                         // woken for them
+  const bool awaited = wants_polling();  // completions of credit alone move no bytes, and wake no
+                                         // caller
   bool any = false;
   for (const auto& [address, device] : devices_) any |= device->completions().poll() && awaited;
   if (trials_.empty()) return any;

@@ -19,7 +19,7 @@ namespace gpusock::proxy::verbs {
 
 struct Activity;
 
-/// A queue pair whose first write is to show that there is a way to the peer; somebody must look when its time is up.
+/// A queue pair whose first write is to show that there is a way to the peer. The maker's poll() ends it in time.
 struct Trial {
   ReadySink* sink;
   std::uint64_t until_ns;
@@ -39,7 +39,7 @@ class VerbsMaker final : public LinkMaker {
   std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,
                                    ReadySink& sink) override;
   bool poll(std::uint64_t now_ns) override;
-  /// Completions are waited for: the NIC tells nobody.
+  /// True while completions are awaited: they raise no event.
   bool wants_polling() const override;
 
   // For its setups.
@@ -52,7 +52,7 @@ class VerbsMaker final : public LinkMaker {
 
   DeviceRings& device_rings() { return device_rings_; }
 
-  /// Has this machine RDMA devices at all; `sys` is where sysfs is mounted.
+  /// True if this machine has RDMA devices; `sys` is where sysfs is mounted.
   static bool has_devices(const std::string& sys = "/sys");
 
  private:

@@ -32,7 +32,7 @@ struct TensorPart {
 /// One rank of a group. Set-up: each rank listens, the program tells all ranks all addresses, each rank connects. Then
 /// all ranks start the same operations in the same order, on tensors of the same size. Operations are asynchronous, and
 /// go one after the other. Tensors are float arrays that kernels reach: the memory of a gpusock::DeviceBuffer or a
-/// gpusock::Mapped; nobody else uses them until the operation has ended. One host thread at a time.
+/// gpusock::Mapped; no other code uses them until the operation has ended. One host thread at a time.
 ///
 /// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank all
 /// operations of all ranks fail: make a new group. Calls throw gpusock::Error; the message names the rank that was
@@ -52,7 +52,7 @@ class Group {
   /// Listens at `at`, which also names the link, and says where: port 0 is replaced.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   /// Connects to the ranks that listen at these addresses, by rank; waits until all are there. Throws gpusock::Error
-  /// (ETIMEDOUT, ECONNREFUSED, ...): who cannot be reached; (EPROTO) who was started with other options.
+  /// (ETIMEDOUT, ECONNREFUSED, ...): which rank cannot be reached; (EPROTO) which rank was started with other options.
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
   /// Each operation returns its number, which wait() and done() take.
