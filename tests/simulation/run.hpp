@@ -90,7 +90,7 @@ class Run {
   void tell(const std::string& line);
   void script(std::string name, std::uint32_t place, std::function<void()> body);
 
-  // Callers, each on a fiber of its own (callers.cpp).
+  // Callers, each on a fiber of its own (callers.cpp, senders.cpp, receivers.cpp).
   struct End {
     Run& run;
     Node& node;
