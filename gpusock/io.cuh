@@ -175,6 +175,21 @@ class Reader {
     return finish(to, at_.filled);
   }
 
+  /// Drops the next `bytes` bytes. 0 once all of them have come, else the error; -EPIPE at the end of the stream.
+  GPUSOCK_FN_APART int skip(std::uint64_t bytes, Deadline deadline = Deadline::by_default()) {
+    begin();
+    while (at_.filled < bytes) {
+      if (buffer_ == nullptr) return -EBADF;
+      if (table::carries_records(socket_)) return -EPROTOTYPE;
+      const Span span = net_.peek(group_, socket_, bytes - at_.filled, deadline);
+      if (span.size == 0) return at_.filled == 0 ? -EPIPE : -EPROTO;
+      if (span.size < 0) return static_cast<int>(span.size);
+      if (const int error = take(static_cast<std::uint64_t>(span.size)); error != 0) return error;
+    }
+    at_.finished = true;
+    return 0;
+  }
+
   /// True if a part of a line, piece or message is in the buffer, or the length of a message that has not come: the
   /// next call goes on with it.
   GPUSOCK_FN bool begun() const { return at_.in_message || (at_.filled != 0 && !at_.finished); }

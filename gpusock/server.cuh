@@ -2,9 +2,36 @@
 /// @file The loop of a server: serve() accepts clients, waits for all of them with a poll set, and hands each request
 /// to a function of the program. No client can keep it from serving the others (docs/robust_servers.md).
 
+#include "gpusock/gpusock.hpp"
 #include "gpusock/io.cuh"
 
 namespace gpusock {
+
+namespace detail {
+template <class = void>
+__global__ void open_listener(Net net, Endpoint at, int backlog, Socket* listener, Endpoint* where) {
+  *listener = net.listen(this_thread(), at, backlog);
+  if (*listener >= 0) net.getsockname(*listener, *where);
+}
+}  // namespace detail
+
+/// A socket of a context's kernels that listens.
+struct Listener {
+  Socket socket;   ///< for accept() and serve() in kernels
+  Endpoint where;  ///< as clients are to name it: port 0 has become a port
+};
+
+/// Opens a listener for a context's kernels. Called by a host thread. Throws Error with what Net::listen() returns, and
+/// what launch() and Stream throw.
+inline Listener open_listener(Context& context, const Endpoint& at, int backlog = 128) {
+  Stream stream(context);
+  Mapped<Listener> opened(context, 1);
+  launch(context, {.grid = 1, .block = 1, .shared_bytes = 0, .stream = &stream}, detail::open_listener<>, context.net(),
+         at, backlog, &opened[0].socket, &opened[0].where);
+  stream.synchronize();
+  if (opened[0].socket < 0) throw Error(-opened[0].socket, "listening at " + at.to_string());
+  return opened[0];
+}
 
 /// The limits that serve() sets its clients. The largest number means none.
 struct ServerLimits {
@@ -59,21 +86,39 @@ struct Seats {
 };
 
 /// A client whose turn it is.
-template <class Group, class State>
+template <class Loop>
 struct Client {
-  Reader<Group>& reader;  ///< read with Deadline::now()
-  Writer<Group>& writer;  ///< empty at the beginning of a request; what is in it is sent once the function has returned
-  State& state;           ///< in the group's memory; State{} when the client comes
-  Socket socket;          ///< for getpeername() and the like; leave it open
+  /// Read with Deadline::now(). What it returns is in its buffer until the next call: copy into `state` what you need
+  /// for longer, as the key of a line after which data follow.
+  Reader<typename Loop::GroupType>& reader;
+  /// Empty at the beginning of a request. What is in it is sent once the function has returned.
+  Writer<typename Loop::GroupType>& writer;
+  /// The client's own, in the group's memory: State{} when it comes.
+  typename Loop::ClientState& state;
+  Socket socket;  ///< for getpeername() and the like; leave it open
+  unsigned seat;  ///< its number in the group
+
+  /// Calls `write(writer)` with the Writer of each client that this group serves, this one included. A client that has
+  /// no room for it, in its Writer and its ring, is sent away: nobody waits for who does not read. (Where all clients
+  /// are to be reached, the server has one group.)
+  template <class Write>
+  GPUSOCK_FN void tell_all(Write write) {
+    loop.tell_all(*this, write);
+  }
+
+  Loop& loop;  ///< that serves it
 };
 
 namespace detail {
 
 /// serve(), of one group. Which socket has which seat is an atomic word of the seat: the group that accepts fills it,
-/// and whoever changes it from a client to something else closes that client.
+/// and who changes it from a client to something else closes that client.
 template <class Group, class Memory, class Handler>
 class ServerLoop {
  public:
+  using GroupType = Group;
+  using ClientState = typename Memory::ClientState;
+
   GPUSOCK_FN ServerLoop(const Group& group, const Net& net, Socket listener, Memory* all, unsigned count, unsigned own,
                         const ServerLimits& limits, Handler& handler)
       : group_(group),
@@ -98,8 +143,19 @@ class ServerLoop {
     return error == -ECANCELED ? 0 : error;
   }
 
+  /// For Client::tell_all().
+  template <class Write>
+  GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
+    for (unsigned i = 0; i < Memory::kCount; ++i) {
+      if (i == teller.seat) {
+        write(teller.writer);
+      } else {
+        tell(i, write);
+      }
+    }
+  }
+
  private:
-  using ClientState = typename Memory::ClientState;
   using OneSeat = std::remove_reference_t<decltype(std::declval<Memory&>().seats[0])>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   static constexpr std::uint64_t kEnded = ~std::uint64_t{0};  ///< in Seats::set
@@ -133,6 +189,12 @@ class ServerLoop {
     DeviceRef(own_.set).store(set, ringbuf::kRelease);  // with what the set is; group 0 acquires it in admit()
     wake_accepting(DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel));
     return 0;
+  }
+
+  /// A group's set, or -1: it has not begun, or has ended.
+  GPUSOCK_FN PollSet open_set_of(std::uint64_t group) const {
+    const std::uint64_t set = DeviceRef(all_[group].set).load(ringbuf::kAcquire);
+    return is_open(set) ? static_cast<PollSet>(set - 1) : -1;
   }
 
   GPUSOCK_FN void wake_accepting(std::uint64_t set) const {
@@ -222,16 +284,17 @@ class ServerLoop {
     OneSeat& seat = seat_of(last_);
     const auto idle_ns = limits_.idle_timeout_ns > kNever / 2 ? -1 : static_cast<std::int64_t>(limits_.idle_timeout_ns);
     net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_ns);
+    const PollSet set = open_set_of(last_ % count_);
+    // First of all, so that the other group may watch the client for something else once it finds it in the seat.
+    if (set < 0 || net_.watch(this_thread(), set, client, kPollIn, last_ / count_) != 0) {
+      net_.close(this_thread(), client);  // that group has ended meanwhile
+      return;
+    }
     DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     const std::uint64_t before =
-        DeviceRef(seat.client).exchange(static_cast<std::uint64_t>(client) + 1, ringbuf::kRelaxed);
+        DeviceRef(seat.client).exchange(static_cast<std::uint64_t>(client) + 1, ringbuf::kAcqRel);
     if (before != 0) net_.close(this_thread(), static_cast<Socket>(before - 1));
-    // Acquire: what the other group's set is.
-    const std::uint64_t set = DeviceRef(all_[last_ % count_].set).load(ringbuf::kAcquire);
-    const int error = set == 0
-                          ? -EBADF
-                          : net_.watch(this_thread(), static_cast<PollSet>(set - 1), client, kPollIn, last_ / count_);
-    if (error != 0) leave(seat, client);  // that group has ended meanwhile
+    if (open_set_of(last_ % count_) < 0) leave(seat, client);
   }
 
   // Every group.
@@ -278,15 +341,48 @@ class ServerLoop {
     std::uint64_t answered;
   };
 
+  /// Writes to a client that has not asked for it.
+  template <class Write>
+  GPUSOCK_FN_APART void tell(unsigned number, Write& write) {
+    OneSeat& seat = own_.seats[number];
+    const Socket client = client_of(seat);
+    if (client < 0 || seat.leaving) return;
+    Writer<Group> writer(group_, net_, client, seat.out, sizeof seat.out, 0);
+    writer.resume(seat.writing);
+    write(writer);
+    const int error = writer.flush(Deadline::now());
+    const bool stays = error == 0 || error == -EAGAIN;
+    const int events = writer.pending() != 0 ? kPollOut : kPollIn;
+    const bool rewatch = stays && seat.watched != events;
+    const std::uint64_t due_ns = seat.due_ns != 0 || error == 0 ? seat.due_ns
+                                                                : later(clock_of_group(), limits_.request_timeout_ns);
+    group_.sync();  // all have read the seat
+    if (rewatch) net_.watch(group_, set_, client, events, number);
+    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
+    by_leader(group_, [&]() -> std::int64_t {
+      seat.writing = writer.progress();
+      seat.watched = events;
+      seat.due_ns = due_ns;
+      if (!stays) leave(seat, client);
+      return 0;
+    });
+    if (!stays) freed_ = true;
+  }
+
+  /// Who has this seat, ready to be served; negative: it is free.
+  GPUSOCK_FN_APART Socket client_of(OneSeat& seat) {
+    return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
+      const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
+      const auto client = static_cast<Socket>(word) - 1;
+      if (word != 0 && (seat.served != client || seat.watched == 0)) begin(seat, client);
+      return client;
+    }));
+  }
+
   /// Handles an event of a client.
   GPUSOCK_FN_APART void serve(const PollEvent& event) {
     OneSeat& seat = own_.seats[event.tag];
-    const bool here = by_leader(group_, [&]() -> std::int64_t {
-                        if (load(seat.client) != static_cast<std::uint64_t>(event.socket) + 1) return 0;
-                        if (seat.served != event.socket || seat.watched == 0) begin(seat, event.socket);
-                        return 1;
-                      }) != 0;
-    if (!here) return;
+    if (client_of(seat) != event.socket) return;  // it has left, or is not seated yet
     Talk talk{{group_, net_, event.socket, seat.in, sizeof seat.in},
               {group_, net_, event.socket, seat.out, sizeof seat.out, 0},
               seat.leaving,
@@ -345,7 +441,8 @@ class ServerLoop {
     for (int turn = 0; turn < kTurnsMax; ++turn) {
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
       if (talk.leaving) return farewell(talk, socket);
-      Client<Group, ClientState> client{talk.reader, talk.writer, seat.state, socket};
+      Client<ServerLoop> client{talk.reader, talk.writer, seat.state, socket, static_cast<unsigned>(&seat - own_.seats),
+                                *this};
       const int result = handler_(client);
       if (result == -EAGAIN) break;
       talk.answered = talk.reader.progress().taken;

@@ -128,6 +128,8 @@ TEST_F(SocketTimeout, RefusesWhatItCannotBe) {
   EXPECT_EQ(net_.setsockopt(this_thread(), near_, SocketOption::idle_timeout_ns, std::int64_t{1} << 62), -EINVAL);
 }
 
+TEST(DeadlineTest, IsAMinuteWhereNobodySaysOtherwise) { EXPECT_EQ(Options().timeout_ns, 60'000'000'000u); }
+
 TEST(DeadlineTest, TheDefaultIsNeitherNeverNorNow) {
   const Deadline chosen = Deadline::by_default();
   EXPECT_TRUE(chosen.is_default());

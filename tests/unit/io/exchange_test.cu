@@ -93,7 +93,8 @@ struct OneMessage {
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
     messages(group, net, socket, report);
     net.shutdown(group, socket, Shutdown::write);
-    net.recv(group, socket, messages.in, 1, 0, patience());
+    while (net.recv(group, socket, messages.in, messages.room, 0, patience()) > 0) {  // unread input would reset it
+    }
   }
 };
 

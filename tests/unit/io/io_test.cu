@@ -258,6 +258,46 @@ TYPED_TEST(Io, AWriterSendsTextAndKeepsItsFirstError) {
   EXPECT_EQ(this->writing_.result(1), -EMSGSIZE);
 }
 
+/// A line between pieces that are larger than the Reader's buffer and the ring, and then the rest.
+struct ReadPieces {
+  char *buffer, *to;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Reader<Group> reader(group, net, socket, buffer, 8);
+    note(group, report, 0, reader.skip(10'000, patience()));
+    note(group, report, 1, reader.line(patience()).size);
+    const Received piece = reader.read(to, 6'000, patience());
+    note(group, report, 2, piece.size == 6'000 && piece.data == to && is_line(group, {to, 6'000}, 1));
+    note(group, report, 3, reader.read_to_end(to, 99, patience()).error());
+    const Received rest = reader.read_to_end(to, 101, patience());
+    note(group, report, 4, rest.size == 100 && is_line(group, {to, 100}, 2));
+    note(group, report, 5, reader.skip(1, patience()));
+    note(group, report, 6, reader.read_to_end(to, 1, patience()).error() == 0);
+  }
+};
+
+struct WritePieces {
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group&, const Net& net, Socket socket, Report*) {
+    std::string all = std::string(10'000, '\n') + "five.\n";
+    for (std::uint64_t i = 0; i < 6'000; ++i) all += letter(1, i);
+    for (std::uint64_t i = 0; i < 100; ++i) all += letter(2, i);
+    Pieces{net, socket}.send(all);
+  }
+};
+
+TYPED_TEST(Io, PiecesLargerThanTheBufferGoWhereTheCallerSays) {
+  Mapped<char> to(this->reading_.context, 6'000);
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadPieces{this->buffer_.data(), to.data()}, WritePieces{});
+  EXPECT_EQ(this->reading_.result(0), 0);
+  EXPECT_EQ(this->reading_.result(1), 5);
+  EXPECT_TRUE(this->reading_.result(2));
+  EXPECT_EQ(this->reading_.result(3), -EMSGSIZE);
+  EXPECT_TRUE(this->reading_.result(4));
+  EXPECT_EQ(this->reading_.result(5), -EPIPE);
+  EXPECT_TRUE(this->reading_.result(6)) << "an empty rest is no error";
+}
+
 constexpr std::size_t kMuch = 26 * 630;  // four rings, of alphabets
 
 /// More than the rings hold, without waiting: what they do not take stays in the Writer, also while more is written.

@@ -25,7 +25,7 @@ Options small_rings() {
   return options;
 }
 
-/// "add N": the sum of this client's numbers. "long": kLong zeros. "bye": the last answer.
+/// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "bye": the last answer.
 template <class Group>
 struct Answer {
   Group group;
@@ -47,6 +47,8 @@ struct Answer {
       client.writer << total << '\n';
     } else if (same(command, "long")) {
       client.writer << Text{zeros, kLong} << '\n';
+    } else if (same(command, "tell")) {
+      client.tell_all([rest](auto& writer) { writer << rest << '\n'; });
     } else {
       client.writer << command << '\n';
     }
@@ -55,20 +57,14 @@ struct Answer {
 };
 
 struct Served {
-  Socket listener = -1;
-  Endpoint where;
+  Listener listener;
   int result[kGroups];
 };
-
-__global__ void open(Net net, Endpoint at, Served* served) {
-  served->listener = net.listen(this_thread(), at, 64);
-  if (served->listener >= 0) net.getsockname(served->listener, served->where);
-}
 
 template <class Scope>
 __global__ void serve_all(Net net, Served* served, Memory* memory, const char* zeros, ServerLimits limits) {
   const auto group = Scope::group();
-  const int result = serve(group, net, served->listener, memory, gridDim.x, blockIdx.x, limits,
+  const int result = serve(group, net, served->listener.socket, memory, gridDim.x, blockIdx.x, limits,
                            Answer<decltype(Scope::group())>{group, zeros});
   if (group.thread_rank() == 0) served->result[blockIdx.x] = result;
 }
@@ -77,29 +73,25 @@ __global__ void serve_all(Net net, Served* served, Memory* memory, const char* z
 template <class Scope>
 class Server : public testing::Test {
  protected:
-  void start(const ServerLimits& limits) {
-    launch(context_, {.grid = 1, .block = 1}, open, context_.net(), loopback(LinkKind::tcp), served_.data());
-    context_.synchronize();
-    ASSERT_GE(served_[0].listener, 0);
-    for (int& result : served_[0].result) result = 1;
-    launch(context_, {.grid = kGroups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
+  void start(const ServerLimits& limits, unsigned groups = kGroups) {
+    served_[0].listener = open_listener(context_, loopback(LinkKind::tcp));
+    for (unsigned i = 0; i < groups; ++i) served_[0].result[i] = 1;
+    launch(context_, {.grid = groups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
            memory_.data(), zeros_.data(), limits);
-    started_ = true;
   }
   void TearDown() override {
     context_.cancel();
     context_.synchronize();
-    for (const int result : served_[0].result) EXPECT_EQ(result, started_ ? 0 : served_[0].result[0]);
+    for (const int result : served_[0].result) EXPECT_EQ(result, 0);
   }
 
-  const Endpoint& where() { return served_[0].where; }
+  const Endpoint& where() { return served_[0].listener.where; }
 
  private:
   Context context_{from_environment(small_rings())};
   Mapped<Served> served_{context_, 1};
   DeviceBuffer<Memory> memory_{context_, kGroups};
   DeviceBuffer<char> zeros_{context_, kLong};
-  bool started_ = false;
 };
 #if defined(__CUDACC__)
 using Scopes = testing::Types<WarpScope, BlockScope>;
@@ -217,6 +209,30 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
   EXPECT_EQ(late.ask("add 7"), "7");
   EXPECT_EQ(seated[1]->hear(), "end");
   for (const int stays : {0, 2, 3}) EXPECT_NE(seated[stays]->ask("add 1"), "end");
+}
+
+TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
+  this->start(no_limits(), 1);
+  Clients clients;
+  Visitor silent(clients, this->where()), speaker(clients, this->where());
+  EXPECT_EQ(speaker.ask("add 1"), "1") << "both are seated now";
+  EXPECT_EQ(speaker.ask("tell all of you"), "all of you");
+  EXPECT_EQ(silent.hear(), "all of you");
+  EXPECT_EQ(silent.ask("tell thanks"), "thanks");
+  EXPECT_EQ(speaker.hear(), "thanks");
+}
+
+TEST(Listeners, SayWhyTheyAreNotOpen) {
+  Context context(from_environment(small_rings()));
+  const Listener first = open_listener(context, loopback(LinkKind::tcp));
+  EXPECT_GE(first.socket, 0);
+  try {
+    open_listener(context, first.where);
+    ADD_FAILURE() << "two listeners have one port";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code().value(), EADDRINUSE);
+    EXPECT_NE(std::string(error.what()).find(first.where.to_string()), std::string::npos) << error.what();
+  }
 }
 
 TYPED_TEST(Server, ARequestThatIsTooLongIsAnsweredAndIsTheLast) {

@@ -25,6 +25,19 @@ TEST(Decimals, AreWrittenInDigits) {
   EXPECT_EQ(written(std::numeric_limits<std::uint64_t>::max()), "18446744073709551615");
 }
 
+TEST(Fields, AreANameAndAValue) {
+  Field field;
+  for (const char* none : {"", "name", ": value", ":"}) EXPECT_FALSE(parse_field(of(none), field)) << none;
+  ASSERT_TRUE(parse_field("Content-Length: \t12 ", field));
+  EXPECT_TRUE(field.is("content-length"));
+  EXPECT_FALSE(field.is("content"));
+  EXPECT_EQ(string_of(field.value), "12");
+  ASSERT_TRUE(parse_field("a:b:c", field));
+  EXPECT_EQ(string_of(field.value), "b:c");
+  ASSERT_TRUE(parse_field("a:", field));
+  EXPECT_EQ(field.value.bytes, 0u);
+}
+
 TEST(Numbers, AreReadOfDigitsAlone) {
   std::uint64_t number = 0;
   for (const char* none : {"", "-", "-1", "+1", " 1", "1 ", "1x", "0x1"})
