@@ -78,9 +78,9 @@ bool ControlChannel::read_notices() {
     if (result == -EAGAIN) break;
     if (result <= 0) {
       if (closed_) {
-        left_ = true;  // as it should, once it has heard that
+        left_ = true;  // expected: the peer has received our closing
       } else {
-        fail(ECONNRESET);  // gone without having said so
+        fail(ECONNRESET);  // the peer is gone, and has not sent a closing
       }
       break;
     }
@@ -105,7 +105,7 @@ void ControlChannel::take(const Notice& notice) {
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kClosed && peer_ended_) {
     peer_closed_ = true;
-    stream_->end_writing();  // so that the peer knows that it was heard
+    stream_->end_writing();  // so that the peer knows that its closing has arrived
     events_.on_peer_read_shut_down();
   } else if (notice.kind == kProbe) {
     return;  // the operating system has acknowledged it

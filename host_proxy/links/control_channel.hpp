@@ -1,7 +1,7 @@
 #pragma once
-/// @file What the two sides of a link that carries its bytes elsewhere still say on the TCP connection of the
-/// handshake: how each of them ends. That connection's breaking is also how a killed peer and, with probes, a lost
-/// network are noticed (network_probe.hpp).
+/// @file The notices that the two sides of a link send on the TCP connection of the handshake, if the link carries its
+/// bytes elsewhere: how each side ends. If that connection breaks, the peer was killed or, with probes, the network is
+/// lost (network_probe.hpp).
 
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/net/network.hpp"
@@ -21,26 +21,26 @@ class ControlChannel {
   /// bound to how many are taken.
   using TakeNotice = std::function<bool(std::uint64_t kind, std::uint64_t value)>;
 
-  /// `events` gets what the peer says: the end of its stream, that it reads no more (also by closing), that it is gone;
-  /// `take_notice`, if any, what the links of this kind say besides.
+  /// `events` gets the peer's notices: the end of its stream, that it reads no more (also by closing), that it is gone.
+  /// `take_notice`, if given, gets the notices that only links of this kind send.
   ControlChannel(std::unique_ptr<ByteStream> stream, LinkEvents& events, TakeNotice take_notice = {});
 
   /// Each is said once at most; progress() sends it.
   void say_ended(std::uint64_t final_position);
   void say_read_shut_down();
   void say_closed();
-  /// A notice of the kind of link's own; kinds from 16 on. As many as there is reason for, before say_closed().
+  /// Sends a notice of this kind of link; kinds from 16 on. Any number of times, before say_closed().
   void say(std::uint64_t kind, std::uint64_t value) { post(kind, value); }
 
-  /// Says something that the peer ignores. If its host does not acknowledge it, the network reports that in the end:
-  /// for TCP after about a quarter of an hour (net.ipv4.tcp_retries2). Any number of times; does nothing while
-  /// something else is still to be sent, as that asks the same.
+  /// Sends a notice that the peer ignores. If its host does not acknowledge it, TCP reports that in the end: after
+  /// about a quarter of an hour (net.ipv4.tcp_retries2). Any number of times; does nothing while other notices wait to
+  /// be sent, because they serve as probes, too.
   void probe();
 
   /// Moves what can be moved now; true if anything was. Does not wait.
   bool progress();
 
-  /// True if the network has all that was said.
+  /// True if the network has taken all notices.
   bool all_said() const { return outbox_.empty(); }
   bool ended() const { return ended_; }              ///< this side has said so
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that it closed: nothing comes after it

@@ -45,7 +45,7 @@ struct LinkRequest {
   std::uint64_t ring_bytes = 0;         ///< capacity of each ring; 0: as the kind likes it
   std::uint64_t record_ring_bytes = 0;  ///< records: what both sides' rings have, of kinds where each side makes its
                                         ///< own
-  Endpoint local;  ///< of the connection on which the two agree: tells which network leads to the peer
+  Endpoint local;  ///< of the connection on which the two agree: it shows which network leads to the peer
   Endpoint peer;
 
   /// What rings of a kind where each side makes its own are to have; 0: as the kind likes it.

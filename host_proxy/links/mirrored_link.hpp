@@ -21,7 +21,7 @@ namespace gpusock::proxy {
 class MirroredLink final : public Link, private LinkEvents {
  public:
   /// `callers`, `host`: both pairs of rings as the proxy reaches them, with the slot's words; `host.rx.committed` may
-  /// be another, which then tells what has arrived. `memory` owns their memory. The references outlive this.
+  /// be another word, which then says how much has arrived. `memory` owns their memory. The references outlive this.
   MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, const table::RingPair& callers,
                const table::RingPair& host, ByteStream& stream, LinkEvents& events);
 
@@ -57,7 +57,7 @@ class MirroredLink final : public Link, private LinkEvents {
   LinkEvents& events_;
   std::uint64_t tx_committed_;  // the doubled words
   std::uint64_t rx_committed_;
-  bool polls_;  // no event tells of what arrives
+  bool polls_;  // there is no event for what arrives
   table::RingPair host_;
   RingMirror out_;
   RingMirror in_;

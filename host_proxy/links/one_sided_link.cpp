@@ -150,7 +150,7 @@ bool OneSidedLink::receive() {
   return moved || (credit_went && channel_->is_silent());  // else the step is due to an event, and another will follow
 }
 
-/// True if the peer keeps to what it was granted, and its bytes to what it said it would send.
+/// True if the peer has written no more than it was granted, and no more than it has announced.
 bool OneSidedLink::is_possible(std::uint64_t arrived, std::uint64_t consumed) const {
   const std::uint64_t room = rx_.memory.capacity;
   return arrived - channel_->credited() <= room && arrived - consumed <= room && arrived >= arrived_ &&
@@ -172,7 +172,7 @@ bool OneSidedLink::pass_on(std::uint64_t arrived) {
   return commits;
 }
 
-/// Callers hear of the end once what comes before it is there: they may take an end beyond their ring for a lie.
+/// Reports the end to callers once all bytes before it have arrived: callers may reject an end beyond their ring.
 void OneSidedLink::tell_end() {
   if (arrived_ == peer_final_) events_.on_ended(rx_.start + peer_final_);
 }
@@ -201,8 +201,8 @@ void OneSidedLink::end_receiving() {
   control_.say_read_shut_down();
 }
 
-/// If no event tells of what the peer writes, it may use up all that it was granted while the proxy sleeps: then
-/// callers have to say what they consume, whatever has arrived by now.
+/// If there is no event for what the peer writes, the peer may use up its credit while the proxy sleeps. So callers
+/// must then ring when they consume, however much has arrived by now.
 bool OneSidedLink::waits_for_credit() const {
   const std::uint64_t granted = channel_->credited() + rx_.memory.capacity - arrived_;
   return !failed_ && !discards_ && peer_stopped_ == kUnsaid &&

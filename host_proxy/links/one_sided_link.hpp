@@ -1,14 +1,14 @@
 #pragma once
-/// @file The link whose bytes are one-sided writes into the peer's ring (verbs, fabric). How each side ends is said on
-/// the control channel.
+/// @file The link whose bytes are one-sided writes into the peer's ring (verbs, fabric). How each side ends is agreed
+/// on the control channel.
 ///
 /// What may be overwritten when. A byte of the tx ring is given back to its callers when the write that carries it is
 /// complete. A byte of the peer's rx ring is overwritten only once the peer's credit has passed it.
 ///
-/// Ending, for each direction: its sender says `stopped` with the number of bytes that it ever wrote, once all of them
-/// are complete; the receiver, once it has them all, says `quiet` with the number of its credits; the sender, once it
-/// has those, says `drained`. When both directions are drained nothing is under way, so the connection's memory and
-/// keys are free for other use: only then the link says that it is closed.
+/// Each direction ends with three notices. The sender sends `stopped` with the number of bytes that it ever wrote, once
+/// all writes are complete. The receiver sends `quiet` with the number of its credits, once it has all bytes. The
+/// sender sends `drained`, once it has all credits. When both directions are drained nothing is under way, so the
+/// connection's memory and keys are free for other use: only then the link sends that it is closed.
 
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/links/link.hpp"

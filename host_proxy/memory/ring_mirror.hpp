@@ -34,7 +34,7 @@ class RingMirror {
   /// Does what can be done now; true if anything was. Does not wait.
   bool step();
 
-  /// True while copies are under way. No event tells of their end.
+  /// True while copies are under way. There is no event for their end.
   bool busy() const { return count_ != 0; }
   /// True if all was copied that was there at the last step.
   bool idle() const { return count_ == 0 && error_ == 0; }

@@ -118,7 +118,7 @@ class SegmentPool {
     return kernels || platform_->device_memory_is_mappable() ? placement_ : RingPlacement::host;
   }
 
-  /// A segment with rings of this capacity, or nullptr when there is none to be had (logged). It goes back by itself.
+  /// A segment with rings of this capacity, or nullptr if there is none (logged). Its last owner gives it back.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
 
   /// As take(), of this process's own use. Throws Error (ENOBUFS).

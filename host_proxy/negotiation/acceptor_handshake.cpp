@@ -93,7 +93,7 @@ class AcceptorHandshake final : public Handshake {
     return true;
   }
 
-  /// Begins with the best link that was not spoken of yet; fails with this error where none is left.
+  /// Begins with the best link that was not tried yet; fails with this error if none is left.
   void offer_next(int error) {
     for (LinkMaker* maker : resources_.makers) {
       if ((left_ & link_bit(maker->kind())) == 0) continue;

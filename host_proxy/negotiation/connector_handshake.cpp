@@ -14,7 +14,7 @@ class ConnectorHandshake final : public Handshake {
                      bool kernels)
       : Handshake(stream, resources, asked, sink, false, kernels) {
     hello_.links = own_links();
-    if (hello_.links == 0) {  // named, and not to be had here
+    if (hello_.links == 0) {  // the named link is not available here
       fail(EPROTONOSUPPORT);
       return;
     }
@@ -95,7 +95,7 @@ class ConnectorHandshake final : public Handshake {
     return state_ == State::waiting;
   }
 
-  /// Each link is spoken of once.
+  /// Each link is tried once.
   bool take_from_left(std::uint16_t link) {
     if (!std::has_single_bit(link) || (left_ & link) == 0) return false;
     left_ &= static_cast<std::uint16_t>(~link);

@@ -19,7 +19,7 @@ namespace {
 /// The longest reason that is kept of one link, bytes; the peer's words are cut and made printable.
 constexpr std::size_t kReasonBytesMax = 160;
 
-/// The bytes of a peer that are shown of what it said.
+/// How many of the peer's bytes a message shows.
 constexpr std::size_t kShownBytesMax = 24;
 
 /// What a peer has sent, up to the end of its first line, in print.

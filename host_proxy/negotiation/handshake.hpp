@@ -55,7 +55,7 @@ class Handshake {
   /// What the peer does that a gpusock peer would not, and what to do about it: "the peer does not speak gpusock: …".
   /// Once the peer has shown that it speaks gpusock: empty, or that the two have no link in common.
   std::string mismatch() const;
-  /// True if what the peer has said cannot be gpusock's: it is not just silent.
+  /// True if the peer has sent what no gpusock peer sends; false if it is just silent.
   bool is_foreign() const { return !oddity_.empty(); }
 
  protected:
@@ -143,7 +143,7 @@ class Handshake {
   std::string inbox_;
   std::vector<std::byte> payload_;
   std::string reasons_;
-  std::string hello_;        // what this side has said before it heard anything
+  std::string hello_;        // this side's first message, sent before anything was received
   std::string oddity_;       // what shows that the peer does not speak gpusock: "it sent …"
   std::string unlinked_;     // "the peers have no link in common (…)", if that is so
   bool hung_up_ = false;     // the peer, before it had said anything that shows what it speaks
@@ -151,7 +151,7 @@ class Handshake {
 };
 
 /// The side that connected; `asked` is what its caller connects to: its link, type and rings are what is wanted. `sink`
-/// is told when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
+/// is notified when advance() may get further though nothing was received. `kernels`: as LinkRequest has it.
 std::unique_ptr<Handshake> make_connector_handshake(ByteStream& stream, const LinkResources& resources,
                                                     const Endpoint& asked, ReadySink& sink, bool kernels = false);
 /// The side that accepted; `asked` is what its caller listens at.

@@ -31,7 +31,7 @@ std::shared_ptr<Discovery> Discovery::of(const std::string& wanted) {
   try {
     std::thread([begun, wanted] { ask_or_fail(begun, wanted); }).detach();
   } catch (const std::exception&) {
-    ask(begun, wanted);  // no thread to be had
+    ask(begun, wanted);  // no thread could be started
   }
   return known = begun;  // not before: where there was no memory for it, the next one asks again
 }

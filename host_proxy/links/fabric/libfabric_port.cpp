@@ -57,7 +57,7 @@ void check(int result, const std::string& what) {
   if (result != 0) throw Error(to_errno(result), what + ": " + words(result));
 }
 
-/// What the link needs of an endpoint: reliable, any peer, writes that say so at their target.
+/// What the link needs of an endpoint: reliable, for any peer, with completions of writes at their target.
 Info make_hints(std::uint64_t operation_flags) {
   Info hints(library()->dupinfo(nullptr));
   if (hints == nullptr) throw Error(ENOMEM, "asking libfabric for its providers");
@@ -366,7 +366,7 @@ std::unique_ptr<FabricPort> LibfabricDomain::open_port() { return std::make_uniq
 struct FabricProviders::Impl {
   std::string wanted;
   std::string problem;
-  std::vector<Info> found;  // those that tell of delivery first
+  std::vector<Info> found;  // those that report delivery first
 
   void ask(std::uint64_t operation_flags) {
     const Info hints = make_hints(operation_flags);

@@ -14,12 +14,13 @@ namespace {
 
 /// A watcher of memory that watches none, so that nothing is kept in libfabric's cache of registrations.
 ///
-/// That cache is not for us. What is closed stays registered in it, and a peer could still write there; here it ends
-/// with its Registration. And to hear of memory that goes, libfabric without userfaultfd writes jumps over the first
-/// bytes of libc's munmap and its like when a domain of verbs or efa opens, and takes them away again ("memhooks", its
-/// issues 7569 and 10943): a thread that is inside of one just then returns into the middle of an instruction, and
-/// dies. FI_MR_CACHE_MONITOR=disabled does the same as this, but a library cannot safely set the environment of a
-/// program that has threads.
+/// There are two reasons against that cache. Memory stays registered in it after its Registration was destroyed, so a
+/// peer could still write there. And to learn which memory is unmapped, libfabric without userfaultfd patches jumps
+/// into the first bytes of libc's munmap and similar functions when a domain of verbs or efa opens, and removes them
+/// later
+/// ("memhooks", its issues 7569 and 10943): a thread that is in such a function at that moment returns into the middle
+/// of an instruction, and dies. FI_MR_CACHE_MONITOR=disabled has the same effect as this, but a library cannot safely
+/// set the environment of a program that has threads.
 struct NoCache {
   static int start(fid_mem_monitor*) { return 0; }
   static void stop(fid_mem_monitor*) {}

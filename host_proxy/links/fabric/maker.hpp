@@ -41,7 +41,7 @@ class FabricMaker final : public LinkMaker, private ReadySink {
   bool wants_polling() const override;
 
   // For its setups.
-  /// What there is here; nullptr while libfabric is being asked, and `sink` is told when it has answered.
+  /// The providers here; nullptr while libfabric is being asked: then `sink` is notified when it has answered.
   const FabricProviders* providers(ReadySink& sink);
   /// `sink` is gone.
   void forget(ReadySink& sink) { std::erase(waiting_, &sink); }

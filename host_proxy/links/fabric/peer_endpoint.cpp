@@ -105,7 +105,8 @@ bool PeerEndpoint::poll() {
   } catch (const std::exception&) {
     fail_all(ENOMEM, {});
   }
-  if (!refused_.empty()) {  // a fabric that is still connecting says -EAGAIN, and does not say when it is not
+  if (!refused_.empty()) {  // a fabric that is still connecting returns -EAGAIN, and reports no event when it is
+                            // connected
     const auto refused = std::move(refused_);
     refused_.clear();
     for (FabricChannel* channel : refused) channel->retry();

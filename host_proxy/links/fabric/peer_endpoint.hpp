@@ -50,7 +50,7 @@ class PeerEndpoint {
 
   int write(const FabricWrite& write, FabricChannel& channel);
 
-  /// How long a late write may take: an honest peer hears of a reset at once, and its fabric gives a write up sooner.
+  /// How long a late write may take: an honest peer learns of a reset at once, and its fabric gives a write up sooner.
   static constexpr std::uint64_t kLeftoverNs = 10'000'000'000;
 
   /// Takes what has completed; true if anything has. Where there is no memory for that, all connections fail (ENOMEM):
@@ -91,7 +91,7 @@ class PeerEndpoint {
   std::uint32_t connections_ = 0;
   std::uint64_t connections_made_ = 0;
   bool broken_ = false;
-  std::vector<FabricChannel*> refused_;  // to be told that they may try again
+  std::vector<FabricChannel*> refused_;  // to be notified that they may try again
   std::vector<Completion> completions_;
   struct Address {
     std::vector<std::byte> bytes;

@@ -31,7 +31,7 @@ struct FabricWrite {
   std::uint64_t key = 0;
   std::uint32_t data = 0;   ///< completion data: handed to the peer once the bytes are there
   std::uint64_t token = 0;  ///< comes back in the completion
-  bool delivered = false;   ///< complete only once the bytes are there, where the fabric can tell
+  bool delivered = false;   ///< complete only once the bytes are there, if the fabric can report that
 };
 
 struct Completion {

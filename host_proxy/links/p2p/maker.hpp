@@ -10,7 +10,7 @@ namespace gpusock::proxy {
 
 class P2pMaker final : public LinkMaker {
  public:
-  /// Both outlive it. Throws Error where there are no Unix sockets to be had.
+  /// Both outlive it. Throws Error if no Unix socket can be made.
   P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
 
   LinkKind kind() const override { return LinkKind::p2p; }

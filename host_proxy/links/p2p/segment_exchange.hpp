@@ -23,7 +23,7 @@ using Ticket = std::array<std::uint8_t, 16>;
 /// The half that offers segments.
 class SegmentOffers final : public ReadySink {
  public:
-  /// Throws Error where there are no Unix sockets to be had.
+  /// Throws Error if no Unix socket can be made.
   explicit SegmentOffers(PosixNetwork& network);
   ~SegmentOffers();
 
@@ -57,8 +57,8 @@ class SegmentOffers final : public ReadySink {
   bool heeds_ = false;
 };
 
-/// Fetches whose peer had no room for another connection in its backlog. The system does not tell when there is room:
-/// they are told to try again at each step.
+/// Fetches whose peer had no room for another connection in its backlog. There is no event when there is room:
+/// each step tries them again.
 class FullBacklogs {
  public:
   void add(ReadySink& sink) { sinks_.push_back(&sink); }
@@ -75,7 +75,7 @@ class FullBacklogs {
 /// The half that fetches one segment.
 class SegmentFetch {
  public:
-  /// All references outlive it. `sink` is told when advance() may get further.
+  /// All references outlive it. `sink` is notified when advance() may get further.
   SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,
                const Ticket& ticket, std::uint64_t ring_bytes, ReadySink& sink);
   ~SegmentFetch();

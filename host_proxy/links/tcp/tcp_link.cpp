@@ -70,15 +70,15 @@ std::uint64_t TcpLink::write(std::span<const iovec> from) {
   return 0;
 }
 
-/// The network says that the connection is gone, though nothing is being read or written: the rx ring may be full, the
-/// peer's stream may have ended long ago, and the caller may have nothing to send.
+/// Handles an event that the connection is broken. It may come while nothing is read or written: the rx ring may be
+/// full, the peer's stream may have ended long ago, and the caller may have nothing to send.
 void TcpLink::take_breakage() {
   stream_->broken = false;
   if (const int error = stream_->take_error(); error != 0) fail_sending(error);
 }
 
-/// Senders are told at once. What arrived before is still to be read, however long that takes; the reader is told after
-/// it.
+/// Reports the error to senders at once. Readers first get what arrived before it, however long they take, and then the
+/// error.
 void TcpLink::fail_sending(int error) {
   if (send_error_ != 0) return;
   send_error_ = error;
@@ -131,14 +131,15 @@ bool TcpLink::deliver() {
   return arrived != 0 || reading_ended_;
 }
 
-/// Bytes read; 0 where there are none now, or none will come. Then tells what that means for the connection.
+/// Returns how many bytes were read: 0 if there are none now, or none will come. In that case it reports the end or the
+/// error.
 std::uint64_t TcpLink::read(std::span<const iovec> into) {
   const auto result = stream_->read(into);
   if (result > 0) return static_cast<std::uint64_t>(result);
   if (result == -EAGAIN && send_error_ == 0) return 0;
-  // At once: the system tells its error once, and writing gets EPIPE after it, which is not the cause.
+  // At once: the system reports its error once. Later writes get EPIPE, which is not the cause.
   if (result < 0 && result != -EAGAIN) fail_sending(static_cast<int>(-result));
-  // A broken stream ends as well, once it has told its error. EPIPE says that the peer had ended its direction before.
+  // After its error a broken stream reports an end, too. EPIPE: the peer had ended its direction before.
   const bool in_order = result == 0 && (send_error_ == 0 || send_error_ == EPIPE);
   reading_ended_ = true;
   if (in_order) events_.on_ended(rx_.position());
@@ -163,9 +164,9 @@ bool TcpLink::drop_arriving() {
   return arrived || reading_ended_;
 }
 
-/// RFC 9293, 3.6.1 and RFC 2525, 2.17: who closes with unread input resets the connection, so that the peer learns that
-/// not all of what it sent was received. After Shutdown::read unread bytes are dropped without a reset, as before the
-/// close: also those that came before this side's proxy had heard of the shutdown.
+/// RFC 9293, 3.6.1 and RFC 2525, 2.17: a host that closes with unread input resets the connection, so that the peer
+/// learns that not all of what it sent was received. After Shutdown::read unread bytes are dropped without a reset, as
+/// before the close: also those that came before this side's proxy knew of the shutdown.
 bool TcpLink::refuse_input() {
   refuses_input_ = !discard_;
   stream_->readable = true;  // what the operating system holds by now has arrived, too
