@@ -186,7 +186,7 @@ SUBSTITUTIONS = [
      "bool refuse_input() override { return !sim::planted(37) && link_->refuse_input(); }",
      "device rings: a plain TCP socket that is closed with unread input ends in order"),
     (38, "host_proxy/links/fabric/discovery.cpp",
-     "    ask(begun, wanted);  // no thread to be had\n",
+     "    ask(begun, wanted);  // no thread could be started\n",
      "    if (!sim::planted(38)) ask(begun, wanted);\n",
      "shortage: where no thread is to be had, nobody asks what fabrics there are", CALLS),
     (39, "host_proxy/net/posix_network.cpp",
