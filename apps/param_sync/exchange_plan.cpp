@@ -8,13 +8,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <utility>
 
 namespace param_sync {
 namespace {
 
 constexpr std::uint32_t kChunkFloatsMin = 256;  // smaller chunks cost more in headers and calls than they hide
 constexpr std::uint64_t kUnitBytesMax = 256 << 10;
-constexpr std::uint64_t kRingBytesMin = 16 << 10;
+constexpr std::uint64_t kRingBytesMin = 16 << 10, kRingBytesMax = 512 << 10;
 
 /// From the last layer on, since its gradients are there first.
 std::vector<Bucket> make_buckets(const Layout& layout, std::uint32_t fuse_bytes) {
@@ -63,6 +65,27 @@ std::uint64_t chunk_bytes_max(const schedule::Schedule& schedule, std::uint32_t 
   return std::uint64_t{(parameters + chunks - 1) / chunks} * sizeof(float);
 }
 
+/// The most that a rank sends to another on one channel in a pass, headers included.
+std::uint64_t edge_bytes_max(const schedule::Schedule& schedule, std::uint32_t parameters, std::uint64_t unit_bytes) {
+  const executor::Cut cut{parameters, unit_bytes / sizeof(float), static_cast<std::uint32_t>(schedule.chunks)};
+  std::uint64_t most = 0;
+  for (const schedule::Rank& rank : schedule.ranks) {
+    std::map<std::pair<int, int>, std::uint64_t> sent;  // by rank and channel
+    for (const schedule::Lane& lane : rank.lanes) {
+      for (const schedule::Op& op : lane) {
+        if (!op.sends()) continue;
+        std::uint64_t& bytes = sent[{op.to, op.channel}];
+        bytes += sizeof(executor::MessageHeader);
+        for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+          bytes += cut.part(static_cast<std::uint32_t>(chunk), 0).count() * sizeof(float);
+        }
+        most = std::max(most, bytes);
+      }
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 int ExchangePlan::bucket_of(int layer) const {
@@ -105,7 +128,12 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
     plan.unit_bytes = std::max(plan.unit_bytes, chunk_bytes_max(plan.schedules.back(), bucket.parameters));
   }
   plan.unit_bytes = std::min(plan.unit_bytes, kUnitBytesMax);
+  // A chunk has to fit. Where all of a pass does, no lane waits for room.
   plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(executor::MessageHeader)), kRingBytesMin);
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+    const std::uint64_t bytes = edge_bytes_max(plan.schedules[i], plan.buckets[i].parameters, plan.unit_bytes);
+    plan.ring_bytes = std::max(plan.ring_bytes, std::min(std::bit_ceil(bytes), kRingBytesMax));
+  }
   return plan;
 }
 

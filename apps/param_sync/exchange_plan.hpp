@@ -26,7 +26,7 @@ struct Bucket {
 struct ExchangePlan {
   std::vector<Bucket> buckets;                ///< from the first layer to the last
   std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
-  std::uint64_t ring_bytes = 0;               ///< of each connection: its largest message fits
+  std::uint64_t ring_bytes = 0;               ///< of each connection: what it carries in a pass fits, up to 512 KiB
   std::uint64_t unit_bytes = 0;               ///< see executor::Settings
 
   int bucket_of(int layer) const;

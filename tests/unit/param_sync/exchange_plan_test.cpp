@@ -1,0 +1,37 @@
+#include "exchange_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <utility>
+
+namespace param_sync {
+namespace {
+
+/// Else lanes wait for each other's turns in the middle of a step, and many small ones wait the longest.
+TEST(ExchangePlan, ARingHasRoomForWhatAParameterServerSendsInAStep) {
+  for (const char* scheme : {"ps", "ps:even", "mesh"}) {
+    Config config;
+    config.scheme = scheme;
+    const ExchangePlan plan = make_exchange_plan(
+        config, make_layout(std::vector<std::uint32_t>{784, 128, 64, 10}, config.nodes));
+    for (std::size_t i = 0; i < plan.schedules.size(); ++i) {
+      const schedule::Schedule& schedule = plan.schedules[i];
+      for (const schedule::Rank& rank : schedule.ranks) {
+        std::map<std::pair<int, int>, std::uint64_t> sent;  // bytes by rank and channel, but for headers
+        for (const schedule::Lane& lane : rank.lanes) {
+          for (const schedule::Op& op : lane) {
+            if (!op.sends()) continue;
+            sent[{op.to, op.channel}] += std::uint64_t{plan.buckets[i].parameters} * sizeof(float) *
+                                         static_cast<std::uint64_t>(op.count) /
+                                         static_cast<std::uint64_t>(schedule.chunks);
+          }
+        }
+        for (const auto& [edge, bytes] : sent) EXPECT_LT(bytes, plan.ring_bytes) << scheme << ", layer " << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace param_sync
