@@ -21,8 +21,9 @@ struct Listener {
   Endpoint where;  ///< as clients are to name it: port 0 has become a port
 };
 
-/// Opens a listener for a context's kernels. Called by a host thread. Throws Error with what Net::listen() returns, and
-/// what launch() and Stream throw.
+/// Opens a listener for a context's kernels. Called by a host thread, before resident kernels are launched: it makes
+/// memory, for which a GPU waits until they end. Throws Error with what Net::listen() returns, and what launch() and
+/// Stream throw.
 inline Listener open_listener(Context& context, const Endpoint& at, int backlog = 128) {
   Stream stream(context);
   Mapped<Listener> opened(context, 1);

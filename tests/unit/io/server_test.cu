@@ -69,6 +69,12 @@ __global__ void serve_all(Net net, Served* served, Memory* memory, const char* z
   if (group.thread_rank() == 0) served->result[blockIdx.x] = result;
 }
 
+/// The clients' context.
+struct Clients {
+  Context context{from_environment(small_rings())};
+  Net net = context.net();
+};
+
 /// A server of four seats, in two groups.
 template <class Scope>
 class Server : public testing::Test {
@@ -86,6 +92,8 @@ class Server : public testing::Test {
   }
 
   const Endpoint& where() { return served_[0].listener.where; }
+
+  Clients clients_;  // before the server's kernels run: a GPU makes no memory beside them
 
  private:
   Context context_{from_environment(small_rings())};
@@ -111,12 +119,6 @@ ServerLimits no_limits() {
   return {kNone, kNone, kNone, kNone};
 }
 
-/// The clients' context.
-struct Clients {
-  Context context{from_environment(small_rings())};
-  Net net = context.net();
-};
-
 /// A client, on a host thread.
 class Visitor {
  public:
@@ -131,7 +133,7 @@ class Visitor {
   void end() { net_.shutdown(me_, socket_, Shutdown::write); }
   /// The next line; "end" and the errors' names stand for themselves.
   std::string hear() {
-    const Received line = reader_.line(patience());
+    const Received line = socket_ < 0 ? Received{nullptr, socket_} : reader_.line(patience());  // or why it is not open
     if (line) return {line.data, static_cast<std::size_t>(line.size)};
     if (line.ended()) return "end";
     const Text name = error_name(line.size);
@@ -149,7 +151,7 @@ class Visitor {
 
 TYPED_TEST(Server, EachClientHasAStateOfItsOwn) {
   this->start(no_limits());
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor first(clients, this->where()), second(clients, this->where());
   EXPECT_EQ(first.ask("add 2"), "2");
   EXPECT_EQ(second.ask("add 30"), "30");
@@ -164,7 +166,7 @@ TYPED_TEST(Server, EachClientHasAStateOfItsOwn) {
 
 TYPED_TEST(Server, AClientMayAskMuchAtOnceAndEndItsSide) {
   this->start(no_limits());
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor client(clients, this->where());
   constexpr int kRequests = 300;
   std::string all;
@@ -177,7 +179,7 @@ TYPED_TEST(Server, AClientMayAskMuchAtOnceAndEndItsSide) {
 
 TYPED_TEST(Server, MoreClientsThanSeatsWaitForOne) {
   this->start(no_limits());
-  Clients clients;
+  Clients& clients = this->clients_;
   std::vector<std::unique_ptr<Visitor>> seated;
   for (unsigned i = 0; i < kGroups * kSeats; ++i) {
     seated.push_back(std::make_unique<Visitor>(clients, this->where()));
@@ -198,7 +200,7 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
   ServerLimits limits = no_limits();
   limits.displace_after_ns = 1;
   this->start(limits);
-  Clients clients;
+  Clients& clients = this->clients_;
   std::vector<std::unique_ptr<Visitor>> seated;
   for (unsigned i = 0; i < kGroups * kSeats; ++i) {
     seated.push_back(std::make_unique<Visitor>(clients, this->where()));
@@ -213,7 +215,7 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
 
 TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
   this->start(no_limits(), 1);
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor silent(clients, this->where()), speaker(clients, this->where());
   EXPECT_EQ(speaker.ask("add 1"), "1") << "both are seated now";
   EXPECT_EQ(speaker.ask("tell all of you"), "all of you");
@@ -237,7 +239,7 @@ TEST(Listeners, SayWhyTheyAreNotOpen) {
 
 TYPED_TEST(Server, ARequestThatIsTooLongIsAnsweredAndIsTheLast) {
   this->start(no_limits());
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor client(clients, this->where());
   client.say(std::string(3 * kLine, 'x'));
   EXPECT_EQ(client.hear(), "too long");
@@ -248,7 +250,7 @@ TYPED_TEST(Server, ARequestThatIsNotFinishedInTimeEndsTheConnection) {
   ServerLimits limits = no_limits();
   limits.request_timeout_ns = 20'000'000;
   this->start(limits);
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor idle(clients, this->where()), slow(clients, this->where());
   EXPECT_EQ(idle.ask("add 1"), "1");
   slow.say("add 1\nadd");
@@ -261,7 +263,7 @@ TYPED_TEST(Server, WhoDoesNotTakeItsAnswersKeepsNobodyFromTheServer) {
   ServerLimits limits = no_limits();
   limits.request_timeout_ns = 20'000'000;
   this->start(limits);
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor deaf(clients, this->where()), other(clients, this->where());
   std::string many;
   for (int i = 0; i < 100; ++i) many += "long\n";
@@ -280,7 +282,7 @@ TYPED_TEST(Server, AnIdleClientIsResetWhereItMayNotBe) {
   ServerLimits limits = no_limits();
   limits.idle_timeout_ns = 10'000'000;
   this->start(limits);
-  Clients clients;
+  Clients& clients = this->clients_;
   Visitor client(clients, this->where());
   EXPECT_EQ(client.hear(), "ECONNRESET");
 }
