@@ -60,6 +60,16 @@ struct RingMemory {
   }
 };
 
+/// A half's position, which other threads of its device may look at. Its word, which says the same, may lie across a
+/// bus.
+GPUSOCK_FN inline std::uint64_t load_position(const std::uint64_t& position) {
+  // Relaxed, as the store: a moment's guess.
+  return DeviceAtomics::Ref<std::uint64_t>(const_cast<std::uint64_t&>(position)).load(kRelaxed);
+}
+GPUSOCK_FN inline void store_position(std::uint64_t& position, std::uint64_t value) {
+  DeviceAtomics::Ref<std::uint64_t>(position).store(value, kRelaxed);
+}
+
 /// The producing half. One thread at a time.
 template <class Atomics = SystemAtomics>
 class ByteProducer {
@@ -82,12 +92,29 @@ class ByteProducer {
     return memory_.capacity - (position_ - consumed);
   }
 
-  /// Bytes that could be written now, for anybody who is not in the middle of using this half: reads both words and
-  /// changes nothing. While the producer is at work, a moment's guess.
+  /// Bytes that are known to be free, without a look at the consumer's word.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t known_writable() const {
+    return memory_.capacity - (position_ - consumed_seen_);
+  }
+
+  /// The consumer's word (P2), for note_consumed(): by any thread, while another one uses this half.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t load_consumed() const {
+    return typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with C2
+  }
+
+  /// Takes note of a value that load_consumed() has returned; false if it is impossible, or older than what is known.
+  GPUSOCK_FN bool note_consumed(std::uint64_t consumed) {
+    if (consumed - consumed_seen_ > position_ - consumed_seen_) return false;
+    consumed_seen_ = consumed;
+    return true;
+  }
+
+  /// Bytes that could be written now, for anybody on this half's device who is not in the middle of using it: changes
+  /// nothing. While the producer is at work, a moment's guess.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
-    typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
-    const std::uint64_t end = committed.load(kRelaxed);  // relaxed, as the next: nothing is written on its strength
-    const std::uint64_t used = end - consumed.load(kRelaxed);
+    typename Atomics::template Ref<std::uint64_t> consumed(*consumed_);
+    const std::uint64_t end = load_position(position_);
+    const std::uint64_t used = end - consumed.load(kRelaxed);  // relaxed: nothing is written on its strength
     return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
   }
 
@@ -96,7 +123,7 @@ class ByteProducer {
 
   /// Publishes the next `bytes` bytes, which have been written.
   GPUSOCK_FN void commit(std::uint64_t bytes) {
-    position_ += bytes;
+    store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*committed_).store(position_, kRelease);  // P1, pairs with C1
   }
 
@@ -134,10 +161,16 @@ class ByteConsumer {
 
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
-    typename Atomics::template Ref<std::uint64_t> committed(*committed_), consumed(*consumed_);
-    const std::uint64_t end = committed.load(kRelaxed);  // relaxed, as the next: who reads the bytes looks again (C1)
-    const std::uint64_t there = end - consumed.load(kRelaxed);
+    typename Atomics::template Ref<std::uint64_t> committed(*committed_);
+    const std::uint64_t end = committed.load(kRelaxed);  // relaxed: who reads the bytes looks again (C1)
+    const std::uint64_t there = end - position_at_a_glance();
     return there > memory_.capacity ? kRingCorrupt : there;
+  }
+
+  /// The position, and the producer's word with all that it says is there, for the same callers.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
+  [[nodiscard]] GPUSOCK_FN std::uint64_t load_committed() const {
+    return typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with P1
   }
 
   /// Where the next `bytes` bytes are; `bytes` must not exceed what readable() allowed.
@@ -145,7 +178,7 @@ class ByteConsumer {
 
   /// Gives the next `bytes` bytes back to the producer; they must not be read any more.
   GPUSOCK_FN void release(std::uint64_t bytes) {
-    position_ += bytes;
+    store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*consumed_).store(position_, kRelease);  // C2, pairs with P2
   }
 

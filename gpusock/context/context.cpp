@@ -45,6 +45,9 @@ detail::Hooks hooks_without_proxy() {
 
 Context::Impl& impl_of(void* self) { return *static_cast<Context::Impl*>(self); }
 
+/// Side::status_turns where a look crosses the bus, at about a microsecond: the end of a stream or an error is seen a
+/// few microseconds later, and every byte one look earlier.
+constexpr std::uint32_t kStatusTurns = 4;
 /// Words of a side besides its slots: the position in the queue of free sockets, and one for each accept queue.
 constexpr std::size_t kTakenWords = 1 + table::kListenersMax;
 
@@ -170,6 +173,7 @@ void Context::Impl::make_net() {
                &kernel_hooks,
                options.timeout_ns};
   }
+  if (device.has_own_side()) kernels.status_turns = kStatusTurns;
   net = Net(kernels, host_side);
 }
 

@@ -87,7 +87,7 @@ std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket
 GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::CallerSlot& slot, std::uint64_t bits) {
   if (load_status(side, table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;
   if (bits == 0 || bits > 3) return -EINVAL;
-  DeviceRef(slot.shut).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
+  DeviceRef(slot.flags).fetch_or(bits, ringbuf::kRelaxed);  // relaxed: calls look at it by themselves
   std::uint64_t asked = bits * table::kRequestShutdownRead;
   const bool ends_records = (asked & table::kRequestShutdownWrite) != 0 && table::carries_records(socket);
   // Records whose senders have returned may lie after one that is not complete yet: the end comes after all of them.
@@ -219,7 +219,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
 template <class Group>
 GPUSOCK_FN int Net::shutdown(const Group& group, Socket socket, Shutdown how) const {
   return static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-    table::CallerSlot* slot = detail::enter(side(), socket);  // so that `shut` stays this connection's
+    table::CallerSlot* slot = detail::enter(side(), socket);  // so that `flags` stays this connection's
     if (slot == nullptr) return -EBADF;
     const int result = detail::shut_one(side(), socket, *slot, static_cast<std::uint64_t>(how));
     detail::leave(side(), socket, *slot);

@@ -9,16 +9,15 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
                                        int wanted, bool may_ring) {
   if (status.phase == Phase::failed) return (wanted & (kPollIn | kPollOut)) | kPollErr | kPollHup;
   if (status.phase != Phase::connected) return 0;
-  const auto shut = DeviceRef(slot.shut).load(ringbuf::kRelaxed);  // relaxed: a flag by itself
-  const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (shut & static_cast<int>(Shutdown::read)) != 0;
+  const auto flags = DeviceRef(slot.flags).load(ringbuf::kRelaxed);  // relaxed: each flag by itself
+  const bool no_more_in = (status.flags & table::kStatusEnded) != 0 || (flags & table::kCallerShutRead) != 0;
   const bool no_more_out = (status.flags & table::kStatusPeerReadShutDown) != 0 ||
-                           (shut & static_cast<int>(Shutdown::write)) != 0;
+                           (flags & table::kCallerShutWrite) != 0;
   const bool broken = status.error != 0;  // nothing can be sent; what arrived before is still being delivered
   int events = broken ? kPollErr | kPollHup : no_more_in && no_more_out ? kPollHup : 0;
   const bool records = table::carries_records(socket);
   if ((wanted & kPollIn) != 0) {
-    const bool arrived = records ? record_waits(side.table.setups[table::slot_of(socket)].rings.rx)
-                                 : slot.rx.readable_at_a_glance() != 0;
+    const bool arrived = records ? record_waits(slot.rx) : slot.rx.readable_at_a_glance() != 0;
     if (no_more_in || arrived) events |= kPollIn;
   }
   if ((wanted & kPollOut) == 0) return events;
@@ -30,18 +29,22 @@ GPUSOCK_FN inline int events_of_stream(const Side& side, Socket socket, CallerSl
   return events;
 }
 
-/// What poll says of a socket that the caller has entered.
+/// Beside a socket's events: the context ends.
+inline constexpr int kContextEnds = 1 << 20;
+
+/// What poll says of a socket that the caller has entered, or kContextEnds.
 GPUSOCK_FN inline int events_of_open(const Side& side, Socket socket, CallerSlot& slot, int wanted, bool may_ring) {
-  const Status status = load_status(side, table::slot_of(socket));
+  const Status status = look_at_status(side, socket, slot);
+  if (status.canceled()) return kContextEnds;
   if (status.phase != Phase::listening) return events_of_stream(side, socket, slot, status, wanted, may_ring);
   const auto queue = side.accept_queue(side.table.setups[table::slot_of(socket)].accept_queue);
   return (wanted & kPollIn) != 0 && !queue.empty() ? kPollIn : 0;
 }
 
-/// What poll says of this socket now.
+/// What poll says of this socket now, or kContextEnds.
 GPUSOCK_FN_APART inline int events_of(const Side& side, Socket socket, int wanted, bool may_ring) {
   CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
-  if (slot == nullptr) return kPollNval;
+  if (slot == nullptr) return canceled(side) ? kContextEnds : kPollNval;
   const int events = events_of_open(side, socket, *slot, wanted, may_ring);
   leave(side, socket, *slot);
   return events;
@@ -78,17 +81,20 @@ GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Dead
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);
   group.sync();  // the entries may be another thread's work
-  for (bool first = true;; first = false) {
+  for (std::uint32_t turn = 0;; ++turn) {
     int found = 0;
     for (int i = static_cast<int>(group.thread_rank()); i < count; i += static_cast<int>(group.num_threads())) {
-      const int events = entries[i].socket < 0 ? 0 : detail::events_of(at, entries[i].socket, entries[i].events, first);
-      entries[i].revents = static_cast<std::int16_t>(events);
-      found += events != 0;
+      const int events = entries[i].socket < 0 ? 0
+                                               : detail::events_of(at, entries[i].socket, entries[i].events, turn == 0);
+      entries[i].revents = static_cast<std::int16_t>(events & ~detail::kContextEnds);
+      found += (events & detail::kContextEnds) != 0 ? detail::kContextEnds : events != 0;
     }
     found = detail::sum(group, found);
     const auto stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
-      if (detail::canceled(at)) return -ECANCELED;
+      if (found >= detail::kContextEnds) return -ECANCELED;
       if (found != 0) return 0;
+      // The sockets say it as well, where there are any.
+      if (turn % at.status_turns == 0 && detail::canceled(at)) return -ECANCELED;
       return detail::wait_for_event(group, at, wait, [&] { return detail::any_event(at, entries, count); });
     }));
     if (stop == -ECANCELED) return stop;

@@ -230,7 +230,7 @@ GPUSOCK_FN_APART inline std::uint64_t ready_words(const Side& side, Socket socke
   if (status.phase == Phase::listening) {
     return words + SystemRef(side.table.accept_published[setup.accept_queue]).load(ringbuf::kRelaxed);
   }
-  words += DeviceRef(slot.shut).load(ringbuf::kRelaxed);
+  words += DeviceRef(slot.flags).load(ringbuf::kRelaxed) & (table::kCallerShutRead | table::kCallerShutWrite);
   if ((events & kPollIn) != 0) words += SystemRef(*setup.rings.rx.committed).load(ringbuf::kRelaxed);
   if ((events & kPollOut) != 0) words += SystemRef(*setup.rings.tx.consumed).load(ringbuf::kRelaxed);
   return words;
@@ -246,7 +246,7 @@ GPUSOCK_FN_APART inline void look_at(const Side& side, PollSet set, PollEvent& e
   if (open == nullptr) return;
   const bool edge = (watch.events & kPollEdge) != 0;
   const std::uint64_t words = edge ? ready_words(side, watch.socket, slot, watch.events) : 0;
-  int events = events_of_open(side, watch.socket, slot, watch.events & (kPollIn | kPollOut), reports);
+  int events = events_of_open(side, watch.socket, slot, watch.events & (kPollIn | kPollOut), reports) & ~kContextEnds;
   if (edge && words == watch.reported) events = 0;
   if (edge && events != 0 && reports) note_reported(side, slot, watch, words);
   leave(side, watch.socket, slot);
@@ -421,7 +421,8 @@ GPUSOCK_FN int Net::wait(const Group& group, PollSet set, PollEvent* events, int
     stop = static_cast<int>(detail::by_leader(group, [&]() -> std::int64_t {
       if (detail::canceled(at)) return -ECANCELED;
       if (!detail::is_open_set(at, set)) return -EBADF;
-      if (found != 0 || detail::has_news(at, set, own)) return 0;
+      // On a GPU all threads look again at once.
+      if (found != 0 || (!GPUSOCK_ON_GPU && detail::has_news(at, set, own))) return 0;
       return detail::wait_for_event(group, at, wait, [&] { return detail::set_stirs(at, set, own); });
     }));
   }

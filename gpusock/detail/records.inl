@@ -23,11 +23,11 @@ struct Claim {
 
 /// Whether a claim would succeed, and the bytes at the ring's end that it would leave unused.
 struct Room {
-  int error = 0;  ///< 0, -EAGAIN, -EPROTO, or -EPIPE once this side has ended sending
+  int error = 0;  ///< 0, -EAGAIN, or -EPIPE once this side has ended sending
   std::uint64_t filler = 0;
 };
 
-/// The room for a record that takes `span` bytes. Under the lock.
+/// The room for a record that takes `span` bytes, as far as it is known. Under the lock.
 GPUSOCK_FN_APART inline Room find_room(CallerSlot& slot, std::uint64_t span) {
   const table::RecordSender& records = slot.records;
   if (records.ended != 0) return {-EPIPE};
@@ -35,19 +35,32 @@ GPUSOCK_FN_APART inline Room find_room(CallerSlot& slot, std::uint64_t span) {
   const std::uint64_t to_end = memory.capacity - memory.index_of(records.claimed);
   const std::uint64_t filler = to_end < span ? to_end : 0;
   const std::uint64_t ahead = records.claimed - slot.tx.position();  // claimed and not committed
-  const std::uint64_t free_bytes = slot.tx.writable(ahead + filler + span);
-  if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
-  const bool fits = free_bytes >= ahead + filler + span &&
+  const bool fits = slot.tx.known_writable() >= ahead + filler + span &&
                     records.next - records.first < table::RecordSender::kClaimsMax;
   return {fits ? 0 : -EAGAIN, filler};
 }
 
-/// Claims space for a record if there is some now; -EAGAIN if not.
-GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std::uint64_t span) {
+/// Takes the lock with the consumer's word read before it: the lock is not held while a read crosses the bus. True if
+/// the word is possible. The caller unlocks.
+GPUSOCK_FN inline bool lock_with_room(const Side& side, CallerSlot& slot) {
+  const std::uint64_t consumed = slot.tx.load_consumed();
+  lock_records(side, slot.records);
+  // Another sender may have noted a later value meanwhile. Only then is the word read under the lock.
+  return slot.tx.note_consumed(consumed) || slot.tx.note_consumed(slot.tx.load_consumed());
+}
+
+/// Claims space for a record if there is some; -EAGAIN if not. `looks`: reads the consumer's word before, otherwise
+/// uses what is known.
+GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std::uint64_t span, bool looks) {
   constexpr std::uint32_t kClaims = table::RecordSender::kClaimsMax;
   table::RecordSender& records = slot.records;
-  lock_records(side, records);
-  const Room room = find_room(slot, span);
+  bool valid = true;
+  if (looks) {
+    valid = lock_with_room(side, slot);
+  } else {
+    lock_records(side, records);
+  }
+  const Room room = valid ? find_room(slot, span) : Room{-EPROTO};
   Claim claim{room.error};
   if (room.error == 0) {
     const ringbuf::RecordHeader header{ringbuf::RecordHeader::kFiller, static_cast<std::uint32_t>(room.filler)};
@@ -64,8 +77,8 @@ GPUSOCK_FN_APART inline Claim try_claim(const Side& side, CallerSlot& slot, std:
 GPUSOCK_FN_APART inline bool record_fits(const Side& side, CallerSlot& slot) {
   const std::uint64_t span = ringbuf::record_span(slot.tx.memory().capacity / 8);
   if (slot.tx.writable_at_a_glance() < span) return false;  // the lock is only for when it may fit
-  lock_records(side, slot.records);
-  const Room room = find_room(slot, span);
+  const bool valid = lock_with_room(side, slot);
+  const Room room = valid ? find_room(slot, span) : Room{-EPROTO};
   unlock_records(slot.records);
   return room.error != -EAGAIN;
 }
@@ -74,12 +87,21 @@ GPUSOCK_FN_APART inline bool record_fits(const Side& side, CallerSlot& slot) {
 GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                            Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
-  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
-  for (bool first = true;; first = false) {
-    if (const int error = check_committable(side, socket, slot); error != 0) return {error};
-    const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes));
+  if (known_to_flow(slot, table::kCallerShutWrite)) {
+    const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes), false);
     if (claim.error != -EAGAIN) return claim;
-    if (first && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
+  }
+  Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
+  for (std::uint64_t turn = 0;; ++turn) {
+    const Looks looks = looks_in_turn(side, slot, turn);
+    if (looks.status) {
+      if (const int error = check_committable(side, socket, slot); error != 0) return {error};
+    }
+    if (looks.ring || turn == 0) {
+      const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes), true);
+      if (claim.error != -EAGAIN) return claim;
+    }
+    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -204,20 +226,41 @@ GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& 
 /// Waits until a record has arrived, or the stream of them has ended.
 GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socket, CallerSlot& slot,
                                                   Deadline deadline) {
+  const bool at_once = may_take_at_once(slot);
+  if (at_once) {
+    std::uint64_t arrived = slot.rx.readable();
+    const ArrivedRecord record = arrived == ringbuf::kRingCorrupt ? ArrivedRecord{-EAGAIN}
+                                                                  : next_record(side, slot, arrived);
+    if (record.bytes != -EAGAIN) {
+      slot.rx_turns = 0;
+      return record;
+    }
+  }
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
-  for (;;) {
-    if (canceled(side)) return {-ECANCELED};
-    if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
-    const Status status = load_status(side, table::slot_of(socket));  // before the ring's word, as in wait_readable()
-    if (status.generation != table::generation_of(socket)) return {-EBADF};
-    const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
-    if (there == ringbuf::kRingCorrupt) return {-EPROTO};
-    std::uint64_t arrived = there;
-    const ArrivedRecord record = next_record(side, slot, arrived);
-    if (record.bytes != -EAGAIN) return record;
-    if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
-    // Bytes that are left at the peer's end are a record without its rest.
-    if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};
+  Status status;
+  for (bool first = true;; first = false) {
+    Looks looks = looks_in_turn(side, slot, slot.rx_turns++);
+    if (first) looks = {looks.status || !at_once, !at_once};
+    if (looks.status) {  // before the ring's word, as in wait_readable()
+      status = look_at_status(side, socket, slot);
+      slot.rx_looked = slot.rx.position();
+      if (status.canceled()) return {-ECANCELED};
+      if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
+      if (status.generation != table::generation_of(socket)) return {-EBADF};
+    }
+    if (looks.ring || !known_to_flow(slot, table::kCallerShutRead)) {
+      const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
+      if (there == ringbuf::kRingCorrupt) return {-EPROTO};
+      std::uint64_t arrived = there;
+      const ArrivedRecord record = next_record(side, slot, arrived);
+      if (record.bytes != -EAGAIN) {
+        slot.rx_turns = 0;
+        return record;
+      }
+      if (status.phase == Phase::failed && !ended) return {-static_cast<std::int64_t>(status.error)};
+      // Bytes that are left at the peer's end are a record without its rest.
+      if (ended) return {arrived != 0 && (status.flags & table::kStatusEnded) != 0 ? -EPROTO : 0};
+    }
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -248,16 +291,15 @@ GPUSOCK_FN std::int64_t recv_record(const Group& group, const Side& side, Socket
   return range.bytes;
 }
 
-/// For poll: true if a record has arrived, or something for which recv would return an error. Reads the words alone.
-GPUSOCK_FN_APART inline bool record_waits(const table::RingSetup& ring) {
-  std::uint64_t position = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: nothing depends on it
-  const std::uint64_t end = SystemRef(*ring.committed).load(ringbuf::kAcquire);  // C1, pairs with P1
-  // A peer on p2p can write this side's word, too. What is amiss with it is recv's to say, which has the position from
-  // its own memory.
-  if (end - position > ring.memory.capacity || ring.memory.index_of(position) % 8 != 0) return true;
+/// For poll: true if a record has arrived, or something for which recv would return an error. Changes nothing.
+GPUSOCK_FN_APART inline bool record_waits(const ringbuf::ByteConsumer<>& rx) {
+  const ringbuf::RingMemory& memory = rx.memory();
+  std::uint64_t position = rx.position_at_a_glance();
+  const std::uint64_t end = rx.load_committed();  // C1
+  if (end - position > memory.capacity) return true;
   while (end - position >= ringbuf::kRecordHeaderBytes) {
-    const ringbuf::RecordHeader header = load_header(ring.memory, position);
-    if (!header.fits(ring.memory.capacity - ring.memory.index_of(position))) return true;
+    const ringbuf::RecordHeader header = load_header(memory, position);
+    if (!header.fits(memory.capacity - memory.index_of(position))) return true;
     if (header.span > end - position) return false;
     if (!header.is_filler()) return true;
     position += header.span;

@@ -45,6 +45,9 @@ struct Side {
   const table::PollSetView* sets = nullptr;  ///< in this side's memory
   const Hooks* hooks = nullptr;
   std::uint64_t timeout_ns = kForever;  ///< of calls that are given no deadline, unless their socket has another
+  /// A caller that waits looks at the status in every n-th turn and at the ring's word in the others; 1: at both in
+  /// each. More than 1 where a look crosses the bus.
+  std::uint32_t status_turns = 1;
 
   GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
@@ -105,14 +108,17 @@ inline ringbuf::StoreChoice* store_choice(const Side& side, Socket socket) {
 }
 #endif
 
+/// What a caller that waits for a lock passes to Hooks::relax as its time: long enough that the processor is given
+/// away.
+inline constexpr std::uint64_t kLockWaitNs = 10'000;
+
 /// One turn of a wait for another caller's next instruction.
 GPUSOCK_FN inline void pause(const Side& side) {
 #if GPUSOCK_ON_GPU
   (void)side;
   __nanosleep(20);
 #else
-  constexpr std::uint64_t kGiveWayNs = 10'000;  // long enough that the processor is given away
-  side.hooks->relax(side.hooks->self, clock_ns(), kGiveWayNs, false);
+  side.hooks->relax(side.hooks->self, clock_ns(), kLockWaitNs, false);
 #endif
 }
 
@@ -124,7 +130,7 @@ GPUSOCK_FN inline void unlock(std::uint64_t& word) {
   DeviceRef(word).store(0, ringbuf::kRelease);  // T8, pairs with T7
 }
 
-/// True if the context ends: then every call returns -ECANCELED, even if it could do its work.
+/// True if the context ends. For calls that look at no socket's status, which says it as well.
 GPUSOCK_FN inline bool canceled(const Side& side) {
   return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
@@ -144,6 +150,9 @@ class Wait {
   GPUSOCK_FN int turn() {
     const std::uint64_t now_ns = clock_ns();
     if (turns_++ == 0) {
+#if GPUSOCK_ON_GPU
+      if (deadline_.is_now()) return -EAGAIN;  // the proxy runs beside the kernel
+#endif
       started_ns_ = now_ns;
       if (deadline_.is_default()) {
         auto& timeout_ns = const_cast<std::uint64_t&>(timeout_ns_);

@@ -86,7 +86,7 @@ GPUSOCK_FN inline std::int64_t timeout_value(std::uint64_t& timeout_ns) {
 GPUSOCK_FN_APART inline OptionValue get_option(const Side& side, Socket socket, SocketOption option) {
   CallerSlot* slot = enter(side, socket);  // its rings stay what they are while we look
   if (slot == nullptr) return {-EBADF};
-  const Status status = load_status(side, table::slot_of(socket));
+  const Status status = look_at_status(side, socket, *slot);
   const std::uint64_t options = DeviceRef(slot->options).load(ringbuf::kRelaxed);  // relaxed: a word by itself
   const auto chosen = table::SocketOptions::unpack(options);
   const bool listens = status.phase == Phase::listening;

@@ -82,7 +82,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.options = table::SocketOptions().pack();
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
   slot.tx_past_ring = slot.rx_past_ring = 0;
-  slot.shut = 0;
+  slot.flags = 0;
   slot.watch = {};
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
@@ -108,6 +108,9 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   if (ringbuf::StoreChoice* stores = store_choice(side, socket)) *stores = {};
 #endif
   slot.has_records = setup.records;
+  slot.flags = table::kCallerAdopted;
+  slot.rx_looked = slot.rx.position();
+  slot.rx_turns = 0;
   slot.records.claimed = setup.rings.tx.start;
   slot.records.first = slot.records.next = slot.records.done = slot.records.given_up = slot.records.ended = 0;
   return setup.records != 0 ? socket | table::kRecordBit : socket;
@@ -126,10 +129,41 @@ GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& s
 GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& slot) {
   note(side, Unfinished::nothing, socket);
   DeviceRef word(slot.generation_and_users);
-  const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kAcqRel);  // T9
-  const std::uint32_t generation = table::generation_in(before);
+  const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kRelease);  // T9, pairs with T14, T15
+  const std::uint32_t generation = table::generation_in(before);  // not a later one: that may be the next socket's
   const bool closed = (generation & 1) == 0;
-  if (closed && table::users_in(before) == 1) post_close(side, socket, slot, generation);
+  if (!closed || table::users_in(before) != 1) return;
+  (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; by itself, because most calls need no acquire
+  post_close(side, socket, slot, generation);
+}
+
+/// The status of a socket that the caller has entered. One that does not flow is noted: then no call goes on without a
+/// look at it.
+GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, CallerSlot& slot) {
+  const Status status = load_status(side, table::slot_of(socket));
+  // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
+  if (!status.flows() && status.phase != Phase::listening)
+    DeviceRef(slot.flags).fetch_or(table::kCallerLooks, ringbuf::kRelaxed);
+  return status;
+}
+
+/// True if nothing is known that stops this direction (kCallerShutRead or kCallerShutWrite). Then a call may use what
+/// the ring's words allow without a look at the status, which costs a crossing of the bus.
+GPUSOCK_FN inline bool known_to_flow(CallerSlot& slot, std::uint64_t shut) {
+  const std::uint64_t stops = table::kCallerLooks | shut;
+  // Relaxed: each bit by itself.
+  return (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & (table::kCallerAdopted | stops)) == table::kCallerAdopted;
+}
+
+/// What a call that waits looks at in this turn.
+struct Looks {
+  bool status;
+  bool ring;
+};
+GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::uint64_t turn) {
+  const std::uint32_t turns = side.status_turns;
+  const bool status = turn % turns == 0 || !known_to_flow(slot, 0);
+  return {status, turns == 1 || turn % turns != 0};
 }
 
 #if !GPUSOCK_ON_GPU
@@ -164,7 +198,7 @@ GPUSOCK_FN_APART inline int close_one(const Side& side, Socket socket) {
     if (table::generation_in(before) != table::generation_of(socket)) return -EBADF;  // another thread closed it first
   } while (!word.compare_exchange_weak(before, std::uint64_t{shut} << table::kSlotUserBits | table::users_in(before),
                                        ringbuf::kAcqRel,
-                                       ringbuf::kRelaxed));  // T9
+                                       ringbuf::kRelaxed));  // T14, pairs with T9, T15
   if (table::users_in(before) == 0) post_close(side, socket, *slot, shut);
   return 0;
 }
@@ -194,7 +228,7 @@ GPUSOCK_FN_APART inline Socket open(const Side& side, const table::OpenRequest& 
       if (status.phase == wanted) break;
       if (status.phase == Phase::failed) stop = -static_cast<int>(status.error);
     }
-    if (stop == 0) stop = canceled(side) ? -ECANCELED : wait.turn();
+    if (stop == 0) stop = status.canceled() ? -ECANCELED : wait.turn();
     if (stop != 0) {
       close_one(side, socket);
       return stop;
@@ -216,8 +250,8 @@ GPUSOCK_FN inline void inherit_timeouts(CallerSlot& accepted, CallerSlot& listen
 GPUSOCK_FN_APART inline Socket take_connection(const Side& side, Socket listener, CallerSlot& slot, Deadline deadline) {
   Wait wait(side, deadline, true, slot.receive_timeout_ns);
   for (;;) {
-    if (canceled(side)) return -ECANCELED;
     const Status status = load_status(side, table::slot_of(listener));
+    if (status.canceled()) return -ECANCELED;
     if (closed(slot, listener)) return -EBADF;
     if (status.phase != Phase::listening) return -EINVAL;
     const auto queue = side.accept_queue(side.table.setups[table::slot_of(listener)].accept_queue);
@@ -255,34 +289,50 @@ struct CopyRange {
 
 /// Why nothing can be committed on this socket, as a negated errno, or 0.
 GPUSOCK_FN_APART inline int check_committable(const Side& side, Socket socket, CallerSlot& slot) {
-  if (canceled(side)) return -ECANCELED;
-  const Status status = load_status(side, table::slot_of(socket));
+  const Status status = look_at_status(side, socket, slot);
+  if (status.canceled()) return -ECANCELED;
   if (status.generation != table::generation_of(socket)) return -EBADF;
   if (status.error != 0) return -static_cast<int>(status.error);
   if (status.phase != Phase::connected) return -ENOTCONN;
   if ((status.flags & table::kStatusPeerReadShutDown) != 0) return -EPIPE;
-  if ((DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::write)) != 0) return -EPIPE;
+  if ((DeviceRef(slot.flags).load(ringbuf::kRelaxed) & table::kCallerShutWrite) != 0) return -EPIPE;
   return 0;
 }
 
 /// Why nothing can be sent on this stream, as a negated errno, or 0.
 GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, CallerSlot& slot) {
-  if (canceled(side)) return -ECANCELED;
-  if (DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the sender's own
-  return check_committable(side, socket, slot);
+  const int error = check_committable(side, socket, slot);
+  if (error == -ECANCELED) return error;
+  return DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0 ? -EBUSY : error;  // relaxed: the sender's own
+}
+
+/// Grants room that is known to be free, without a read over the bus; 0 if that cannot be. The consumer's word, which
+/// tells of more room, is read with the status: so what stops the socket is seen within a ring of bytes.
+GPUSOCK_FN inline CopyRange grant_known_room(CallerSlot& slot, std::uint64_t least, std::uint64_t most) {
+  const std::uint64_t free_bytes = slot.tx.known_writable();
+  const bool granted = least != 0 && free_bytes >= least && known_to_flow(slot, table::kCallerShutWrite) &&
+                       DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the sender's own
+  if (!granted) return {0};
+  return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
 }
 
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
 GPUSOCK_FN_APART inline CopyRange wait_writable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
                                                 std::uint64_t most, Deadline deadline) {
+  if (const CopyRange known = grant_known_room(slot, least, most); known.bytes != 0) return known;
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
-  for (bool first = true;; first = false) {
-    if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
-    const std::uint64_t free_bytes = slot.tx.writable(least);
-    if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
-    if (free_bytes >= least)
-      return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
-    if (first && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
+  for (std::uint64_t turn = 0;; ++turn) {
+    const Looks looks = looks_in_turn(side, slot, turn);
+    if (looks.status) {
+      if (const int error = check_sendable(side, socket, slot); error != 0) return {error};
+    }
+    if (looks.ring || turn == 0) {
+      const std::uint64_t free_bytes = slot.tx.writable(least);
+      if (free_bytes == ringbuf::kRingCorrupt) return {-EPROTO};
+      if (free_bytes >= least)
+        return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
+    }
+    if (turn == 0 && slot.link_needs_proxy != 0) ring_doorbell(side, socket);  // what kMore held back
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -297,7 +347,7 @@ struct Readable {
 GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, CallerSlot& slot, const Status& status,
                                             std::uint64_t least) {
   std::uint64_t arrived = slot.rx.readable(least);
-  const bool ended = (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) != 0;
+  const bool ended = (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & table::kCallerShutRead) != 0;
   if (arrived == ringbuf::kRingCorrupt || (status.flags & table::kStatusEnded) == 0) return {arrived, ended};
   const auto final_position =
       SystemRef(side.table.proxy_words[table::slot_of(socket)].rx_final).load(ringbuf::kRelaxed);
@@ -310,24 +360,47 @@ GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, Cal
   return {arrived, ended || passed || arrived == left};
 }
 
+/// True if the receiver may take what the ring's word says without a look at the status: it has taken less than a ring
+/// since its last one, so a loop that always finds bytes ends as well.
+GPUSOCK_FN inline bool may_take_at_once(CallerSlot& slot) {
+  return known_to_flow(slot, table::kCallerShutRead) &&
+         slot.rx.position() - slot.rx_looked < slot.rx.memory().capacity &&
+         DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the receiver's own
+}
+
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
 GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
                                                 std::uint64_t most, Deadline deadline) {
+  const auto grant = [&](std::uint64_t arrived) {
+    slot.rx_turns = 0;
+    return CopyRange{static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
+  };
+  const bool at_once = least != 0 && may_take_at_once(slot);
+  if (at_once) {
+    const std::uint64_t arrived = slot.rx.readable(least);
+    if (arrived >= least && arrived != ringbuf::kRingCorrupt) return grant(arrived);
+  }
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.receive_timeout_ns);
-  for (;;) {
-    if (canceled(side)) return {-ECANCELED};
-    if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
-    // The status is loaded before the ring's word: so all that was published before the end or the error is seen.
-    const Status status = load_status(side, table::slot_of(socket));
-    if (status.generation != table::generation_of(socket)) return {-EBADF};
-    if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
-    const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
-    if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
-    if (arrived >= least || (arrived > 0 && ended)) {
-      return {static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
+  Status status;
+  for (bool first = true;; first = false) {
+    Looks looks = looks_in_turn(side, slot, slot.rx_turns++);
+    if (first) looks = {looks.status || !at_once, !at_once};
+    if (looks.status) {
+      // Before the ring's word: so all that was published before the end or the error is seen.
+      status = look_at_status(side, socket, slot);
+      slot.rx_looked = slot.rx.position();
+      if (status.canceled()) return {-ECANCELED};
+      if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
+      if (status.generation != table::generation_of(socket)) return {-EBADF};
+      if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     }
-    if (ended) return {0};  // first: a failure after the end takes nothing from the reader
-    if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    if (looks.ring || !known_to_flow(slot, table::kCallerShutRead)) {
+      const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
+      if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
+      if (arrived >= least || (arrived > 0 && ended)) return grant(arrived);
+      if (ended) return {0};  // first: a failure after the end takes nothing from the reader
+      if (status.phase == Phase::failed) return {-static_cast<std::int64_t>(status.error)};
+    }
     if (const int stop = wait.turn(); stop != 0) return {stop};
     if (closed(slot, socket)) return {-EBADF};
   }
@@ -335,12 +408,11 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
 
 /// True if the socket works and its rx ring is empty, so that the bytes that the network has come next.
 GPUSOCK_FN inline bool can_receive_past_ring(const Side& side, Socket socket, CallerSlot& slot) {
-  if (canceled(side) || DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: own
-  const Status status = load_status(side, table::slot_of(socket));
-  return status.generation == table::generation_of(socket) && status.phase == Phase::connected &&
+  if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return false;  // relaxed: own
+  const Status status = look_at_status(side, socket, slot);
+  return status.generation == table::generation_of(socket) && status.phase == Phase::connected && !status.canceled() &&
          (status.flags & table::kStatusEnded) == 0 &&
-         (DeviceRef(slot.shut).load(ringbuf::kRelaxed) & static_cast<int>(Shutdown::read)) == 0 &&
-         slot.rx.readable(1) == 0;
+         (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & table::kCallerShutRead) == 0 && slot.rx.readable(1) == 0;
 }
 
 }  // namespace gpusock::detail

@@ -1,5 +1,7 @@
 #include "host_proxy/table/proxy_slots.hpp"
 
+#include <utility>
+
 namespace gpusock::proxy {
 namespace {
 
@@ -53,7 +55,12 @@ std::optional<std::uint32_t> ProxySlots::take_for_accept() {
 
 void ProxySlots::publish(std::uint32_t slot, table::Phase phase, int error, std::uint8_t flags) {
   const table::Status status{slots_[slot].generation, static_cast<std::uint16_t>(error), phase, flags};
-  Ref(view_.proxy_words[slot].status).store(status.pack(), kRelease);  // T3, pairs with T4
+  Ref word(view_.proxy_words[slot].status);
+  std::uint64_t& wanted = slots_[slot].status;
+  std::uint64_t before = std::exchange(wanted, status.pack() | (wanted & table::kStatusCanceled));
+  while (!word.compare_exchange_strong(before, wanted, kRelease, kRelaxed)) {  // T3, pairs with T4
+    wanted |= before & table::kStatusCanceled;                                 // TableMemory::cancel() has added it
+  }
 }
 
 void ProxySlots::release(std::uint32_t slot) {

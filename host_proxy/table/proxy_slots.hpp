@@ -15,6 +15,7 @@ class Listener;
 /// What the proxy keeps of one slot.
 struct ProxySlot {
   std::uint32_t generation = 1;  ///< of the handle that is granted or open
+  std::uint64_t status = 0;      ///< as last published
   Connection* connection = nullptr;
   Listener* listener = nullptr;
   std::uint64_t opened_ns = 0;  ///< when it was last opened or accepted, for people

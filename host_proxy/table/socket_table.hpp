@@ -8,24 +8,26 @@
 ///   SocketSetup     proxy → callers   pinned host memory   rings and addresses; published by ProxyWords::status
 ///   CallerSlot      callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 ///   ProxySlot       proxy only        host memory          what the proxy keeps of a slot (proxy_slots.hpp)
-/// Every shared word is a naturally aligned 64-bit integer with one writer.
+/// Every shared word is a naturally aligned 64-bit integer with one writer. (A status has two, both on the host, which
+/// swap it: the proxy, and the thread that cancels the context.)
 ///
 // clang-format off
-/// Ordering table (scope: system; T7 to T13: device)
+/// Ordering table (scope: system; T7 to T15: device)
 ///   label  operation               order    partner  data protected
 ///   T1     caller: store requests  release  T2       the OpenRequest; the options word; counters committed before a
 ///                                                    shutdown or close
 ///   T2     proxy: load requests    acquire  T1       as T1
-///   T3     proxy: store status     release  T4       the SocketSetup; the words' start for a new connection; rx_final
+///   T3     proxy: swap status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status     acquire  T3       as T3
-///   T5     proxy: store abort      relaxed  T6       nothing but itself: callers leave with -ECANCELED
+///   T5     host: store abort, add  relaxed  T4, T6   nothing but itself: callers leave with -ECANCELED
+///          kStatusCanceled
 ///   T6     caller: load abort      relaxed  T5       as T5
 ///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
 ///                                                    (and `watch`; in a CallerSet: its generation, this
 ///                                                    side's wakes; what is the waiting group's)
 ///   T8     caller: store lock      release  T7       as T7
-///   T9     caller: count out, end  acq_rel  T9       generation_and_users: what each call did in the
+///   T9     caller: count out       release  T14, T15 generation_and_users: what each call did in the
 ///                                                    socket, for the last one out (or, when no call is in, for the
 ///                                                    one that closes it), which requests the close: so the slot's
 ///                                                    next owner has it
@@ -36,6 +38,8 @@
 ///   T12    sender: swap tx_held    acquire  T13      of 0: what a reservation keeps in RecordSender, which one caller
 ///                                                    uses at a time
 ///   T13    sender: empty tx_held   release  T12      as T12
+///   T14    caller: swap, close     acq_rel  T9, T15  as T9
+///   T15    last call out: load     acquire  T9, T14  as T9
 // clang-format on
 /// Counting in is relaxed. A caller that may use a socket has its handle, and with it what was written for it, from the
 /// caller that opened it. What a call does after counting in, counting out publishes. A call that comes too late takes
@@ -140,6 +144,7 @@ enum class Phase : std::uint8_t { idle, opening, listening, connected, failed };
 enum StatusFlags : std::uint8_t {
   kStatusEnded = 1,             ///< rx_final is valid: the peer sends nothing after it
   kStatusPeerReadShutDown = 2,  ///< the peer reads no more: sending gives -EPIPE
+  kStatusCanceled = 4,          ///< the context ends: every call returns -ECANCELED. It is never taken back
 };
 
 /// A status word taken apart: generation << 32 | errno << 16 | phase << 8 | flags.
@@ -159,6 +164,10 @@ struct Status {
     return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint16_t>(word >> 16),
             static_cast<Phase>(static_cast<std::uint8_t>(word >> 8)), static_cast<std::uint8_t>(word)};
   }
+
+  GPUSOCK_FN constexpr bool canceled() const { return (flags & kStatusCanceled) != 0; }
+  /// True if bytes may flow in both directions, and neither has ended.
+  GPUSOCK_FN constexpr bool flows() const { return phase == Phase::connected && error == 0 && flags == 0; }
 };
 
 /// All that a waiting caller polls of one socket, in one 32-byte sector of GPU memory traffic. Only the proxy writes
@@ -220,6 +229,14 @@ struct RecordSender {
   std::uint64_t ends[kClaimsMax] = {};
 };
 
+/// Bits of CallerSlot::flags.
+enum CallerFlags : std::uint64_t {
+  kCallerShutRead = 1,   ///< shut down by this side: Shutdown::read
+  kCallerShutWrite = 2,  ///< Shutdown::write
+  kCallerAdopted = 4,    ///< tx and rx are this connection's
+  kCallerLooks = 8,      ///< a call has seen a status that does not flow: from now on each call looks at it first
+};
+
 /// The callers' own state of one socket. The halves are used by the one sending and the one receiving group.
 struct alignas(64) CallerSlot {
   /// Device scope: generation << kSlotUserBits | calls that are using the rings. The generation is odd while the socket
@@ -243,7 +260,9 @@ struct alignas(64) CallerSlot {
   std::uint64_t rx_past_ring = 0;
   RecordSender records;           ///< used where the rings carry records
   std::uint64_t has_records = 0;  ///< does the handle have kRecordBit
-  std::uint64_t shut = 0;         ///< device scope: bit 0 read, bit 1 write: shut down by this side
+  std::uint64_t flags = 0;        ///< device scope: CallerFlags
+  std::uint64_t rx_looked = 0;    ///< the receiver's: its position when it last looked at the status
+  std::uint64_t rx_turns = 0;     ///< the receiver's: how often it has looked and found too few bytes
   Watch watch;                    ///< under request_lock
 };
 

@@ -80,6 +80,10 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
 void TableMemory::cancel() {
   ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
   abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
+  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+    ringbuf::SystemAtomics::Ref<std::uint64_t> status(common_.proxy_words[slot].status);
+    status.fetch_or(table::kStatusCanceled, ringbuf::kRelaxed);  // T5, pairs with T4
+  }
 }
 
 TableMemory::~TableMemory() { platform_->free_shared(memory_, bytes_); }

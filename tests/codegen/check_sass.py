@@ -25,21 +25,21 @@ STORE_SYS, STORE_GPU = r"STG?\..*STRONG\.SYS", r"STG?\..*STRONG\.GPU"
 ADD, SWAP, COMPARE = r"ATOMG?\.E\.ADD", r"ATOMG?\.E\.EXCH", r"ATOMG?\.E\.CAS"
 ENTER = [("enter", LOAD_GPU), ("enter", ADD)]  # is it this connection; counted in
 LEAVE = [("leave", ADD)]
-SENDABLE = [("wait_writable", LOAD_SYS), ("wait_writable", LOAD_GPU),  # is the context ending; is a reservation open
-            ("check_committable", LOAD_SYS), ("check_committable", LOAD_SYS), ("check_committable", LOAD_GPU)]  # again; status; shut
-COMMIT = [("", STORE_SYS)]
-READABLE = [("wait_readable", LOAD_SYS), ("wait_readable", LOAD_GPU), ("wait_readable", LOAD_SYS)]
-TAKE = [("take_connection", LOAD_SYS), ("take_connection", LOAD_SYS), ("take_connection", LOAD_GPU),  # ending; status; closed
+SENDABLE = [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_GPU)]  # the socket's flags; is a reservation open
+LOOKED_AT = [("look_at_status", LOAD_SYS), ("check_committable", LOAD_GPU)]
+COMMIT = [("", STORE_GPU), ("", STORE_SYS)]  # the half's own copy of the position, and the position
+READABLE = [("wait_readable", LOAD_GPU), ("wait_readable", LOAD_GPU)]  # the socket's flags; is a peek open
+TAKE = [("take_connection", LOAD_SYS), ("take_connection", LOAD_GPU),  # status; closed
         ("take_connection", LOAD_GPU), ("take_connection", LOAD_SYS), ("take_connection", LOAD_SYS), ("take_connection", COMPARE),  # the queue
         ("take_connection", SWAP), ("take_connection", LOAD_GPU), ("take_connection", ADD), ("take_connection", STORE_GPU),  # claim
         ("take_connection", LOAD_GPU), ("post_request", SWAP), ("post_request", STORE_SYS), ("post_request", STORE_GPU)]
 WAYS = {
     "send, room known": ("send", ENTER + SENDABLE + COMMIT + LEAVE),
-    "send, room looked up": ("send", ENTER + SENDABLE + [("wait_writable", LOAD_SYS)] + COMMIT + LEAVE),
-    "recv, data known": ("recv", ENTER + READABLE + [("look_at_rx", LOAD_GPU)] + COMMIT + LEAVE),
-    "recv, data looked up": ("recv", ENTER + READABLE + [("look_at_rx", LOAD_SYS), ("look_at_rx", LOAD_GPU)] + COMMIT + LEAVE),
-    "poll, one socket with data": ("poll", ENTER + [("events_of", LOAD_SYS), ("events_of", LOAD_GPU), ("events_of", LOAD_SYS)] + LEAVE
-                                   + [("", LOAD_SYS)]),
+    "send, room looked up": ("send", ENTER + LOOKED_AT + [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_SYS)] + COMMIT + LEAVE),
+    "recv, data known": ("recv", ENTER + READABLE + COMMIT + LEAVE),
+    "recv, data looked up": ("recv", ENTER + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT + LEAVE),
+    "poll, one socket with data": ("poll", ENTER + [("look_at_status", LOAD_SYS), ("events_of", LOAD_GPU), ("events_of", LOAD_SYS),
+                                                    ("events_of", LOAD_GPU)] + LEAVE),
     "accept, a connection waits": ("accept", ENTER + TAKE + LEAVE),
 }
 GROUPS = ("thread", "block")

@@ -236,6 +236,8 @@ void end_the_context() {
   const PollSet set = at.net.open_set(self);
   PollEvent event;
   at.context.cancel();
+  std::int64_t error = 0;
+  EXPECT_EQ(at.net.getsockopt(self, at.near, SocketOption::error, error), 0);  // a look: sending need not make one
   EXPECT_EQ(at.net.open_set(self), -ECANCELED);
   EXPECT_EQ(at.net.wait(self, set, &event, 1), -ECANCELED);
   EXPECT_EQ(at.net.commit(self, at.near, 1), -ECANCELED);

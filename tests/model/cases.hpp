@@ -15,6 +15,7 @@ std::vector<Case> socket_cases();
 std::vector<Case> poll_set_cases();
 std::vector<Case> sleep_cases();
 std::vector<Case> record_cases();
+std::vector<Case> cost_cases();  ///< what calls read and write across the bus
 std::vector<Case> param_sync_cases();
 std::vector<Case> executor_cases();
 

@@ -204,7 +204,7 @@ std::vector<Case> litmus_cases() {
 }
 
 std::vector<Case> broken_cases() {
-  struct Pair {
+  struct TwoWords {
     std::uint64_t a, b;
   };
   return {
@@ -227,9 +227,9 @@ std::vector<Case> broken_cases() {
              0, {""}),
       litmus("race_of_structures",
              {[](Words& w) {
-                *reinterpret_cast<Pair*>(w.data) = Pair{1, 2};
+                *reinterpret_cast<TwoWords*>(w.data) = TwoWords{1, 2};
               },
-              [](Words& w) { *reinterpret_cast<Pair*>(w.read) = *reinterpret_cast<const Pair*>(w.data); }},
+              [](Words& w) { *reinterpret_cast<TwoWords*>(w.read) = *reinterpret_cast<const TwoWords*>(w.data); }},
              0, {""}),
       litmus("race_of_plain_and_atomic",
              {[](Words& w) { w.data[0] = 1; }, [](Words& w) { w.read[0] = get(w.data[0], kAcquire); }}, 0, {""}),

@@ -57,10 +57,11 @@ Case open_that_fails() {
 }
 
 /// Bytes go out and come back, and the next connection on the same slot begins where this one ended.
-Case echo() {
-  return {"sockets.bytes_come_back",
-          [](Run& run) {
+Case echo(const std::string& name, bool seldom) {
+  return {"sockets." + name,
+          [seldom](Run& run) {
             auto& world = run.make<Results>();
+            if (seldom) world.look_seldom();
             world.network.echoes = true;
             run.thread([&] {
               const Net net = world.net();
@@ -340,10 +341,11 @@ Case broken_connection() {
 }
 
 /// Whatever waits ends when the context does.
-Case cancel() {
-  return {"sockets.cancel_ends_every_wait",
-          [](Run& run) {
+Case cancel(const std::string& name, bool seldom) {
+  return {"sockets." + name,
+          [seldom](Run& run) {
             auto& world = run.make<Shared>();
+            if (seldom) world.look_seldom();
             run.thread([&] {
               char byte = 0;
               const Net net = world.net();
@@ -367,6 +369,19 @@ Case cancel() {
           },
           {"ECANCELED, ECANCELED", "recv ECANCELED, ECANCELED", "ECANCELED, accept ECANCELED", "recv ECANCELED, EMFILE",
            "EMFILE, accept ECANCELED", "EMFILE, ECANCELED", "ECANCELED, EMFILE"},
+          1'000};
+}
+
+/// So does a wait for no socket, which looks at no status.
+Case cancel_of_a_poll() {
+  return {"sockets.cancel_ends_a_poll_of_nothing",
+          [](Run& run) {
+            auto& world = run.make<Shared>();
+            run.thread([&] { world.of[0] = outcome(world.net().poll(kMe, nullptr, 0, Deadline::never())); });
+            run.thread([&] { world.cancel(); });
+            run.at_end([&] { return world.of[0]; });
+          },
+          {"ECANCELED"},
           1'000};
 }
 
@@ -398,10 +413,11 @@ Case deadline(const std::string& name, const std::string& greeting, std::vector<
 }
 
 /// The end of a stream comes behind its last byte; poll and stats may look at it from aside.
-Case end_of_stream() {
-  return {"sockets.the_end_comes_last",
-          [](Run& run) {
+Case end_of_stream(const std::string& name, bool seldom) {
+  return {"sockets." + name,
+          [seldom](Run& run) {
             auto& world = run.make<Shared>();
+            if (seldom) world.look_seldom();
             world.network.greeting = "xy";
             world.network.ends = true;
             run.thread([&] {
@@ -431,7 +447,8 @@ Case end_of_stream() {
 
 std::vector<Case> socket_cases() {
   return {open_that_fails(),
-          echo(),
+          echo("bytes_come_back", false),
+          echo("bytes_come_back_with_few_looks", true),
           send_meets_close(),
           requests_meet(),
           accept_meets_close(),
@@ -441,10 +458,13 @@ std::vector<Case> socket_cases() {
           listens_too_late(),
           late_accept(),
           broken_connection(),
-          cancel(),
+          cancel("cancel_ends_every_wait", false),
+          cancel("cancel_ends_every_wait_with_few_looks", true),
+          cancel_of_a_poll(),
           deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
           deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}),
-          end_of_stream()};
+          end_of_stream("the_end_comes_last", false),
+          end_of_stream("the_end_comes_last_with_few_looks", true)};
 }
 
 }  // namespace gpusock::model

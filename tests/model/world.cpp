@@ -139,7 +139,9 @@ proxy::TcpMaker& tcp() {
 
 void ring_doorbell(void*, std::uint32_t) {}
 void ring_for_credit(void*) {}
-void relax(void*, std::uint64_t, std::uint64_t, bool) { give_way(); }
+void relax(void*, std::uint64_t, std::uint64_t waited_ns, bool) {
+  waited_ns == detail::kLockWaitNs ? give_way_to_lock() : give_way();
+}
 
 constexpr detail::Hooks kHooks{nullptr, ring_doorbell, ring_for_credit, relax};
 
@@ -171,6 +173,19 @@ std::unique_ptr<proxy::Acceptor> ModelNetwork::listen(const Endpoint&, int, int&
 std::unique_ptr<proxy::ByteStream> ModelNetwork::connect(const Endpoint&, int& error) {
   error = ECONNREFUSED;
   return refuses ? nullptr : make_stream();
+}
+
+void World::look_seldom() {
+  side_.status_turns = 2;
+  seldom_ = kHooks;
+  seldom_.self = this;
+  // A turn looks at a part of what its thread waits for: only after all parts the thread gives way.
+  seldom_.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
+    auto& turns = static_cast<World*>(self)->turns_;
+    if (waited_ns == detail::kLockWaitNs) return give_way_to_lock();
+    if (++turns[static_cast<std::size_t>(thread_number())] % 2 == 0) give_way();
+  };
+  side_.hooks = &seldom_;
 }
 
 World::World(std::uint32_t sockets_max)

@@ -61,6 +61,8 @@ class World {
   }
   /// Ends the context, as Context::cancel() does.
   void cancel();
+  /// Callers look at the status in every second turn only, as kernels on a GPU do in every fourth.
+  void look_seldom();
 
   ModelNetwork network;
 
@@ -74,6 +76,8 @@ class World {
   std::vector<table::CallerSet> sets_;
   table::PollSetView set_view_;
   detail::Side side_;
+  detail::Hooks seldom_{};
+  std::uint64_t turns_[8] = {};  ///< of waiting, by thread
 };
 
 /// What callers do in the place of assisting the proxy: nothing, and give way where they wait.

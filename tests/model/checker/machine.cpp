@@ -242,7 +242,7 @@ void Machine::store_now(std::uint64_t* word, std::uint64_t value, Order asked, c
   memory_.writable(current_, location, choices_);
   const int behind = choices_[explorer_.choose(static_cast<std::uint32_t>(choices_.size()))];
   memory_.write(current_, location, behind, value, order);
-  look_at(location, behind + 1);
+  know_own(location, behind + 1);
   done(Operation::store, order, site, location, value);
 }
 
@@ -344,13 +344,16 @@ void Machine::plain(const void* address, std::size_t bytes, bool writes) {
 void Machine::look_at(int location, int index) {
   const Message& message = memory_.location(location).messages[static_cast<std::size_t>(index)];
   auto& looks = threads_[static_cast<std::size_t>(current_)].looked_at;
-  const auto known = std::find_if(looks.begin(), looks.end(),
-                                  [&](const Look& look) { return look.location == location; });
-  if (known == looks.end()) {
-    looks.push_back({location, message.stamp, message.value});
-  } else {
-    *known = {location, message.stamp, message.value};
-  }
+  std::erase_if(looks, [&](const Look& look) { return look.location == location; });
+  looks.push_back({location, message.stamp, message.value});
+}
+
+/// A thread's own store is no look, but what it stored is not news to it. First in the list: give_way_to_lock() takes
+/// the last.
+void Machine::know_own(int location, int index) {
+  look_at(location, index);
+  auto& looks = threads_[static_cast<std::size_t>(current_)].looked_at;
+  std::rotate(looks.begin(), looks.end() - 1, looks.end());
 }
 
 bool Machine::has_news(const Thread& thread) const {
@@ -381,6 +384,15 @@ void Machine::give_way() {
     fail("does not end");
     throw Abandoned{};
   }
+}
+
+void Machine::give_way_to_lock() {
+  auto& looks = threads_[static_cast<std::size_t>(current_)].looked_at;
+  if (looks.empty()) return give_way();
+  const std::vector<Look> before(looks.begin(), looks.end() - 1);
+  looks.erase(looks.begin(), looks.end() - 1);
+  give_way();
+  looks = before;
 }
 
 std::uint64_t Machine::now_ns() {

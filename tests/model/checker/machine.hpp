@@ -51,6 +51,7 @@ class Machine {
   void fence(Order order, const Site& site);
   void plain(const void* address, std::size_t bytes, bool writes);
   void give_way();
+  void give_way_to_lock();
   std::uint64_t now_ns();
   void fail(std::string what);
 
@@ -117,6 +118,7 @@ class Machine {
   void store_delayed();
   void before_own(const std::uint64_t* word);
   void look_at(int location, int message);
+  void know_own(int location, int index);
   bool has_news(const Thread& thread) const;
   void leave_to_scheduler();
   void resume(int which);

@@ -91,6 +91,11 @@ void give_way() {
   if (machine) machine->give_way();
 }
 
+void give_way_to_lock() {
+  const Inside machine;
+  if (machine) machine->give_way_to_lock();
+}
+
 int thread_number() {
   const Inside machine;
   return machine ? machine->current() : 0;
@@ -101,12 +106,22 @@ std::uint64_t now_ns() {
   return machine ? machine->now_ns() : kEarly;
 }
 
+namespace {
+
+void count(const void* address, bool reads, bool writes) {
+  if (counted_traffic != nullptr && running_machine != nullptr) counted_traffic->note(address, reads, writes);
+}
+
+}  // namespace
+
 std::uint64_t load(std::uint64_t* word, Order order, Where where) {
+  count(word, true, false);
   const Inside machine;
   return machine ? machine->load(word, order, sites().at(where, Operation::load, order)) : *word;
 }
 
 void store(std::uint64_t* word, std::uint64_t value, Order order, Where where) {
+  count(word, false, true);
   const Inside machine;
   if (machine) {
     machine->store(word, value, order, sites().at(where, Operation::store, order));
@@ -117,6 +132,7 @@ void store(std::uint64_t* word, std::uint64_t value, Order order, Where where) {
 
 std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std::uint64_t)>& change, Order order,
                      Where where) {
+  count(word, true, true);
   const Inside machine;
   if (machine) return machine->modify(word, change, order, sites().at(where, Operation::modify, order));
   const std::uint64_t before = *word;
@@ -126,6 +142,7 @@ std::uint64_t modify(std::uint64_t* word, const std::function<std::uint64_t(std:
 
 bool compare_exchange(std::uint64_t* word, std::uint64_t& expected, std::uint64_t desired, bool weak, Order success,
                       Order failure, Where where) {
+  count(word, true, true);
   const Inside machine;
   if (machine) {
     return machine->compare_exchange(word, expected, desired, weak, success, failure,
@@ -145,6 +162,7 @@ void fence(Order order, Where where) {
 }
 
 void plain_access(const void* address, std::size_t bytes, bool writes) {
+  count(address, !writes, writes);
   const Inside machine;
   machine->plain(address, bytes, writes);
 }

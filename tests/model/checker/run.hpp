@@ -90,8 +90,38 @@ void require(bool holds, std::string_view what);
 
 /// One turn of a wait.
 void give_way();
+
+/// The same for a thread that waits for a lock, which it looked at last: the words that it looked at before still count
+/// as looked at when it gives way next.
+void give_way_to_lock();
 /// Which of the case's threads calls, in the order in which they were made.
 int thread_number();
+
+/// Counts what a case's threads read and write in some memory, each atomic or plain access as one. A copy by memcpy is
+/// one access.
+class Traffic {
+ public:
+  void add(const void* memory, std::size_t bytes) { ranges_.push_back({static_cast<const std::byte*>(memory), bytes}); }
+  void clear() { loads = stores = 0; }
+  void note(const void* address, bool reads, bool writes) {
+    const auto at = static_cast<const std::byte*>(address);
+    for (const Range& range : ranges_) {
+      if (at < range.begin || at >= range.begin + range.bytes) continue;
+      loads += reads ? 1 : 0;
+      stores += writes ? 1 : 0;
+    }
+  }
+
+  int loads = 0, stores = 0;
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    std::size_t bytes;
+  };
+  std::vector<Range> ranges_;
+};
+inline Traffic* counted_traffic = nullptr;  ///< what counts now; nullptr: nothing does
 
 // For the atomic references and the compiler's hooks.
 

@@ -1,0 +1,133 @@
+// What a call costs across the bus, where the rings are in host memory: the budgets that docs/machine-code.md names.
+#include "cases.hpp"
+#include "pair.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace gpusock::model {
+namespace {
+
+/// A pair of streams whose callers are kernels, as their looks are; and what they read and write across the bus.
+class Counted {
+ public:
+  explicit Counted(bool records) : pair_(1024) {
+    // As a kernel, which has no doorbell to ring.
+    kernel_.self = this;
+    kernel_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Counted*>(self)->at_turn(); };
+    pair_.side().hooks = &kernel_;
+    pair_.needs_proxy(records);
+    pair_.side().status_turns = kStatusTurns;
+    pair_.lies_across_bus(traffic_);
+  }
+  ~Counted() { counted_traffic = nullptr; }
+
+  Pair& pair() { return pair_; }
+  /// Loads and stores that a call makes across the bus.
+  template <class Call>
+  std::string cost(Call call) {
+    traffic_.clear();
+    counted_traffic = &traffic_;
+    call();
+    counted_traffic = nullptr;
+    return std::to_string(traffic_.loads) + " loads, " + std::to_string(traffic_.stores) + " stores";
+  }
+  /// The most that one of `turns` turns of a wait loads.
+  int most_loads_of_a_turn(std::uint64_t turns) {
+    turns_left_ = turns, most_ = 0, first_ = true;
+    cost([&] {
+      char byte = 0;
+      pair_.net().recv(kMe, pair_.receiver(), &byte, 1);
+    });
+    return most_;
+  }
+
+ private:
+  static constexpr std::uint32_t kStatusTurns = 4;
+
+  void at_turn() {
+    if (!std::exchange(first_, false)) most_ = std::max(most_, traffic_.loads);
+    traffic_.clear();
+    if (--turns_left_ == 0) pair_.arrive(pair_.load_committed() + 1);
+  }
+
+  Pair pair_;
+  detail::Hooks kernel_ = hooks();
+  Traffic traffic_;
+  std::uint64_t turns_left_ = 0;
+  int most_ = 0;
+  bool first_ = true;
+};
+
+Case cost(const std::string& name, bool records, void (*steps)(Counted&)) {
+  return {"cost." + name,
+          [records, steps](Run& run) {
+            auto& counted = run.make<Counted>(records);
+            run.thread([&counted, steps] { steps(counted); });
+            run.at_end([] { return std::string(); });
+          },
+          {""}};
+}
+
+void expect(const std::string& found, const std::string& budget, const std::string& what) {
+  require(found == budget, what + ": " + found + ", and the budget is " + budget);
+}
+
+/// The bytes, and the position.
+void of_sending(Counted& counted) {
+  const Net net = counted.pair().net();
+  const Socket socket = counted.pair().sender();
+  const char bytes[64] = {};
+  const auto send = [&] { require(net.send(kMe, socket, bytes, sizeof bytes) == 64, "64 bytes are sent"); };
+  expect(counted.cost(send), "0 loads, 2 stores", "send with room");
+  expect(counted.cost([&] {
+    require(net.reserve(kMe, socket, 64, Deadline::now()).size == 64, "room is reserved");
+    require(net.commit(kMe, socket, 64) == 0, "and committed");
+  }),
+         "0 loads, 1 stores", "reserve and commit");
+}
+
+/// A record's header is a store more.
+void of_sending_a_record(Counted& counted) {
+  const char bytes[56] = {};
+  expect(counted.cost([&] {
+    require(counted.pair().net().send(kMe, counted.pair().sender(), bytes, sizeof bytes) == 56, "a record is sent");
+  }),
+         "0 loads, 3 stores", "send of a record with room");
+}
+
+/// The position and the bytes; the position that gives them back.
+void of_receiving(Counted& counted) {
+  const Net net = counted.pair().net();
+  const Socket socket = counted.pair().receiver();
+  char bytes[64] = {};
+  counted.pair().arrive(128);
+  const auto receive = [&] { require(net.recv(kMe, socket, bytes, sizeof bytes) == 64, "64 bytes are received"); };
+  expect(counted.cost(receive), "2 loads, 1 stores", "recv of bytes that have arrived");
+  expect(counted.cost(receive), "1 loads, 1 stores", "recv of bytes that are known to have arrived");
+}
+
+void of_an_empty_turn(Counted& counted) {
+  for (const std::uint64_t turns : {2, 9}) {
+    require(counted.most_loads_of_a_turn(turns) == 1, "an empty turn of a wait reads one word");
+  }
+}
+
+/// The status and a position for each socket.
+void of_polling(Counted& counted) {
+  counted.pair().arrive(1);
+  PollEntry entry{counted.pair().receiver(), kPollIn, 0};
+  expect(counted.cost([&] { require(counted.pair().net().poll(kMe, &entry, 1) == 1, "poll sees a byte"); }),
+         "2 loads, 0 stores", "poll of a socket with data");
+}
+
+}  // namespace
+
+std::vector<Case> cost_cases() {
+  return {cost("of_sending", false, of_sending), cost("of_sending_a_record", true, of_sending_a_record),
+          cost("of_receiving", false, of_receiving), cost("of_an_empty_turn", false, of_an_empty_turn),
+          cost("of_polling", false, of_polling)};
+}
+
+}  // namespace gpusock::model
