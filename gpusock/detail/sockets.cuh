@@ -137,13 +137,16 @@ GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& 
   post_close(side, socket, slot, generation);
 }
 
-/// The status of a socket that the caller has entered. One that does not flow is noted: then no call goes on without a
-/// look at it.
+/// From now on no call on this socket goes on without a look at its status.
+GPUSOCK_FN inline void look_from_now_on(CallerSlot& slot) {
+  // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
+  DeviceRef(slot.flags).fetch_or(table::kCallerLooks, ringbuf::kRelaxed);
+}
+
+/// The status of a socket that the caller has entered. One that does not flow is noted.
 GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, CallerSlot& slot) {
   const Status status = load_status(side, table::slot_of(socket));
-  // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
-  if (!status.flows() && status.phase != Phase::listening)
-    DeviceRef(slot.flags).fetch_or(table::kCallerLooks, ringbuf::kRelaxed);
+  if (!status.flows() && status.phase != Phase::listening) look_from_now_on(slot);
   return status;
 }
 
