@@ -401,7 +401,7 @@ class ServerLoop {
     if (rewatch) net_.watch(group_, set_, event.socket, events, event.tag);
     if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
-      keep(talk, seat, due_ns, events, now_ns);
+      keep(talk, seat, due_ns, events);
       if (!stays) leave(seat, event.socket);
       return 0;
     });
@@ -418,7 +418,7 @@ class ServerLoop {
     seat.state = {};
   }
 
-  GPUSOCK_FN void keep(const Talk& talk, OneSeat& seat, std::uint64_t due_ns, int events, std::uint64_t now_ns) {
+  GPUSOCK_FN void keep(const Talk& talk, OneSeat& seat, std::uint64_t due_ns, int events) {
     seat.reading = talk.reader.progress();
     seat.writing = talk.writer.progress();
     seat.leaving = talk.leaving;
@@ -426,7 +426,6 @@ class ServerLoop {
     seat.answered = talk.answered;
     seat.due_ns = due_ns;
     seat.watched = events;
-    if (talk.moved) DeviceRef(seat.moved_ns).store(now_ns, ringbuf::kRelaxed);
   }
 
   /// When the client's time is over: 0 where it may be idle.
@@ -449,6 +448,8 @@ class ServerLoop {
       talk.answered = talk.reader.progress().taken;
       talk.moved = true;
       talk.leaving = result != 0;
+      // Before the client has the answer: who knows of that is not taken for idle.
+      if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     }
     const int error = talk.writer.flush(Deadline::now());
     return error == 0 || error == -EAGAIN;
