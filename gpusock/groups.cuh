@@ -4,6 +4,7 @@
 /// Any cooperative group of at most one block will do; this_thread(), this_warp() and this_block() are the usual ones.
 /// All threads of a group call with the same arguments and get the same result. Host threads use this_thread().
 
+#include "gpusock/detail/copy_words.hpp"
 #include "ringbuf/annotations.hpp"
 
 #if defined(__CUDACC__)
@@ -149,24 +150,8 @@ GPUSOCK_FN inline std::uint64_t smallest(const ThisThread&, std::uint64_t value)
 template <class Group>
 GPUSOCK_FN void copy(const Group& group, void* to, const void* from, std::uint64_t bytes) {
 #if GPUSOCK_ON_GPU
-  auto* out = static_cast<unsigned char*>(to);
-  const auto* in = static_cast<const unsigned char*>(from);
-  const std::uint64_t rank = group.thread_rank(), size = group.num_threads();
-  const auto skew = reinterpret_cast<std::uintptr_t>(out) | reinterpret_cast<std::uintptr_t>(in);
-  std::uint64_t done = 0;
-  if (skew % sizeof(uint4) == 0) {
-    const std::uint64_t words = bytes / sizeof(uint4);
-    for (std::uint64_t i = rank; i < words; i += size)
-      reinterpret_cast<uint4*>(out)[i] = reinterpret_cast<const uint4*>(in)[i];
-    done = words * sizeof(uint4);
-  } else if (skew % sizeof(std::uint32_t) == 0) {
-    const std::uint64_t words = bytes / sizeof(std::uint32_t);
-    for (std::uint64_t i = rank; i < words; i += size) {
-      reinterpret_cast<std::uint32_t*>(out)[i] = reinterpret_cast<const std::uint32_t*>(in)[i];
-    }
-    done = words * sizeof(std::uint32_t);
-  }
-  for (std::uint64_t i = done + rank; i < bytes; i += size) out[i] = in[i];
+  copy_by_words(group.thread_rank(), group.num_threads(), static_cast<unsigned char*>(to),
+                static_cast<const unsigned char*>(from), bytes);
 #else
   // On a CPU a block's threads share one processor: one copy by the leader is the fastest there is.
   if (group.thread_rank() == 0) __builtin_memcpy(to, from, bytes);
