@@ -63,14 +63,12 @@ GPUSOCK_FN inline void copy_by_words(std::uint64_t rank, std::uint64_t size, uns
   const unsigned char* in = from + plan.head;
   for (std::uint64_t first = rank; first < plan.words; first += size * kAtOnce) {
     CopyWord words[kAtOnce];
-#pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const std::uint64_t at = first + i * size;
       if (at >= plan.words) continue;
       words[i] = plan.aligned ? reinterpret_cast<const CopyWord*>(in)[at]
                               : load_skewed(in + at * sizeof(CopyWord), plan.skew);
     }
-#pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       const std::uint64_t at = first + i * size;
       if (at < plan.words) out[at] = words[i];

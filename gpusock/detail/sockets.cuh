@@ -82,7 +82,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.options = table::SocketOptions().pack();
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
   slot.tx_past_ring = slot.rx_past_ring = 0;
-  slot.flags = 0;
+  DeviceRef(slot.flags).store(0, ringbuf::kRelaxed);  // relaxed: Context::cancel() may look just now
   slot.watch = {};
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
@@ -108,7 +108,7 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   if (ringbuf::StoreChoice* stores = store_choice(side, socket)) *stores = {};
 #endif
   slot.has_records = setup.records;
-  slot.flags = table::kCallerAdopted;
+  DeviceRef(slot.flags).store(table::kCallerAdopted, ringbuf::kRelaxed);  // relaxed: as in claim()
   slot.rx_looked = slot.rx.position();
   slot.rx_turns = 0;
   slot.records.claimed = setup.rings.tx.start;

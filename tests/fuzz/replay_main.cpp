@@ -65,7 +65,7 @@ int run_corpus(const std::filesystem::path& corpus) {
 
 #ifdef GPUSOCK_LIBFUZZER
 /// Processor time that each target gets beyond its corpus.
-constexpr std::clock_t kFuzzTime = CLOCKS_PER_SEC / 10 * 3;
+constexpr std::clock_t kFuzzTime = CLOCKS_PER_SEC / 10;
 
 struct Fuzzing {
   const Target* target = nullptr;
