@@ -182,18 +182,10 @@ void Context::Impl::require_own_process() const {
   throw Error(ECANCELED, "a context of the process that forked this one; make another context here, or exec");
 }
 
-void Context::Impl::cancel_calls() noexcept {
-  table.cancel();
-  // Calls whose state is in host memory need no ring of bytes to see it.
-  for (table::CallerSlot& slot : host_slots) {
-    if (detail::known_to_flow(slot, 0)) detail::look_from_now_on(slot);
-  }
-}
-
 void Context::Impl::leave_to_parent() noexcept {
   hooks = hooks_without_proxy();
   if (device.has_own_side()) return;  // the driver's memory is not for a child
-  cancel_calls();                     // in the child's copy
+  table.cancel();                     // in the child's copy
   for (table::CallerSlot& slot : host_slots) {
     if (slot.request_lock != 0) slot.request_lock = 0;  // a thread held it that is not here
   }
@@ -224,7 +216,7 @@ Net Context::net() const { return impl_->net; }
 void Context::synchronize() { impl_->synchronize(); }
 
 void Context::cancel() noexcept {
-  if (impl_->in_own_process()) impl_->cancel_calls();
+  if (impl_->in_own_process()) impl_->table.cancel();
 }
 
 const Options& Context::options() const { return impl_->options; }

@@ -33,8 +33,6 @@ struct Context::Impl {
   /// own.
   bool in_own_process() const { return getpid() == process; }
   void require_own_process() const;
-  /// Ends every call.
-  void cancel_calls() noexcept;
   /// In a process that was just forked: its calls on sockets return -ECANCELED, and touch nothing that the parent uses.
   void leave_to_parent() noexcept;
 

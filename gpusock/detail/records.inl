@@ -87,7 +87,7 @@ GPUSOCK_FN_APART inline bool record_fits(const Side& side, CallerSlot& slot) {
 GPUSOCK_FN_APART inline Claim claim_record(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
                                            Deadline deadline) {
   if (bytes > ringbuf::record_bytes_max(slot.tx.memory().capacity)) return {-EMSGSIZE};
-  if (known_to_flow(slot, table::kCallerShutWrite)) {
+  if (known_to_flow(side, slot, table::kCallerShutWrite)) {
     const Claim claim = try_claim(side, slot, ringbuf::record_span(bytes), false);
     if (claim.error != -EAGAIN) return claim;
   }
@@ -226,7 +226,7 @@ GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& 
 /// Waits until a record has arrived, or the stream of them has ended.
 GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socket, CallerSlot& slot,
                                                   Deadline deadline) {
-  const bool at_once = may_take_at_once(slot);
+  const bool at_once = may_take_at_once(side, slot);
   if (at_once) {
     std::uint64_t arrived = slot.rx.readable();
     const ArrivedRecord record = arrived == ringbuf::kRingCorrupt ? ArrivedRecord{-EAGAIN}
@@ -248,7 +248,7 @@ GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socke
       if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
       if (status.generation != table::generation_of(socket)) return {-EBADF};
     }
-    if (looks.ring || !known_to_flow(slot, table::kCallerShutRead)) {
+    if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {
       const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
       if (there == ringbuf::kRingCorrupt) return {-EPROTO};
       std::uint64_t arrived = there;

@@ -82,7 +82,7 @@ GPUSOCK_FN inline CallerSlot& claim(const Side& side, Socket socket) {
   slot.options = table::SocketOptions().pack();
   slot.receive_timeout_ns = slot.send_timeout_ns = side.timeout_ns;
   slot.tx_past_ring = slot.rx_past_ring = 0;
-  DeviceRef(slot.flags).store(0, ringbuf::kRelaxed);  // relaxed: Context::cancel() may look just now
+  slot.flags = 0;
   slot.watch = {};
   slot.link_needs_proxy = 0;
   slot.has_records = 0;
@@ -108,7 +108,7 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   if (ringbuf::StoreChoice* stores = store_choice(side, socket)) *stores = {};
 #endif
   slot.has_records = setup.records;
-  DeviceRef(slot.flags).store(table::kCallerAdopted, ringbuf::kRelaxed);  // relaxed: as in claim()
+  slot.flags = table::kCallerAdopted;
   slot.rx_looked = slot.rx.position();
   slot.rx_turns = 0;
   slot.records.claimed = setup.rings.tx.start;
@@ -137,22 +137,24 @@ GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& 
   post_close(side, socket, slot, generation);
 }
 
-/// From now on no call on this socket goes on without a look at its status.
-GPUSOCK_FN inline void look_from_now_on(CallerSlot& slot) {
-  // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
-  DeviceRef(slot.flags).fetch_or(table::kCallerLooks, ringbuf::kRelaxed);
-}
-
-/// The status of a socket that the caller has entered. One that does not flow is noted.
+/// The status of a socket that the caller has entered. One that does not flow is noted: then no call goes on without a
+/// look at it.
 GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, CallerSlot& slot) {
   const Status status = load_status(side, table::slot_of(socket));
-  if (!status.flows() && status.phase != Phase::listening) look_from_now_on(slot);
+  // Relaxed: a hint by itself. A call that misses it looks when it reads the ring's word next.
+  if (!status.flows() && status.phase != Phase::listening)
+    DeviceRef(slot.flags).fetch_or(table::kCallerLooks, ringbuf::kRelaxed);
   return status;
 }
 
 /// True if nothing is known that stops this direction (kCallerShutRead or kCallerShutWrite). Then a call may use what
 /// the ring's words allow without a look at the status, which costs a crossing of the bus.
-GPUSOCK_FN inline bool known_to_flow(CallerSlot& slot, std::uint64_t shut) {
+GPUSOCK_FN inline bool known_to_flow(const Side& side, CallerSlot& slot, std::uint64_t shut) {
+#if !GPUSOCK_ON_GPU
+  if (side.status_turns == 1 && canceled(side)) return false;  // where a look costs nothing, the end is seen at once
+#else
+  (void)side;
+#endif
   const std::uint64_t stops = table::kCallerLooks | shut;
   // Relaxed: each bit by itself.
   return (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & (table::kCallerAdopted | stops)) == table::kCallerAdopted;
@@ -165,7 +167,7 @@ struct Looks {
 };
 GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::uint64_t turn) {
   const std::uint32_t turns = side.status_turns;
-  const bool status = turn % turns == 0 || !known_to_flow(slot, 0);
+  const bool status = turn % turns == 0 || !known_to_flow(side, slot, 0);
   return {status, turns == 1 || turn % turns != 0};
 }
 
@@ -311,9 +313,10 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, CallerSlot
 
 /// Grants room that is known to be free, without a read over the bus; 0 if that cannot be. The consumer's word, which
 /// tells of more room, is read with the status: so what stops the socket is seen within a ring of bytes.
-GPUSOCK_FN inline CopyRange grant_known_room(CallerSlot& slot, std::uint64_t least, std::uint64_t most) {
+GPUSOCK_FN inline CopyRange grant_known_room(const Side& side, CallerSlot& slot, std::uint64_t least,
+                                             std::uint64_t most) {
   const std::uint64_t free_bytes = slot.tx.known_writable();
-  const bool granted = least != 0 && free_bytes >= least && known_to_flow(slot, table::kCallerShutWrite) &&
+  const bool granted = least != 0 && free_bytes >= least && known_to_flow(side, slot, table::kCallerShutWrite) &&
                        DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the sender's own
   if (!granted) return {0};
   return {static_cast<std::int64_t>(free_bytes < most ? free_bytes : most), slot.tx.position()};
@@ -322,7 +325,7 @@ GPUSOCK_FN inline CopyRange grant_known_room(CallerSlot& slot, std::uint64_t lea
 /// Waits until at least `least` bytes of the tx ring are free; grants up to `most`.
 GPUSOCK_FN_APART inline CopyRange wait_writable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
                                                 std::uint64_t most, Deadline deadline) {
-  if (const CopyRange known = grant_known_room(slot, least, most); known.bytes != 0) return known;
+  if (const CopyRange known = grant_known_room(side, slot, least, most); known.bytes != 0) return known;
   Wait wait(side, deadline, slot.link_needs_proxy != 0, slot.send_timeout_ns);
   for (std::uint64_t turn = 0;; ++turn) {
     const Looks looks = looks_in_turn(side, slot, turn);
@@ -365,8 +368,8 @@ GPUSOCK_FN_APART inline Readable look_at_rx(const Side& side, Socket socket, Cal
 
 /// True if the receiver may take what the ring's word says without a look at the status: it has taken less than a ring
 /// since its last one, so a loop that always finds bytes ends as well.
-GPUSOCK_FN inline bool may_take_at_once(CallerSlot& slot) {
-  return known_to_flow(slot, table::kCallerShutRead) &&
+GPUSOCK_FN inline bool may_take_at_once(const Side& side, CallerSlot& slot) {
+  return known_to_flow(side, slot, table::kCallerShutRead) &&
          slot.rx.position() - slot.rx_looked < slot.rx.memory().capacity &&
          DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the receiver's own
 }
@@ -378,7 +381,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
     slot.rx_turns = 0;
     return CopyRange{static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
   };
-  const bool at_once = least != 0 && may_take_at_once(slot);
+  const bool at_once = least != 0 && may_take_at_once(side, slot);
   if (at_once) {
     const std::uint64_t arrived = slot.rx.readable(least);
     if (arrived >= least && arrived != ringbuf::kRingCorrupt) return grant(arrived);
@@ -397,7 +400,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
       if (status.generation != table::generation_of(socket)) return {-EBADF};
       if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     }
-    if (looks.ring || !known_to_flow(slot, table::kCallerShutRead)) {
+    if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {
       const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
       if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
       if (arrived >= least || (arrived > 0 && ended)) return grant(arrived);

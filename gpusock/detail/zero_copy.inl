@@ -97,7 +97,7 @@ GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uin
   if (slot == nullptr) return -EBADF;
   Claim claim;
   if (const int error = end_reservation(side, socket, *slot, bytes, claim); error != 0) return error;
-  const bool flows = known_to_flow(*slot, table::kCallerShutWrite);
+  const bool flows = known_to_flow(side, *slot, table::kCallerShutWrite);
   const int error = closed(*slot, socket) ? -EBADF : flows ? 0 : check_committable(side, socket, *slot);
   send_reserved(side, socket, *slot, error == 0 ? bytes : 0, claim);
   return error;

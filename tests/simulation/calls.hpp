@@ -82,7 +82,7 @@ class Run::OwnSet {
     const int events = edge_ ? kPollIn | kPollEdge : int{kPollIn};
     watches_ = net.watch(this_thread(), set_, end.socket, events, end.attempt.number) == 0;
   }
-  ~OwnSet() {
+  ~OwnSet() noexcept(false) {                     // its process may be killed just now
     if (std::uncaught_exceptions() != 0) return;  // its process was killed
     if (set_ >= 0 && end_.node.net().close_set(this_thread(), set_) != 0) end_.run.fail("closing a poll set failed");
   }
