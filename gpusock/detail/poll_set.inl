@@ -245,8 +245,18 @@ GPUSOCK_FN_APART inline void look_at(const Side& side, PollSet set, PollEvent& e
   CallerSlot* open = watch.set == set ? enter(side, watch.socket) : nullptr;  // its rings stay what they are
   if (open == nullptr) return;
   const bool edge = (watch.events & kPollEdge) != 0;
-  const std::uint64_t words = edge ? ready_words(side, watch.socket, slot, watch.events) : 0;
-  int events = events_of_open(side, watch.socket, slot, watch.events & (kPollIn | kPollOut), reports) & ~kContextEnds;
+  std::uint64_t words = edge ? ready_words(side, watch.socket, slot, watch.events) : 0;
+  const auto look = [&] {
+    return events_of_open(side, watch.socket, slot, watch.events & (kPollIn | kPollOut), reports) & ~kContextEnds;
+  };
+  int events = look();
+  // The number comes before the look, so that no change is lost. One that came between the two would be reported twice.
+  for (int again = 0; edge && again < 2; ++again) {
+    const std::uint64_t now = ready_words(side, watch.socket, slot, watch.events);
+    if (now == words) break;
+    words = now;
+    events = look();
+  }
   if (edge && words == watch.reported) events = 0;
   if (edge && events != 0 && reports) note_reported(side, slot, watch, words);
   leave(side, watch.socket, slot);
