@@ -167,8 +167,9 @@ struct Looks {
 };
 GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::uint64_t turn) {
   const std::uint32_t turns = side.status_turns;
+  if (turns == 1) return {true, true};
   const bool status = turn % turns == 0 || !known_to_flow(side, slot, 0);
-  return {status, turns == 1 || turn % turns != 0};
+  return {status, turn % turns != 0};
 }
 
 #if !GPUSOCK_ON_GPU
