@@ -129,7 +129,7 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
 
 namespace detail {
 
-/// Connects to a rank as soon as it listens, and says who calls.
+/// Connects to a rank as soon as it listens, and sends it this rank's number.
 GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, std::uint32_t own, Deadline until) {
   const auto me = this_thread();
   Socket socket = -1;
@@ -150,14 +150,14 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 /// One thread. Returns 0 once all are there.
 ///
 /// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
-/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. Who connects and is none of
-/// the ranks is sent away. After an error the caller closes those sockets that are there.
+/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. A connection that sends
+/// no rank's number is closed. After an error the caller closes those sockets that are there.
 ///
 /// Errors: the first of those that Net::connect(), Net::accept() and Net::send() gave; -ETIMEDOUT where a rank has not
 /// come.
 GPUSOCK_FN_APART inline int connect_all(const Net& net, Socket listener, const Endpoint* peers, std::uint32_t own,
                                         std::uint32_t ranks, Socket* sockets, Deadline deadline) {
-  constexpr std::uint64_t kGreetingNs = 2'000'000'000;  // for who has connected to say which rank it is
+  constexpr std::uint64_t kGreetingNs = 2'000'000'000;  // how long a connection may take to send its rank
   const auto me = this_thread();
   const Deadline until = deadline.here();
   int error = 0;

@@ -100,8 +100,8 @@ struct Client {
   unsigned seat;  ///< its number in the group
 
   /// Calls `write(writer)` with the Writer of each client that this group serves, this one included. A client that has
-  /// no room for it, in its Writer and its ring, is sent away: nobody waits for who does not read. (Where all clients
-  /// are to be reached, the server has one group.)
+  /// no room for it, in its Writer and its ring, is closed: the others do not wait for a client that does not read.
+  /// (Where all clients are to be reached, the server has one group.)
   template <class Write>
   GPUSOCK_FN void tell_all(Write write) {
     loop.tell_all(*this, write);
@@ -370,7 +370,7 @@ class ServerLoop {
     if (!stays) freed_ = true;
   }
 
-  /// Who has this seat, ready to be served; negative: it is free.
+  /// The client in this seat, ready to be served; negative: the seat is free.
   GPUSOCK_FN_APART Socket client_of(OneSeat& seat) {
     return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
       const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()

@@ -109,8 +109,8 @@ class ByteProducer {
     return true;
   }
 
-  /// Bytes that could be written now, for anybody on this half's device who is not in the middle of using it: changes
-  /// nothing. While the producer is at work, a moment's guess.
+  /// Bytes that could be written now, for other threads of this half's device: changes nothing. While the producer is
+  /// at work, a moment's guess.
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> consumed(*consumed_);
     const std::uint64_t end = load_position(position_);

@@ -83,6 +83,9 @@ std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket
 }
 #endif
 
+static_assert(table::kCallerShutRead == static_cast<int>(Shutdown::read) &&
+              table::kCallerShutWrite == static_cast<int>(Shutdown::write));
+
 /// Ends directions of a socket that the caller has entered.
 GPUSOCK_FN_APART inline int shut_one(const Side& side, Socket socket, table::CallerSlot& slot, std::uint64_t bits) {
   if (load_status(side, table::slot_of(socket)).phase == table::Phase::listening) return -ENOTCONN;

@@ -241,12 +241,8 @@ GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socke
   for (bool first = true;; first = false) {
     Looks looks = looks_in_turn(side, slot, slot.rx_turns++);
     if (first) looks = {looks.status || !at_once, !at_once};
-    if (looks.status) {  // before the ring's word, as in wait_readable()
-      status = look_at_status(side, socket, slot);
-      slot.rx_looked = slot.rx.position();
-      if (status.canceled()) return {-ECANCELED};
-      if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
-      if (status.generation != table::generation_of(socket)) return {-EBADF};
+    if (looks.status) {
+      if (const int error = look_before_ring(side, socket, slot, status); error != 0) return {error};
     }
     if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {
       const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});

@@ -167,7 +167,9 @@ struct Looks {
 };
 GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::uint64_t turn) {
   const std::uint32_t turns = side.status_turns;
-  if (turns == 1) return {true, true};
+#if !GPUSOCK_ON_GPU
+  if (turns == 1) return {true, true};  // never on a GPU, whose looks cross the bus
+#endif
   const bool status = turn % turns == 0 || !known_to_flow(side, slot, 0);
   return {status, turn % turns != 0};
 }
@@ -312,8 +314,9 @@ GPUSOCK_FN inline int check_sendable(const Side& side, Socket socket, CallerSlot
   return DeviceRef(slot.tx_held).load(ringbuf::kRelaxed) != 0 ? -EBUSY : error;  // relaxed: the sender's own
 }
 
-/// Grants room that is known to be free, without a read over the bus; 0 if that cannot be. The consumer's word, which
-/// tells of more room, is read with the status: so what stops the socket is seen within a ring of bytes.
+/// Grants room that is known to be free, without a read over the bus; 0 if there is none, or the status has to be
+/// looked at. The consumer's word, which tells of more room, is read with the status: so what stops the socket is seen
+/// within a ring of bytes.
 GPUSOCK_FN inline CopyRange grant_known_room(const Side& side, CallerSlot& slot, std::uint64_t least,
                                              std::uint64_t most) {
   const std::uint64_t free_bytes = slot.tx.known_writable();
@@ -375,6 +378,16 @@ GPUSOCK_FN inline bool may_take_at_once(const Side& side, CallerSlot& slot) {
          DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) == 0;  // relaxed: the receiver's own
 }
 
+/// A receiver's look at the status, before the ring's word: so all that was published before the end or the error is
+/// seen. 0, or why nothing can be received, as a negated errno.
+GPUSOCK_FN inline int look_before_ring(const Side& side, Socket socket, CallerSlot& slot, Status& status) {
+  status = look_at_status(side, socket, slot);
+  slot.rx_looked = slot.rx.position();
+  if (status.canceled()) return -ECANCELED;
+  if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return -EBUSY;  // relaxed: the receiver's own
+  return status.generation != table::generation_of(socket) ? -EBADF : 0;
+}
+
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
 GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
                                                 std::uint64_t most, Deadline deadline) {
@@ -393,12 +406,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
     Looks looks = looks_in_turn(side, slot, slot.rx_turns++);
     if (first) looks = {looks.status || !at_once, !at_once};
     if (looks.status) {
-      // Before the ring's word: so all that was published before the end or the error is seen.
-      status = look_at_status(side, socket, slot);
-      slot.rx_looked = slot.rx.position();
-      if (status.canceled()) return {-ECANCELED};
-      if (DeviceRef(slot.rx_held).load(ringbuf::kRelaxed) != 0) return {-EBUSY};  // relaxed: the receiver's own
-      if (status.generation != table::generation_of(socket)) return {-EBADF};
+      if (const int error = look_before_ring(side, socket, slot, status); error != 0) return {error};
       if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     }
     if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {

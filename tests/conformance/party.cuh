@@ -260,6 +260,14 @@ struct ScopeName {
   }
 };
 
+/// The scopes of a suite whose kernels are instantiated for each. nvcc takes long for a kernel, and a thread's code is
+/// in a warp's.
+#if defined(__CUDACC__)
+using KernelScopes = testing::Types<WarpScope, BlockScope>;
+#else
+using KernelScopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
+#endif
+
 /// Two parties on a link. `Kind`: an OnLink. The test is skipped where the two cannot meet.
 template <class Kind>
 class PartiesOnLink : public testing::Test {

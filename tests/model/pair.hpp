@@ -38,7 +38,7 @@ class Pair {
   std::uint64_t asked() const { return requests_[0]; }
   std::uint64_t load_requests() { return detail::SystemRef(requests_[0]).load(ringbuf::kAcquire); }
   std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }
-  /// As the proxy and who is granted the slot next: once its last socket is closed, the slot is a socket of this
+  /// Plays the proxy and the slot's next owner: once its last socket is closed, the slot is a socket of this
   /// generation.
   Socket open_again(std::uint32_t generation) {
     std::uint64_t asked = table::kRequestClose;

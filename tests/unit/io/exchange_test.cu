@@ -28,18 +28,7 @@ class Exchange : public testing::Test {
   Mapped<char> out_{one_.context, kRoom}, in_{one_.context, kRoom};
   Mapped<char> others_out_{other_.context, kRoom}, others_in_{other_.context, kRoom};
 };
-#if defined(__CUDACC__)
-using Scopes = testing::Types<WarpScope, BlockScope>;
-#else
-using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
-#endif
-struct ScopeName {
-  template <class Scope>
-  static std::string GetName(int) {
-    return Scope::kName;
-  }
-};
-TYPED_TEST_SUITE(Exchange, Scopes, ScopeName);
+TYPED_TEST_SUITE(Exchange, KernelScopes, ScopeName);
 
 /// Exchanges messages of these sizes; counts those that came as the peer's `letter`, with the peer's sizes.
 struct Messages {

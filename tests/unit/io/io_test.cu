@@ -30,12 +30,6 @@ using Scopes = testing::Types<WarpScope, BlockScope>;
 #else
 using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope, HostScope>;
 #endif
-struct ScopeName {
-  template <class Scope>
-  static std::string GetName(int) {
-    return Scope::kName;
-  }
-};
 TYPED_TEST_SUITE(Io, Scopes, ScopeName);
 
 GPUSOCK_FN char letter(std::uint64_t line, std::uint64_t at) { return static_cast<char>('a' + (line * 7 + at) % 26); }

@@ -101,18 +101,7 @@ class Server : public testing::Test {
   DeviceBuffer<Memory> memory_{context_, kGroups};
   DeviceBuffer<char> zeros_{context_, kLong};
 };
-#if defined(__CUDACC__)
-using Scopes = testing::Types<WarpScope, BlockScope>;
-#else
-using Scopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
-#endif
-struct ScopeName {
-  template <class Scope>
-  static std::string GetName(int) {
-    return Scope::kName;
-  }
-};
-TYPED_TEST_SUITE(Server, Scopes, ScopeName);
+TYPED_TEST_SUITE(Server, KernelScopes, ScopeName);
 
 ServerLimits no_limits() {
   constexpr std::uint64_t kNone = ~std::uint64_t{0};
