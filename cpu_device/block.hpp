@@ -165,7 +165,8 @@ class Block {
   const void* signal_address_ = nullptr;
 };
 
-/// The block that this OS thread runs now; null between blocks and on host threads.
-extern constinit thread_local Block* t_running;
+/// The block that this OS thread runs now; null between blocks and on host threads. Each socket call reads it several
+/// times: by a load (initial-exec), not by a call.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local Block* t_running;
 
 }  // namespace cpu_device::detail

@@ -104,7 +104,9 @@ void relax(std::uint64_t waited_ns) noexcept;
 
 /// What is to be ended for a thread whose block is abandoned: nobody runs its destructors.
 struct Unfinished {
-  void (*end)(void* self, std::int32_t handle, int kind) noexcept = nullptr;  ///< nullptr: nothing
+  using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
+
+  End end = nullptr;  ///< nullptr: nothing
   void* self = nullptr;
   std::int32_t handle = 0;
   int kind = 0;
@@ -112,8 +114,9 @@ struct Unfinished {
 
 /// Notes what the running thread of a kernel has begun, in the place of what was noted before. Where the block is
 /// abandoned before the next note, end() is called on the OS thread that ran the block. Of no effect outside of
-/// kernels.
-void note_unfinished(const Unfinished& what) noexcept;
+/// kernels. The fields are arguments of their own, which travel in registers: each call of a socket notes itself twice,
+/// and copying a structure that was just written waits until the processor's earlier stores are done.
+void note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept;
 
 /// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their
 /// own.

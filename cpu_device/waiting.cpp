@@ -81,8 +81,14 @@ void relax(std::uint64_t waited_ns) noexcept {
   }
 }
 
-void note_unfinished(const Unfinished& what) noexcept {
-  if (detail::t_running) detail::t_running->current().unfinished = what;
+void note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept {
+  if (!detail::t_running) return;
+  Unfinished& noted = detail::t_running->current().unfinished;
+  noted.end = end;
+  if (end == nullptr) return;
+  noted.self = self;
+  noted.handle = handle;
+  noted.kind = kind;
 }
 
 std::uint64_t clock_ns() noexcept { return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns(); }

@@ -130,12 +130,9 @@ void Context::Impl::make_net() {
     if (proxy_matters) impl_of(self).engine.assist(now_ns, waited_ns);
     impl_of(self).device.relax(waited_ns);
   };
-  hooks.note = [](void* self, std::int32_t handle, int kind) {
-    constexpr auto kEnd = [](void* context, std::int32_t its_handle, int its_kind) noexcept {
-      detail::end_unfinished(impl_of(context).host_side, static_cast<detail::Unfinished>(its_kind), its_handle);
-    };
-    const bool nothing = kind == static_cast<int>(detail::Unfinished::nothing);
-    impl_of(self).device.note_unfinished(nothing ? nullptr : +kEnd, self, handle, kind);
+  hooks.note = device.note_unfinished();
+  hooks.end = [](void* self, std::int32_t handle, int kind) noexcept {
+    detail::end_unfinished(impl_of(self).host_side, static_cast<detail::Unfinished>(kind), handle);
   };
   hooks.running_block = [](void* self) { return impl_of(self).device.running_block(); };
   // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).

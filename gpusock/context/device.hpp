@@ -54,11 +54,11 @@ class Device {
   /// The index of the block that runs on the calling thread; -1 on a thread that runs none.
   virtual std::int64_t running_block() const { return -1; }
 
-  /// Calls `end(self, handle, kind)` where a fault ends the calling kernel before the next note. On the CPU device.
-  virtual void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
-                               std::int32_t handle, int kind) {
-    (void)end, (void)self, (void)handle, (void)kind;
-  }
+  /// What takes the notes of kernels' calls (detail::Hooks::note); nullptr where no kernel runs on a CPU. A function,
+  /// not a method, because each call notes itself twice.
+  using Note = void (*)(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
+                        std::int32_t handle, int kind) noexcept;
+  virtual Note note_unfinished() const { return nullptr; }
 };
 
 /// The device that the options name. Throws Error (ENODEV) where there is none.

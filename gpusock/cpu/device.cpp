@@ -40,10 +40,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   std::int64_t running_block() const override { return cpu_device::running_block(); }
-  void note_unfinished(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self, std::int32_t handle,
-                       int kind) override {
-    cpu_device::note_unfinished({end, self, handle, kind});
-  }
+  Note note_unfinished() const override { return cpu_device::note_unfinished; }
 };
 
 }  // namespace

@@ -17,9 +17,12 @@ struct Hooks {
   void (*ring_for_credit)(void* self);
   /// One turn, at this time, of a wait that has lasted `waited_ns`; may run the proxy's step on this thread.
   void (*relax)(void* self, std::uint64_t now_ns, std::uint64_t waited_ns, bool proxy_matters);
-  /// Notes what the calling thread is in the middle of, in the place of what was noted before: it is to be ended for
-  /// the thread where a fault ends its kernel. nullptr where no kernel runs.
-  void (*note)(void* self, std::int32_t handle, int kind) = nullptr;
+  /// Ends for a thread what it was in the middle of (an Unfinished, as `kind`).
+  using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
+  /// Notes what the calling thread is in the middle of, in the place of what was noted before: where a fault ends its
+  /// kernel, `end(self, handle, kind)` is called, unless `end` is nullptr. nullptr where no kernel runs on a CPU.
+  void (*note)(End end, void* self, std::int32_t handle, int kind) noexcept = nullptr;
+  End end = nullptr;  ///< what is passed to note()
   /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
   std::int64_t (*running_block)(void* self) = nullptr;
   /// Moves bytes that follow all that is in this slot's ring; how many, 0 where that is not possible now. nullptr where
@@ -76,7 +79,9 @@ GPUSOCK_FN inline void ring_doorbell(const Side& side, Socket socket) {
 
 GPUSOCK_FN inline void note(const Side& side, Unfinished what, std::int32_t handle) {
 #if !GPUSOCK_ON_GPU
-  if (side.hooks->note != nullptr) side.hooks->note(side.hooks->self, handle, static_cast<int>(what));
+  const Hooks& hooks = *side.hooks;
+  if (hooks.note == nullptr) return;
+  hooks.note(what == Unfinished::nothing ? nullptr : hooks.end, hooks.self, handle, static_cast<int>(what));
 #else
   (void)side, (void)what, (void)handle;
 #endif
