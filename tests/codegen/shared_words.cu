@@ -1,6 +1,7 @@
 // One tiny kernel for each row of the ordering tables: the test beside this file reads the PTX that nvcc makes of them.
 // Each kernel is named after the labels of the accesses that it must hold.
 #include "host_proxy/table/socket_table.hpp"
+#include "rdma/mlx5/send_queue.hpp"
 #include "ringbuf/byte_ring.hpp"
 #include "ringbuf/handle_queue.hpp"
 
@@ -56,4 +57,14 @@ extern "C" __global__ void sets_W2(detail::Side side, PollSet set, Word* result)
 extern "C" __global__ void records_T10_T11(detail::Side side, table::RecordSender* records) {
   detail::lock_records(side, *records);
   detail::unlock_records(*records);
+}
+
+extern "C" __global__ void nic_G1_G2(rdma::mlx5::SendQueue queue, rdma::mlx5::Write write, int* result) {
+  *result = queue.append(write, true);
+  queue.ring();
+}
+
+extern "C" __global__ void nic_G3_G4(rdma::mlx5::CompletionQueue queue, rdma::mlx5::Completion* completion,
+                                     int* result) {
+  *result = queue.poll(*completion);
 }

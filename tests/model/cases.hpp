@@ -18,5 +18,6 @@ std::vector<Case> record_cases();
 std::vector<Case> cost_cases();  ///< what calls read and write across the bus
 std::vector<Case> param_sync_cases();
 std::vector<Case> executor_cases();
+std::vector<Case> nic_cases();
 
 }  // namespace gpusock::model

@@ -32,6 +32,8 @@ constexpr Instead kInstead[] = {
      "nobody has the handle yet, or it is closed already"},
     {"gpusock/detail/socket_options.inl", "options.store(", Weakening::left_out,
      "the lock is held until behind the next step"},
+    {"rdma/mlx5/send_queue.hpp", "G2, after G1", Weakening::left_out, "a doorbell may be rung later"},
+    {"rdma/mlx5/completion_queue.hpp", "G4", Weakening::left_out, "the NIC may learn of room later"},
     {"apps/param_sync/shard.cuh", "S3, pairs with S4", Weakening::left_out, "a version may be told later"},
     {"apps/param_sync/push.cuh", "first_push_ns", Weakening::left_out, "it is there before the slice goes out"},
     {"apps/param_sync/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
