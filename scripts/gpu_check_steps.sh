@@ -13,13 +13,14 @@ connections       300  conformance: streams, failures, options, endurance
 compat            120  kernels written for GPUnet
 device-rings      180  streams on rings in device memory
 device-rings-calls 180 zero-copy and records on rings in device memory
+TABLE
+  benchmark_steps lat
+  cat <<'TABLE'
 model             120  the demo's kernels against a reference
 demo              300  trains on four nodes in one process
+demo-serial       300  the demo's work without sockets, to compare
 TABLE
-  local what link size between
-  while read -r what link size between; do
-    printf '%s 90 %s bytes beside the raw rival\n' "bench-$what-$link-$between" "$size"
-  done < <(benchmarks)
+  benchmark_steps bw
   cat <<'TABLE'
 echo-server       180  ordinary TCP clients talk to a kernel (needs python3)
 faults            300  what each call returns when peers die, links are cut
@@ -29,6 +30,20 @@ memcheck-tcp-echo 180  the same through TCP
 memcheck-bus      240  the same of what crosses the bus
 memcheck-calls    300  the same of the conformance tests
 TABLE
+}
+
+# What, link, bytes, between, rings, and the step's name. The latencies are in the order of docs/performance.md, "What to measure first on a GPU".
+gpu_benchmarks() {
+  local what link size between rings
+  while read -r what link size between rings; do
+    echo "$what $link $size $between $rings bench-$what-$link-$between$([ "$rings" != device ] || echo -device)"
+  done < <(printf '%s\n' 'lat p2p 64 kernels host' 'lat p2p 64 kernels device' 'lat tcp 64 kernels host' 'lat tcp 64 threads host' 'lat tcp 64 kernels device'
+           benchmarks | awk '$1 == "bw" { print $0, "auto" }')
+}
+
+# benchmark_steps WHAT: their lines of the table.
+benchmark_steps() {
+  gpu_benchmarks | awk -v what="$1" '$1 == what { print $6, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
 }
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
@@ -57,7 +72,8 @@ command_of() {
     demo)
       ! in_bundle || [ -d data/fashion-mnist ] || { skip "this bundle has no images (./run bundle --data)"; return; }
       command=("$param_sync" --nodes 4 --epochs 2 --in-process --json "$out/param_sync.json" "${data_options[@]}") ;;
-    bench-*) benchmark_of "${1#bench-}" ;;
+    demo-serial) command_of demo && command=("$param_sync" --nodes 4 --epochs 2 --serial --json "$out/$1.json" "${data_options[@]}") ;;
+    bench-*) benchmark_of "$1" ;;
     echo-server)
       if command -v python3 >/dev/null; then command=(env GPUSOCK_TEST_SCALE=0.2 python3 tests/integration/echo/test_echo.py "$echo_server")
       else skip "no python3 here"; fi ;;
@@ -76,11 +92,11 @@ tests_of() {
 }
 
 benchmark_of() {
-  local what link size between
-  while read -r what link size between; do
-    [ "$1" = "$what-$link-$between" ] || continue
-    command=("$bench" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
-  done < <(benchmarks)
+  local what link size between rings name
+  while read -r what link size between rings name; do
+    [ "$1" = "$name" ] || continue
+    command=(env "GPUSOCK_RING=$rings" "$bench" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
+  done < <(gpu_benchmarks)
 }
 
 # checked_of STEP: its tests under compute-sanitizer, where everything takes many times as long: a share of their work.

@@ -7,6 +7,7 @@ Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -56,7 +57,7 @@ class GpuCheck(unittest.TestCase):
         (bundle / "BUNDLE.preset").write_text(preset + "\n")
         (bundle / "BUNDLE.cuda").write_text(code)
         for name in ("param_sync", "gpusock-bench"):
-            self.program(bundle / "bin" / name, "#!/bin/sh\necho \"figure: $*\"\n")
+            self.program(bundle / "bin" / name, "#!/bin/sh\necho \"figure: rings in $GPUSOCK_RING: $*\"\n")
         self.program(bundle / "bin" / "gpusock-doctor", doctor)
         for name in TESTS:
             stand_in = (pathlib.Path(__file__).parent / "stand_in_test.py").read_text()
@@ -89,12 +90,26 @@ class GpuCheck(unittest.TestCase):
     def test_the_list_names_every_step_and_runs_none(self):
         bundle = self.bundle()
         listed = [line.split()[0] for line in self.check(bundle, "--list").splitlines()]
-        for earlier, later in zip(("memory", "bus", "p2p-echo", "tcp-echo", "calls", "demo", "bench-lat-tcp-threads"),
-                                  ("bus", "p2p-echo", "tcp-echo", "calls", "demo", "bench-lat-tcp-threads", "memcheck-calls")):
+        for earlier, later in zip(("memory", "bus", "p2p-echo", "tcp-echo", "calls", "bench-lat-tcp-threads", "demo"),
+                                  ("bus", "p2p-echo", "tcp-echo", "calls", "bench-lat-tcp-threads", "demo", "memcheck-calls")):
             self.assertLess(listed.index(earlier), listed.index(later))
         self.assertFalse((bundle / "gpu-check").exists())
         for seconds in (int(line.split()[1]) for line in self.check(bundle, "--list").splitlines()):
             self.assertLessEqual(seconds, 300)
+
+    def test_what_to_measure_first_is_run_in_that_order(self):
+        listed = [line.split()[0] for line in self.check(self.bundle(), "--list").splitlines()]
+        text = (self.source / "docs" / "performance.md").read_text().partition("## What to measure first on a GPU")[2]
+        items = re.split(r"^\d+\. ", text.partition("\n**")[0], flags=re.MULTILINE)[1:]
+        self.assertGreaterEqual(len(items), 5)
+        firsts = []
+        for item in items:
+            steps = [name for name in re.findall(r"`([\w-]+)`", item) if name in listed]
+            measured = [name for name in steps if name.startswith(("bench-", "demo"))]
+            self.assertTrue(measured, f"no step of gpu-check measures: {item}")
+            self.assertEqual(re.findall(r"`((?:bench-|demo)[\w-]*)`", item), measured, "a step that gpu-check does not have")
+            firsts.append(listed.index(measured[0]))
+        self.assertEqual(firsts, sorted(firsts))
 
     def test_misuse_is_told_before_anything_runs(self):
         bundle = self.bundle()
@@ -120,6 +135,9 @@ class GpuCheck(unittest.TestCase):
         for name in ("summary.txt", "machine.txt", "doctor.txt", "logs/bus.log"):
             self.assertTrue((bundle / "gpu-check" / name).exists(), name)
         self.assertIn("Imaginary 9000", (bundle / "gpu-check" / "summary.txt").read_text())
+        for name, says in (("bench-lat-p2p-kernels", "rings in host: lat --link p2p --size 64 "), ("bench-bw-tcp-kernels", "rings in auto: bw --link tcp "),
+                           ("bench-lat-p2p-kernels-device", "rings in device: lat --link p2p --size 64 "), ("demo-serial", "--serial ")):
+            self.assertIn(says, (bundle / "gpu-check" / "logs" / f"{name}.log").read_text())
 
     def test_a_rehearsal_says_what_it_cannot_show(self):
         bundle = self.bundle()
