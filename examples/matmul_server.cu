@@ -12,10 +12,10 @@
 #include <gpusock/io.cuh>
 
 #include "examples/endpoints.hpp"
+#include "examples/listening.cuh"
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
-#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <cstdlib>
@@ -25,7 +25,6 @@
 namespace {
 
 using gpusock::Deadline;
-using gpusock::Endpoint;
 using gpusock::Net;
 using gpusock::Socket;
 
@@ -33,7 +32,8 @@ constexpr int kBacklog = 128;
 constexpr int kTile = 16;
 constexpr int kRowsOfThreads = 4;  // each thread computes every fourth element of a tile's column
 constexpr int kThreads = kTile * kRowsOfThreads;
-constexpr std::int64_t kDrainBytesMax = 16 << 20;
+constexpr std::size_t kOutBytes = 4 << 10;
+constexpr std::uint64_t kDrainBytesMax = 16 << 20;
 constexpr std::uint32_t kMagic = 0x4C554D4D;  // "MMUL"
 
 struct Request {
@@ -44,14 +44,10 @@ struct Answer {
   std::uint32_t rows, columns, zero;
 };
 
-/// What the kernels tell the host.
-struct Report {
-  Socket listener;  ///< or why there is none
-  Endpoint local;
-  std::int32_t failed;  ///< 0, or why accepting ended
-};
+/// What a block tells the host.
 struct Totals {
   std::uint64_t clients, products, refused;
+  std::int64_t failed;  ///< 0, or why accepting ended
 };
 
 /// What every block serves with.
@@ -59,6 +55,7 @@ struct Service {
   Socket listener;
   float* memory;  ///< elements_of_block() for each block
   std::uint32_t size_max;
+  std::uint64_t patience_ns;  ///< how long a client may not read
 
   /// Of the largest matrix.
   GPUSOCK_FN std::uint64_t elements() const { return std::uint64_t{size_max} * size_max; }
@@ -69,17 +66,6 @@ constexpr std::uint64_t kRequestElements = sizeof(Request) / sizeof(float);
 /// What a block needs: room for a request or for two matrices that are received, and for their product.
 GPUSOCK_FN constexpr std::uint64_t elements_of_block(std::uint64_t size_max) {
   return kRequestElements + 3 * size_max * size_max;
-}
-
-__global__ void open_listener(Net net, Endpoint at, std::int64_t patience_ns, Report* report) {
-  const auto me = gpusock::this_thread();
-  report->listener = net.listen(me, at, kBacklog);
-  if (report->listener < 0) return;
-  // How long a client may be silent, or not read, however much it sends or reads in all: accepted sockets have that,
-  // too.
-  net.setsockopt(me, report->listener, gpusock::SocketOption::receive_timeout_ns, patience_ns);
-  net.setsockopt(me, report->listener, gpusock::SocketOption::send_timeout_ns, patience_ns);
-  net.getsockname(report->listener, report->local);
 }
 
 /// C = A * B by one block, tile by tile in shared memory.
@@ -120,96 +106,80 @@ __device__ int check(const Request& request, std::uint32_t size_max) {
   return fits(request.rows) && fits(request.inner) && fits(request.columns) ? 0 : EMSGSIZE;
 }
 
-/// Says why, and reads what is on its way until the client closes too: a close with unread input would make TCP drop
-/// the answer.
+/// Answers one request. 0: the next one may follow; an errno: the client was told so; negative: it has ended, or is
+/// silent, or does not read.
 template <class Block>
-__device__ void refuse(const Block& block, const Net& net, Socket client, const Answer& answer, float* rest,
-                       std::uint64_t room) {
-  net.send(block, client, &answer, sizeof answer, gpusock::kWaitAll);
-  net.shutdown(block, client, gpusock::Shutdown::write);
-  const Deadline until = Deadline::after_ns(1'000'000'000);
-  for (std::int64_t left = kDrainBytesMax, got = 1; left > 0 && got > 0; left -= got) {
-    got = net.recv(block, client, rest, room, 0, until);
+__device__ int answer_request(const Block& block, gpusock::Reader<Block>& reader, gpusock::Writer<Block>& writer,
+                              const Service& service, float* product, Totals& totals) {
+  const auto head = reader.exactly(sizeof(Request));
+  if (!head) return head.error();
+  const Request size = *reinterpret_cast<const Request*>(head.data);
+  if (const int error = check(size, service.size_max); error != 0) {
+    const Answer refusal{error, service.size_max, service.size_max, 0};
+    if (block.thread_rank() == 0) ++totals.refused;
+    const int failed = writer.write(&refusal, sizeof refusal).flush();
+    return failed != 0 ? failed : error;
   }
-}
-
-/// Answers requests until the client ends, is silent for too long, or asks for what there is not.
-template <class Block>
-__device__ void serve_client(const Block& block, const Net& net, Socket client, const Service& service,
-                             Totals& totals) {
-  __shared__ Answer answer;
-  float* const received = service.memory + elements_of_block(service.size_max) * blockIdx.x;
-  const std::uint64_t room = sizeof(float) * (kRequestElements + 2 * service.elements());
-  float* const product = received + kRequestElements + 2 * service.elements();
-  gpusock::Reader reader(block, net, client, received, room);
-  for (;;) {
-    const auto head = reader.exactly(sizeof(Request));
-    if (!head) return;
-    const Request size = *reinterpret_cast<const Request*>(head.data);
-    const int error = check(size, service.size_max);
-    block.sync();  // no thread still sends the answer before
-    if (block.thread_rank() == 0) {
-      answer = error == 0 ? Answer{0, size.rows, size.columns, 0}
-                          : Answer{error, service.size_max, service.size_max, 0};
-      totals.refused += error != 0;
-    }
-    block.sync();
-    if (error != 0) return refuse(block, net, client, answer, received, room);
-    const std::uint64_t elements_of_a = std::uint64_t{size.rows} * size.inner;
-    const std::uint64_t elements_of_b = std::uint64_t{size.inner} * size.columns;
-    const auto both = reader.exactly(sizeof(float) * (elements_of_a + elements_of_b));
-    if (!both) return;
-    const auto* const a = reinterpret_cast<const float*>(both.data);
-    multiply(block, a, a + elements_of_a, product, size);
-    if (block.thread_rank() == 0) ++totals.products;
-    const std::uint64_t bytes = sizeof(float) * size.rows * size.columns;
-    if (net.send(block, client, &answer, sizeof answer, gpusock::kWaitAll | gpusock::kMore) < 0) return;
-    if (net.send(block, client, product, bytes, gpusock::kWaitAll) < 0) return;
-  }
+  const std::uint64_t elements_of_a = std::uint64_t{size.rows} * size.inner;
+  const std::uint64_t elements_of_b = std::uint64_t{size.inner} * size.columns;
+  const auto both = reader.exactly(sizeof(float) * (elements_of_a + elements_of_b));
+  if (!both) return both.error();
+  const auto* const a = reinterpret_cast<const float*>(both.data);
+  multiply(block, a, a + elements_of_a, product, size);
+  if (block.thread_rank() == 0) ++totals.products;
+  const Answer answer{0, size.rows, size.columns, 0};
+  writer.write(&answer, sizeof answer).write(product, sizeof(float) * size.rows * size.columns);
+  return writer.flush();
 }
 
 /// Each block serves one client after the other; all of them accept on the same listener.
-__global__ void serve(Net net, Service service, Report* report, Totals* totals) {
+__global__ void serve(Net net, Service service, Totals* all_totals) {
   const auto block = gpusock::this_block();
+  __shared__ char out[kOutBytes];
+  float* const received = service.memory + elements_of_block(service.size_max) * blockIdx.x;
+  const std::uint64_t room = sizeof(float) * (kRequestElements + 2 * service.elements());
+  float* const product = received + kRequestElements + 2 * service.elements();
+  Totals& totals = all_totals[blockIdx.x];
   for (;;) {
     const Socket client = net.accept(block, service.listener, Deadline::never());
     if (client < 0) {
-      if (client != -ECANCELED && block.thread_rank() == 0) report->failed = client;
+      if (client != -ECANCELED && block.thread_rank() == 0) totals.failed = client;
       return;
     }
-    if (block.thread_rank() == 0) ++totals[blockIdx.x].clients;
-    serve_client(block, net, client, service, totals[blockIdx.x]);
+    if (block.thread_rank() == 0) ++totals.clients;
+    gpusock::Reader reader(block, net, client, received, room);
+    gpusock::Writer writer(block, net, client, out, sizeof out, service.patience_ns);
+    int result = 0;
+    while (result == 0) result = answer_request(block, reader, writer, service, product, totals);
+    if (result > 0) {  // A close with unread input would make TCP drop the refusal: reads until the client closes too.
+      net.shutdown(block, client, gpusock::Shutdown::write);
+      reader.skip(kDrainBytesMax, Deadline::after_ns(1'000'000'000));
+    }
     net.close(block, client);
   }
 }
 
 int run(const std::string& where, unsigned blocks, unsigned size_max, unsigned patience_s) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
-  gpusock::Context context(gpusock::Options::from_env());
-  gpusock::Mapped<Report> report(context, 1);
+  gpusock::Options options = gpusock::Options::from_env();
+  options.timeout_ns = patience_s * std::uint64_t{1'000'000'000};  // of calls that are given no deadline
+  gpusock::Context context(options);
   gpusock::Mapped<Totals> totals(context, blocks);
   gpusock::DeviceBuffer<float> memory(context, blocks * elements_of_block(size_max));
-  const Endpoint at = examples::stream_endpoint(where);
-  gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at,
-                  patience_s * std::int64_t{1'000'000'000}, report.data());
-  context.synchronize();
-  if (report[0].listener < 0) {
-    throw gpusock::program::SocketFailure("listening on " + where, gpusock::program::Attempt::listening,
-                                          -report[0].listener, at);
-  }
+  const gpusock::Listener listener = examples::listen(context, examples::stream_endpoint(where), where, kBacklog);
 
-  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
+  gpusock::program::print_now("listening on " + listener.where.to_string() + "\n");
   gpusock::Stream stream(context);
-  const Service service{report[0].listener, memory.data(), size_max};
+  const Service service{listener.socket, memory.data(), size_max, options.timeout_ns};
   gpusock::launch(context, {.grid = blocks, .block = kThreads, .stream = &stream}, serve, context.net(), service,
-                  report.data(), totals.data());
+                  totals.data());
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
-  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "accepting on " + where);
   Totals sum{};
   for (const Totals& block : totals) {
-    sum = {sum.clients + block.clients, sum.products + block.products, sum.refused + block.refused};
+    if (block.failed < 0) throw gpusock::Error(static_cast<int>(-block.failed), "accepting on " + where);
+    sum = {sum.clients + block.clients, sum.products + block.products, sum.refused + block.refused, 0};
   }
   std::cout << sum.clients << " clients, " << sum.products << " products, " << sum.refused << " requests refused"
             << std::endl;

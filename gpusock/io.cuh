@@ -258,7 +258,8 @@ class Reader {
 /// bytes.
 ///
 /// A full buffer is sent before more is written to it, and flush() without a deadline sends the rest: both wait up to
-/// the timeout, and a timeout is an error like the others. flush(Deadline) is for those that must not wait: what could
+/// the timeout, and a timeout is an error like the others. Of data larger than the buffer only the end is copied into
+/// it. flush(Deadline) is for those that must not wait: what could
 /// not be sent yet stays in the buffer, and that is no error.
 template <class Group>
 class Writer {
@@ -287,6 +288,13 @@ class Writer {
       if (room_ == 0) at_.error = -EBADF;
       if (at_.used == room_) send(kMore);
       if (at_.error != 0) break;
+      if (at_.used == 0 && bytes > room_) {  // what the buffer could not hold anyway is sent from where it lies
+        const std::int64_t sent = net_.send(group_, socket_, from, bytes - room_, kMore,
+                                            Deadline::after_ns(timeout_ns_));
+        if (sent < 0) at_.error = static_cast<int>(sent);
+        if (sent > 0) from += sent, bytes -= static_cast<std::size_t>(sent);
+        continue;
+      }
       const std::size_t part = bytes < room_ - at_.used ? bytes : room_ - at_.used;
       detail::copy(group_, buffer_ + at_.used, from, part);
       at_.used += part;

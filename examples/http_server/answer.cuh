@@ -1,7 +1,9 @@
 #pragma once
-/// @file Answers: a head and a body, both somewhere in memory, and how much of them is sent.
+/// @file Answers: what is written, and what of it is still to be sent.
 
 #include "examples/http_server/request.cuh"
+
+#include <gpusock/io.cuh>
 
 namespace http {
 
@@ -12,11 +14,10 @@ inline constexpr std::size_t kAnswerBodyBytes = 4 << 10;  // the longest body th
 enum class After : std::uint8_t { next_request, rest_of_body, close };
 
 struct Answer {
-  char head[kAnswerHeadBytes];
-  char own_body[kAnswerBodyBytes];
-  std::size_t head_bytes;
-  Text body;  ///< own_body, or the request's own bytes
-  std::size_t sent;
+  gpusock::Writer<gpusock::ThisThread> writer;
+  char buffer[kAnswerHeadBytes + kAnswerBodyBytes];  ///< the writer's
+  char own_body[kAnswerBodyBytes];                   ///< as long as its size is not known
+  Text rest;                                         ///< a body that is longer: the request's own bytes
   After after;
 };
 
@@ -59,26 +60,23 @@ struct AnswerShape {
 
 /// Writes the head for `body`; the answer is then ready to be sent.
 GPUSOCK_FN_APART inline void write_head(Answer& answer, const AnswerShape& shape, Text body) {
-  TextBuffer head(answer.head, sizeof answer.head);
+  auto& head = answer.writer;
   head << "HTTP/1.1 " << shape.status << " " << reason_of(shape.status) << "\r\nServer: gpusock\r\n"
        << "Content-Type: " << shape.media_type << "\r\nContent-Length: " << body.bytes << "\r\n";
   if (shape.allow.bytes != 0) head << "Allow: " << shape.allow << "\r\n";
   if (!shape.keep_alive) head << "Connection: close\r\n";
   if (shape.keep_alive && shape.to_http_1_0) head << "Connection: keep-alive\r\n";
   head << "\r\n";
-  answer.head_bytes = head.bytes();
-  answer.body = shape.to_head ? text("") : body;
-  answer.sent = 0;
+  const bool fits = body.bytes <= kAnswerBodyBytes;
+  if (fits && !shape.to_head) head << body;
+  answer.rest = fits || shape.to_head ? text("") : body;
   answer.after = shape.keep_alive ? After::next_request : After::close;
 }
 
 /// The interim answer that asks for the body.
 GPUSOCK_FN inline void write_continue(Answer& answer) {
-  TextBuffer head(answer.head, sizeof answer.head);
-  head << "HTTP/1.1 100 Continue\r\n\r\n";
-  answer.head_bytes = head.bytes();
-  answer.body = text("");
-  answer.sent = 0;
+  answer.writer << "HTTP/1.1 100 Continue\r\n\r\n";
+  answer.rest = text("");
   answer.after = After::rest_of_body;
 }
 

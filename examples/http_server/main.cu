@@ -6,10 +6,10 @@
 #include <gpusock/launch.hpp>
 
 #include "examples/endpoints.hpp"
+#include "examples/listening.cuh"
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
 #include "program/run.hpp"
-#include "program/socket_failure.hpp"
 #include "program/stop_signals.hpp"
 
 #include <algorithm>
@@ -72,14 +72,7 @@ void print_served(const http::Counters& counters) {
 int run(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(options_for(settings));
-  gpusock::Mapped<http::Report> report(context, 1);
-  const Endpoint at = endpoint_of(settings);
-  gpusock::launch(context, {.grid = 1, .block = 1}, http::open_listener, context.net(), at, kBacklog, report.data());
-  context.synchronize();
-  if (report[0].listener < 0) {
-    throw gpusock::program::SocketFailure("listening on " + settings.where, gpusock::program::Attempt::listening,
-                                          -report[0].listener, at);
-  }
+  const gpusock::Listener listener = examples::listen(context, endpoint_of(settings), settings.where, kBacklog);
 
   const http::Limits limits{settings.timeout_ms * std::uint64_t{1'000'000}, settings.body_bytes_max};
   const unsigned of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
@@ -88,8 +81,9 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<char> input(context, input_bytes_of(settings));
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
+  gpusock::Mapped<int> failed(context, 1);
   const http::Server server{context.net(),
-                            report[0].listener,
+                            listener.socket,
                             limits,
                             {settings.cohort, settings.delay_us * std::uint64_t{1000}},
                             {settings.displace_ms * std::uint64_t{1'000'000}, settings.when_full == "refuse"},
@@ -98,16 +92,16 @@ int run(const Settings& settings) {
                             input.data(),
                             entries.data(),
                             counters.data(),
-                            report.data()};
+                            failed.data()};
 
-  gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
+  gpusock::program::print_now("listening on " + listener.where.to_string() + "\n");
   gpusock::Stream stream(context);
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads, .stream = &stream}, http::serve,
                   server);
   gpusock::program::wait_for_stop([&] { return stream.idle(); });
   context.cancel();
   context.synchronize();
-  if (report[0].failed < 0) throw gpusock::Error(-report[0].failed, "serving on " + settings.where);
+  if (failed[0] < 0) throw gpusock::Error(-failed[0], "serving on " + settings.where);
   http::Counters counted;
   counters.copy_out({&counted, 1});
   print_served(counted);

@@ -34,37 +34,8 @@ struct Request {
   bool keep_alive;
   bool expects_continue;  ///< the client waits for "100 Continue" before it sends the body
   std::uint64_t content_length;
-  Text path;   ///< of the target, as it was sent
+  Text path;   ///< of the target, as it was sent: a part of the head's first line
   Text query;  ///< what follows its first '?'
-};
-
-/// Finds where a head ends, while it arrives in whatever pieces: no byte is looked at twice.
-class HeadScan {
- public:
-  /// `head`: what is there of it by now. Complete: bytes() is its size, with the empty line.
-  GPUSOCK_FN int look(Text head) {
-    for (; looked_ < head.bytes; ++looked_) {
-      if (looked_ == kHeadBytesMax) return lines_ == 0 ? 414 : 431;
-      if (head[looked_] != '\n') continue;
-      if (looked_ == line_ || head[looked_ - 1] != '\r') return 400;
-      const bool empty = looked_ - line_ == 1;
-      line_ = looked_ + 1;
-      if (!empty) {
-        ++lines_;
-      } else if (lines_ != 0) {
-        ++looked_;
-        return kComplete;
-      }  // else: empty lines before a request are ignored
-    }
-    return kMoreNeeded;
-  }
-
-  GPUSOCK_FN std::size_t bytes() const { return looked_; }
-
- private:
-  std::size_t looked_ = 0;
-  std::size_t line_ = 0;   // where the current line starts
-  std::size_t lines_ = 0;  // that are complete and not empty
 };
 
 /// May be in the name of a method or a field.
@@ -122,12 +93,16 @@ GPUSOCK_FN inline bool is_host_and_port(Text text) {
   return true;
 }
 
-/// Cuts the next line, which is there, from the front of `rest`.
-GPUSOCK_FN inline Text take_line(Text& rest) {
-  const std::size_t end = find(rest, '\n');
-  const Text line = rest.until(end - 1);
-  rest = rest.from(end + 1);
-  return line;
+/// Cuts the carriage return off the end of a line. False if there is none.
+GPUSOCK_FN inline bool take_return(Text& line) {
+  if (line.bytes == 0 || line[line.bytes - 1] != '\r') return false;
+  --line.bytes;
+  return true;
+}
+
+/// A field of any name.
+GPUSOCK_FN inline bool parse_any_field(Text line, gpusock::Field& field) {
+  return gpusock::parse_field(line, field) && is_token(field.name) && is_field_value(field.value);
 }
 
 GPUSOCK_FN inline int parse_method(Text name, Method& method) {
@@ -181,41 +156,40 @@ GPUSOCK_FN inline int parse_request_line(Text line, Request& request) {
   return parse_method(line.until(first), request.method);
 }
 
-/// How often the fields came that may come once.
-struct FieldCounts {
+/// How often the fields came that may come once, and what they say of the connection.
+struct Fields {
   int host = 0, length = 0, encoding = 0;
+  bool keep = false, close = false;
 };
 
-GPUSOCK_FN inline void parse_connection(Text value, bool& keep, bool& close) {
+GPUSOCK_FN inline void parse_connection(Text value, Fields& fields) {
   while (value.bytes != 0) {
     const std::size_t comma = find(value, ',');
     const Text option = trimmed(value.until(comma));
-    keep = keep || same_in_any_case(option, text("keep-alive"));
-    close = close || same_in_any_case(option, text("close"));
+    fields.keep = fields.keep || same_in_any_case(option, text("keep-alive"));
+    fields.close = fields.close || same_in_any_case(option, text("close"));
     value = comma == value.bytes ? value.from(comma) : value.from(comma + 1);
   }
 }
 
-GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& counts, bool& keep, bool& close) {
-  const std::size_t colon = find(line, ':');
-  if (colon == line.bytes || !is_token(line.until(colon))) return 400;  // also a line that continues the one before
-  const Text name = line.until(colon), value = trimmed(line.from(colon + 1));
-  if (!is_field_value(value)) return 400;
-  if (same_in_any_case(name, text("host"))) {
-    ++counts.host;
-    if (!is_host_and_port(value)) return 400;
-  } else if (same_in_any_case(name, text("content-length"))) {
-    ++counts.length;
-    if (!parse_number(value, request.content_length)) return 400;
+GPUSOCK_FN inline int parse_field(Text line, Request& request, Fields& fields) {
+  gpusock::Field field;
+  if (!parse_any_field(line, field)) return 400;  // also a line that continues the one before
+  if (field.is("host")) {
+    ++fields.host;
+    if (!is_host_and_port(field.value)) return 400;
+  } else if (field.is("content-length")) {
+    ++fields.length;
+    if (!parse_number(field.value, request.content_length)) return 400;
     request.body = BodyKind::counted;
-  } else if (same_in_any_case(name, text("transfer-encoding"))) {
-    ++counts.encoding;
-    if (!same_in_any_case(value, text("chunked"))) return 501;
+  } else if (field.is("transfer-encoding")) {
+    ++fields.encoding;
+    if (!same_in_any_case(field.value, "chunked")) return 501;
     request.body = BodyKind::chunked;
-  } else if (same_in_any_case(name, text("connection"))) {
-    parse_connection(value, keep, close);
-  } else if (same_in_any_case(name, text("expect"))) {
-    if (!same_in_any_case(value, text("100-continue"))) return 417;
+  } else if (field.is("connection")) {
+    parse_connection(field.value, fields);
+  } else if (field.is("expect")) {
+    if (!same_in_any_case(field.value, "100-continue")) return 417;
     request.expects_continue = !request.http_1_0;
   }
   return kComplete;
@@ -223,25 +197,41 @@ GPUSOCK_FN inline int parse_field(Text line, Request& request, FieldCounts& coun
 
 }  // namespace detail
 
-/// Reads a head that HeadScan has found complete. The request's texts are parts of it. kComplete, or the refusal's
-/// status.
-GPUSOCK_FN_APART inline int parse_head(Text head, Request& request) {
-  request = {};
-  Text line = detail::take_line(head);
-  while (line.bytes == 0) line = detail::take_line(head);
-  // A method that we do not have is refused only if everything else is right.
-  const int first = detail::parse_request_line(line, request);
-  if (first != kComplete && first != 501) return first;
-  detail::FieldCounts counts;
-  bool keep = false, close = false;
-  for (line = detail::take_line(head); line.bytes != 0; line = detail::take_line(head)) {
-    if (const int status = detail::parse_field(line, request, counts, keep, close); status != kComplete) return status;
+/// Reads a head line by line.
+class Head {
+ public:
+  /// Takes the next line, without its line feed. kMoreNeeded; kComplete: it was the empty line after the fields; or the
+  /// refusal's status.
+  GPUSOCK_FN_APART int take(Text line, Request& request) {
+    bytes_ += line.bytes + 1;
+    if (bytes_ > kHeadBytesMax) return too_long();
+    if (!detail::take_return(line)) return 400;
+    if (line.bytes == 0) return lines_ == 0 ? kMoreNeeded : end(request);  // empty lines before a request are ignored
+    const int status = ++lines_ == 1 ? detail::parse_request_line(line, request)
+                                     : detail::parse_field(line, request, fields_);
+    if (lines_ == 1) first_ = status;
+    // A method that we do not have is refused only if everything else is right.
+    return status == kComplete || (status == 501 && lines_ == 1) ? kMoreNeeded : status;
   }
-  if (counts.host > 1 || (counts.host == 0 && !request.http_1_0)) return 400;
-  if (counts.length + counts.encoding > 1 || (counts.encoding != 0 && request.http_1_0))
-    return 400;  // smuggling starts here
-  request.keep_alive = !close && (request.keep_alive || keep);
-  return first;
-}
+
+  /// The status of a line longer than a head may be.
+  GPUSOCK_FN int too_long() const { return lines_ == 0 ? 414 : 431; }
+  /// How many lines there were that are not empty.
+  GPUSOCK_FN std::size_t lines() const { return lines_; }
+
+ private:
+  GPUSOCK_FN int end(Request& request) const {
+    if (fields_.host > 1 || (fields_.host == 0 && !request.http_1_0)) return 400;
+    if (fields_.length + fields_.encoding > 1 || (fields_.encoding != 0 && request.http_1_0))
+      return 400;  // smuggling starts here
+    request.keep_alive = !fields_.close && (request.keep_alive || fields_.keep);
+    return first_;
+  }
+
+  std::size_t bytes_ = 0;
+  std::size_t lines_ = 0;
+  int first_ = kMoreNeeded;  // the status of the first line
+  detail::Fields fields_;
+};
 
 }  // namespace http

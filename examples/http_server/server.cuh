@@ -9,13 +9,6 @@
 
 namespace http {
 
-/// What the kernels tell the host.
-struct Report {
-  gpusock::Socket listener;  ///< or why there is none
-  gpusock::Endpoint local;
-  std::int32_t failed;  ///< 0, or why serving ended
-};
-
 /// What the kernel works with. Memory is per block, block after block.
 struct Server {
   gpusock::Net net;
@@ -28,7 +21,7 @@ struct Server {
   char* input;                  ///< input_bytes() of each connection
   gpusock::PollEntry* entries;  ///< of each block: the listener's, then one for each connection
   Counters* counters;
-  Report* report;
+  int* failed;  ///< 0, or why serving ended
 };
 
 /// One block's share.
@@ -54,7 +47,7 @@ __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned 
     const Connection& connection = share.connections[i];
     const auto events = connection.events();
     share.entries[1 + i] = {events == 0 ? -1 : connection.socket(), events, 0};
-    const unsigned long long until = connection.has_input() ? 0 : connection.deadline_ns();
+    const unsigned long long until = connection.deadline_ns();
     mine_ns = until < mine_ns ? until : mine_ns;
     const unsigned long long idle = connection.idle_since_ns();
     idle_ns = idle < idle_ns ? idle : idle_ns;
@@ -89,7 +82,8 @@ __device__ inline gpusock::Socket take_client(const Server& server) {
 /// Gives a free connection to a new client.
 __device__ inline void seat(const BlockShare& share, unsigned i, gpusock::Socket socket) {
   const Server& server = share.server;
-  share.connections[i].open(socket, share.input + i * input_bytes(server.limits), server.limits, *server.counters);
+  share.connections[i].open(server.net, socket, share.input + i * input_bytes(server.limits), server.limits,
+                            *server.counters);
   share.connections[i].serve(server.net, server.limits, *server.counters);
 }
 
@@ -111,7 +105,7 @@ __device__ inline void serve_own(const BlockShare& share, const Seating& seating
       if (socket < 0) continue;
       connection.displace(server.net, *server.counters);
       seat(share, i, socket);
-    } else if (share.entries[1 + i].revents != 0 || connection.has_input()) {
+    } else if (share.entries[1 + i].revents != 0) {
       connection.serve(server.net, server.limits, *server.counters);
     } else if (connection.deadline_ns() <= gpusock::clock_ns()) {
       connection.expire(server.net, server.limits, *server.counters);
@@ -196,7 +190,7 @@ __global__ void serve(Server server) {
     const int events = server.net.poll(block, share.entries, static_cast<int>(share.count) + 1, deadline_at(until_ns));
     const bool over = events < 0 || (share.entries[0].revents & (gpusock::kPollErr | gpusock::kPollNval)) != 0;
     if (over) {
-      if (block.thread_rank() == 0 && events != -ECANCELED) server.report->failed = events < 0 ? events : -EBADF;
+      if (block.thread_rank() == 0 && events != -ECANCELED) *server.failed = events < 0 ? events : -EBADF;
       return;
     }
     serve_own(share, seating, block.thread_rank(), block.size());
@@ -206,11 +200,6 @@ __global__ void serve(Server server) {
     block.sync();
     execute_due(block, share, waiting, now_ns);
   }
-}
-
-__global__ void open_listener(gpusock::Net net, gpusock::Endpoint at, int backlog, Report* report) {
-  report->listener = net.listen(gpusock::this_thread(), at, backlog);
-  if (report->listener >= 0) net.getsockname(report->listener, report->local);
 }
 
 }  // namespace http

@@ -4,7 +4,7 @@
 #include "examples/redis_client/commands.cuh"
 #include "examples/redis_client/resp.cuh"
 
-#include <gpusock/device.cuh>
+#include <gpusock/io.cuh>
 
 namespace redis {
 
@@ -20,107 +20,78 @@ struct Outcome {
   std::uint64_t time_ns[kCommands];
 };
 
-/// Where in the input a value is.
-struct Value {
-  const char* data;
-  std::size_t bytes;
-};
-
 /// The block's memory.
 struct Buffers {
-  char* out;
+  char* out;  ///< a pipeline of commands
   std::size_t out_bytes;
-  char* in;
-  std::size_t in_bytes;
-  Value* values;
-  std::size_t values_max;
+  char* values;  ///< that a pipeline is answered with, one after the other, in frames
+  std::size_t values_bytes;
 };
 
-/// How far the replies to one pipeline are read; in the block's shared memory, written by its leader.
-struct Progress {
-  std::size_t there;            // bytes
-  std::size_t parsed;           // of them
-  std::uint64_t replies_left;   // of which nothing is read
-  std::uint64_t elements_left;  // of the array that is being read
-  std::uint64_t values;
-  Failure failure;
-};
-
-__device__ inline void keep_message(Outcome& outcome, const Parsed& parsed) {
-  const std::size_t bytes = parsed.text_bytes < sizeof outcome.message - 1 ? parsed.text_bytes
-                                                                           : sizeof outcome.message - 1;
-  for (std::size_t i = 0; i < bytes; ++i) outcome.message[i] = parsed.text[i];
-  outcome.message[bytes] = '\0';
+/// True if an element with such a head is a part of the command's reply; `in_array`: of an array's elements.
+__device__ inline bool expected(const Head& head, Command command, bool in_array, const Plan& plan) {
+  if (command == Command::set) return head.element == Element::simple && same(head.text, "OK");
+  if (command == Command::del) return head.element == Element::integer && head.number == 1;
+  if (command == Command::mget && !in_array) return head.element == Element::array && head.number == plan.keys_of_mget;
+  return head.element == Element::bulk && head.number == static_cast<std::int64_t>(plan.value_bytes);
 }
 
-/// True if the command's replies consist of such parts; `in_array`: of an array's elements.
-__device__ inline bool expected(const Parsed& parsed, Command command, bool in_array, const Plan& plan) {
-  if (command == Command::set) {
-    return parsed.element == Element::simple && parsed.text_bytes == 2 && parsed.text[0] == 'O' &&
-           parsed.text[1] == 'K';
+/// Why nothing was received. A line that is too long is none of Redis'.
+__device__ inline Failure no_more(const gpusock::Received& received, Outcome& outcome) {
+  if (received.size == -EMSGSIZE) return Failure::protocol;
+  const bool ended = received.ended() || received.size == -EPROTO;
+  outcome.error = ended ? 0 : received.error();
+  return Failure::receiving;
+}
+
+/// A value in its frame: what ends the line before it, and what follows it.
+inline constexpr std::size_t kBeforeValue = 1, kFrameBytes = kBeforeValue + 2;
+
+/// Receives an element of a reply, a value in its frame to `to`. One thread.
+__device__ inline Failure receive_element(gpusock::Reader<gpusock::ThisThread>& reader, Command command, bool in_array,
+                                          const Plan& plan, gpusock::Deadline deadline, char* to, Head& head,
+                                          Outcome& outcome) {
+  const auto line = reader.until('\r', deadline);
+  if (!line) return no_more(line, outcome);
+  head = parse_head(line.text());
+  const bool right = expected(head, command, in_array, plan);
+  if (head.element == Element::error) {
+    gpusock::TextBuffer message(outcome.message, sizeof outcome.message - 1);
+    message << head.text;
+    outcome.message[message.bytes()] = '\0';
   }
-  if (command == Command::del) return parsed.element == Element::integer && parsed.number == 1;
-  if (command == Command::mget && !in_array)
-    return parsed.element == Element::array && parsed.number == plan.keys_of_mget;
-  return parsed.element == Element::bulk && parsed.text_bytes == plan.value_bytes;
+  const bool value = right && head.element == Element::bulk;
+  const auto rest = value ? reader.read(to, plan.value_bytes + kFrameBytes, deadline) : reader.exactly(1, deadline);
+  if (!rest) return no_more(rest, outcome);
+  if (rest.data[0] != '\n' || head.element == Element::broken) return Failure::protocol;
+  if (!right) return head.element == Element::error ? Failure::server_error : Failure::wrong_answer;
+  return !value || same(rest.text().from(kBeforeValue + plan.value_bytes), "\r\n") ? Failure::none : Failure::protocol;
 }
 
-/// The leader's part: takes complete elements from what has come. There is room for as many values as the commands ask
-/// for: only replies of just that shape are taken.
-__device__ inline void parse_more(Progress& progress, const Buffers& buffers, Command command, const Plan& plan,
-                                  Outcome& outcome) {
-  while (progress.replies_left + progress.elements_left != 0) {
-    const bool in_array = progress.elements_left != 0;
-    const Parsed parsed = parse_element(buffers.in + progress.parsed, progress.there - progress.parsed);
-    const bool too_long = parsed.element == Element::incomplete &&
-                          parsed.number > static_cast<std::int64_t>(plan.value_bytes);
-    if (parsed.element == Element::incomplete && !too_long) return;
-    if (parsed.element == Element::error) keep_message(outcome, parsed);
-    if (too_long || !expected(parsed, command, in_array, plan)) {
-      progress.failure = parsed.element == Element::error    ? Failure::server_error
-                         : parsed.element == Element::broken ? Failure::protocol
-                                                             : Failure::wrong_answer;
-      return;
-    }
-    progress.parsed += parsed.bytes;
-    --(in_array ? progress.elements_left : progress.replies_left);
-    if (parsed.element == Element::array) progress.elements_left = static_cast<std::uint64_t>(parsed.number);
-    if (parsed.element == Element::bulk) buffers.values[progress.values++] = {parsed.text, parsed.text_bytes};
-  }
-  if (progress.parsed != progress.there) progress.failure = Failure::protocol;  // more replies than commands
-}
-
-/// Receives the replies to `commands` commands. None: all are there, and of the right kind.
-template <class Block>
-__device__ Failure receive_replies(const Block& block, const gpusock::Net& net, gpusock::Socket socket, Command command,
-                                   unsigned commands, const Plan& plan, const Buffers& buffers, Outcome& outcome) {
-  __shared__ Progress progress;
+/// Receives the replies to so many commands. None: all are there, and of the right kind. One thread.
+__device__ inline Failure receive_replies(const gpusock::Net& net, gpusock::Socket socket, Command command,
+                                          std::uint64_t replies, const Plan& plan, char* to, Outcome& outcome) {
+  __shared__ char line[kLineBytesMax];
+  const auto me = gpusock::this_thread();
   const auto deadline = gpusock::Deadline::after_ns(plan.timeout_ns);
-  block.sync();
-  if (block.thread_rank() == 0) progress = {0, 0, commands, 0, 0, Failure::none};
-  block.sync();
-  for (;;) {
-    const std::size_t there = progress.there;
-    const std::size_t room = buffers.in_bytes - there;
-    const auto got = room == 0 ? -EMSGSIZE : net.recv(block, socket, buffers.in + there, room, 0, deadline);
-    if (got <= 0) {
-      if (block.thread_rank() == 0) outcome.error = static_cast<std::int32_t>(got);
-      return Failure::receiving;
-    }
-    if (block.thread_rank() == 0) {
-      progress.there += static_cast<std::size_t>(got);
-      parse_more(progress, buffers, command, plan, outcome);
-    }
-    block.sync();
-    if (progress.failure != Failure::none) return progress.failure;
-    if (progress.replies_left + progress.elements_left == 0) return Failure::none;
+  gpusock::Reader reader(me, net, socket, line, sizeof line);
+  for (std::uint64_t elements = 0; replies + elements != 0;) {  // elements: of the array that is being read
+    Head head{};
+    const Failure failure = receive_element(reader, command, elements != 0, plan, deadline, to, head, outcome);
+    if (failure != Failure::none) return failure;
+    --(elements != 0 ? elements : replies);
+    if (head.element == Element::array) elements = static_cast<std::uint64_t>(head.number);
+    if (head.element == Element::bulk) to += plan.value_bytes + kFrameBytes;
   }
+  const auto surplus = net.peek(me, socket, 1, gpusock::Deadline::now());
+  if (surplus.size > 0) net.release(me, socket, 0);
+  return surplus.size > 0 ? Failure::protocol : Failure::none;  // more replies than commands
 }
 
-/// Checks that the values are those that were set. Each thread checks its share.
+/// True if the values are those that were set. Each thread checks its share.
 template <class Block>
-__device__ Failure check_values(const Block& block, const Plan& plan, const Buffers& buffers, Command command,
-                                unsigned commands, std::uint64_t first, std::uint64_t begin, std::uint64_t end) {
+__device__ bool values_are_right(const Block& block, const Plan& plan, const Buffers& buffers, Command command,
+                                 unsigned commands, std::uint64_t first, std::uint64_t begin, std::uint64_t end) {
   __shared__ unsigned wrong;
   if (block.thread_rank() == 0) wrong = 0;
   block.sync();
@@ -128,11 +99,12 @@ __device__ Failure check_values(const Block& block, const Plan& plan, const Buff
   for (std::uint64_t i = block.thread_rank(); i < values; i += block.size()) {
     const std::uint64_t key = begin + (first - begin + i) % (end - begin);
     unsigned differ = 0;
-    for (std::uint64_t k = 0; k < plan.value_bytes; ++k) differ += buffers.values[i].data[k] != value_byte(key, k);
+    const char* const value = buffers.values + i * (plan.value_bytes + kFrameBytes) + kBeforeValue;
+    for (std::uint64_t k = 0; k < plan.value_bytes; ++k) differ += value[k] != value_byte(key, k);
     if (differ != 0) atomicAdd(&wrong, 1u);
   }
   block.sync();
-  return wrong == 0 ? Failure::none : Failure::wrong_answer;
+  return wrong == 0;
 }
 
 /// Sends one command after the other about all keys of [begin, end), and checks the replies.
@@ -141,13 +113,15 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
                                const Plan& plan, const Buffers& buffers, std::uint64_t begin, std::uint64_t end,
                                Outcome& outcome) {
   const std::uint64_t keys = plan.keys_of(command), commands = (end - begin + keys - 1) / keys;
-  const std::size_t size = write_command(nullptr, command, plan, begin, begin, end);
+  const std::size_t size = plan.command_bytes[static_cast<int>(command)];
+  __shared__ Failure failure;
   const auto start_ns = gpusock::clock_ns();
   for (std::uint64_t done = 0; done < commands;) {
     const auto now = static_cast<unsigned>(commands - done < plan.pipeline ? commands - done : plan.pipeline);
     const std::uint64_t first = begin + done * keys;
     for (unsigned i = block.thread_rank(); i < now; i += block.size()) {
-      write_command(buffers.out + i * size, command, plan, first + i * keys, begin, end);
+      TextBuffer to(buffers.out + i * size, size);
+      write_command(to, command, plan, first + i * keys, begin, end);
     }
     block.sync();
     const auto deadline = gpusock::Deadline::after_ns(plan.timeout_ns);
@@ -156,11 +130,12 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
       if (block.thread_rank() == 0) outcome.error = static_cast<std::int32_t>(sent);
       return Failure::sending;
     }
-    Failure failure = receive_replies(block, net, socket, command, now, plan, buffers, outcome);
-    const bool has_values = command == Command::get || command == Command::mget;
-    if (failure == Failure::none && has_values)
-      failure = check_values(block, plan, buffers, command, now, first, begin, end);
+    if (block.thread_rank() == 0) failure = receive_replies(net, socket, command, now, plan, buffers.values, outcome);
+    block.sync();
     if (failure != Failure::none) return failure;
+    const bool has_values = command == Command::get || command == Command::mget;
+    if (has_values && !values_are_right(block, plan, buffers, command, now, first, begin, end))
+      return Failure::wrong_answer;
     done += now;
   }
   if (block.thread_rank() == 0) {
@@ -177,8 +152,7 @@ __global__ void talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers 
   const std::uint64_t begin = plan.keys * blockIdx.x / gridDim.x, end = plan.keys * (blockIdx.x + 1) / gridDim.x;
   Buffers buffers = of_blocks;
   buffers.out += blockIdx.x * buffers.out_bytes;
-  buffers.in += blockIdx.x * buffers.in_bytes;
-  buffers.values += blockIdx.x * buffers.values_max;
+  buffers.values += blockIdx.x * buffers.values_bytes;
 
   const auto socket = net.connect(block, to, gpusock::Deadline::after_ns(plan.timeout_ns));
   if (socket < 0) {

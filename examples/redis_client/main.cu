@@ -17,14 +17,13 @@
 #include <cstdlib>
 #include <string>
 #include <system_error>
+#include <vector>
 
 namespace {
 
 using gpusock::Endpoint;
 
 constexpr const char* kNames[redis::kCommands] = {"SET", "GET", "MGET", "DEL"};
-constexpr std::size_t kReplyOverhead = 64;  // of the lines around a value, and room for an error's text beside short
-                                            // values
 
 struct Settings {
   std::string where;
@@ -39,33 +38,38 @@ Endpoint endpoint_of(const Settings& settings) {
 }
 
 redis::Plan plan_of(const Settings& settings) {
-  return {settings.keys, settings.value_bytes, settings.pipeline, settings.mget,
-          settings.timeout_ms * std::uint64_t{1'000'000}};
+  redis::Plan plan{settings.keys,
+                   settings.value_bytes,
+                   settings.pipeline,
+                   settings.mget,
+                   settings.timeout_ms * std::uint64_t{1'000'000},
+                   {}};
+  std::vector<char> command(settings.value_bytes + 64 * (settings.mget + std::size_t{1}));
+  for (int i = 0; i < redis::kCommands; ++i) {
+    redis::TextBuffer to(command.data(), command.size());
+    write_command(to, static_cast<redis::Command>(i), plan, 0, 0, settings.keys);
+    plan.command_bytes[i] = to.bytes();
+  }
+  return plan;
 }
 
 /// What a block's buffers take.
 struct BlockBytes {
-  std::size_t out, in, values;
+  std::size_t out, values;
 };
 
 BlockBytes bytes_of_block(const Settings& settings) {
   const redis::Plan plan = plan_of(settings);
-  std::size_t command = 0;
-  for (int i = 0; i < redis::kCommands; ++i) {
-    command = std::max(command,
-                       redis::write_command(nullptr, static_cast<redis::Command>(i), plan, 0, 0, settings.keys));
-  }
-  const std::size_t values = std::size_t{settings.pipeline} * settings.mget;
-  return {command * settings.pipeline, values * (settings.value_bytes + kReplyOverhead) + redis::kLineBytesMax, values};
+  return {std::size_t{settings.pipeline} * *std::max_element(plan.command_bytes, plan.command_bytes + redis::kCommands),
+          std::size_t{settings.pipeline} * settings.mget * (settings.value_bytes + redis::kFrameBytes)};
 }
 
 /// What is wrong with the settings together, or nothing.
 std::string problem_of(const Settings& settings) {
   if (settings.keys < settings.blocks) return "--keys: at least one for each block";
   const BlockBytes block = bytes_of_block(settings);
-  return gpusock::program::problem_of_memory(
-      settings.blocks * (block.out + block.in + block.values * sizeof(redis::Value)),
-      "--value-bytes x --pipeline x --mget x --blocks");
+  return gpusock::program::problem_of_memory(settings.blocks * (block.out + block.values),
+                                             "--value-bytes x --pipeline x --mget x --blocks");
 }
 
 /// The server's words, without what would be an instruction to a terminal.
@@ -118,10 +122,9 @@ int run(const Settings& settings) {
   const Endpoint to = endpoint_of(settings);
   const BlockBytes block = bytes_of_block(settings);
   gpusock::DeviceBuffer<char> out(context, block.out * settings.blocks);
-  gpusock::DeviceBuffer<char> in(context, block.in * settings.blocks);
-  gpusock::DeviceBuffer<redis::Value> places(context, block.values * settings.blocks);
+  gpusock::DeviceBuffer<char> values(context, block.values * settings.blocks);
   gpusock::Mapped<redis::Outcome> outcomes(context, settings.blocks);
-  const redis::Buffers buffers{out.data(), block.out, in.data(), block.in, places.data(), block.values};
+  const redis::Buffers buffers{out.data(), block.out, values.data(), block.values};
   gpusock::launch(context, {.grid = settings.blocks, .block = settings.threads}, redis::talk, context.net(), to,
                   plan_of(settings), buffers, outcomes.data());
   context.synchronize();

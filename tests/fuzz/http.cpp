@@ -1,35 +1,77 @@
-// examples/http_server's reading of requests: the same whatever pieces the bytes come in, and nothing read but them.
-#include "examples/http_server/chunked.cuh"
+// examples/http_server's reading of requests: a status and nothing else, and nothing read but the bytes that have come.
+#include "examples/http_server/body.cuh"
 #include "examples/http_server/routes.cuh"
 #include "tests/fuzz/target.hpp"
 
 #include <memory>
-#include <vector>
 
 namespace gpusock::fuzz::of_http {
 namespace {
 
-bool inside(const http::Text& part, const char* whole, std::size_t bytes) {
-  if (part.bytes == 0) return true;
-  if (part.data >= whole && part.data + part.bytes <= whole + bytes) return true;
-  return part.bytes == 1 && *part.data == '/';  // the path of a URL that has none is a constant
+/// A piece of its own, so that reading beyond it is noticed.
+class Exact {
+ public:
+  explicit Exact(std::string_view bytes) : bytes_(std::make_unique<char[]>(bytes.size())), size_(bytes.size()) {
+    std::copy(bytes.begin(), bytes.end(), bytes_.get());
+  }
+  http::Text text() const { return {bytes_.get(), size_}; }
+  bool has(const http::Text& part) const {
+    return part.bytes == 0 || (part.data >= bytes_.get() && part.data + part.bytes <= bytes_.get() + size_) ||
+           (part.bytes == 1 && *part.data == '/');  // the path of a URL that has none is a constant
+  }
+
+ private:
+  std::unique_ptr<char[]> bytes_;
+  std::size_t size_;
+};
+
+bool take_line(std::string_view& rest, std::string_view& line) {
+  const std::size_t end = rest.find('\n');
+  if (end == std::string_view::npos || end >= http::kHeadBytesMax) return false;
+  line = rest.substr(0, end);
+  rest.remove_prefix(end + 1);
+  return true;
 }
 
-/// A body in chunks, in pieces of these sizes: the result, and what was decoded.
-int decode(std::string_view body, std::size_t piece, std::string& decoded, std::size_t& read) {
-  std::vector<char> buffer(body.begin(), body.end());
-  http::ChunkDecoder decoder;
-  http::ChunkPositions at{0, 0};
+void read_head(std::string_view rest) {
+  http::Head head;
+  http::Request request{};
   int status = http::kMoreNeeded;
-  for (std::size_t end = 0; status == http::kMoreNeeded && end < buffer.size();) {
-    end = std::min(buffer.size(), end + piece);
-    status = decoder.decode(buffer.data(), at, end, 4096);
-    FUZZ_CHECK(at.write <= at.read && at.read <= end && at.write <= 4096);
-    FUZZ_CHECK(status != http::kMoreNeeded || at.read == end);
+  for (std::string_view line; status == http::kMoreNeeded && take_line(rest, line);) {
+    const Exact exact(line);
+    status = head.take(exact.text(), request);
+    if (head.lines() == 1 && status == http::kMoreNeeded) {
+      FUZZ_CHECK(line.size() <= 1 || request.method == http::Method::other ||
+                 (exact.has(request.path) && exact.has(request.query)));
+      http::route(request);
+      request.path = request.query = http::text("");  // their memory is the next line's
+    }
   }
-  decoded.assign(buffer.data(), at.write);
-  read = at.read;
-  return status;
+  FUZZ_CHECK(status == http::kMoreNeeded || status == http::kComplete || (status >= 400 && status < 600));
+  FUZZ_CHECK(status != http::kComplete || !(request.body == http::BodyKind::chunked && request.http_1_0));
+}
+
+/// A body in chunks, whose data come in pieces of this size: the result, the body, and what is left.
+int read_body(std::string_view& rest, std::size_t piece, std::string& decoded) {
+  constexpr std::size_t kMax = 4096;
+  http::Body body(http::BodyKind::chunked, 0);
+  for (int status = http::kMoreNeeded;;) {
+    std::string_view got;
+    const bool data = body.next() == http::Body::Part::data;
+    if (data || body.next() == http::Body::Part::data_end) {
+      FUZZ_CHECK(!data || (body.left() != 0 && body.left() + body.bytes() <= kMax));
+      const std::size_t wanted = data ? std::min(piece, body.left()) : 2;
+      if (rest.size() < wanted) return status;
+      got = rest.substr(0, wanted);
+      rest.remove_prefix(wanted);
+      if (data) decoded += got;
+    } else if (!take_line(rest, got)) {
+      return status;
+    }
+    status = body.take(Exact(got).text(), kMax);
+    FUZZ_CHECK(body.bytes() == decoded.size());
+    if (status != http::kMoreNeeded) return status;
+  }
 }
 
 }  // namespace
@@ -37,34 +79,14 @@ int decode(std::string_view body, std::size_t piece, std::string& decoded, std::
 FUZZ_TARGET(http) {
   const std::size_t piece = 1 + input.below(64);
   const std::string_view text = input.rest();
-  const auto copy = std::make_unique<char[]>(text.size());  // of exactly this size, so that reading on is noticed
-  std::copy(text.begin(), text.end(), copy.get());
-
-  http::HeadScan whole, pieces;
-  const int status = whole.look({copy.get(), text.size()});
-  int same = http::kMoreNeeded;
-  for (std::size_t end = 0; same == http::kMoreNeeded && end < text.size();) {
-    end = std::min(text.size(), end + piece);
-    same = pieces.look({copy.get(), end});
-  }
-  FUZZ_CHECK(status == same);
-  FUZZ_CHECK(status == http::kMoreNeeded || whole.bytes() == pieces.bytes());
-  if (status == http::kComplete) {
-    FUZZ_CHECK(whole.bytes() <= text.size());
-    http::Request request;
-    const int head = http::parse_head({copy.get(), whole.bytes()}, request);
-    FUZZ_CHECK(head == http::kComplete || (head >= 400 && head < 600));
-    if (head == http::kComplete) {
-      FUZZ_CHECK(inside(request.path, copy.get(), whole.bytes()) && inside(request.query, copy.get(), whole.bytes()));
-      FUZZ_CHECK(!(request.body == http::BodyKind::chunked && request.http_1_0));
-    }
-  }
+  read_head(text);
 
   std::string at_once, by_pieces;
-  std::size_t read_at_once = 0, read_by_pieces = 0;
-  const int body = decode(text, text.size() + 1, at_once, read_at_once);
-  FUZZ_CHECK(body == decode(text, piece, by_pieces, read_by_pieces));
-  FUZZ_CHECK(at_once == by_pieces && read_at_once == read_by_pieces);
+  std::string_view left_at_once = text, left_by_pieces = text;
+  const int status = read_body(left_at_once, text.size() + 1, at_once);
+  const int other = read_body(left_by_pieces, piece, by_pieces);
+  if (status == http::kMoreNeeded) return;  // of data that have not come whole, pieces are taken
+  FUZZ_CHECK(status == other && at_once == by_pieces && left_at_once == left_by_pieces);
 }
 
 }  // namespace gpusock::fuzz::of_http
