@@ -38,6 +38,11 @@ install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}
 install(FILES host_proxy/table/poll_set.hpp host_proxy/table/socket_table.hpp
         DESTINATION "${gpusock_headers_dir}/host_proxy/table")
 
+# What a user reads: as in the repository, so that the links from one document to another lead somewhere.
+set(gpusock_documents_dir "${CMAKE_INSTALL_DATADIR}/doc/gpusock")
+install(FILES README.md DESTINATION "${gpusock_documents_dir}")
+install(DIRECTORY docs examples DESTINATION "${gpusock_documents_dir}" PATTERN api EXCLUDE PATTERN CMakeLists.txt EXCLUDE)
+
 configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR}/gpusockConfig.cmake"
                               INSTALL_DESTINATION "${gpusock_package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/gpusockConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -10,6 +10,7 @@ import argparse
 import os
 import pathlib
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -69,6 +70,20 @@ class Package(unittest.TestCase):
         if self.nvcc is not None:
             self.skipTest("this package's gpusock::param_sync needs a GPU")
         self.assertEqual(call(self.consumer("sum", "-DCONSUMER_SUM=ON").parent / "sum"), "sum 1 2\n")
+
+    def test_documents_and_the_sources_of_the_examples_are_beside_it(self):
+        folder = self.prefix / "share/doc/gpusock"
+        for name in ("guide", "semantics", "robust_servers", "glossary", "performance", "package", "cpu_device", "tools"):
+            self.assertTrue((folder / f"docs/{name}.md").is_file(), name)
+        for name in ("echo_server.cu", "all_to_all.cu", "http_client.cu", "http_server/server.cuh", "redis_client/client.cuh"):
+            self.assertTrue((folder / "examples" / name).is_file(), name)
+        documents = [folder / "README.md", *folder.glob("docs/*.md")]
+        links = [(document, link) for document in documents for link in re.findall(r"\]\(([^)#:\s]+)[)#]", document.read_text())]
+        lost = [(document.name, link) for document, link in links
+                if re.match(r"(\.\./)?(docs|examples)/|[a-z_-]+\.md|measurements/|decisions/|deploy/", link)
+                and not (document.parent / link).exists()]
+        self.assertGreater(len(links), 50)
+        self.assertEqual(lost, [], "links from one document to another")
 
     def test_pkg_config_builds_the_readme_kernel_and_it_echoes(self):
         environment = dict(os.environ, PKG_CONFIG_PATH=str(next(self.prefix.rglob("pkgconfig"))))
