@@ -21,4 +21,4 @@
 // A block is an OS thread, so what its threads share is what the OS thread has for itself. Uninitialised at the start
 // of a block, as in CUDA: the block before may have left its values. `extern __shared__` has no counterpart; dynamic
 // shared memory is cpu_device::dynamic_shared().
-#define __shared__ static thread_local
+#define __shared__ static thread_local  // After extern: write T* x = gpusock::dynamic_shared<T>() instead.

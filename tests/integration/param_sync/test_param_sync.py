@@ -425,6 +425,19 @@ class Checkpoints(Runs):
             rows = [line.split("\t") for line in series.read_text().splitlines() if line[0] != "#"]
             self.assertEqual([int(row[0]) for row in rows], list(range(first + 1, self.STEPS + 1)))
             self.assertEqual([row[2] == "nan" for row in rows], [True] * (len(rows) - 1) + [False])
+        self.expect_plot(series)
+
+    def expect_plot(self, series):
+        """What ./run demo draws of a run has a title that says which run it is, and shows loss, accuracy, bytes and waiting."""
+        if shutil.which("gnuplot") is None:
+            return
+        script, picture = pathlib.Path(__file__).resolve().parents[3] / "apps/param_sync/plot.gp", self.folder / "plot.svg"
+        done = subprocess.run(["gnuplot", "-e", f"series='{series}'; picture='{picture}'", script], capture_output=True, text=True,
+                              timeout=support.PATIENCE_S, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        drawn = picture.read_text()
+        for text in ("param_sync: ", ", 2 nodes", "training loss", "test accuracy", "gradients pushed", "waited for weights"):
+            self.assertIn(text, drawn)
 
     @needs_processes
     def test_processes_resume_at_the_last_step_that_all_nodes_have(self):
