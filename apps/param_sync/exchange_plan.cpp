@@ -36,9 +36,12 @@ std::vector<Bucket> make_buckets(const Layout& layout, std::uint32_t fuse_bytes)
   return buckets;
 }
 
-schedule::Schedule make_schedule(const std::string& scheme, int nodes, std::uint32_t parameters) {
+schedule::Schedule make_schedule(const Config& config, std::uint32_t parameters) {
+  const std::string& scheme = config.scheme;
+  const int nodes = config.nodes;
   schedule::Request request;
   request.nodes = nodes;
+  request.slots = config.slots;
   const auto most = static_cast<int>(std::max<std::uint32_t>(parameters / kChunkFloatsMin, 1));
   // A part for each rank, however small: some schemes need it to keep all ranks busy.
   request.chunks = std::min(schedule::default_chunks(scheme, request), std::max(most, nodes));
@@ -120,7 +123,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   int channels = 0;
   for (const Bucket& bucket : plan.buckets) {
     try {
-      plan.schedules.push_back(make_schedule(config.scheme, config.nodes, bucket.parameters));
+      plan.schedules.push_back(make_schedule(config, bucket.parameters));
     } catch (const schedule::Error& error) {
       throw gpusock::Error(EINVAL, "--scheme: " + std::string(error.what()));
     }

@@ -52,7 +52,7 @@ std::string field_name(HelloField field) {
     case HelloField::optimizer:
       return "--lr or --momentum";
     case HelloField::scheme:
-      return "--scheme or --fuse";
+      return "--scheme, --fuse or --slots";
     case HelloField::first_step:
       return "step to go on from (--resume; name a step that all nodes have)";
     case HelloField::rank:

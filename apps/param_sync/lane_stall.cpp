@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -67,7 +68,8 @@ class Positions {
     return all;
   }
 
-  /// Where the lane waits for another one of its rank, that one; else itself.
+  /// Where the lane waits for another one of its rank, that one; else itself. A lane that waits for a slot waits for
+  /// one that has not yet added what came by a slot.
   LaneAt behind_others(LaneAt at) const {
     std::set<LaneAt> seen;
     while (seen.insert(at).second) {
@@ -77,6 +79,9 @@ class Positions {
         if (place(other) > Place{now.step, now.pass, before.index}) continue;
         at = other;
         break;
+      }
+      if (const Op& op = ops(at)[static_cast<std::size_t>(place(at).index)]; op.is_signal() && op.sends()) {
+        at = slot_holder(at.rank).value_or(at);
       }
     }
     return at;
@@ -112,6 +117,31 @@ class Positions {
   }
 
  private:
+  /// A lane of this rank that waits for a message which has a slot.
+  std::optional<LaneAt> slot_holder(int rank) const {
+    for (const LaneAt& at : lanes()) {
+      const Place now = place(at);
+      const auto next = ops(at).begin() + now.index;
+      if (at.rank != rank || next->kind != schedule::Kind::recv_reduce) continue;
+      const auto taken = std::count_if(ops(at).begin(), next, [](const Op& op) { return op.reduces(); });
+      if (granted(at, now) > taken) return at;
+    }
+    return std::nullopt;
+  }
+
+  /// How many messages the lane's rank has let come, of the lane's exchange and pass.
+  std::ptrdiff_t granted(const LaneAt& at, const Place& now) const {
+    std::ptrdiff_t count = 0;
+    for (int lane = 0; lane < lane_count(at.bucket, at.rank); ++lane) {
+      const LaneAt other{at.rank, at.bucket, lane};
+      const Place there = place(other);
+      if (there.step != now.step || there.pass != now.pass) continue;
+      count += std::count_if(ops(other).begin(), ops(other).begin() + there.index,
+                             [](const Op& op) { return op.is_signal() && op.sends(); });
+    }
+    return count;
+  }
+
   const StepProgress* report_of(int rank) const {
     const auto found = std::find_if(reports_.begin(), reports_.end(),
                                     [&](const StepProgress& report) { return report.rank == rank; });

@@ -187,7 +187,8 @@ Hello Node::Impl::hello() const {
   hello[HelloField::seed] = config.seed;
   hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                                  std::bit_cast<std::uint32_t>(config.momentum);
-  hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size(), config.fuse_bytes);
+  hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size(),
+                                    config.fuse_bytes | static_cast<std::uint64_t>(config.slots) << 32);
   hello[HelloField::first_step] = first_step;
   return hello;
 }
@@ -312,6 +313,7 @@ void Node::Impl::launch_residents() {
     residence.failed = memory.failed.data();
     residence.stop = memory.stop.data();
     residence.in_order = config.priority;
+    residence.slots = static_cast<std::uint64_t>(config.slots);
     residence.traced_steps = traced_steps;
     residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
     exchange->start_resident(tensors, residence);

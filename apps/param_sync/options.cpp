@@ -3,6 +3,7 @@
 #include "exchange_plan.hpp"
 #include "layout.hpp"
 #include "pmix_bootstrap.hpp"
+#include "schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -97,6 +98,10 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--fuse", config.fuse_bytes,
                    "With a schedule: exchanges neighbouring layers of at most so many bytes together", 0,
                    kFuseBytesMax);
+  arguments
+      .number("--slots", config.slots,
+              "With --scheme ps or ps:even: so many nodes send gradients to one owner at a time", 1, kNodesMax - 1)
+      .shown_default("any number");
   arguments.flag("--no-priority", texts.no_priority,
                  "With a schedule: what the next forward pass needs first is not sent first");
   arguments.flag("--no-overlap", texts.no_overlap,
@@ -160,6 +165,11 @@ std::string misuse(const Config& config) {
   if (config.scheme == kDirectScheme &&
       (config.fuse_bytes != 0 || !config.priority || !config.overlap || !config.trace_file.empty())) {
     return "--fuse, --no-priority, --no-overlap and --trace are for schedules: give a --scheme that is not direct";
+  }
+  if (config.slots != 0 && !schedule::has_slots(config.scheme)) return "--slots is for --scheme ps and ps:even";
+  if (config.slots >= config.nodes && config.slots != 0) {
+    return fmt::format("--slots {}: of --nodes {} only {} send to an owner", config.slots, config.nodes,
+                       config.nodes - 1);
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
@@ -237,6 +247,7 @@ std::vector<std::string> to_arguments(const Config& config) {
     arguments.insert(arguments.end(),
                      {"--trace", config.trace_file, "--trace-steps", std::to_string(config.trace_steps)});
   }
+  if (config.slots != 0) arguments.insert(arguments.end(), {"--slots", std::to_string(config.slots)});
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");
   if (!config.resume.empty()) arguments.insert(arguments.end(), {"--resume", config.resume});

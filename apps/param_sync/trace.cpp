@@ -41,12 +41,17 @@ const char* name_of(Activity activity) {
     case Activity::pull:
       return "pull";
     case Activity::pull_publish:
+      return "pull and publish";
+    case Activity::grant:
+      return "grant";
+    case Activity::grant_wait:
       break;
   }
-  return "pull and publish";
+  return "grant wait";
 }
 
 Activity activity_of(const executor::LaneOp& op) {
+  if (op.is_signal()) return op.kind == schedule::Kind::send ? Activity::grant : Activity::grant_wait;
   switch (op.kind) {
     case schedule::Kind::send:
       return op.of_weights ? Activity::publish : Activity::push;

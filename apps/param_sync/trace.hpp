@@ -20,15 +20,17 @@ enum class Activity : std::uint8_t {
   loss,
   backward,
   // of lanes
-  push,         ///< sends gradients, or sums of them
-  reduce,       ///< waits for gradients, and adds them
-  reduce_push,  ///< the same, and sends the sums on
-  gather,       ///< waits for sums, and takes them
-  gather_push,  ///< the same, and sends them on
-  apply,        ///< the optimizer makes weights of sums
-  publish,      ///< sends weights
-  pull,         ///< waits for weights, and takes them
-  pull_publish  ///< the same, and sends them on
+  push,          ///< sends gradients, or sums of them
+  reduce,        ///< waits for gradients, and adds them
+  reduce_push,   ///< the same, and sends the sums on
+  gather,        ///< waits for sums, and takes them
+  gather_push,   ///< the same, and sends them on
+  apply,         ///< the optimizer makes weights of sums
+  publish,       ///< sends weights
+  pull,          ///< waits for weights, and takes them
+  pull_publish,  ///< the same, and sends them on
+  grant,         ///< waits for a slot, and lets another node push
+  grant_wait     ///< waits until it may push
 };
 
 /// Times by the device's clock, which all processes of a host share on a CPU device.

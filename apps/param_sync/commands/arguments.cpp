@@ -19,17 +19,29 @@ using schedule::Schedule;
 /// A setting of some schemes only. 0: not given.
 struct SchemeSetting {
   const char* option;
-  const char* scheme;
+  std::vector<std::string> schemes;
   int schedule::Request::*value;
+  int min;
   int max;
   const char* help;
 };
 
 const SchemeSetting kSchemeSettings[] = {
-    {"--group-size", "hierarchical", &schedule::Request::group_size, schedule::kNodesMax, "Nodes of a group"},
-    {"--stripes", "splitstream", &schedule::Request::stripes, 64, "Trees"},
-    {"--lanes", "ring:segmented", &schedule::Request::lanes, 64, "Rings side by side"},
-    {"--summation-nodes", "byteps", &schedule::Request::summation_nodes, schedule::kNodesMax, "Nodes that only sum"},
+    {"--group-size", {"hierarchical"}, &schedule::Request::group_size, 1, schedule::kNodesMax, "Nodes of a group"},
+    {"--stripes", {"splitstream"}, &schedule::Request::stripes, 1, 64, "Trees"},
+    {"--lanes", {"ring:segmented"}, &schedule::Request::lanes, 1, 64, "Rings side by side"},
+    {"--summation-nodes",
+     {"byteps"},
+     &schedule::Request::summation_nodes,
+     0,
+     schedule::kNodesMax,
+     "Nodes that only sum"},
+    {"--slots",
+     {"ps", "ps:even"},
+     &schedule::Request::slots,
+     1,
+     schedule::kNodesMax - 1,
+     "Nodes that send to one owner at a time"},
 };
 
 /// What is wrong with the source, or nothing. An option that would do nothing is wrong.
@@ -43,8 +55,10 @@ std::string problem_of_source(const Source& source, bool uses_topology) {
   if (!source.file.empty() && source.given.chunks != 0)
     return "--chunks is for --scheme: a file says how many there are";
   for (const SchemeSetting& setting : kSchemeSettings) {
-    if (source.given.*setting.value == 0 || source.scheme == setting.scheme) continue;
-    return fmt::format("{} is for --scheme {}", setting.option, setting.scheme);
+    const auto& schemes = setting.schemes;
+    if (source.given.*setting.value == 0) continue;
+    if (std::find(schemes.begin(), schemes.end(), source.scheme) != schemes.end()) continue;
+    return fmt::format("{} is for --scheme {}", setting.option, fmt::join(schemes, " and "));
   }
   return "";
 }
@@ -60,7 +74,7 @@ std::vector<std::string> all_schemes() {
 void add_source(Arguments& arguments, Source& source, bool uses_topology, const std::vector<std::string>& schemes) {
   const schedule::Request defaults;
   schedule::Request& given = source.given;
-  given = {0, 0, 0, 0, 0, 0, 0, nullptr};
+  given = {0, 0, 0, 0, 0, 0, 0, 0, nullptr};
   arguments.choice("--scheme", source.scheme, schemes, "How data moves");
   arguments.text("--schedule", source.file,
                  "A schedule that somebody wrote (docs/schedules.md), instead; -: standard input");
@@ -69,11 +83,11 @@ void add_source(Arguments& arguments, Source& source, bool uses_topology, const 
   arguments.number("--chunks", given.chunks, "Parts of the data", 1, schedule::kChunksMax)
       .shown_default("the scheme's");
   for (const SchemeSetting& setting : kSchemeSettings) {
-    const int least = std::min(1, defaults.*setting.value);
+    const int without = defaults.*setting.value;
     arguments
-        .number(setting.option, given.*setting.value, fmt::format("{} ({})", setting.help, setting.scheme), least,
-                setting.max)
-        .shown_default(std::to_string(defaults.*setting.value));
+        .number(setting.option, given.*setting.value,
+                fmt::format("{} ({})", setting.help, fmt::join(setting.schemes, ", ")), setting.min, setting.max)
+        .shown_default(without < setting.min ? "any number" : std::to_string(without));
   }
   arguments.text("--topology", source.topology_file,
                  uses_topology ? "Links and bandwidths (docs/schedules.md), on which it runs; needed by blink"

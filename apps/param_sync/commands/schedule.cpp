@@ -5,6 +5,7 @@
 #include "program/run.hpp"
 #include "schedule/file.hpp"
 #include "schedule/rank_order.hpp"
+#include "schedule/senders.hpp"
 #include "simulate/draw.hpp"
 
 #include <fmt/format.h>
@@ -72,6 +73,8 @@ int run_schedule(ScheduleOptions& options) {
   print(about + "\n");
   if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
   print("the checker finds it right\n");
+  if (options.source.given.slots != 0)
+    print(fmt::format("messages on their way to one owner at a time: {} at most\n", senders_at_once(schedule)));
   if (options.run) print(run_on_sockets(schedule, options));
   return gpusock::program::kSuccess;
 }

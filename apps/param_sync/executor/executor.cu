@@ -69,7 +69,8 @@ struct LoadedProgram {
   std::uint64_t slot_floats;
   gpusock::DeviceBuffer<float> slots;
   std::uint64_t ops_of_lane_max = 0;
-  std::uint64_t leading = 0;  ///< lanes whose first op leads()
+  std::uint64_t leading = 0;      ///< lanes whose first op leads()
+  bool grants_additions = false;  ///< as many ops let other ranks send as add what these send
 
   LoadedProgram(gpusock::Context& context, const Program& program, std::uint64_t unit_floats)
       : lanes(context, program.lanes.size()),
@@ -85,6 +86,11 @@ struct LoadedProgram {
     if (!program.terms.empty()) terms.copy_in(program.terms);
     if (!program.ops.empty()) ops.copy_in(program.ops);
     if (!program.after.empty()) after.copy_in(program.after);
+    const auto count_of = [&](const auto& is_one) {
+      return std::count_if(program.ops.begin(), program.ops.end(), is_one);
+    };
+    grants_additions = count_of([](const LaneOp& op) { return op.is_signal() && op.out != schedule::kNobody; }) ==
+                       count_of([](const LaneOp& op) { return op.kind == schedule::Kind::recv_reduce; });
     for (const LaneOps& lane : program.lanes) {
       ops_of_lane_max = std::max(ops_of_lane_max, static_cast<std::uint64_t>(lane.end - lane.begin));
       if (lane.begin != lane.end && leads(program.ops[static_cast<std::size_t>(lane.begin)])) ++leading;
@@ -105,6 +111,7 @@ struct Executor::Impl {
         failure(context, 1),
         completed_run(context, 1),
         listening(context, 1),
+        slots_taken(context, 1),
         addresses(context, static_cast<std::size_t>(nodes())) {
     if (!channels.empty()) {
       on_device.copy_in(channels);
@@ -206,6 +213,7 @@ struct Executor::Impl {
   gpusock::Mapped<FailureRecord> failure;
   gpusock::Mapped<std::uint64_t> completed_run;
   gpusock::Mapped<Listening> listening;
+  gpusock::DeviceBuffer<std::uint64_t> slots_taken;  // of all resident lanes
   gpusock::DeviceBuffer<gpusock::Endpoint> addresses;
   std::vector<std::string> address_texts;
   std::vector<LoadedProgram> programs;
@@ -332,6 +340,11 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
     exchange.words = residence.words + all.size();
     exchange.leading = rank.programs[tensor.schedule].leading;
     exchange.gives_way = residence.in_order && !all.empty();
+    if (residence.slots != 0 && !rank.programs[tensor.schedule].grants_additions) {
+      throw gpusock::Error(EINVAL, "slots: the schedule " + rank.schedules[tensor.schedule].scheme + " has none");
+    }
+    exchange.slots = residence.slots;
+    exchange.slots_taken = rank.slots_taken.data();
     exchange.traced_steps = std::min(residence.traced_steps, residence.steps);
     const std::uint64_t ops = rank.programs[tensor.schedule].ops_of_lane_max * exchange.run.cut.passes() +
                               (exchange.all_apply ? 1 : 0);

@@ -51,13 +51,15 @@ struct Exchanged {
 /// otherwise.
 struct Residence {
   std::uint64_t steps = 0;
-  std::uint64_t timeout_ns = 0;      ///< for any wait on another rank
-  ExchangeWords* words = nullptr;    ///< one for each tensor, 0 at the beginning
-  ExchangeTimes* times = nullptr;    ///< 0 at the beginning
-  std::uint64_t* failed = nullptr;   ///< not 0 once any kernel has failed
-  std::uint64_t* stop = nullptr;     ///< mapped: the host sets it to end the training
-  bool in_order = true;              ///< sends of a tensor wait while one before it in the list has something to send
-  std::uint64_t traced_steps = 0;    ///< the first ones
+  std::uint64_t timeout_ns = 0;     ///< for any wait on another rank
+  ExchangeWords* words = nullptr;   ///< one for each tensor, 0 at the beginning
+  ExchangeTimes* times = nullptr;   ///< 0 at the beginning
+  std::uint64_t* failed = nullptr;  ///< not 0 once any kernel has failed
+  std::uint64_t* stop = nullptr;    ///< mapped: the host sets it to end the training
+  bool in_order = true;             ///< sends of a tensor wait while one before it in the list has something to send
+  std::uint64_t traced_steps = 0;   ///< the first ones
+  std::uint64_t slots = 0;  ///< at most so many messages are on their way to be added here at a time, in all tensors
+                            ///< together: of schedules with as many slots; 0: any number
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
 };
 

@@ -16,6 +16,12 @@ int index_of(const std::vector<Channel>& channels, const Channel& channel) {
   return static_cast<int>(std::lower_bound(channels.begin(), channels.end(), channel) - channels.begin());
 }
 
+bool has_signals(const schedule::Rank& rank) {
+  return std::any_of(rank.lanes.begin(), rank.lanes.end(), [](const schedule::Lane& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const schedule::Op& op) { return op.is_signal(); });
+  });
+}
+
 /// True if two lanes send on one channel, or two receive.
 bool lanes_share_channels(const schedule::Rank& rank) {
   std::map<std::pair<Channel, bool>, std::size_t> lane_of;  // by channel, and whether it sends
@@ -64,7 +70,8 @@ class WeightsRun {
     std::vector<bool>& chunks = chunks_[at(rank)];
     if (op.receives()) {
       auto& arrived = messages_[{op.from, rank, op.channel}];
-      if (arrived.size() < at(op.count)) return false;
+      if (arrived.size() < at(std::max(op.count, 1))) return false;
+      if (op.is_signal()) arrived.pop_front();
       for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
         chunks[at(chunk)] = arrived.front();
         arrived.pop_front();
@@ -79,9 +86,9 @@ class WeightsRun {
     }
     if (op.sends()) {
       auto& sent = messages_[{rank, op.to, op.channel}];
-      sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + op.count);
+      sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + std::max(op.count, 1));
     }
-    done.push_back(chunks[at(op.chunk)]);
+    done.push_back(!op.is_signal() && chunks[at(op.chunk)]);
     return true;
   }
 
@@ -92,7 +99,7 @@ class WeightsRun {
 };
 
 /// The op adds to the same chunks as the one before it, and no op uses what the sum was between the two: such an op
-/// would come after the one before, and before this one.
+/// would come after the one before, and before this one. A signal may do so, since it uses no chunk.
 bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t index) {
   const schedule::Op &before = rank.lanes[lane][index - 1], &op = rank.lanes[lane][index];
   if (before.kind != schedule::Kind::recv_reduce || op.kind != schedule::Kind::recv_reduce ||
@@ -102,6 +109,7 @@ bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t ind
   const schedule::OpRef partial{static_cast<int>(lane), static_cast<int>(index) - 1};
   for (const schedule::Lane& other : rank.lanes) {
     for (const schedule::Op& user : other) {
+      if (user.is_signal()) continue;
       if (std::find(user.after.begin(), user.after.end(), partial) != user.after.end()) return false;
     }
   }
@@ -148,7 +156,7 @@ Program program_of(const schedule::Schedule& schedule, int rank, const std::vect
   const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];
   Program program;
   program.chunks = schedule.chunks;
-  program.lanes_meet = lanes_share_channels(part);
+  program.lanes_meet = lanes_share_channels(part) || has_signals(part);
   WeightsRun::Flags weights;
   if (execution.weights_apart && schedule.result == schedule::Result::parameter_server) {
     weights = WeightsRun(schedule).flags();

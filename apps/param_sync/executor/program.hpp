@@ -32,6 +32,8 @@ struct LaneOp {
   int terms_end = 0;
   bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
 
+  GPUSOCK_FN bool is_signal() const { return count == 0; }
+
   static constexpr int kDirect = -1;  ///< what arrives is added at once
   static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its terms
 };
@@ -60,8 +62,8 @@ struct Program {
   std::vector<int> terms;
   int slots = 0;            ///< of a lane, at most
   int slot_chunks = 0;      ///< of a slot
-  bool lanes_meet = false;  ///< two lanes share a direction of a channel: no lane begins a pass before all have ended
-                            ///< the pass before it
+  bool lanes_meet = false;  ///< no lane begins a pass before all have ended the pass before it: two lanes share a
+                            ///< direction of a channel, or signals say when another rank may send
 };
 
 /// All channels that this rank has in any of the schedules, in order.

@@ -12,8 +12,10 @@ struct Exchange {
   int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
   bool all_apply = false;  ///< each rank gets the sums, and applies the optimizer to all of them
   std::uint64_t ready_per_step = 1;
-  std::uint64_t leading = 0;  ///< lanes whose first op leads()
-  bool gives_way = false;     ///< to the exchanges before it: what they have to send goes first
+  std::uint64_t leading = 0;             ///< lanes whose first op leads()
+  bool gives_way = false;                ///< to the exchanges before it: what they have to send goes first
+  std::uint64_t slots = 0;               ///< at most so many other ranks may send to this one at a time; 0: any number
+  std::uint64_t* slots_taken = nullptr;  ///< by all exchanges
   ExchangeWords* words = nullptr;
   TracedOp* trace = nullptr;         ///< trace_of_block for each block, 0 at the beginning
   std::uint64_t trace_of_block = 0;  ///< room for the ops of traced_steps
@@ -77,7 +79,18 @@ __device__ inline void end_step(const Exchange& exchange, std::uint64_t step, Ex
 
 /// True if the op sends what its rank has from the beginning.
 GPUSOCK_FN inline bool leads(const LaneOp& op) {
-  return op.kind == schedule::Kind::send && op.after_begin == op.after_end;
+  return op.kind == schedule::Kind::send && !op.is_signal() && op.after_begin == op.after_end;
+}
+
+/// True if the op may have to let others send first. A signal is short, and others wait for it.
+GPUSOCK_FN inline bool sends_chunks(const LaneOp& op) { return op.out != schedule::kNobody && !op.is_signal(); }
+
+/// True if the op lets another rank send: it takes a slot, which the op that adds what comes frees.
+GPUSOCK_FN inline bool takes_slot(const Exchange& exchange, const LaneOp& op) {
+  return exchange.slots != 0 && op.is_signal() && op.out != schedule::kNobody;
+}
+GPUSOCK_FN inline bool frees_slot(const Exchange& exchange, const LaneOp& op) {
+  return exchange.slots != 0 && op.kind == schedule::Kind::recv_reduce;
 }
 
 /// True if the exchange has something to send now. One thread.
@@ -110,9 +123,10 @@ class StepOfLane {
   /// turns come.
   __device__ bool before_op(const LaneOp& op) {
     if (leading_ && !leads(op)) end_leading();
-    if (op.out != schedule::kNobody && own_.gives_way && !give_way()) return false;
+    if (sends_chunks(op) && own_.gives_way && !give_way()) return false;
+    if (takes_slot(own_, op) && !take_slot()) return false;
     if (threadIdx.x != 0) return true;
-    if (op.out != schedule::kNobody && !leading_) {
+    if (sends_chunks(op) && !leading_) {
       DeviceWord(own_.words->sending).fetch_add(1, cuda::memory_order_relaxed);  // relaxed: see wants_to_send()
     }
     begin();
@@ -121,12 +135,14 @@ class StepOfLane {
 
   __device__ void after_op(const LaneOp& op, int index, std::uint64_t pass) {
     if (threadIdx.x != 0) return;
-    if (op.out != schedule::kNobody && !leading_) {
+    if (sends_chunks(op) && !leading_) {
       // relaxed: see wants_to_send()
       DeviceWord(own_.words->sending).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     }
     traffic_.add(own_.run, op, pass);
     trace(index, pass);
+    // relaxed: see take_slot(). After trace(): what takes the slot begins later than this op has ended.
+    if (frees_slot(own_, op)) DeviceWord(*own_.slots_taken).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     // relaxed: it is only told
     SystemWord(own_.positions[blockIdx.x]).store(++counts_.position, cuda::memory_order_relaxed);
   }
@@ -170,6 +186,41 @@ class StepOfLane {
       }
     }
     return __syncthreads_and(goes_on) != 0;
+  }
+
+  /// Waits for a slot. Exchanges before this one get theirs first. It ends: who has a slot waits for no other slot,
+  /// since what it sends has a lane of its own, and is taken by a lane that gives way to none.
+  __device__ bool take_slot() const {
+    bool taken = false;
+    if (threadIdx.x == 0) {
+      // relaxed, all: they count, and guard no data
+      const DeviceWord wanted(own_.words->slot_wanted);
+      wanted.store(1, cuda::memory_order_relaxed);
+      unsigned pause_ns = 100;
+      while (!(taken = try_take_slot()) && !has_failed(own_.run)) {
+        __nanosleep(pause_ns);
+        pause_ns = min(2 * pause_ns, 20'000u);
+      }
+      wanted.store(0, cuda::memory_order_relaxed);
+    } else {
+      taken = true;
+    }
+    return __syncthreads_and(taken) != 0;
+  }
+
+  __device__ bool try_take_slot() const {
+    for (int before = 0; own_.gives_way && before < index_; ++before) {
+      // relaxed, all: see take_slot()
+      if (DeviceWord(exchanges_[before].words->slot_wanted).load(cuda::memory_order_relaxed) != 0) return false;
+    }
+    const DeviceWord taken(*own_.slots_taken);
+    std::uint64_t count = taken.load(cuda::memory_order_relaxed);
+    while (count < own_.slots) {
+      if (taken.compare_exchange_weak(count, count + 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   static constexpr std::uint64_t kMinusOne = ~std::uint64_t{0};

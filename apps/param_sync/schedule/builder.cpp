@@ -1,6 +1,7 @@
 #include "schedule/builder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace param_sync::schedule {
 namespace {
@@ -25,9 +26,9 @@ void Builder::send(int rank, int lane, int to, Range range, int channel) {
   add(rank, lane, {Kind::send, range.begin, range.count(), kNobody, to, channel, {}});
 }
 
-void Builder::receive(int rank, int lane, int from, Range range, Take take, int channel) {
+OpRef Builder::receive(int rank, int lane, int from, Range range, Take take, int channel) {
   const Kind kind = take == Take::copy ? Kind::recv : Kind::recv_reduce;
-  add(rank, lane, {kind, range.begin, range.count(), from, kNobody, channel, {}});
+  return add(rank, lane, {kind, range.begin, range.count(), from, kNobody, channel, {}});
 }
 
 void Builder::receive_and_send(int rank, int lane, int from, int to, Range range, Take take, int channel) {
@@ -39,9 +40,28 @@ void Builder::apply(int rank, int lane, Range range) {
   add(rank, lane, {Kind::apply, range.begin, range.count(), kNobody, kNobody, 0, {}});
 }
 
+void Builder::signal(int rank, int lane, int to, Range about, int channel, std::vector<OpRef> after) {
+  if (about.count() > 0) append(rank, lane, {Kind::send, about.begin, 0, kNobody, to, channel, std::move(after)});
+}
+
+void Builder::await_signal(int rank, int lane, int from, Range about, int channel) {
+  if (about.count() > 0) append(rank, lane, {Kind::recv, about.begin, 0, from, kNobody, channel, {}});
+}
+
 void Builder::transfer(int from, int to, Range range, Take take) {
   send(from, kSendLane, to, range);
   receive(to, kReceiveLane, from, range, take);
+}
+
+/// The rank's state, with room for this lane.
+Builder::RankState& Builder::state_with(int rank, int lane) {
+  RankState& state = states_[static_cast<std::size_t>(rank)];
+  auto& lanes = schedule_.ranks[static_cast<std::size_t>(rank)].lanes;
+  if (lane >= static_cast<int>(lanes.size())) {
+    lanes.resize(static_cast<std::size_t>(lane) + 1);
+    state.known.resize(lanes.size());
+  }
+  return state;
 }
 
 /// True if an op of the same lane comes after `before` already.
@@ -52,7 +72,7 @@ bool Builder::implied(const RankState& state, int lane, const OpRef& before) con
 
 /// The ops that must be complete before this one starts, without those that follow from the others.
 std::vector<OpRef> Builder::needed(int rank, int lane, const Op& op) {
-  RankState& state = states_[static_cast<std::size_t>(rank)];
+  const RankState& state = state_with(rank, lane);
   std::vector<int> last(state.known.size(), kNobody);  // by lane
   const auto need = [&](const OpRef& before) {
     if (before.lane == kNobody || before.lane == lane || implied(state, lane, before)) return;
@@ -80,15 +100,15 @@ std::vector<OpRef> Builder::needed(int rank, int lane, const Op& op) {
   return after;
 }
 
-void Builder::add(int rank, int lane, Op op) {
-  if (op.count <= 0) return;
-  RankState& state = states_[static_cast<std::size_t>(rank)];
-  auto& lanes = schedule_.ranks[static_cast<std::size_t>(rank)].lanes;
-  if (lane >= static_cast<int>(lanes.size())) {
-    lanes.resize(static_cast<std::size_t>(lane) + 1);
-    state.known.resize(lanes.size());
-  }
+OpRef Builder::add(int rank, int lane, Op op) {
+  if (op.count <= 0) return {kNobody, 0};
   op.after = needed(rank, lane, op);
+  return append(rank, lane, std::move(op));
+}
+
+OpRef Builder::append(int rank, int lane, Op op) {
+  RankState& state = state_with(rank, lane);
+  auto& lanes = schedule_.ranks[static_cast<std::size_t>(rank)].lanes;
 
   auto& known = state.known[static_cast<std::size_t>(lane)];
   std::vector<int> clock = known.empty() ? std::vector<int>{} : known.back();
@@ -110,6 +130,7 @@ void Builder::add(int rank, int lane, Op op) {
     }
   }
   lanes[static_cast<std::size_t>(lane)].push_back(std::move(op));
+  return self;
 }
 
 Schedule Builder::finish() && {

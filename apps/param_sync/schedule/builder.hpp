@@ -19,11 +19,16 @@ class Builder {
   void set_workers(int workers) { schedule_.workers = workers; }
   void set_root(int root) { schedule_.root = root; }
 
-  // Each does nothing where the range is empty. Sender and receiver name the same range and channel.
+  // Each does nothing where the range is empty (then receive() returns no op). Sender and receiver name the same range
+  // and channel.
   void send(int rank, int lane, int to, Range range, int channel = 0);
-  void receive(int rank, int lane, int from, Range range, Take take, int channel = 0);
+  OpRef receive(int rank, int lane, int from, Range range, Take take, int channel = 0);
   void receive_and_send(int rank, int lane, int from, int to, Range range, Take take, int channel = 0);
   void apply(int rank, int lane, Range range);
+
+  /// A message without chunks, about a range: it is sent when these ops of the rank are complete.
+  void signal(int rank, int lane, int to, Range about, int channel, std::vector<OpRef> after);
+  void await_signal(int rank, int lane, int from, Range about, int channel);
 
   /// One message, sent in the sender's lane kSendLane and received in the receiver's lane kReceiveLane. Where all
   /// messages are such, no schedule waits for ever: take the first message, in the order of the calls, that is not
@@ -46,7 +51,9 @@ class Builder {
     std::vector<Uses> uses;                            // by chunk
   };
 
-  void add(int rank, int lane, Op op);
+  OpRef add(int rank, int lane, Op op);
+  OpRef append(int rank, int lane, Op op);
+  RankState& state_with(int rank, int lane);
   std::vector<OpRef> needed(int rank, int lane, const Op& op);
   bool implied(const RankState& state, int lane, const OpRef& before) const;
 

@@ -64,6 +64,7 @@ struct LaneState {
   Clock past;   ///< those of them that are complete: they do not use their channels any more
 
   bool ended() const { return index == static_cast<int>(ops->size()); }
+  bool at_last_chunk() const { return done + 1 >= op().count; }  ///< also of a signal, which has none
   const Op& op() const { return (*ops)[static_cast<std::size_t>(index)]; }
   int in_channel() const { return in[static_cast<std::size_t>(index)]; }
   int out_channel() const { return out[static_cast<std::size_t>(index)]; }
@@ -256,8 +257,8 @@ bool CheckedRun::step_receiving(LaneState& lane) {
       reducing_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
     }
   }
-  if (lane.done == op.count - 1) join(lane.past, in.ended);
-  take(lane, *in.unit);
+  if (lane.at_last_chunk()) join(lane.past, in.ended);
+  if (!op.is_signal()) take(lane, *in.unit);
   if (op.sends()) lane.passing = symbols_.get(lane.rank, in.unit->chunk);
   in.unit.reset();
   wake(in.waiting);
@@ -277,14 +278,16 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
     ++out.messages;
     sending_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
   }
-  if (lane.done == lane.op().count - 1) {
+  if (lane.at_last_chunk()) {
     out.ended = lane.past;
     ++out.ended[static_cast<std::size_t>(self(lane).lane)];  // the op has sent, and so received, all of its message
   }
   out.sender = self(lane);
   out.unit = Unit{self(lane), lane.op().chunk + lane.done, lane.depth, value};
-  ++out.chunks;
-  ++work(lane).sent;
+  if (!lane.op().is_signal()) {
+    ++out.chunks;
+    ++work(lane).sent;
+  }
   wake(out.waiting);
   return true;
 }
@@ -302,6 +305,8 @@ bool CheckedRun::step(LaneState& lane) {
     symbols_.apply(lane.rank, chunk);
     ++work(lane).reads;
     ++work(lane).writes;
+  } else if (op.kind == Kind::send && op.is_signal()) {
+    if (!step_sending(lane, {})) return false;
   } else if (op.kind == Kind::send) {
     read(lane, chunk);
     if (!step_sending(lane, symbols_.get(lane.rank, chunk))) return false;
@@ -313,7 +318,11 @@ bool CheckedRun::step(LaneState& lane) {
     if (!step_receiving(lane)) return false;
     if (op.sends()) return true;
   }
-  if (++lane.done == op.count) complete(lane);
+  if (lane.at_last_chunk()) {
+    complete(lane);
+  } else {
+    ++lane.done;
+  }
   return true;
 }
 

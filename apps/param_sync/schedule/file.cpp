@@ -32,7 +32,7 @@ Op read_op(const JsonNode& node, const Schedule& schedule) {
   Op op;
   op.kind = word(node.field("op"), Kind::apply);
   op.chunk = node.field("chunk").number(0, schedule.chunks - 1);
-  op.count = node.field("count").number(1, schedule.chunks - op.chunk);
+  op.count = node.field("count").number(0, schedule.chunks - op.chunk);
   if (op.receives()) op.from = node.field("from").number(0, last_rank);
   if (op.sends()) op.to = node.field("to").number(0, last_rank);
   if (node.has("channel")) op.channel = node.field("channel").number(0, kChannelsMax - 1);

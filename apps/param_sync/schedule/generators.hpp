@@ -16,12 +16,12 @@ Schedule mesh(int nodes, int chunks);
 
 /// Parameter server whose owners are the nodes themselves: workers send gradients to the owners, which sum them, apply
 /// the optimizer and send the weights back. Owners are found by consistent hashing (consistent_hash.hpp). An owner's
-/// ranges go one after the other: one is sent back while the next one comes.
-Schedule parameter_server(int nodes, int chunks);
+/// ranges go one after the other: one is sent back while the next one comes. `slots`: see Request; 0: no limit.
+Schedule parameter_server(int nodes, int chunks, int slots = 0);
 
 /// Parameter server whose owners have equal parts, one each. An owner sums, applies the optimizer and sends the weights
-/// back in one lane, so that three lanes do.
-Schedule even_parameter_server(int nodes, int chunks);
+/// back in one lane, so that three lanes do. `slots`: see Request; 0: no limit.
+Schedule even_parameter_server(int nodes, int chunks, int slots = 0);
 
 /// Ring all-reduce: P - 1 steps of reduce-scatter, P - 1 of all-gather, in each of which all send one of P parts.
 /// (Patarasuk and Yuan, 2009.)

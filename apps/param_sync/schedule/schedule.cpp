@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace param_sync::schedule {
 namespace {
 
@@ -34,7 +36,11 @@ void validate_after(const Rank& rank, const OpRef& self, const std::string& wher
 
 void validate_op(const Schedule& schedule, int rank, const OpRef& self, const Op& op) {
   const auto where = [&] { return place(rank, self.lane, self.index); };
-  if (op.chunk < 0 || op.count < 1 || op.count > schedule.chunks || op.chunk > schedule.chunks - op.count) {
+  if (op.is_signal() && op.kind != Kind::send && op.kind != Kind::recv) {
+    refuse(where(), fmt::format("{} of 0 chunks: only send and recv can be without chunks", to_string(op.kind)));
+  }
+  const int used = std::max(op.count, 1);  // a signal names a chunk, too
+  if (op.chunk < 0 || op.count < 0 || used > schedule.chunks || op.chunk > schedule.chunks - used) {
     refuse(where(),
            fmt::format("{} chunks from {} on, but chunks are 0 to {}", op.count, op.chunk, schedule.chunks - 1));
   }
@@ -87,8 +93,8 @@ const char* to_string(Result result) {
 std::string place(int rank, int lane, int index) { return fmt::format("rank {}, lane {}, op {}", rank, lane, index); }
 
 std::string describe(const Op& op) {
-  std::string text = fmt::format("{} of chunk", to_string(op.kind));
-  text += op.count == 1 ? fmt::format(" {}", op.chunk) : fmt::format("s {} to {}", op.chunk, op.chunk + op.count - 1);
+  std::string text = fmt::format("{} of {}", to_string(op.kind), op.is_signal() ? "a signal about chunk" : "chunk");
+  text += op.count <= 1 ? fmt::format(" {}", op.chunk) : fmt::format("s {} to {}", op.chunk, op.chunk + op.count - 1);
   if (op.receives()) text += fmt::format(" from rank {}", op.from);
   if (op.sends()) text += fmt::format(" to rank {}", op.to);
   if (op.channel != 0) text += fmt::format(" on channel {}", op.channel);

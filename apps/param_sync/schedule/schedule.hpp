@@ -43,7 +43,7 @@ struct OpRef {
 struct Op {
   Kind kind = Kind::send;
   int chunk = 0;  ///< the first one
-  int count = 1;
+  int count = 1;  ///< 0: a signal
   int from = kNobody;
   int to = kNobody;
   int channel = 0;           ///< of both connections, where the op receives and sends
@@ -53,6 +53,8 @@ struct Op {
   bool receives() const { return kind != Kind::send && kind != Kind::apply; }
   bool sends() const { return kind == Kind::send || kind == Kind::recv_send || kind == Kind::recv_reduce_send; }
   bool reduces() const { return kind == Kind::recv_reduce || kind == Kind::recv_reduce_send; }
+  /// True if its message carries no chunk: it only tells the receiver that the sender has got so far.
+  bool is_signal() const { return count == 0; }
 };
 
 /// Ops in the order in which they run.

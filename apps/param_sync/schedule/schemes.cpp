@@ -26,7 +26,7 @@ int chunks_of_hierarchy(const Request& request) {
 }
 
 const Scheme kSchemes[] = {
-    {"ps", [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks); },
+    {"ps", [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks, r.slots); },
      [](const Request& r) { return 16 * r.nodes; }},
     {"mesh", [](const Request& r, int chunks) { return mesh(r.nodes, chunks); }, one_for_each},
     {"ring", [](const Request& r, int chunks) { return ring(r.nodes, chunks); }, one_for_each},
@@ -44,7 +44,8 @@ const Scheme kSchemes[] = {
      chunks_of_hierarchy},
     {"byteps", [](const Request& r, int chunks) { return byteps(r.nodes, chunks, r.summation_nodes); },
      [](const Request& r) { return 16 * r.nodes; }},
-    {"ps:even", [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks); }, one_for_each},
+    {"ps:even", [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.slots); },
+     one_for_each},
     {"blink", [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
      [](const Request&) { return 128; }},
 };
@@ -88,6 +89,8 @@ const std::vector<std::string>& factor_scheme_names() {
   return names;
 }
 
+bool has_slots(const std::string& scheme) { return scheme == "ps" || scheme == "ps:even"; }
+
 int default_chunks(const std::string& scheme, const Request& request) { return find(scheme).chunks(request); }
 
 Schedule generate(const std::string& name, const Request& request) {
@@ -103,6 +106,10 @@ Schedule generate(const std::string& name, const Request& request) {
                         request.summation_nodes, request.nodes, request.nodes));
     require(request.nodes + request.summation_nodes <= kNodesMax, fmt::format("more than {} ranks", kNodesMax));
   }
+  require(
+      request.slots == 0 || (has_slots(name) && request.slots > 0 && request.slots < request.nodes),
+      fmt::format("{} slots for the {} nodes that send to an owner of ps or ps:even: give it no more slots than that",
+                  request.slots, request.nodes - 1));
   require(request.owner >= 0 && (request.owner < request.nodes || name != "adam-fc"),
           fmt::format("adam-fc has ranks 0 to {}, not {}", request.nodes - 1, request.owner));
   if (name == "blink") {

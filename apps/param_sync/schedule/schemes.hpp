@@ -12,15 +12,19 @@ class Topology;
 
 /// What a scheme is made for. Schemes that do not use a setting ignore it.
 struct Request {
-  int nodes = 4;                       ///< those that have data
-  int chunks = 0;                      ///< 0: default_chunks()
-  int group_size = 4;                  ///< hierarchical
-  int stripes = 4;                     ///< splitstream
-  int lanes = 2;                       ///< ring:segmented
-  int summation_nodes = 0;             ///< byteps
-  int owner = 0;                       ///< adam-fc: the server's rank
+  int nodes = 4;            ///< those that have data
+  int chunks = 0;           ///< 0: default_chunks()
+  int group_size = 4;       ///< hierarchical
+  int stripes = 4;          ///< splitstream
+  int lanes = 2;            ///< ring:segmented
+  int summation_nodes = 0;  ///< byteps
+  int slots = 0;            ///< ps, ps:even: at most so many nodes send to one owner at a time; 0: any number
+  int owner = 0;            ///< adam-fc: the server's rank
   const Topology* topology = nullptr;  ///< blink
 };
+
+/// True if the scheme uses Request::slots.
+bool has_slots(const std::string& scheme);
 
 /// Those that sum tensors: all-reduces and parameter servers. Each is complete in itself.
 const std::vector<std::string>& scheme_names();

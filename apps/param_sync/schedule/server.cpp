@@ -43,6 +43,40 @@ using Wave = std::vector<Owned>;
 // Pushes and pulls have lanes and channels of their own, so that a wave is pulled while the next one is pushed.
 constexpr int kPushLane = 0, kSumLane = 1, kPublishLane = 2, kPullLane = 3;
 constexpr int kPushChannel = 0, kPullChannel = 1;
+// With slots, grants have both to themselves, and pushes have a lane for each owner: a worker that has a slot is never
+// held up by another owner, for whose slot it still waits.
+constexpr int kGrantLane = 4, kGrantedLanes = 5;
+constexpr int kGrantChannel = 2;
+
+/// Lets workers push: all at once, or at each owner so many at a time, in the order in which it adds. Then an owner
+/// grants the slot of a push that it has taken to the next one.
+class Pushes {
+ public:
+  Pushes(Builder& builder, int ranks, int slots)
+      : builder_(builder), slots_(static_cast<std::size_t>(slots)), taken_(static_cast<std::size_t>(ranks)) {}
+
+  void push(const Owned& owned, int worker, int sum_lane, Take take) {
+    const int owner = owned.owner;
+    int lane = kPushLane;
+    std::vector<OpRef>& taken = taken_[static_cast<std::size_t>(owner)];
+    if (slots_ != 0) {
+      const auto ranks = static_cast<int>(taken_.size());
+      lane = kGrantedLanes + (worker - owner + ranks) % ranks;
+      std::vector<OpRef> before;
+      if (taken.size() >= slots_) before.push_back(taken[taken.size() - slots_]);
+      builder_.signal(owner, kGrantLane, worker, owned.range, kGrantChannel, before);
+      builder_.await_signal(worker, lane, owner, owned.range, kGrantChannel);
+    }
+    builder_.send(worker, lane, owner, owned.range, kPushChannel);
+    const OpRef taking = builder_.receive(owner, sum_lane, worker, owned.range, take, kPushChannel);
+    if (owned.range.count() > 0) taken.push_back(taking);
+  }
+
+ private:
+  Builder& builder_;
+  std::size_t slots_;                      // 0: no limit
+  std::vector<std::vector<OpRef>> taken_;  // by owner: the ops that have added pushes
+};
 
 /// Calls with each range of the wave and each worker but its owner, at growing distance: each rank begins with
 /// another peer.
@@ -56,14 +90,14 @@ void for_each_pair(const Wave& wave, int workers, int ranks, Call call) {
   }
 }
 
-void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies) {
+void push_and_pull(Builder& builder, const std::vector<Wave>& waves, int workers, int ranks, bool applies, int slots) {
+  Pushes pushes(builder, ranks, slots);
   for (const Wave& wave : waves) {
     std::vector<bool> has_data(static_cast<std::size_t>(ranks));  // summation nodes keep what comes first
     std::fill_n(has_data.begin(), workers, true);
     for_each_pair(wave, workers, ranks, [&](const Owned& owned, int worker) {
       const Take take = has_data[static_cast<std::size_t>(owned.owner)] ? Take::reduce : Take::copy;
-      builder.send(worker, kPushLane, owned.owner, owned.range, kPushChannel);
-      builder.receive(owned.owner, kSumLane, worker, owned.range, take, kPushChannel);
+      pushes.push(owned, worker, kSumLane, take);
       has_data[static_cast<std::size_t>(owned.owner)] = true;
     });
     for (const Owned& owned : wave) {
@@ -97,7 +131,7 @@ std::uint64_t position_of(int chunk, int chunks) {
   return ~std::uint64_t{0} / static_cast<std::uint64_t>(chunks) * static_cast<std::uint64_t>(chunk);
 }
 
-Schedule parameter_server(int nodes, int chunks) {
+Schedule parameter_server(int nodes, int chunks, int slots) {
   Builder builder("ps", nodes, chunks, Result::parameter_server);
   const std::vector<Owned> ranges = owned_ranges(nodes, chunks);
   std::vector<Wave> waves;
@@ -107,19 +141,18 @@ Schedule parameter_server(int nodes, int chunks) {
     if (wave == waves.size()) waves.emplace_back();
     waves[wave].push_back(owned);
   }
-  push_and_pull(builder, waves, nodes, nodes, true);
+  push_and_pull(builder, waves, nodes, nodes, true, slots);
   return std::move(builder).finish();
 }
 
-Schedule even_parameter_server(int nodes, int chunks) {
-  constexpr int kPush = 0, kServe = 1, kPull = 2;
+Schedule even_parameter_server(int nodes, int chunks, int slots) {
+  constexpr int kServe = kSumLane, kPull = kPullLane;  // beside lanes that push
   Builder builder("ps:even", nodes, chunks, Result::parameter_server);
   Wave wave;
   for (int owner = 0; owner < nodes; ++owner) wave.push_back({owner, part_of({0, chunks}, owner, nodes)});
-  for_each_pair(wave, nodes, nodes, [&](const Owned& owned, int worker) {
-    builder.send(worker, kPush, owned.owner, owned.range, kPushChannel);
-    builder.receive(owned.owner, kServe, worker, owned.range, Take::reduce, kPushChannel);
-  });
+  Pushes pushes(builder, nodes, slots);
+  for_each_pair(wave, nodes, nodes,
+                [&](const Owned& owned, int worker) { pushes.push(owned, worker, kServe, Take::reduce); });
   for (const Owned& owned : wave) builder.apply(owned.owner, kServe, owned.range);
   for_each_pair(wave, nodes, nodes, [&](const Owned& owned, int worker) {
     builder.send(owned.owner, kServe, worker, owned.range, kPullChannel);
@@ -150,7 +183,7 @@ Schedule byteps(int workers, int chunks, int summation_nodes) {
       waves[static_cast<std::size_t>(wave)].push_back({owner, part_of(range, wave, kBytePsWaves)});
     }
   }
-  push_and_pull(builder, waves, workers, ranks, false);
+  push_and_pull(builder, waves, workers, ranks, false, 0);
   return std::move(builder).finish();
 }
 

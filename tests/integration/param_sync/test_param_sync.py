@@ -114,6 +114,20 @@ class Modes(unittest.TestCase):
                 pushes = [event["ts"] for event in events if event["cat"] == "push"]
                 self.assertGreaterEqual(min(pushes), ends - 0.001, "microseconds, rounded in the file")
 
+    def test_with_one_slot_an_owner_gets_one_message_at_a_time(self):
+        """Of all layers together; the weights are the same."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "report.json"
+            spans, _ = self.trace("--in-process", "--scheme", "ps:even", "--slots", 1, "--json", file)
+            self.assertEqual(json.loads(file.read_text())["weights_hash"], self.weights(3, "--serial"))
+        for (step, owner), events in spans.items():
+            begins = sorted(event["ts"] for rank in range(3) for event in spans[step, rank]
+                            if event["cat"] == "push" and event["args"]["to"] == owner)
+            ends = sorted(event["ts"] + event["dur"] for event in events if event["cat"] == "reduce")
+            self.assertEqual((len(begins), len(ends)), (6, 6), "three layers of two other nodes")
+            for end, begin in zip(ends, begins[1:]):
+                self.assertGreaterEqual(begin, end - 0.001, "microseconds, rounded in the file")
+
     def test_one_node_trains_by_any_scheme(self):
         reference = self.weights(1, "--serial")
         for scheme in SCHEMES:
@@ -579,6 +593,8 @@ class Misuse(unittest.TestCase):
         self.refused("are for schedules", "--fuse", 4096)
         self.refused("are for schedules", "--no-overlap")
         self.refused("are for schedules", "--trace", "/tmp/trace.json")
+        self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
+        self.refused("--slots 4: of --nodes 4 only 3 send", "--scheme", "ps", "--slots", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
 
     def test_modes_exclude_each_other(self):

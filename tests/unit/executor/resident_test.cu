@@ -15,7 +15,7 @@ using namespace param_sync;
 using executor::Exchanged;
 using executor::LocalRanks;
 
-constexpr int kRanks = 2, kTensors = 2;
+constexpr int kTensors = 2;
 constexpr std::uint64_t kFloats = 20'000;  // a rank's half of a tensor is larger than a ring: a send waits for the
                                            // other rank
 constexpr float kGradient = 2, kWeight = 10;
@@ -60,11 +60,12 @@ struct Memory {
   gpusock::Mapped<std::uint64_t> stop, handed_over_ns;
 };
 
-/// Two tensors of two ranks, each by this scheme. Units are small, so that there is much to send.
+/// Two tensors of all ranks, each by this schedule. Units are small, so that there is much to send.
 struct Training {
-  explicit Training(const std::string& scheme)
-      : ranks(schedules_of(scheme), gpusock::LinkKind::p2p, settings(), kTensors * kFloats) {
-    for (int rank = 0; rank < kRanks; ++rank) {
+  explicit Training(const std::string& scheme) : Training(executor_test::make(scheme, 2)) {}
+  explicit Training(const schedule::Schedule& schedule)
+      : ranks(schedules_of(schedule), gpusock::LinkKind::p2p, settings(), kTensors * kFloats) {
+    for (int rank = 0; rank < ranks.nodes(); ++rank) {
       memory.push_back(std::make_unique<Memory>(ranks.context(rank)));
       gpusock::launch(ranks.context(rank), {}, fill, ranks.tensor(rank).data(), own(rank).weights.data());
       ranks.context(rank).synchronize();
@@ -74,14 +75,15 @@ struct Training {
   Memory& own(int rank) { return *memory[static_cast<std::size_t>(rank)]; }
 
   void hand_over_tensor(int tensor) {
-    for (int rank = 0; rank < kRanks; ++rank) {
-      gpusock::launch(ranks.context(rank), {}, hand_over, own(rank).words.data(), tensor,
-                      own(rank).handed_over_ns.data() + tensor);
-    }
+    for (int rank = 0; rank < ranks.nodes(); ++rank) hand_over_tensor(rank, tensor);
+  }
+  void hand_over_tensor(int rank, int tensor) {
+    gpusock::launch(ranks.context(rank), {}, hand_over, own(rank).words.data(), tensor,
+                    own(rank).handed_over_ns.data() + tensor);
   }
 
   void end() {
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < ranks.nodes(); ++rank) {
       ranks.executor(rank).await_resident();
       ranks.context(rank).synchronize();
       EXPECT_FALSE(ranks.executor(rank).failure().has_value());
@@ -96,8 +98,8 @@ struct Training {
     return settings;
   }
 
-  static std::vector<schedule::Schedule> schedules_of(const std::string& scheme) {
-    std::vector<schedule::Schedule> both(kTensors, executor_test::make(scheme, kRanks));
+  static std::vector<schedule::Schedule> schedules_of(const schedule::Schedule& schedule) {
+    std::vector<schedule::Schedule> both(kTensors, schedule);
     for (schedule::Rank& rank : both[1].ranks) {
       for (schedule::Lane& lane : rank.lanes) {
         for (schedule::Op& op : lane) op.channel += op.receives() || op.sends() ? 8 : 0;
@@ -107,7 +109,7 @@ struct Training {
   }
 
   void start(executor::Residence residence) {
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < ranks.nodes(); ++rank) {
       std::vector<Exchanged> tensors(kTensors);
       for (std::size_t i = 0; i < kTensors; ++i) {
         tensors[i].schedule = i;
@@ -152,23 +154,25 @@ struct Training {
 struct Step : Training {
   Step(const std::string& scheme, bool in_order) : Training(scheme) {
     for (int tensor = 0; tensor < kTensors; ++tensor) hand_over_tensor(tensor);
-    for (int rank = 0; rank < kRanks; ++rank) ranks.context(rank).synchronize();
+    for (int rank = 0; rank < ranks.nodes(); ++rank) ranks.context(rank).synchronize();
     start({.steps = 1, .in_order = in_order, .traced_steps = 1});
     end();
   }
 };
 
-const std::vector<float> kWeights(kTensors* kFloats, kWeight - 0.5f * kRanks * kGradient);
+std::vector<float> weights_of(int ranks) {
+  return std::vector<float>(kTensors * kFloats, kWeight - 0.5f * static_cast<float>(ranks) * kGradient);
+}
 
 TEST(Resident, WhatTheFirstTensorHasToSendGoesFirst) {
   Step step("ps:even", true);
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < 2; ++rank) {
     const auto first = step.sends(rank, 0, true), second = step.sends(rank, 1, false);
     ASSERT_EQ(first.size(), kFloats / 2 / 250);
     ASSERT_EQ(second.size(), 2 * kFloats / 2 / 250);
     const auto begin = [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; };
     EXPECT_LE(first.back().end_ns, std::min_element(second.begin(), second.end(), begin)->begin_ns) << rank;
-    EXPECT_EQ(step.weights(rank), kWeights);
+    EXPECT_EQ(step.weights(rank), weights_of(2));
   }
 }
 
@@ -178,14 +182,14 @@ TEST(Resident, PushesATensorBeforeTheGradientsOfAnotherAreThere) {
   Training training("ps:even");
   training.start({.steps = 1, .traced_steps = 1});
   training.hand_over_tensor(1);
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < 2; ++rank) {
     executor::Executor& executor = training.ranks.executor(rank);
     const std::size_t first_block = executor.schedule(0).ranks[static_cast<std::size_t>(rank)].lanes.size();
     while (executor.positions()[first_block] == 0) ASSERT_FALSE(executor.failure().has_value());
   }
   training.hand_over_tensor(0);
   training.end();
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < 2; ++rank) {
     const std::uint64_t handed_over_ns = training.own(rank).handed_over_ns[0];
     EXPECT_LE(training.sends(rank, 1, true).front().begin_ns, handed_over_ns);
     EXPECT_GE(training.sends(rank, 0, false).front().begin_ns, handed_over_ns);
@@ -198,7 +202,7 @@ TEST(Resident, TracesTheFirstStepsOfEachLane) {
     Training training(scheme);
     for (int tensor = 0; tensor < kTensors; ++tensor) training.hand_over_tensor(tensor);
     training.start({.steps = kSteps, .traced_steps = kTraced});
-    for (int rank = 0; rank < kRanks; ++rank) {
+    for (int rank = 0; rank < 2; ++rank) {
       gpusock::launch(training.ranks.context(rank), {}, hand_over_again, training.own(rank).words.data(), kSteps);
     }
     training.end();
@@ -218,11 +222,80 @@ TEST(Resident, TracesTheFirstStepsOfEachLane) {
   }
 }
 
+/// Counts the messages that a rank lets come and adds, all tensors together.
+struct Slots {
+  explicit Slots(Training& of, int at) : training(of), rank(at) {}
+
+  /// By lane of both tensors: ops of one kind.
+  template <class Is>
+  std::vector<executor::TracedOp> traced(Is is) const {
+    std::vector<executor::TracedOp> all;
+    for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+      const auto trace = training.ranks.executor(rank).trace(tensor);
+      for (std::size_t lane = 0; lane < trace.size(); ++lane) {
+        std::copy_if(trace[lane].begin(), trace[lane].end(), std::back_inserter(all),
+                     [&](const auto& op) { return is(lanes()[lane][op.op]); });
+      }
+    }
+    return all;
+  }
+
+  /// That it has let come until now.
+  std::uint64_t granted() const {
+    const auto positions = training.ranks.executor(rank).positions();
+    std::uint64_t count = 0;
+    for (std::size_t block = 0; block < positions.size(); ++block) {
+      if (lanes()[block % lanes().size()].front().is_signal() && lanes()[block % lanes().size()].front().sends())
+        count += positions[block];
+    }
+    return count;
+  }
+
+  const std::vector<schedule::Lane>& lanes() const {
+    return training.ranks.executor(rank).schedule(0).ranks[static_cast<std::size_t>(rank)].lanes;
+  }
+
+  Training& training;
+  int rank;
+};
+
+/// Rank 1's gradients come late, and it is the first one from which rank 0 takes any. Until then as many other messages
+/// are on their way to rank 0 as there are slots, in both tensors together. Afterwards never more.
+TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
+  constexpr int kNodes = 4;
+  constexpr std::uint64_t kSlots = 2;
+  Training training(executor_test::make("ps:even", kNodes, 0, kSlots));
+  training.start({.steps = 1, .traced_steps = 1, .slots = kSlots});
+  for (int tensor = 0; tensor < kTensors; ++tensor) {
+    for (const int rank : {0, 2, 3}) training.hand_over_tensor(rank, tensor);
+  }
+  const Slots owner(training, 0);
+  while (owner.granted() < kSlots) ASSERT_FALSE(training.ranks.executor(0).failure().has_value());
+  EXPECT_EQ(owner.granted(), kSlots);
+  for (int tensor = 0; tensor < kTensors; ++tensor) training.hand_over_tensor(1, tensor);
+  training.end();
+  for (int rank = 0; rank < kNodes; ++rank) {
+    EXPECT_EQ(training.weights(rank), weights_of(kNodes)) << rank;
+    const Slots slots(training, rank);
+    const auto grants = slots.traced([](const schedule::Op& op) { return op.is_signal() && op.sends(); });
+    const auto additions = slots.traced([](const schedule::Op& op) { return op.reduces(); });
+    ASSERT_EQ(grants.size(), additions.size());
+    for (const executor::TracedOp& grant : grants) {
+      const auto before = [&](std::uint64_t time_ns) { return time_ns <= grant.end_ns; };
+      const auto granted = std::count_if(grants.begin(), grants.end(),
+                                         [&](const auto& op) { return before(op.end_ns); });
+      const auto added = std::count_if(additions.begin(), additions.end(),
+                                       [&](const auto& op) { return before(op.end_ns); });
+      EXPECT_LE(granted - added, static_cast<std::ptrdiff_t>(kSlots)) << rank;
+    }
+  }
+}
+
 TEST(Resident, EndsWithTheSameWeightsInAnyOrder) {
   for (const char* scheme : {"ps", "ring", "chain", "butterfly"}) {
     for (const bool in_order : {true, false}) {
       Step step(scheme, in_order);
-      for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(step.weights(rank), kWeights) << scheme << in_order;
+      for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(step.weights(rank), weights_of(2)) << scheme << in_order;
     }
   }
 }

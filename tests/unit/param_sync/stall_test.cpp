@@ -159,6 +159,24 @@ TEST(LaneStall, ALaneThatBeginsAfterAnotherMayWaitForRoom) {
   EXPECT_THAT(describe(stall, 1, 1.5), HasSubstr("rank 2 waited for rank 3 to take gradients of step 1"));
 }
 
+// Rank 3 would let rank 0 send of the first layer, but its only slot is taken: rank 1 has not sent of the second one.
+TEST(LaneStall, ALaneThatWaitsForASlotWaitsForTheRankThatHasIt) {
+  Config config;
+  config.nodes = 4;
+  config.scheme = "ps:even";
+  config.slots = 1;
+  const ExchangePlan plan = make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8, 2}, 4));
+  // By layer: what it adds and publishes, what it pulls, grants, and pushes to three owners.
+  const auto waiting = [](int rank, std::uint64_t added, std::uint64_t granted) {
+    StepProgress report{rank, {}, {}, {}};
+    report.positions = {7, 3, 3, 2, 2, 2, 7 + added, 3, 3 + granted, 2, 2, 2};
+    return report;
+  };
+  const Stall stall = find_lane_stall(plan, {waiting(3, 1, 2), waiting(0, 0, 0), waiting(2, 0, 0)}, 4);
+  EXPECT_THAT(stall.suspects, ElementsAre(1));
+  EXPECT_EQ(stall.waiting, 3);
+}
+
 TEST(LaneStall, OneNodeTellsWhatItHasWaitedFor) {
   EXPECT_THAT(describe_lanes_alone(ring_plan(), at(2, 7, 6), 1.5),
               StartsWith("rank 2: waited 1.5 s in vain for rank 1's gradients of step 2. Who owes that"));

@@ -172,6 +172,30 @@ TEST(Check, TheOptimizerIsAppliedToWholeSumsAndOnce) {
   expect_problem(with({owner[0], owner[2]}), "ends without the optimizer applied");
 }
 
+/// Rank 1 adds twice, in two lanes: a signal that goes through rank 0 orders the two.
+TEST(Check, ASignalOrdersOpsAndMovesNoChunk) {
+  const Op signal_back{Kind::send, 0, 0, kNobody, 2, 1, {}}, await_back{Kind::recv, 0, 0, 1, kNobody, 1, {}};
+  const Schedule right = by_hand(
+      1, {{{send(0, 1)}, {receive(Kind::recv, 0, 1, {{0, 0}})}},
+          {{receive(Kind::recv_reduce, 0, 0), signal_back}, {receive(Kind::recv_reduce, 0, 2), send(0, 0), send(0, 2)}},
+          {{await_back, send(0, 1)}, {receive(Kind::recv, 0, 1, {{0, 1}})}}});
+  const Counts counts = check(right);
+  EXPECT_EQ(counts.rounds, 4);
+  EXPECT_EQ(counts.edges, (std::vector<Edge>{{0, 1, 1, 1}, {1, 0, 1, 1}, {1, 2, 2, 1}, {2, 1, 1, 1}}));
+  Schedule unordered = right;
+  unordered.ranks[1].lanes[0].pop_back();
+  unordered.ranks[2].lanes[0].erase(unordered.ranks[2].lanes[0].begin());
+  unordered.ranks[2].lanes[1][0].after = {{0, 0}};
+  expect_problem(unordered, "nothing orders it and rank 1, lane");
+  Schedule unheard = right;
+  unheard.ranks[2].lanes[0].erase(unheard.ranks[2].lanes[0].begin());
+  unheard.ranks[2].lanes[1][0].after = {{0, 0}};
+  EXPECT_NE(check_problem(unheard), "");
+  Schedule early = right;
+  early.ranks[1].lanes[0].pop_back();
+  expect_problem(early, "it does not end");
+}
+
 TEST(Check, NumbersOutOfRangeAreRefused) {
   const Schedule right = by_hand(
       2, {{{send(0, 1), send(1, 1)}}, {{receive(Kind::recv, 0, 0), receive(Kind::recv, 1, 0)}}}, Result::broadcast);
@@ -187,7 +211,14 @@ TEST(Check, NumbersOutOfRangeAreRefused) {
   expect_problem(with([](Schedule&, Op& op) { op.from = 1; }), "this op has no \"from\"");
   expect_problem(with([](Schedule&, Op& op) { op.count = 3; }), "3 chunks from 0 on, but chunks are 0 to 1");
   expect_problem(with([](Schedule&, Op& op) { op.chunk = -1; }), "chunks from -1 on");
-  expect_problem(with([](Schedule&, Op& op) { op.count = 0; }), "0 chunks from 0 on");
+  expect_problem(with([](Schedule&, Op& op) { op.count = -1; }), "-1 chunks from 0 on");
+  expect_problem(with([](Schedule&, Op& op) { op = {Kind::apply, 0, 0, kNobody, kNobody, 0, {}}; }),
+                 "apply of 0 chunks: only send and recv can be without chunks");
+  expect_problem(with([](Schedule&, Op& op) {
+                   op.chunk = 2;
+                   op.count = 0;
+                 }),
+                 "0 chunks from 2 on, but chunks are 0 to 1");
   expect_problem(with([](Schedule&, Op& op) { op.channel = kChannelsMax; }), "channels are 0 to");
   expect_problem(with([](Schedule&, Op& op) { op.after = {{1, 0}}; }), "\"after\" names lane 1, but");
   expect_problem(with([](Schedule&, Op& op) {

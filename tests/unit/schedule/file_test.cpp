@@ -91,7 +91,8 @@ TEST(ScheduleFile, BadFilesAreRefusedByField) {
   expect("/ranks/1/lanes/0/0", Json::array(), "ranks[1].lanes[0][0]: is an array, not an object");
   expect("/ranks/1/lanes/0/0/op", "sendrecv", "ranks[1].lanes[0][0].op: is \"sendrecv\", which is none of \"send\",");
   expect("/ranks/1/lanes/0/0/chunk", 3, "ranks[1].lanes[0][0].chunk: is 3, not 0 to 2");
-  expect("/ranks/1/lanes/0/0/count", 4, "ranks[1].lanes[0][0].count: is 4, not 1 to 3");
+  expect("/ranks/1/lanes/0/0/count", 4, "ranks[1].lanes[0][0].count: is 4, not 0 to 3");
+  expect("/ranks/0/lanes/0/0/count", 0, "recv_reduce of 0 chunks: only send and recv can be without chunks");
   expect("/ranks/1/lanes/0/0/to", 2, "ranks[1].lanes[0][0].to: is 2, not 0 to 1");
   expect("/ranks/1/lanes/0/0/to", 1, "rank 1, lane 0, op 0: \"to\" is rank 1 itself");
   expect("/ranks/1/lanes/0/0/channel", true, "channel: is true, not a whole number");

@@ -6,6 +6,7 @@
 #include "schedule/generators.hpp"
 #include "schedule/rank_order.hpp"
 #include "schedule/schemes.hpp"
+#include "schedule/senders.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
@@ -361,6 +362,34 @@ TEST(Generators, ParameterServerSendsARangeToItsOwnerOnce) {
   }
 }
 
+/// Exactly so many nodes may send to an owner, whatever the timing, and a node waits for its turn for so many others at
+/// most.
+TEST(Generators, SlotsBoundTheSendersOfAnOwnerAndTheirWait) {
+  for (const std::string scheme : {"ps", "ps:even"}) {
+    for (const int nodes : {2, 3, 4, 5, 8, 16}) {
+      if (kFew && nodes > 5) continue;
+      Request request;
+      request.nodes = nodes;
+      request.chunks = 4 * nodes;
+      const Counts without = counts_of(generate(scheme, request));
+      for (const int slots : {1, 2, 3, nodes - 1}) {
+        if (slots >= nodes) continue;
+        request.slots = slots;
+        const Schedule schedule = generate(scheme, request);
+        const Counts counts = counts_of(schedule);
+        EXPECT_EQ(senders_at_once(schedule), slots) << scheme << nodes;
+        EXPECT_EQ(counts.chunks_sent(), without.chunks_sent());
+        EXPECT_EQ(counts.chunks_sent_max(), without.chunks_sent_max());
+        if (scheme == "ps:even") {
+          EXPECT_EQ(counts.rounds, 2 * ((nodes - 1 + slots - 1) / slots) + 1) << nodes << slots;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(senders_at_once(generate("ps:even", {.nodes = 5})), 4);
+  EXPECT_EQ(senders_at_once(generate("chain", {.nodes = 5, .chunks = 1})), 1);
+}
+
 TEST(ConsistentHash, ANodeThatJoinsOrLeavesMovesLittle) {
   constexpr int kKeys = kFew ? 1000 : 5000;
   std::vector<int> nodes;
@@ -397,6 +426,9 @@ TEST(Generators, WhatCannotBeIsRefusedWithAReason) {
   const Topology five = schedule_test::ring_topology(5);
   request.topology = &five;
   EXPECT_EQ(problem("blink", request), "the topology has 5 nodes, not 4");
+  request.slots = 4;
+  EXPECT_NE(problem("ps", request).find("4 slots for the 3 nodes"), std::string::npos);
+  request.slots = 0;
   request.summation_nodes = 5;
   EXPECT_NE(problem("byteps", request).find("no use for 5 summation nodes"), std::string::npos);
   request.nodes = 0;

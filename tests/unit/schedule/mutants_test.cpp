@@ -5,6 +5,7 @@
 
 #include "schedule/check.hpp"
 #include "schedule/schemes.hpp"
+#include "schedule/senders.hpp"
 
 #include <gtest/gtest.h>
 
@@ -196,6 +197,27 @@ TEST(Mutants, AllAreCaughtOrRight) {
   EXPECT_GT(all.equivalent, 0);  // two sums in another order are a sum
   EXPECT_LT(all.equivalent, all.mutants / 4);
   std::cout << all.mutants << " mutants, " << all.equivalent << " of them equivalent\n";
+}
+
+/// The same with signals; and each that says when a worker may push is needed.
+TEST(Mutants, AllGrantsAreNeeded) {
+  Request request;
+  request.nodes = 3;
+  request.slots = 1;
+  const Schedule schedule = generate("ps:even", request);
+  Mutants mutants(schedule);
+  mutants.run();
+  int grants = 0;
+  ASSERT_EQ(senders_at_once(schedule), 1);
+  for_each_op(schedule, [&](const Place& at, const Op& op) {
+    if (!op.is_signal() || op.after.empty()) return;
+    ++grants;
+    Schedule mutant = schedule;
+    mutant.ranks[at.rank].lanes[at.lane][at.index].after.clear();
+    EXPECT_TRUE(passes(mutant));
+    EXPECT_EQ(senders_at_once(mutant), 2) << place(int(at.rank), int(at.lane), int(at.index));
+  });
+  EXPECT_EQ(grants, 3);
 }
 
 /// What passes is right in any order of lanes, and what the oracle finds wrong does not pass.

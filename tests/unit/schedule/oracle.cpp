@@ -11,6 +11,8 @@ namespace {
 
 using namespace param_sync::schedule;
 
+constexpr std::uint64_t kSignal = 0x516e'a100'0000'0001;  // no data is equal to it, but for one time in 2^64
+
 std::uint64_t weights_of(std::uint64_t sum) { return sum * 0x9e3779b97f4a7c15 + 1; }
 
 struct OracleLane {
@@ -65,18 +67,19 @@ class Oracle {
     } else if (op.kind == Kind::send || lane.holds) {
       auto& ring = rings_[{lane.rank, op.to, op.channel}];
       if (ring.size() >= room_) return false;
-      ring.push_back(lane.holds ? lane.held : mine);
+      ring.push_back(op.is_signal() ? kSignal : lane.holds ? lane.held : mine);
       lane.holds = false;
     } else {
       auto& ring = rings_[{op.from, lane.rank, op.channel}];
       if (ring.empty()) return false;
-      mine = ring.front() + (op.reduces() ? mine : 0);
+      if (op.is_signal() != (ring.front() == kSignal)) return false;
+      if (!op.is_signal()) mine = ring.front() + (op.reduces() ? mine : 0);
       ring.pop_front();
       lane.held = mine;
       lane.holds = op.sends();
       if (lane.holds) return true;
     }
-    if (++lane.done == op.count) {
+    if (++lane.done >= op.count) {
       lane.done = 0;
       ++lane.index;
     }
