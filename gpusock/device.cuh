@@ -285,6 +285,11 @@ namespace detail {
 /// For other interfaces to the same sockets (compat/).
 struct NetAccess {
   GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }
+  // The same with an owned socket (OwnedSocket).
+  GPUSOCK_FN static Net owning(Net net, Socket socket) {
+    net.device_.owned = net.host_.owned = socket;
+    return net;
+  }
 };
 }  // namespace detail
 

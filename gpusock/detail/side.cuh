@@ -51,6 +51,7 @@ struct Side {
   /// A caller that waits looks at the status in every n-th turn and at the ring's word in the others; 1: at both in
   /// each. More than 1 where a look crosses the bus.
   std::uint32_t status_turns = 1;
+  Socket owned = -1;  ///< whose calls are not counted, as its owner is (OwnedSocket); -1: none
 
   GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};

@@ -123,10 +123,10 @@ GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& s
   note(side, Unfinished::nothing, socket);
 }
 
-/// Counts a call out. The last call out of a closed socket requests the close: no commit or release comes after the
-/// close. That may be a late call on an earlier handle of the slot, which was counted in beside the others: the
-/// generation is the one it finds.
-GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& slot) {
+/// Counts a call, or an owner, out. The last one out of a closed socket requests the close: no commit or release comes
+/// after the close. That may be a late call on an earlier handle of the slot, which was counted in beside the others:
+/// the generation is the one it finds.
+GPUSOCK_FN_APART inline void count_out(const Side& side, Socket socket, CallerSlot& slot) {
   note(side, Unfinished::nothing, socket);
   DeviceRef word(slot.generation_and_users);
   const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kRelease);  // T9, pairs with T14, T15
@@ -135,6 +135,11 @@ GPUSOCK_FN_APART inline void leave(const Side& side, Socket socket, CallerSlot& 
   if (!closed || table::users_in(before) != 1) return;
   (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; by itself, because most calls need no acquire
   post_close(side, socket, slot, generation);
+}
+
+/// Ends what enter() began.
+GPUSOCK_FN inline void leave(const Side& side, Socket socket, CallerSlot& slot) {
+  if (side.owned != socket) count_out(side, socket, slot);
 }
 
 /// The status of a socket that the caller has entered. One that does not flow is noted: then no call goes on without a
@@ -178,21 +183,22 @@ GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::u
 /// Ends for a thread what it was in the middle of when a fault ended its kernel.
 inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handle) {
   CallerSlot& slot = side.slots[table::slot_of(handle)];
-  if (what == Unfinished::call) leave(side, handle, slot);
+  if (what == Unfinished::call) count_out(side, handle, slot);
   if (what == Unfinished::close) post_close(side, handle, slot, table::generation_of(handle));
 }
 #endif
 
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
+/// An owner's calls are counted with it.
 GPUSOCK_FN_APART inline CallerSlot* enter(const Side& side, Socket socket) {
   CallerSlot* slot = find(side, socket);
-  if (slot == nullptr) return nullptr;
+  if (slot == nullptr || side.owned == socket) return slot;
   DeviceRef word(slot->generation_and_users);
   const std::uint64_t before = word.fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
   const bool open = table::generation_in(before) == table::generation_of(socket);
   note(side, Unfinished::call, socket);
   if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
-  leave(side, socket, *slot);
+  count_out(side, socket, *slot);
   return nullptr;
 }
 

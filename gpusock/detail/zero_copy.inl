@@ -4,21 +4,29 @@
 namespace gpusock {
 namespace detail {
 
+/// In CallerSlot::tx_held and rx_held, beside the handle: how much is held, and whether its holder is the socket's
+/// owner, who stays counted in when the hold ends.
+inline constexpr std::uint64_t kHeldByOwner = std::uint64_t{1} << 31, kHeldBytes = kHeldByOwner - 1;
+static_assert(kHeldBytes >= kRingBytesMax);
+
 /// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold().
 GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size) {
-  note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
-  DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | static_cast<std::uint64_t>(size),
+  const std::uint64_t holder = side.owned == socket ? kHeldByOwner : 0;
+  if (holder == 0) note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
+  DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | holder | static_cast<std::uint64_t>(size),
                         ringbuf::kRelaxed);  // relaxed: the holder's own word
 }
 
-/// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0.
-GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes) {
+/// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0; it counts
+/// the holder out unless that is the `owner`.
+GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes, bool& owner) {
   DeviceRef word(held);
   std::uint64_t before = word.load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
   do {
     if (before >> 32 != static_cast<std::uint64_t>(socket)) return find(side, socket) == nullptr ? -EBADF : -EINVAL;
-    if (bytes > (before & 0xffffffffu)) return -EINVAL;
+    if (bytes > (before & kHeldBytes)) return -EINVAL;
   } while (!word.compare_exchange_weak(before, 0, ringbuf::kRelease, ringbuf::kRelaxed));  // T13, pairs with T12
+  owner = (before & kHeldByOwner) != 0;
   return 0;
 }
 
@@ -52,17 +60,18 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, CallerSlo
 
 /// Ends what is reserved, if it is at least `bytes`: 0, or why not. For a record also says which claim it is.
 GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
-                                      Claim& claim) {
+                                      Claim& claim, bool& owner) {
   const std::uint64_t held = DeviceRef(slot.tx_held).load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
   if (table::carries_records(socket) && held >> 32 == static_cast<std::uint64_t>(socket)) {
-    claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & 0xffffffffu)};
+    claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & kHeldBytes)};
   }
-  return end_hold(side, slot.tx_held, socket, bytes);
+  return end_hold(side, slot.tx_held, socket, bytes, owner);
 }
 
-/// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out.
+/// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out unless that is
+/// the owner.
 GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t bytes,
-                                     const Claim& claim) {
+                                     const Claim& claim, bool owner) {
   if (table::carries_records(socket)) {  // also if nothing is sent: records after it wait for it
     const bool sends = bytes != 0;
     complete(side, socket, slot, claim, sends ? static_cast<std::uint32_t>(bytes) : ringbuf::RecordHeader::kFiller, 0);
@@ -70,7 +79,7 @@ GPUSOCK_FN inline void send_reserved(const Side& side, Socket socket, CallerSlot
     slot.tx.commit(bytes);
     if (slot.link_needs_proxy != 0) ring_doorbell(side, socket);
   }
-  leave(side, socket, slot);
+  if (!owner) count_out(side, socket, slot);
 }
 
 GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::uint64_t bytes_max, Deadline deadline) {
@@ -96,10 +105,11 @@ GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uin
   CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
-  if (const int error = end_reservation(side, socket, *slot, bytes, claim); error != 0) return error;
+  bool owner = false;
+  if (const int error = end_reservation(side, socket, *slot, bytes, claim, owner); error != 0) return error;
   const bool flows = known_to_flow(side, *slot, table::kCallerShutWrite);
   const int error = closed(*slot, socket) ? -EBADF : flows ? 0 : check_committable(side, socket, *slot);
-  send_reserved(side, socket, *slot, error == 0 ? bytes : 0, claim);
+  send_reserved(side, socket, *slot, error == 0 ? bytes : 0, claim, owner);
   return error;
 }
 
@@ -107,8 +117,9 @@ GPUSOCK_FN_APART inline int abort_one(const Side& side, Socket socket) {
   CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   Claim claim;
-  if (const int error = end_reservation(side, socket, *slot, 0, claim); error != 0) return error;
-  send_reserved(side, socket, *slot, 0, claim);
+  bool owner = false;
+  if (const int error = end_reservation(side, socket, *slot, 0, claim, owner); error != 0) return error;
+  send_reserved(side, socket, *slot, 0, claim, owner);
   return 0;
 }
 
@@ -146,13 +157,14 @@ GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint
 GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::uint64_t bytes) {
   CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
-  if (const int error = end_hold(side, slot->rx_held, socket, bytes); error != 0) return error;
+  bool owner = false;
+  if (const int error = end_hold(side, slot->rx_held, socket, bytes, owner); error != 0) return error;
   const int error = closed(*slot, socket) ? -EBADF : 0;
   if (error == 0 && bytes != 0) {
     slot->rx.release(table::carries_records(socket) ? slot->records.peeked_span : bytes);
     if (slot->link_needs_proxy != 0) ring_for_credit(side);
   }
-  leave(side, socket, *slot);
+  if (!owner) count_out(side, socket, *slot);
   return error;
 }
 

@@ -24,7 +24,8 @@ LOAD_SYS, LOAD_GPU = r"LDG?\..*STRONG\.SYS", r"LDG?\..*STRONG\.GPU"
 STORE_SYS, STORE_GPU = r"STG?\..*STRONG\.SYS", r"STG?\..*STRONG\.GPU"
 ADD, SWAP, COMPARE = r"ATOMG?\.E\.ADD", r"ATOMG?\.E\.EXCH", r"ATOMG?\.E\.CAS"
 ENTER = [("enter", LOAD_GPU), ("enter", ADD)]  # is it this connection; counted in
-LEAVE = [("leave", ADD)]
+LEAVE = [("count_out", ADD)]
+ENTER_OWNED = ENTER[:1]  # an OwnedSocket is counted once for all its calls
 SENDABLE = [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_GPU)]  # the socket's flags; is a reservation open
 LOOKED_AT = [("look_at_status", LOAD_SYS), ("check_committable", LOAD_GPU)]
 COMMIT = [("", STORE_GPU), ("", STORE_SYS)]  # the half's own copy of the position, and the position
@@ -38,6 +39,8 @@ WAYS = {
     "send, room looked up": ("send", ENTER + LOOKED_AT + [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_SYS)] + COMMIT + LEAVE),
     "recv, data known": ("recv", ENTER + READABLE + COMMIT + LEAVE),
     "recv, data looked up": ("recv", ENTER + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT + LEAVE),
+    "send, room known, owned": ("send", ENTER_OWNED + SENDABLE + COMMIT),
+    "recv, data looked up, owned": ("recv", ENTER_OWNED + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT),
     "poll, one socket with data": ("poll", ENTER + [("look_at_status", LOAD_SYS), ("events_of", LOAD_GPU), ("events_of", LOAD_SYS),
                                                     ("events_of", LOAD_GPU)] + LEAVE),
     "accept, a connection waits": ("accept", ENTER + TAKE + LEAVE),

@@ -79,6 +79,39 @@ Case late_call() {
           3'000};
 }
 
+/// An owner's calls are not counted one by one. Another closes meanwhile: no byte is committed after the close is told,
+/// and what was committed is known with it. (OwnedSocket itself ends in a destructor, which no abandoned run may leave
+/// by an exception.)
+Case owned_and_closed() {
+  return {"records.owned_and_closed",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            run.thread([&] {
+              if (detail::begin_owning(kMe, pair.side(), pair.sender()) != 0) return;
+              const Net net = detail::NetAccess::owning(pair.net(), pair.sender());
+              for (int i = 0; i < 2; ++i) {
+                const auto sent = net.send(kMe, pair.sender(), "abcd", 4);
+                require(sent == 4 || sent == -EBADF, "a record is sent, or the socket is closed");
+                if (sent == 4) pair.got += 'a';
+              }
+              detail::end_owning(kMe, detail::NetAccess::side(net), pair.sender());
+            });
+            run.thread([&] { pair.net().close(kMe, pair.sender()); });
+            run.thread([&] {  // the proxy, and who is granted the slot next
+              while ((pair.load_requests() & table::kRequestClose) == 0) give_way();
+              require(pair.load_committed() == 16 * pair.got.size(), "what was sent is known with the close");
+              pair.open_again(3);
+            });
+            run.at_end([&] {
+              require(pair.asked() == table::make_request(3, table::kRequestOpen),
+                      "the next socket is only asked to open");
+              return pair.got;
+            });
+          },
+          {"", "a", "aa"},
+          3'000};
+}
+
 /// A call on a handle that was closed is counted in and out of the slot's next sockets: where it is the last one out,
 /// it tells the proxy of a close that is not its own, behind all that was done there; no close is lost.
 Case late_call_in_the_next_socket() {
@@ -441,6 +474,7 @@ void closed_meanwhile(Pair& pair) {
 
 std::vector<Case> record_cases() {
   return {late_call(),
+          owned_and_closed(),
           late_call_in_the_next_socket(),
           requests_of_two(),
           options_of_two(),

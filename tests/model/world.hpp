@@ -5,6 +5,7 @@
 #include "checker/run.hpp"
 
 #include "gpusock/device.cuh"
+#include "gpusock/owned_socket.cuh"
 #include "host_proxy/links/tcp/maker.hpp"
 #include "host_proxy/proxy/proxy.hpp"
 

@@ -1,0 +1,83 @@
+#pragma once
+/// @file A socket that one group uses: counted once, not in each call.
+///
+/// A call counts itself into its socket and out of it, so that a close by another group waits for it: two atomics and
+/// a fence. A group that makes many calls on one socket can be counted for all of them. The socket stays what it is:
+/// other groups may use it, or close it, at the same time, by the Net that the context gave them.
+///
+///     __global__ void echo(gpusock::Net net, gpusock::Socket listener) {
+///       const auto block = gpusock::this_block();
+///       gpusock::OwnedSocket client(block, net, net.accept(block, listener));
+///       if (client.error() != 0) return;
+///       __shared__ char bytes[1024];
+///       for (;;) {
+///         const auto got = client.net().recv(block, client.socket(), bytes, sizeof bytes);
+///         if (got <= 0 || client.net().send(block, client.socket(), bytes, got) < 0) break;
+///       }
+///     }  // closes the client
+
+#include "gpusock/device.cuh"
+
+#include "gpusock/detail/owning.inl"
+
+namespace gpusock {
+
+/// Owns a socket in a scope, and closes it at the scope's end. All threads of the group make it, with the same
+/// arguments, and call each of its functions together, the destructor too. Neither copied nor moved.
+///
+/// If another group closes the socket, the owner's next calls return -EBADF, and the connection ends when the owner's
+/// scope does. On the CPU device, a kernel that fails runs no destructors: what it owned may stay open until its
+/// context ends.
+template <class Group>
+class OwnedSocket {
+ public:
+  /// `socket`: a socket of `net`, or the negated errno of a call that should have returned one.
+  GPUSOCK_FN OwnedSocket(const Group& group, const Net& net, Socket socket)
+      : group_(group),
+        socket_(socket),
+        error_(detail::begin_owning(group, detail::NetAccess::side(net), socket)),
+        net_(error_ == 0 ? detail::NetAccess::owning(net, socket) : net) {}
+  GPUSOCK_FN ~OwnedSocket() { close(); }
+  OwnedSocket(const OwnedSocket&) = delete;
+  OwnedSocket& operator=(const OwnedSocket&) = delete;
+
+  /// 0 while the socket is owned; else why not: the negated errno that the constructor was given; -EBADF: it is not
+  /// open, or was released or closed; -EINVAL: the constructor was given the net() of this socket's owner.
+  GPUSOCK_FN int error() const { return error_; }
+
+  /// What the owner makes its calls with. It is this object's, and of this group alone: calls on this socket are not
+  /// counted. Calls on other sockets are as by any Net.
+  GPUSOCK_FN const Net& net() const { return net_; }
+  /// The socket that the constructor was given.
+  GPUSOCK_FN Socket socket() const { return socket_; }
+
+  /// Ends the ownership, and leaves the socket open. The owner's open reservation or peek is given up. Returns the
+  /// socket, or error().
+  GPUSOCK_FN Socket release() {
+    if (error_ != 0) return error_;
+    end();
+    return socket_;
+  }
+
+  /// Ends the ownership, and closes the socket. The owner's open reservation or peek is given up. Returns 0; or
+  /// error(), or -EBADF if another group has closed it.
+  GPUSOCK_FN int close() {
+    if (error_ != 0) return error_;
+    const int result = net_.close(group_, socket_);
+    end();
+    return result;
+  }
+
+ private:
+  GPUSOCK_FN void end() {
+    detail::end_owning(group_, detail::NetAccess::side(net_), socket_);
+    error_ = -EBADF;
+  }
+
+  Group group_;
+  Socket socket_;
+  int error_;
+  Net net_;
+};
+
+}  // namespace gpusock
