@@ -5,7 +5,7 @@ step_table() {
   cat <<'TABLE'
 memory             60  ring memory on the GPU: copies, dma-buf, what NICs write
 kernels            60  small well-known kernels
-bus                90  bytes and positions cross the bus in order, in both directions
+bus                90  bytes and positions cross the bus in order, in both directions; requests to a NIC, which a host thread is
 p2p-echo           60  a stream between two kernels of one process
 tcp-echo           60  the same through TCP
 calls             300  conformance: poll, zero-copy, records
@@ -48,7 +48,7 @@ benchmark_steps() {
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
 echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheChunks"; }
-bus_cases='Bus.*:BusOfThreads.*'
+bus_cases='Bus.*:BusOfThreads.*:BusToNic.*'
 device_ring_streams='StreamPromise/tcp_*:StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Warp_Warp.*:StreamPromise/p2p_Block_Block.*:Failure/Block.*'
 device_ring_calls='ZeroCopy/tcp_*:ZeroCopy/p2p_Block.*:ZeroCopy/p2p_Thread.*:Record/tcp_*:Record/p2p_Block.*'
 
