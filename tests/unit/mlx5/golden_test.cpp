@@ -149,7 +149,19 @@ TEST_F(Mlx5Golden, QueueRecordAndDoorbellHoldTheSameBytes) {
   Mlx5Nic theirs = nic_for(pair, record(), doorbell());
   const std::size_t bytes_of_queue = sent_.sq.wqe_cnt * kBlockBytes;
   std::uint64_t blocks = 0;
-  for (std::uint32_t i = 0; blocks < 3 * sent_.sq.wqe_cnt; ++i) {  // three laps
+  const std::uint64_t laps = 3 * sent_.sq.wqe_cnt, wrap = 1 << 16;
+  for (std::uint32_t i = 0; blocks < wrap + 100; ++i) {  // three laps, and past the end of the index
+    while (blocks >= laps && blocks < wrap - 100) {      // uncompared, to come there
+      const std::vector<Write> writes(16, pair.write(0, 220, true));
+      post(writes, true);
+      for (const Write& write : writes) ASSERT_EQ(queue.append(write, true), 0);
+      queue.ring();
+      theirs.run();
+      ibv_wc done[16];
+      ASSERT_EQ(ibv_poll_cq(done_.get(), 16, done), 16);
+      blocks += 64;
+      ASSERT_EQ(queue.take({.number = pair_->qp_num, .block = static_cast<std::uint16_t>(blocks - 4)}), 0);
+    }
     std::vector<Write> writes;
     std::uint32_t in_batch = 0;
     for (std::uint32_t j = 0; j <= i % 3; ++j) {
