@@ -46,9 +46,17 @@ struct Options {
   std::uint64_t timeout_ns = 60'000'000'000;
   std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
                                        ///< made; on the CPU device it is made on demand
-  bool p2p = true;                     ///< true lets connections to peers on this host share memory; else they use tcp
-  std::optional<bool> assist;          ///< true lets waiting callers run the proxy's step themselves; the default is
-                                       ///< true on the CPU device of a machine with at most 4 processors
+  /// On a GPU: which memory this context shares with contexts of other processes (GPUSOCK_HOST_RINGS=NAME); empty
+  /// (there: off): none. Contexts of one user that name the same memory use p2p with each other, with rings in pinned
+  /// host memory. Others use tcp. All of it is pinned when the context is made, as much as `host_connections_max`
+  /// connections need, and it is in use once for all processes. See docs/decisions/024-rings-between-processes.md.
+  std::string host_rings;
+  /// Connections that fit into it (GPUSOCK_HOST_RINGS=NAME,connections=N): 1 to 4096. The context that comes first
+  /// decides, also on the size of the rings.
+  std::uint32_t host_connections_max = 16;
+  bool p2p = true;             ///< true lets connections to peers on this host share memory; else they use tcp
+  std::optional<bool> assist;  ///< true lets waiting callers run the proxy's step themselves; the default is
+                               ///< true on the CPU device of a machine with at most 4 processors
 
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
@@ -61,9 +69,10 @@ struct Options {
   /// process may use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
   std::string processors = "near";
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_OBSERVE,
-  /// GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws Error (EINVAL)
-  /// that names the variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another value.
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_HOST_RINGS,
+  /// GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws
+  /// Error (EINVAL) that names the variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another
+  /// value.
   static Options from_env();
 };
 
@@ -86,7 +95,9 @@ class Context {
  public:
   /// Throws Error: (EINVAL) an option has an invalid value, (ENODEV) there is no such GPU, (ENOTSUP) the GPU lacks
   /// something that gpusock needs, (ENOMEM) there is not enough memory, (EMFILE) the process has no descriptors left,
-  /// (EAGAIN) no thread can be started. The message says what to do about it.
+  /// (EAGAIN) no thread can be started; (ENOSPC, EFBIG) there is no room for Options::host_rings, (EACCES) their file
+  /// is another user's, (EPROTO) or of another version of gpusock, (EBUSY) or a stopped process is removing it. The
+  /// message says what to do about it.
   explicit Context(const Options& options = Options::from_env());
   ~Context();
   Context(const Context&) = delete;

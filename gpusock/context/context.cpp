@@ -2,6 +2,7 @@
 #include "gpusock/context/make_links.hpp"
 #include "gpusock/context/options.hpp"
 #include "host_proxy/base/processors.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <pthread.h>
 
@@ -181,6 +182,7 @@ void Context::Impl::require_own_process() const {
 
 void Context::Impl::leave_to_parent() noexcept {
   hooks = hooks_without_proxy();
+  if (proxy::HostRings* rings = held->segments.host_rings()) rings->leave_to_parent();
   if (device.has_own_side()) return;  // the driver's memory is not for a child
   table.cancel();                     // in the child's copy
   for (table::CallerSlot& slot : host_slots) {

@@ -1,5 +1,7 @@
 #include "gpusock/context/device_holdings.hpp"
 
+#include "host_proxy/memory/host_rings.hpp"
+
 #include <mutex>
 #include <utility>
 
@@ -31,7 +33,13 @@ DeviceHoldings::DeviceHoldings(const Options& options)
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
                placement_of(options)),
-      copies(make_copies(options, *platform)) {}
+      copies(make_copies(options, *platform)) {
+  if (options.host_rings.empty()) return;
+  segments.use_host_rings(std::make_shared<proxy::HostRings>(
+      platform, proxy::HostRings::Settings{.name = options.host_rings,
+                                           .connections = options.host_connections_max,
+                                           .ring_bytes = ring_sizes(options, *platform).shared}));
+}
 
 DeviceHoldings::~DeviceHoldings() {
   if (device_state != nullptr) device->free(device_state);

@@ -4,6 +4,7 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/links/fabric/provider_name.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 #include "host_proxy/memory/segment.hpp"
 
 #include <charconv>
@@ -56,6 +57,18 @@ void check_processors(const std::string& text) {
          "' must be near, any, or a list like 0-3,8 with a processor that this process may use");
 }
 
+void parse_host_rings(std::string_view text, Options& options) {
+  const auto chosen = proxy::HostRings::parse(text);
+  if (!chosen) {
+    reject(
+        "GPUSOCK_HOST_RINGS='" + std::string(text) +
+        "' must be off, NAME or NAME,connections=N: a name has 1 to 64 letters, digits, '.', '_' or '-', N is 1 to " +
+        std::to_string(proxy::HostRings::kConnectionsMax));
+  }
+  options.host_rings = chosen->name;
+  options.host_connections_max = chosen->connections.value_or(options.host_connections_max);
+}
+
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr || *value == '\0' ? nullptr : value;
@@ -69,6 +82,7 @@ Options Options::from_env() {
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
   if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
   if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
+  if (const char* rings = environment("GPUSOCK_HOST_RINGS")) parse_host_rings(rings, options);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = parse_provider(provider);
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   check_processors(options.processors);
@@ -89,6 +103,13 @@ void detail::check(const Options& options) {
     reject("Options::ring_bytes is " + std::to_string(ring) + "; it must be 0 or a power of two from 4096 to 67108864");
   }
   if (options.connections_max < 1) reject("Options::connections_max must be at least 1");
+  if (!options.host_rings.empty() && !proxy::HostRings::is_name(options.host_rings)) {
+    reject("Options::host_rings is '" + options.host_rings + "'; a name has 1 to 64 letters, digits, '.', '_' or '-'");
+  }
+  if (!proxy::HostRings::is_count(options.host_connections_max)) {
+    reject("Options::host_connections_max is " + std::to_string(options.host_connections_max) +
+           "; it must be from 1 to " + std::to_string(proxy::HostRings::kConnectionsMax));
+  }
   if (options.handshake_timeout_ns == 0) reject("Options::handshake_timeout_ns must not be 0");
   if (options.timeout_ns == 0) reject("Options::timeout_ns must not be 0; kForever lets calls wait for ever");
   check_processors(options.processors);

@@ -56,6 +56,16 @@ Segment::Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std:
   map();
 }
 
+Segment::Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes)
+    : platform_(std::move(platform)),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
+      placement_(RingPlacement::host),
+      borrows_(true),
+      base_(memory),
+      rings_(memory + kHeaderBytes),
+      proxy_rings_(rings_) {}
+
 std::size_t Segment::file_bytes() const {
   const bool in_file = placement_ == RingPlacement::host || platform_->device_memory_is_mappable();
   return in_file ? total_bytes(room_bytes_) : kHeaderBytes;
@@ -98,6 +108,7 @@ void Segment::place_rings() {
 }
 
 Segment::~Segment() {
+  if (borrows_) return;
   if (file_bytes() == kHeaderBytes) platform_->free_device(rings_);
   platform_->detach(base_, file_bytes());
   munmap(base_, file_bytes());

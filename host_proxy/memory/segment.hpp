@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -36,6 +37,9 @@ class Segment {
   /// user's, is open to no other user, and cannot shrink (a mapping of a file that shrinks would fault).
   Segment(std::shared_ptr<Platform> platform, Descriptor descriptor, std::uint64_t ring_bytes,
           RingPlacement placement = RingPlacement::host);
+  /// One in `memory` of total_bytes(ring_bytes), which is attached and somebody else's, and outlives it
+  /// (host_rings.hpp).
+  Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -64,7 +68,7 @@ class Segment {
   /// Closes the descriptor when no other process is to map the memory any more; the mapping stays.
   void close_descriptor() { descriptor_.reset(-1); }
 
-  /// Makes a used segment like new. Only while no other process maps it.
+  /// Makes a used segment like new. Only while no other process uses it.
   void clear();
 
  private:
@@ -83,10 +87,13 @@ class Segment {
   std::uint64_t ring_bytes_;
   std::uint64_t room_bytes_;  // for each ring: its capacity unless limited
   RingPlacement placement_;
+  bool borrows_ = false;              // somebody else's memory
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
 };
+
+class HostRings;
 
 /// The ring memory of one connection.
 struct ConnectionRings {
@@ -127,7 +134,11 @@ class SegmentPool {
   ConnectionRings take_rings(std::uint64_t wanted, bool kernels);
 
   /// True if no segment is in use, and no context that used one is still giving it back.
-  bool has_all() const { return shelf_.use_count() == 1; }
+  bool has_all() const { return shelf_.use_count() == 1 && (host_rings_ == nullptr || host_rings_.use_count() == 1); }
+
+  /// What other processes' contexts use with this one; nullptr if nothing. For life.
+  void use_host_rings(std::shared_ptr<HostRings> rings) { host_rings_ = std::move(rings); }
+  HostRings* host_rings() const { return host_rings_.get(); }
 
   /// False while take_rings() has none of a fixed number.
   bool has_room(bool kernels) const;
@@ -153,6 +164,7 @@ class SegmentPool {
   RingSizes sizes_;
   RingPlacement placement_;
   std::shared_ptr<Shelf> shelf_;
+  std::shared_ptr<HostRings> host_rings_;
 };
 
 }  // namespace gpusock::proxy

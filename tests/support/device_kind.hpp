@@ -6,7 +6,7 @@
 namespace gpusock::test {
 
 /// True on a GPU, and on the CPU device in the shape of one: rings are made with their context, kernels and host
-/// threads have sides of their own, other processes' memory cannot be mapped.
+/// threads have sides of their own, other processes' memory cannot be mapped while kernels run.
 inline bool like_a_gpu() {
 #if defined(GPUSOCK_DEVICE_CUDA)
   return true;
@@ -14,6 +14,12 @@ inline bool like_a_gpu() {
   const char* shape = std::getenv("GPUSOCK_CPU_SHAPE");
   return shape != nullptr && std::string_view(shape) == "gpu";
 #endif
+}
+
+/// True if p2p works between processes: always on the CPU device, and on a GPU where they have rings in common.
+inline bool shares_between_processes() {
+  const char* rings = std::getenv("GPUSOCK_HOST_RINGS");
+  return !like_a_gpu() || (rings != nullptr && std::string_view(rings) != "off");
 }
 
 }  // namespace gpusock::test

@@ -134,12 +134,18 @@ LinkKind best_link(const Facts& facts, bool share_memory) {
 }
 
 LinkChoice same_host(const Facts& facts) {
-  const LinkKind best = best_link(facts, !facts.gpu_build);
+  const bool have_host_rings = facts.gpu_build && !facts.host_rings.empty();
+  const LinkKind best = best_link(facts, !facts.gpu_build || have_host_rings);
   LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), "", ""};
+  if (have_host_rings && best == LinkKind::p2p) choice.rings = "pinned host memory, shared by name";
   if (chosen_otherwise(facts, best, choice)) return choice;
+  if (have_host_rings) {
+    choice.why = "rings there: GPUSOCK_HOST_RINGS=" + facts.host_rings + "; tcp where the peer has not set the same";
+    return choice;
+  }
   if (facts.gpu_build) {
     choice.why = "not p2p: other processes' rings cannot be mapped while kernels run on a GPU";
-    choice.command = "use several contexts in one process instead";
+    choice.command = "export GPUSOCK_HOST_RINGS=NAME (the same in both processes)";
   } else {
     choice.why = "tcp where users or network namespaces differ (containers)";
     choice.command = "run both as one user, containers with --network host";

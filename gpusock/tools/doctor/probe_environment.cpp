@@ -3,6 +3,7 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/links/fabric/provider_name.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,6 +84,15 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
       undo);
 }
 
+void probe_host_rings(const Sources& sources, Report& report) {
+  constexpr const char* kHostRings = "GPUSOCK_HOST_RINGS";
+  const auto value = sources.environment(kHostRings);
+  if (!value) return;
+  const auto chosen = proxy::HostRings::parse(*value);
+  if (!chosen) return report_invalid(report, kHostRings, *value, "must be off or a name");
+  report.facts.host_rings = chosen->name;
+}
+
 }  // namespace
 
 void probe_environment(const Sources& sources, Report& report) {
@@ -91,6 +101,7 @@ void probe_environment(const Sources& sources, Report& report) {
   probe(sources, report, "GPUSOCK_RING", "must be auto, host or device", report.facts.ring, parse_ring_placement);
   probe_processors_variable(sources, report);
   probe_gpudirect(sources, report);
+  probe_host_rings(sources, report);
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {

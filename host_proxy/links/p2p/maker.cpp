@@ -1,6 +1,7 @@
 #include "host_proxy/links/p2p/maker.hpp"
 
 #include "host_proxy/links/p2p/p2p_link.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,13 +13,19 @@
 namespace gpusock::proxy {
 namespace {
 
-/// What the acceptor says of its memory.
+/// What the acceptor says of its memory. The ticket leads to memory of this connection alone. It suits a connector in
+/// the same process, and one whose device attaches memory at any time. `place` is in memory that both processes have
+/// mapped before. It suits all others.
 struct OfferedMemory {
-  std::uint64_t ring_bytes = 0;
+  std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
   std::array<char, 32> shared_name{};  ///< the abstract Unix socket
   Ticket ticket{};
+  HostRings::Place place;
 };
-static_assert(sizeof(OfferedMemory) == 56);
+static_assert(sizeof(OfferedMemory) == 104);
+
+/// The connector's answer: what it uses.
+enum class Used : std::uint8_t { ticket = 1, place = 2 };
 
 class P2pSetup : public LinkSetup {
  public:
@@ -49,15 +56,21 @@ class P2pOffer final : public P2pSetup {
   P2pOffer(SegmentPool& pool, SegmentOffers& offers, const LinkRequest& request)
       : P2pSetup(true), pool_(pool), offers_(offers) {
     constexpr auto kShared = SegmentPool::Use::shared;
-    const auto segment = pool.take(kShared, pool.ring_bytes(kShared, request.ring_bytes),
-                                   pool.placement_for(request.kernels));
-    if (segment == nullptr) {
+    const std::uint64_t wanted = pool.ring_bytes(kShared, request.ring_bytes);
+    own_ = pool.take(kShared, wanted, pool.placement_for(request.kernels));
+    if (HostRings* rings = pool.host_rings()) {
+      const std::uint64_t most = std::min(wanted, rings->room_bytes());
+      common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.place);
+    }
+    if (own_ == nullptr && common_ == nullptr) {
       failure_ = {ENOBUFS, "no memory for another connection's rings"};
       return;
     }
-    use(segment);
-    ticket_ = offers.offer(segment);
-    offer_ = {segment->ring_bytes(), {}, *ticket_};
+    use(own_ != nullptr ? own_ : common_);
+    if (own_ == nullptr) return;
+    ticket_ = offers.offer(own_);
+    offer_.ring_bytes = own_->ring_bytes();
+    offer_.ticket = *ticket_;
     std::memcpy(offer_.shared_name.data(), offers.name().data(),
                 std::min(offers.name().size(), offer_.shared_name.size()));
   }
@@ -67,8 +80,19 @@ class P2pOffer final : public P2pSetup {
 
   bool take_answer(std::span<const std::byte> answer) override {
     withdraw();
-    pool_.settle(*rings_.link);
-    return LinkSetup::take_answer(answer);
+    const auto used = answer.size() == 1 ? static_cast<Used>(answer[0]) : Used{};
+    if (used == Used::ticket && own_ != nullptr) {
+      pool_.settle(*own_);
+      use(own_);
+    } else if (used == Used::place && common_ != nullptr && pool_.host_rings()->was_joined(offer_.place)) {
+      use(common_);
+    } else {
+      failure_ = {EPROTO, "the peer's answer names memory that it was not offered"};
+      return false;
+    }
+    own_.reset();
+    common_.reset();
+    return true;
   }
 
  private:
@@ -81,6 +105,8 @@ class P2pOffer final : public P2pSetup {
   SegmentOffers& offers_;
   std::optional<Ticket> ticket_;
   OfferedMemory offer_;
+  std::shared_ptr<Segment> own_;     // the ticket's
+  std::shared_ptr<Segment> common_;  // in the host rings
 };
 
 class P2pAnswer final : public P2pSetup {
@@ -94,15 +120,14 @@ class P2pAnswer final : public P2pSetup {
     }
     OfferedMemory offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
-    const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
-    // The name is this side's to check: a peer must not choose which Unix socket this process connects to.
-    if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {
-      failure_ = {EPROTO, "the peer's offer of shared memory has an invalid name"};
-      return;
+    if (pool.platform().attaches_any_time() || find_local_offer(offered.ticket) != nullptr) {
+      fetch(network, backlogs, offered, sink);
+    } else {
+      join(offered.place);
     }
-    fetch_.emplace(network, pool, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()),
-                   offered.ticket, offered.ring_bytes, sink);
   }
+
+  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&used_, 1)); }
 
   State advance() override {
     if (!fetch_) return LinkSetup::advance();
@@ -123,8 +148,38 @@ class P2pAnswer final : public P2pSetup {
   }
 
  private:
+  void fetch(PosixNetwork& network, FullBacklogs& backlogs, const OfferedMemory& offered, ReadySink& sink) {
+    const auto hex = [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); };
+    if (offered.ring_bytes == 0) {
+      failure_ = {ENOBUFS, "the peer has no memory for another connection's rings"};
+      // The name is this side's to check: a peer must not choose which Unix socket this process connects to.
+    } else if (!std::all_of(offered.shared_name.begin(), offered.shared_name.end(), hex)) {
+      failure_ = {EPROTO, "the peer's offer of shared memory has an invalid name"};
+    } else {
+      fetch_.emplace(network, pool_, backlogs, std::string(offered.shared_name.begin(), offered.shared_name.end()),
+                     offered.ticket, offered.ring_bytes, sink);
+    }
+  }
+
+  /// Takes a place in memory that was mapped when the context was made: no call that may wait for kernels.
+  void join(const HostRings::Place& place) {
+    using Place = HostRings::Place;
+    HostRings* const rings = pool_.host_rings();
+    if (place.state == Place::kTooSmall) {
+      failure_ = {EHOSTUNREACH, "rings of this size do not fit into the peer's host rings"};
+    } else if (place.state == Place::kNoneFree) {
+      failure_ = {ENOBUFS, "the peer's host rings are all in use (GPUSOCK_HOST_RINGS=NAME,connections=N)"};
+    } else if (rings == nullptr || place.state != Place::kOffered || !rings->is_same(place)) {
+      failure_ = {EHOSTUNREACH,
+                  "the peer is on another host, or GPUSOCK_HOST_RINGS is not the same name in both processes"};
+    } else if (attempt([&] { use(rings->join(place)); })) {
+      used_ = Used::place;
+    }
+  }
+
   SegmentPool& pool_;
   bool kernels_;
+  Used used_ = Used::ticket;
   std::optional<SegmentFetch> fetch_;
 };
 

@@ -37,12 +37,18 @@ class LocalOffers {
   }
   std::shared_ptr<Segment> find(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
+    if (hidden_) return nullptr;
     const auto found = offers_.find(ticket);
     return found == offers_.end() ? nullptr : found->second.lock();
+  }
+  void hide() noexcept {
+    const std::lock_guard lock(mutex_);
+    hidden_ = true;
   }
 
  private:
   std::mutex mutex_;
+  bool hidden_ = false;
   std::map<Ticket, std::weak_ptr<Segment>> offers_;  // withdrawing, which destructors do, allocates nothing
 };
 
@@ -123,6 +129,10 @@ int receive_descriptor(int connection) {
 }
 
 }  // namespace
+
+std::shared_ptr<Segment> find_local_offer(const Ticket& ticket) { return local_offers().find(ticket); }
+
+void hide_local_offers() noexcept { local_offers().hide(); }
 
 SegmentOffers::SegmentOffers(PosixNetwork& network)
     : network_(network),
@@ -229,7 +239,7 @@ SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklog
       name_(name),
       ticket_(ticket),
       ring_bytes_(ring_bytes) {
-  segment_ = local_offers().find(ticket);
+  segment_ = find_local_offer(ticket);
   if (segment_ != nullptr) {
     state_ = segment_->ring_bytes() == ring_bytes ? State::done : State::failed;
     return;

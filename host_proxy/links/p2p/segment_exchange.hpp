@@ -20,6 +20,12 @@ namespace gpusock::proxy {
 /// Names one offered segment; cannot be guessed.
 using Ticket = std::array<std::uint8_t, 16>;
 
+/// The segment of this ticket, if a context of this process offers it; else nullptr.
+std::shared_ptr<Segment> find_local_offer(const Ticket& ticket);
+
+/// For tests: contexts of one process then meet as those of different processes do.
+void hide_local_offers() noexcept;
+
 /// The half that offers segments.
 class SegmentOffers final : public ReadySink {
  public:

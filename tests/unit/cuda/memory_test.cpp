@@ -2,7 +2,11 @@
 #include "gpusock/context/device_holdings.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <numeric>
+#include <string>
 
 namespace gpusock::cuda_test {
 namespace {
@@ -144,6 +148,24 @@ TEST_F(Memory, TheThreadsCurrentGpuStaysWhatItWas) {
     EXPECT_EQ(current(), 0);
   }
   EXPECT_EQ(current(), 0);
+}
+
+/// Given to CUDA when the context is made, and taken back when it has ended; between the two no call concerns them.
+TEST(HostRingMemory, IsRegisteredOnceForAllConnections) {
+  Options options = small_options();
+  options.host_rings = "cuda-test-" + std::to_string(getpid());
+  options.host_connections_max = 3;
+  const std::string registered = "cudaHostRegister " +
+                                 std::to_string(4096 + 3 * proxy::Segment::total_bytes(options.ring_bytes));
+  const auto count = [&] {
+    const auto all = cuda_double::left();
+    return std::count(all.begin(), all.end(), registered);
+  };
+  {
+    const Context first(options), second(options);
+    EXPECT_EQ(count(), 2) << "each process does so; these count as two";
+  }
+  EXPECT_EQ(count(), 0);
 }
 
 }  // namespace

@@ -52,6 +52,16 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_GPUDIRECT", "on", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_GPUDIRECT");
+  EXPECT_EQ(Options::from_env().host_rings, "");
+  setenv("GPUSOCK_HOST_RINGS", "job-7", 1);
+  EXPECT_EQ(Options::from_env().host_rings, "job-7");
+  EXPECT_EQ(Options::from_env().host_connections_max, 16u);
+  setenv("GPUSOCK_HOST_RINGS", "job-7,connections=100", 1);
+  EXPECT_EQ(Options::from_env().host_rings, "job-7");
+  EXPECT_EQ(Options::from_env().host_connections_max, 100u);
+  setenv("GPUSOCK_HOST_RINGS", "off", 1);
+  EXPECT_EQ(Options::from_env().host_rings, "");
+  unsetenv("GPUSOCK_HOST_RINGS");
   setenv("GPUSOCK_RING", "attic", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_RING");
@@ -85,6 +95,9 @@ TEST(OptionsTest, RefusesEveryWrongVariableByName) {
       {"GPUSOCK_FABRIC_PROVIDER", {"two names", "tcp,shm", "^tcp", "tcp\n", "/usr/lib"}},
       {"GPUSOCK_RING", {"attic", "Host", "device "}},
       {"GPUSOCK_GPUDIRECT", {"maybe", "on", "1"}},
+      {"GPUSOCK_HOST_RINGS",
+       {"a/b", "a b", ",connections=1", "a,", "a,connections=", "a,connections=0", "a,connections=4097",
+        "a,connections=1x", "a,slots=1", "off,connections=1"}},
       {"GPUSOCK_OBSERVE", {"somewhere", "./x", "OFF"}},
       {"GPUSOCK_PROCESSORS", {"some", "3-1", "0-", "-1", "0,,1", "0,", "0 1", "65535"}},
       {"GPUSOCK_LOG", {"foo", "WARN", "warning", "err", "critical", "3"}},

@@ -226,6 +226,18 @@ TEST(Doctor, ProcessesOnAGpuUseTcpAndItSaysWhy) {
   for (const LinkChoice& choice : report.links) EXPECT_EQ(choice.rings, "pinned host memory, 1 MiB each");
 }
 
+TEST(Doctor, ProcessesOnAGpuShareRingsByName) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  machine.environment["GPUSOCK_HOST_RINGS"] = "job,connections=8";
+  const Report report = machine.examine();
+  EXPECT_EQ(link(report, "same host").link, "p2p");
+  EXPECT_NE(link(report, "same host").why.find("GPUSOCK_HOST_RINGS=job;"), std::string::npos);
+  machine.environment["GPUSOCK_HOST_RINGS"] = "a b";
+  expect_mend(machine.examine(), "GPUSOCK_HOST_RINGS='a b'", "unset GPUSOCK_HOST_RINGS");
+}
+
 /// With and without an RDMA NIC, and where too little memory may be locked for it.
 TEST(Doctor, AnRdmaNicIsUsedWhereItsMemoryMayBeLocked) {
   Machine machine;

@@ -1,0 +1,261 @@
+#include "host_proxy/memory/host_rings.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/random.hpp"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace gpusock::proxy {
+
+/// The file's start. Written before the file has its name, and never again.
+struct HostRings::Head {
+  std::array<char, 16> magic{};
+  Id id{};
+  std::uint64_t room_bytes = 0;
+  std::uint64_t connections = 0;
+};
+
+/// What the processes say to each other of a slot. Locks order all accesses: the one that takes a slot has both of its
+/// locks and then writes; the one that joins has the peer's lock and then reads.
+struct HostRings::Slot {
+  Id ticket{};
+  std::uint64_t maker_uses = 0;      // 1 until the maker gives it back; stays 1 if the maker dies
+  std::uint64_t peer_uses = 0;       // the peer's alike
+  std::uint64_t joined = 0;          // 1 from when a peer has joined, until the slot is taken again
+  std::uint64_t rests_since_ns = 0;  // when the death of a user was first seen; 0: not yet
+  std::byte unused[16] = {};
+};
+
+/// Gives a slot back with the last pointer to its segment. Made before the slot is taken: then nothing can fail.
+struct HostRings::Lease {
+  explicit Lease(std::shared_ptr<HostRings> owner) : rings(std::move(owner)) {}
+  ~Lease() {
+    if (!holds) return;
+    const std::lock_guard lock(rings->mutex_);
+    rings->give_back(number, role);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  std::shared_ptr<HostRings> rings;
+  std::uint32_t number = 0;
+  Role role = kMaker;
+  bool holds = false;
+};
+
+namespace {
+
+constexpr std::array<char, 16> kFileMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ', 'r', 'i', 'n', 'g', 's', ' ', '1'};
+constexpr std::size_t kSlotsAt = 64;
+constexpr std::size_t kSlotBytes = 64;
+constexpr std::size_t kPage = 4096;
+
+/// Bytes before the first segment.
+std::size_t front_bytes(std::uint64_t connections) {
+  return (kSlotsAt + connections * kSlotBytes + kPage - 1) / kPage * kPage;
+}
+std::size_t bytes_of_file(std::uint64_t connections, std::uint64_t room_bytes) {
+  return front_bytes(connections) + connections * Segment::total_bytes(room_bytes);
+}
+
+/// Of one clock for all processes of the host.
+std::uint64_t host_now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+// A slot has two locks: its maker's, then its peer's.
+std::size_t maker_lock(std::uint32_t slot) { return 2 * std::size_t{slot}; }
+std::size_t peer_lock(std::uint32_t slot) { return maker_lock(slot) + 1; }
+
+}  // namespace
+
+bool HostRings::is_name(std::string_view name) {
+  const auto fits = [](char letter) {
+    return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '0' && letter <= '9') ||
+           letter == '.' || letter == '_' || letter == '-';
+  };
+  return !name.empty() && name.size() <= 64 && name != "off" && std::all_of(name.begin(), name.end(), fits);
+}
+
+std::optional<HostRings::Chosen> HostRings::parse(std::string_view text) {
+  constexpr std::string_view kConnections = ",connections=";
+  if (text == "off") return Chosen{};
+  const std::size_t comma = std::min(text.find(','), text.size());
+  const std::string_view name = text.substr(0, comma), rest = text.substr(comma);
+  if (!is_name(name)) return {};
+  if (rest.empty()) return Chosen{std::string(name), {}};
+  if (!rest.starts_with(kConnections)) return {};
+  std::uint32_t count = 0;
+  const char* const end = rest.data() + rest.size();
+  const auto parsed = std::from_chars(rest.data() + kConnections.size(), end, count);
+  if (parsed.ec != std::errc{} || parsed.ptr != end || !is_count(count)) return {};
+  return Chosen{std::string(name), count};
+}
+
+/// A network namespace is a host, as for the Unix sockets by which rings are shared else (segment_exchange.hpp).
+std::string HostRings::path_of(const std::string& name) {
+  struct stat space {};
+  if (::stat("/proc/self/ns/net", &space) != 0) space.st_ino = 0;
+  return "/dev/shm/gpusock-rings-" + std::to_string(geteuid()) + "-" + std::to_string(space.st_ino) + "-" + name;
+}
+
+namespace {
+
+HostRings::Settings checked(HostRings::Settings settings) {
+  if (!HostRings::is_name(settings.name) || !HostRings::is_count(settings.connections) ||
+      !is_ring_size(settings.ring_bytes)) {
+    throw Error(EINVAL, "host rings '" + settings.name + "' for " + std::to_string(settings.connections) +
+                            " connections of " + std::to_string(settings.ring_bytes) + " bytes");
+  }
+  return settings;
+}
+
+}  // namespace
+
+HostRings::HostRings(std::shared_ptr<Platform> platform, Settings settings)
+    : platform_(std::move(platform)),
+      settings_(checked(std::move(settings))),
+      file_(path_of(settings_.name), bytes_of_file(settings_.connections, settings_.ring_bytes), new_head(settings_)) {
+  static_assert(sizeof(Head) <= kSlotsAt && sizeof(Slot) == kSlotBytes && alignof(Slot) <= kSlotBytes);
+  read_head();
+  roles_.resize(connections_);
+  map();
+  for (std::uint32_t i = 0; i < connections_; ++i) {
+    segments_.emplace_back(platform_, base_ + front_bytes(connections_) + i * Segment::total_bytes(room_bytes_),
+                           room_bytes_);
+  }
+}
+
+HostRings::~HostRings() {
+  platform_->detach(base_, file_.bytes());
+  munmap(base_, file_.bytes());
+}
+
+std::vector<std::byte> HostRings::new_head(const Settings& settings) {
+  const Head head{kFileMagic, random_bytes<16>(), settings.ring_bytes, settings.connections};
+  std::vector<std::byte> bytes(sizeof head);
+  std::memcpy(bytes.data(), &head, sizeof head);
+  return bytes;
+}
+
+void HostRings::read_head() {
+  Head head;
+  const bool whole = uninterrupted([&] { return pread(file_.descriptor(), &head, sizeof head, 0); }) == sizeof head;
+  if (!whole || head.magic != kFileMagic || !is_count(head.connections) || !is_ring_size(head.room_bytes) ||
+      file_.bytes() != bytes_of_file(head.connections, head.room_bytes)) {
+    throw Error(EPROTO, "reading " + path_of(settings_.name) +
+                            ": it is of another version of gpusock; choose another name in GPUSOCK_HOST_RINGS");
+  }
+  id_ = head.id;
+  connections_ = static_cast<std::uint32_t>(head.connections);
+  room_bytes_ = head.room_bytes;
+  if (connections_ == settings_.connections && room_bytes_ == settings_.ring_bytes) return;
+  log_info("host rings '" + settings_.name + "' were made for " + std::to_string(connections_) +
+           " connections with rings of " + std::to_string(room_bytes_) + " bytes, by the process that came first");
+}
+
+void HostRings::map() {
+  void* memory = mmap(nullptr, file_.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, file_.descriptor(), 0);
+  if (memory == MAP_FAILED) throw Error(errno, "mapping host rings of " + std::to_string(file_.bytes()) + " bytes");
+  base_ = static_cast<std::byte*>(memory);
+  try {
+    platform_->attach(base_, file_.bytes());
+  } catch (...) {
+    munmap(base_, file_.bytes());
+    throw;
+  }
+}
+
+HostRings::Slot& HostRings::slot(std::uint32_t number) const {
+  return *reinterpret_cast<Slot*>(base_ + kSlotsAt + number * kSlotBytes);
+}
+
+std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place) {
+  place.state = Place::kTooSmall;
+  if (ring_bytes > room_bytes_) return nullptr;
+  const Id ticket = random_bytes<16>();
+  auto lease = std::make_shared<Lease>(shared_from_this());
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; i < connections_; ++i) {
+    const std::uint32_t number = (next_ + i) % connections_;
+    if (!claim(number, ticket)) continue;
+    next_ = (number + 1) % connections_;
+    place = {id_, ticket, ring_bytes, number, Place::kOffered};
+    return lend(std::move(lease), number, kMaker, ring_bytes);
+  }
+  place.state = Place::kNoneFree;
+  return nullptr;
+}
+
+/// Takes this slot, like new, if nobody uses it.
+bool HostRings::claim(std::uint32_t number, const Id& ticket) {
+  if (roles_[number] != 0 || !file_.try_lock(maker_lock(number), 2)) return false;  // both locks, or none
+  Slot& its = slot(number);
+  const bool rested = has_rested(its);
+  if (rested) {
+    its = Slot{.ticket = ticket, .maker_uses = 1};
+    segments_[number].clear();
+  }
+  file_.unlock(rested ? peer_lock(number) : maker_lock(number), rested ? 1 : 2);
+  return rested;
+}
+
+/// True if its last users have given it back, or have been dead for long enough.
+bool HostRings::has_rested(Slot& its) const {
+  if (its.maker_uses == 0 && its.peer_uses == 0) return true;
+  const std::uint64_t now_ns = host_now_ns();
+  if (its.rests_since_ns == 0 || its.rests_since_ns > now_ns) its.rests_since_ns = now_ns;
+  return now_ns - its.rests_since_ns >= settings_.rest_ns;
+}
+
+std::shared_ptr<Segment> HostRings::join(const Place& place) {
+  if (place.state != Place::kOffered || !is_same(place) || place.slot >= connections_ ||
+      !is_ring_size(place.ring_bytes) || place.ring_bytes > room_bytes_) {
+    throw Error::with_cause(EPROTO, "the peer offers host rings that are not there");
+  }
+  auto lease = std::make_shared<Lease>(shared_from_this());
+  const std::lock_guard lock(mutex_);
+  std::uint8_t& roles = roles_[place.slot];
+  const bool locked = (roles & kPeer) == 0 && file_.try_lock(peer_lock(place.slot), 1);
+  const bool is_maker_there = (roles & kMaker) != 0 || file_.is_locked_elsewhere(maker_lock(place.slot));
+  Slot& its = slot(place.slot);
+  if (!locked || !is_maker_there || its.ticket != place.ticket) {
+    if (locked) file_.unlock(peer_lock(place.slot), 1);
+    throw Error::with_cause(EPROTO, "the peer offers host rings that it does not have");
+  }
+  its.peer_uses = 1;
+  its.joined = 1;
+  return lend(std::move(lease), place.slot, kPeer, place.ring_bytes);
+}
+
+bool HostRings::was_joined(const Place& place) const {
+  return place.state == Place::kOffered && place.slot < connections_ && slot(place.slot).joined != 0;
+}
+
+/// The caller has the mutex, and this object the slot's lock.
+std::shared_ptr<Segment> HostRings::lend(std::shared_ptr<Lease> lease, std::uint32_t number, Role role,
+                                         std::uint64_t ring_bytes) {
+  roles_[number] |= role;
+  segments_[number].limit(ring_bytes);
+  lease->number = number;
+  lease->role = role;
+  lease->holds = true;
+  return {std::move(lease), &segments_[number]};
+}
+
+void HostRings::give_back(std::uint32_t number, Role role) noexcept {
+  (role == kMaker ? slot(number).maker_uses : slot(number).peer_uses) = 0;
+  roles_[number] = static_cast<std::uint8_t>(roles_[number] & ~role);
+  file_.unlock(role == kMaker ? maker_lock(number) : peer_lock(number), 1);
+}
+
+}  // namespace gpusock::proxy

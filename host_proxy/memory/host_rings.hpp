@@ -1,0 +1,117 @@
+#pragma once
+/// @file Ring memory that the processes of one user on this host share by a name. Each context maps all of it, and
+/// gives it to its device, when it is made: later no connection needs a call that may wait for kernels. A GPU's kernels
+/// can so use rings with another process's kernels. Why: docs/decisions/024-rings-between-processes.md.
+
+#include "host_proxy/memory/named_file.hpp"
+#include "host_proxy/memory/segment.hpp"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// A fixed number of slots, each a segment. The side that accepts a connection takes one; its peer joins it. A slot is
+/// free when both have given it back or died.
+class HostRings : public std::enable_shared_from_this<HostRings> {
+ public:
+  struct Settings {
+    std::string name;               ///< letters, digits, '.', '_', '-'; at most 64
+    std::uint32_t connections = 0;  ///< slots, 1 to 4096, if this context makes the file
+    std::uint64_t ring_bytes = 0;   ///< room for each ring, if this context makes the file
+    /// How long the slot of a process that died stays unused. Its kernels may write for a while after the operating
+    /// system has ended its locks.
+    std::uint64_t rest_ns = 1'000'000'000;
+  };
+
+  static constexpr std::uint32_t kConnectionsMax = 4096;
+
+  using Id = std::array<std::uint8_t, 16>;
+
+  /// What the peer must know to join a slot. It goes over the wire.
+  struct Place {
+    enum State : std::uint32_t { kNotShared, kOffered, kNoneFree, kTooSmall };
+    Id file{};    ///< which memory: random, fresh in each file
+    Id ticket{};  ///< which use of the slot; cannot be guessed
+    std::uint64_t ring_bytes = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t state = kNotShared;
+  };
+
+  /// Throws Error: (EINVAL) an invalid name, (EPROTO) the file is none of this version, or as NamedFile and
+  /// Platform::attach().
+  HostRings(std::shared_ptr<Platform> platform, Settings settings);
+  ~HostRings();
+  HostRings(const HostRings&) = delete;
+  HostRings& operator=(const HostRings&) = delete;
+
+  /// What a user chose: a name, empty for none, and for how many connections, if that was said.
+  struct Chosen {
+    std::string name;
+    std::optional<std::uint32_t> connections;
+  };
+  /// Of the text "off", "NAME" or "NAME,connections=N"; nothing if it is something else.
+  static std::optional<Chosen> parse(std::string_view text);
+
+  static bool is_name(std::string_view name);
+  static bool is_count(std::uint64_t connections) { return connections >= 1 && connections <= kConnectionsMax; }
+  /// Where its file is.
+  static std::string path_of(const std::string& name);
+
+  std::uint32_t connections() const { return connections_; }
+  /// What each ring has room for.
+  std::uint64_t room_bytes() const { return room_bytes_; }
+
+  /// Takes a slot, with rings of `ring_bytes`, and says in `place` what a peer must know; nullptr if all are in use, or
+  /// rings of this size do not fit (place.state says which). The last owner gives the slot back. No call of the device.
+  std::shared_ptr<Segment> take(std::uint64_t ring_bytes, Place& place);
+
+  /// True if the place is in this memory.
+  bool is_same(const Place& place) const { return place.file == id_; }
+  /// The slot that a peer has taken; what is called tx there is rx here. Throws Error (EPROTO) if it has none there for
+  /// this side. No call of the device.
+  std::shared_ptr<Segment> join(const Place& place);
+
+  /// True if somebody has joined the slot that take() gave for this place.
+  bool was_joined(const Place& place) const;
+
+  /// In a process that was just forked: the slots stay the parent's.
+  void leave_to_parent() noexcept { file_.leave_to_parent(); }
+
+ private:
+  struct Head;
+  struct Slot;
+  struct Lease;
+  enum Role : std::uint8_t { kMaker = 1, kPeer = 2 };
+
+  static std::vector<std::byte> new_head(const Settings& settings);
+  void read_head();
+  void map();
+  Slot& slot(std::uint32_t number) const;
+  bool claim(std::uint32_t number, const Id& ticket);
+  bool has_rested(Slot& slot) const;
+  std::shared_ptr<Segment> lend(std::shared_ptr<Lease> lease, std::uint32_t number, Role role,
+                                std::uint64_t ring_bytes);
+  void give_back(std::uint32_t number, Role role) noexcept;
+
+  std::shared_ptr<Platform> platform_;
+  Settings settings_;
+  NamedFile file_;
+  Id id_{};
+  std::uint32_t connections_ = 0;
+  std::uint64_t room_bytes_ = 0;
+  std::byte* base_ = nullptr;
+  std::deque<Segment> segments_;     // one for each slot
+  std::mutex mutex_;                 // what a caller's thread gives back another may take
+  std::vector<std::uint8_t> roles_;  // of each slot: what this object has of it, Role
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace gpusock::proxy

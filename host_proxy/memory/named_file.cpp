@@ -1,0 +1,128 @@
+#include "host_proxy/memory/named_file.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/signals.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+namespace gpusock::proxy {
+namespace {
+
+/// Byte 0 of the locks' addresses: all users share it; who removes the file has it alone.
+constexpr off_t kUsers = 0;
+/// How often a file is looked at again that another process is just removing. Each time takes a millisecond.
+constexpr int kTries = 2000;
+
+bool set_lock(int descriptor, short kind, off_t first, off_t count) {
+  struct flock lock {};
+  lock.l_type = kind;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = first;
+  lock.l_len = count;
+  return uninterrupted([&] { return fcntl(descriptor, F_OFD_SETLK, &lock); }) == 0;
+}
+
+}  // namespace
+
+NamedFile::NamedFile(std::string path, std::size_t bytes, std::span<const std::byte> head) : path_(std::move(path)) {
+  for (int i = 0; i < kTries; ++i) {
+    const Opened opened = open_existing();
+    if (opened == Opened::yes || (opened == Opened::none && make(bytes, head))) return;
+    if (opened == Opened::again) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  throw Error(EBUSY, "opening " + path_ + ": a process is removing it and does not go on; remove the file");
+}
+
+NamedFile::~NamedFile() {
+  // The lock of all users becomes this one's alone: nobody else uses the file, and who opens it now waits.
+  if (set_lock(descriptor_.get(), F_WRLCK, kUsers, 1) && is_at_path()) ::unlink(path_.c_str());
+}
+
+/// yes: it is open, and this object is one of its users. none: there is no such file (any more). again: somebody is
+/// removing it.
+NamedFile::Opened NamedFile::open_existing() {
+  // A name that others may have made first: no link is followed, and no pipe waited for.
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!descriptor_) {
+    const int error = errno;
+    if (error == ENOENT) return Opened::none;
+    if (error == ELOOP || error == ENXIO || error == EISDIR) {
+      throw Error(EACCES, "opening " + path_ + ": it is no file of gpusock's; remove it or choose another name");
+    }
+    throw Error(error, "opening " + path_);
+  }
+  require_private();
+  if (set_lock(descriptor_.get(), F_WRLCK, kUsers, 1)) {  // its users have died
+    if (is_at_path()) ::unlink(path_.c_str());
+    return Opened::none;
+  }
+  if (!set_lock(descriptor_.get(), F_RDLCK, kUsers, 1)) return Opened::again;
+  if (!is_at_path()) return Opened::none;  // its last user removed it before the lock
+  struct stat facts {};
+  if (fstat(descriptor_.get(), &facts) != 0) throw Error(errno, "opening " + path_);
+  bytes_ = static_cast<std::size_t>(facts.st_size);
+  return Opened::yes;
+}
+
+/// Makes the whole file before it gets its name: nobody sees half of one. False if the name is taken by now.
+bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
+  const FileSizeSignalBlocked blocked;
+  const std::string folder = path_.substr(0, path_.rfind('/'));
+  descriptor_ = Descriptor(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  const int file = descriptor_.get();
+  const std::string what = "making " + path_ + " of " + std::to_string(bytes) + " bytes";
+  if (!descriptor_) throw Error(errno, what);
+  if (fchmod(file, 0600) != 0) throw Error(errno, what);
+  // All memory now: a page that is missing later would end whoever touches it.
+  const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  if (error != 0) throw Error(error, what + (error == EFBIG ? "; see ulimit -f" : "; see df " + folder));
+  if (uninterrupted([&] { return pwrite(file, head.data(), head.size(), 0); }) != static_cast<ssize_t>(head.size()) ||
+      !set_lock(file, F_RDLCK, kUsers, 1)) {
+    throw Error(errno, what);
+  }
+  const std::string own_name = "/proc/self/fd/" + std::to_string(file);
+  bytes_ = bytes;
+  if (linkat(AT_FDCWD, own_name.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
+  if (errno != EEXIST) throw Error(errno, what);
+  return false;
+}
+
+void NamedFile::require_private() const {
+  struct stat facts {};
+  if (fstat(descriptor_.get(), &facts) != 0) throw Error(errno, "opening " + path_);
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 0077) != 0) {
+    throw Error(EACCES, "opening " + path_ + ": another user has made it, or it is open to others");
+  }
+}
+
+/// True if the path leads to the file that is open here.
+bool NamedFile::is_at_path() const {
+  struct stat here {
+  }, there{};
+  return fstat(descriptor_.get(), &here) == 0 && ::lstat(path_.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
+         here.st_ino == there.st_ino;
+}
+
+bool NamedFile::try_lock(std::size_t first, std::size_t count) const {
+  return set_lock(descriptor_.get(), F_WRLCK, static_cast<off_t>(1 + first), static_cast<off_t>(count));
+}
+
+void NamedFile::unlock(std::size_t first, std::size_t count) const {
+  set_lock(descriptor_.get(), F_UNLCK, static_cast<off_t>(1 + first), static_cast<off_t>(count));
+}
+
+bool NamedFile::is_locked_elsewhere(std::size_t byte) const {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(1 + byte);
+  lock.l_len = 1;
+  return uninterrupted([&] { return fcntl(descriptor_.get(), F_OFD_GETLK, &lock); }) == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace gpusock::proxy

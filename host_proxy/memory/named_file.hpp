@@ -1,0 +1,55 @@
+#pragma once
+/// @file A file in shared memory that processes of one user open by its name, and locks on its bytes that end with the
+/// process that holds them.
+
+#include "host_proxy/base/descriptor.hpp"
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace gpusock::proxy {
+
+/// Whoever opens the file uses it until the destructor, or until the process ends. The last user removes it. A file
+/// whose users all died is removed by the next one, who makes a new one.
+///
+/// Locks belong to this object (open file description locks, fcntl(2)): the operating system ends them with the
+/// process, however it dies. A lock of this object never refuses another one of this object.
+class NamedFile {
+ public:
+  /// Opens the file if another object uses it, of whatever size it is; else makes it, `bytes` long, all of which is
+  /// there in memory, with `head` at its start. Throws Error: (EACCES) it belongs to another user or is open to others,
+  /// (EBUSY) another process holds the file's lock and does not go on, (ENOSPC, ENOMEM, EFBIG) there is no room,
+  /// (EMFILE).
+  NamedFile(std::string path, std::size_t bytes, std::span<const std::byte> head);
+  ~NamedFile();
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
+
+  int descriptor() const { return descriptor_.get(); }
+  /// In a process that was just forked: the locks stay the parent's. Nothing else may be called any more.
+  void leave_to_parent() noexcept { descriptor_.reset(-1); }
+  std::size_t bytes() const { return bytes_; }
+
+  /// Locks `count` bytes of the lock's own address space, from `first` on, which have nothing to do with the file's
+  /// contents. All or none: false if another object has a lock on any of them. Does not wait.
+  bool try_lock(std::size_t first, std::size_t count) const;
+  void unlock(std::size_t first, std::size_t count) const;
+  /// True if another object has a lock on this byte.
+  bool is_locked_elsewhere(std::size_t byte) const;
+
+ private:
+  enum class Opened { yes, none, again };
+  Opened open_existing();
+  bool make(std::size_t bytes, std::span<const std::byte> head);
+  void require_private() const;
+  bool is_at_path() const;
+
+  std::string path_;
+  Descriptor descriptor_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace gpusock::proxy

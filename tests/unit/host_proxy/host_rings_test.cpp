@@ -1,0 +1,324 @@
+// Ring memory that processes share by a name: who gets which slot, what peers may claim, and what is left of those that
+// die.
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/error.hpp"
+#include "host_proxy/memory/host_rings.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gpusock::proxy {
+namespace {
+
+constexpr std::uint64_t kSlotRing = 4096;
+constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
+using Place = HostRings::Place;
+
+/// A process of its own, which does something, says so, and waits for its end.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const std::function<void()>& act) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    id_ = fork();
+    if (id_ == 0) {
+      act();
+      (void)!write(ends[1], "x", 1);
+      for (;;) pause();
+    }
+    ::close(ends[1]);
+    char byte;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
+    ::close(ends[0]);
+  }
+  ~OtherProcess() { end(); }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+  void stop() { signal(SIGSTOP, WUNTRACED); }
+  void end() {
+    if (id_ > 0) signal(SIGKILL, 0);
+    id_ = 0;
+  }
+
+ private:
+  void signal(int number, int options) {
+    kill(id_, number);
+    int status;
+    EXPECT_EQ(waitpid(id_, &status, options), id_);
+  }
+  pid_t id_;
+};
+
+class HostRingsTest : public testing::Test {
+ protected:
+  ~HostRingsTest() override { EXPECT_NE(access(path_.c_str(), F_OK), 0) << "the last user removes the file"; }
+
+  std::shared_ptr<HostRings> open(std::uint32_t connections = 2, std::uint64_t rest_ns = 0) {
+    return std::make_shared<HostRings>(platform_, settings(connections, rest_ns));
+  }
+  HostRings::Settings settings(std::uint32_t connections = 2, std::uint64_t rest_ns = 0) const {
+    return {name_, connections, kSlotRing, rest_ns};
+  }
+  static int error_of(const std::function<void()>& act) {
+    try {
+      act();
+      return 0;
+    } catch (const Error& error) {
+      return error.code().value();
+    }
+  }
+  /// A file under this name that somebody else has put there.
+  void put(int mode, const std::string& text = "") {
+    const Descriptor file(::open(path_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_EXCL, 0600));
+    ASSERT_TRUE(file);
+    EXPECT_EQ(fchmod(file.get(), static_cast<mode_t>(mode)), 0);
+    EXPECT_EQ(write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+  std::shared_ptr<Platform> platform_ = std::make_shared<HostPlatform>();
+  std::string name_ = "test-" + std::to_string(getpid());
+  std::string path_ = HostRings::path_of(name_);
+};
+
+TEST_F(HostRingsTest, MakerAndPeerUseOneMemory) {
+  const auto here = open(), there = open();
+  Place place;
+  const auto maker = here->take(kSlotRing, place);
+  ASSERT_NE(maker, nullptr);
+  EXPECT_FALSE(here->was_joined(place));
+  const auto peer = there->join(place);
+  EXPECT_TRUE(here->was_joined(place));
+  EXPECT_EQ(peer->ring_bytes(), kSlotRing);
+  EXPECT_NE(&maker->header(), &peer->header()) << "each maps it by itself";
+  maker->header().tx_committed.value = 7;
+  maker->callers_rings().tx.data[kSlotRing - 1] = std::byte{42};
+  EXPECT_EQ(peer->header().tx_committed.value, 7u);
+  EXPECT_EQ(peer->callers_rings().tx.data[kSlotRing - 1], std::byte{42});
+}
+
+TEST_F(HostRingsTest, SlotsDoNotOverlap) {
+  const auto rings = open(2);
+  Place one, other;
+  const auto first = rings->take(kSlotRing, one), second = rings->take(kSlotRing, other);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  const auto distance = reinterpret_cast<std::byte*>(&second->header()) -
+                        reinterpret_cast<std::byte*>(&first->header());
+  EXPECT_GE(static_cast<std::size_t>(std::abs(distance)), Segment::total_bytes(kSlotRing));
+}
+
+TEST_F(HostRingsTest, ASlotIsFreeWhenBothHaveGivenItBack) {
+  const auto here = open(1, kNoEnd), there = open(1, kNoEnd);
+  for (const bool maker_first : {true, false}) {
+    Place place, next;
+    auto maker = here->take(kSlotRing, place), peer = there->join(place);
+    for (const auto& rings : {here, there}) {
+      EXPECT_EQ(rings->take(kSlotRing, next), nullptr);
+      EXPECT_EQ(next.state, Place::kNoneFree);
+    }
+    (maker_first ? maker : peer).reset();
+    for (const auto& rings : {here, there}) EXPECT_EQ(rings->take(kSlotRing, next), nullptr) << "one of them uses it";
+    (maker_first ? peer : maker).reset();
+    EXPECT_NE((maker_first ? there : here)->take(kSlotRing, next), nullptr);
+  }
+}
+
+TEST_F(HostRingsTest, ASlotIsLikeNewWhenItIsTakenAgain) {
+  const auto rings = open(1);
+  Place place;
+  auto first = rings->take(kSlotRing, place);
+  first->header().rx_committed.value = 7;
+  first.reset();
+  EXPECT_EQ(rings->take(kSlotRing, place)->header().rx_committed.value, 0u);
+}
+
+TEST_F(HostRingsTest, OneContextMayBeMakerAndPeer) {
+  const auto rings = open(1);
+  Place place;
+  auto maker = rings->take(kSlotRing, place), peer = rings->join(place);
+  maker.reset();
+  Place next;
+  EXPECT_EQ(rings->take(kSlotRing, next), nullptr);
+  peer.reset();
+  EXPECT_NE(rings->take(kSlotRing, next), nullptr);
+}
+
+TEST_F(HostRingsTest, RingsMayBeSmallerThanTheirRoomAndNotLarger) {
+  const auto large = std::make_shared<HostRings>(platform_, HostRings::Settings{name_, 1, 4 * kSlotRing, 0});
+  const auto small = open();  // it takes what is there
+  EXPECT_EQ(small->room_bytes(), 4 * kSlotRing);
+  EXPECT_EQ(small->connections(), 1u);
+  Place place;
+  EXPECT_EQ(large->take(8 * kSlotRing, place), nullptr);
+  EXPECT_EQ(place.state, Place::kTooSmall);
+  const auto maker = large->take(kSlotRing, place);
+  EXPECT_EQ(maker->ring_bytes(), kSlotRing);
+  EXPECT_EQ(small->join(place)->ring_bytes(), kSlotRing);
+}
+
+TEST_F(HostRingsTest, ALyingPeerGetsNothing) {
+  const auto here = open(2), there = open(2);
+  Place place;
+  auto maker = here->take(kSlotRing, place);
+  const auto refused = [&](auto change) {
+    Place lie = place;
+    change(lie);
+    return error_of([&] { there->join(lie); });
+  };
+  EXPECT_EQ(refused([](Place& lie) { lie.file[3] ^= 1; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.ticket[3] ^= 1; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.slot ^= 1; }), EPROTO) << "it has not taken that one";
+  EXPECT_EQ(refused([](Place& lie) { lie.slot = 2; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.slot = ~0u; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = 2 * kSlotRing; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = kSlotRing - 1; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.ring_bytes = 0; }), EPROTO);
+  EXPECT_EQ(refused([](Place& lie) { lie.state = Place::kNoneFree; }), EPROTO);
+  EXPECT_FALSE(here->was_joined(place));
+  {
+    const auto peer = there->join(place);
+    EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it is joined";
+  }
+  maker.reset();
+  EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it was given back";
+  Place next;
+  maker = here->take(kSlotRing, next);
+  EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it is of an earlier use";
+}
+
+TEST_F(HostRingsTest, WhatAKilledProcessHadIsFreeAgain) {
+  const auto rings = open(1);
+  Place place;
+  OtherProcess other([this] {
+    static auto its = open(1);
+    static Place its_place;
+    static auto segment = its->take(kSlotRing, its_place);
+  });
+  EXPECT_EQ(rings->take(kSlotRing, place), nullptr);
+  other.stop();
+  EXPECT_EQ(rings->take(kSlotRing, place), nullptr) << "a stopped process still has it";
+  other.end();
+  EXPECT_NE(rings->take(kSlotRing, place), nullptr);
+}
+
+TEST_F(HostRingsTest, WhatAKilledPeerHadIsTheMakersUntilItGivesItBack) {
+  const auto rings = open(1);
+  Place place, next;
+  auto maker = rings->take(kSlotRing, place);
+  OtherProcess other([&] {
+    static auto its = open(1);
+    static auto segment = its->join(place);
+    segment->header().rx_committed.value = 9;
+  });
+  other.end();
+  EXPECT_EQ(maker->header().rx_committed.value, 9u) << "still there to be read";
+  EXPECT_EQ(open(1)->take(kSlotRing, next), nullptr);
+  maker.reset();
+  EXPECT_NE(rings->take(kSlotRing, next), nullptr);
+}
+
+TEST_F(HostRingsTest, TheSlotOfADeadProcessRests) {
+  const auto rings = open(1, kNoEnd);
+  for (const bool as_peer : {false, true}) {
+    Place place;
+    const auto spare = std::make_shared<HostRings>(platform_, settings());
+    auto maker = as_peer ? rings->take(kSlotRing, place) : nullptr;
+    OtherProcess([&] {
+      static auto its = open(1);
+      static auto segment = as_peer ? its->join(place) : its->take(kSlotRing, place);
+    }).end();
+    maker.reset();
+    EXPECT_EQ(rings->take(kSlotRing, place), nullptr) << "its kernels may still write";
+    EXPECT_NE(open(1, 0)->take(kSlotRing, place), nullptr) << "no rest is needed here";
+  }
+}
+
+TEST_F(HostRingsTest, AForkedChildKeepsNothing) {
+  auto rings = open(1);
+  Place place;
+  auto segment = rings->take(kSlotRing, place);
+  const OtherProcess child([&] { rings->leave_to_parent(); });
+  EXPECT_EQ(open(1)->take(kSlotRing, place), nullptr);
+  segment.reset();
+  rings.reset();
+  EXPECT_NE(open(1)->take(kSlotRing, place), nullptr);
+}
+
+TEST_F(HostRingsTest, TheFileOfProcessesThatDiedIsReplaced) {
+  OtherProcess([this] { static auto its = open(7); }).end();
+  EXPECT_EQ(access(path_.c_str(), F_OK), 0);
+  EXPECT_EQ(open(3)->connections(), 3u) << "a new one";
+}
+
+TEST_F(HostRingsTest, AFileThatOthersMayOpenIsNotUsed) {
+  put(0640);
+  EXPECT_EQ(error_of([this] { open(); }), EACCES);
+  unlink(path_.c_str());
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(error_of([this] { open(); }), EACCES);
+  unlink(path_.c_str());
+  ASSERT_EQ(symlink("/dev/null", path_.c_str()), 0);
+  EXPECT_EQ(error_of([this] { open(); }), EACCES);
+  unlink(path_.c_str());
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  EXPECT_EQ(error_of([this] { open(); }), EACCES);
+  rmdir(path_.c_str());
+}
+
+TEST_F(HostRingsTest, AFileOfAnotherVersionIsNotUsed) {
+  const std::string text(64, 'x');
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{64}, std::size_t{8192}}) {
+    const NamedFile user(path_, bytes, std::as_bytes(std::span(text)).first(std::min(bytes, text.size())));
+    EXPECT_EQ(error_of([this] { open(); }), EPROTO) << bytes;
+  }
+  put(0600, text);
+  EXPECT_EQ(error_of([this] { open(); }), 0) << "nobody uses it: it is replaced";
+}
+
+TEST_F(HostRingsTest, InvalidSettingsAreRefused) {
+  for (const char* name : {"", "a/b", "..\n", "a b"}) {
+    EXPECT_EQ(error_of([&] { HostRings(platform_, {name, 1, kSlotRing, 0}); }), EINVAL) << name;
+  }
+  EXPECT_EQ(error_of([&] { HostRings(platform_, {std::string(65, 'a'), 1, kSlotRing, 0}); }), EINVAL);
+  EXPECT_EQ(error_of([&] { HostRings(platform_, {name_, 0, kSlotRing, 0}); }), EINVAL);
+  EXPECT_EQ(error_of([&] { HostRings(platform_, {name_, 4097, kSlotRing, 0}); }), EINVAL);
+  EXPECT_EQ(error_of([&] { HostRings(platform_, {name_, 1, kSlotRing + 1, 0}); }), EINVAL);
+}
+
+/// Contexts come and go at once; those that meet use one file, and each slot has one pair of users.
+TEST_F(HostRingsTest, ManyComeAndGoAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([this] {
+      for (int turn = 0; turn < 50; ++turn) {
+        const auto here = open(2), there = open(2);
+        Place place;
+        const auto maker = here->take(kSlotRing, place);
+        if (maker == nullptr) continue;
+        maker->header().tx_committed.value = 1;
+        const auto peer = there->join(place);
+        EXPECT_EQ(peer->header().tx_committed.value, 1u);
+        peer->header().tx_consumed.value = 1;
+        EXPECT_EQ(maker->header().tx_consumed.value, 1u);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace gpusock::proxy

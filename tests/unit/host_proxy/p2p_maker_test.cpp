@@ -1,0 +1,178 @@
+// How two processes agree on the p2p link where a device maps nothing while its kernels run: in host rings, or not at
+// all.
+#include "host_proxy/links/p2p/maker.hpp"
+#include "host_proxy/memory/host_rings.hpp"
+#include "tests/unit/host_proxy/pinning_platform.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr std::uint64_t kOfferedRing = 4096;
+
+class Unmoved final : public ReadySink {
+  void on_ready() override {}
+};
+
+/// What a process has of the p2p link.
+struct Party {
+  explicit Party(std::size_t connections = 1, const std::string& name = {}, std::uint32_t slots = 1)
+      : segments(platform, {kOfferedRing, kOfferedRing}, connections) {
+    if (!name.empty()) {
+      segments.use_host_rings(std::make_shared<HostRings>(platform, HostRings::Settings{name, slots, kOfferedRing, 0}));
+    }
+    maker.emplace(network, segments);
+    attached = platform->attached;
+  }
+  ~Party() { EXPECT_EQ(platform->attached, attached) << "the device was called while kernels might run"; }
+
+  std::unique_ptr<LinkSetup> accept(std::uint64_t ring_bytes = 0) {
+    LinkRequest request;
+    request.acceptor = true;
+    request.ring_bytes = ring_bytes;
+    return maker->start(request, {}, sink);
+  }
+  std::unique_ptr<LinkSetup> connect(const Bytes& offer) { return maker->start({}, offer, sink); }
+  /// True if nothing of the host rings is in use.
+  bool has_a_slot() {
+    HostRings::Place place;
+    return segments.host_rings()->take(kOfferedRing, place) != nullptr;
+  }
+
+  Unmoved sink;
+  PosixNetwork network;
+  std::shared_ptr<PinningPlatform> platform = std::make_shared<PinningPlatform>();
+  SegmentPool segments;
+  std::optional<P2pMaker> maker;
+  int attached = 0;
+};
+
+class P2pBetweenProcesses : public testing::Test {
+ protected:
+  /// What is offered, as another process gets it: the ticket leads to nothing there.
+  static Bytes offer_of(const LinkSetup& setup) {
+    Bytes bytes(setup.message().begin(), setup.message().end());
+    constexpr std::size_t kTicketAt = 40;
+    bytes.at(kTicketAt) ^= std::byte{1};
+    return bytes;
+  }
+  static Bytes answer_of(const LinkSetup& setup) { return {setup.message().begin(), setup.message().end()}; }
+  static void expect_refusal(LinkSetup& setup, int error, const char* reason) {
+    EXPECT_EQ(setup.advance(), LinkSetup::State::failed);
+    EXPECT_EQ(setup.failure().error, error);
+    EXPECT_NE(setup.failure().reason.find(reason), std::string::npos) << setup.failure().reason;
+  }
+
+  std::string name_ = "maker-test-" + std::to_string(getpid());
+};
+
+TEST_F(P2pBetweenProcesses, HostRingsAreUsedAndGivenBack) {
+  Party here(1, name_), there(1, name_);
+  {
+    const auto acceptor = here.accept();
+    ASSERT_EQ(acceptor->advance(), LinkSetup::State::ready);
+    const auto connector = there.connect(offer_of(*acceptor));
+    ASSERT_EQ(connector->advance(), LinkSetup::State::ready) << connector->failure().reason;
+    ASSERT_TRUE(acceptor->take_answer(answer_of(*connector)));
+    EXPECT_EQ(acceptor->advance(), LinkSetup::State::ready);
+    acceptor->rings().callers->header().tx_committed.value = 7;
+    EXPECT_EQ(connector->rings().callers->header().tx_committed.value, 7u);
+    EXPECT_NE(here.segments.take(SegmentPool::Use::own, kOfferedRing), nullptr) << "its own memory is free again";
+    EXPECT_FALSE(here.has_a_slot());
+  }
+  EXPECT_TRUE(here.has_a_slot());
+  EXPECT_TRUE(here.segments.has_all());
+}
+
+TEST_F(P2pBetweenProcesses, InOneProcessTheyAreNotNeeded) {
+  Party here(1, name_), there(1, name_);
+  const auto acceptor = here.accept();
+  const auto connector = there.connect(answer_of(*acceptor));  // the ticket as it is
+  ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
+  ASSERT_TRUE(acceptor->take_answer(answer_of(*connector)));
+  EXPECT_EQ(acceptor->rings().callers, connector->rings().callers);
+  EXPECT_TRUE(here.has_a_slot());
+}
+
+TEST_F(P2pBetweenProcesses, TheReasonSaysWhatToDo) {
+  Party with(1, name_), without(1), other(1, name_ + "-other");
+  const auto from_with = with.accept(), from_without = without.accept();
+  constexpr const char* kSameName = "GPUSOCK_HOST_RINGS is not the same name in both processes";
+  expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
+  expect_refusal(*with.connect(offer_of(*from_without)), EHOSTUNREACH, kSameName);
+  expect_refusal(*other.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
+}
+
+TEST_F(P2pBetweenProcesses, FullHostRingsAreNamed) {
+  Party here(2, name_), there(1, name_);
+  const auto first = here.accept(), second = here.accept();
+  expect_refusal(*there.connect(offer_of(*second)), ENOBUFS, "all in use (GPUSOCK_HOST_RINGS=NAME,connections=N)");
+}
+
+TEST_F(P2pBetweenProcesses, RingsThatDoNotFitAreNamed) {
+  const auto platform = std::make_shared<PinningPlatform>();
+  const auto first = std::make_shared<HostRings>(platform, HostRings::Settings{name_, 1, kOfferedRing, 0});
+  Party here(1), there(1, name_);
+  SegmentPool large(platform, {2 * kOfferedRing, 2 * kOfferedRing}, 1);
+  large.use_host_rings(first);
+  P2pMaker maker(here.network, large);
+  LinkRequest request;
+  request.acceptor = true;
+  request.ring_bytes = 2 * kOfferedRing;
+  const auto acceptor = maker.start(request, {}, here.sink);
+  expect_refusal(*there.connect(offer_of(*acceptor)), EHOSTUNREACH, "do not fit");
+  request.ring_bytes = 0;  // its choice: as large as fits
+  const auto small = maker.start(request, {}, here.sink);
+  EXPECT_EQ(there.connect(offer_of(*small))->advance(), LinkSetup::State::ready);
+}
+
+TEST_F(P2pBetweenProcesses, HostRingsDoWithoutMemoryOfTheirOwn) {
+  Party here(0, name_), there(0, name_);
+  const auto acceptor = here.accept();
+  ASSERT_EQ(acceptor->advance(), LinkSetup::State::ready);
+  const auto connector = there.connect(offer_of(*acceptor));
+  ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
+  EXPECT_TRUE(acceptor->take_answer(answer_of(*connector)));
+  expect_refusal(*here.accept(), ENOBUFS, "no memory");
+}
+
+TEST_F(P2pBetweenProcesses, AnAnswerThatNamesOtherMemoryEndsIt) {
+  Party here(1, name_);
+  for (const Bytes& lie :
+       {Bytes{}, Bytes{std::byte{0}}, Bytes{std::byte{2}}, Bytes{std::byte{3}}, Bytes{std::byte{1}, std::byte{1}}}) {
+    const auto acceptor = here.accept();
+    EXPECT_FALSE(acceptor->take_answer(lie)) << "nobody has joined";
+    EXPECT_EQ(acceptor->failure().error, EPROTO);
+  }
+  Party bare(1), poor(0, name_);
+  EXPECT_FALSE(bare.accept()->take_answer(Bytes{std::byte{2}})) << "there are no host rings";
+  EXPECT_FALSE(poor.accept()->take_answer(Bytes{std::byte{1}})) << "there is no memory of its own";
+}
+
+TEST_F(P2pBetweenProcesses, AnOfferMayLieInEveryByte) {
+  Party here(1, name_), there(1, name_);
+  const auto acceptor = here.accept();
+  const Bytes honest = offer_of(*acceptor);
+  for (std::size_t at = 56; at < honest.size(); ++at) {  // before: of the ticket
+    Bytes lie = honest;
+    lie[at] ^= std::byte{0x81};
+    const auto connector = there.connect(lie);
+    EXPECT_EQ(connector->advance(), LinkSetup::State::failed) << at;
+  }
+  EXPECT_EQ(there.connect(honest)->advance(), LinkSetup::State::ready);
+}
+
+}  // namespace
+}  // namespace gpusock::proxy

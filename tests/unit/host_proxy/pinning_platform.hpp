@@ -1,0 +1,37 @@
+#pragma once
+#include "gpusock/cpu/host_platform.hpp"
+#include "gpusock/error.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <memory>
+
+namespace gpusock::proxy {
+
+/// A device that is given ring memory before its kernels run, and none later; as a GPU.
+class PinningPlatform final : public Platform {
+ public:
+  void* allocate_shared(std::size_t bytes) override { return host_.allocate_shared(bytes); }
+  void free_shared(void* memory, std::size_t bytes) noexcept override { host_.free_shared(memory, bytes); }
+  void attach(void*, std::size_t) override {
+    if (refuses) throw Error(ENOMEM, "pinning rings");
+    ++attached;
+  }
+  void detach(void*, std::size_t) noexcept override { --attached; }
+  bool attaches_any_time() const override { return false; }
+  bool callers_can_wake() const override { return false; }
+  bool device_memory_is_mappable() const override { return host_.device_memory_is_mappable(); }
+  std::byte* allocate_device(std::size_t bytes) override { return host_.allocate_device(bytes); }
+  void free_device(std::byte* memory) noexcept override { host_.free_device(memory); }
+  std::byte* proxy_address(std::byte* device_memory) const override { return host_.proxy_address(device_memory); }
+  bool reaches_device_memory_of(const Platform& other) const override { return host_.reaches_device_memory_of(other); }
+  std::unique_ptr<Copier> make_copier() override { return host_.make_copier(); }
+
+  int attached = 0;
+  bool refuses = false;
+
+ private:
+  HostPlatform host_;
+};
+
+}  // namespace gpusock::proxy
