@@ -3,6 +3,14 @@
 
 #include "tests/conformance/party.cuh"
 
+#include <arpa/inet.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <deque>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -274,6 +282,102 @@ TYPED_TEST(Server, AnIdleClientIsResetWhereItMayNotBe) {
   Clients& clients = this->clients_;
   Visitor client(clients, this->where());
   EXPECT_EQ(client.hear(), "ECONNRESET");
+}
+
+/// A TCP client of the operating system, which keeps no rules.
+class Stranger {
+ public:
+  explicit Stranger(const Endpoint& to) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(to.port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~Stranger() { close(fd_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  bool connected() const { return connected_; }
+  /// What the system takes at once.
+  void say(const std::string& words) { send(fd_, words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL); }
+  void end() { shutdown(fd_, SHUT_WR); }
+  /// Closing will reset the connection.
+  void be_rude() {
+    const linger at_once{1, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+constexpr int kNewAtATime = 50;  // fewer than the backlog
+
+TYPED_TEST(Server, IdleClientsByTheThousandKeepNobodyOut) {
+  const char* const asked = std::getenv("GPUSOCK_TEST_IDLE");
+  const int count = asked != nullptr ? std::atoi(asked) : 100;
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < static_cast<rlim_t>(count) + 200) GTEST_SKIP() << "needs more descriptors (ulimit -Hn)";
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 0;
+  this->start(limits);
+  Clients& clients = this->clients_;
+  std::deque<Stranger> idle;
+  for (int i = 1; i <= count; ++i) {
+    ASSERT_TRUE(idle.emplace_back(this->where()).connected());
+    if (i % kNewAtATime != 0) continue;
+    Visitor active(clients, this->where());
+    ASSERT_EQ(active.ask("add 7"), "7") << i;
+    ASSERT_EQ(active.ask("add 1"), "8") << i;
+  }
+}
+
+TYPED_TEST(Server, WhateverStrangersDoOthersAreServed) {
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 0;
+  limits.farewell_ns = 1'000'000;
+  this->start(limits);
+  Clients& clients = this->clients_;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<std::string> words = {"",
+                                          "a",
+                                          "add 1\n",
+                                          "add",
+                                          "bye\n",
+                                          "bye\nadd 1\n",
+                                          "long\nlo",
+                                          "\n\n",
+                                          "tell x\n",
+                                          "add 1\r\nad",
+                                          "\0\xff\n",
+                                          std::string(kLine, 'x'),
+                                          std::string(9 * kLine, '\n')};
+  std::deque<Stranger> strangers;
+  for (int turn = 0; turn < 4; ++turn) {
+    for (int i = 0; i < kNewAtATime; ++i) {
+      Stranger& stranger = strangers.emplace_back(this->where());
+      ASSERT_TRUE(stranger.connected());
+      for (unsigned n = random() % 4; n > 0; --n) stranger.say(words[random() % words.size()]);
+      if (random() % 2 == 0) stranger.be_rude();
+      if (random() % 3 == 0) stranger.end();
+      if (random() % 2 == 0) strangers.pop_back();
+    }
+    Visitor good(clients, this->where());
+    for (const auto& [words_to_say, answer] : {std::pair{"add 2\n", "2"}, std::pair{"add 3\n", "5"}}) {
+      ASSERT_TRUE(good.say(words_to_say)) << turn;
+      std::string heard = good.hear();
+      while (heard == "x") heard = good.hear();  // what strangers tell all
+      ASSERT_EQ(heard, answer) << turn;
+    }
+    while (strangers.size() > kNewAtATime / 2) strangers.pop_front();
+  }
 }
 
 }  // namespace
