@@ -6,6 +6,7 @@
 #include "program/socket_failure.hpp"
 
 #include <string>
+#include <string_view>
 
 namespace examples {
 
@@ -16,9 +17,8 @@ inline gpusock::Listener listen(gpusock::Context& context, const gpusock::Endpoi
   return gpusock::open_listener(context, at, backlog);
 } catch (const gpusock::Error& error) {
   using gpusock::program::Attempt;
-  const int cause = error.code().value();
-  if (gpusock::program::remedy(Attempt::listening, cause, at).empty()) throw;  // or it was not about listening
-  throw gpusock::program::SocketFailure("listening on " + where, Attempt::listening, cause, at);
+  if (!std::string_view(error.what()).starts_with("listening at ")) throw;  // the launch failed
+  throw gpusock::program::SocketFailure("listening on " + where, Attempt::listening, error.code().value(), at);
 }
 
 }  // namespace examples
