@@ -109,7 +109,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
-                 "HOST:PORT of all nodes by rank, this one's included, with commas; as many as --nodes");
+                 "HOST:PORT of all nodes by rank, this one's included, with commas; --nodes may be left out");
   arguments.flag("--in-process", config.in_process, "All nodes in this process (they share one GPU)");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
   arguments.text("--checkpoint", config.checkpoint_folder,
