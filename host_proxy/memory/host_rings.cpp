@@ -57,11 +57,11 @@ namespace {
 constexpr std::array<char, 16> kFileMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ', 'r', 'i', 'n', 'g', 's', ' ', '1'};
 constexpr std::size_t kSlotsAt = 64;
 constexpr std::size_t kSlotBytes = 64;
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kFilePage = 4096;
 
 /// Bytes before the first segment.
 std::size_t front_bytes(std::uint64_t connections) {
-  return (kSlotsAt + connections * kSlotBytes + kPage - 1) / kPage * kPage;
+  return (kSlotsAt + connections * kSlotBytes + kFilePage - 1) / kFilePage * kFilePage;
 }
 std::size_t bytes_of_file(std::uint64_t connections, std::uint64_t room_bytes) {
   return front_bytes(connections) + connections * Segment::total_bytes(room_bytes);
@@ -110,7 +110,7 @@ std::string HostRings::path_of(const std::string& name) {
 
 namespace {
 
-HostRings::Settings checked(HostRings::Settings settings) {
+HostRings::Settings valid(HostRings::Settings settings) {
   if (!HostRings::is_name(settings.name) || !HostRings::is_count(settings.connections) ||
       !is_ring_size(settings.ring_bytes)) {
     throw Error(EINVAL, "host rings '" + settings.name + "' for " + std::to_string(settings.connections) +
@@ -123,7 +123,7 @@ HostRings::Settings checked(HostRings::Settings settings) {
 
 HostRings::HostRings(std::shared_ptr<Platform> platform, Settings settings)
     : platform_(std::move(platform)),
-      settings_(checked(std::move(settings))),
+      settings_(valid(std::move(settings))),
       file_(path_of(settings_.name), bytes_of_file(settings_.connections, settings_.ring_bytes), new_head(settings_)) {
   static_assert(sizeof(Head) <= kSlotsAt && sizeof(Slot) == kSlotBytes && alignof(Slot) <= kSlotBytes);
   read_head();
