@@ -35,7 +35,8 @@ __device__ double ordered_sum(const float* losses, std::uint32_t batch) {
 
 /// One block, so that one thread can sum in order.
 __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint32_t classes, std::uint32_t batch,
-                            float* delta, float* losses, float* step_losses, StepBoard* board, std::uint64_t step) {
+                            float* delta, float* losses, float* step_losses, StepBoard* board, std::uint64_t step,
+                            std::uint64_t* times_ns) {
   for (std::uint32_t b = threadIdx.x; b < batch; b += blockDim.x) {
     losses[b] = sample_loss(logits + std::size_t{b} * classes, classes, samples.labels[samples.order[b]],
                             delta + std::size_t{b} * classes);
@@ -43,6 +44,7 @@ __global__ void loss_kernel(SamplesView samples, const float* logits, std::uint3
   __syncthreads();
   if (threadIdx.x != 0) return;
   step_losses[step] = static_cast<float>(ordered_sum(losses, batch) / batch);
+  if (times_ns != nullptr) times_ns[step] = gpusock::clock_ns();
   board->publish(step + 1);
 }
 
@@ -92,10 +94,10 @@ void Model::forward(int layer, const float* parameters, std::uint32_t batch, Act
 }
 
 void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
-                 std::uint64_t step) {
+                 std::uint64_t step, std::uint64_t* times_ns) {
   const int last = layout_.layers - 1;
   gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_.layer[last].outputs,
-                  batch, activations.output_delta(last), activations.losses(), losses, board, step);
+                  batch, activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
 }
 
 void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {

@@ -54,9 +54,10 @@ class Model {
   /// One layer, from its input to its output. `parameters`: the whole model's.
   void forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations);
 
-  /// The last layer's output delta, the mean loss to `losses[step]` and then `board.steps` = step + 1.
+  /// The last layer's output delta, the mean loss to `losses[step]`, the device's time to `times_ns[step]`, where
+  /// given, and then `board.steps` = step + 1.
   void loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
-            std::uint64_t step);
+            std::uint64_t step, std::uint64_t* times_ns = nullptr);
 
   /// From a layer's output delta to the output delta of the layer before.
   void backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations);

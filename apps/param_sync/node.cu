@@ -105,6 +105,7 @@ struct Node::Impl {
   gpusock::Mapped<Listening> listening;
   gpusock::Mapped<StepBoard> board;
   gpusock::Mapped<float> losses;
+  gpusock::Mapped<std::uint64_t> step_times_ns;  // when they were computed
   gpusock::Mapped<Score> score;
   gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
   std::uint64_t traced_steps;    ///< of this run, the first ones
@@ -128,6 +129,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       listening(context, 1),
       board(context, 1),
       losses(context, plan.steps),
+      step_times_ns(context, plan.steps),
       score(context, 1),
       image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
@@ -373,7 +375,7 @@ void Node::Impl::launch_step(std::uint64_t step) {
                     node, layer, clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
     mark();
   }
-  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step);
+  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
   mark();
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
     // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
@@ -491,6 +493,9 @@ void Node::Impl::finish(NodeReport& report) {
   collect_trace(report);
   await_sent(context);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
+  for (std::uint64_t step = first_step; step < plan.steps; ++step) {
+    report.step_times_ns.push_back(step_times_ns[step] - step_times_ns[first_step]);
+  }
   const auto stats = context.stats();
   report.proxy_steps = stats.proxy_steps;
   report.proxy_wakeups = stats.proxy_wakeups;

@@ -201,7 +201,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Arguments arguments(
       "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
       "param_sync schedule: makes, checks and draws schedules; simulate: runs one in virtual time; predict: prices "
-      "them; bench: times them (docs/schedules.md; each has a --help).\n"
+      "them; bench: times them; plot: draws results (docs/schedules.md; each has a --help).\n"
       "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see "
       "docs/many_hosts.md. "
       "--nodes, --rank and --peers mean more than what a launcher says.\n"

@@ -175,8 +175,8 @@ std::string RunReport::summary() const {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns,
-                                   step_waited_ns, host_api_calls, proxy_steps, proxy_wakeups, tcp_tx_bytes,
-                                   p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
+                                   step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
+                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
 
 nlohmann::json to_json(const NodeReport& report) {
   nlohmann::json json = static_cast<const NodeCounters&>(report);
@@ -261,15 +261,17 @@ void RunReport::write_files() const {
     pushed_mb_a_step += megabytes(layer_total(nodes, layer).pushed_bytes) / static_cast<double>(mean.size());
   }
   const std::vector<double> waited = waited_s();
-  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\n";
+  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\n";
   text += fmt::format("# {}, {} node{}\n", subject(*this), config.nodes, config.nodes == 1 ? "" : "s");
   for (std::size_t i = 0; i < mean.size(); ++i) {
     const std::size_t step = before + i, epoch = (step + 1) / epoch_steps - before / epoch_steps;
     const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
     pushed_mb += pushed_mb_a_step;
-    text += fmt::format("{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\n", step + 1, mean[i],
+    const std::vector<std::uint64_t>& times_ns = nodes.front().step_times_ns;
+    text += fmt::format("{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\t{}\n", step + 1, mean[i],
                         ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan", pushed_mb,
-                        1e3 * waited[i]);
+                        1e3 * waited[i],
+                        i < times_ns.size() ? fmt::format("{:.6f}", static_cast<double>(times_ns[i]) / 1e9) : "nan");
   }
   write_file(config.series_file, text);
 }

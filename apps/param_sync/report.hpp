@@ -30,6 +30,7 @@ struct NodeCounters {
   std::vector<LayerTraffic> layers;
   std::uint64_t communicating_ns = 0;         ///< sum over the steps: first push until last weights
   std::vector<std::uint64_t> step_waited_ns;  ///< of that, forward kernels stood still, for each step; empty: never
+  std::vector<std::uint64_t> step_times_ns;   ///< when each step's loss was computed, since the first; empty: unknown
   std::uint64_t host_api_calls = 0;           ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
   std::uint64_t proxy_wakeups = 0;

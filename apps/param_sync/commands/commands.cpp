@@ -14,10 +14,8 @@ struct Command {
 
 const std::vector<Command> kCommands = {
 #if !PARAM_SYNC_ONLY_TRAINS  // as in builds for ThreadSanitizer: these have one thread
-    {"schedule", schedule_command},
-    {"simulate", simulate_command},
-    {"predict", predict_command},
-    {"bench", bench_command},
+    {"schedule", schedule_command}, {"simulate", simulate_command}, {"predict", predict_command},
+    {"bench", bench_command},       {"plot", plot_command},
 #endif
 };
 

@@ -16,5 +16,6 @@ int schedule_command(int argc, char** argv);
 int simulate_command(int argc, char** argv);
 int predict_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
+int plot_command(int argc, char** argv);
 
 }  // namespace param_sync::commands

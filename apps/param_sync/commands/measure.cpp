@@ -58,6 +58,11 @@ MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
   links.fit = tune::fit(fitted);
   links.fitted = tune::error_of(links.fit, fitted);
   links.others = tune::error_of(links.fit, others);
+  for (const bool seen : {true, false}) {
+    for (const tune::Measurement& one : seen ? fitted : others) {
+      links.times.push_back({one.what, seen, links.fit.predicted_s(one.costs, one.bytes), one.seconds});
+    }
+  }
   return links;
 }
 

@@ -4,10 +4,13 @@
 #include "gpusock/endpoint.hpp"
 #include "tune/fit.hpp"
 
+#include <vector>
+
 namespace param_sync::commands {
 
 struct MeasuredLinks {
   tune::Fit fit;
+  std::vector<tune::PredictedTime> times;
   tune::FitError fitted;  ///< of the schemes that the fit is made of
   tune::FitError others;  ///< of schemes that it has not seen
 };

@@ -38,6 +38,14 @@ struct Fit {
 /// measurements, or one is not a positive time.
 Fit fit(const std::vector<Measurement>& measurements);
 
+/// What a fit predicts, beside what was measured.
+struct PredictedTime {
+  std::string what;     ///< Measurement::what
+  bool fitted = false;  ///< the fit has seen it
+  double predicted_s = 0;
+  double measured_s = 0;
+};
+
 FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements);
 
 }  // namespace param_sync::tune

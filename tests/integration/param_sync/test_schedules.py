@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -50,6 +51,29 @@ class Schedules(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+
+    def test_figures_are_drawn_of_what_a_training_has_written(self):
+        if shutil.which("gnuplot") is None:
+            self.skipTest("no gnuplot")
+        rows = ["# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds", "# data images, it's ours", "1\t2.5\tnan\t1\t0\t0",
+                "2\t1.5\t0.5\t2\t0\t0.25"]
+        (self.folder / "param_sync.tsv").write_text("\n".join(rows) + "\n")
+        spans = [{"ph": "X", "name": f"{what} layer 0", "cat": what, "pid": 0, "tid": thread, "ts": 1000 * thread, "dur": 2000,
+                  "args": {"step": 1, "first_layer": 0, "last_layer": 0}} for thread, what in enumerate(("backward", "push", "pull"))]
+        (self.folder / "trace.json").write_text(json.dumps({"traceEvents": spans}))
+        status, out, err = run("plot", self.folder, "--nodes", 2)
+        self.assertEqual((status, err), (0, ""))
+        for name, texts in (("loss", ("seconds since the first step", "gradients pushed until then", "data images, it s ours")),
+                            ("layers", ("rank 0: kernels", "layer 0", "backward", "push")), ("efficiency", ("vgg16, scheme ring", "2 nodes", "10 Gb/s"))):
+            picture = self.folder / f"{name}.svg"
+            self.assertIn(f"{picture}\n", out)
+            drawn = "".join(xml.etree.ElementTree.parse(picture).getroot().itertext())
+            for text in texts:
+                self.assertIn(text, drawn)
+        (self.folder / "trace.json").write_text("{}")
+        status, _, err = run("plot", self.folder, "--nodes", 2)
+        self.assertEqual(status, 1)
+        self.assertIn("trace.json: not a file of --trace", err)
 
     def test_a_schedule_is_printed(self):
         status, out, _ = run("schedule", "--scheme", "ring", "--nodes", 3)

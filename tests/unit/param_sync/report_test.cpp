@@ -92,18 +92,19 @@ TEST(Report, WritesAccuracyWhereAnEpochEnds) {
   for (NodeReport& node : run.nodes) {
     node.layers = {{999'000, 0, 0, 0}, {1'000, 0, 0, 0}};
     node.step_waited_ns = {100'000, 0, 50'000, 100'000};
+    node.step_times_ns = {0, 250'000'000, 500'000'000, 750'000'000};
   }
   run.write_files();
   std::ifstream file(run.config.series_file);
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_EQ(text.str(),
-            "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\n"
+            "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\n"
             "# data images, model 4 x 3 x 2, 2 nodes\n"
-            "1\t4.000000\tnan\t0.500000\t0.100000\n"
-            "2\t3.000000\t0.500000\t1.000000\t0.000000\n"
-            "3\t2.000000\tnan\t1.500000\t0.050000\n"
-            "4\t0.500000\t0.750000\t2.000000\t0.100000\n");
+            "1\t4.000000\tnan\t0.500000\t0.100000\t0.000000\n"
+            "2\t3.000000\t0.500000\t1.000000\t0.000000\t0.250000\n"
+            "3\t2.000000\tnan\t1.500000\t0.050000\t0.500000\n"
+            "4\t0.500000\t0.750000\t2.000000\t0.100000\t0.750000\n");
 }
 
 TEST(Report, SaysWhichFileCannotBeWritten) {
