@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -122,8 +123,10 @@ TEST_F(HostRingsTest, SlotsDoNotOverlap) {
 }
 
 TEST_F(HostRingsTest, ASlotIsFreeWhenBothHaveGivenItBack) {
-  const auto here = open(1, kNoEnd), there = open(1, kNoEnd);
-  for (const bool maker_first : {true, false}) {
+  for (const int turn : {0, 1, 2, 3}) {
+    const bool maker_first = turn % 2 == 0;
+    const std::uint64_t rest_ns = turn < 2 ? 0 : kNoEnd;  // 0: the locks alone; else: both must have said so
+    const auto here = open(1, rest_ns), there = open(1, rest_ns);
     Place place, next;
     auto maker = here->take(kSlotRing, place), peer = there->join(place);
     for (const auto& rings : {here, there}) {
@@ -271,9 +274,13 @@ TEST_F(HostRingsTest, AFileThatOthersMayOpenIsNotUsed) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(error_of([this] { open(); }), EACCES);
   unlink(path_.c_str());
-  ASSERT_EQ(symlink("/dev/null", path_.c_str()), 0);
+  put(0600);
+  const std::string elsewhere = path_ + "-elsewhere";
+  ASSERT_EQ(rename(path_.c_str(), elsewhere.c_str()), 0);
+  ASSERT_EQ(symlink(elsewhere.c_str(), path_.c_str()), 0);
   EXPECT_EQ(error_of([this] { open(); }), EACCES);
   unlink(path_.c_str());
+  unlink(elsewhere.c_str());
   ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
   EXPECT_EQ(error_of([this] { open(); }), EACCES);
   rmdir(path_.c_str());
