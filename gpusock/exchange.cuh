@@ -89,7 +89,7 @@ GPUSOCK_FN_APART std::int64_t receive_record(const Group& group, const Net& net,
 ///
 /// On a stream a message goes as by Writer::message(). With records (type=seqpacket) each message is a record, of 1
 /// byte at least. `out` and `in`: memory that all threads of the group can use; `in` has `room`. After an error the
-/// connection cannot be used for messages any more: a part may have been sent.
+/// connection cannot be used for messages any more: a part may have been sent. (After -EMSGSIZE with records it can.)
 ///
 /// Errors: those of Net::send() and Net::recv(), without -EAGAIN; -EMSGSIZE (what comes is longer than `room`; on a
 /// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message).
@@ -115,6 +115,8 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
     if (!receiving.is_done()) {
       error = records ? detail::receive_record(group, net, socket, in, room, receiving, length)
                       : detail::receive_part(group, net, socket, in, room, receiving, length);
+      // Else the next call would take what is left of this message for messages.
+      if (error == -EMSGSIZE && !records) net.shutdown(group, socket, Shutdown::read);
       if (error < 0 && error != -EAGAIN) return error;
     }
     if (sending.done + receiving.done != before) continue;
@@ -147,7 +149,8 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 }  // namespace detail
 
 /// Connects this rank with all others: it connects to those below it, as soon as they listen, and accepts those above.
-/// One thread. Returns 0 once all are there.
+/// One thread. Returns 0 once it is connected with all: the ranks above have called connect_all(), those below listen
+/// and may call it later.
 ///
 /// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
 /// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. A connection that sends

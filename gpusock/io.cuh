@@ -15,6 +15,8 @@
 #include "gpusock/device.cuh"
 #include "gpusock/text.cuh"
 
+#include <concepts>
+
 namespace gpusock {
 
 /// What a Reader has received.
@@ -312,7 +314,10 @@ class Writer {
     return *this << gpusock::text(literal);
   }
   /// Writes a character.
-  GPUSOCK_FN Writer& operator<<(char c) { return write(&c, 1); }
+  template <std::same_as<char> Char>  // else bool and floating-point numbers would become characters
+  GPUSOCK_FN Writer& operator<<(Char c) {
+    return write(&c, 1);
+  }
   /// Writes a number in decimal digits.
   template <Integer Number>
   GPUSOCK_FN Writer& operator<<(Number number) {

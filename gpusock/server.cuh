@@ -182,6 +182,8 @@ class ServerLoop {
   /// Tells the others that this group has a set, and group 0 that there are more seats. Both ends change group 0's
   /// word: so whichever comes second knows of the first.
   GPUSOCK_FN_APART int begin_serving() {
+    Endpoint at;
+    if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
     const std::uint64_t set = static_cast<std::uint64_t>(set_) + 1;
     if (accepts_) {
       DeviceRef(own_.set).exchange(set, ringbuf::kAcqRel);
@@ -490,9 +492,11 @@ class ServerLoop {
 /// Serves the clients of `listener` until the context ends: then it returns 0.
 ///
 /// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
-/// Seats for each group. Group 0 accepts, and gives each client to the next group that has a free seat. Each group
-/// waits for all its clients at once, and no call waits for a single one. Where all seats are taken, the client that
-/// was idle longest makes room; as long as there is none, new clients wait in the listener's backlog.
+/// Seats for each group. Two groups with one number do not work: a block of several threads passes this_block(), or
+/// gives each thread a number. Clients may be given to any of the groups, so all must run. Group 0 accepts, and gives
+/// each client to the next group that has a free seat. Each group waits for all its clients at once, and no call waits
+/// for a single one. Where all seats are taken, the client that was idle longest makes room; as long as there is none,
+/// new clients wait in the listener's backlog.
 ///
 /// `handler`: `int handler(auto& client)`, a function that the whole group calls (see Client). It reads with
 /// Deadline::now(), writes the answer, and returns
@@ -503,7 +507,8 @@ class ServerLoop {
 ///             end of the connection.
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///
-/// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set).
+/// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set: as
+/// when two groups pass the same number), -EPROTOTYPE (the listener's connections carry records).
 template <class Group, class Memory, class Handler>
 GPUSOCK_FN_APART int serve(const Group& group, const Net& net, Socket listener, Memory* seats, unsigned count,
                            unsigned own, const ServerLimits& limits, Handler handler) {

@@ -5,6 +5,7 @@
 #include "ringbuf/annotations.hpp"
 
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -248,7 +249,10 @@ class TextBuffer {
     return *this << gpusock::text(literal);
   }
   /// Appends a character.
-  GPUSOCK_FN TextBuffer& operator<<(char c) { return *this << Text{&c, 1}; }
+  template <std::same_as<char> Char>  // else bool and floating-point numbers would become characters
+  GPUSOCK_FN TextBuffer& operator<<(Char c) {
+    return *this << Text{&c, 1};
+  }
   /// Appends a number in decimal digits.
   template <Integer Number>
   GPUSOCK_FN TextBuffer& operator<<(Number number) {

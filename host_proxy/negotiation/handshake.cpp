@@ -175,8 +175,13 @@ bool Handshake::is_ours() {
 }
 
 std::string Handshake::mismatch() const {
-  if (understood_) return unlinked_;
   const bool accepts = request_.acceptor;
+  if (understood_ && !accepts && error_ == EACCES)
+    return "the two sides have different secrets: set the same GPUSOCK_SECRET for both";
+  if (understood_ && !accepts && error_ == EPROTOTYPE)
+    return has_records() ? "that listener's connections are streams: leave out type=seqpacket"
+                         : "that listener's connections carry records: add type=seqpacket";
+  if (understood_) return unlinked_;
   if (oddity_ == "it is of another version") return "the peer speaks another version of gpusock: build both ends alike";
   if (!oddity_.empty()) {
     return "the peer does not speak gpusock: " +

@@ -110,6 +110,38 @@ TEST_F(Mismatch, APeerThatSpeaksGpusockIsNotDoubted) {
   EXPECT_EQ(near->mismatch(), "");
 }
 
+/// What a connector says that meets this acceptor.
+std::string heard_by_connector(fuzz::WireStream& near, const Endpoint& asked, const LinkResources& resources,
+                               fuzz::WireStream& far, const Endpoint& offered, const LinkResources& others) {
+  Nobody nobody;
+  const auto connector = make_connector_handshake(near, resources, asked, nobody);
+  const auto acceptor = make_acceptor_handshake(far, others, offered, nobody);
+  for (int turn = 0; turn < 3; ++turn) {
+    connector->advance();
+    far.readable = true;
+    acceptor->advance();
+    near.readable = true;
+  }
+  EXPECT_EQ(acceptor->mismatch(), "") << "whoever connects is told; a listener's log is not filled by strangers";
+  return connector->mismatch();
+}
+
+TEST_F(Mismatch, WhoConnectsIsToldWhatToSetAlike) {
+  fuzz::WireStream far(wire_, true);
+  LinkResources others = resources_;
+  others.secret = "another";
+  EXPECT_EQ(heard_by_connector(stream_, at_, resources_, far, at_, others),
+            "the two sides have different secrets: set the same GPUSOCK_SECRET for both");
+  Endpoint records = at_;
+  records.type = SocketType::seqpacket;
+  *wire_ = {};
+  EXPECT_EQ(heard_by_connector(stream_, at_, resources_, far, records, resources_),
+            "that listener's connections carry records: add type=seqpacket");
+  *wire_ = {};
+  EXPECT_EQ(heard_by_connector(stream_, records, resources_, far, at_, resources_),
+            "that listener's connections are streams: leave out type=seqpacket");
+}
+
 template <class Message>
 std::string bytes_of(const Message& message) {
   return {reinterpret_cast<const char*>(&message), sizeof message};

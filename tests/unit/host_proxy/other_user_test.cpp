@@ -186,8 +186,9 @@ TEST_F(OtherUser, IsNotToldTheTicketWhereItListensInOurPlace) {
   request.acceptor = true;
   const auto honest = maker.start(request, {}, nobody);
   std::vector<std::byte> offer(honest->message().begin(), honest->message().end());
-  std::memcpy(offer.data() + sizeof(std::uint64_t), name.data(), name.size());
-  offer.back() ^= std::byte{1};  // a ticket of another process
+  const std::size_t name_at = sizeof(std::uint64_t), ticket_at = name_at + name.size();
+  std::memcpy(offer.data() + name_at, name.data(), name.size());
+  offer[ticket_at] ^= std::byte{1};  // a ticket of another process
   const std::size_t before = descriptors();
   {
     const auto answer = maker.start({}, offer, nobody);

@@ -75,6 +75,25 @@ TYPED_TEST(Exchange, AMessageThatIsLongerThanTheRoomIsAnError) {
   EXPECT_EQ(this->other_.result(0), 1);
 }
 
+/// Gets a message that is too long, and asks for another.
+struct AskAgain {
+  Messages messages;
+
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    messages(group, net, socket, report);
+    note(group, report, 2, exchange(group, net, socket, messages.out, 1, messages.in, messages.room, patience()) < 0);
+  }
+};
+
+TYPED_TEST(Exchange, TheRestOfATooLongMessageIsNoMessage) {
+  converse(this->one_, this->other_, LinkKind::tcp,
+           AskAgain{{this->out_.data(), this->in_.data(), 'a', 'b', 3000, 99, 1}},
+           Messages{this->others_out_.data(), this->others_in_.data(), 'b', 'a', 3000, 3000, 1});
+  EXPECT_EQ(this->one_.result(1), -EMSGSIZE);
+  EXPECT_EQ(this->one_.result(2), 1) << "an error";
+}
+
 /// Ends its direction after one message.
 struct OneMessage {
   Messages messages;

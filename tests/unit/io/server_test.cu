@@ -234,6 +234,21 @@ TEST(Listeners, SayWhyTheyAreNotOpen) {
   }
 }
 
+TYPED_TEST(Server, RecordsAreRefusedBeforeAClientComes) {
+  Context context(from_environment(small_rings()));
+  Mapped<Served> served(context, 1);
+  DeviceBuffer<Memory> memory(context, 1);
+  auto at = loopback(LinkKind::tcp);
+  at.link = LinkKind::automatic;
+  at.type = SocketType::seqpacket;
+  served[0].listener = open_listener(context, at);
+  launch(context, {.grid = 1, .block = TypeParam::kThreads}, serve_all<TypeParam>, context.net(), served.data(),
+         memory.data(), static_cast<const char*>(nullptr), ServerLimits());
+  context.synchronize();
+  EXPECT_EQ(served[0].result[0], -EPROTOTYPE);
+  this->start(ServerLimits());
+}
+
 TYPED_TEST(Server, ARequestThatIsTooLongIsAnsweredAndIsTheLast) {
   this->start(no_limits());
   Clients& clients = this->clients_;

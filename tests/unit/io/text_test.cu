@@ -87,6 +87,13 @@ TEST(Words, AreTakenOneByOne) {
   EXPECT_EQ(string_of(trimmed(of(line))), "SET  key the value");
 }
 
+template <class Value>
+concept IsAppended = requires(TextBuffer buffer, Value value) {
+  buffer << value;
+};
+static_assert(IsAppended<char> && IsAppended<unsigned short> && IsAppended<Text>);
+static_assert(!IsAppended<bool> && !IsAppended<double> && !IsAppended<float>, "they would become characters");
+
 TEST(TextBuffer, CutsOffWhatHasNoRoom) {
   char memory[8];
   TextBuffer buffer(memory, sizeof memory);
