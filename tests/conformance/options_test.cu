@@ -154,7 +154,9 @@ TYPED_TEST(SocketOptions, WithoutLingeringClosingResetsAndThePeerLearnsWhy) {
            CloseHard{ready.data()});
   EXPECT_EQ(this->other_.result(0), 0);
   EXPECT_EQ(this->party_.result(0), 1);
-  EXPECT_EQ(this->party_.result(1), kPollIn | kPollErr | kPollHup);
+  // The proxy writes the error before it gives the connection up. In between poll says no kPollIn: recv would still
+  // wait.
+  EXPECT_EQ(this->party_.result(1) & ~kPollIn, kPollErr | kPollHup);
   EXPECT_EQ(this->party_.result(2), ECONNRESET);
   EXPECT_EQ(this->party_.result(3), -ECONNRESET);
   EXPECT_EQ(this->party_.result(4), ECONNRESET) << "it stays";
