@@ -55,6 +55,7 @@ struct Node::Impl {
   NodeState state();
   Hello hello() const;
   void launch_step(std::uint64_t step);
+  void prepare_residents();
   void launch_residents();
   void make_exchange();
   void connect_exchange();
@@ -135,10 +136,12 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers))) {
   if (config.scheme != kDirectScheme) make_exchange();
-  if (config.checkpoint_folder.empty()) return;
-  const Hello settings = hello();
-  checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
-  if (!config.resume.empty()) resume();
+  if (!config.checkpoint_folder.empty()) {
+    const Hello settings = hello();
+    checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
+    if (!config.resume.empty()) resume();
+  }
+  if (exchange) prepare_residents();
 }
 
 Node::Impl::~Impl() { end_kernels(); }
@@ -293,32 +296,36 @@ void Node::Impl::await_setup(gpusock::Stream& stream) {
   check();
 }
 
+/// Of the lanes. Before any kernel runs, and when it is known with which step the training begins.
+void Node::Impl::prepare_residents() {
+  std::vector<executor::Exchanged> tensors;
+  for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
+    const Bucket& bucket = exchange_plan->buckets[i];
+    executor::Exchanged tensor;
+    tensor.schedule = i;
+    tensor.gradients = memory.gradients.data() + bucket.offset;
+    tensor.count = bucket.parameters;
+    tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
+    tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
+    tensors.push_back(tensor);
+  }
+  executor::Residence residence;
+  residence.steps = clock_of(plan.steps);
+  residence.timeout_ns = state().timeout_ns;
+  residence.words = exchange_words.data();
+  residence.times = exchange_times.data();
+  residence.failed = memory.failed.data();
+  residence.stop = memory.stop.data();
+  residence.in_order = config.priority;
+  residence.slots = static_cast<std::uint64_t>(config.slots);
+  residence.traced_steps = traced_steps;
+  residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
+  exchange->prepare_resident(tensors, residence);
+}
+
 void Node::Impl::launch_residents() {
   if (exchange) {
-    std::vector<executor::Exchanged> tensors;
-    for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
-      const Bucket& bucket = exchange_plan->buckets[i];
-      executor::Exchanged tensor;
-      tensor.schedule = i;
-      tensor.gradients = memory.gradients.data() + bucket.offset;
-      tensor.count = bucket.parameters;
-      tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset,
-                           memory.weights.data() + bucket.offset};
-      tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
-      tensors.push_back(tensor);
-    }
-    executor::Residence residence;
-    residence.steps = clock_of(plan.steps);
-    residence.timeout_ns = state().timeout_ns;
-    residence.words = exchange_words.data();
-    residence.times = exchange_times.data();
-    residence.failed = memory.failed.data();
-    residence.stop = memory.stop.data();
-    residence.in_order = config.priority;
-    residence.slots = static_cast<std::uint64_t>(config.slots);
-    residence.traced_steps = traced_steps;
-    residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
-    exchange->start_resident(tensors, residence);
+    exchange->start_resident();
     if (peer_count != 0) gpusock::launch(context, {.stream = &serving}, watch_nodes, state(), ending.data());
     return;
   }

@@ -223,6 +223,7 @@ struct Executor::Impl {
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
   std::vector<Exchange> resident;
+  Residence residence;
   std::uint64_t started = 0;  // runs
 };
 
@@ -322,7 +323,7 @@ void Executor::wait(std::uint64_t run) {
   throw gpusock::Error(EINVAL, "run " + std::to_string(run) + " was never started");
 }
 
-void Executor::start_resident(std::span<const Exchanged> tensors, const Residence& residence) {
+void Executor::prepare_resident(std::span<const Exchanged> tensors, const Residence& residence) {
   Impl& rank = *impl_;
   std::vector<Exchange> all;
   std::uint64_t trace_of_block = 0;
@@ -374,9 +375,15 @@ void Executor::start_resident(std::span<const Exchanged> tensors, const Residenc
   rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
   rank.exchanges->copy_in(all);
-  gpusock::launch(
-      rank.context, {.grid = static_cast<unsigned>(blocks), .block = rank.settings.threads, .stream = &rank.stream},
-      run_exchanges, rank.exchanges->data(), static_cast<int>(all.size()), residence.steps, residence.times);
+  rank.residence = residence;
+}
+
+void Executor::start_resident() {
+  Impl& rank = *impl_;
+  const auto blocks = static_cast<unsigned>(rank.resident_progress->size());
+  gpusock::launch(rank.context, {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream}, run_exchanges,
+                  rank.exchanges->data(), static_cast<int>(rank.resident.size()), rank.residence.steps,
+                  rank.residence.times);
 }
 
 void Executor::await_resident() { impl_->stream.synchronize(); }

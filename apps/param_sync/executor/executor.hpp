@@ -101,11 +101,15 @@ class Executor {
   /// where. After a failure on any rank, runs of all ranks fail; make new executors then.
   void wait(std::uint64_t run);
 
-  /// Starts the lanes of all these tensors at once; they stay for all steps. A kernel hands a tensor's gradients over
-  /// with hand_over(), and has_version() says when the weights are there (handover.cuh). After a failure the lanes keep
-  /// the sockets open: the host ends them, by its context. Throws gpusock::Error where the device cannot keep all lanes
-  /// resident beside other kernels. At most once, and no start() before or after it.
-  void start_resident(std::span<const Exchanged> tensors, const Residence& residence);
+  /// Makes the memory of lanes that stay for all steps, of all these tensors. Making memory may wait for running
+  /// kernels: so do this on all ranks of a process before any of them has kernels that wait for another rank. Throws
+  /// gpusock::Error where the device cannot keep all lanes resident beside other kernels. At most once.
+  void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
+
+  /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
+  /// gradients over with hand_over(), and has_version() says when the weights are there (handover.cuh). After a failure
+  /// the lanes keep the sockets open: the host ends them, by its context. At most once, and no start() before or after.
+  void start_resident();
 
   /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.
   void await_resident();

@@ -123,8 +123,9 @@ struct Training {
       residence.times = own(rank).times.data();
       residence.failed = own(rank).failed.data();
       residence.stop = own(rank).stop.data();
-      ranks.executor(rank).start_resident(tensors, residence);
+      ranks.executor(rank).prepare_resident(tensors, residence);
     }
+    for (int rank = 0; rank < ranks.nodes(); ++rank) ranks.executor(rank).start_resident();
   }
 
   std::vector<float> weights(int rank) const {
