@@ -25,6 +25,8 @@ std::string hex(unsigned value) {
 // --- The block barrier: complete when every thread that has not ended is there.
 
 BarrierCount Block::barrier(bool predicate) {
+  if (current_->block_calls != block_calls_) fail_outside_block_call("waits at a barrier");
+  if (warps_[current_->linear / 32].in_calls != 0) check_lanes_calls("waits at a barrier");
   barrier_holding_ += predicate;
   if (at_barrier_.size() + 1 == live_) {
     release_barrier();
@@ -33,6 +35,7 @@ BarrierCount Block::barrier(bool predicate) {
     return barrier_count_;
   }
   at_barrier_.push(*current_);
+  warps_[current_->linear / 32].at_barrier |= 1u << current_->linear % 32;
   suspend(Waits::block_barrier);
   return barrier_count_;  // the next barrier cannot be complete before this thread is there as well
 }
@@ -40,6 +43,7 @@ BarrierCount Block::barrier(bool predicate) {
 void Block::release_barrier() {
   barrier_count_ = {static_cast<int>(at_barrier_.size()), barrier_holding_};
   barrier_holding_ = 0;
+  for (Warp& warp : warps_) warp.at_barrier = 0;
   ready_.append(at_barrier_);
 }
 
@@ -88,6 +92,7 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
   const unsigned warp = thread.linear / 32, lane = thread.linear % 32;
   if (!(mask >> lane & 1))
     fail("lane " + std::to_string(lane) + " called a warp operation with mask " + hex(mask) + ", which it is not in");
+  check_lanes_at_meeting();
   thread.operation = operation;
   thread.mask = mask;
   thread.value = value;
@@ -95,9 +100,9 @@ void Block::warp_meet(unsigned mask, WarpOperation operation, std::uint64_t valu
   thread.values = values;
   for (unsigned lanes = mask & warps_[warp].waiting; lanes != 0; lanes &= lanes - 1) {
     const Thread& other = lane_thread(warp, static_cast<unsigned>(__builtin_ctz(lanes)));
-    if (other.mask == mask && other.operation != operation) {
-      fail("lanes of mask " + hex(mask) + " met in different warp operations");
-    }
+    if (other.mask != mask) continue;
+    check_same_lanes_call(other);
+    if (other.operation != operation) fail("lanes of mask " + hex(mask) + " met in different warp operations");
   }
   warps_[warp].waiting |= 1u << lane;
   if (warp_complete(warp, mask)) {

@@ -78,6 +78,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
   next_index_ = {0, 0, 0};
   ready_ = at_barrier_ = converging_ = {};
   barrier_holding_ = 0;
+  block_calls_ = 0;
   yields_ = 0;
   progress();
   waiting_ = abandoned_ = false;
@@ -85,7 +86,7 @@ void Block::reset(Launch& launch, std::uint64_t index) {
 
   // What may throw comes last: finish() finds the rest as a block has it that starts.
   if (threads_.size() < thread_count_) threads_.resize(thread_count_);
-  warps_.assign((thread_count_ + 31) / 32, Warp{~0u, 0});
+  warps_.assign((thread_count_ + 31) / 32, Warp{~0u});
   if (thread_count_ % 32 != 0) warps_.back().live = (1u << thread_count_ % 32) - 1;
   if (dynamic_shared_.size() < shape.shared_bytes + kSharedAlignment)
     dynamic_shared_.resize(shape.shared_bytes + kSharedAlignment);
@@ -159,6 +160,8 @@ void Block::run_thread(unsigned linear, Carrier& self) {
   thread.carrier = &self;
   thread.waits = Waits::nothing;
   thread.sleep_ended_ns = 0;
+  thread.block_calls = 0;
+  thread.lanes_call = nullptr;
   current_ = &thread;
   t_thread = &thread;
   std::string what;
@@ -175,6 +178,8 @@ void Block::run_thread(unsigned linear, Carrier& self) {
 }
 
 void Block::end_thread(Thread& thread) {
+  if (thread.block_calls != block_calls_) fail_outside_block_call("ends");
+  if (warps_[thread.linear / 32].in_calls != 0) check_lanes_calls("ends");
   thread.carrier = nullptr;
   progress();
   --live_;

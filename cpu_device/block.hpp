@@ -37,6 +37,12 @@ struct Thread : ThreadInfo {
   unsigned lanes = 0;
   const void* site = nullptr;
 
+  // The group calls that it makes (group_calls.cpp).
+  std::uint64_t block_calls = 0;     ///< that it has begun with its block
+  const char* lanes_call = nullptr;  ///< that it is in
+  unsigned lanes_mask = 0;           ///< of that call's group
+  bool lanes_met = false;            ///< it has come to an operation of the warp in that call
+
   std::uint64_t sleep_began_ns = 0;  ///< of a row of nanosleep() calls with nothing much between them
   std::uint64_t sleep_ended_ns = 0;
 
@@ -94,6 +100,9 @@ class Block {
   void warp_meet(unsigned mask, WarpOperation operation, std::uint64_t value, unsigned source_lane,
                  std::uint64_t* values);
   unsigned converge(const void* site);
+  void begin_block_call(const char* name);
+  bool begin_lanes_call(unsigned mask, const char* name);
+  void end_lanes_call();
   void yield();
   void relax(std::uint64_t waited_ns);
   void nanosleep(std::uint64_t duration_ns);
@@ -104,8 +113,10 @@ class Block {
 
  private:
   struct Warp {
-    unsigned live = 0;     ///< lanes that have not ended
-    unsigned waiting = 0;  ///< lanes that wait for others of their masks
+    unsigned live = 0;        ///< lanes that have not ended
+    unsigned waiting = 0;     ///< lanes that wait for others of their masks
+    unsigned at_barrier = 0;  ///< lanes that wait at the block's barrier
+    unsigned in_calls = 0;    ///< lanes that are in a call of a group of lanes
   };
   static constexpr std::uint64_t kNoRound = std::numeric_limits<std::uint64_t>::max();
 
@@ -126,7 +137,14 @@ class Block {
   bool has_unstarted() const { return next_unstarted_ < thread_count_; }
   void progress() { round_turns_ = 0, round_waited_ns_ = kNoRound, idle_turns_ = 0; }
 
+  void check_lanes_calls(const char* does);
+  void check_lanes_at_meeting();
+  void check_same_lanes_call(const Thread& other);
+
   [[noreturn]] void fail(std::string what);
+  [[noreturn]] void fail_by_part(const std::string& what);
+  [[noreturn]] void fail_outside_block_call(const char* does);
+  [[noreturn]] void fail_in_lanes_call(const char* others);
   void fail_by_deadlock(Carrier& from);
   void abandon(Carrier& from);
   std::string describe_deadlock() const;
@@ -152,6 +170,8 @@ class Block {
   ThreadQueue converging_;
   BarrierCount barrier_count_{0, 0};
   int barrier_holding_ = 0;
+  std::uint64_t block_calls_ = 0;     ///< the most that a thread has begun with the block
+  const char* block_call_ = nullptr;  ///< the latest of them
 
   unsigned round_turns_ = 0;  ///< relax() calls in a row, nothing else between them
   std::uint64_t round_waited_ns_ = kNoRound;

@@ -7,6 +7,7 @@
 #include "cpu_device/detail/atomic_functions.hpp"
 #include "cpu_device/detail/builtins.hpp"
 #include "cpu_device/detail/cooperative_groups.hpp"
+#include "cpu_device/detail/group_call.hpp"
 #include "cpu_device/detail/math_functions.hpp"
 #include "cpu_device/detail/no_runtime.hpp"
 #include "cpu_device/detail/vector_types.hpp"

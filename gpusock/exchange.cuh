@@ -97,6 +97,7 @@ template <class Group>
 GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socket socket, const void* out,
                                        std::size_t bytes, void* in, std::size_t room,
                                        Deadline deadline = Deadline::by_default()) {
+  GPUSOCK_GROUP_CALL(group);
   constexpr std::uint64_t kHead = Reader<Group>::kLengthBytes;
   const bool records = table::carries_records(socket);
   if (!records && bytes > 0xffffffffu) return -EMSGSIZE;

@@ -41,6 +41,20 @@ __device__ inline auto this_block() { return cooperative_groups::this_thread_blo
 
 namespace detail {
 
+#if GPUSOCK_KERNELS_ON_CPU
+struct CallOfOne {
+  CallOfOne(const ThisThread&, const char*) {}
+};
+template <class Group>
+using GroupCall = std::conditional_t<std::is_same_v<Group, ThisThread>, CallOfOne, cpu_device::GroupCall<Group>>;
+/// Begins a function that all threads of `group` call together: the CPU device reports where only a part of them does.
+#define GPUSOCK_GROUP_CALL(group) \
+  const ::gpusock::detail::GroupCall<std::remove_cvref_t<decltype(group)>> group_call(group, __func__)
+#else
+/// Begins a function that all threads of `group` call together: nothing checks that they do.
+#define GPUSOCK_GROUP_CALL(group) static_cast<void>(0)
+#endif
+
 /// The leader's value, in every thread of the group. T is trivially copyable and at most 16 bytes.
 /// Also a barrier of the group: what its threads wrote before is visible to all of them after. The group must pass
 /// another barrier before its next broadcast: a block's value stays in one place until then.

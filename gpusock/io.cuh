@@ -101,6 +101,7 @@ class Reader {
 
   /// The bytes before the next `delimiter`, which is consumed too.
   GPUSOCK_FN_APART Received until(char delimiter, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     begin();
     // Copies little at first, since what follows a line is copied again, and more where a line is long.
     for (std::uint64_t window = kWindowBytes;; window *= 2) {
@@ -117,6 +118,7 @@ class Reader {
 
   /// The next `bytes` bytes, all of them. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received exactly(std::size_t bytes, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     if (bytes == 0) return {nullptr, -EINVAL};
     if (bytes > room_) return {nullptr, no_room()};
     begin();
@@ -153,6 +155,7 @@ class Reader {
   /// The next `bytes` bytes, all of them, into memory of the caller's that all threads of the group can use: for more
   /// than the Reader's buffer holds. Returns -EINVAL if `bytes` is 0.
   GPUSOCK_FN_APART Received read(void* to, std::size_t bytes, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     if (bytes == 0 || to == nullptr) return {nullptr, -EINVAL};
     begin();
     while (at_.filled < bytes) {
@@ -164,6 +167,7 @@ class Reader {
 
   /// All bytes up to the end of the stream, as read(). -EMSGSIZE if there are more than `room`. An empty rest has data.
   GPUSOCK_FN_APART Received read_to_end(void* to, std::size_t room, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     if (to == nullptr) return {nullptr, -EINVAL};
     begin();
     while (at_.filled < room) {
@@ -179,6 +183,7 @@ class Reader {
 
   /// Drops the next `bytes` bytes. 0 once all of them have come, else the error; -EPIPE at the end of the stream.
   GPUSOCK_FN_APART int skip(std::uint64_t bytes, Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     begin();
     while (at_.filled < bytes) {
       if (buffer_ == nullptr) return -EBADF;
@@ -285,6 +290,7 @@ class Writer {
 
   /// Every thread's `data` has the same bytes: one memory of all, or one of each.
   GPUSOCK_FN_APART Writer& write(const void* data, std::size_t bytes) {
+    GPUSOCK_GROUP_CALL(group_);
     const auto* from = static_cast<const char*>(data);
     while (bytes != 0 && at_.error == 0) {
       if (room_ == 0) at_.error = -EBADF;
@@ -346,6 +352,7 @@ class Writer {
   /// Sends what the socket takes before the deadline. Returns 0 if all is sent; -EAGAIN (Deadline::now()) or -ETIMEDOUT
   /// if pending() bytes stay in the buffer: the next flush() goes on with them; or the first error.
   GPUSOCK_FN_APART int flush(Deadline deadline) {
+    GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
     while (at_.error == 0 && at_.sent != at_.used) {
       const std::int64_t more = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, 0, deadline);
@@ -368,6 +375,7 @@ class Writer {
 
  private:
   GPUSOCK_FN_APART void send(int flags) {
+    GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
     if (at_.error == 0) {
       const std::int64_t sent = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, kWaitAll | flags,

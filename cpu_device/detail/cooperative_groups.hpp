@@ -20,6 +20,7 @@ class LaneGroup {
   unsigned num_threads() const { return popcount(mask_); }
   unsigned size() const { return num_threads(); }
   void sync() const { cpu_device::detail::warp_sync(mask_); }
+  unsigned mask() const { return mask_; }  ///< not CUDA's
 
   /// Any trivially copyable value of at most 32 bytes.
   template <class T>
@@ -45,8 +46,6 @@ class LaneGroup {
 
  protected:
   static unsigned popcount(unsigned bits) { return static_cast<unsigned>(__builtin_popcount(bits)); }
-  unsigned mask() const { return mask_; }
-
   unsigned lane_of(unsigned rank) const {
     unsigned lanes = mask_;
     while (rank-- != 0) lanes &= lanes - 1;

@@ -6,6 +6,7 @@ namespace gpusock::detail {
 /// Counts the calling group in: 0, or why not. `socket` may be a negated errno, which is the result then.
 template <class Group>
 GPUSOCK_FN int begin_owning(const Group& group, const Side& side, Socket socket) {
+  GPUSOCK_GROUP_CALL(group);
   return static_cast<int>(by_leader(group, [&]() -> std::int64_t {
     if (socket < 0) return socket;
     if (side.owned == socket) return -EINVAL;
@@ -27,6 +28,7 @@ GPUSOCK_FN inline void end_holds(const Side& side, Socket socket, CallerSlot& sl
 /// Counts the owner out. `side`: the owner's.
 template <class Group>
 GPUSOCK_FN void end_owning(const Group& group, const Side& side, Socket socket) {
+  GPUSOCK_GROUP_CALL(group);
   group.sync();  // no thread of the group is still in an earlier call
   if (group.thread_rank() != 0) return;
   CallerSlot& slot = side.slots[table::slot_of(socket)];

@@ -77,6 +77,7 @@ GPUSOCK_FN inline bool any_event(const Side& side, const PollEntry* entries, int
 
 template <class Group>
 GPUSOCK_FN int Net::poll(const Group& group, PollEntry* entries, int count, Deadline deadline) const {
+  GPUSOCK_GROUP_CALL(group);
   if (count < 0 || (count > 0 && entries == nullptr)) return -EINVAL;
   const detail::Side& at = side();
   detail::Wait wait(at, deadline.here(), true);

@@ -182,11 +182,13 @@ GPUSOCK_FN Span span_by_leader(const Group& group, Call call) {
 
 template <class Group>
 GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
+  GPUSOCK_GROUP_CALL(group);
   return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>
 GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes) const {
+  GPUSOCK_GROUP_CALL(group);
   group.sync();  // all have written their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::commit_one(side(), socket, bytes); }));
@@ -194,6 +196,7 @@ GPUSOCK_FN int Net::commit(const Group& group, Socket socket, std::size_t bytes)
 
 template <class Group>
 GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
+  GPUSOCK_GROUP_CALL(group);
   group.sync();  // no thread writes any more
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::abort_one(side(), socket); }));
@@ -201,11 +204,13 @@ GPUSOCK_FN int Net::abort(const Group& group, Socket socket) const {
 
 template <class Group>
 GPUSOCK_FN Span Net::peek(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
+  GPUSOCK_GROUP_CALL(group);
   return detail::span_by_leader(group, [&] { return detail::peek_one(side(), socket, bytes_max, deadline.here()); });
 }
 
 template <class Group>
 GPUSOCK_FN int Net::release(const Group& group, Socket socket, std::size_t bytes) const {
+  GPUSOCK_GROUP_CALL(group);
   group.sync();  // all have read their part
   return static_cast<int>(
       detail::by_leader(group, [&]() -> std::int64_t { return detail::release_one(side(), socket, bytes); }));

@@ -60,3 +60,13 @@ thread_block tiled_partition(const thread_block& block) {
 }
 
 }  // namespace cooperative_groups
+
+namespace cpu_device {
+
+/// Nothing here: a block is one thread.
+template <class Group>
+struct GroupCall {
+  GroupCall(const Group&, const char*) {}
+};
+
+}  // namespace cpu_device
