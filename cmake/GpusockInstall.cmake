@@ -42,6 +42,9 @@ install(FILES host_proxy/table/poll_set.hpp host_proxy/table/socket_table.hpp
 set(gpusock_documents_dir "${CMAKE_INSTALL_DATADIR}/doc/gpusock")
 install(FILES README.md DESTINATION "${gpusock_documents_dir}")
 install(DIRECTORY docs examples DESTINATION "${gpusock_documents_dir}" PATTERN api EXCLUDE PATTERN CMakeLists.txt EXCLUDE)
+install(CODE "set(folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${gpusock_documents_dir}\")
+  set(headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${gpusock_headers_dir}\")
+  include(\"${PROJECT_SOURCE_DIR}/cmake/InstallDocuments.cmake\")")
 
 configure_package_config_file(cmake/gpusockConfig.cmake.in "${PROJECT_BINARY_DIR}/gpusockConfig.cmake"
                               INSTALL_DESTINATION "${gpusock_package_dir}")
