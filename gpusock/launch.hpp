@@ -14,6 +14,34 @@
 
 namespace gpusock {
 
+namespace detail {
+template <class T>
+inline constexpr bool kIsMemory = false;
+template <class T>
+inline constexpr bool kIsMemory<Mapped<T>> = true;
+template <class T>
+inline constexpr bool kIsMemory<DeviceBuffer<T>> = true;
+
+/// True if a kernel of these parameters can be launched with these arguments. If not, the compiler says why, in a
+/// sentence.
+template <class... Arguments, class... Parameters>
+constexpr bool can_launch(void (*)(Parameters...)) {
+  constexpr bool as_many = sizeof...(Parameters) == sizeof...(Arguments);
+  constexpr bool no_memory = !(kIsMemory<std::remove_cvref_t<Arguments>> || ...);
+  constexpr bool by_value = !(std::is_reference_v<Parameters> || ...);
+  static_assert(as_many, "launch: give a kernel as many arguments as it has parameters");
+  static_assert(no_memory, "launch: a kernel takes the address of a Mapped or a DeviceBuffer: pass its .data()");
+  static_assert(by_value, "launch: a kernel takes its parameters by value: they must not be references");
+  if constexpr (as_many && no_memory && by_value) {
+    constexpr bool convertible = (std::is_constructible_v<std::remove_cv_t<Parameters>, Arguments> && ...);
+    static_assert(convertible, "launch: an argument cannot be converted to the type of the kernel's parameter");
+    return convertible;
+  } else {
+    return false;
+  }
+}
+}  // namespace detail
+
 #if defined(GPUSOCK_DEVICE_CPU)
 namespace detail {
 cpu_device::Stream& native_stream(Context& context, Stream* stream);
@@ -27,14 +55,15 @@ void note_launch(Context& context, Stream* stream) noexcept;
 /// is launched. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
-  try {
-    cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes},
-                       kernel, std::forward<Arguments>(arguments)...);
-  } catch (const std::exception&) {
-    detail::throw_launch_error();
+  if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
+    try {
+      cpu_device::launch(detail::native_stream(context, shape.stream), {shape.grid, shape.block, shape.shared_bytes},
+                         kernel, std::forward<Arguments>(arguments)...);
+    } catch (const std::exception&) {
+      detail::throw_launch_error();
+    }
+    detail::note_launch(context, shape.stream);
   }
-  detail::note_launch(context, shape.stream);
 }
 
 /// The block's dynamic shared memory, as many bytes as the launch asked for.
@@ -66,14 +95,15 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
 /// there is no memory for its stack. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "a kernel is launched with all its arguments");
-  std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
-  std::apply(
-      [&](auto&... value) {
-        void* addresses[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
-        detail::launch_native(context, shape, detail::symbol_of(kernel), addresses);
-      },
-      values);
+  if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
+    std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+    std::apply(
+        [&](auto&... value) {
+          void* addresses[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
+          detail::launch_native(context, shape, detail::symbol_of(kernel), addresses);
+        },
+        values);
+  }
 }
 
 #if defined(__CUDACC__)

@@ -93,14 +93,26 @@ class Package(unittest.TestCase):
         call("c++", "-std=c++20", "-O2", "-x", "c++", CONSUMER / "echo.cu", "-x", "none", *flags, "-o", program)
         self.assertTrue(echoes(program))
 
-    def test_a_call_of_the_cuda_runtime_is_told_what_to_write_instead(self):
+    def test_the_compiler_says_what_to_write_instead(self):
         source = self.work / "runtime.cu"
         source.write_text("#include <gpusock/gpusock.hpp>\n"
+                          "#include <gpusock/device.cuh>\n"
+                          "__global__ void kernel(int* numbers, int count) { numbers[0] = count; }\n"
+                          "void start(gpusock::Context& context, gpusock::Mapped<int>& mapped, gpusock::DeviceBuffer<int>& buffer) {\n"
+                          "  gpusock::launch(context, {}, kernel, mapped, 1);\n"
+                          "  gpusock::launch(context, {}, kernel, buffer, 1);\n"
+                          "  gpusock::launch(context, {}, kernel, mapped.data());\n"
+                          '  gpusock::launch(context, {}, kernel, mapped.data(), "one");\n'
+                          "}\n"
                           "int main() { void* p; cudaMalloc(&p, 1); cudaMemcpy(p, p, 1, 0); return cudaDeviceSynchronize(); }\n")
         includes = [f"-I{next(self.prefix.rglob('include/gpusock'))}", "-DGPUSOCK_DEVICE_CPU=1"]
         told = refusal("c++", "-std=c++20", "-fsyntax-only", "-x", "c++", source, *includes)
         for name, instead in (("cudaMalloc", "DeviceBuffer"), ("cudaMemcpy", "copy_in"), ("cudaDeviceSynchronize", "Context::synchronize")):
             self.assertRegex(told, f"no {name}: use [^.]*{instead}")
+        self.assertEqual(told.count("static assertion failed: launch: a kernel takes the address of a Mapped or a DeviceBuffer: pass its .data()"), 2, told)
+        self.assertEqual(told.count("static assertion failed: launch: give a kernel as many arguments as it has parameters"), 1, told)
+        self.assertEqual(told.count("static assertion failed: launch: an argument cannot be converted to the type of the kernel's parameter"), 1, told)
+        self.assertNotIn("std::tuple", told)
 
     def test_a_cuda_project_gets_gpusock_cuda(self):
         if self.nvcc is None:
