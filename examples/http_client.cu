@@ -155,12 +155,12 @@ std::string problem_of(const Settings& settings) {
 std::string reason(const Fetch& fetch, const Endpoint& to) {
   if (!fetch.connected) {
     const std::string to_do = gpusock::program::remedy(gpusock::program::Attempt::connecting, -fetch.status, to);
-    return "connecting: " + std::generic_category().message(-fetch.status) + (to_do.empty() ? "" : ": " + to_do);
+    return "connecting: " + gpusock::describe_errno(-fetch.status) + (to_do.empty() ? "" : ": " + to_do);
   }
   if (fetch.status == -EPROTO || fetch.status == -EPIPE) return "what came back is not HTTP/1.1, or not whole";
   if (fetch.status == -EBADMSG) return "the answer's Content-Length is invalid, or there are two that differ";
   if (fetch.status == -EMSGSIZE) return "the answer is too long; --body-max allows for more";
-  return std::generic_category().message(-fetch.status);
+  return gpusock::describe_errno(-fetch.status);
 }
 
 int run(const Settings& settings) {

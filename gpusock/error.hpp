@@ -2,6 +2,7 @@
 /// @file The exception that set-up on the host throws.
 
 #include <cerrno>
+#include <cstring>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -9,13 +10,20 @@
 
 namespace gpusock {
 
+/// An errno in words, with its name: "Connection refused (ECONNREFUSED)". Of a number that is no errno, the words
+/// alone.
+inline std::string describe_errno(int errno_value) {
+  const char* const name = errno_value == 0 ? nullptr : strerrorname_np(errno_value);
+  return std::generic_category().message(errno_value) + (name == nullptr ? "" : std::string(" (") + name + ")");
+}
+
 /// What went wrong while setting something up on the host: what was tried, where, and what to do about it.
 /// `code()` holds the errno. The data path never throws; it returns negated errno values.
 class Error : public std::system_error {
  public:
-  /// An errno and what was tried, where, and what to do. what() ends with the errno's words.
+  /// An errno and what was tried, where, and what to do. what() ends with describe_errno().
   Error(int errno_value, const std::string& what_happened)
-      : Error(errno_value, std::runtime_error(what_happened + ": " + std::generic_category().message(errno_value))) {}
+      : Error(errno_value, std::runtime_error(what_happened + ": " + describe_errno(errno_value))) {}
 
   /// An errno, and a message that says the cause itself: what() is the message.
   static Error with_cause(int errno_value, const std::string& message) {

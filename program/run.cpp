@@ -1,5 +1,6 @@
 #include "program/run.hpp"
 
+#include "gpusock/error.hpp"
 #include "program/arguments.hpp"
 
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <iostream>
 
@@ -54,7 +54,7 @@ void print_now(const std::string& text) {
 int check_output(const std::string& program, int status) {
   if (flush_output() && copy_closes_well()) return status;
   const int error = first_error;  // 0: it was written by other means
-  tell(program, OutputError().what() + (error == 0 ? std::string() : std::string(": ") + std::strerror(error)));
+  tell(program, OutputError().what() + (error == 0 ? std::string() : ": " + describe_errno(error)));
   return status == kSuccess ? kFailure : status;
 }
 

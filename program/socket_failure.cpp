@@ -1,8 +1,9 @@
 #include "program/socket_failure.hpp"
 
+#include "gpusock/error.hpp"
+
 #include <cerrno>
 #include <cstdlib>
-#include <system_error>
 
 namespace gpusock::program {
 namespace {
@@ -128,7 +129,7 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
 
 std::string describe(const std::string& what, Attempt attempt, int error, const Endpoint& at) {
   const std::string to_do = remedy(attempt, error, at);
-  return what + ": " + std::generic_category().message(error) + (to_do.empty() ? "" : ": " + to_do);
+  return what + ": " + describe_errno(error) + (to_do.empty() ? "" : ": " + to_do);
 }
 
 }  // namespace

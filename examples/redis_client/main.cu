@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace {
@@ -82,7 +81,7 @@ std::string printable(std::string text) {
 std::string reason(const redis::Outcome& outcome, const Endpoint& to) {
   const std::string name = kNames[static_cast<int>(outcome.during)];
   const std::string text = outcome.error == 0 ? "the server ended the connection"
-                                              : std::generic_category().message(-outcome.error);
+                                              : gpusock::describe_errno(-outcome.error);
   switch (outcome.failure) {
     case redis::Failure::connecting: {
       const std::string to_do = gpusock::program::remedy(gpusock::program::Attempt::connecting, -outcome.error, to);

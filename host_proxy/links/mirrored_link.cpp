@@ -1,8 +1,8 @@
 #include "host_proxy/links/mirrored_link.hpp"
 
+#include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -84,7 +84,7 @@ void MirroredLink::pass_on_events() {
 /// Fails for a reason that the network does not know of. A reset: the peer must not take it for an orderly end.
 void MirroredLink::fail(int error) {
   failed_ = true;
-  log_warn("a connection with rings in device memory ended: " + std::string(strerror(error)));
+  log_warn("a connection with rings in device memory ended: " + describe_errno(error));
   stream_.reset_on_close();
   events_.on_failed(error);
 }

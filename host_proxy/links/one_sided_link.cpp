@@ -1,10 +1,10 @@
 #include "host_proxy/links/one_sided_link.hpp"
 
+#include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 namespace gpusock::proxy {
 namespace {
@@ -82,7 +82,7 @@ bool OneSidedLink::write_some() {
   if (result == 0) {
     unsent_ -= from.bytes;
   } else if (result != -EAGAIN && channel_->error() == 0) {
-    fail(ECONNRESET, std::string("the network refused a write: ") + std::strerror(-result));
+    fail(ECONNRESET, "the network refused a write: " + describe_errno(-result));
   }
   return result == 0;
 }
@@ -191,7 +191,7 @@ bool OneSidedLink::return_credit(std::uint64_t consumed) {
   if (result == 0) {
     uncredited_ = 0;
   } else if (result != -EAGAIN && channel_->error() == 0) {
-    fail(ECONNRESET, std::string("the network refused to write credit: ") + std::strerror(-result));
+    fail(ECONNRESET, "the network refused to write credit: " + describe_errno(-result));
   }
   return result == 0;
 }
@@ -300,7 +300,7 @@ void OneSidedLink::fail(int error, const std::string& why) {
   if (failed_) return;
   try_log(LogLevel::warn, [&] {
     return "the " + channel_->name() + " connection to " + stream_.peer().host_port() +
-           " failed: " + (why.empty() ? std::strerror(error) : why);
+           " failed: " + (why.empty() ? describe_errno(error) : why);
   });
   stream_.reset_on_close();  // the peer must not take it for an orderly end
   on_failed(error);

@@ -1,5 +1,6 @@
 #include "host_proxy/negotiation/handshake.hpp"
 
+#include "gpusock/error.hpp"
 #include "host_proxy/links/link_order.hpp"
 
 #include "host_proxy/base/random.hpp"
@@ -248,7 +249,7 @@ void Handshake::remember(std::uint16_t link, const LinkSetup::Failure& failure) 
   const LinkMaker* maker = maker_of(link);
   if (!reasons_.empty()) reasons_ += "; ";
   reasons_ += std::string(maker == nullptr ? "a link" : to_string(maker->kind())) + ": " +
-              (failure.reason.empty() ? strerror(failure.error) : failure.reason.substr(0, kReasonBytesMax));
+              (failure.reason.empty() ? describe_errno(failure.error) : failure.reason.substr(0, kReasonBytesMax));
 }
 
 void Handshake::remember_peers(const ReceivedMessage& refusal) {

@@ -1,9 +1,9 @@
 #include "host_proxy/net/connect_attempts.hpp"
 
+#include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <string>
 
 namespace gpusock::proxy {
@@ -44,7 +44,7 @@ void ConnectAttempts::note_failure(int error) {
   if (weight_of(error) >= weight_of(error_)) error_ = error;
   if (is_shortage(error)) next_ = to_.addresses();
   if (next_ < to_.addresses()) {
-    log_info("connecting to " + current_.host_port() + ": " + strerror(error) +
+    log_info("connecting to " + current_.host_port() + ": " + describe_errno(error) +
              "; trying the next address of its name");
   }
 }

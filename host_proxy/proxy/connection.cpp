@@ -1,5 +1,6 @@
 #include "host_proxy/proxy/connection.hpp"
 
+#include "gpusock/error.hpp"
 #include "gpusock/detail/clock.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/segment.hpp"
@@ -198,7 +199,7 @@ void Connection::step_handshake() {
     const int error = handshake_->error();
     if (!tell_mismatch()) {
       try_log(LogLevel::info, [&] {
-        return "handshake with " + peer_.host_port() + " failed: " + strerror(error) +
+        return "handshake with " + peer_.host_port() + " failed: " + describe_errno(error) +
                (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
       });
     }
@@ -452,7 +453,8 @@ void Connection::on_peer_read_shut_down() {
 void Connection::note_error(int error) {
   if (error_ != 0) return;
   error_ = error;
-  try_log(LogLevel::info, [&] { return "the connection to " + peer_.host_port() + " failed: " + strerror(error); });
+  try_log(LogLevel::info,
+          [&] { return "the connection to " + peer_.host_port() + " failed: " + describe_errno(error); });
 }
 
 void Connection::on_sending_failed(int error) {

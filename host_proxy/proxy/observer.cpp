@@ -1,5 +1,6 @@
 #include "host_proxy/proxy/observer.hpp"
 
+#include "gpusock/error.hpp"
 #include "gpusock/detail/clock.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/signals.hpp"
@@ -13,7 +14,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 namespace gpusock::proxy {
 namespace {
@@ -91,7 +91,7 @@ void Observer::create(const std::string& folder) {
   if (!made) {
     const int error = errno;
     unlink(draft.c_str());
-    log_info("gpusock-top will not see this context: making " + path + ": " + strerror(error) +
+    log_info("gpusock-top will not see this context: making " + path + ": " + describe_errno(error) +
              "; GPUSOCK_OBSERVE names another folder, or off");
     return;
   }

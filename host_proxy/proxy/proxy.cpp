@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace gpusock::proxy {
@@ -354,7 +353,7 @@ std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& 
     const Endpoint at = request.endpoint.at_address(index);
     if (!may_listen(at, error)) return nullptr;
     if (auto acceptor = network_.listen(at, request.backlog, error)) return acceptor;
-    log_info("listening at " + at.host_port() + ": " + strerror(error));
+    log_info("listening at " + at.host_port() + ": " + describe_errno(error));
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) return nullptr;
   }
   return nullptr;

@@ -61,7 +61,7 @@ class Programs(unittest.TestCase):
         with self.subTest(name=name, arguments=arguments), open("/dev/full", "w", encoding="ascii") as full:
             done = self.run_program(name, *arguments, stdout=full)
             self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn(f"{name}: cannot write standard output: No space left on device\n", done.stderr)
+            self.assertIn(f"{name}: cannot write standard output: No space left on device (ENOSPC)\n", done.stderr)
             self.assertEqual(done.stderr.count("cannot write"), 1)
 
     def test_output_that_cannot_be_written_is_a_failure_that_is_told(self):
@@ -115,13 +115,13 @@ class Programs(unittest.TestCase):
         self.expect_advice(elsewhere, "gpusock-bench", "lat", "--link", "tcp", "--at", "192.0.2.1")
         done = self.run_program("file_sender", "receive", "0.0.0.0:0", stdout=subprocess.PIPE, env=dict(os.environ, GPUSOCK_SECRET=""))
         self.assertEqual((done.returncode, done.stderr.count("GPUSOCK_SECRET")), (1, 1), done.stderr)  # said once
-        self.assertIn("file_sender: listening on 0.0.0.0:0: Permission denied", done.stderr)
+        self.assertIn("file_sender: listening on 0.0.0.0:0: Permission denied (EACCES)", done.stderr)
         with socket.socket() as silent:  # bound, but nobody listens
             silent.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % silent.getsockname()[1]
-            self.expect_advice("Connection refused: no program listens there", "file_sender", "send", where, file)
-            self.expect_advice("Connection refused: no program listens there", "redis_client", where)
-            self.expect_advice("Connection refused: no program listens there", "http_client", where, "/")
+            self.expect_advice("Connection refused (ECONNREFUSED): no program listens there", "file_sender", "send", where, file)
+            self.expect_advice("Connection refused (ECONNREFUSED): no program listens there", "redis_client", where)
+            self.expect_advice("Connection refused (ECONNREFUSED): no program listens there", "http_client", where, "/")
 
     @unittest.skipUnless(os.environ.get("GPUSOCK_TEST_FABRIC"), "this build has no fabric link")
     def test_a_provider_that_is_not_there_is_named(self):

@@ -200,7 +200,7 @@ class RedisClient(unittest.TestCase):
             unused.bind(("127.0.0.1", 0))
             done = run(f"127.0.0.1:{unused.getsockname()[1]}")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("connecting: Connection refused: no program listens there; start the server first", done.stderr)
+        self.assertIn("connecting: Connection refused (ECONNREFUSED): no program listens there; start the server first", done.stderr)
 
     def test_gives_a_silent_server_up_in_time(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -1,6 +1,8 @@
 // What users are told to do where a socket cannot be opened.
 #include "program/socket_failure.hpp"
 
+#include "gpusock/error.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,14 +19,21 @@ using ::testing::Not;
 std::string listening(int error, const char* at) { return remedy(Attempt::listening, error, Endpoint::parse(at)); }
 std::string connecting(int error, const char* to) { return remedy(Attempt::connecting, error, Endpoint::parse(to)); }
 
+TEST(Errors, EndWithTheWordsOfTheirErrnoAndItsName) {
+  EXPECT_STREQ(gpusock::Error(ECONNREFUSED, "asking").what(), "asking: Connection refused (ECONNREFUSED)");
+  EXPECT_STREQ(gpusock::Error::with_cause(ECONNREFUSED, "nobody is there").what(), "nobody is there");
+  EXPECT_EQ(gpusock::describe_errno(4242), "Unknown error 4242");
+}
+
 TEST(SocketFailure, IsToldWithItsPlaceItsReasonAndWhatToDo) {
   const SocketFailure failure("listening on here:7000", Attempt::listening, EADDRINUSE,
                               Endpoint::parse("127.0.0.1:7000"));
   EXPECT_STREQ(failure.what(),
-               "listening on here:7000: Address already in use: another process listens there; choose another port, or "
+               "listening on here:7000: Address already in use (EADDRINUSE): another process listens there; choose "
+               "another port, or "
                "0 for any free "
                "one (`ss -ltnp` shows who has it)");
-  EXPECT_STREQ(SocketFailure("x", Attempt::listening, ENOMEM, {}).what(), "x: Cannot allocate memory")
+  EXPECT_STREQ(SocketFailure("x", Attempt::listening, ENOMEM, {}).what(), "x: Cannot allocate memory (ENOMEM)")
       << "which says all";
 }
 
