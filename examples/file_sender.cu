@@ -90,7 +90,7 @@ __device__ Answer receive_file(const Block& block, const Net& net, Socket sender
 template <class Block>
 __device__ void drain(const Block& block, const Net& net, Socket sender, std::byte* buffer) {
   net.shutdown(block, sender, gpusock::Shutdown::write);
-  const Deadline until = Deadline::after_ns(1'000'000'000);
+  const Deadline until = Deadline::after_ms(1000);
   for (std::int64_t left = kDrainBytesMax, got = 1; left > 0 && got > 0; left -= got) {
     got = net.recv(block, sender, buffer, kBufferBytes, 0, until);
   }

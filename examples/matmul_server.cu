@@ -153,7 +153,7 @@ __global__ void serve(Net net, Service service, Totals* all_totals) {
     while (result == 0) result = answer_request(block, reader, writer, service, product, totals);
     if (result > 0) {  // A close with unread input would make TCP drop the refusal: reads until the client closes too.
       net.shutdown(block, client, gpusock::Shutdown::write);
-      reader.skip(kDrainBytesMax, Deadline::after_ns(1'000'000'000));
+      reader.skip(kDrainBytesMax, Deadline::after_ms(1000));
     }
     net.close(block, client);
   }

@@ -148,6 +148,11 @@ class Deadline {
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
     return Deadline(proxy::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
+  /// This many milliseconds from now, as after_ns().
+  GPUSOCK_FN static Deadline after_ms(std::uint64_t duration_ms) {
+    constexpr std::uint64_t kNsPerMs = 1'000'000, kMostMs = ~std::uint64_t{0} / kNsPerMs;
+    return after_ns(duration_ms > kMostMs ? ~std::uint64_t{0} : duration_ms * kNsPerMs);
+  }
 
   GPUSOCK_FN constexpr bool is_default() const { return at_ns_ == kDefault && sided_ == 0; }  ///< true for by_default()
   GPUSOCK_FN constexpr bool is_never() const { return at_ns_ == ~std::uint64_t{0}; }          ///< true for never()

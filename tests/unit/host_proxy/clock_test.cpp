@@ -20,6 +20,18 @@ TEST(LaterTime, IsNeverWhereTheClockDoesNotGoThatFar) {
   static_assert(proxy::later_ns(proxy::kNever, 0) == proxy::kNever);
 }
 
+TEST(DeadlinesInMilliseconds, PassAfterThemAndDoNotWrap) {
+  const std::uint64_t begin_ns = clock_ns();
+  const Deadline soon = Deadline::after_ms(1);
+  EXPECT_FALSE(soon.is_never() || soon.is_now() || soon.is_default());
+  while (!soon.passed()) {
+  }
+  EXPECT_GE(clock_ns() - begin_ns, 1'000'000u);
+  EXPECT_FALSE(Deadline::after_ms(3'600'000).passed());
+  EXPECT_TRUE(Deadline::after_ms(kLast).is_never());
+  EXPECT_TRUE(Deadline::after_ms(kLast / 1'000'000 + 1).is_never()) << "as nanoseconds it is more than a word holds";
+}
+
 class LongTimeouts : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(LongTimeouts, ConnectionsAreMadeAndClosed) {
