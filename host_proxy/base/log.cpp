@@ -54,15 +54,39 @@ spdlog::logger* make_logger() {
   return logger;
 }
 
+spdlog::level::level_enum level_of(LogLevel level) {
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
+  return kLevels[static_cast<int>(level)];
+}
+
 /// What all threads log through.
 struct Log {
   Log() {
     // A child of fork() has only the thread that forked: the lock must not be another one's then.
-    pthread_atfork([] { instance().lock.lock(); }, [] { instance().lock.unlock(); }, [] { instance().lock.unlock(); });
+    pthread_atfork([] { instance().lock.lock(); }, [] { instance().lock.unlock(); },
+                   [] {
+                     instance().limiter.forget();
+                     instance().lock.unlock();
+                   });
+    std::atexit([] { instance().write_rest(); });
   }
   static Log& instance() {
     static Log* log = new Log;  // never destroyed, as the logger
     return *log;
+  }
+
+  void write(const LogLimiter::Lines& lines) {
+    for (const LogLimiter::Line& line : lines) logger->log(level_of(line.level), line.text);
+  }
+  /// What was counted and not written yet. Without the lock, nothing: exit() may have been called by a signal's
+  /// handler.
+  void write_rest() noexcept try {
+    const std::unique_lock locked(lock, std::try_to_lock);
+    if (!locked) return;
+    write(limiter.rest());
+  } catch (const std::exception&) {
+    return;
   }
 
   std::mutex lock;
@@ -73,9 +97,7 @@ struct Log {
 }  // namespace
 
 void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::err};
-  const spdlog::level::level_enum its_level = kLevels[static_cast<int>(level)];
+  const spdlog::level::level_enum its_level = level_of(level);
   Log& log = Log::instance();
   if (!log.logger->should_log(its_level)) return;
   const std::lock_guard lock(log.lock);
@@ -83,11 +105,10 @@ void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
     log.logger->log(its_level, line);
     return;
   }
-  const auto suppressed = log.limiter.admit(kind, monotonic_ns());
-  if (!suppressed) return;
-  log.logger->log(its_level, *suppressed == 0
-                                 ? line
-                                 : line + " (and " + std::to_string(*suppressed) + " more like this, not logged)");
+  const std::uint64_t now_ns = monotonic_ns();
+  const auto lines = log.limiter.admit(kind, level, line, now_ns);
+  log.write(log.limiter.overdue(now_ns));
+  log.write(lines);
 } catch (const std::bad_alloc&) {  // a line less
 }
 

@@ -17,8 +17,8 @@ enum class LogLevel { debug, info, warn, error };
 bool is_log_level(std::string_view name);
 
 /// Writes one line, if the level is logged; the default level is warn. An unknown GPUSOCK_LOG leaves the default and is
-/// reported once. Of the warnings and errors of one line of code at most ten are written in a second (log_limiter.hpp);
-/// the next one after that says how many were not.
+/// reported once. Of the warnings and errors of one line of code at most ten are written in a second, and equal
+/// ones once (log_limiter.hpp); a later line, or the program's end, says how many were not.
 void log(LogLevel level, const std::string& line, const CodeLine& kind);
 
 inline void log_debug(const std::string& line, const CodeLine& kind = CodeLine::current()) {

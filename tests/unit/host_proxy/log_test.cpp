@@ -112,28 +112,77 @@ TEST(StandardErrorLines, GoNowhereWhereItIsClosed) {
   dup2(before.get(), STDERR_FILENO);
 }
 
+constexpr std::uint64_t kStart = 5'000'000'000;
+using Lines = std::vector<std::string>;
+
+Lines texts(const LogLimiter::Lines& lines) {
+  Lines texts;
+  for (const LogLimiter::Line& line : lines) texts.push_back(line.text);
+  return texts;
+}
+Lines admit(LogLimiter& limiter, const CodeLine& kind, const std::string& message, std::uint64_t now_ns) {
+  return texts(limiter.admit(kind, LogLevel::warn, message, now_ns));
+}
+
 TEST(LogLimiter, EachKindHasTenLinesASecondAndTheNextOneSaysHowManyWereNotLogged) {
   LogLimiter limiter;
   const auto one = CodeLine::current();
   const auto other = CodeLine::current();
-  constexpr std::uint64_t kStart = 5'000'000'000;
-  for (std::uint64_t i = 0; i < LogLimiter::kLinesPerWindow; ++i) EXPECT_EQ(limiter.admit(one, kStart + i), 0u);
-  for (int i = 0; i < 1000; ++i) EXPECT_EQ(limiter.admit(one, kStart + LogLimiter::kWindowNs - 1), std::nullopt);
-  EXPECT_EQ(limiter.admit(other, kStart), 0u);
-  EXPECT_EQ(limiter.admit(one, kStart + LogLimiter::kWindowNs), 1000u);
-  EXPECT_EQ(limiter.admit(one, kStart + LogLimiter::kWindowNs), 0u);
+  int number = 0;
+  const auto next = [&] { return "message " + std::to_string(++number); };
+  for (std::uint64_t i = 0; i < LogLimiter::kLinesPerWindow; ++i) {
+    const std::string message = next();
+    EXPECT_EQ(admit(limiter, one, message, kStart + i), Lines{message});
+  }
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(admit(limiter, one, next(), kStart + LogLimiter::kWindowNs - 1), Lines{});
+  EXPECT_EQ(admit(limiter, other, "other", kStart), Lines{"other"});
+  EXPECT_EQ(admit(limiter, one, "then", kStart + LogLimiter::kWindowNs),
+            Lines{"then (and 1000 more like this, not logged)"});
+  EXPECT_EQ(admit(limiter, one, "last", kStart + LogLimiter::kWindowNs), Lines{"last"});
 }
 
-TEST(LogLimiter, ManyErrorsAreFewLines) {
+TEST(LogLimiter, EqualMessagesAreWrittenOnceAndCounted) {
+  LogLimiter limiter;
+  const auto kind = CodeLine::current();
+  EXPECT_EQ(admit(limiter, kind, "refused", kStart), Lines{"refused"});
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(admit(limiter, kind, "refused", kStart + 1), Lines{});
+  EXPECT_EQ(texts(limiter.overdue(kStart + 2)), Lines{}) << "more may come";
+  EXPECT_EQ(admit(limiter, kind, "another", kStart + 2), (Lines{"refused (9 more alike)", "another"}));
+  EXPECT_EQ(admit(limiter, kind, "another", kStart + 3), Lines{});
+  EXPECT_EQ(texts(limiter.overdue(kStart + LogLimiter::kWindowNs)), Lines{"another (1 more alike)"});
+  EXPECT_EQ(texts(limiter.rest()), Lines{});
+}
+
+TEST(LogLimiter, EqualMessagesOfLaterSecondsSayHowManyCameBetween) {
+  LogLimiter limiter;
+  const auto kind = CodeLine::current();
+  for (int i = 0; i < 4; ++i) admit(limiter, kind, "refused", kStart);
+  EXPECT_EQ(admit(limiter, kind, "refused", kStart + LogLimiter::kWindowNs), Lines{"refused (3 more alike)"});
+  admit(limiter, kind, "refused", kStart + LogLimiter::kWindowNs);
+  EXPECT_EQ(texts(limiter.rest()), Lines{"refused (1 more alike)"}) << "at the end of the program";
+  EXPECT_EQ(texts(limiter.rest()), Lines{});
+}
+
+TEST(Log, ManyErrorsAreFewLines) {
   const Ends ends = make_pipe();
   {
     const AsStandardError replaced(ends.in);
-    for (int i = 0; i < 100; ++i) log_error("the same");
+    for (int i = 0; i < 100; ++i) log_error("number " + std::to_string(i));
   }
   const std::string text = ends.read();
   const auto lines = std::count(text.begin(), text.end(), '\n');
   EXPECT_TRUE(lines >= 1 || std::getenv("GPUSOCK_LOG") != nullptr) << text;
   EXPECT_LE(lines, 90);  // 10, and 10 more for each second that this takes
+}
+
+TEST(Log, TheEndOfAProgramSaysHowOftenItsLastMessageCame) {
+  if (std::getenv("GPUSOCK_LOG") != nullptr) GTEST_SKIP() << "another level than the default";
+  EXPECT_EXIT(
+      {
+        for (int i = 0; i < 1000; ++i) log_error("the same");
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "the same \\([0-9]+ more alike\\)");
 }
 
 TEST(LogAcrossFork, AChildLogsAlthoughAnotherThreadWasLogging) {
