@@ -1,6 +1,7 @@
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/context/make_links.hpp"
 #include "gpusock/context/options.hpp"
+#include "gpusock/context/variables.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
@@ -19,6 +20,7 @@ constexpr std::uint64_t kDrainNs = 2'000'000'000;
 
 Options checked(const Options& options) {
   detail::check(options);
+  detail::warn_of_unknown_variables();
   return options;
 }
 
