@@ -42,6 +42,8 @@ struct ServerLimits {
   std::uint64_t displace_after_ns = 1'000'000'000;    ///< where all seats are taken: a client without an answered
                                                       ///< request for so long makes room for a new one
   std::uint64_t farewell_ns = 1'000'000'000;          ///< for the client to end its side after the last answer
+  std::uint64_t group_start_ns = 10'000'000'000;      ///< for the other groups to begin, counted from the start of
+                                                      ///< group 0: until then new clients wait for their seats
 };
 
 namespace detail {
@@ -186,6 +188,7 @@ class ServerLoop {
     if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
     const std::uint64_t set = static_cast<std::uint64_t>(set_) + 1;
     if (accepts_) {
+      began_ns_ = clock_ns();
       DeviceRef(own_.set).exchange(set, ringbuf::kAcqRel);
       return watch_listener(true);
     }
@@ -254,7 +257,9 @@ class ServerLoop {
       oldest_ns = moved_ns;
       plan = {seat, later(moved_ns, limits_.displace_after_ns)};
     }
-    if (!all_began) return {};  // its seats are free, and it will say so
+    // The seats of a group that has not begun are free, and it will say when it begins. That may be never.
+    const std::uint64_t awaited_ns = later(began_ns_, limits_.group_start_ns);
+    if (!all_began && plan.due_ns < awaited_ns) plan.due_ns = awaited_ns;
     if (plan.due_ns == kNever || clock_ns() < plan.due_ns) plan.seat = kNever;
     return plan;
   }
@@ -483,7 +488,8 @@ class ServerLoop {
   bool freed_ = false;                  // a seat may be free that was not
   // The accepting leader's.
   std::uint64_t room_due_ns_ = kNever;  // when the client that is idle longest makes room
-  std::uint64_t last_ = 0;              // the seat that was given last
+  std::uint64_t began_ns_ = 0;
+  std::uint64_t last_ = 0;  // the seat that was given last
   bool watches_listener_ = false;
 };
 
@@ -493,10 +499,12 @@ class ServerLoop {
 ///
 /// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
 /// Seats for each group. Two groups with one number do not work: a block of several threads passes this_block(), or
-/// gives each thread a number. Clients may be given to any of the groups, so all must run. Group 0 accepts, and gives
-/// each client to the next group that has a free seat. Each group waits for all its clients at once, and no call waits
-/// for a single one. Where all seats are taken, the client that was idle longest makes room; as long as there is none,
-/// new clients wait in the listener's backlog.
+/// gives each thread a number. Clients may be given to any of the groups, so all must run: clients wait in the
+/// listener's backlog until group 0 begins, and group 0 waits for the seats of the others for
+/// ServerLimits::group_start_ns before it takes seats from idle clients. Group 0 accepts, and gives each client to the
+/// next group that has a free seat. Each group waits for all its clients at once, and no call waits for a single one.
+/// Where all seats are taken, the client that was idle longest makes room; as long as there is none, new clients wait
+/// in the listener's backlog.
 ///
 /// `handler`: `int handler(auto& client)`, a function that the whole group calls (see Client). It reads with
 /// Deadline::now(), writes the answer, and returns

@@ -70,9 +70,10 @@ struct Served {
 };
 
 template <class Scope>
-__global__ void serve_all(Net net, Served* served, Memory* memory, const char* zeros, ServerLimits limits) {
+__global__ void serve_all(Net net, Served* served, Memory* memory, unsigned count, const char* zeros,
+                          ServerLimits limits) {
   const auto group = Scope::group();
-  const int result = serve(group, net, served->listener.socket, memory, gridDim.x, blockIdx.x, limits,
+  const int result = serve(group, net, served->listener.socket, memory, count, blockIdx.x, limits,
                            Answer<decltype(Scope::group())>{group, zeros});
   if (group.thread_rank() == 0) served->result[blockIdx.x] = result;
 }
@@ -87,11 +88,12 @@ struct Clients {
 template <class Scope>
 class Server : public testing::Test {
  protected:
-  void start(const ServerLimits& limits, unsigned groups = kGroups) {
+  /// `absent`: how many of the server's groups never begin.
+  void start(const ServerLimits& limits, unsigned groups = kGroups, unsigned absent = 0) {
     served_[0].listener = open_listener(context_, loopback(LinkKind::tcp));
     for (unsigned i = 0; i < groups; ++i) served_[0].result[i] = 1;
     launch(context_, {.grid = groups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
-           memory_.data(), zeros_.data(), limits);
+           memory_.data(), groups + absent, zeros_.data(), limits);
   }
   void TearDown() override {
     context_.cancel();
@@ -113,7 +115,7 @@ TYPED_TEST_SUITE(Server, KernelScopes, ScopeName);
 
 ServerLimits no_limits() {
   constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  return {kNone, kNone, kNone, kNone};
+  return {kNone, kNone, kNone, kNone, kNone};
 }
 
 /// A client, on a host thread.
@@ -210,6 +212,20 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
   for (const int stays : {0, 2, 3}) EXPECT_NE(seated[stays]->ask("add 1"), "end");
 }
 
+TYPED_TEST(Server, AGroupThatNeverBeginsKeepsNoClientWaiting) {
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 1;
+  limits.group_start_ns = 1;
+  this->start(limits, 1, 1);
+  Clients& clients = this->clients_;
+  Visitor first(clients, this->where()), second(clients, this->where());
+  EXPECT_EQ(first.ask("add 1"), "1");
+  EXPECT_EQ(second.ask("add 1"), "1");
+  Visitor late(clients, this->where());
+  EXPECT_EQ(late.ask("add 7"), "7");
+  EXPECT_EQ(first.hear(), "end") << "which was idle for longest";
+}
+
 TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
   this->start(no_limits(), 1);
   Clients& clients = this->clients_;
@@ -243,7 +259,7 @@ TYPED_TEST(Server, RecordsAreRefusedBeforeAClientComes) {
   at.type = SocketType::seqpacket;
   served[0].listener = open_listener(context, at);
   launch(context, {.grid = 1, .block = TypeParam::kThreads}, serve_all<TypeParam>, context.net(), served.data(),
-         memory.data(), static_cast<const char*>(nullptr), ServerLimits());
+         memory.data(), 1u, static_cast<const char*>(nullptr), ServerLimits());
   context.synchronize();
   EXPECT_EQ(served[0].result[0], -EPROTOTYPE);
   this->start(ServerLimits());
