@@ -422,7 +422,7 @@ class TwoProcesses(Bench):
         self.expect_failure("speaks version 2", self.lie(Control.message(Control.READY, version=2)))
         self.expect_failure("has ended", self.lie(ready[:9]))
         self.expect_failure("has ended", self.lie())
-        self.expect_failure("has said nothing for 0.2 s: Connection timed out; is it gpusock-bench serve?", self.lie(None), "--limit", "0.2")
+        self.expect_failure("has said nothing for 0.2 s: Connection timed out (ETIMEDOUT); is it gpusock-bench serve?", self.lie(None), "--limit", "0.2")
         self.expect_failure("named no port", self.lie(Control.message(Control.READY)))
         self.expect_failure("another message than the one that was due", self.lie(ready, ready, ready))
         refusal = struct.pack("<iI", 16, 0) + b"go\033[1maway"

@@ -105,11 +105,11 @@ class Programs(unittest.TestCase):
         file = str(self.file)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             where = "127.0.0.1:%d" % taken.getsockname()[1]
-            for command in (("echo_server", where), ("file_sender", "receive", where), ("http_server", where),
-                            ("matmul_server", where),
-                            ("param_sync", "--rank", "0", "--nodes", "2", "--peers", f"{where},127.0.0.1:1",
-                             "--data", str(support.DATA.folder), "--batch", "10")):
-                self.expect_advice("ddress already in use: another process listens there; choose another port", *command)
+            another = "another process listens there; choose another port"
+            for command in (("echo_server", where), ("file_sender", "receive", where), ("http_server", where), ("matmul_server", where)):
+                self.expect_advice(f"Address already in use (EADDRINUSE): {another}", *command)
+            self.expect_advice(f"address already in use: {another}", "param_sync", "--rank", "0", "--nodes", "2", "--peers",
+                               f"{where},127.0.0.1:1", "--data", str(support.DATA.folder), "--batch", "10")
         elsewhere = "no interface of this machine has that address"
         self.expect_advice(elsewhere, "http_server", "192.0.2.1:0")
         self.expect_advice(elsewhere, "gpusock-bench", "lat", "--link", "tcp", "--at", "192.0.2.1")
