@@ -115,8 +115,9 @@ struct Unfinished {
 /// Notes what the running thread of a kernel has begun, in the place of what was noted before. Where the block is
 /// abandoned before the next note, end() is called on the OS thread that ran the block. Of no effect outside of
 /// kernels. The fields are arguments of their own, which travel in registers: each call of a socket notes itself twice,
-/// and copying a structure that was just written waits until the processor's earlier stores are done.
-void note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept;
+/// and copying a structure that was just written waits until the processor's earlier stores are done. Returns `result`,
+/// so that it can be the last that its caller does.
+void* note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind, void* result) noexcept;
 
 /// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their
 /// own.

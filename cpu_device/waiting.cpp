@@ -81,14 +81,15 @@ void relax(std::uint64_t waited_ns) noexcept {
   }
 }
 
-void note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept {
-  if (!detail::t_running) return;
+void* note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind, void* result) noexcept {
+  if (!detail::t_running) return result;
   Unfinished& noted = detail::t_running->current().unfinished;
   noted.end = end;
-  if (end == nullptr) return;
+  if (end == nullptr) return result;
   noted.self = self;
   noted.handle = handle;
   noted.kind = kind;
+  return result;
 }
 
 std::uint64_t clock_ns() noexcept { return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns(); }

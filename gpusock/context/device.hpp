@@ -56,8 +56,8 @@ class Device {
 
   /// What takes the notes of kernels' calls (detail::Hooks::note); nullptr where no kernel runs on a CPU. A function,
   /// not a method, because each call notes itself twice.
-  using Note = void (*)(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
-                        std::int32_t handle, int kind) noexcept;
+  using Note = void* (*)(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
+                         std::int32_t handle, int kind, void* result) noexcept;
   virtual Note note_unfinished() const { return nullptr; }
 };
 

@@ -20,8 +20,9 @@ struct Hooks {
   /// Ends for a thread what it was in the middle of (an Unfinished, as `kind`).
   using End = void (*)(void* self, std::int32_t handle, int kind) noexcept;
   /// Notes what the calling thread is in the middle of, in the place of what was noted before: where a fault ends its
-  /// kernel, `end(self, handle, kind)` is called, unless `end` is nullptr. nullptr where no kernel runs on a CPU.
-  void (*note)(End end, void* self, std::int32_t handle, int kind) noexcept = nullptr;
+  /// kernel, `end(self, handle, kind)` is called, unless `end` is nullptr. Returns `result`: so it can be the last that
+  /// a caller does, which then saves no registers. nullptr where no kernel runs on a CPU.
+  void* (*note)(End end, void* self, std::int32_t handle, int kind, void* result) noexcept = nullptr;
   End end = nullptr;  ///< what is passed to note()
   /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
   std::int64_t (*running_block)(void* self) = nullptr;
@@ -78,13 +79,16 @@ GPUSOCK_FN inline void ring_doorbell(const Side& side, Socket socket) {
 #endif
 }
 
-GPUSOCK_FN inline void note(const Side& side, Unfinished what, std::int32_t handle) {
+/// Notes what the calling thread is in the middle of, and returns `result`.
+GPUSOCK_FN inline void* note(const Side& side, Unfinished what, std::int32_t handle, void* result = nullptr) {
 #if !GPUSOCK_ON_GPU
   const Hooks& hooks = *side.hooks;
-  if (hooks.note == nullptr) return;
-  hooks.note(what == Unfinished::nothing ? nullptr : hooks.end, hooks.self, handle, static_cast<int>(what));
+  if (hooks.note == nullptr) return result;
+  const auto end = what == Unfinished::nothing ? nullptr : hooks.end;
+  return hooks.note(end, hooks.self, handle, static_cast<int>(what), result);
 #else
   (void)side, (void)what, (void)handle;
+  return result;
 #endif
 }
 

@@ -123,18 +123,24 @@ GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& s
   note(side, Unfinished::nothing, socket);
 }
 
+/// The last call is out of a closed socket.
+GPUSOCK_FN_APART inline void close_after_last(const Side& side, Socket socket, CallerSlot& slot,
+                                              std::uint32_t closed_generation) {
+  DeviceRef word(slot.generation_and_users);
+  (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; by itself, because most calls need no acquire
+  post_close(side, socket, slot, closed_generation);
+}
+
 /// Counts a call, or an owner, out. The last one out of a closed socket requests the close: no commit or release comes
 /// after the close. That may be a late call on an earlier handle of the slot, which was counted in beside the others:
 /// the generation is the one it finds.
 GPUSOCK_FN_APART inline void count_out(const Side& side, Socket socket, CallerSlot& slot) {
-  note(side, Unfinished::nothing, socket);
   DeviceRef word(slot.generation_and_users);
   const std::uint64_t before = word.fetch_add(~std::uint64_t{0}, ringbuf::kRelease);  // T9, pairs with T14, T15
   const std::uint32_t generation = table::generation_in(before);  // not a later one: that may be the next socket's
   const bool closed = (generation & 1) == 0;
-  if (!closed || table::users_in(before) != 1) return;
-  (void)word.load(ringbuf::kAcquire);  // T15, pairs with T9, T14; by itself, because most calls need no acquire
-  post_close(side, socket, slot, generation);
+  if (closed && table::users_in(before) == 1) return close_after_last(side, socket, slot, generation);
+  note(side, Unfinished::nothing, socket);
 }
 
 /// Ends what enter() began.
@@ -196,8 +202,9 @@ GPUSOCK_FN_APART inline CallerSlot* enter(const Side& side, Socket socket) {
   DeviceRef word(slot->generation_and_users);
   const std::uint64_t before = word.fetch_add(1, ringbuf::kRelaxed);  // relaxed: see T9
   const bool open = table::generation_in(before) == table::generation_of(socket);
-  note(side, Unfinished::call, socket);
-  if (open && (slot->has_records != 0) == table::carries_records(socket)) return slot;
+  if (open && (slot->has_records != 0) == table::carries_records(socket)) {
+    return static_cast<CallerSlot*>(note(side, Unfinished::call, socket, slot));
+  }
   count_out(side, socket, *slot);
   return nullptr;
 }
