@@ -20,7 +20,7 @@
 namespace bench {
 
 inline constexpr std::uint64_t kControlMagic = 0x68636e6562737067;  // "gpsbench"
-inline constexpr std::uint32_t kControlVersion = 1;                 // counts up with each change of what is below
+inline constexpr std::uint32_t kControlVersion = 2;                 // counts up with each change of what is below
 inline constexpr std::uint32_t kBodyBytesMax = 512;
 
 enum class MessageKind : std::uint32_t { open = 1, ready, round, started, account, refused, wait };

@@ -43,9 +43,13 @@ struct Account {
 
 GPUSOCK_FN constexpr std::uint64_t words_of(std::uint64_t bytes) { return (bytes + 7) / 8; }
 
-/// The words of a message's buffer. At least two, as the greeting of a connection has two.
+/// Bytes of a greeting: the round's token, the socket's index, and zeros up to a cache line. The messages behind it
+/// then begin where lines begin: else a message of 64 bytes would share both its lines with its neighbours.
+inline constexpr std::uint64_t kGreetingBytes = 64;
+
+/// The words of a message's buffer, which also has room for the greeting.
 GPUSOCK_FN constexpr std::uint64_t buffer_words(std::uint64_t bytes) {
-  return words_of(bytes) < 2 ? 2 : words_of(bytes);
+  return words_of(bytes < kGreetingBytes ? kGreetingBytes : bytes);
 }
 
 /// One group's buffers.

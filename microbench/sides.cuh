@@ -50,9 +50,10 @@ GPUSOCK_FN void connect_and_measure(const Group& group, Network& network, const 
   if (group.thread_rank() == 0) {
     memory.out[0] = job.token;
     memory.out[1] = index;
+    for (std::uint64_t word = 2; word < kGreetingBytes / sizeof *memory.out; ++word) memory.out[word] = 0;
   }
   group.sync();
-  if (!all_moved(group, wire.send(group, memory.out, 16), 16, Step::send, memory)) {
+  if (!all_moved(group, wire.send(group, memory.out, kGreetingBytes), kGreetingBytes, Step::send, memory)) {
     wire.close(group);
     return;
   }
@@ -83,8 +84,8 @@ GPUSOCK_FN void play_acceptor(const Group& group, Network& network, const Job& j
       return;
     }
     auto unknown = network.wire(socket, kSilenceNs);
-    const bool greeted = unknown.receive(group, memory.in, 16) == 16 && memory.in[0] == job.token &&
-                         memory.in[1] < job.sockets();
+    const bool greeted = unknown.receive(group, memory.in, kGreetingBytes) == kGreetingBytes &&
+                         memory.in[0] == job.token && memory.in[1] < job.sockets();
     const bool sends = greeted && memory.in[1] >= job.sockets_out;
     group.sync();
     if (greeted) {

@@ -242,11 +242,12 @@ class Control:
 
     HEADER = struct.Struct("<8sIIII")
     MAGIC = b"gpsbench"
+    VERSION = 2
     OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED = range(1, 7)
     SIZES = {OPEN: 40, READY: 128, ROUND: 56, STARTED: 8, ACCOUNT: 48, REFUSED: 408, 7: 8}
 
     @classmethod
-    def message(cls, kind, body=b"", version=1):
+    def message(cls, kind, body=b"", version=VERSION):
         return cls.HEADER.pack(cls.MAGIC, version, kind, cls.SIZES[kind], 0) + body.ljust(cls.SIZES[kind], b"\0")
 
     @classmethod
@@ -371,14 +372,14 @@ class TwoProcesses(Bench):
             port, = struct.unpack_from("<I", Control.receive(client)[1])
             client.sendall(Control.round_message())
             self.assertEqual(Control.receive(client)[0], Control.STARTED)
-            for said in (b"", b"hello", struct.pack("<QQ", 8, 0), struct.pack("<QQ", 7, 1)):  # another token, another socket
+            for said in (b"", b"hello", struct.pack("<QQ48x", 8, 0), struct.pack("<QQ48x", 7, 1)):  # another token, another socket
                 with connect(f"127.0.0.1:{port}") as stranger:
                     stranger.sendall(said)
                     stranger.shutdown(socket.SHUT_WR)
                     while stranger.recv(4096):
                         pass
             with connect(f"127.0.0.1:{port}") as measured:
-                measured.sendall(struct.pack("<QQ", 7, 0) + bytes(64))
+                measured.sendall(struct.pack("<QQ48x", 7, 0) + bytes(64))
                 self.assertEqual(measured.recv(64, socket.MSG_WAITALL), bytes(64))
             kind, account = Control.receive(client)
             self.assertEqual(kind, Control.ACCOUNT)
@@ -419,7 +420,7 @@ class TwoProcesses(Bench):
     def test_a_server_that_lies_or_hangs_is_an_error_that_says_so(self):
         ready = Control.message(Control.READY, struct.pack("<I", 1))
         self.expect_failure("is not gpusock-bench", self.lie(b"HTTP/1.1 400 Bad Request\r\n"))
-        self.expect_failure("speaks version 2", self.lie(Control.message(Control.READY, version=2)))
+        self.expect_failure("speaks version 9", self.lie(Control.message(Control.READY, version=9)))
         self.expect_failure("has ended", self.lie(ready[:9]))
         self.expect_failure("has ended", self.lie())
         self.expect_failure("has said nothing for 0.2 s: Connection timed out (ETIMEDOUT); is it gpusock-bench serve?", self.lie(None), "--limit", "0.2")

@@ -199,8 +199,9 @@ TEST(ControlMessage, AHeaderThatIsNotValidIsNamed) {
   EXPECT_EQ(problem_of(wrong, "it"), "it is not gpusock-bench");
   wrong = header;
   wrong.version = 7;
-  EXPECT_EQ(problem_of(wrong, "it"),
-            "it speaks version 7 of this protocol, this program version 1: run the same gpusock-bench on both sides");
+  EXPECT_EQ(problem_of(wrong, "it"), "it speaks version 7 of this protocol, this program version " +
+                                         std::to_string(kControlVersion) +
+                                         ": run the same gpusock-bench on both sides");
   for (const std::uint32_t kind : {0u, 8u, ~0u}) {
     wrong = header;
     wrong.kind = kind;
