@@ -5,6 +5,7 @@
 #include "examples/redis_client/resp.cuh"
 
 #include <gpusock/io.cuh>
+#include <gpusock/owned_socket.cuh>
 
 namespace redis {
 
@@ -154,23 +155,24 @@ __global__ void talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers 
   buffers.out += blockIdx.x * buffers.out_bytes;
   buffers.values += blockIdx.x * buffers.values_bytes;
 
-  const auto socket = net.connect(block, to, gpusock::Deadline::after_ns(plan.timeout_ns));
-  if (socket < 0) {
+  // Counted once, not in each of the many calls.
+  gpusock::OwnedSocket server(block, net, net.connect(block, to, gpusock::Deadline::after_ns(plan.timeout_ns)));
+  if (server.error() != 0) {
     if (block.thread_rank() == 0) {
       outcome.failure = Failure::connecting;
-      outcome.error = socket;
+      outcome.error = server.error();
     }
     return;
   }
   Failure failure = Failure::none;
   for (int i = 0; i < kCommands && failure == Failure::none; ++i) {
-    failure = run_command(block, net, socket, static_cast<Command>(i), plan, buffers, begin, end, outcome);
+    failure = run_command(block, server.net(), server.socket(), static_cast<Command>(i), plan, buffers, begin, end,
+                          outcome);
     if (failure != Failure::none && block.thread_rank() == 0) {
       outcome.failure = failure;
       outcome.during = static_cast<Command>(i);
     }
   }
-  net.close(block, socket);
 }
 
 }  // namespace redis
