@@ -4,6 +4,7 @@
 //   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; start the others in the same way)
 #include <gpusock/exchange.cuh>
 #include <gpusock/gpusock.hpp>
+#include <gpusock/server.cuh>
 
 #include "program/arguments.hpp"
 #include "program/environment.hpp"
@@ -35,7 +36,7 @@ struct Rank {
   std::uint64_t bytes;
   std::uint64_t timeout_ns;  ///< for the others to come, and for each wait
   Endpoint* peers;           ///< by rank; this one's is where it listens
-  Socket* listener;
+  Socket listener;
   Socket* sockets;  ///< by rank; or why there is none
   std::uint64_t *out, *in;
   unsigned long long* wrong;  ///< words that are not what their sender wrote
@@ -47,20 +48,11 @@ __device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i) {
   return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | i) * 0x9E3779B97F4A7C15ull;
 }
 
-__global__ void listen(Rank own) {
-  const auto me = gpusock::this_thread();
-  *own.listener = own.net.listen(me, own.peers[own.rank], static_cast<int>(own.ranks));
-  if (*own.listener < 0) return;
-  Endpoint at;
-  own.net.getsockname(*own.listener, at);
-  own.peers[own.rank] = own.peers[own.rank].with_port(at.port);
-}
-
 /// Connects this rank with all others.
 __global__ void meet_all(Rank own) {
-  gpusock::connect_all(own.net, *own.listener, own.peers, own.rank, own.ranks, own.sockets,
+  gpusock::connect_all(own.net, own.listener, own.peers, own.rank, own.ranks, own.sockets,
                        Deadline::after_ns(own.timeout_ns));
-  own.net.close(gpusock::this_thread(), *own.listener);
+  own.net.close(gpusock::this_thread(), own.listener);
 }
 
 /// Sends one peer its part and receives this rank's part from it, a record of each at a time. 0, or why not.
@@ -121,7 +113,8 @@ template <class Introduce>
 void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const Endpoint& at, Introduce introduce) {
   gpusock::Context context(gpusock::Options::from_env());
   gpusock::Mapped<Endpoint> peers(context, ranks);
-  gpusock::Mapped<Socket> listener(context, 1), sockets(context, ranks);
+  const gpusock::Listener listener = gpusock::open_listener(context, at);
+  gpusock::Mapped<Socket> sockets(context, ranks);
   gpusock::Mapped<std::int32_t> failed(context, ranks);
   gpusock::Mapped<unsigned long long> wrong(context, 1);
   gpusock::DeviceBuffer<std::uint64_t> out(context, ranks * settings.bytes / 8),
@@ -132,18 +125,14 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
                  settings.bytes,
                  settings.timeout_s * 1'000'000'000ull,
                  peers.data(),
-                 listener.data(),
+                 listener.socket,
                  sockets.data(),
                  out.data(),
                  in.data(),
                  wrong.data(),
                  failed.data()};
   const std::string who = "rank " + std::to_string(rank) + ": ";
-  peers[rank] = at;
-  gpusock::launch(context, {}, listen, own);
-  context.synchronize();
-  check(listener[0], who + "listening at " + at.to_string());
-  const std::vector<Endpoint> all = introduce(peers[rank]);
+  const std::vector<Endpoint> all = introduce(at.with_port(listener.where.port));
   std::copy(all.begin(), all.end(), peers.begin());
   gpusock::launch(context, {}, meet_all, own);
   context.synchronize();
