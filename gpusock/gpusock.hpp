@@ -34,8 +34,9 @@ struct Options {
   /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1
   /// MiB on a GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.
   std::uint64_t ring_bytes = 0;
-  /// Where the rings' bytes lie (GPUSOCK_RING). On a GPU, device memory is set up for `connections_max` connections
-  /// more than those in host memory, which host threads' sockets use in any case; see
+  /// Where kernels' rings lie (GPUSOCK_RING). On a GPU, unless this is `host`, device memory is set up for
+  /// `connections_max` connections beside the host memory that other sockets use. Where this is `automatic` it is at
+  /// most 256 MiB, and less if the GPU has less: further connections have rings in host memory. See
   /// docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
   bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can

@@ -1,13 +1,14 @@
 #pragma once
-/// @file Where a connection's ring bytes lie.
+/// @file Where a connection's rings lie.
 
 #include <string_view>
 
 namespace gpusock {
 
-/// Where the bytes of rings lie; their words are in host memory always.
+/// Where rings lie.
 enum class RingPlacement {
-  automatic,  ///< what is fastest, as far as it was measured: docs/decisions/010-ring-placement.md
+  automatic,  ///< on a GPU: in its memory between kernels of one GPU (p2p) and where a NIC reads and writes them
+              ///< (verbs with GPUDirect), else in host memory. On the CPU device: in host memory
   host,       ///< in host memory that the device reaches: the proxy reads and writes them
   device,     ///< in the device's memory: copied to and from host memory on tcp and fabric, on verbs where the NIC does
               ///< not reach them

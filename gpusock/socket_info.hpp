@@ -2,6 +2,7 @@
 /// @file The state of one socket, for people: what Context::sockets() returns and gpusock-top shows.
 
 #include "gpusock/endpoint.hpp"
+#include "gpusock/ring_placement.hpp"
 
 #include <cstdint>
 #include <string>
@@ -22,6 +23,18 @@ enum class SocketState : std::uint8_t {
 /// The state's name in small letters.
 std::string_view to_string(SocketState state);
 
+/// Where the rings of a connection lie: their bytes, and each word as those find it who poll it
+/// (docs/memory-model.md). Host or device memory; automatic while there are none.
+struct RingPlaces {
+  RingPlacement bytes = RingPlacement::automatic;         ///< both rings' bytes
+  RingPlacement tx_committed = RingPlacement::automatic;  ///< how far this side has sent
+  RingPlacement tx_consumed = RingPlacement::automatic;   ///< how far the peer, or the link, has taken that
+  RingPlacement rx_committed = RingPlacement::automatic;  ///< how far bytes have arrived
+  RingPlacement rx_consumed = RingPlacement::automatic;   ///< how far this side has received
+
+  bool operator==(const RingPlaces&) const = default;  ///< true if all lie in the same places
+};
+
 /// One socket at one moment. Bytes are counted since the connection was made.
 struct SocketInfo {
   std::int32_t handle = -1;                  ///< what its callers pass; -1: an incoming connection that has none yet
@@ -39,6 +52,7 @@ struct SocketInfo {
   std::uint64_t tx_ring_fill = 0;  ///< sent and not in the network yet (tcp), or not read by the peer yet (p2p)
   std::uint64_t rx_ring_fill = 0;  ///< arrived and not read yet
   std::uint64_t ring_bytes = 0;    ///< capacity of each ring; 0 while there is none
+  RingPlaces places;               ///< where these rings lie
   std::uint64_t age_ns = 0;        ///< since it was opened or accepted
   std::int64_t block = -1;    ///< index in its grid (x fastest) of the block that opened or accepted it; -1: a host
                               ///< thread, or no caller yet

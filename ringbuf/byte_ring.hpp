@@ -4,6 +4,8 @@
 /// The ring is `capacity` bytes (a power of two) and two words, each with a single writer:
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
+/// Where the words lie in a device's memory, each half may also store its word in host memory for the proxy, which
+/// looks at the copy alone and passes no byte on its strength.
 /// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity,
 /// counted from the ring's origin. The producer and the consumer are separate halves, so that each lives in its own
 /// processor's memory, and the two words and the bytes may lie in three different memories. Each half is plain data:
@@ -48,8 +50,16 @@ struct RingMemory {
   std::byte* data = nullptr;
   std::uint64_t capacity = 0;  ///< a power of two
   std::uint64_t origin = 0;    ///< a position whose index is 0
+  /// True if nobody sets the words before a connection: until a half first stores its word, it holds a position before
+  /// the origin, which stands for the origin. Words in a device's memory, which the host cannot set while kernels run.
+  bool words_are_kept = false;
 
   GPUSOCK_FN std::uint64_t index_of(std::uint64_t position) const { return (position - origin) & (capacity - 1); }
+
+  /// The position that a word stands for.
+  GPUSOCK_FN std::uint64_t position_of(std::uint64_t word) const {
+    return words_are_kept && static_cast<std::int64_t>(word - origin) < 0 ? origin : word;
+  }
 
   /// The at most two spans of `bytes` bytes from `position` on; `bytes` <= capacity.
   GPUSOCK_FN RingSpans spans(std::uint64_t position, std::uint64_t bytes) const {
@@ -76,9 +86,15 @@ class ByteProducer {
  public:
   ByteProducer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them).
-  GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0)
-      : memory_(memory), committed_(committed), consumed_(consumed), position_(start), consumed_seen_(start) {}
+  /// A ring at `memory` whose words stand at `start` (both of them). `host_copy`: of `committed`, or nullptr.
+  GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
+                          std::uint64_t* host_copy = nullptr)
+      : memory_(memory),
+        committed_(committed),
+        consumed_(consumed),
+        host_copy_(host_copy),
+        position_(start),
+        consumed_seen_(start) {}
 
   /// Bytes that may be written now. The consumer's word is read (P2) only where fewer than `wanted` are known to be
   /// free.
@@ -86,7 +102,7 @@ class ByteProducer {
     std::uint64_t free_bytes = memory_.capacity - (position_ - consumed_seen_);
     if (free_bytes >= wanted || free_bytes == memory_.capacity) return free_bytes;
     typename Atomics::template Ref<std::uint64_t> word(*consumed_);
-    const std::uint64_t consumed = word.load(kAcquire);  // P2, pairs with C2
+    const std::uint64_t consumed = memory_.position_of(word.load(kAcquire));  // P2, pairs with C2
     if (position_ - consumed > memory_.capacity) return kRingCorrupt;
     consumed_seen_ = consumed;
     return memory_.capacity - (position_ - consumed);
@@ -99,7 +115,8 @@ class ByteProducer {
 
   /// The consumer's word (P2), for note_consumed(): by any thread, while another one uses this half.
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_consumed() const {
-    return typename Atomics::template Ref<std::uint64_t>(*consumed_).load(kAcquire);  // P2, pairs with C2
+    typename Atomics::template Ref<std::uint64_t> word(*consumed_);
+    return memory_.position_of(word.load(kAcquire));  // P2, pairs with C2
   }
 
   /// Takes note of a value that load_consumed() has returned; false if it is impossible, or older than what is known.
@@ -114,7 +131,8 @@ class ByteProducer {
   [[nodiscard]] GPUSOCK_FN std::uint64_t writable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> consumed(*consumed_);
     const std::uint64_t end = load_position(position_);
-    const std::uint64_t used = end - consumed.load(kRelaxed);  // relaxed: nothing is written on its strength
+    // Relaxed: nothing is written on its strength.
+    const std::uint64_t used = end - memory_.position_of(consumed.load(kRelaxed));
     return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
   }
 
@@ -125,6 +143,8 @@ class ByteProducer {
   GPUSOCK_FN void commit(std::uint64_t bytes) {
     store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*committed_).store(position_, kRelease);  // P1, pairs with C1
+    // Relaxed: T1 publishes it to the proxy, or it is for people.
+    if (host_copy_ != nullptr) typename Atomics::template Ref<std::uint64_t>(*host_copy_).store(position_, kRelaxed);
   }
 
   GPUSOCK_FN std::uint64_t position() const { return position_; }
@@ -134,6 +154,7 @@ class ByteProducer {
   RingMemory memory_;
   std::uint64_t* committed_ = nullptr;  // this half writes it
   std::uint64_t* consumed_ = nullptr;   // the consumer writes it
+  std::uint64_t* host_copy_ = nullptr;  // of *committed_
   std::uint64_t position_ = 0;          // == *committed_
   std::uint64_t consumed_seen_ = 0;     // a past value of *consumed_
 };
@@ -144,16 +165,22 @@ class ByteConsumer {
  public:
   ByteConsumer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them).
-  GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0)
-      : memory_(memory), committed_(committed), consumed_(consumed), position_(start), committed_seen_(start) {}
+  /// A ring at `memory` whose words stand at `start` (both of them). `host_copy`: of `consumed`, or nullptr.
+  GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
+                          std::uint64_t* host_copy = nullptr)
+      : memory_(memory),
+        committed_(committed),
+        consumed_(consumed),
+        host_copy_(host_copy),
+        position_(start),
+        committed_seen_(start) {}
 
   /// Bytes that may be read now. The producer's word is read (C1) only where fewer than `wanted` are known to be there.
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable(std::uint64_t wanted = ~std::uint64_t{0}) {
     const std::uint64_t known = committed_seen_ - position_;
     if (known >= wanted || known == memory_.capacity) return known;
     typename Atomics::template Ref<std::uint64_t> word(*committed_);
-    const std::uint64_t committed = word.load(kAcquire);  // C1, pairs with P1
+    const std::uint64_t committed = memory_.position_of(word.load(kAcquire));  // C1, pairs with P1
     if (committed - position_ > memory_.capacity) return kRingCorrupt;
     committed_seen_ = committed;
     return committed - position_;
@@ -162,7 +189,8 @@ class ByteConsumer {
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_);
-    const std::uint64_t end = committed.load(kRelaxed);  // relaxed: who reads the bytes looks again (C1)
+    const std::uint64_t end = memory_.position_of(committed.load(kRelaxed));  // relaxed: who reads the bytes looks
+                                                                              // again
     const std::uint64_t there = end - position_at_a_glance();
     return there > memory_.capacity ? kRingCorrupt : there;
   }
@@ -170,7 +198,8 @@ class ByteConsumer {
   /// The position, and the producer's word with all that it says is there, for the same callers.
   [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_committed() const {
-    return typename Atomics::template Ref<std::uint64_t>(*committed_).load(kAcquire);  // C1, pairs with P1
+    typename Atomics::template Ref<std::uint64_t> word(*committed_);
+    return memory_.position_of(word.load(kAcquire));  // C1, pairs with P1
   }
 
   /// Where the next `bytes` bytes are; `bytes` must not exceed what readable() allowed.
@@ -180,6 +209,8 @@ class ByteConsumer {
   GPUSOCK_FN void release(std::uint64_t bytes) {
     store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*consumed_).store(position_, kRelease);  // C2, pairs with P2
+    // Relaxed: as the producer's.
+    if (host_copy_ != nullptr) typename Atomics::template Ref<std::uint64_t>(*host_copy_).store(position_, kRelaxed);
   }
 
   GPUSOCK_FN std::uint64_t position() const { return position_; }
@@ -189,6 +220,7 @@ class ByteConsumer {
   RingMemory memory_;
   std::uint64_t* committed_ = nullptr;  // the producer writes it
   std::uint64_t* consumed_ = nullptr;   // this half writes it
+  std::uint64_t* host_copy_ = nullptr;  // of *consumed_
   std::uint64_t position_ = 0;          // == *consumed_
   std::uint64_t committed_seen_ = 0;    // a past value of *committed_
 };

@@ -14,13 +14,14 @@ proxy::RingSizes ring_sizes(const Options& options, const proxy::Platform& platf
 
 namespace {
 
-/// Where the bytes of kernels' rings lie. Host memory by default: docs/decisions/010-ring-placement.md.
-RingPlacement placement_of(const Options& options) {
-  return options.ring == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
+/// Where kernels' rings lie. On the CPU device all memory is the host's, and a copy more is only a loss.
+RingPlacement placement_of(const Options& options, const proxy::Platform& platform) {
+  const bool is_host = options.ring == RingPlacement::automatic && platform.device_memory_is_mappable();
+  return is_host ? RingPlacement::host : options.ring;
 }
 
 std::unique_ptr<proxy::DeviceCopies> make_copies(const Options& options, proxy::Platform& platform) {
-  if (placement_of(options) == RingPlacement::host) return nullptr;
+  if (options.ring != RingPlacement::device) return nullptr;
   return std::make_unique<proxy::DeviceCopies>(platform.make_copier());
 }
 
@@ -32,7 +33,7 @@ DeviceHoldings::DeviceHoldings(const Options& options)
       platform(device->platform()),
       table(platform, options.sockets_max, device->has_own_side()),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
-               placement_of(options)),
+               placement_of(options, *platform)),
       copies(make_copies(options, *platform)) {
   if (options.host_rings.empty()) return;
   segments.use_host_rings(std::make_shared<proxy::HostRings>(

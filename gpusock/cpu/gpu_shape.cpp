@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gpusock::detail {
 namespace {
@@ -69,6 +70,11 @@ class GpuShapedPlatform final : public proxy::Platform {
   void free_device(std::byte* memory) noexcept override {
     wait_for_kernels("freeing device memory");
     cpu_device::free_device_memory(memory);
+  }
+  void zero_device(std::byte* memory, std::size_t bytes) override {
+    wait_for_kernels("zeroing device memory");
+    const std::vector<std::byte> zeros(bytes);
+    cpu_device::copy_device_memory(memory, zeros.data(), bytes);
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {

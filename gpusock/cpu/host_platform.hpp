@@ -20,6 +20,7 @@ class HostPlatform final : public Platform {
   bool device_memory_is_mappable() const override { return true; }
   std::byte* allocate_device(std::size_t bytes) override;
   void free_device(std::byte* memory) noexcept override;
+  void zero_device(std::byte* memory, std::size_t bytes) override;
   std::byte* proxy_address(std::byte* device_memory) const override;
   bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
   std::unique_ptr<Copier> make_copier() override;

@@ -27,22 +27,26 @@ void Gpu::prepare_copies() {
   copy_stream();
 }
 
-/// Zeroes on the stream for copies, and waits: on the default stream the zeros could come after what other streams
-/// write.
 void* Gpu::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const CurrentGpu current(number);
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
   try {
-    const std::lock_guard lock(copying_);
-    check(cudaMemsetAsync(memory, 0, bytes, copy_stream()), ENOMEM, "zeroing device memory");
-    check(cudaStreamSynchronize(copy_stream()), ENOMEM, "zeroing device memory");
+    zero(memory, bytes);
   } catch (const Error&) {
     taken(cudaFree(memory));
     throw;
   }
   return memory;
+}
+
+/// On the stream for copies: on the default stream the zeros could come after what other streams write.
+void Gpu::zero(void* memory, std::size_t bytes) {
+  const CurrentGpu current(number);
+  const std::lock_guard lock(copying_);
+  check(cudaMemsetAsync(memory, 0, bytes, copy_stream()), ENOMEM, "zeroing device memory");
+  check(cudaStreamSynchronize(copy_stream()), ENOMEM, "zeroing device memory");
 }
 
 void Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {

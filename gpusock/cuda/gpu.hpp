@@ -23,6 +23,8 @@ struct Gpu {
 
   /// Zeroed device memory; nullptr for no bytes. May wait for kernels that run. Throws Error (ENOMEM).
   void* allocate(std::size_t bytes);
+  /// Zeroes device memory, and waits until that is done. Throws Error (ENOMEM).
+  void zero(void* memory, std::size_t bytes);
   /// Copies, and waits until that is done. Not on the default stream: that would wait for kernels. Throws Error
   /// (EFAULT).
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);

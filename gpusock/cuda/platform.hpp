@@ -56,6 +56,7 @@ class CudaPlatform final : public proxy::Platform {
     return static_cast<std::byte*>(memory);
   }
   void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
+  void zero_device(std::byte* memory, std::size_t bytes) override { Gpu::get(gpu_).zero(memory, bytes); }
   std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
   bool reaches_device_memory_of(const Platform& other) const override {
     const auto* gpu = dynamic_cast<const CudaPlatform*>(&other);

@@ -134,8 +134,9 @@ struct RingFacts {
 };
 
 GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
-  const std::uint64_t consumed = SystemRef(*ring.consumed).load(ringbuf::kRelaxed);    // relaxed: for people
-  const std::uint64_t committed = SystemRef(*ring.committed).load(ringbuf::kRelaxed);  // relaxed: for people
+  // Relaxed, both: for people.
+  const std::uint64_t consumed = ring.memory.position_of(SystemRef(*ring.consumed).load(ringbuf::kRelaxed));
+  const std::uint64_t committed = ring.memory.position_of(SystemRef(*ring.committed).load(ringbuf::kRelaxed));
   const std::uint64_t between = committed - consumed;
   return {committed - ring.start, consumed - ring.start,
           between < ring.memory.capacity ? between : ring.memory.capacity};

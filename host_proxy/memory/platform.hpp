@@ -34,9 +34,11 @@ class Platform {
   /// True if device memory is ordinary memory: a segment's file can hold it, any process can map it, and host threads'
   /// calls may use it. Else it comes from allocate_device().
   virtual bool device_memory_is_mappable() const = 0;
-  /// Ring memory on the device. Throws Error (ENOMEM).
+  /// Ring memory on the device, aligned to 256 bytes. Throws Error (ENOMEM).
   virtual std::byte* allocate_device(std::size_t bytes) = 0;
   virtual void free_device(std::byte* memory) noexcept = 0;
+  /// Zeroes device memory before kernels use it; may wait for kernels. Throws Error.
+  virtual void zero_device(std::byte* memory, std::size_t bytes) = 0;
   /// The address by which the proxy knows device memory: for the copier, and in requests to a NIC that was
   /// given the memory under it; for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;

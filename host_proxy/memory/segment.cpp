@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -16,6 +17,10 @@
 
 namespace gpusock::proxy {
 namespace {
+
+/// How far a connection's words start from what was last seen of those of the connection before: more than a call that
+/// came too late may have added.
+constexpr std::uint64_t kStartsApart = 1 << 30;
 
 Descriptor make_memory_file(std::size_t bytes) {
   const FileSizeSignalBlocked blocked;
@@ -103,7 +108,16 @@ void Segment::attach() {
 
 void Segment::place_rings() {
   const bool in_file = file_bytes() != kHeaderBytes;
-  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_);
+  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_ + sizeof(DeviceWords));
+  if (!in_file) {
+    try {
+      platform_->zero_device(reinterpret_cast<std::byte*>(device_words()), sizeof(DeviceWords));
+    } catch (...) {
+      platform_->free_device(rings_);
+      throw;
+    }
+    start_ = kStartsApart;
+  }
   proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
 }
 
@@ -115,19 +129,51 @@ Segment::~Segment() {
 }
 
 void Segment::clear() {
+  if (device_words() != nullptr && words_started_) {
+    const auto moved = [&](SegmentHeader::Word& word) {  // relaxed: all who wrote it have closed (T2)
+      return ringbuf::SystemAtomics::Ref<std::uint64_t>(word.value).load(ringbuf::kRelaxed) - start_;
+    };
+    start_ += std::max(moved(header().rx_committed), moved(header().tx_committed)) + kStartsApart;
+  }
   std::memset(base_, 0, kHeaderBytes);
+  words_started_ = false;
   ring_bytes_ = room_bytes_;
+}
+
+DeviceWords* Segment::device_words() const {
+  const bool in_file = borrows_ || file_bytes() != kHeaderBytes;
+  return in_file ? nullptr : reinterpret_cast<DeviceWords*>(rings_ + 2 * room_bytes_);
+}
+
+void Segment::start_words() {
+  SegmentHeader& words = header();
+  for (SegmentHeader::Word* word : {&words.rx_committed, &words.tx_consumed, &words.rx_consumed, &words.tx_committed}) {
+    word->value = start_;
+  }
+  words_started_ = true;
 }
 
 SegmentPool::SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
                          RingPlacement placement)
     : platform_(std::move(platform)), sizes_(sizes), placement_(placement), shelf_(std::make_shared<Shelf>()) {
-  for (const RingPlacement where : {RingPlacement::host, RingPlacement::device}) {
-    if (where == RingPlacement::device && placement != RingPlacement::device) continue;
-    for (std::size_t i = 0; i < made_at_once; ++i) {
-      shelf_->free[where == RingPlacement::device].push_back(std::make_unique<Segment>(platform_, sizes.shared, where));
-    }
+  make_at_once(made_at_once, RingPlacement::host);
+  if (placement == RingPlacement::host) return;
+  const std::size_t affordable = static_cast<std::size_t>(kAutomaticBytesMax / (2 * sizes.shared));
+  const std::size_t count = placement == RingPlacement::device ? made_at_once : std::min(made_at_once, affordable);
+  try {
+    make_at_once(count, RingPlacement::device);
+  } catch (const Error& error) {
+    if (placement == RingPlacement::device) throw;
+    log_warn("rings in device memory for only " + std::to_string(shelf_->free[true].size()) + " of " +
+             std::to_string(made_at_once) +
+             " connections (GPUSOCK_RING=auto), the others' are in host memory: " + error.what());
   }
+}
+
+void SegmentPool::make_at_once(std::size_t count, RingPlacement where) {
+  auto& free = shelf_->free[where == RingPlacement::device];
+  free.reserve(count);
+  while (free.size() < count) free.push_back(std::make_unique<Segment>(platform_, sizes_.shared, where));
 }
 
 std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, RingPlacement placement) {
@@ -146,12 +192,19 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
               std::to_string(sizes_.shared) + "; raise Options::ring_bytes");
     return nullptr;
   }
-  const bool on_device = placement == RingPlacement::device;
+  auto segment = take_kept(ring_bytes, placement == RingPlacement::device);
+  if (segment == nullptr) log_error("all ring memory is in use; raise Options::connections_max");
+  return segment;
+}
+
+std::shared_ptr<Segment> SegmentPool::try_take_on_device(std::uint64_t ring_bytes, bool kernels) {
+  const bool may = placement_ == RingPlacement::automatic && kernels && keeps_memory();
+  return may && ring_bytes <= sizes_.shared ? take_kept(ring_bytes, true) : nullptr;
+}
+
+std::shared_ptr<Segment> SegmentPool::take_kept(std::uint64_t ring_bytes, bool on_device) {
   Segment* segment = take_from_shelf(on_device);
-  if (segment == nullptr) {
-    log_error("all ring memory is in use; raise Options::connections_max");
-    return nullptr;
-  }
+  if (segment == nullptr) return nullptr;
   segment->limit(ring_bytes);
   return {segment, [shelf = shelf_, on_device](Segment* used) {
             used->clear();

@@ -24,7 +24,8 @@ struct RingMemories {
   ringbuf::RingMemory rx;
 };
 
-/// Two byte rings of equal capacity, after a header with words. What is called tx and rx is so for the segment's maker;
+/// Two byte rings of equal capacity, after a header with words. Rings in device memory that no process maps have
+/// DeviceWords as well. What is called tx and rx is so for the segment's maker;
 /// another process that maps it (p2p) sends on rx.
 class Segment {
  public:
@@ -61,6 +62,12 @@ class Segment {
   /// The same rings as callers know them.
   RingMemories callers_rings() const { return rings_at(rings_); }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  /// As kernels reach them; nullptr if all words are in the header.
+  DeviceWords* device_words() const;
+  /// Sets the header's words of p2p to start(), before kernels use them.
+  void start_words();
+  /// Where the words of p2p stand at first: 0, or more than all that device words may hold from connections before.
+  std::uint64_t start() const { return start_; }
 
   /// Uses only so much of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
@@ -91,6 +98,8 @@ class Segment {
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
+  std::uint64_t start_ = 0;
+  bool words_started_ = false;  // since it was made, or cleared
 };
 
 class HostRings;
@@ -107,8 +116,13 @@ struct ConnectionRings {
 /// once (of the shared size), and used again.
 class SegmentPool {
  public:
+  /// `placement`: where the rings of those callers lie that reach device memory. `automatic`: there on links that use
+  /// it without copies (try_take_on_device()), at most kAutomaticBytesMax; then it is no error if there is less.
   SegmentPool(std::shared_ptr<Platform> platform, RingSizes sizes, std::size_t made_at_once,
               RingPlacement placement = RingPlacement::host);
+
+  /// Nobody asked for device memory where placement is automatic: most of it stays the program's.
+  static constexpr std::uint64_t kAutomaticBytesMax = 256 << 20;
 
   enum class Use { own, shared };  ///< shared: another process may be given its descriptor
 
@@ -119,14 +133,21 @@ class SegmentPool {
 
   Platform& platform() const { return *platform_; }
 
-  /// Where rings are to be that kernels, or host threads, use. In device memory where that was chosen and they reach
-  /// it.
+  /// Where rings are to be that kernels, or host threads, use on any link. In device memory where that was chosen and
+  /// they reach it.
   RingPlacement placement_for(bool kernels) const {
-    return kernels || platform_->device_memory_is_mappable() ? placement_ : RingPlacement::host;
+    const bool reach = kernels || platform_->device_memory_is_mappable();
+    return reach && placement_ == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
   }
+  /// True if these callers may use rings in another context's device memory, if they reach it.
+  bool uses_device_memory(bool kernels) const { return kernels && placement_ != RingPlacement::host; }
 
   /// A segment with rings of this capacity, or nullptr if there is none (logged). Its last owner gives it back.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
+
+  /// Where placement is automatic: a segment in device memory for a link that carries bytes there without copies.
+  /// nullptr if these callers do not reach such memory, or none is free.
+  std::shared_ptr<Segment> try_take_on_device(std::uint64_t ring_bytes, bool kernels);
 
   /// As take(), of this process's own use. Throws Error (ENOBUFS).
   std::shared_ptr<Segment> require(std::uint64_t ring_bytes, RingPlacement placement);
@@ -158,7 +179,9 @@ class SegmentPool {
     std::vector<std::unique_ptr<Segment>> free[2];  // in host memory, in device memory
   };
 
+  void make_at_once(std::size_t count, RingPlacement where);
   Segment* take_from_shelf(bool on_device);
+  std::shared_ptr<Segment> take_kept(std::uint64_t ring_bytes, bool on_device);
 
   std::shared_ptr<Platform> platform_;
   RingSizes sizes_;

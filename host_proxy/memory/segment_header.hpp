@@ -14,7 +14,9 @@
 /// The callers' words (callers write, the proxy polls) and ProxyWords (the proxy writes, callers poll) are the socket
 /// table's, in pinned host memory. Verbs with rings in device memory, and rings that a MirroredLink copies: callers poll
 /// the word in ProxyWords.
-/// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's:
+/// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's. On p2p
+/// with rings in a GPU's memory, callers (kernels of that GPU) write and poll the DeviceWords instead, and each writer
+/// also stores what it has written into the header's word of the same name, which the proxies read:
 ///
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers
@@ -59,5 +61,14 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) == SegmentHeader::kBytes);
 static_assert(offsetof(SegmentHeader, peer_credit) + sizeof(SegmentHeader::Credit) == SegmentHeader::kBytes);
+
+/// The words of p2p in device memory: after the rings. No host thread reaches them, and so nobody sets them before a
+/// connection (RingMemory::words_are_kept).
+struct DeviceWords {
+  SegmentHeader::Word rx_committed;
+  SegmentHeader::Word tx_consumed;
+  SegmentHeader::Word rx_consumed;
+  SegmentHeader::Word tx_committed;
+};
 
 }  // namespace gpusock::proxy

@@ -298,8 +298,9 @@ void Connection::maintain_link(std::uint64_t now_ns) {
 std::uint64_t Connection::bytes_moved() const {
   const table::RingPair& rings = proxy_.slots().view().setups[slot_].rings;
   const Link::Traffic traffic = link_->traffic();
-  return load_word(rings.tx.committed) + load_word(rings.tx.consumed) + load_word(rings.rx.committed) +
-         load_word(rings.rx.consumed) + traffic.tx_bytes + traffic.rx_bytes;
+  return load_word(rings.tx.host_committed()) + load_word(rings.tx.host_consumed()) +
+         load_word(rings.rx.host_committed()) + load_word(rings.rx.host_consumed()) + traffic.tx_bytes +
+         traffic.rx_bytes;
 }
 
 /// Fails a connection that has been idle for longer than its caller allows. Connections with the same timeout are

@@ -85,6 +85,10 @@ class Connection final : public LinkEvents, public ReadySink {
   const Endpoint& local() const { return local_; }
   const Endpoint& peer() const { return peer_; }
   const Link* link() const { return link_.get(); }
+  /// Where the bytes of its rings lie; automatic while it has none.
+  RingPlacement ring_placement() const {
+    return segment_ == nullptr ? RingPlacement::automatic : segment_->placement();
+  }
   /// What the operating system knows of a connection on the tcp link. A system call.
   TcpInfo tcp_info() const {
     const bool has_stream = link_ != nullptr && link_kind_ == LinkKind::tcp && stream_hint_ != nullptr;

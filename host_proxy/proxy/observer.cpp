@@ -40,6 +40,7 @@ page::Record to_record(const SocketInfo& info) {
   record.link = static_cast<std::uint8_t>(info.link);
   record.flags = static_cast<std::uint8_t>((info.peer_ended ? page::kPeerEnded : 0) |
                                            (info.peer_read_shut_down ? page::kPeerReadShutDown : 0));
+  record.places = page::to_bits(info.places);
   record.pending = info.pending;
   record.backlog = info.backlog;
   record.block = info.block;

@@ -23,6 +23,24 @@ bool is_page(int descriptor) {
 
 }  // namespace
 
+std::uint8_t to_bits(const RingPlaces& places) {
+  if (places.bytes == RingPlacement::automatic) return 0;
+  const auto bit = [](RingPlacement place, int on_device) { return place == RingPlacement::device ? on_device : 0; };
+  return static_cast<std::uint8_t>(
+      kHasRings | bit(places.bytes, kBytesOnDevice) | bit(places.tx_committed, kTxCommittedOnDevice) |
+      bit(places.tx_consumed, kTxConsumedOnDevice) | bit(places.rx_committed, kRxCommittedOnDevice) |
+      bit(places.rx_consumed, kRxConsumedOnDevice));
+}
+
+RingPlaces to_places(std::uint8_t bits) {
+  if ((bits & kHasRings) == 0) return {};
+  const auto place = [&](int on_device) {
+    return (bits & on_device) != 0 ? RingPlacement::device : RingPlacement::host;
+  };
+  return {place(kBytesOnDevice), place(kTxCommittedOnDevice), place(kTxConsumedOnDevice), place(kRxCommittedOnDevice),
+          place(kRxConsumedOnDevice)};
+}
+
 std::string file_name(std::uint32_t pid, std::uint64_t number) {
   return kPrefix + std::to_string(pid) + "-" + std::to_string(number);
 }

@@ -17,6 +17,7 @@
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 
 #include "gpusock/endpoint.hpp"
+#include "gpusock/socket_info.hpp"
 #include "host_proxy/net/tcp_info.hpp"
 
 #include <cstddef>
@@ -27,7 +28,7 @@
 namespace gpusock::page {
 
 inline constexpr std::uint64_t kMagic = 0x31'6b'63'6f'73'75'70'67;  // "gpusock1"
-inline constexpr std::uint32_t kLayout = 4;                         // counts up with each change of what is below
+inline constexpr std::uint32_t kLayout = 5;                         // counts up with each change of what is below
 inline constexpr std::uint64_t kObservedUntilOffset = 256;
 inline constexpr std::uint64_t kTcpUntilOffset = 320;
 inline constexpr std::uint64_t kSequenceOffset = 512;
@@ -67,6 +68,20 @@ struct Snapshot {
 
 enum RecordFlags : std::uint8_t { kPeerEnded = 1, kPeerReadShutDown = 2 };
 
+/// Bits of Record::places.
+enum RecordPlaces : std::uint8_t {
+  kHasRings = 1,  ///< else the other bits mean nothing
+  kBytesOnDevice = 2,
+  kTxCommittedOnDevice = 4,
+  kTxConsumedOnDevice = 8,
+  kRxCommittedOnDevice = 16,
+  kRxConsumedOnDevice = 32,
+};
+
+/// Converts places to RecordPlaces and back.
+std::uint8_t to_bits(const RingPlaces& places);
+RingPlaces to_places(std::uint8_t bits);
+
 /// A SocketInfo, as it lies in the file.
 struct Record {
   std::int32_t handle = -1;
@@ -74,7 +89,7 @@ struct Record {
   std::uint8_t state = 0;
   std::uint8_t link = 0;
   std::uint8_t flags = 0;
-  std::uint8_t unused = 0;
+  std::uint8_t places = 0;
   std::uint32_t pending = 0;
   std::uint32_t backlog = 0;
   std::uint32_t unused_too = 0;

@@ -104,8 +104,8 @@ std::uint64_t PollSets::words_of(std::uint32_t slot) const {
   const table::RingPair& rings = view_.setups[slot].rings;  // a listener has none
   const std::uint32_t events = table::WatchWord::unpack(watched_[slot].word).events;
   std::uint64_t words = glance_at(&view_.proxy_words[slot].status);
-  if ((events & table::kWatchIn) != 0 && rings.rx.committed != nullptr) words += glance_at(rings.rx.committed);
-  if ((events & table::kWatchOut) != 0 && rings.tx.consumed != nullptr) words += glance_at(rings.tx.consumed);
+  if ((events & table::kWatchIn) != 0 && rings.rx.committed != nullptr) words += glance_at(rings.rx.host_committed());
+  if ((events & table::kWatchOut) != 0 && rings.tx.consumed != nullptr) words += glance_at(rings.tx.host_consumed());
   return words;
 }
 

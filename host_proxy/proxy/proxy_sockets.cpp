@@ -13,8 +13,17 @@ std::uint64_t load(const std::uint64_t* word) {
 
 /// The consumer's word is read first: then the producer's cannot be less. A peer's word may still be invalid.
 std::uint64_t fill_of(const table::RingSetup& ring) {
-  const std::uint64_t consumed = load(ring.consumed);
-  return std::min(load(ring.committed) - consumed, ring.memory.capacity);
+  const std::uint64_t consumed = load(ring.host_consumed());
+  return std::min(load(ring.host_committed()) - consumed, ring.memory.capacity);
+}
+
+/// Where the bytes lie, and the words that callers use.
+RingPlaces places_of(RingPlacement bytes, const table::RingPair& rings) {
+  const auto word = [](const std::uint64_t* copy) {
+    return copy != nullptr ? RingPlacement::device : RingPlacement::host;
+  };
+  return {bytes, word(rings.tx.committed_copy), word(rings.tx.consumed_copy), word(rings.rx.committed_copy),
+          word(rings.rx.consumed_copy)};
 }
 
 SocketState state_of(const Connection& connection, const table::Status& status, bool accepted) {
@@ -37,6 +46,7 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.link_reason = connection.link_reason();
   const table::RingPair& rings = slots_.view().setups[connection.slot()].rings;
   info.ring_bytes = rings.tx.memory.capacity;
+  info.places = places_of(connection.ring_placement(), rings);
   info.tx_ring_fill = fill_of(rings.tx);
   info.rx_ring_fill = fill_of(rings.rx);
   const Link::Traffic traffic = connection.link()->traffic();

@@ -185,9 +185,15 @@ struct RingSetup {
   std::uint64_t* committed = nullptr;
   std::uint64_t* consumed = nullptr;
   std::uint64_t start = 0;  ///< the position of the connection's first byte; a slot's words go on from one to the next
+  std::uint64_t* committed_copy = nullptr;  ///< in host memory, if the word is in device memory: written after it
+  std::uint64_t* consumed_copy = nullptr;   ///< the same
 
-  GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start}; }
-  GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start}; }
+  GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start, committed_copy}; }
+  GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start, consumed_copy}; }
+
+  /// The words as the proxy reads them.
+  std::uint64_t* host_committed() const { return committed_copy != nullptr ? committed_copy : committed; }
+  std::uint64_t* host_consumed() const { return consumed_copy != nullptr ? consumed_copy : consumed; }
 };
 
 /// A connection's rings as one side reaches them: this side sends on tx. host_proxy/memory/segment_header.hpp says

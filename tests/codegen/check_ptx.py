@@ -20,11 +20,11 @@ LEAVE = ["atom.add.release.gpu", "ld.acquire.gpu", "atom.exch.acquire.gpu", "ato
 # The strong accesses of each kernel as "operation.order.scope", and its plain accesses ("ld", "st") to memory.
 PROMISED = {
     # ringbuf/byte_ring.hpp
-    # (a half's position is stored for others of its device, which may look at it)
-    "ring_P1": (["st.relaxed.gpu", "st.release.sys"], []),
+    # (a half's position is stored for others of its device, which may look at it; and the copy of a word in device memory)
+    "ring_P1": (["st.relaxed.gpu", "st.release.sys", "st.relaxed.sys"], []),
     "ring_P2": (["ld.acquire.sys"], ["st"]),
     "ring_C1": (["ld.acquire.sys"], ["st"]),
-    "ring_C2": (["st.relaxed.gpu", "st.release.sys"], []),
+    "ring_C2": (["st.relaxed.gpu", "st.release.sys", "st.relaxed.sys"], []),
     # ringbuf/handle_queue.hpp: the entry itself is relaxed, Q1/Q2 order it
     "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
     "queue_Q2_Q3_Q4": (["ld.acquire.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
@@ -47,8 +47,8 @@ PROMISED = {
                     "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
 }
 
-# The half's own copy of the position, and the position.
-PUBLISH = ["st.relaxed.gpu", "st.release.sys"]
+# The half's own copy of the position, the position, and the host's copy of it if it is in device memory.
+PUBLISH = ["st.relaxed.gpu", "st.release.sys", "st.relaxed.sys"]
 # Of each message: the position is seen, for a block a barrier hands it on, the bytes are copied, a barrier gathers what all
 # threads have done, the position is published. (The receivers then compare what they have copied.)
 PASSING = {

@@ -29,6 +29,7 @@ ENTER_OWNED = ENTER[:1]  # an OwnedSocket is counted once for all its calls
 SENDABLE = [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_GPU)]  # the socket's flags; is a reservation open
 LOOKED_AT = [("look_at_status", LOAD_SYS), ("check_committable", LOAD_GPU)]
 COMMIT = [("", STORE_GPU), ("", STORE_SYS)]  # the half's own copy of the position, and the position
+COMMIT_ON_DEVICE = COMMIT + [("", STORE_SYS)]  # the position is in device memory: its copy for the host follows
 READABLE = [("wait_readable", LOAD_GPU), ("wait_readable", LOAD_GPU)]  # the socket's flags; is a peek open
 TAKE = [("take_connection", LOAD_SYS), ("take_connection", LOAD_GPU),  # status; closed
         ("take_connection", LOAD_GPU), ("take_connection", LOAD_SYS), ("take_connection", LOAD_SYS), ("take_connection", COMPARE),  # the queue
@@ -39,6 +40,8 @@ WAYS = {
     "send, room looked up": ("send", ENTER + LOOKED_AT + [("wait_writable", LOAD_GPU), ("wait_writable", LOAD_SYS)] + COMMIT + LEAVE),
     "recv, data known": ("recv", ENTER + READABLE + COMMIT + LEAVE),
     "recv, data looked up": ("recv", ENTER + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT + LEAVE),
+    "send, room known, words on device": ("send", ENTER + SENDABLE + COMMIT_ON_DEVICE + LEAVE),
+    "recv, data looked up, words on device": ("recv", ENTER + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT_ON_DEVICE + LEAVE),
     "send, room known, owned": ("send", ENTER_OWNED + SENDABLE + COMMIT),
     "recv, data looked up, owned": ("recv", ENTER_OWNED + READABLE + [("wait_readable", LOAD_SYS)] + COMMIT),
     "poll, one socket with data": ("poll", ENTER + [("look_at_status", LOAD_SYS), ("events_of", LOAD_GPU), ("events_of", LOAD_SYS),

@@ -14,7 +14,7 @@ Options set_options(std::uint32_t sockets_max = 64) {
   Options options;
   options.ring_bytes = 4 << 10;
   options.sockets_max = sockets_max;
-  options.connections_max = 16;
+  options.connections_max = 64;  // both ends of each
   return options;
 }
 

@@ -12,14 +12,19 @@ namespace {
 /// A pair of streams whose callers are kernels, as their looks are; and what they read and write across the bus.
 class Counted {
  public:
-  explicit Counted(bool records) : pair_(1024) {
+  Counted(bool records, bool on_device) : pair_(1024) {
     // As a kernel, which has no doorbell to ring.
     kernel_.self = this;
     kernel_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Counted*>(self)->at_turn(); };
     pair_.side().hooks = &kernel_;
     pair_.needs_proxy(records);
     pair_.side().status_turns = kStatusTurns;
-    pair_.lies_across_bus(traffic_);
+    if (on_device) {
+      pair_.words_are_on_device();
+      pair_.copies_lie_across_bus(traffic_);
+    } else {
+      pair_.lies_across_bus(traffic_);
+    }
   }
   ~Counted() { counted_traffic = nullptr; }
 
@@ -60,10 +65,10 @@ class Counted {
   bool first_ = true;
 };
 
-Case cost(const std::string& name, bool records, void (*steps)(Counted&)) {
+Case cost(const std::string& name, bool records, void (*steps)(Counted&), bool on_device = false) {
   return {"cost." + name,
-          [records, steps](Run& run) {
-            auto& counted = run.make<Counted>(records);
+          [records, steps, on_device](Run& run) {
+            auto& counted = run.make<Counted>(records, on_device);
             run.thread([&counted, steps] { steps(counted); });
             run.at_end([] { return std::string(); });
           },
@@ -122,12 +127,37 @@ void of_polling(Counted& counted) {
          "2 loads, 0 stores", "poll of a socket with data");
 }
 
+/// p2p between kernels of one GPU: nothing is read across the bus but the status, where it is looked at; and the
+/// position's copy is stored, for which nobody waits.
+void of_one_gpu(Counted& counted) {
+  const Net net = counted.pair().net();
+  const char bytes[64] = {};
+  char received[64] = {};
+  const auto send = [&] {
+    require(net.send(kMe, counted.pair().sender(), bytes, sizeof bytes) == 64, "64 bytes are sent");
+  };
+  const auto receive = [&] {
+    require(net.recv(kMe, counted.pair().receiver(), received, sizeof received) == 64, "64 bytes are received");
+  };
+  for (int i = 0; i < 3; ++i) {
+    expect(counted.cost(send), "0 loads, 1 stores", "send with room");
+    expect(counted.cost(receive), "0 loads, 1 stores", "recv of bytes that have arrived");
+  }
+  require(counted.pair().load_host_committed() == 3 * 64, "the proxy can read how far the sender is");
+  require(counted.most_loads_of_a_turn(3) == 0, "a turn of a wait reads its own GPU's memory");
+  require(counted.most_loads_of_a_turn(9) == 1, "and the status seldom");
+  counted.pair().arrive(counted.pair().load_committed() + 1);
+  PollEntry entry{counted.pair().receiver(), kPollIn, 0};
+  expect(counted.cost([&] { require(net.poll(kMe, &entry, 1) == 1, "poll sees a byte"); }), "1 loads, 0 stores",
+         "poll of a socket with data");
+}
+
 }  // namespace
 
 std::vector<Case> cost_cases() {
-  return {cost("of_sending", false, of_sending), cost("of_sending_a_record", true, of_sending_a_record),
+  return {cost("of_sending", false, of_sending),     cost("of_sending_a_record", true, of_sending_a_record),
           cost("of_receiving", false, of_receiving), cost("of_an_empty_turn", false, of_an_empty_turn),
-          cost("of_polling", false, of_polling)};
+          cost("of_polling", false, of_polling),     cost("of_one_gpu", false, of_one_gpu, true)};
 }
 
 }  // namespace gpusock::model

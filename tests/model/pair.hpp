@@ -36,7 +36,7 @@ class Pair {
 
   Net net() const { return Net(side_, side_); }
   std::uint64_t asked() const { return requests_[0]; }
-  std::uint64_t load_requests() { return detail::SystemRef(requests_[0]).load(ringbuf::kAcquire); }
+  std::uint64_t load_requests(int which = 0) { return detail::SystemRef(requests_[which]).load(ringbuf::kAcquire); }
   std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }
   /// Plays the proxy and the slot's next owner: once its last socket is closed, the slot is a socket of this
   /// generation.
@@ -139,8 +139,35 @@ class Pair {
   /// What kernels reach across a bus where the rings are in host memory: the words, the setups and the bytes.
   void lies_across_bus(Traffic& traffic) {
     traffic.add(bytes_, sizeof bytes_), traffic.add(back_, sizeof back_);
-    for (std::uint64_t* word : {&committed_, &consumed_, &back_committed_, &back_consumed_, &abort_})
+    for (std::uint64_t* word : {&committed_, &consumed_, &back_committed_, &back_consumed_})
       traffic.add(word, sizeof *word);
+    tables_lie_across_bus(traffic);
+  }
+  /// p2p between kernels of one GPU: bytes and words are in its memory, and copies of the words in the host's.
+  void words_are_on_device() {
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      for (table::RingSetup* ring : {&setups_[i].rings.tx, &setups_[i].rings.rx}) {
+        ring->memory.words_are_kept = true;
+        ring->committed_copy = &copies_[ring->committed == &committed_ ? 0 : 1];
+        ring->consumed_copy = &copies_[ring->committed == &committed_ ? 2 : 3];
+      }
+      handles_[i] = detail::adopt(side_, table::make_handle(i, 1), slots_[i]);
+    }
+  }
+  void copies_lie_across_bus(Traffic& traffic) {
+    traffic.add(copies_, sizeof copies_);
+    tables_lie_across_bus(traffic);
+  }
+  /// How far the sender has come, as the proxy reads it.
+  std::uint64_t load_host_committed() {
+    return detail::SystemRef(*setups_[0].rings.tx.host_committed()).load(ringbuf::kRelaxed);
+  }
+  /// How far the receiver has come, the same.
+  std::uint64_t load_host_consumed() {
+    return detail::SystemRef(*setups_[1].rings.rx.host_consumed()).load(ringbuf::kRelaxed);
+  }
+  void tables_lie_across_bus(Traffic& traffic) {
+    traffic.add(&abort_, sizeof abort_);
     traffic.add(requests_, sizeof requests_), traffic.add(options_, sizeof options_);
     traffic.add(watches_, sizeof watches_), traffic.add(proxy_words_, sizeof proxy_words_);
     traffic.add(setups_, sizeof setups_);
@@ -157,6 +184,7 @@ class Pair {
   alignas(8) std::byte bytes_[1024] = {};
   alignas(8) std::byte back_[64] = {};
   std::uint64_t committed_ = 0, consumed_ = 0, back_committed_ = 0, back_consumed_ = 0, abort_ = 0;
+  std::uint64_t copies_[4] = {};
   std::uint64_t requests_[2] = {}, options_[2] = {}, watches_[2] = {};
   table::PollSetView set_view_;
   table::ProxyWords proxy_words_[2];

@@ -227,12 +227,14 @@ Case given_up_beside_a_poll() {
           2'000};
 }
 
-/// One ends sending while others send: the proxy hears of the end behind every record that was sent.
-Case end_beside_senders() {
+/// One ends sending while others send: the proxy hears of the end behind every record that was sent. `on_device`: from
+/// the host's copy of the position.
+Case end_beside_senders(const std::string& name, bool on_device) {
   return {
-      "records.end_beside_senders",
-      [](Run& run) {
+      "records." + name,
+      [on_device](Run& run) {
         auto& pair = run.make<Pair>(64u);
+        if (on_device) pair.words_are_on_device();
         for (int i = 0; i < 2; ++i) {
           run.thread([&pair, i] {
             const std::int64_t result = pair.net().send(kMe, pair.sender(), "abcd", 4);
@@ -243,7 +245,7 @@ Case end_beside_senders() {
         run.thread([&] { require(pair.net().shutdown(kMe, pair.sender(), Shutdown::write) == 0, "sending is ended"); });
         run.thread([&] {  // the proxy
           while ((pair.load_requests() & table::kRequestShutdownWrite) == 0) give_way();
-          pair.ended_at = pair.load_committed();
+          pair.ended_at = pair.load_host_committed();
         });
         run.at_end([&] {
           const int sent = (pair.results[0] == 4) + (pair.results[1] == 4);
@@ -253,6 +255,29 @@ Case end_beside_senders() {
       },
       {"0", "1", "2"},
       3'000};
+}
+
+/// Words on a GPU: with a close the proxy knows all that was received, of which it keeps account.
+Case received_before_the_close() {
+  return {"records.received_before_the_close_of_one_gpu",
+          [](Run& run) {
+            auto& pair = run.make<Pair>(64u);
+            pair.words_are_on_device();
+            run.thread([&] {
+              pair.send('a', 8);
+              pair.results[0] = pair.look();
+            });
+            run.thread([&] { require(pair.net().close(kMe, pair.receiver()) == 0, "it closes"); });
+            run.thread([&] {  // the proxy
+              while ((pair.load_requests(1) & table::kRequestClose) == 0) give_way();
+              pair.results[1] = static_cast<std::int64_t>(pair.load_host_consumed());
+            });
+            run.at_end([&] {
+              require(pair.results[1] == (pair.results[0] == 8 ? 16 : 0), "all that was received is known");
+              return std::to_string(pair.results[0] == 8);
+            });
+          },
+          {"0", "1"}};
 }
 
 /// One asks for too much, between two that reserve: what they keep is not theirs at the same time.
@@ -482,7 +507,9 @@ std::vector<Case> record_cases() {
           around_the_end(),
           reservations(),
           given_up_beside_a_poll(),
-          end_beside_senders(),
+          end_beside_senders("end_beside_senders", false),
+          end_beside_senders("end_beside_senders_of_one_gpu", true),
+          received_before_the_close(),
           reservation_that_fails(),
           reservation_handed_over(),
           alone("end_behind_what_was_sent", 64, end_behind_what_was_sent),

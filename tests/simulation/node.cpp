@@ -92,6 +92,7 @@ class KeptPlatform final : public proxy::Platform {
   bool device_memory_is_mappable() const override { return true; }
   std::byte* allocate_device(std::size_t) override { throw Error(ENOMEM, "rings are in memory files here"); }
   void free_device(std::byte*) noexcept override {}
+  void zero_device(std::byte*, std::size_t) override {}
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }

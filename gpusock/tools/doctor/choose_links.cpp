@@ -10,19 +10,43 @@
 namespace gpusock::doctor {
 namespace {
 
+/// True if verbs has the NICs read and write rings in device memory.
+bool nics_reach_rings(const Facts& facts) { return *facts.gpudirect && (!facts.gpu_build || facts.nics_reach_gpu); }
+
+/// True if kernels' rings lie in device memory, though not those of all connections on p2p.
+bool are_on_device(const Facts& facts, LinkKind link) {
+  if (facts.ring != RingPlacement::automatic) return facts.ring == RingPlacement::device;
+  return facts.gpu_build && (link == LinkKind::p2p || (link == LinkKind::verbs && nics_reach_rings(facts)));
+}
+
+const char* place_of_rings(const Facts& facts, LinkKind link) {
+  const bool device = are_on_device(facts, link);
+  if (facts.gpu_build && device && link == LinkKind::p2p) {
+    return "device memory between kernels of one GPU (else pinned host memory)";
+  }
+  return facts.gpu_build && device ? "device memory (host threads': pinned host memory)"
+         : facts.gpu_build         ? "pinned host memory"
+         : device                  ? "the CPU device's memory"
+         : link == LinkKind::p2p   ? "host memory that both map"
+         : link == LinkKind::verbs ? "host memory that the NICs write"
+                                   : "host memory";
+}
+
 std::string rings_of(const Facts& facts, LinkKind link) {
-  const bool device = facts.ring == RingPlacement::device;
-  const char* place = facts.gpu_build && device ? "device memory (host threads': pinned host memory)"
-                      : facts.gpu_build         ? "pinned host memory"
-                      : device                  ? "the CPU device's memory"
-                      : link == LinkKind::p2p   ? "host memory that both map"
-                      : link == LinkKind::verbs ? "host memory that the NICs write"
-                                                : "host memory";
+  const char* place = place_of_rings(facts, link);
   const proxy::RingSizes sizes = proxy::default_ring_sizes(facts.gpu_build);
   const bool shared = link == LinkKind::p2p || link == LinkKind::verbs;
   const std::uint64_t kib = (shared ? sizes.shared : sizes.own) >> 10;
   return kib % 1024 == 0 ? fmt::format("{}, {} MiB each", place, kib / 1024)
                          : fmt::format("{}, {} KiB each", place, kib);
+}
+
+/// Where the words lie that kernels poll; empty where kernels run on the CPU device, whose memory is the host's.
+std::string words_of(const Facts& facts, LinkKind link) {
+  if (!facts.gpu_build) return "";
+  return link == LinkKind::p2p && are_on_device(facts, link)
+             ? "device memory between kernels of one GPU (else pinned host memory)"
+             : "pinned host memory";
 }
 
 /// Why no connection can be on the verbs link; empty where it can.
@@ -62,15 +86,17 @@ std::string why_there(const Facts& facts, LinkKind link) {
   if (facts.ring == RingPlacement::device) {
     if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
     const bool reached = !facts.gpu_build || facts.nics_reach_gpu;
-    if (link == LinkKind::verbs && reached && *facts.gpudirect)
+    if (link == LinkKind::verbs && nics_reach_rings(facts))
       return "rings there: GPUSOCK_RING=device; the NICs read and write them";
     if (link == LinkKind::verbs && reached)
       return "rings there: GPUSOCK_RING=device; GPUSOCK_GPUDIRECT=off has them copied through staging memory";
     return "rings there: GPUSOCK_RING=device; " + std::string(to_string(link)) + " copies them through staging memory";
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
-  if (!facts.gpu_build) return "";
-  return "rings there: which place is faster has not been measured on a GPU yet; GPUSOCK_RING=device tries the other";
+  if (!facts.gpu_build || link == LinkKind::p2p) return "";
+  if (are_on_device(facts, link)) return "rings there: the NICs read and write them";
+  return "rings there: " + std::string(to_string(link)) +
+         " would copy those in device memory; GPUSOCK_RING=device tries it";
 }
 
 void add_line(std::string& text, const std::string& line) {
@@ -83,6 +109,7 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   if (!facts.default_link) {
     choice.link = "none";
     choice.rings.clear();
+    choice.words.clear();
     choice.why = "GPUSOCK_LINK names no link";
   } else if (*facts.default_link == LinkKind::automatic || *facts.default_link == best) {
     choice.command.clear();
@@ -90,11 +117,13 @@ bool chosen_otherwise(const Facts& facts, LinkKind best, LinkChoice& choice) {
   } else if (const std::string problem = problem_of(facts, *facts.default_link, best); !problem.empty()) {
     choice.link = "none";
     choice.rings.clear();
+    choice.words.clear();
     choice.why = "GPUSOCK_LINK=" + std::string(to_string(*facts.default_link)) +
                  " does not reach these peers: " + problem;
   } else {
     choice.link = to_string(*facts.default_link);
     choice.rings = rings_of(facts, *facts.default_link);
+    choice.words = words_of(facts, *facts.default_link);
     choice.why = "not " + std::string(to_string(best)) + ": GPUSOCK_LINK=" + choice.link;
   }
   return true;
@@ -114,10 +143,10 @@ void report_unusable_link(Report& report) {
              short_of_locked_memory ? "ulimit -l unlimited" : "unset GPUSOCK_LINK");
 }
 
-LinkChoice none(const char* peer, const char* why, const char* command) { return {peer, "none", "", why, command}; }
+LinkChoice none(const char* peer, const char* why, const char* command) { return {peer, "none", "", "", why, command}; }
 
 LinkChoice same_process(const Facts& facts) {
-  LinkChoice choice{"same process", "p2p", rings_of(facts, LinkKind::p2p), "", ""};
+  LinkChoice choice{"same process", "p2p", rings_of(facts, LinkKind::p2p), words_of(facts, LinkKind::p2p), "", ""};
   if (chosen_otherwise(facts, LinkKind::p2p, choice)) return choice;
   add_line(choice.why, why_there(facts, LinkKind::p2p));
   return choice;
@@ -136,8 +165,11 @@ LinkKind best_link(const Facts& facts, bool share_memory) {
 LinkChoice same_host(const Facts& facts) {
   const bool have_host_rings = facts.gpu_build && !facts.host_rings.empty();
   const LinkKind best = best_link(facts, !facts.gpu_build || have_host_rings);
-  LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), "", ""};
-  if (have_host_rings && best == LinkKind::p2p) choice.rings = "pinned host memory, shared by name";
+  LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), words_of(facts, best), "", ""};
+  if (have_host_rings && best == LinkKind::p2p) {
+    choice.rings = "pinned host memory, shared by name";
+    choice.words = "pinned host memory";
+  }
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (have_host_rings) {
     choice.why = "rings there: GPUSOCK_HOST_RINGS=" + facts.host_rings + "; tcp where the peer has not set the same";
@@ -158,7 +190,7 @@ LinkChoice other_host(const Facts& facts) {
   if (!facts.other_interface_up)
     return none("other host", "no interface but the loopback is up", "ip link set NAME up");
   const LinkKind best = best_link(facts, false);
-  LinkChoice choice{"other host", std::string(to_string(best)), rings_of(facts, best), "", ""};
+  LinkChoice choice{"other host", std::string(to_string(best)), rings_of(facts, best), words_of(facts, best), "", ""};
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (best != LinkKind::verbs) {
     choice.why = (facts.rdma_nics > 0 ? "not verbs: " : "no better one: ") + verbs_problem(facts);

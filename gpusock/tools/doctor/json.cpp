@@ -23,6 +23,7 @@ std::string make_json(const Report& report) {
     links.push_back({{"peer", choice.peer},
                      {"link", choice.link},
                      {"rings", or_null(choice.rings)},
+                     {"words", or_null(choice.words)},
                      {"why", or_null(choice.why)},
                      {"command", or_null(choice.command)}});
   }

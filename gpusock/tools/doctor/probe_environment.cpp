@@ -52,7 +52,10 @@ void probe_gpudirect(const Sources& sources, Report& report) {
     if (value != "auto" && value != "off") throw Error(EINVAL, kGpudirect);
     return value == "auto";
   });
-  if (report.facts.gpudirect == false && report.facts.ring != RingPlacement::device) {
+  const RingPlacement ring = report.facts.ring.value_or(RingPlacement::host);
+  const bool in_host_memory = ring == RingPlacement::host ||
+                              (ring == RingPlacement::automatic && !report.facts.gpu_build);
+  if (report.facts.gpudirect == false && in_host_memory) {
     report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
                "unset GPUSOCK_GPUDIRECT");
   }

@@ -30,6 +30,7 @@ std::string make_page(const Report& report) {
     page += fmt::format(
         "  {:<13} {}\n", choice.peer,
         choice.rings.empty() ? choice.link : fmt::format("{:<5} rings in {}", choice.link, choice.rings));
+    if (!choice.words.empty()) page += fmt::format("{:<22}words in {}\n", "", choice.words);
     std::istringstream why(choice.why);
     for (std::string line; std::getline(why, line);) page += fmt::format("{:<22}{}\n", "", line);
     if (!choice.command.empty()) page += fmt::format("{:<22}> {}\n", "", choice.command);

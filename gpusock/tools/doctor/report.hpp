@@ -31,6 +31,7 @@ struct LinkChoice {
   std::string peer;     ///< "same process", "same host", "other host"
   std::string link;     ///< "p2p", "verbs", "fabric", "tcp" or "none"
   std::string rings;    ///< where they lie, and how large they are
+  std::string words;    ///< where the words lie that kernels poll; empty on the CPU device
   std::string why;      ///< not the better one; empty where this is the best there is
   std::string command;  ///< what gets the better one; empty where nothing does
 };

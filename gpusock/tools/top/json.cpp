@@ -26,6 +26,15 @@ ordered_json tcp_json(const proxy::TcpInfo& tcp) {
           {"retransmits", tcp.retransmits}};
 }
 
+ordered_json places_json(const RingPlaces& places) {
+  if (places.bytes == RingPlacement::automatic) return nullptr;
+  return {{"bytes", to_string(places.bytes)},
+          {"tx_committed", to_string(places.tx_committed)},
+          {"tx_consumed", to_string(places.tx_consumed)},
+          {"rx_committed", to_string(places.rx_committed)},
+          {"rx_consumed", to_string(places.rx_consumed)}};
+}
+
 ordered_json socket_json(const SocketView& socket) {
   const SocketInfo& info = socket.info;
   return {{"handle", info.handle < 0 ? ordered_json(nullptr) : ordered_json(info.handle)},
@@ -44,6 +53,7 @@ ordered_json socket_json(const SocketView& socket) {
           {"tx_ring_fill", info.tx_ring_fill},
           {"rx_ring_fill", info.rx_ring_fill},
           {"ring_bytes", info.ring_bytes},
+          {"ring_places", places_json(info.places)},
           {"tx_stalled_ns", socket.tx_stalled_ns},
           {"rx_stalled_ns", socket.rx_stalled_ns},
           {"age_ns", info.age_ns},

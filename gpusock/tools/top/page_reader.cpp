@@ -122,6 +122,7 @@ std::optional<SocketView> to_socket(const page::Record& record) {
   info.ring_bytes = record.ring_bytes;
   info.tx_ring_fill = std::min(record.tx_ring_fill, record.ring_bytes);
   info.rx_ring_fill = std::min(record.rx_ring_fill, record.ring_bytes);
+  info.places = page::to_places(record.places);
   info.age_ns = record.age_ns;
   info.pending = record.pending;
   info.backlog = record.backlog;

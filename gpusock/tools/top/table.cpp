@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::top {
@@ -117,6 +119,25 @@ std::string opener(const SocketInfo& info) {
   return info.block < 0 ? "opened by a host thread" : fmt::format("opened by block {}", info.block);
 }
 
+/// Where the socket's rings lie; empty if it has none.
+std::string places_of(const RingPlaces& places) {
+  if (places.bytes == RingPlacement::automatic) return "";
+  const std::pair<const char*, RingPlacement> words[] = {{"tx.committed", places.tx_committed},
+                                                         {"tx.consumed", places.tx_consumed},
+                                                         {"rx.committed", places.rx_committed},
+                                                         {"rx.consumed", places.rx_consumed}};
+  std::string on_device;
+  std::size_t count = 0;
+  for (const auto& [name, place] : words) {
+    if (place != RingPlacement::device) continue;
+    on_device += (count++ == 0 ? "" : " ") + std::string(name);
+  }
+  const std::string rings = "rings in " + std::string(to_string(places.bytes)) + " memory, ";
+  if (count == 0 || count == std::size(words))
+    return rings + "words in " + (count == 0 ? "host" : "device") + " memory";
+  return rings + "words on device: " + on_device;
+}
+
 /// As `ss -i`: what the line above has no room for, and what the operating system knows of a TCP connection.
 std::string detail_lines(const SocketView& socket, const TableOptions& options) {
   const SocketInfo& info = socket.info;
@@ -130,6 +151,9 @@ std::string detail_lines(const SocketView& socket, const TableOptions& options) 
                    options);
   }
   if (const std::string who = opener(info); !who.empty()) text += finish(fmt::format("{:12}{}", "", who), options);
+  if (const std::string where = places_of(info.places); !where.empty()) {
+    text += finish(fmt::format("{:12}{}", "", where), options);
+  }
   const proxy::TcpInfo& tcp = socket.tcp;
   if (tcp.known == 0) return text;
   return text + finish(fmt::format("{:12}rtt {:.3f}+-{:.3f} ms  retrans {}  cwnd {}x{} B  unacked {}  rto {} ms", "",

@@ -14,8 +14,9 @@ namespace gpusock::proxy {
 namespace {
 
 /// What the acceptor says of its memory. The ticket leads to memory of this connection alone. It suits a connector in
-/// the same process, and one whose device attaches memory at any time. `place` is in memory that both processes have
-/// mapped before. It suits all others.
+/// the same process, and one whose device attaches memory at any time. In the same process it also leads to memory of
+/// the device, if there is some (GPUSOCK_RING=auto). `place` is in memory that both processes have mapped before. It
+/// suits all others.
 struct OfferedMemory {
   std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
   std::array<char, 32> shared_name{};  ///< the abstract Unix socket
@@ -25,16 +26,19 @@ struct OfferedMemory {
 static_assert(sizeof(OfferedMemory) == 104);
 
 /// The connector's answer: what it uses.
-enum class Used : std::uint8_t { ticket = 1, place = 2 };
+enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3 };
 
 class P2pSetup : public LinkSetup {
  public:
   void use_own_words(table::RingPair& rings) const override {
     SegmentHeader& header = rings_.link->header();
-    rings.tx = {
-        {rings.tx.memory.data, rings.tx.memory.capacity}, &header.tx_committed.value, &header.tx_consumed.value};
-    rings.rx = {
-        {rings.rx.memory.data, rings.rx.memory.capacity}, &header.rx_committed.value, &header.rx_consumed.value};
+    DeviceWords* const words = rings_.link->device_words();
+    rings.tx = with_words(rings.tx.memory, header.tx_committed, header.tx_consumed);
+    rings.rx = with_words(rings.rx.memory, header.rx_committed, header.rx_consumed);
+    if (words != nullptr) {
+      move_words(rings.tx, words->tx_committed, words->tx_consumed);
+      move_words(rings.rx, words->rx_committed, words->rx_consumed);
+    }
     if (!made_here_) std::swap(rings.tx, rings.rx);
   }
 
@@ -48,6 +52,20 @@ class P2pSetup : public LinkSetup {
   void use(const std::shared_ptr<Segment>& segment) { rings_ = {segment, segment}; }
 
  private:
+  using Word = SegmentHeader::Word;
+
+  table::RingSetup with_words(const ringbuf::RingMemory& memory, Word& committed, Word& consumed) const {
+    const std::uint64_t start = rings_.link->start();
+    return {{memory.data, memory.capacity, start}, &committed.value, &consumed.value, start};
+  }
+
+  /// Callers have these words in device memory, and the proxy those that were the ring's.
+  static void move_words(table::RingSetup& ring, Word& committed, Word& consumed) {
+    ring.memory.words_are_kept = true;
+    ring.committed_copy = std::exchange(ring.committed, &committed.value);
+    ring.consumed_copy = std::exchange(ring.consumed, &consumed.value);
+  }
+
   bool made_here_;
 };
 
@@ -58,18 +76,22 @@ class P2pOffer final : public P2pSetup {
     constexpr auto kShared = SegmentPool::Use::shared;
     const std::uint64_t wanted = pool.ring_bytes(kShared, request.ring_bytes);
     own_ = pool.take(kShared, wanted, pool.placement_for(request.kernels));
+    on_device_ = pool.try_take_on_device(wanted, request.kernels);
     if (HostRings* rings = pool.host_rings()) {
       const std::uint64_t most = std::min(wanted, rings->room_bytes());
       common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.place);
     }
-    if (own_ == nullptr && common_ == nullptr) {
+    if (own_ == nullptr && common_ == nullptr && on_device_ == nullptr) {
       failure_ = {ENOBUFS, "no memory for another connection's rings"};
       return;
     }
-    use(own_ != nullptr ? own_ : common_);
-    if (own_ == nullptr) return;
-    ticket_ = offers.offer(own_);
-    offer_.ring_bytes = own_->ring_bytes();
+    for (const auto& segment : {own_, on_device_}) {
+      if (segment != nullptr) segment->start_words();
+    }
+    use(own_ != nullptr ? own_ : common_ != nullptr ? common_ : on_device_);
+    if (own_ == nullptr && on_device_ == nullptr) return;
+    ticket_ = offers.offer(own_, on_device_);
+    if (own_ != nullptr) offer_.ring_bytes = own_->ring_bytes();
     offer_.ticket = *ticket_;
     std::memcpy(offer_.shared_name.data(), offers.name().data(),
                 std::min(offers.name().size(), offer_.shared_name.size()));
@@ -79,6 +101,7 @@ class P2pOffer final : public P2pSetup {
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&offer_, 1)); }
 
   bool take_answer(std::span<const std::byte> answer) override {
+    const bool device_was_taken = ticket_ && offers_.device_was_taken(*ticket_);
     withdraw();
     const auto used = answer.size() == 1 ? static_cast<Used>(answer[0]) : Used{};
     if (used == Used::ticket && own_ != nullptr) {
@@ -86,11 +109,14 @@ class P2pOffer final : public P2pSetup {
       use(own_);
     } else if (used == Used::place && common_ != nullptr && pool_.host_rings()->was_joined(offer_.place)) {
       use(common_);
+    } else if (used == Used::device && device_was_taken) {
+      use(on_device_);
     } else {
       failure_ = {EPROTO, "the peer's answer names memory that it was not offered"};
       return false;
     }
     own_.reset();
+    on_device_.reset();
     common_.reset();
     return true;
   }
@@ -105,8 +131,9 @@ class P2pOffer final : public P2pSetup {
   SegmentOffers& offers_;
   std::optional<Ticket> ticket_;
   OfferedMemory offer_;
-  std::shared_ptr<Segment> own_;     // the ticket's
-  std::shared_ptr<Segment> common_;  // in the host rings
+  std::shared_ptr<Segment> own_;        // the ticket's
+  std::shared_ptr<Segment> on_device_;  // the ticket's in device memory
+  std::shared_ptr<Segment> common_;     // in the host rings
 };
 
 class P2pAnswer final : public P2pSetup {
@@ -120,6 +147,13 @@ class P2pAnswer final : public P2pSetup {
     }
     OfferedMemory offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
+    if (pool.uses_device_memory(kernels_)) {
+      if (auto segment = take_local_device_offer(offered.ticket, pool.platform())) {
+        use(segment);
+        used_ = Used::device;
+        return;
+      }
+    }
     if (pool.platform().attaches_any_time() || find_local_offer(offered.ticket) != nullptr) {
       fetch(network, backlogs, offered, sink);
     } else {

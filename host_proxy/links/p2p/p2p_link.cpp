@@ -9,12 +9,13 @@ using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 
 void P2pLink::end_sending() {
   // Relaxed: T2 ordered it, and the peer reads after C1.
-  control_.say_ended(Ref(*rings_.tx.committed).load(ringbuf::kRelaxed));
+  control_.say_ended(Ref(*rings_.tx.host_committed()).load(ringbuf::kRelaxed));
 }
 
 Link::Traffic P2pLink::traffic() const {
-  return {Ref(*rings_.tx.committed).load(ringbuf::kRelaxed),  // relaxed, as the next: counters for people
-          Ref(*rings_.rx.consumed).load(ringbuf::kRelaxed)};
+  // Relaxed, both: counters for people.
+  return {Ref(*rings_.tx.host_committed()).load(ringbuf::kRelaxed) - rings_.tx.start,
+          Ref(*rings_.rx.host_consumed()).load(ringbuf::kRelaxed) - rings_.rx.start};
 }
 
 }  // namespace gpusock::proxy

@@ -27,9 +27,9 @@ constexpr std::size_t kVisitorsPerStep = 512;
 /// Segments offered by any context of this process: an address space has one such table by nature.
 class LocalOffers {
  public:
-  void add(const Ticket& ticket, const std::shared_ptr<Segment>& segment) {
+  void add(const Ticket& ticket, const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device) {
     const std::lock_guard lock(mutex_);
-    offers_[ticket] = segment;
+    offers_[ticket] = {segment, on_device, false};
   }
   void remove(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
@@ -39,7 +39,21 @@ class LocalOffers {
     const std::lock_guard lock(mutex_);
     if (hidden_) return nullptr;
     const auto found = offers_.find(ticket);
-    return found == offers_.end() ? nullptr : found->second.lock();
+    return found == offers_.end() ? nullptr : found->second.segment.lock();
+  }
+  std::shared_ptr<Segment> take_on_device(const Ticket& ticket, const Platform& platform) {
+    const std::lock_guard lock(mutex_);
+    const auto found = offers_.find(ticket);
+    if (hidden_ || found == offers_.end()) return nullptr;
+    auto segment = found->second.on_device.lock();
+    if (segment == nullptr || !segment->reachable_from(platform, true)) return nullptr;
+    found->second.device_taken = true;
+    return segment;
+  }
+  bool device_was_taken(const Ticket& ticket) {
+    const std::lock_guard lock(mutex_);
+    const auto found = offers_.find(ticket);
+    return found != offers_.end() && found->second.device_taken;
   }
   void hide() noexcept {
     const std::lock_guard lock(mutex_);
@@ -47,9 +61,15 @@ class LocalOffers {
   }
 
  private:
+  struct Offer {
+    std::weak_ptr<Segment> segment;
+    std::weak_ptr<Segment> on_device;
+    bool device_taken = false;
+  };
+
   std::mutex mutex_;
   bool hidden_ = false;
-  std::map<Ticket, std::weak_ptr<Segment>> offers_;  // withdrawing, which destructors do, allocates nothing
+  std::map<Ticket, Offer> offers_;  // withdrawing, which destructors do, allocates nothing
 };
 
 LocalOffers& local_offers() {
@@ -132,6 +152,10 @@ int receive_descriptor(int connection) {
 
 std::shared_ptr<Segment> find_local_offer(const Ticket& ticket) { return local_offers().find(ticket); }
 
+std::shared_ptr<Segment> take_local_device_offer(const Ticket& ticket, const Platform& platform) {
+  return local_offers().take_on_device(ticket, platform);
+}
+
 void hide_local_offers() noexcept { local_offers().hide(); }
 
 SegmentOffers::SegmentOffers(PosixNetwork& network)
@@ -154,17 +178,19 @@ SegmentOffers::~SegmentOffers() {
   heed_visitors(false);
 }
 
-Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment) {
+Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device) {
   const Ticket ticket = random_bytes<16>();
   offers_[ticket] = segment;
   try {
-    local_offers().add(ticket, segment);
+    local_offers().add(ticket, segment, on_device);
   } catch (...) {
     offers_.erase(ticket);
     throw;
   }
   return ticket;
 }
+
+bool SegmentOffers::device_was_taken(const Ticket& ticket) const { return local_offers().device_was_taken(ticket); }
 
 void SegmentOffers::withdraw(const Ticket& ticket) {
   local_offers().remove(ticket);

@@ -23,6 +23,10 @@ using Ticket = std::array<std::uint8_t, 16>;
 /// The segment of this ticket, if a context of this process offers it; else nullptr.
 std::shared_ptr<Segment> find_local_offer(const Ticket& ticket);
 
+/// The segment in device memory that a context of this process offers beside it, if kernels of `platform` reach it;
+/// else nullptr. The one who offers it finds that it was taken (SegmentOffers::device_was_taken()).
+std::shared_ptr<Segment> take_local_device_offer(const Ticket& ticket, const Platform& platform);
+
 /// For tests: contexts of one process then meet as those of different processes do.
 void hide_local_offers() noexcept;
 
@@ -36,8 +40,10 @@ class SegmentOffers final : public ReadySink {
   /// The abstract Unix socket's name (without the leading zero byte): 32 hexadecimal digits.
   const std::string& name() const { return name_; }
 
-  /// Offers the segment, once, until it is fetched or withdrawn.
-  Ticket offer(const std::shared_ptr<Segment>& segment);
+  /// Offers the segment, once, until it is fetched or withdrawn. `on_device`: what contexts of this process may take
+  /// instead, or nullptr.
+  Ticket offer(const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device = nullptr);
+  bool device_was_taken(const Ticket& ticket) const;
   void withdraw(const Ticket& ticket);
 
   /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.

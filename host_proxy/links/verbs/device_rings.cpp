@@ -45,7 +45,7 @@ void DeviceRings::log_once(const rdma::Registration& region) {
     if (region.path() != rdma::Path::host) text += std::string(", by ") + to_string(region.path());
     if (!why_not_.empty()) text += "; not by " + std::exchange(why_not_, {});
   } else {
-    text = "rings in device memory are copied, the network device does not reach them: " + why_not_;
+    text = "the network device does not reach rings in device memory: " + why_not_;
   }
   if (text == last_logged_) return;
   region ? log_info(text) : log_warn(text);

@@ -94,12 +94,15 @@ class VerbsSetup final : public LinkSetup {
     ibv_pd* domain = device->domain();
     const std::uint64_t ring_bytes = segments_.ring_bytes(SegmentPool::Use::shared, request.own_ring_bytes());
     const RingPlacement placement = segments_.placement_for(request.kernels);
-    if (placement == RingPlacement::device) {
-      rings_.callers = segments_.require(ring_bytes, placement);
+    rings_.callers = placement == RingPlacement::device ? segments_.require(ring_bytes, placement)
+                                                        : segments_.try_take_on_device(ring_bytes, request.kernels);
+    if (rings_.callers != nullptr) {
       if (auto keys = maker_.device_rings().give(domain, *rings_.callers)) {
         rings_.link = rings_.callers;
         parts_.rx = std::move(keys->rx);
         parts_.tx = std::move(keys->tx);
+      } else if (placement != RingPlacement::device) {
+        rings_.callers.reset();  // not worth copies
       }
     }
     if (rings_.link == nullptr) {

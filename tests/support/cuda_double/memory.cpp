@@ -44,7 +44,7 @@ void set(void* memory, int value, std::size_t bytes) {
 }
 
 cudaError_t allocate(Call& call, void** memory, std::size_t bytes, Kind kind) {
-  constexpr std::size_t kFreshMax = 1 << 20;
+  constexpr std::size_t kFreshMax = 64 << 10;
   call.wait_for_work();
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;

@@ -49,8 +49,9 @@ TEST_P(Shortage, EachCallThatFailsIsAnErrorOrNothing) {
   EXPECT_GT(errors, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rings, Shortage, testing::Values(RingPlacement::host, RingPlacement::device),
-                         [](const auto& ring) { return ring.param == RingPlacement::host ? "host" : "device"; });
+INSTANTIATE_TEST_SUITE_P(Rings, Shortage,
+                         testing::Values(RingPlacement::automatic, RingPlacement::host, RingPlacement::device),
+                         [](const auto& ring) { return std::string(to_string(ring.param)); });
 
 }  // namespace
 }  // namespace gpusock::cuda_test

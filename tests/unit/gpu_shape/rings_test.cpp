@@ -8,8 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace gpusock::test {
@@ -62,6 +65,118 @@ TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
     if (i + kConnections < kClients) sockets.push_back(listener.accept());
   }
   EXPECT_EQ(got, "abcde");
+}
+
+/// Where rings lie, of the socket of a context's that is on this link.
+RingPlaces places_of(const Context& context, LinkKind link) {
+  for (const SocketInfo& info : context.sockets()) {
+    if (info.link == link && info.state != SocketState::listening) return info.places;
+  }
+  return {};
+}
+
+bool has_connection(const Context& context) {
+  const std::vector<SocketInfo> all = context.sockets();
+  return std::any_of(all.begin(), all.end(),
+                     [](const SocketInfo& info) { return info.state != SocketState::listening; });
+}
+
+constexpr RingPlaces all_in(RingPlacement place) { return {place, place, place, place, place}; }
+
+struct Talk {
+  Endpoint at;
+  std::uint64_t listening = 0;
+  std::uint64_t looked = 0;  // the host, while both are connected
+  std::uint64_t over = 0;    // the host has seen that both have closed
+  std::uint64_t received = 0;
+  std::uint64_t sent = 0;
+  std::int64_t results[2] = {};
+};
+
+__device__ void wait_for_word(std::uint64_t& word, std::uint64_t value) {
+  while (detail::SystemRef(word).load(ringbuf::kAcquire) < value) __nanosleep(1000);
+}
+
+constexpr int kRounds = 3;
+
+/// Accepts connections one after the other; leaves unread all but 3 bytes of each.
+__global__ void accept_kernel(Net net, Endpoint at, Talk* talk) {
+  const Socket listener = net.listen(this_thread(), at, 1, patience());
+  net.getsockname(listener, talk->at);
+  raise(talk->listening);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    const Socket socket = net.accept(this_thread(), listener, patience());
+    char bytes[3];
+    const auto received = net.recv(this_thread(), socket, bytes, 3, kWaitAll, patience());
+    if (received == 3 && bytes[2] == static_cast<char>(round)) talk->results[0] += 3;
+    detail::SystemRef(talk->received).store(round, ringbuf::kRelease);
+    wait_for_word(talk->looked, round);
+    net.close(this_thread(), socket);
+    wait_for_word(talk->over, round);
+  }
+}
+
+__global__ void connect_rounds_kernel(Net net, Talk* talk, LinkKind link) {
+  wait_for_word(talk->listening, 1);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    Endpoint to = talk->at;
+    to.link = link;
+    const Socket socket = net.connect(this_thread(), to, patience());
+    char bytes[100];
+    for (char& byte : bytes) byte = static_cast<char>(round);
+    talk->results[1] += net.send(this_thread(), socket, bytes, sizeof bytes, kWaitAll, patience());
+    detail::SystemRef(talk->sent).store(round, ringbuf::kRelease);
+    wait_for_word(talk->looked, round);
+    net.close(this_thread(), socket);
+    wait_for_word(talk->over, round);
+  }
+}
+
+/// What two kernels' sockets of two contexts say of their places, on a link, in each of some connections. There is ring
+/// memory for one, so all use the same.
+void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected) {
+  Options options;
+  options.ring = asked;
+  options.connections_max = 1;
+  options.sockets_max = 8;
+  options.ring_bytes = 4 << 10;
+  Context accepting(options), connecting(options);
+  Mapped<Talk> talk(accepting, 1);
+  const Endpoint at = Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link)));
+  launch(accepting, {}, accept_kernel, accepting.net(), at, talk.data());
+  launch(connecting, {}, connect_rounds_kernel, connecting.net(), talk.data(), link);
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    for (std::uint64_t* word : {&talk[0].received, &talk[0].sent}) {
+      while (detail::SystemRef(*word).load(ringbuf::kAcquire) < round) std::this_thread::yield();
+    }
+    EXPECT_EQ(places_of(accepting, link), expected) << to_string(link) << " " << to_string(asked);
+    EXPECT_EQ(places_of(connecting, link), expected) << to_string(link) << " " << to_string(asked);
+    for (const SocketInfo& info : accepting.sockets()) {
+      if (link == LinkKind::p2p && info.state != SocketState::listening) {
+        EXPECT_EQ(info.rx_bytes, 100u);
+      }
+    }
+    detail::SystemRef(talk[0].looked).store(round, ringbuf::kRelease);
+    while (has_connection(accepting) || has_connection(connecting)) std::this_thread::yield();
+    detail::SystemRef(talk[0].over).store(round, ringbuf::kRelease);
+  }
+  accepting.synchronize();
+  connecting.synchronize();
+  EXPECT_EQ(talk[0].results[0], 3 * kRounds);
+  EXPECT_EQ(talk[0].results[1], 100 * kRounds);
+}
+
+TEST(Rings, BetweenKernelsOfOneGpuBytesAndWordsAreInItsMemory) {
+  expect_places(LinkKind::p2p, RingPlacement::automatic, all_in(RingPlacement::device));
+  expect_places(LinkKind::p2p, RingPlacement::device, all_in(RingPlacement::device));
+  expect_places(LinkKind::p2p, RingPlacement::host, all_in(RingPlacement::host));
+}
+
+TEST(Rings, OnTcpTheyAreInHostMemoryUnlessTheDevicesIsAskedFor) {
+  expect_places(LinkKind::tcp, RingPlacement::automatic, all_in(RingPlacement::host));
+  RingPlaces copied = all_in(RingPlacement::host);
+  copied.bytes = RingPlacement::device;
+  expect_places(LinkKind::tcp, RingPlacement::device, copied);
 }
 
 }  // namespace

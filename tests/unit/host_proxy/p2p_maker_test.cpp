@@ -59,6 +59,106 @@ struct Party {
   int attached = 0;
 };
 
+/// Two contexts of a GPU, or of two; and what a kernel of one asks of a kernel of the other.
+class P2pOnAGpu : public testing::Test {
+ protected:
+  struct OnGpu {
+    explicit OnGpu(std::shared_ptr<PinningPlatform> of, RingPlacement placement = RingPlacement::automatic)
+        : platform(std::move(of)), segments(platform, {kOfferedRing, kOfferedRing}, 1, placement) {}
+
+    std::unique_ptr<LinkSetup> accept(bool kernels = true) { return maker.start(request(true, kernels), {}, sink); }
+    std::unique_ptr<LinkSetup> connect(const LinkSetup& acceptor, bool kernels = true) {
+      return maker.start(request(false, kernels), acceptor.message(), sink);
+    }
+    static LinkRequest request(bool acceptor, bool kernels) {
+      LinkRequest made;
+      made.acceptor = acceptor;
+      made.kernels = kernels;
+      return made;
+    }
+
+    Unmoved sink;
+    PosixNetwork network;
+    std::shared_ptr<PinningPlatform> platform;
+    SegmentPool segments;
+    P2pMaker maker{network, segments};
+  };
+  static std::shared_ptr<PinningPlatform> gpu() {
+    auto platform = std::make_shared<PinningPlatform>();
+    platform->is_gpu = true;
+    return platform;
+  }
+  /// Where the two then have their rings.
+  static RingPlacement agree(LinkSetup& acceptor, LinkSetup& connector) {
+    EXPECT_EQ(connector.advance(), LinkSetup::State::ready) << connector.failure().reason;
+    EXPECT_TRUE(acceptor.take_answer(connector.message()));
+    EXPECT_EQ(acceptor.rings().callers, connector.rings().callers);
+    return acceptor.rings().callers->placement();
+  }
+  static table::RingPair words_of(const LinkSetup& setup) {
+    table::RingPair rings;
+    rings.tx.memory = setup.rings().link->callers_rings().tx;
+    rings.rx.memory = setup.rings().link->callers_rings().rx;
+    setup.use_own_words(rings);
+    return rings;
+  }
+};
+
+TEST_F(P2pOnAGpu, KernelsOfOneGpuUseItsMemory) {
+  const auto one = gpu();
+  OnGpu here(one), there(one);
+  {
+    const auto acceptor = here.accept();
+    const auto connector = there.connect(*acceptor);
+    EXPECT_EQ(agree(*acceptor, *connector), RingPlacement::device);
+    EXPECT_NE(here.segments.take(SegmentPool::Use::own, kOfferedRing), nullptr) << "host memory is free again";
+    const table::RingPair a = words_of(*acceptor), b = words_of(*connector);
+    const DeviceWords* const words = acceptor->rings().link->device_words();
+    ASSERT_NE(words, nullptr);
+    EXPECT_EQ(a.tx.committed, &words->tx_committed.value);
+    EXPECT_EQ(a.rx.consumed, &words->rx_consumed.value);
+    EXPECT_EQ(a.tx.committed, b.rx.committed);
+    EXPECT_EQ(a.rx.consumed, b.tx.consumed);
+    EXPECT_EQ(a.tx.host_committed(), &acceptor->rings().link->header().tx_committed.value);
+    EXPECT_EQ(b.rx.host_consumed(), &acceptor->rings().link->header().tx_consumed.value);
+    EXPECT_EQ(*a.tx.host_committed(), a.tx.start);
+  }
+  EXPECT_TRUE(here.segments.has_all());
+}
+
+TEST_F(P2pOnAGpu, AllOthersUseHostMemory) {
+  const auto one = gpu(), other = gpu();
+  const auto where = [](OnGpu& here, OnGpu& there, bool accepts_kernels, bool connects_kernels) {
+    const auto acceptor = here.accept(accepts_kernels);
+    return agree(*acceptor, *there.connect(*acceptor, connects_kernels));
+  };
+  OnGpu here(one), there(one), elsewhere(other), on_host(one, RingPlacement::host);
+  EXPECT_EQ(where(here, there, true, false), RingPlacement::host) << "a host thread connects";
+  EXPECT_EQ(where(here, there, false, true), RingPlacement::host) << "a host thread accepts";
+  EXPECT_EQ(where(here, elsewhere, true, true), RingPlacement::host) << "another GPU";
+  EXPECT_EQ(where(here, on_host, true, true), RingPlacement::host) << "GPUSOCK_RING=host";
+  EXPECT_EQ(where(on_host, here, true, true), RingPlacement::host) << "GPUSOCK_RING=host";
+}
+
+TEST_F(P2pOnAGpu, WithoutFreeHostMemoryTheGpusIsEnough) {
+  const auto one = gpu();
+  OnGpu here(one), there(one);
+  const auto taken = here.segments.take(SegmentPool::Use::own, kOfferedRing);
+  const auto acceptor = here.accept();
+  ASSERT_EQ(acceptor->advance(), LinkSetup::State::ready) << acceptor->failure().reason;
+  EXPECT_EQ(agree(*acceptor, *there.connect(*acceptor)), RingPlacement::device);
+  const auto late = here.accept();
+  EXPECT_EQ(late->advance(), LinkSetup::State::failed) << "nor is there any in the GPU now";
+}
+
+TEST_F(P2pOnAGpu, AnAnswerThatTookNothingOnTheDeviceIsRefused) {
+  OnGpu here(gpu());
+  const auto acceptor = here.accept();
+  const std::byte device{3};
+  EXPECT_FALSE(acceptor->take_answer({&device, 1}));
+  EXPECT_EQ(acceptor->failure().error, EPROTO);
+}
+
 class P2pBetweenProcesses : public testing::Test {
  protected:
   /// What is offered, as another process gets it: the ticket leads to nothing there.

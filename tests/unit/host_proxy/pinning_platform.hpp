@@ -20,15 +20,24 @@ class PinningPlatform final : public Platform {
   void detach(void*, std::size_t) noexcept override { --attached; }
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return false; }
-  bool device_memory_is_mappable() const override { return host_.device_memory_is_mappable(); }
-  std::byte* allocate_device(std::size_t bytes) override { return host_.allocate_device(bytes); }
+  bool device_memory_is_mappable() const override { return !is_gpu; }
+  std::byte* allocate_device(std::size_t bytes) override {
+    if (device_pieces_left == 0) throw Error(ENOMEM, "device memory for rings");
+    --device_pieces_left;
+    return host_.allocate_device(bytes);
+  }
   void free_device(std::byte* memory) noexcept override { host_.free_device(memory); }
+  void zero_device(std::byte* memory, std::size_t bytes) override { host_.zero_device(memory, bytes); }
   std::byte* proxy_address(std::byte* device_memory) const override { return host_.proxy_address(device_memory); }
-  bool reaches_device_memory_of(const Platform& other) const override { return host_.reaches_device_memory_of(other); }
+  bool reaches_device_memory_of(const Platform& other) const override {
+    return is_gpu ? &other == this : host_.reaches_device_memory_of(other);
+  }
   std::unique_ptr<Copier> make_copier() override { return host_.make_copier(); }
 
   int attached = 0;
   bool refuses = false;
+  bool is_gpu = false;  ///< its memory is its kernels' alone
+  int device_pieces_left = 1'000;
 
  private:
   HostPlatform host_;

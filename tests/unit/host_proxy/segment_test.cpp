@@ -133,6 +133,69 @@ TEST(PinnedSegments, WhatCannotBePinnedIsNotKept) {
   EXPECT_THROW(SegmentPool(platform, {kRing, kRing}, 1), Error);
 }
 
+class SegmentsOfAGpu : public testing::Test {
+ protected:
+  void SetUp() override { platform_->is_gpu = true; }
+  SegmentPool pool(RingPlacement placement) { return SegmentPool(platform_, {kRing, kRing}, 2, placement); }
+
+  std::shared_ptr<PinningPlatform> platform_ = std::make_shared<PinningPlatform>();
+};
+
+TEST_F(SegmentsOfAGpu, PlacementAutomaticIsDeviceMemoryForKernelsWithoutCopies) {
+  SegmentPool segments = pool(RingPlacement::automatic);
+  EXPECT_EQ(segments.placement_for(true), RingPlacement::host) << "links that would copy";
+  EXPECT_EQ(segments.try_take_on_device(kRing, false), nullptr) << "host threads do not reach it";
+  EXPECT_EQ(segments.try_take_on_device(2 * kRing, true), nullptr) << "too large";
+  const auto first = segments.try_take_on_device(kRing, true), second = segments.try_take_on_device(kRing, true);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  EXPECT_EQ(first->placement(), RingPlacement::device);
+  EXPECT_EQ(segments.try_take_on_device(kRing, true), nullptr) << "all are in use";
+  EXPECT_EQ(segments.take_rings(kRing, true).callers->placement(), RingPlacement::host);
+}
+
+TEST_F(SegmentsOfAGpu, NamedPlacementsAreTakenByTheirLinks) {
+  SegmentPool host = pool(RingPlacement::host), device = pool(RingPlacement::device);
+  EXPECT_EQ(host.try_take_on_device(kRing, true), nullptr);
+  EXPECT_EQ(device.try_take_on_device(kRing, true), nullptr);
+  EXPECT_EQ(device.placement_for(true), RingPlacement::device);
+}
+
+TEST_F(SegmentsOfAGpu, TooLittleDeviceMemoryIsAnErrorOnlyWhereItWasAskedFor) {
+  platform_->device_pieces_left = 1;
+  EXPECT_THROW(pool(RingPlacement::device), Error);
+  platform_->device_pieces_left = 1;
+  SegmentPool segments = pool(RingPlacement::automatic);
+  const auto only = segments.try_take_on_device(kRing, true);
+  EXPECT_NE(only, nullptr) << "there was memory for one";
+  EXPECT_EQ(segments.try_take_on_device(kRing, true), nullptr);
+}
+
+TEST_F(SegmentsOfAGpu, PlacementAutomaticLeavesMostOfTheMemoryToTheProgram) {
+  constexpr std::uint64_t kLarge = SegmentPool::kAutomaticBytesMax / 2;
+  SegmentPool segments(platform_, {kLarge, kLarge}, 2, RingPlacement::automatic);
+  const auto first = segments.try_take_on_device(kRing, true);
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(segments.try_take_on_device(kRing, true), nullptr) << "rings of one connection fill it";
+}
+
+/// The host cannot set words in device memory, so the next connection starts after what they may hold.
+TEST_F(SegmentsOfAGpu, WordsOfTheNextConnectionStartAfterThoseOfTheLast) {
+  SegmentPool segments(platform_, {kRing, kRing}, 1, RingPlacement::automatic);
+  std::uint64_t last = 0;
+  for (const std::uint64_t sent : {0ull, 5ull, 1ull << 40}) {
+    const auto segment = segments.try_take_on_device(kRing, true);
+    ASSERT_NE(segment, nullptr);
+    ASSERT_NE(segment->device_words(), nullptr);
+    segment->start_words();
+    EXPECT_GT(segment->start(), last);
+    EXPECT_EQ(segment->header().rx_consumed.value, segment->start());
+    segment->header().tx_committed.value = last = segment->start() + sent;
+  }
+  const auto used_otherwise = segments.try_take_on_device(kRing, true);
+  EXPECT_GT(used_otherwise->start(), last);
+  EXPECT_EQ(used_otherwise->header().tx_consumed.value, 0u) << "a NIC counts from 0";
+}
+
 TEST_F(SegmentTest, OthersAreMappedOnceAndWhatCannotBeIsRefusedQuietly) {
   SegmentPool pool(platform_, {kRing, kRing}, 0);
   Segment maker(platform_, kRing);

@@ -79,6 +79,7 @@ class GpuPlatform final : public proxy::Platform {
     nic().calls.push_back("free_device");
     host_.free_device(memory);
   }
+  void zero_device(std::byte* memory, std::size_t bytes) override { host_.zero_device(memory, bytes); }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override { return this == &other; }
   std::unique_ptr<proxy::Copier> make_copier() override { return host_.make_copier(); }

@@ -157,5 +157,31 @@ TEST(RingStorageTest, HalvesArePlainDataThatMayLieInSharedMemory) {
   EXPECT_TRUE(std::is_trivially_copyable_v<ByteConsumer<>>);
 }
 
+/// Words in a device's memory hold what an earlier connection left there, until a half stores its own.
+TEST_P(ByteRing, KeptWordsMeanNothingBeforeTheyAreStored) {
+  std::byte bytes[kCapacity] = {};
+  const std::uint64_t origin = GetParam();
+  for (const std::uint64_t before : {std::uint64_t{1}, kCapacity, kCapacity + 1, std::uint64_t{1} << 40}) {
+    std::uint64_t committed = origin - before, consumed = origin - before - 1, copies[2] = {};
+    const RingMemory memory{bytes, kCapacity, origin, true};
+    ByteProducer<> producer(memory, &committed, &consumed, origin, &copies[0]);
+    ByteConsumer<> consumer(memory, &committed, &consumed, origin, &copies[1]);
+    EXPECT_EQ(consumer.readable(), 0u);
+    EXPECT_EQ(consumer.readable_at_a_glance(), 0u);
+    EXPECT_EQ(consumer.load_committed(), origin);
+    producer.commit(kCapacity);
+    EXPECT_EQ(copies[0], origin + kCapacity) << "the host's copy";
+    EXPECT_EQ(producer.writable(), 0u);
+    EXPECT_EQ(producer.writable_at_a_glance(), 0u);
+    EXPECT_TRUE(producer.note_consumed(producer.load_consumed()));
+    EXPECT_EQ(consumer.readable(), kCapacity);
+    consumer.release(3);
+    EXPECT_EQ(copies[1], origin + 3);
+    EXPECT_EQ(producer.writable(), 3u);
+    committed = origin + 2 * kCapacity + 4;
+    EXPECT_EQ(consumer.readable(), kRingCorrupt) << "after the first position a word means what it says";
+  }
+}
+
 }  // namespace
 }  // namespace gpusock::ringbuf

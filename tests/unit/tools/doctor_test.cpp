@@ -223,7 +223,10 @@ TEST(Doctor, ProcessesOnAGpuUseTcpAndItSaysWhy) {
   EXPECT_EQ(link(report, "same host").link, "tcp");
   EXPECT_NE(link(report, "same host").why.find("not p2p"), std::string::npos);
   EXPECT_FALSE(link(report, "same host").command.empty());
-  for (const LinkChoice& choice : report.links) EXPECT_EQ(choice.rings, "pinned host memory, 1 MiB each");
+  for (const char* peer : {"same host", "other host"}) {
+    EXPECT_EQ(link(report, peer).rings, "pinned host memory, 1 MiB each");
+    EXPECT_EQ(link(report, peer).words, "pinned host memory");
+  }
 }
 
 TEST(Doctor, ProcessesOnAGpuShareRingsByName) {
@@ -486,6 +489,30 @@ TEST(Doctor, WhereRingsLieIsSaidAndWhy) {
   machine.environment["GPUSOCK_RING"] = "attic";
   expect_mend(machine.examine(), "attic", "unset GPUSOCK_RING");
   EXPECT_EQ(link(machine.examine(), "same host").link, "none");
+}
+
+TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.sources.verbs_built = true;
+  machine.add_gpu();
+  machine.add_nic();
+  Report report = machine.examine();
+  constexpr const char* kBetweenKernels = "device memory between kernels of one GPU (else pinned host memory)";
+  EXPECT_EQ(link(report, "same process").rings, std::string(kBetweenKernels) + ", 1 MiB each");
+  EXPECT_EQ(link(report, "same process").words, kBetweenKernels);
+  EXPECT_EQ(link(report, "other host").rings, "device memory (host threads': pinned host memory), 1 MiB each");
+  EXPECT_EQ(link(report, "other host").words, "pinned host memory");
+  EXPECT_NE(make_page(report).find("words in device memory between"), std::string::npos);
+  EXPECT_NE(make_json(report).find("\"words\": \"device memory between"), std::string::npos);
+  machine.environment["GPUSOCK_GPUDIRECT"] = "off";
+  EXPECT_EQ(link(machine.examine(), "other host").rings, "pinned host memory, 1 MiB each");
+  machine.environment["GPUSOCK_RING"] = "host";
+  report = machine.examine();
+  EXPECT_EQ(link(report, "same process").rings, "pinned host memory, 1 MiB each");
+  EXPECT_EQ(link(report, "same process").words, "pinned host memory");
+  machine.environment = {{"GPUSOCK_HOST_RINGS", "job"}};
+  EXPECT_EQ(link(machine.examine(), "same host").words, "pinned host memory");
 }
 
 TEST(Doctor, WhetherNicsUseRingsInDeviceMemoryIsSaid) {
