@@ -33,6 +33,7 @@ struct Config {
   std::string scheme = kDirectScheme;    ///< how gradients are exchanged: else a scheme of schedules
   std::uint32_t fuse_bytes = 0;          ///< neighbouring layers of so many bytes at most go together
   int slots = 0;                         ///< at most so many nodes send gradients to one owner at a time; 0: any number
+  std::uint64_t budget_bytes = 0;        ///< of what a node sends in a step, the largest changes first; 0: any number
   bool priority = true;                  ///< what the next forward pass needs first is sent first
   bool overlap = true;                   ///< gradients go while those of other layers are still computed
   double timeout_s = 30;                 ///< for any wait on another node

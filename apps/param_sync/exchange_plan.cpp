@@ -97,24 +97,38 @@ int ExchangePlan::bucket_of(int layer) const {
   return bucket;
 }
 
-std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
-  std::uint64_t bytes = 0;
+executor::Sent ExchangePlan::sent(int rank, bool of_weights) const {
+  executor::Sent all;
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const executor::Program program = executor::program_of(schedules[i], rank, executor::channels_of(schedules, rank),
-                                                           kTrainingExecution);
+                                                           execution);
     const executor::Cut cut{buckets[i].parameters, unit_bytes / sizeof(float),
                             static_cast<std::uint32_t>(program.chunks)};
-    for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {
-      for (const executor::LaneOp& op : program.ops) {
-        if (op.out == schedule::kNobody || op.of_weights) continue;
-        bytes += sizeof(executor::MessageHeader);
-        for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
-          bytes += cut.part(static_cast<std::uint32_t>(chunk), pass).count() * sizeof(float);
-        }
-      }
-    }
+    all += executor::sent_in_step(program, cut, of_weights);
   }
-  return bytes;
+  return all;
+}
+
+std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
+  const executor::Sent pushed = sent(rank, false);
+  double words = static_cast<double>(pushed.floats);
+  if (budget_bytes != 0) {
+    executor::Sent all = pushed;
+    all += sent(rank, true);
+    words *= 2 * executor::changes_per_float(all, budget_bytes);
+  }
+  return pushed.messages * sizeof(executor::MessageHeader) + static_cast<std::uint64_t>(words) * sizeof(float);
+}
+
+void ExchangePlan::check_budget(int rank) const {
+  executor::Sent all = sent(rank, false);
+  all += sent(rank, true);
+  if (executor::changes_per_float(all, budget_bytes) >= 0) return;
+  throw gpusock::Error(EINVAL, "--budget " + std::to_string(budget_bytes) + ": rank " + std::to_string(rank) +
+                                   " sends " + std::to_string(all.messages) +
+                                   " messages in a step, whose headers alone have " +
+                                   std::to_string(all.messages * sizeof(executor::MessageHeader)) +
+                                   " bytes; take more, or --scheme ps:even with --fuse, which has the fewest messages");
 }
 
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
@@ -137,8 +151,14 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
     const std::uint64_t bytes = edge_bytes_max(plan.schedules[i], plan.buckets[i].parameters, plan.unit_bytes);
     plan.ring_bytes = std::max(plan.ring_bytes, std::min(std::bit_ceil(bytes), kRingBytesMax));
   }
+  plan.budget_bytes = config.budget_bytes;
+  // What comes too early waits for the sums before it as a whole: changes are added at once.
+  plan.execution = {.rank_order = config.budget_bytes == 0, .weights_apart = true};
+  for (int rank = 0; rank < config.nodes && config.budget_bytes != 0; ++rank) plan.check_budget(rank);
   return plan;
 }
+
+bool has_budget(const std::string& scheme) { return schedule::has_slots(scheme); }  // parameter servers
 
 std::vector<std::string> training_schemes() {
   std::vector<std::string> names{kDirectScheme};

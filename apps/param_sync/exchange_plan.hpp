@@ -12,9 +12,6 @@
 
 namespace param_sync {
 
-/// How a training executes its schedules.
-inline constexpr executor::Execution kTrainingExecution{.rank_order = true, .weights_apart = true};
-
 /// Neighbouring layers that are exchanged as one tensor.
 struct Bucket {
   int first_layer = 0;
@@ -28,14 +25,25 @@ struct ExchangePlan {
   std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
   std::uint64_t ring_bytes = 0;               ///< of each connection: what it carries in a pass fits, up to 512 KiB
   std::uint64_t unit_bytes = 0;               ///< see executor::Settings
+  std::uint64_t budget_bytes = 0;             ///< of what a node sends in a step; 0: none
+  executor::Execution execution;              ///< of all of them
 
   int bucket_of(int layer) const;
-  /// Bytes that a rank sends in a step, but for weights; headers included.
+  /// Bytes that a rank sends in a step on average, but for weights; headers included.
   std::uint64_t pushed_bytes(int rank) const;
+
+  /// Throws gpusock::Error (EINVAL) where the headers of what a rank sends in a step have more bytes than the budget.
+  void check_budget(int rank) const;
+
+ private:
+  executor::Sent sent(int rank, bool of_weights) const;
 };
 
-/// Throws gpusock::Error (EINVAL) where there is no such schedule.
+/// Throws gpusock::Error (EINVAL) where there is no such schedule, or a budget has no room for headers.
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
+
+/// True if a training by this scheme can keep to a budget.
+bool has_budget(const std::string& scheme);
 
 /// What --scheme takes: kDirectScheme, and schemes of schedules.
 std::vector<std::string> training_schemes();

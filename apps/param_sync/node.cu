@@ -194,6 +194,9 @@ Hello Node::Impl::hello() const {
                                  std::bit_cast<std::uint32_t>(config.momentum);
   hello[HelloField::scheme] = fnv1a(config.scheme.data(), config.scheme.size(),
                                     config.fuse_bytes | static_cast<std::uint64_t>(config.slots) << 32);
+  if (config.budget_bytes != 0) {
+    hello[HelloField::scheme] = fnv1a(&config.budget_bytes, sizeof config.budget_bytes, hello[HelloField::scheme]);
+  }
   hello[HelloField::first_step] = first_step;
   return hello;
 }
@@ -205,7 +208,7 @@ void Node::Impl::make_exchange() {
   settings.ring_bytes = exchange_plan->ring_bytes;
   settings.unit_bytes = exchange_plan->unit_bytes;
   settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
-  settings.execution = kTrainingExecution;
+  settings.execution = exchange_plan->execution;
   exchange.emplace(context, settings, exchange_plan->schedules);
 }
 
@@ -318,6 +321,7 @@ void Node::Impl::prepare_residents() {
   residence.stop = memory.stop.data();
   residence.in_order = config.priority;
   residence.slots = static_cast<std::uint64_t>(config.slots);
+  residence.budget_bytes = config.budget_bytes;
   residence.traced_steps = traced_steps;
   residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
   exchange->prepare_resident(tensors, residence);

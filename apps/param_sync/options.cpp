@@ -34,6 +34,7 @@ struct Texts {
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
 constexpr std::uint32_t kFuseBytesMax = 1u << 30;
+constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
 constexpr float kLearningRateMin = 1e-30F, kLearningRateMax = 1e30F;  // any that is positive
@@ -101,6 +102,12 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments
       .number("--slots", config.slots,
               "With --scheme ps or ps:even: so many nodes send gradients to one owner at a time", 1, kNodesMax - 1)
+      .shown_default("any number");
+  arguments
+      .bytes("--budget", config.budget_bytes,
+             "With --scheme ps or ps:even: bytes that a node sends in a step; the largest changes go first, the others "
+             "when there is room",
+             1, kBudgetBytesMax)
       .shown_default("any number");
   arguments.flag("--no-priority", texts.no_priority,
                  "With a schedule: what the next forward pass needs first is not sent first");
@@ -170,6 +177,15 @@ std::string misuse(const Config& config) {
   if (config.slots >= config.nodes && config.slots != 0) {
     return fmt::format("--slots {}: of --nodes {} only {} send to an owner", config.slots, config.nodes,
                        config.nodes - 1);
+  }
+  if (config.budget_bytes != 0 && !has_budget(config.scheme)) {
+    return fmt::format("--budget is for --scheme ps and ps:even, in which a node sends its own changes; not for {}",
+                       config.scheme);
+  }
+  if (config.budget_bytes != 0 && config.serial) return "--serial sends nothing that --budget could limit";
+  if (config.budget_bytes != 0 && config.slots != 0) return "--budget and --slots exclude each other";
+  if (config.budget_bytes != 0 && !config.checkpoint_folder.empty()) {
+    return "--budget and --checkpoint exclude each other: checkpoints do not hold the changes that were not sent yet";
   }
   if (config.checkpoint_folder.empty() && !config.resume.empty()) return "--resume needs --checkpoint DIR";
   if (config.serial && !config.checkpoint_folder.empty()) return "--serial is a reference and writes no checkpoints";
@@ -246,6 +262,9 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (!config.trace_file.empty()) {
     arguments.insert(arguments.end(),
                      {"--trace", config.trace_file, "--trace-steps", std::to_string(config.trace_steps)});
+  }
+  if (config.budget_bytes != 0) {
+    arguments.insert(arguments.end(), {"--budget", std::to_string(config.budget_bytes)});
   }
   if (config.slots != 0) arguments.insert(arguments.end(), {"--slots", std::to_string(config.slots)});
   if (!config.priority) arguments.emplace_back("--no-priority");

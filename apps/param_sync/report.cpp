@@ -29,6 +29,16 @@ LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
   return total;
 }
 
+LayerTraffic total_traffic(const std::vector<NodeReport>& nodes) {
+  LayerTraffic all;
+  for (std::size_t layer = 0; layer < nodes.front().layers.size(); ++layer) {
+    const LayerTraffic part = layer_total(nodes, static_cast<int>(layer));
+    all.pushed_bytes += part.pushed_bytes;
+    all.published_bytes += part.published_bytes;
+  }
+  return all;
+}
+
 std::uint64_t total(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
   std::uint64_t sum = 0;
   for (const NodeReport& node : nodes) sum += node.*value;
@@ -95,6 +105,15 @@ std::string division_of_work(const Config& config) {
       config.nodes, config.batch);
 }
 
+/// What was sent of a budget; empty without one.
+std::string budget_line(const RunReport& run) {
+  if (run.config.budget_bytes == 0) return "";
+  const LayerTraffic all = total_traffic(run.nodes);
+  const auto steps = static_cast<double>(total(run.nodes, &NodeReport::steps));
+  return fmt::format("budget {} bytes a step of a node, {:.0f} sent\n", run.config.budget_bytes,
+                     static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
+}
+
 }  // namespace
 
 double RunReport::samples_per_s() const {
@@ -155,6 +174,7 @@ std::string RunReport::summary() const {
         static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
         total_waited_s(*this) / static_cast<double>(nodes.size()));
     text += fmt::format("staleness 0 steps (BSP)\n");
+    text += budget_line(*this);
   }
   text += fmt::format("in a step of a node: {:.1f} host API calls, {:.1f} proxy steps, {:.1f} proxy wake-ups\n",
                       per_step(nodes, &NodeReport::host_api_calls), per_step(nodes, &NodeReport::proxy_steps),
@@ -227,6 +247,7 @@ nlohmann::json RunReport::json() const {
           {"momentum", config.momentum},
           {"seed", config.seed},
           {"link", gpusock::to_string(config.link)},
+          {"budget_bytes", config.budget_bytes},
           {"first_step", first.first_step},
           {"steps", first.steps},
           {"train_s", first.train_s},

@@ -126,8 +126,8 @@ std::vector<TraceSpan> spans_of_kernels(std::span<const std::uint64_t> marks, in
 
 std::vector<TraceSpan> spans_of_lane(const ExchangePlan& plan, int rank, std::size_t bucket, int lane,
                                      const std::vector<executor::TracedOp>& ops, std::uint64_t first_step) {
-  const executor::Program program = executor::program_of(
-      plan.schedules[bucket], rank, executor::channels_of(plan.schedules, rank), kTrainingExecution);
+  const executor::Program program = executor::program_of(plan.schedules[bucket], rank,
+                                                         executor::channels_of(plan.schedules, rank), plan.execution);
   const executor::LaneOps own = program.lanes[static_cast<std::size_t>(lane)];
   const Bucket& layers = plan.buckets[bucket];
   std::vector<TraceSpan> spans;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
@@ -97,6 +98,45 @@ struct LoadedProgram {
     }
   }
 };
+
+/// What a tensor needs to keep to a budget.
+struct BudgetMemory {
+  gpusock::DeviceBuffer<float> withheld, made;
+  gpusock::DeviceBuffer<Change> changes;
+  gpusock::DeviceBuffer<std::uint32_t> chosen;
+
+  BudgetMemory(gpusock::Context& context, const Cut& cut)
+      : withheld(context, cut.floats),
+        made(context, cut.floats),
+        changes(context, cut.floats),
+        chosen(context, cut.chunks * cut.passes()) {}
+};
+
+namespace {
+
+/// What the optimizer goes on from.
+__global__ void begin_with_weights(const float* weights, float* made, std::uint64_t count) {
+  for_own_share(count, [&](std::uint64_t i) { made[i] = weights[i]; });
+}
+
+/// True if ranks send gradients of their own, and owners the weights that they have made of them: nobody sends what it
+/// has received.
+bool can_keep_budget(const schedule::Schedule& schedule, const Execution& execution, const Exchanged& tensor) {
+  if (schedule.result != schedule::Result::parameter_server || !execution.weights_apart || execution.rank_order) {
+    return false;
+  }
+  for (const schedule::Rank& rank : schedule.ranks) {
+    for (const schedule::Lane& lane : rank.lanes) {
+      if (std::any_of(lane.begin(), lane.end(), [](const schedule::Op& op) { return op.receives() && op.sends(); })) {
+        return false;
+      }
+    }
+  }
+  return schedule.workers == schedule.nodes() && tensor.optimizing.weights != nullptr &&
+         tensor.count <= std::numeric_limits<std::uint32_t>::max();
+}
+
+}  // namespace
 
 struct Executor::Impl {
   Impl(gpusock::Context& of, const Settings& given, std::vector<schedule::Schedule> all)
@@ -195,6 +235,32 @@ struct Executor::Impl {
   bool failed() { return is_recorded(failure[0]); }
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
+  /// Throws gpusock::Error (EINVAL).
+  void make_budgets(std::span<const Exchanged> tensors, std::vector<Exchange>& made, const Residence& all) {
+    Sent sent;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const schedule::Schedule& schedule = schedules[tensors[i].schedule];
+      if (!can_keep_budget(schedule, settings.execution, tensors[i])) {
+        throw gpusock::Error(EINVAL, "the schedule " + schedule.scheme +
+                                         " can keep to no budget: take a parameter server whose weights are apart from "
+                                         "gradients, and whose sums have any order");
+      }
+      const Program program = program_of(schedule, settings.rank, channels, settings.execution);
+      for (const bool of_weights : {false, true}) sent += sent_in_step(program, made[i].run.cut, of_weights);
+    }
+    const double each = changes_per_float(sent, all.budget_bytes);
+    if (each < 0) {
+      throw gpusock::Error(EINVAL, "a budget of " + std::to_string(all.budget_bytes) + " bytes: the headers of rank " +
+                                       std::to_string(settings.rank) + "'s " + std::to_string(sent.messages) +
+                                       " messages in a step have more");
+    }
+    for (Exchange& exchange : made) {
+      const BudgetMemory& memory = budgets.emplace_back(context, exchange.run.cut);
+      exchange.run.budget = {
+          memory.withheld.data(), memory.made.data(), memory.changes.data(), memory.chosen.data(), each, all.steps - 1};
+    }
+  }
+
   [[noreturn]] void throw_failure() {
     const ExecutionFailure record = failure[0].failure;
     const int error = record.error != 0 ? record.error : ECONNRESET;
@@ -222,6 +288,7 @@ struct Executor::Impl {
   std::optional<gpusock::DeviceBuffer<std::uint64_t>> resident_progress;  // by block
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
+  std::vector<BudgetMemory> budgets;  // by tensor
   std::vector<Exchange> resident;
   Residence residence;
   std::uint64_t started = 0;  // runs
@@ -372,6 +439,7 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.trace = rank.trace->data();
     exchange.trace_of_block = trace_of_block;
   }
+  if (residence.budget_bytes != 0) rank.make_budgets(tensors, all, residence);
   rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
   rank.exchanges->copy_in(all);
@@ -381,6 +449,11 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
 void Executor::start_resident() {
   Impl& rank = *impl_;
   const auto blocks = static_cast<unsigned>(rank.resident_progress->size());
+  for (const Exchange& exchange : rank.resident) {
+    if (!exchange.run.budget.holds()) continue;
+    gpusock::launch(rank.context, {.block = rank.settings.threads, .stream = &rank.stream}, begin_with_weights,
+                    exchange.run.apply.weights, exchange.run.budget.made, exchange.run.cut.floats);
+  }
   gpusock::launch(rank.context, {.grid = blocks, .block = rank.settings.threads, .stream = &rank.stream}, run_exchanges,
                   rank.exchanges->data(), static_cast<int>(rank.resident.size()), rank.residence.steps,
                   rank.residence.times);

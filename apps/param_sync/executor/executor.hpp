@@ -60,6 +60,9 @@ struct Residence {
   std::uint64_t traced_steps = 0;   ///< the first ones
   std::uint64_t slots = 0;  ///< at most so many messages are on their way to be added here at a time, in all tensors
                             ///< together: of schedules with as many slots; 0: any number
+  /// Of what a rank sends in a step, on average over all steps until then (budget.cuh); the last step sends what is
+  /// left. Of parameter servers whose weights are apart. 0: none.
+  std::uint64_t budget_bytes = 0;
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
 };
 
@@ -103,7 +106,8 @@ class Executor {
 
   /// Makes the memory of lanes that stay for all steps, of all these tensors. Making memory may wait for running
   /// kernels: so do this on all ranks of a process before any of them has kernels that wait for another rank. Throws
-  /// gpusock::Error where the device cannot keep all lanes resident beside other kernels. At most once.
+  /// gpusock::Error where the device cannot keep all lanes resident beside other kernels, or (EINVAL) the schedules
+  /// have no slots or can keep to no budget, or the budget has no room for messages' headers. At most once.
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's

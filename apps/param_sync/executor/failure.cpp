@@ -33,6 +33,10 @@ std::string reason_of(int error) {
 }
 
 std::string describe_message(const MessageHeader& got, const MessageHeader& expected) {
+  if (got.magic == MessageHeader::kMagicOfChanges) {
+    return fmt::format("it sent {} changes instead of {} floats: all ranks must have a budget, or none", got.floats / 2,
+                       expected.floats);
+  }
   if (got.magic != MessageHeader::kMagic) return "it sent bytes that are no message";
   if (got.run != expected.run) {
     return fmt::format("it is in run {}, this rank in run {}: all ranks must start the same runs in the same order",

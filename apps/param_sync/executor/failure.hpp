@@ -27,13 +27,14 @@ inline constexpr int kChannelHelloFields = 6;
 
 /// The first bytes of each message.
 struct MessageHeader {
-  static constexpr std::uint32_t kMagic = 0x45537350;  // "PsSE"
+  static constexpr std::uint32_t kMagic = 0x45537350;           // "PsSE"
+  static constexpr std::uint32_t kMagicOfChanges = 0x43537350;  // "PsSC": changes follow, each as long as two floats
   std::uint32_t magic = kMagic;
   std::uint32_t chunk = 0;
   std::uint32_t count = 0;
   std::uint32_t pass = 0;
   std::uint64_t run = 0;     ///< which run of which schedule: Run::number
-  std::uint64_t floats = 0;  ///< that follow
+  std::uint64_t floats = 0;  ///< that follow; of changes twice as many
   bool operator==(const MessageHeader&) const = default;
 };
 static_assert(sizeof(MessageHeader) == 32);

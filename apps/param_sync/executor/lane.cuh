@@ -2,62 +2,9 @@
 /// @file What a lane does: one op after the other, straight from and into the rings. All calls are block-collective,
 /// and return false where the run has failed.
 
-#include "executor/run.cuh"
+#include "executor/changes.cuh"
 
 namespace param_sync::executor {
-
-/// How much is in one peek, reservation or send at most: the other end begins with it while the rest is made.
-inline constexpr std::uint64_t kPieceFloats = 16 << 10;
-
-/// An op while it runs.
-struct OpAt {
-  const Run& run;
-  const LaneOp& op;
-  int lane = 0;
-  int index = 0;  ///< in the lane
-  std::uint64_t pass = 0;
-  gpusock::Deadline deadline;
-
-  __device__ gpusock::Socket in() const { return run.sockets[op.in]; }
-  __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
-  /// What it moves is a part of this.
-  __device__ float* data() const { return op.of_weights ? run.apply.weights : run.data; }
-  __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
-
-  /// Of the message that the op sends or receives.
-  __device__ MessageHeader header() const {
-    MessageHeader header;
-    header.chunk = static_cast<std::uint32_t>(op.chunk);
-    header.count = static_cast<std::uint32_t>(op.count);
-    header.pass = static_cast<std::uint32_t>(pass);
-    header.run = run.number;
-    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) header.floats += part(chunk).count();
-    return header;
-  }
-
-  __device__ bool lost(ExecutionFailureKind kind, std::int64_t result) const {
-    if (threadIdx.x == 0) {
-      fail(run, {.kind = kind,
-                 .channel = kind == ExecutionFailureKind::send ? op.out : op.in,
-                 .error = result < 0 ? static_cast<std::int32_t>(-result) : 0,
-                 .lane = lane,
-                 .op = index});
-    }
-    return false;
-  }
-};
-
-/// Calls with the numbers of this thread's share of `count` floats. On a GPU neighbours are of neighbouring threads; on
-/// a CPU each thread has neighbours, so that the compiler can add several at a time.
-template <class Call>
-__device__ inline void for_own_share(std::uint64_t count, Call call) {
-#if GPUSOCK_ON_GPU
-  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) call(i);
-#else
-  const std::uint64_t end = count * (threadIdx.x + 1) / blockDim.x;
-  for (std::uint64_t i = count * threadIdx.x / blockDim.x; i < end; ++i) call(i);
-#endif
-}
 
 /// What arrived joins, or becomes, what is there.
 __device__ inline void take(bool adds, float* __restrict data, const float* __restrict arrived, std::uint64_t count) {
@@ -76,14 +23,6 @@ __device__ inline void take_and_forward(bool adds, float* __restrict data, const
   } else {
     for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i]; });
   }
-}
-
-/// Sends the header of the op's message; waits for room.
-__device__ inline bool send_header(const OpAt& at) {
-  const MessageHeader header = at.header();
-  const auto sent = at.run.net.send(gpusock::this_block(), at.out(), &header, sizeof header,
-                                    gpusock::kWaitAll | (header.floats != 0 ? gpusock::kMore : 0), at.deadline);
-  return sent == static_cast<std::int64_t>(sizeof header) || at.lost(ExecutionFailureKind::send, sent);
 }
 
 /// The same if there is room at once: then `sent` is true.
@@ -112,22 +51,16 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
   return true;
 }
 
-/// Receives the header of the op's message.
-__device__ inline bool receive_header(const OpAt& at) {
+/// Receives the header of the op's message. `of_changes`: true if changes follow.
+__device__ inline bool receive_header(const OpAt& at, bool& of_changes) {
   alignas(16) __shared__ MessageHeader got;
   const auto result = at.run.net.recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll, at.deadline);
   if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
   const MessageHeader expected = at.header();
-  const bool right = got == expected;
-  if (!right && threadIdx.x == 0) {
-    fail(at.run, {.kind = ExecutionFailureKind::message,
-                  .channel = at.op.in,
-                  .error = EPROTO,
-                  .lane = at.lane,
-                  .op = at.index,
-                  .expected = expected,
-                  .got = got});
-  }
+  of_changes = is_of_changes(at, got, expected);
+  const bool right = of_changes || got == expected;
+  if (!right) at.unexpected(expected, got);
+  at.words = got.floats;
   __syncthreads();  // all have read it before the next one is received
   return right;
 }
@@ -296,8 +229,8 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
 /// one ring and not put into the other: it takes a whole chunk whether or not there is room for it, and then waits for
 /// room.
 __device__ inline bool forward(const OpAt& at) {
-  if (!receive_header(at)) return false;
-  bool header_sent = false;
+  bool of_changes = false, header_sent = false;
+  if (!receive_header(at, of_changes)) return false;
   if (!try_send_header(at, header_sent)) return false;
   for (int index = at.op.chunk; index < at.op.chunk + at.op.count; ++index) {
     const Floats floats = at.part(index);
@@ -305,7 +238,7 @@ __device__ inline bool forward(const OpAt& at) {
     while (chunk.received < floats.end) {
       if (!forward_piece(at, header_sent, chunk)) return false;
     }
-    if (!header_sent && !send_header(at)) return false;
+    if (!header_sent && !send_header(at, at.header())) return false;
     header_sent = true;
     if (!send_floats(at, {chunk.sent, floats.end})) return false;
   }
@@ -315,10 +248,11 @@ __device__ inline bool forward(const OpAt& at) {
 /// The optimizer computes new weights from the sums. No socket is used.
 __device__ inline void apply_floats(const Run& run, Floats floats) {
   if (run.apply.weights == nullptr) return;
+  float* weights = run.budget.holds() ? run.budget.made : run.apply.weights;
   for_own_share(floats.count(), [&](std::uint64_t i) {
     const std::uint64_t at = floats.begin + i;
-    run.apply.optimizer.apply(run.data[at], run.apply.velocity[at], run.apply.weights[at]);
-    if (!run.apply.weights_apart) run.data[at] = run.apply.weights[at];
+    run.apply.optimizer.apply(run.data[at], run.apply.velocity[at], weights[at]);
+    if (!run.apply.weights_apart) run.data[at] = weights[at];
   });
 }
 
@@ -335,8 +269,14 @@ __device__ inline bool execute(const OpAt& at) {
   using schedule::Kind;
   const LaneOp& op = at.op;
   if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
-  if (op.kind == Kind::send && !send_header(at)) return false;
-  if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at)) return false;
+  if (op.kind == Kind::send && at.run.budget.holds() && !op.of_weights) {
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) choose_gradients(at, chunk);
+  }
+  if (sends_changes(at)) return send_changes(at);
+  if (op.kind == Kind::send && !send_header(at, at.header())) return false;
+  bool of_changes = false;
+  if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at, of_changes)) return false;
+  if (of_changes) return receive_changes(at);
   std::uint64_t before = 0;
   for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
     const Floats floats = at.part(chunk);
@@ -344,6 +284,7 @@ __device__ inline bool execute(const OpAt& at) {
     if (op.kind == Kind::recv && !receive_floats(at, at.data() + floats.begin, floats.count())) return false;
     if (op.kind == Kind::recv_reduce && !add_floats(at, floats, before)) return false;
     if (op.kind == Kind::apply) apply_floats(at.run, floats);
+    if (op.kind == Kind::apply && at.run.budget.holds()) choose_weights(at, chunk);
     before += floats.count();
   }
   return true;
@@ -382,11 +323,12 @@ struct Deadlines {
 /// A listener of run_lane() that has nothing to do.
 struct Unheard {
   __device__ bool before_op(const LaneOp&) { return true; }
-  __device__ void after_op(const LaneOp&, int, std::uint64_t) {}
+  __device__ void after_op(const LaneOp&, int, std::uint64_t, std::uint64_t) {}
 };
 
 /// One lane's part of a run. `deadlines()` gives those of the next op. `listener` hears of each op: before it starts,
-/// when it may wait, or end the run by false; and when it is complete, with its index in the lane and its pass.
+/// when it may wait, or end the run by false; and when it is complete, with its index in the lane, its pass, and how
+/// many words of four bytes its message had.
 template <class DeadlinesOf, class Listener>
 __device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines, Listener& listener) {
   const LaneOps own = run.lanes[lane];
@@ -398,13 +340,14 @@ __device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines,
       const Deadlines until = deadlines();
       if (!await_others(run, op, pass, until.lanes)) return false;
       if (!listener.before_op(op)) return false;
-      if (!execute({run, op, lane, i - own.begin, pass, until.peers})) return false;
+      std::uint64_t words = 0;
+      if (!execute({run, op, lane, i - own.begin, pass, until.peers, words})) return false;
       __syncthreads();  // the whole block's writes come before its first thread's L1
       ++done;
       if (threadIdx.x == 0) {
         DeviceWord(run.progress[lane]).store(progress_word(run.number, done), cuda::memory_order_release);  // L1
       }
-      listener.after_op(op, i - own.begin, pass);
+      listener.after_op(op, i - own.begin, pass, words);
     }
     if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, deadlines().lanes)) return false;
   }

@@ -1,5 +1,7 @@
 #include "executor/program.hpp"
 
+#include "executor/budget.cuh"
+#include "executor/failure.hpp"
 #include "hash.hpp"
 
 #include <algorithm>
@@ -184,6 +186,33 @@ Program program_of(const schedule::Schedule& schedule, int rank, const std::vect
   }
   if (program.lanes.empty()) program.lanes.push_back({});
   return program;
+}
+
+Sent& Sent::operator+=(const Sent& other) {
+  messages += other.messages;
+  floats += other.floats;
+  return *this;
+}
+
+Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights) {
+  Sent sent;
+  for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {
+    for (const LaneOp& op : program.ops) {
+      if (op.out == schedule::kNobody || op.of_weights != of_weights) continue;
+      ++sent.messages;
+      for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+        sent.floats += cut.part(static_cast<std::uint32_t>(chunk), pass).count();
+      }
+    }
+  }
+  return sent;
+}
+
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes) {
+  const double left = static_cast<double>(budget_bytes) - static_cast<double>(sent.messages * sizeof(MessageHeader));
+  if (left < 0) return -1;
+  if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also where there are none
+  return left / static_cast<double>(sent.floats * sizeof(Change));
 }
 
 std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules) {

@@ -117,4 +117,17 @@ struct Cut {
   }
 };
 
+/// What a rank sends in a step.
+struct Sent {
+  std::uint64_t messages = 0;  ///< signals included
+  std::uint64_t floats = 0;    ///< gradients and weights
+  Sent& operator+=(const Sent& other);
+};
+/// `of_weights`: only weights that are apart, or all but these.
+Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights);
+
+/// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers
+/// included. 0.5 or more: it may send all floats. Less than 0: the headers alone have more.
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes);
+
 }  // namespace param_sync::executor

@@ -44,11 +44,8 @@ struct Traffic {
   std::uint64_t sent[2] = {};  ///< gradients, weights
   std::uint64_t received[2] = {};
 
-  __device__ void add(const Run& run, const LaneOp& op, std::uint64_t pass) {
-    std::uint64_t bytes = sizeof(MessageHeader);
-    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
-      bytes += run.cut.part(static_cast<std::uint32_t>(chunk), pass).count() * sizeof(float);
-    }
+  __device__ void add(const LaneOp& op, std::uint64_t words) {
+    const std::uint64_t bytes = sizeof(MessageHeader) + words * sizeof(float);
     if (op.out != schedule::kNobody) sent[op.of_weights ? 1 : 0] += bytes;
     if (op.in != schedule::kNobody) received[op.of_weights ? 1 : 0] += bytes;
   }
@@ -133,13 +130,13 @@ class StepOfLane {
     return true;
   }
 
-  __device__ void after_op(const LaneOp& op, int index, std::uint64_t pass) {
+  __device__ void after_op(const LaneOp& op, int index, std::uint64_t pass, std::uint64_t words) {
     if (threadIdx.x != 0) return;
     if (sends_chunks(op) && !leading_) {
       // relaxed: see wants_to_send()
       DeviceWord(own_.words->sending).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     }
-    traffic_.add(own_.run, op, pass);
+    traffic_.add(op, words);
     trace(index, pass);
     // relaxed: see take_slot(). After trace(): what takes the slot begins later than this op has ended.
     if (frees_slot(own_, op)) DeviceWord(*own_.slots_taken).fetch_add(kMinusOne, cuda::memory_order_relaxed);

@@ -15,6 +15,7 @@
 /// L3 is relaxed because it orders nothing: the lane that wins it is the only writer of the record, which L4 publishes,
 /// and a lane that finds that the run has failed only returns.
 
+#include "executor/budget.cuh"
 #include "executor/failure.hpp"
 #include "executor/program.hpp"
 #include "optimizer.hpp"
@@ -55,6 +56,7 @@ struct Run {
   float* data = nullptr;
   Cut cut;
   Apply apply;
+  Budget budget;
   std::int32_t schedule = -1;  ///< its index
   std::uint64_t number = 0;    ///< of the run, counted by each rank: they agree where all run the same ones
   std::uint64_t timeout_ns = 0;

@@ -128,6 +128,26 @@ class Modes(unittest.TestCase):
             for end, begin in zip(ends, begins[1:]):
                 self.assertGreaterEqual(begin, end - 0.001, "microseconds, rounded in the file")
 
+    def test_a_budget_holds_on_any_link_and_the_model_learns_all_the_same(self):
+        """What is withheld of a step is sent in later ones, so the loss falls nearly as without a budget."""
+        budget, nodes = 1000, 3
+        arguments = (*SMALL, "--nodes", nodes, "--in-process", "--scheme", "ps:even")
+        unlimited = self.sent_bytes(results(*arguments, "--link", "tcp"))
+        reports = [results(*arguments, "--link", link, "--budget", budget) for link in ("p2p", "tcp")]
+        self.assertEqual(reports[0]["weights_hash"], reports[1]["weights_hash"])
+        for report in reports:
+            self.assertTrue(report["same_weights"])
+            steps = report["steps"]
+            for sent, all_bytes in zip(self.sent_bytes(report), unlimited, strict=True):
+                self.assertGreater(all_bytes / steps, 4 * budget)
+                self.assertLessEqual(sent, budget * (steps - 1) + all_bytes / steps, "the last step sends what is left")
+                self.assertGreater(sent, 0.9 * budget * (steps - 1))
+            self.assertGreater(report["accuracy"], 0.9)
+
+    def sent_bytes(self, report):
+        """Gradients and weights, by node."""
+        return [sum(layer["pushed_bytes"] + layer["published_bytes"] for layer in node["layers"]) for node in report["node_reports"]]
+
     def test_one_node_trains_by_any_scheme(self):
         reference = self.weights(1, "--serial")
         for scheme in SCHEMES:
@@ -597,6 +617,10 @@ class Misuse(unittest.TestCase):
         self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
         self.refused("--slots 4: of --nodes 4 only 3 send", "--scheme", "ps", "--slots", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")
+        self.refused("--budget is for --scheme ps and ps:even", "--scheme", "ring", "--budget", "10K")
+        self.refused("--budget is for --scheme ps and ps:even", "--budget", "10K")
+        self.refused("--budget and --slots exclude", "--scheme", "ps", "--budget", "10K", "--slots", 1)
+        self.refused("--budget and --checkpoint exclude", "--scheme", "ps", "--budget", "10K", "--checkpoint", "/tmp/none")
 
     def test_modes_exclude_each_other(self):
         self.refused("exclude each other", "--in-process", "--serial")
@@ -620,6 +644,12 @@ class Misuse(unittest.TestCase):
             status, out, err = run("--nodes", 2, "--scheme", "ps:even", "--epochs", 10_000, option, "/nonexistent/file")
             self.assertEqual((status, out), (1, ""))
             self.assertIn("cannot write /nonexistent/file: No such file or directory", err)
+
+    def test_a_budget_without_room_for_headers_is_a_failure_that_says_how_much_is_needed(self):
+        for mode in ("--in-process", "--nodes=2"):
+            status, _, err = run(*SMALL, "--nodes", 2, "--scheme", "ps:even", "--budget", 191, mode)
+            self.assertEqual(status, 1)
+            self.assertIn("rank 0 sends 6 messages in a step, whose headers alone have 192 bytes", err)
 
     @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
     def test_missing_data_is_a_failure_that_says_what_to_do(self):

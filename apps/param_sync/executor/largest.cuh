@@ -1,0 +1,103 @@
+#pragma once
+/// @file The largest of many numbers by their size, without sorting: a radix selection.
+
+#include "gpusock/device.cuh"
+
+#include <cstdint>
+
+namespace param_sync::executor {
+
+inline constexpr unsigned kChoosingThreadsMax = 256;  ///< of a block; others wait
+
+/// The size of a number as bits, which have the same order. What is no number is larger than all others.
+__device__ inline std::uint32_t size_bits(float value) { return __float_as_uint(value) & 0x7fff'ffffu; }
+
+/// The smallest of the `most` largest sizes, and how many of the numbers that are just as large are among them.
+struct Threshold {
+  std::uint32_t bits = 0;
+  std::uint32_t equal = 0;
+};
+
+/// This thread's share of `count`: neighbours, so that the order in which they are taken does not depend on timing.
+struct OwnShare {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  __device__ explicit OwnShare(std::uint32_t count) {
+    const unsigned threads = min(blockDim.x, kChoosingThreadsMax);
+    if (threadIdx.x >= threads) return;
+    begin = static_cast<std::uint32_t>(std::uint64_t{count} * threadIdx.x / threads);
+    end = static_cast<std::uint32_t>(std::uint64_t{count} * (threadIdx.x + 1) / threads);
+  }
+};
+
+/// Finds it digit by digit, the highest first: of each digit's values it counts how many numbers have it. `most` is at
+/// least 1. Block-collective.
+template <class ValueAt>
+__device__ inline Threshold threshold_of(std::uint32_t count, std::uint32_t most, ValueAt value_at) {
+  constexpr std::uint32_t kValues = 256;
+  __shared__ std::uint32_t having[kValues];
+  const OwnShare own(count);
+  Threshold found{0, most};
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (std::uint32_t value = threadIdx.x; value < kValues; value += blockDim.x) having[value] = 0;
+    __syncthreads();
+    for (std::uint32_t i = own.begin; i < own.end; ++i) {
+      const std::uint32_t bits = size_bits(value_at(i));
+      if (shift != 24 && bits >> (shift + 8) != found.bits >> (shift + 8)) continue;
+#if GPUSOCK_ON_GPU
+      atomicAdd(&having[bits >> shift & (kValues - 1)], 1u);
+#else
+      ++having[bits >> shift & (kValues - 1)];  // threads of a block take turns on one processor
+#endif
+    }
+    __syncthreads();
+    std::uint32_t value = kValues - 1;
+    while (value > 0 && having[value] < found.equal) found.equal -= having[value--];
+    found.bits |= value << shift;
+    __syncthreads();  // all have read the counts before they are cleared
+  }
+  if (found.bits == 0) found.equal = 0;  // there are fewer than `most` that are not 0
+  return found;
+}
+
+/// Calls take(i, place) for the `most` largest of value_at(0) to value_at(count - 1) by size, places counted from 0 in
+/// the order of i; of equal ones the first. Numbers that are 0 are never taken. Returns how many were. take() may
+/// change what value_at() says of the same i. Block-collective; ends with a barrier.
+template <class ValueAt, class Take>
+__device__ inline std::uint32_t take_largest(std::uint32_t count, std::uint32_t most, ValueAt value_at, Take take) {
+  if (most == 0) return 0;
+  __shared__ std::uint32_t larger[kChoosingThreadsMax], equal[kChoosingThreadsMax];  // by thread
+  const Threshold threshold = threshold_of(count, most, value_at);
+  const OwnShare own(count);
+  std::uint32_t larger_here = 0, equal_here = 0;
+  for (std::uint32_t i = own.begin; i < own.end; ++i) {
+    const std::uint32_t bits = size_bits(value_at(i));
+    if (bits > threshold.bits) ++larger_here;
+    if (bits == threshold.bits) ++equal_here;
+  }
+  const unsigned threads = min(blockDim.x, kChoosingThreadsMax);
+  if (threadIdx.x < threads) {
+    larger[threadIdx.x] = larger_here;
+    equal[threadIdx.x] = equal_here;
+  }
+  __syncthreads();
+  std::uint32_t larger_all = 0, equal_all = 0, place = 0, equal_before = 0;
+  for (unsigned thread = 0; thread < threads; ++thread) {
+    if (thread == threadIdx.x) {
+      equal_before = equal_all;
+      place = larger_all + min(equal_all, threshold.equal);
+    }
+    larger_all += larger[thread];
+    equal_all += equal[thread];
+  }
+  for (std::uint32_t i = own.begin; i < own.end; ++i) {
+    const std::uint32_t bits = size_bits(value_at(i));
+    if (bits < threshold.bits) continue;
+    if (bits == threshold.bits && equal_before++ >= threshold.equal) continue;
+    take(i, place++);
+  }
+  __syncthreads();  // `larger` and `equal` are free again, and all have been taken
+  return larger_all + min(equal_all, threshold.equal);
+}
+
+}  // namespace param_sync::executor
