@@ -17,6 +17,7 @@ sigset_t stop_signals() {
 }
 
 constexpr timespec kTurn{0, 100'000'000};  // how long an end that no signal tells may go unnoticed
+constexpr int kWake = SIGURG;              // ends a watcher's wait; ignored where a thread does not wait for it
 
 }  // namespace
 
@@ -38,14 +39,21 @@ void wait_for_stop(const std::function<bool()>& ended) {
 
 StopWatcher::StopWatcher(std::function<void(int signal)> on_stop)
     : thread_([call = std::move(on_stop)](std::stop_token stop) {
-        const sigset_t set = stop_signals();
+        sigset_t set = stop_signals();
+        sigaddset(&set, kWake);
+        pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before it asks: what wakes it from now on stays until it waits
         while (!stop.stop_requested()) {
-          if (const int signal = sigtimedwait(&set, nullptr, &kTurn); signal > 0) {
+          if (const int signal = sigwaitinfo(&set, nullptr); signal > 0 && signal != kWake) {
             call(signal);
             return;
           }
         }
       }) {}
+
+StopWatcher::~StopWatcher() {
+  thread_.request_stop();
+  pthread_kill(thread_.native_handle(), kWake);
+}
 
 void end_by(int signal) {
   std::signal(signal, SIG_DFL);

@@ -21,6 +21,10 @@ void wait_for_stop(const std::function<bool()>& ended);
 class StopWatcher {
  public:
   explicit StopWatcher(std::function<void(int signal)> on_stop);
+  /// Waits for a call of `on_stop` that runs.
+  ~StopWatcher();
+  StopWatcher(const StopWatcher&) = delete;
+  StopWatcher& operator=(const StopWatcher&) = delete;
 
  private:
   std::jthread thread_;

@@ -15,6 +15,7 @@
 #include "push.cuh"
 #include "step.cuh"
 #include "trace.cuh"
+#include "watch.cuh"
 
 #include <algorithm>
 #include <atomic>

@@ -1,0 +1,95 @@
+// When a node may stop watching the others.
+#include "watch.cuh"
+
+#include "gpusock/gpusock.hpp"
+#include "tests/support/patience.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace watch_test {
+namespace {
+
+using namespace param_sync;
+
+struct Opened {
+  gpusock::Socket listener = -1;
+  gpusock::Endpoint at;
+};
+
+__global__ void open(gpusock::Net net, gpusock::Endpoint at, Opened* opened) {
+  opened->listener = net.listen(gpusock::this_thread(), at);
+  if (opened->listener >= 0) net.getsockname(opened->listener, opened->at);
+}
+
+__global__ void accept_all(gpusock::Net net, gpusock::Socket listener, gpusock::Socket* sockets, int others) {
+  for (int i = 0; i < others; ++i) sockets[1 + i] = net.accept(gpusock::this_thread(), listener, gpusock::patience());
+}
+
+__global__ void connect_all(gpusock::Net net, gpusock::Endpoint at, gpusock::Socket* sockets, int others) {
+  for (int i = 0; i < others; ++i) sockets[1 + i] = net.connect(gpusock::this_thread(), at, gpusock::patience());
+}
+
+struct Nodes {
+  explicit Nodes(int others)
+      : sockets(context, static_cast<std::size_t>(1 + others)),
+        none(context, sockets.size()),
+        failed(context, 1),
+        failure(context, 1),
+        stop(context, 1) {
+    const std::vector<gpusock::Socket> closed(sockets.size(), -1);
+    sockets.copy_in(closed);
+    none.copy_in(closed);
+  }
+  /// Rank 0, whose sockets to the others are these.
+  NodeState state(const gpusock::DeviceBuffer<gpusock::Socket>& push,
+                  const gpusock::DeviceBuffer<gpusock::Socket>& serve) {
+    NodeState node;
+    node.net = context.net();
+    node.layout.nodes = static_cast<int>(sockets.size());
+    node.push_sockets = push.data();
+    node.serve_sockets = serve.data();
+    node.failed = failed.data();
+    node.failure = failure.data();
+    node.stop = stop.data();
+    return node;
+  }
+
+  gpusock::Context context;
+  gpusock::DeviceBuffer<gpusock::Socket> sockets, none;
+  gpusock::DeviceBuffer<std::uint64_t> failed;
+  gpusock::Mapped<Failure> failure;
+  gpusock::Mapped<std::uint64_t> stop;
+};
+
+/// The host of this node has not noticed yet that its own training has ended, and no clock tells it.
+TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
+  constexpr int kOthers = 2;
+  Nodes self(kOthers), others(kOthers);
+  gpusock::Stream watching(self.context);
+  gpusock::Mapped<Opened> opened(self.context, 1);
+  gpusock::Mapped<std::uint64_t> ending(self.context, 1);
+  gpusock::launch(self.context, {}, open, self.context.net(), gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"),
+                  opened.data());
+  self.context.synchronize();
+  ASSERT_GE(opened[0].listener, 0);
+  gpusock::launch(self.context, {}, accept_all, self.context.net(), opened[0].listener, self.sockets.data(), kOthers);
+  gpusock::launch(others.context, {}, connect_all, others.context.net(), opened[0].at, others.sockets.data(), kOthers);
+  self.context.synchronize();
+  others.context.synchronize();
+
+  gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(self.sockets, self.none), ending.data());
+  gpusock::launch(others.context, {}, leave, others.state(others.none, others.sockets));
+  others.context.synchronize();
+  const gpusock::Deadline deadline = gpusock::patience();
+  while (!watching.idle() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(watching.idle());
+  EXPECT_FALSE(has_failed(self.failure[0]));
+  end_watch(ending[0]);
+  watching.synchronize();
+}
+
+}  // namespace
+}  // namespace watch_test
