@@ -22,7 +22,7 @@ struct BenchOptions {
   std::vector<std::uint64_t> sizes_bytes;
   int repeats = 9;
   std::string beside;
-  int rows = 0;  // of sfb; 0: not given
+  int rows = 0;  // of factors; 0: not given
   int columns = 0;
   int batch = 0;
 };
@@ -74,59 +74,75 @@ int bench_sums(const BenchOptions& options) {
   return gpusock::program::kSuccess;
 }
 
+bool is_of_factors(const std::string& scheme) {
+  const auto& names = executor::factor_trial_schemes();
+  return std::find(names.begin(), names.end(), scheme) != names.end();
+}
+
+std::string what_is_sent(const std::string& scheme, const executor::FactorTrial& trial) {
+  if (scheme == "adam-fc") return "factors sent to rank 0, and its weights to all";
+  if (scheme == "sfb") return "factors sent to all";
+  return trial.of_factors ? "hybrid takes factors sent to all" : "hybrid takes the whole gradient";
+}
+
 /// A layer's gradient, sent as factors and as a whole.
 int bench_factors(const BenchOptions& options) {
   const auto size = [](int given, int usual) { return static_cast<std::uint32_t>(given != 0 ? given : usual); };
   executor::FactorTrialSettings settings;
   settings.layout = {size(options.rows, kBenchRows), size(options.columns, kBenchColumns),
                      size(options.batch, kBenchBatch), static_cast<std::uint32_t>(options.nodes)};
+  settings.scheme = options.scheme;
   settings.link = gpusock::parse_link(options.link);
   settings.repeats = options.repeats;
   const executor::FactorTrial trial = executor::try_factors(settings);
   const executor::FactorLayout& layout = settings.layout;
-  const double mb = sizeof(float) * 1e-6, others = options.nodes - 1;
+  const auto megabytes = [](std::uint64_t floats) { return static_cast<double>(floats * sizeof(float)) * 1e-6; };
   print(fmt::format("gradient of {} x {} weights, {} samples of each of {} ranks, link {} (median of {})\n",
                     layout.rows, layout.columns, layout.samples, options.nodes, options.link, options.repeats));
-  print(fmt::format(
-      "  factors sent to all: {:.3f} MB of each rank, {:.3f} ms, and {:.3f} ms to make the gradient again\n",
-      others * static_cast<double>(layout.floats_of_rank()) * mb, trial.exchange_s * 1e3, trial.rebuild_s * 1e3));
-  print(fmt::format("  the whole gradient by {}: {:.3f} MB of each rank, {:.3f} ms\n", settings.dense,
-                    2 * others / options.nodes * static_cast<double>(layout.gradient_floats()) * mb,
-                    trial.dense_s * 1e3));
+  print(fmt::format("  {}: {:.3f} MB of the rank that sends most, {:.3f} ms{}\n", what_is_sent(options.scheme, trial),
+                    megabytes(trial.sent_floats), trial.exchange_s * 1e3,
+                    trial.of_factors
+                        ? fmt::format(", and {:.3f} ms to make {} again", trial.rebuild_s * 1e3,
+                                      options.scheme == "adam-fc" ? "gradient and weights" : "the gradient")
+                        : ""));
+  print(fmt::format("  the whole gradient by {}: {:.3f} MB of the rank that sends most, {:.3f} ms\n", settings.dense,
+                    megabytes(trial.dense_floats), trial.dense_s * 1e3));
   print(fmt::format("  relative error {:.2g}, {}\n", trial.error,
                     trial.same_everywhere ? "the same bits on all ranks" : "other bits on some ranks"));
   return trial.same_everywhere && trial.error <= 1e-6 ? gpusock::program::kSuccess : gpusock::program::kFailure;
 }
 
 int run_bench(BenchOptions& options) {
-  if (options.scheme == "sfb") return bench_factors(options);
+  if (is_of_factors(options.scheme)) return bench_factors(options);
   if (options.sizes_bytes.empty()) options.sizes_bytes = kBenchSizes;
   return bench_sums(options);
 }
 
 std::string problem_of_bench(const BenchOptions& options) {
   if (options.scheme == "blink") return "blink needs a topology";
-  const bool factors = options.scheme == "sfb";
+  const bool factors = is_of_factors(options.scheme);
   if (!factors && (options.rows != 0 || options.columns != 0 || options.batch != 0))
-    return "--rows, --columns and --batch are for --scheme sfb";
-  if (factors && !options.sizes_bytes.empty()) return "--sizes is not for --scheme sfb: give --rows and --columns";
-  if (factors && options.nodes < 2) return "--scheme sfb needs two nodes";
-  if (factors && !options.beside.empty()) return "--beside is for sums, not for --scheme sfb";
+    return "--rows, --columns and --batch are for --scheme sfb, adam-fc and hybrid";
+  if (factors && !options.sizes_bytes.empty())
+    return fmt::format("--sizes is not for --scheme {}: give --rows and --columns", options.scheme);
+  if (factors && options.nodes < 2) return fmt::format("--scheme {} needs two nodes", options.scheme);
+  if (factors && !options.beside.empty())
+    return fmt::format("--beside is for sums, not for --scheme {}", options.scheme);
   if (!factors) return "";
   const std::uint64_t weights = static_cast<std::uint64_t>(options.rows) * static_cast<std::uint64_t>(options.columns);
-  return gpusock::program::problem_of_memory(weights * 2 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
+  return gpusock::program::problem_of_memory(weights * 3 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
                                              "--rows, --columns and --nodes");
 }
 
 std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
   Arguments arguments("Times sums of tensors over gpusock's sockets: each scheme and size, all ranks in this process.");
   std::vector<std::string> schemes = schedule::scheme_names();
-  schemes.emplace_back("sfb");
+  schemes.insert(schemes.end(), executor::factor_trial_schemes().begin(), executor::factor_trial_schemes().end());
   arguments.number("--nodes", options.nodes, "Ranks", 1, 16);
   arguments
       .choice("--scheme", options.scheme, schemes,
-              "One scheme; sfb: a gradient is sent as factors and made again, beside an all-reduce of it")
-      .shown_default("all but blink, byteps, sfb");
+              "One scheme; sfb, adam-fc, hybrid: a layer's gradient is sent as factors, beside an all-reduce of it")
+      .shown_default("all but blink, byteps, and those of factors");
   arguments.bytes("--sizes", options.sizes_bytes, "Bytes of a tensor, with commas", 4, std::uint64_t{1} << 30)
       .shown_default("1K,64K,1M,16M");
   arguments.choice("--link", options.link, kLinks, "What carries it");
@@ -134,11 +150,11 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
   arguments.choice(
       "--beside", options.beside, {"mpi"},
       "Print ratios to Open MPI's MPI_Allreduce of as many processes, measured in turn; link tcp: its tcp");
-  arguments.number("--rows", options.rows, "Outputs of the layer (sfb)", 1, 1 << 20)
+  arguments.number("--rows", options.rows, "Outputs of the layer (factors)", 1, 1 << 20)
       .shown_default(std::to_string(kBenchRows));
-  arguments.number("--columns", options.columns, "Inputs of the layer (sfb)", 1, 1 << 20)
+  arguments.number("--columns", options.columns, "Inputs of the layer (factors)", 1, 1 << 20)
       .shown_default(std::to_string(kBenchColumns));
-  arguments.number("--batch", options.batch, "Samples of each rank (sfb)", 1, 1 << 16)
+  arguments.number("--batch", options.batch, "Samples of each rank (factors)", 1, 1 << 16)
       .shown_default(std::to_string(kBenchBatch));
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&options] { return problem_of_bench(options); });

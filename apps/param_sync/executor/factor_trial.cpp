@@ -1,6 +1,7 @@
 #include "executor/factor_trial.hpp"
 
 #include "executor/local_ranks.hpp"
+#include "schedule/factors.hpp"
 #include "schedule/schemes.hpp"
 
 #include <algorithm>
@@ -17,6 +18,10 @@ namespace param_sync::executor {
 namespace {
 
 constexpr std::uint64_t kTrialTimeoutNs = 60'000'000'000;
+
+constexpr int kServer = 0;  // of adam-fc
+constexpr int kBroadcastChunks = 32;
+constexpr float kRate = 0.0625f;
 
 /// All ranks' factors, about as large as errors and activations are.
 std::vector<float> random_factors(const FactorLayout& layout) {
@@ -38,28 +43,44 @@ double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+using Buffers = std::vector<std::unique_ptr<gpusock::DeviceBuffer<float>>>;
+
 class Trials {
  public:
   explicit Trials(const FactorTrialSettings& settings)
       : settings_(settings),
         layout_(settings.layout),
         factors_(random_factors(layout_)),
-        ranks_(schedules(), settings.link, {}, std::max(layout_.gathered_floats(), layout_.gradient_floats())) {
-    for (int rank = 0; rank < ranks_.nodes(); ++rank) {
-      gradients_.push_back(
-          std::make_unique<gpusock::DeviceBuffer<float>>(ranks_.context(rank), layout_.gradient_floats()));
+        serves_(settings.scheme == "adam-fc"),
+        of_factors_(settings.scheme != "hybrid" || schedule::prefers_factors(shape(), nodes())),
+        schedules_(schedules()),
+        ranks_(schedules_, settings.link, {}, layout_.gathered_floats()) {
+    for (int rank = 0; rank < nodes(); ++rank) {
+      for (Buffers* buffers : {&gradients_, &weights_, &dense_}) {
+        buffers->push_back(
+            std::make_unique<gpusock::DeviceBuffer<float>>(ranks_.context(rank), layout_.gradient_floats()));
+      }
     }
   }
 
   FactorTrial run() {
     FactorTrial trial;
+    trial.of_factors = of_factors_;
+    trial.dense_floats = sent_floats(kDense, layout_.gradient_floats());
+    trial.sent_floats = of_factors_ ? sent_floats(kFactors, layout_.gathered_floats()) : trial.dense_floats;
+    if (serves_) trial.sent_floats = std::max(trial.sent_floats, sent_floats(kWeights, layout_.gradient_floats()));
     std::vector<double> exchanges, rebuilds, dense;
     for (int i = -1; i < settings_.repeats; ++i) {
-      for (int rank = 0; rank < ranks_.nodes(); ++rank) give_factors(rank);
-      const double exchange_s = seconds_of([&] { ranks_.run(kFactors, layout_.gathered_floats(), kTrialTimeoutNs); });
-      const double rebuild_s = seconds_of([&] { rebuild_all(); });
+      give_data();
+      double exchange_s = 0, rebuild_s = 0;
+      if (of_factors_) {
+        exchange_s = seconds_of([&] { ranks_.run(kFactors, layout_.gathered_floats(), kTrialTimeoutNs); });
+        rebuild_s = seconds_of([&] { rebuild(); });
+      }
+      if (serves_) exchange_s += seconds_of([&] { run_on(weights_, kWeights); });
+      const double dense_s = seconds_of([&] { run_on(dense_, kDense); });
+      if (!of_factors_) exchange_s = dense_s;
       if (i < 0) compare(trial);
-      const double dense_s = seconds_of([&] { ranks_.run(kDense, layout_.gradient_floats(), kTrialTimeoutNs); });
       if (i < 0) continue;
       exchanges.push_back(exchange_s);
       rebuilds.push_back(rebuild_s);
@@ -72,48 +93,96 @@ class Trials {
   }
 
  private:
-  enum : std::size_t { kFactors, kDense };  // places in the list of schedules
+  enum : std::size_t { kFactors, kDense, kWeights };  // places in the list of schedules
+
+  int nodes() const { return static_cast<int>(layout_.ranks); }
+  schedule::FactorShape shape() const {
+    return {static_cast<double>(layout_.rows), static_cast<double>(layout_.columns),
+            static_cast<double>(layout_.samples)};
+  }
+  /// What all ranks have at the end.
+  const Buffers& results() const { return serves_ ? weights_ : of_factors_ ? gradients_ : dense_; }
 
   std::vector<schedule::Schedule> schedules() const {
     schedule::Request request;
-    request.nodes = static_cast<int>(layout_.ranks);
-    return {schedule::generate("sfb", request), schedule::generate(settings_.dense, request)};
+    request.nodes = nodes();
+    const schedule::Schedule dense = schedule::generate(settings_.dense, request);
+    if (!serves_) return {schedule::generate("sfb", request), dense};
+    return {schedule::factor_gather(nodes(), nodes(), kServer), dense,
+            schedule::owner_broadcast(nodes(), kBroadcastChunks, kServer)};
   }
 
-  /// Its own ones; those of others are to come.
-  void give_factors(int rank) {
-    std::vector<float> own(layout_.gathered_floats());
-    const auto begin = static_cast<std::ptrdiff_t>(static_cast<std::uint64_t>(rank) * layout_.floats_of_rank());
-    std::copy_n(factors_.begin() + begin, layout_.floats_of_rank(), own.begin() + begin);
-    ranks_.tensor(rank).copy_in(own);
-  }
-
-  void rebuild_all() {
-    for (int rank = 0; rank < ranks_.nodes(); ++rank) {
-      rebuild_gradient(ranks_.context(rank), layout_, ranks_.tensor(rank).data(),
-                       gradients_[static_cast<std::size_t>(rank)]->data());
+  /// Of the rank that sends most.
+  std::uint64_t sent_floats(std::size_t index, std::uint64_t floats) const {
+    const schedule::Schedule& made = schedules_[index];
+    const Cut cut{floats, std::max<std::uint64_t>(floats, 1), static_cast<std::uint32_t>(made.chunks)};
+    std::uint64_t most = 0;
+    for (int rank = 0; rank < nodes(); ++rank) {
+      const Program program = program_of(made, rank, channels_of(schedules_, rank));
+      most = std::max(most, sent_in_step(program, cut, false).floats);
     }
-    for (int rank = 0; rank < ranks_.nodes(); ++rank) ranks_.context(rank).synchronize();
+    return most;
+  }
+
+  /// To each rank its own factors, and the gradient that they make; those of others are to come. Weights are 0.
+  void give_data() {
+    const FactorLayout alone{layout_.rows, layout_.columns, layout_.samples, 1};
+    for (int rank = 0; rank < nodes(); ++rank) {
+      std::vector<float> own(layout_.gathered_floats());
+      const auto begin = static_cast<std::ptrdiff_t>(static_cast<std::uint64_t>(rank) * layout_.floats_of_rank());
+      std::copy_n(factors_.begin() + begin, layout_.floats_of_rank(), own.begin() + begin);
+      ranks_.tensor(rank).copy_in(own);
+      weights(rank).copy_in(std::vector<float>(layout_.gradient_floats()));
+      rebuild_gradient(ranks_.context(rank), alone, ranks_.tensor(rank).data() + begin, buffer(dense_, rank).data());
+      ranks_.context(rank).synchronize();
+    }
+  }
+
+  static gpusock::DeviceBuffer<float>& buffer(const Buffers& buffers, int rank) {
+    return *buffers[static_cast<std::size_t>(rank)];
+  }
+  gpusock::DeviceBuffer<float>& weights(int rank) { return buffer(weights_, rank); }
+
+  void rebuild() {
+    for (int rank = 0; rank < (serves_ ? 1 : nodes()); ++rank) {
+      float* gradient = buffer(gradients_, rank).data();
+      rebuild_gradient(ranks_.context(rank), layout_, ranks_.tensor(rank).data(), gradient);
+      if (serves_) {
+        descend(ranks_.context(rank), gradient, kRate, weights(rank).data(), layout_.gradient_floats());
+      }
+    }
+    for (int rank = 0; rank < nodes(); ++rank) ranks_.context(rank).synchronize();
+  }
+
+  void run_on(const Buffers& buffers, std::size_t index) {
+    std::vector<std::uint64_t> runs;
+    for (int rank = 0; rank < nodes(); ++rank) {
+      runs.push_back(
+          ranks_.executor(rank).start(index, buffer(buffers, rank).data(), layout_.gradient_floats(), kTrialTimeoutNs));
+    }
+    for (int rank = 0; rank < nodes(); ++rank) ranks_.executor(rank).wait(runs[static_cast<std::size_t>(rank)]);
   }
 
   void compare(FactorTrial& trial) {
     std::vector<float> first(layout_.gradient_floats()), other(layout_.gradient_floats());
-    gradients_[0]->copy_out(first);
+    buffer(results(), 0).copy_out(first);
     trial.same_everywhere = true;
-    for (std::size_t rank = 1; rank < gradients_.size(); ++rank) {
-      gradients_[rank]->copy_out(other);
+    for (int rank = 1; rank < nodes(); ++rank) {
+      buffer(results(), rank).copy_out(other);
       trial.same_everywhere = trial.same_everywhere &&
                               std::memcmp(first.data(), other.data(), first.size() * sizeof(float)) == 0;
     }
+    const double scale = serves_ ? -static_cast<double>(kRate) : 1;
     double error = 0, size = 0;
     const std::uint32_t step = std::max<std::uint32_t>(1, layout_.rows / 256);  // of a large layer some rows
     for (std::uint32_t row = 0; row < layout_.rows; row += step) {
       for (std::uint32_t column = 0; column < layout_.columns; ++column) {
         const auto [sum, terms] = exact(row, column);
-        const double difference = static_cast<double>(first[std::uint64_t{row} * layout_.columns + column]) - sum;
+        const double wanted = scale * sum;
+        const double difference = static_cast<double>(first[std::uint64_t{row} * layout_.columns + column]) - wanted;
         error += difference * difference;
-        size += sum * sum;
-        if (terms > 0) trial.error_max = std::max(trial.error_max, std::fabs(difference) / terms);
+        size += wanted * wanted;
+        if (terms > 0) trial.error_max = std::max(trial.error_max, std::fabs(difference / scale) / terms);
       }
     }
     trial.error = size > 0 ? std::sqrt(error / size) : std::sqrt(error);
@@ -136,12 +205,26 @@ class Trials {
   const FactorTrialSettings& settings_;
   FactorLayout layout_;
   std::vector<float> factors_;
+  bool serves_;      // adam-fc
+  bool of_factors_;  // else the whole gradient
+  std::vector<schedule::Schedule> schedules_;
   LocalRanks ranks_;
-  std::vector<std::unique_ptr<gpusock::DeviceBuffer<float>>> gradients_;
+  Buffers gradients_, weights_, dense_;  // dense_: of the all-reduce
 };
 
 }  // namespace
 
-FactorTrial try_factors(const FactorTrialSettings& settings) { return Trials(settings).run(); }
+const std::vector<std::string>& factor_trial_schemes() {
+  static const std::vector<std::string> names{"sfb", "adam-fc", "hybrid"};
+  return names;
+}
+
+FactorTrial try_factors(const FactorTrialSettings& settings) {
+  const auto& names = factor_trial_schemes();
+  if (std::find(names.begin(), names.end(), settings.scheme) == names.end()) {
+    throw schedule::Error("factors are not exchanged by " + settings.scheme);
+  }
+  return Trials(settings).run();
+}
 
 }  // namespace param_sync::executor

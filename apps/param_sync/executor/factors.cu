@@ -1,5 +1,7 @@
 #include "executor/factors.hpp"
 
+#include "optimizer.hpp"
+
 #include "gpusock/device.cuh"
 
 #include <algorithm>
@@ -57,6 +59,13 @@ __global__ void rebuild(FactorLayout layout, const float* gathered, float* gradi
   }
 }
 
+__global__ void descend_kernel(const float* gradient, float rate, float* weights, std::uint64_t count) {
+  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) {
+    weights[i] = multiply_add(-rate, gradient[i], weights[i]);
+  }
+}
+
 }  // namespace
 
 void rebuild_gradient(gpusock::Context& context, const FactorLayout& layout, const float* gathered, float* gradient) {
@@ -65,6 +74,11 @@ void rebuild_gradient(gpusock::Context& context, const FactorLayout& layout, con
   }
   gpusock::launch(context, {.grid = std::min(layout.rows, kRebuildBlocksMax), .block = kRebuildThreads}, rebuild,
                   layout, gathered, gradient);
+}
+
+void descend(gpusock::Context& context, const float* gradient, float rate, float* weights, std::uint64_t count) {
+  gpusock::launch(context, {.grid = kRebuildBlocksMax, .block = kRebuildThreads}, descend_kernel, gradient, rate,
+                  weights, count);
 }
 
 }  // namespace param_sync::executor

@@ -34,4 +34,8 @@ struct FactorLayout {
 /// gpusock::Error: (EINVAL) a layout without floats, or what launch() throws.
 void rebuild_gradient(gpusock::Context& context, const FactorLayout& layout, const float* gathered, float* gradient);
 
+/// Launches the kernel that makes weights of a gradient: weight -= rate * gradient; waits for nothing. Throws what
+/// launch() throws.
+void descend(gpusock::Context& context, const float* gradient, float rate, float* weights, std::uint64_t count);
+
 }  // namespace param_sync::executor

@@ -31,6 +31,7 @@ std::vector<std::vector<float>> inputs_of(int nodes, std::uint64_t floats) {
 /// The chunks whose results a worker has at the end.
 Range chunks_at_end(const schedule::Schedule& schedule, int worker) {
   const Range all{0, schedule.chunks};
+  if (schedule.result == Result::gather && worker != schedule.root) return {};
   return schedule.result == Result::reduce_scatter ? schedule::part_of(all, worker, schedule.workers) : all;
 }
 
@@ -62,7 +63,8 @@ class Comparison {
   }
 
   void look_at(int worker, int chunk, std::uint64_t i, float got) {
-    const bool copied = schedule_.result == Result::broadcast || schedule_.result == Result::all_gather;
+    const bool copied = schedule_.result == Result::broadcast || schedule_.result == Result::all_gather ||
+                        schedule_.result == Result::gather;
     const int begin = copied ? source_of(chunk) : 0, end = copied ? begin + 1 : schedule_.workers;
     double sum = 0, size = 0;
     float ordered = 0;

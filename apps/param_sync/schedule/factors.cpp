@@ -24,6 +24,27 @@ Schedule factor_broadcast(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
+Schedule factor_gather(int nodes, int chunks, int owner) {
+  Builder builder("adam-fc:gather", nodes, chunks, Result::gather);
+  builder.set_root(owner);
+  for (int distance = 1; distance < nodes; ++distance) {
+    const int worker = (owner + distance) % nodes;
+    builder.transfer(worker, owner, part_of({0, chunks}, worker, nodes), Take::copy);
+  }
+  return std::move(builder).finish();
+}
+
+Schedule owner_broadcast(int nodes, int chunks, int owner) {
+  Builder builder("adam-fc:broadcast", nodes, chunks, Result::broadcast);
+  builder.set_root(owner);
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    for (int distance = 1; distance < nodes; ++distance) {
+      builder.transfer(owner, (owner + distance) % nodes, {chunk, chunk + 1}, Take::copy);
+    }
+  }
+  return std::move(builder).finish();
+}
+
 Schedule factor_server(int nodes, int chunks, int owner) {
   constexpr int kPush = 0, kSum = 1, kPublish = 2, kPull = 3;  // lanes
   constexpr int kPushes = 0, kPulls = 1;                       // channels

@@ -29,6 +29,11 @@ bool prefers_factors(const FactorShape& shape, int nodes);
 /// `sfb`: everybody sends its part to each other. The result is all_gather; chunks are parts of the nodes' factors.
 Schedule factor_broadcast(int nodes, int chunks);
 
+/// The two exchanges of `adam-fc` where the server makes the gradient of factors. Everybody sends its part to `owner`
+/// (gather; chunks are parts of the nodes' factors); later the owner sends all others what it has made (broadcast).
+Schedule factor_gather(int nodes, int chunks, int owner);
+Schedule owner_broadcast(int nodes, int chunks, int owner);
+
 /// `adam-fc`: all send gradients (or factors of them) to `owner`, which applies the optimizer and sends the weights
 /// back chunk after chunk. The result is parameter_server.
 Schedule factor_server(int nodes, int chunks, int owner);

@@ -67,7 +67,7 @@ Schedule read_schedule(const JsonNode& node) {
   schedule.scheme = node.field("scheme").text();
   const int nodes = node.field("nodes").number(1, kNodesMax);
   schedule.chunks = node.field("chunks").number(1, kChunksMax);
-  schedule.result = word(node.field("result"), Result::parameter_server);
+  schedule.result = word(node.field("result"), Result::gather);
   schedule.workers = node.has("workers") ? node.field("workers").number(1, nodes) : nodes;
   if (node.has("root")) schedule.root = node.field("root").number(0, schedule.workers - 1);
   const JsonNode ranks = node.field("ranks");

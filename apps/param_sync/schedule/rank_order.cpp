@@ -84,7 +84,9 @@ class TermRun {
 
 bool sums_in_rank_order(const Schedule& schedule) {
   const bool scattered = schedule.result == Result::reduce_scatter;
-  if (schedule.result == Result::all_gather || schedule.result == Result::broadcast) return false;
+  for (const Result copied : {Result::all_gather, Result::gather, Result::broadcast}) {
+    if (schedule.result == copied) return false;
+  }
   TermRun run(schedule);
   Term wanted = 0;
   for (int rank = 1; rank < schedule.workers; ++rank) wanted = run.sum(wanted, rank);

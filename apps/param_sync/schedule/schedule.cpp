@@ -86,6 +86,8 @@ const char* to_string(Result result) {
       return "broadcast";
     case Result::parameter_server:
       return "parameter_server";
+    case Result::gather:
+      return "gather";
   }
   return "?";
 }

@@ -31,7 +31,7 @@ enum class Kind : std::uint8_t {
 };
 
 /// What the workers have when all ranks are done. Each is described in docs/schedules.md.
-enum class Result : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, parameter_server };
+enum class Result : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, parameter_server, gather };
 
 /// An op of the same rank.
 struct OpRef {
@@ -70,7 +70,7 @@ struct Schedule {
   int chunks = 1;
   Result result = Result::all_reduce;
   int workers = 0;  ///< ranks below this one have data; those from it on only sum what workers send them
-  int root = 0;     ///< of a broadcast
+  int root = 0;     ///< of a broadcast or a gather
   std::vector<Rank> ranks;
   bool operator==(const Schedule&) const = default;
 

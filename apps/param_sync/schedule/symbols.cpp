@@ -20,13 +20,16 @@ int part_owner(const Schedule& schedule, int chunk) {
 bool begins_with(const Schedule& schedule, int rank, int chunk) {
   if (rank >= schedule.workers) return false;
   if (schedule.result == Result::broadcast) return rank == schedule.root;
-  if (schedule.result == Result::all_gather) return rank == part_owner(schedule, chunk);
+  if (schedule.result == Result::all_gather || schedule.result == Result::gather) {
+    return rank == part_owner(schedule, chunk);
+  }
   return true;
 }
 
 std::string problem_of_chunk(const Schedule& schedule, const Symbols& symbols, int rank, int chunk) {
   const int owner = part_owner(schedule, chunk);
   if (schedule.result == Result::reduce_scatter && rank != owner) return "";
+  if (schedule.result == Result::gather && rank != schedule.root) return "";
   const Symbols::State state = symbols.state(rank, chunk);
   if (state == Symbols::State::undefined) return "ends without any data";
   if (state == Symbols::State::applied && schedule.result != Result::parameter_server) {
@@ -36,7 +39,9 @@ std::string problem_of_chunk(const Schedule& schedule, const Symbols& symbols, i
     return "ends without the optimizer applied";
   }
   if (schedule.result == Result::broadcast) return symbols.problem_of_sum(rank, chunk, schedule.root, schedule.root);
-  if (schedule.result == Result::all_gather) return symbols.problem_of_sum(rank, chunk, owner, owner);
+  if (schedule.result == Result::all_gather || schedule.result == Result::gather) {
+    return symbols.problem_of_sum(rank, chunk, owner, owner);
+  }
   return symbols.problem_of_sum(rank, chunk, 0, schedule.workers - 1);
 }
 

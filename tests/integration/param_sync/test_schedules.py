@@ -141,6 +141,12 @@ class Schedules(unittest.TestCase):
         self.assertEqual(status, 0, error)
         self.assertIn("gradient of 10 x 20 weights, 2 samples of each of 3 ranks", out)
         self.assertIn("the same bits on all ranks\n", out)
+        for scheme, batch, says in (("adam-fc", 2, "factors sent to rank 0, and its weights to all: 0.002 MB"),
+                                    ("hybrid", 2, "hybrid takes factors sent to all: 0.000 MB"),
+                                    ("hybrid", 20, "hybrid takes the whole gradient: 0.001 MB")):
+            status, out, error = run("bench", "--scheme", scheme, "--nodes", 3, "--rows", 10, "--columns", 20, "--batch", batch, "--repeats", 1)
+            self.assertEqual(status, 0, error)
+            self.assertIn(says, out)
 
     def test_mpi_is_measured_beside(self):
         status, out, error = run("bench", "--beside", "mpi", "--nodes", 2, "--sizes", "1K", "--scheme", "mesh", "--repeats", 1)
@@ -239,7 +245,7 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "sfb", "--nodes", 1), "--scheme sfb needs two nodes"),
                                 (("--scheme", "sfb", "--beside", "mpi"), "--beside is for sums"),
                                 (("--scheme", "sfb", "--rows", 1 << 20, "--columns", 1 << 20), "--rows, --columns and --nodes"),
-                                (("--scheme", "hybrid"), "hybrid not in"), (("--beside", "gloo"), "gloo not in"),
+                                (("--scheme", "hybrids"), "hybrids not in"), (("--beside", "gloo"), "gloo not in"),
                                 (("--scheme", "blink"), "blink needs a topology")):
             status, out, error = run("bench", *arguments)
             self.assertEqual((status, out), (2, ""), arguments)

@@ -1,8 +1,11 @@
 // Factors of gradients go over real sockets, and the gradient is made again where they arrive.
 #include "executor/factor_trial.hpp"
 
+#include "schedule/schedule.hpp"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace {
@@ -12,8 +15,9 @@ using executor::FactorLayout;
 using executor::FactorTrial;
 using executor::FactorTrialSettings;
 
-FactorTrialSettings trial_of(const FactorLayout& layout, gpusock::LinkKind link) {
+FactorTrialSettings trial_of(const FactorLayout& layout, gpusock::LinkKind link, const std::string& scheme = "sfb") {
   FactorTrialSettings settings;
+  settings.scheme = scheme;
   settings.layout = layout;
   settings.link = link;
   settings.repeats = 1;
@@ -21,15 +25,38 @@ FactorTrialSettings trial_of(const FactorLayout& layout, gpusock::LinkKind link)
 }
 
 TEST(Factors, AreSentAndTheGradientIsMadeAgain) {
-  for (const gpusock::LinkKind link : {gpusock::LinkKind::p2p, gpusock::LinkKind::tcp}) {
-    for (const FactorLayout& layout :
-         {FactorLayout{1, 1, 1, 2}, FactorLayout{7, 5, 3, 2}, FactorLayout{33, 1030, 8, 3}}) {
-      const FactorTrial trial = try_factors(trial_of(layout, link));
-      EXPECT_LE(trial.error, 1e-6) << layout.rows << " x " << layout.columns;
-      EXPECT_LE(trial.error_max, 1e-6);
-      EXPECT_TRUE(trial.same_everywhere);
+  for (const char* scheme : {"sfb", "adam-fc"}) {
+    for (const gpusock::LinkKind link : {gpusock::LinkKind::p2p, gpusock::LinkKind::tcp}) {
+      for (const FactorLayout& layout :
+           {FactorLayout{1, 1, 1, 2}, FactorLayout{7, 5, 3, 2}, FactorLayout{33, 1030, 8, 3}}) {
+        const FactorTrial trial = try_factors(trial_of(layout, link, scheme));
+        EXPECT_LE(trial.error, 1e-6) << scheme << layout.rows << " x " << layout.columns;
+        EXPECT_LE(trial.error_max, 1e-6);
+        EXPECT_TRUE(trial.same_everywhere);
+        const std::uint64_t others = layout.ranks - 1;
+        EXPECT_EQ(trial.sent_floats, scheme == std::string("sfb")
+                                         ? others * layout.floats_of_rank()
+                                         : std::max(layout.floats_of_rank(), others * layout.gradient_floats()));
+      }
     }
   }
+  EXPECT_THROW(try_factors(trial_of({1, 1, 1, 2}, gpusock::LinkKind::p2p, "ring")), schedule::Error);
+}
+
+/// Poseidon's rule, for each layer.
+TEST(Factors, HybridSendsNoMoreThanTheCheaperOfTheTwo) {
+  int of_factors = 0, whole = 0;
+  for (const FactorLayout& layout : {FactorLayout{8, 8, 1, 2}, FactorLayout{8, 8, 4, 2}, FactorLayout{8, 8, 5, 2},
+                                     FactorLayout{40, 300, 4, 3}, FactorLayout{40, 300, 30, 3}}) {
+    const FactorTrial trial = try_factors(trial_of(layout, gpusock::LinkKind::p2p, "hybrid"));
+    const std::uint64_t factors = (layout.ranks - 1) * layout.floats_of_rank();
+    ++(trial.of_factors ? of_factors : whole);
+    EXPECT_EQ(trial.sent_floats, std::min(factors, trial.dense_floats)) << layout.rows << " " << layout.samples;
+    EXPECT_LE(trial.error, 1e-6);
+    EXPECT_TRUE(trial.same_everywhere);
+  }
+  EXPECT_GT(of_factors, 0);
+  EXPECT_GT(whole, 0);
 }
 
 /// A layer as large as VGG-16's last one, with a step's usual samples.

@@ -59,6 +59,10 @@ TEST(Check, EveryResultIsKnown) {
       2, {{{send(0, 1)}, {receive(Kind::recv, 1, 1)}}, {{send(1, 0)}, {receive(Kind::recv, 0, 0)}}},
       Result::all_gather);
   EXPECT_EQ(check_problem(gather), "");
+  Schedule to_one = by_hand(2, {{{receive(Kind::recv, 1, 1)}}, {{send(1, 0)}}}, Result::gather);
+  EXPECT_EQ(check_problem(to_one), "");
+  to_one.root = 1;
+  expect_problem(to_one, "gather: chunk 0 at rank 1 ends without any data");
   Schedule scatter = by_hand(
       2, {{{send(1, 1)}, {receive(Kind::recv_reduce, 0, 1)}}, {{send(0, 0)}, {receive(Kind::recv_reduce, 1, 0)}}},
       Result::reduce_scatter);

@@ -125,6 +125,10 @@ TEST(Factors, BytesAndRoundsAreTheClosedForms) {
       EXPECT_EQ(server_counts.rounds, nodes > 1 ? 2 : 0);
       EXPECT_EQ(server_counts.ranks[static_cast<std::size_t>(owner)].sent,
                 static_cast<std::uint64_t>((nodes - 1) * server.chunks));
+      EXPECT_EQ(check(schedule::factor_gather(nodes, nodes, owner)).chunks_sent(),
+                static_cast<std::uint64_t>(nodes - 1));
+      EXPECT_EQ(check(schedule::owner_broadcast(nodes, 3, owner)).chunks_sent(),
+                static_cast<std::uint64_t>((nodes - 1) * 3));
     }
     request.owner = nodes;
     EXPECT_THROW(generate("adam-fc", request), schedule::Error);
