@@ -130,7 +130,7 @@ std::string problem_of_bench(const BenchOptions& options) {
     return fmt::format("--beside is for sums, not for --scheme {}", options.scheme);
   if (!factors) return "";
   const std::uint64_t weights = static_cast<std::uint64_t>(options.rows) * static_cast<std::uint64_t>(options.columns);
-  return gpusock::program::problem_of_memory(weights * 3 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
+  return gpusock::program::problem_of_memory(weights * 4 * sizeof(float) * static_cast<std::uint64_t>(options.nodes),
                                              "--rows, --columns and --nodes");
 }
 

