@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <iterator>
 #include <list>
+#include <iostream>
 #include <sstream>
 #include <type_traits>
 
@@ -214,7 +215,10 @@ std::optional<int> Arguments::parse(int argc, char** argv) {
     if (const std::string stray = counted ? stray_arguments(*impl_->app) : ""; !stray.empty()) {
       return impl_->app->exit(CLI::ParseError(stray, kMisuse));
     }
-    return impl_->app->exit(error) == 0 ? check_output(name, kSuccess) : kMisuse;
+    std::ostringstream help;
+    if (impl_->app->exit(error, help, std::cerr) != 0) return kMisuse;
+    print(help.str());
+    return check_output(name, kSuccess);
   }
 }
 

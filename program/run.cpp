@@ -37,7 +37,9 @@ bool copy_closes_well() {
 
 }  // namespace
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
+}
 
 bool flush_output() {
   errno = 0;
