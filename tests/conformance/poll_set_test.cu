@@ -35,10 +35,10 @@ using Cases = testing::Types<OnLink<ThreadScope, LinkKind::tcp>, OnLink<WarpScop
 TYPED_TEST_SUITE(PollSets, Cases, OnLinkName);
 
 /// What a wait returned, in one number: the count, the first event's tag, its events.
-constexpr std::int64_t told(std::int64_t count, std::uint64_t tag, int events) {
+GPUSOCK_FN constexpr std::int64_t told(std::int64_t count, std::uint64_t tag, int events) {
   return count << 32 | static_cast<std::int64_t>(tag) << 16 | events;
 }
-constexpr std::int64_t one(std::uint64_t tag, int events) { return told(1, tag, events); }
+GPUSOCK_FN constexpr std::int64_t one(std::uint64_t tag, int events) { return told(1, tag, events); }
 
 template <class Group>
 GPUSOCK_FN std::int64_t wait_once(const Group& group, const Net& net, PollSet set, PollEvent* events,
