@@ -142,7 +142,8 @@ class Block {
   void check_same_lanes_call(const Thread& other);
 
   [[noreturn]] void fail(std::string what);
-  [[noreturn]] void fail_by_part(const std::string& what);
+  template <class Words>
+  [[noreturn]] void fail_by_part(Words what);
   [[noreturn]] void fail_outside_block_call(const char* does);
   [[noreturn]] void fail_in_lanes_call(const char* others);
   void fail_by_deadlock(Carrier& from);

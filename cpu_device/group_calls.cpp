@@ -22,9 +22,11 @@ bool same_name(const char* a, const char* b) {
 
 }  // namespace
 
-void Block::fail_by_part(const std::string& what) {
+/// `what` makes the words: nothing of them may be left on the stack, which is never unwound.
+template <class Words>
+void Block::fail_by_part(Words what) {
   fail(words_or_none([&] {
-    return what +
+    return what() +
            ". All threads of a group must make each of its calls: let all of them make it, or pass this_thread() or a "
            "group of those that do";
   }));
@@ -41,18 +43,24 @@ void Block::begin_block_call(const char* name) {
     const char* const where = live_ != thread_count_ ? " have ended"
                               : !at_barrier_.empty() ? " wait at a barrier"
                                                      : nullptr;
-    if (where)
-      fail_by_part(std::string("this thread calls ") + name + "() with its block, but others of the block" + where);
+    if (where) {
+      fail_by_part([=] {
+        return std::string("this thread calls ") + name + "() with its block, but others of the block" + where;
+      });
+    }
   } else if (thread.block_calls == block_calls_ && !same_name(name, block_call_)) {
-    fail_by_part(std::string("this thread calls ") + name + "() with its block, but others of the block call " +
-                 block_call_ + "()");
+    fail_by_part([=, this] {
+      return std::string("this thread calls ") + name + "() with its block, but others of the block call " +
+             block_call_ + "()";
+    });
   }
 }
 
 /// The running thread, which has not begun the block's latest call, is about to wait or to end.
 void Block::fail_outside_block_call(const char* does) {
-  fail_by_part(std::string("this thread ") + does + ", but others of its block call " + block_call_ +
-               "() with the block");
+  fail_by_part([=, this] {
+    return std::string("this thread ") + does + ", but others of its block call " + block_call_ + "() with the block";
+  });
 }
 
 // --- Calls of lanes.
@@ -77,8 +85,10 @@ void Block::end_lanes_call() {
 
 /// The running thread is in a call of lanes. `others`: what lanes of the group do instead.
 void Block::fail_in_lanes_call(const char* others) {
-  fail_by_part(std::string("this thread calls ") + current_->lanes_call +
-               "() with lanes of its warp, but others of these lanes " + others);
+  fail_by_part([=, this] {
+    return std::string("this thread calls ") + current_->lanes_call +
+           "() with lanes of its warp, but others of these lanes " + others;
+  });
 }
 
 /// The running thread, which is in no call of lanes, is about to wait for its block, or to end: fails if another lane
@@ -92,8 +102,10 @@ void Block::check_lanes_calls(const char* does) {
     const bool needs_us = other.carrier != nullptr && other.lanes_call != nullptr &&
                           (other.lanes_mask >> thread.linear % 32 & 1) != 0;
     if (needs_us && (!other.lanes_met || (warps_[linear / 32].waiting >> lane & 1) != 0)) {
-      fail_by_part(std::string("this thread ") + does + ", but other lanes of its warp call " + other.lanes_call +
-                   "() with it");
+      fail_by_part([&] {
+        return std::string("this thread ") + does + ", but other lanes of its warp call " + other.lanes_call +
+               "() with it";
+      });
     }
   }
 }
@@ -112,7 +124,8 @@ void Block::check_same_lanes_call(const Thread& other) {
   const auto call = [](const Thread& thread) {
     return thread.lanes_call ? std::string(thread.lanes_call) + "()" : std::string("an operation of the warp");
   };
-  fail_by_part("this thread calls " + call(*current_) + ", but other lanes of the group call " + call(other));
+  fail_by_part(
+      [&] { return "this thread calls " + call(*current_) + ", but other lanes of the group call " + call(other); });
 }
 
 // --- What kernels call.
