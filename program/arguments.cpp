@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iostream>
 #include <iterator>
 #include <list>
-#include <iostream>
 #include <sstream>
 #include <type_traits>
 

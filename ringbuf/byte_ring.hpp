@@ -189,8 +189,8 @@ class ByteConsumer {
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_);
-    const std::uint64_t end = memory_.position_of(committed.load(kRelaxed));  // relaxed: who reads the bytes looks
-                                                                              // again
+    // Relaxed: who reads the bytes looks again (C1).
+    const std::uint64_t end = memory_.position_of(committed.load(kRelaxed));
     const std::uint64_t there = end - position_at_a_glance();
     return there > memory_.capacity ? kRingCorrupt : there;
   }

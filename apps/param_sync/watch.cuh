@@ -16,16 +16,15 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending) {
     entries[peer] = {node.push_sockets[peer], gpusock::kPollIn, 0};
     if (entries[peer].socket >= 0) ++training;
   }
-  while (training > 0 && !ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {  // relaxed: no
-                                                                                                       // data depends
-                                                                                                       // on it
+  // Relaxed, also below: no data depends on it.
+  while (training > 0 && !ended(node) && SystemWord(*ending).load(cuda::memory_order_relaxed) == 0) {
     if (node.net.poll(thread, entries, node.layout.nodes, gpusock::Deadline::after_ns(kTurnNs)) < 0) return;
     for (int peer = 0; peer < node.layout.nodes; ++peer) {
       if (entries[peer].socket < 0 || entries[peer].revents == 0) continue;
       char said = 0;
       const auto got = node.net.recv(thread, entries[peer].socket, &said, sizeof said, 0, gpusock::Deadline::now());
       if (got == -EAGAIN) continue;
-      if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) return;  // relaxed: no data depends on it
+      if (SystemWord(*ending).load(cuda::memory_order_relaxed) != 0) return;
       if (got != 1) fail(node, FailureKind::end, peer, got < 0 ? -got : 0);
       entries[peer].socket = -1;
       --training;

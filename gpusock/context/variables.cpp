@@ -8,6 +8,7 @@
 #include <iterator>
 #include <new>
 #include <numeric>
+#include <vector>
 
 #include <unistd.h>
 

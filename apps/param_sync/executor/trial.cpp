@@ -63,8 +63,7 @@ class Comparison {
   }
 
   void look_at(int worker, int chunk, std::uint64_t i, float got) {
-    const bool copied = schedule_.result == Result::broadcast || schedule_.result == Result::all_gather ||
-                        schedule_.result == Result::gather;
+    const bool copied = schedule::is_copied(schedule_.result);
     const int begin = copied ? source_of(chunk) : 0, end = copied ? begin + 1 : schedule_.workers;
     double sum = 0, size = 0;
     float ordered = 0;

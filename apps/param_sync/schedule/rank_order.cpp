@@ -84,9 +84,7 @@ class TermRun {
 
 bool sums_in_rank_order(const Schedule& schedule) {
   const bool scattered = schedule.result == Result::reduce_scatter;
-  for (const Result copied : {Result::all_gather, Result::gather, Result::broadcast}) {
-    if (schedule.result == copied) return false;
-  }
+  if (is_copied(schedule.result)) return false;
   TermRun run(schedule);
   Term wanted = 0;
   for (int rank = 1; rank < schedule.workers; ++rank) wanted = run.sum(wanted, rank);

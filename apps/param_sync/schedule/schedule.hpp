@@ -33,6 +33,11 @@ enum class Kind : std::uint8_t {
 /// What the workers have when all ranks are done. Each is described in docs/schedules.md.
 enum class Result : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast, parameter_server, gather };
 
+/// True if each worker begins with its own part of the chunks, and parts are passed on as they are.
+constexpr bool is_of_parts(Result result) { return result == Result::all_gather || result == Result::gather; }
+/// True if chunks are passed on as they are: nothing is summed.
+constexpr bool is_copied(Result result) { return is_of_parts(result) || result == Result::broadcast; }
+
 /// An op of the same rank.
 struct OpRef {
   int lane = 0;

@@ -20,9 +20,7 @@ int part_owner(const Schedule& schedule, int chunk) {
 bool begins_with(const Schedule& schedule, int rank, int chunk) {
   if (rank >= schedule.workers) return false;
   if (schedule.result == Result::broadcast) return rank == schedule.root;
-  if (schedule.result == Result::all_gather || schedule.result == Result::gather) {
-    return rank == part_owner(schedule, chunk);
-  }
+  if (is_of_parts(schedule.result)) return rank == part_owner(schedule, chunk);
   return true;
 }
 
@@ -39,9 +37,7 @@ std::string problem_of_chunk(const Schedule& schedule, const Symbols& symbols, i
     return "ends without the optimizer applied";
   }
   if (schedule.result == Result::broadcast) return symbols.problem_of_sum(rank, chunk, schedule.root, schedule.root);
-  if (schedule.result == Result::all_gather || schedule.result == Result::gather) {
-    return symbols.problem_of_sum(rank, chunk, owner, owner);
-  }
+  if (is_of_parts(schedule.result)) return symbols.problem_of_sum(rank, chunk, owner, owner);
   return symbols.problem_of_sum(rank, chunk, 0, schedule.workers - 1);
 }
 
