@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <thread>
+#include <future>
 
 namespace watch_test {
 namespace {
@@ -83,12 +83,12 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(self.sockets, self.none), ending.data());
   gpusock::launch(others.context, {}, leave, others.state(others.none, others.sockets));
   others.context.synchronize();
-  const gpusock::Deadline deadline = gpusock::patience();
-  while (!watching.idle() && !deadline.passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto watched = std::async(std::launch::async, [&watching] { watching.synchronize(); });
+  EXPECT_EQ(watched.wait_for(std::chrono::nanoseconds(gpusock::kPatienceNs)), std::future_status::ready);
   EXPECT_TRUE(watching.idle());
   EXPECT_FALSE(has_failed(self.failure[0]));
   end_watch(ending[0]);
-  watching.synchronize();
+  watched.wait();
 }
 
 }  // namespace
