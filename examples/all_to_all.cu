@@ -1,5 +1,5 @@
-// All to all: each rank sends every other rank a part of its data, in records, and receives one from each. Kernels open
-// the sockets, exchange and check; what arrives is what a transposition or an exchange of experts needs.
+// All to all: each rank sends every other rank a part of its data, in records, and receives one from each. Kernels
+// connect the ranks and exchange; what arrives is what a transposition or an exchange of experts needs.
 //   all_to_all --ranks 4                                        (all ranks in this process, each with a context)
 //   all_to_all --rank 0 --peers 10.0.0.1:7000,10.0.0.2:7000     (one rank; start the others in the same way)
 #include <gpusock/exchange.cuh>
@@ -27,14 +27,13 @@ using gpusock::Net;
 using gpusock::Socket;
 
 constexpr unsigned kThreads = 64;
-constexpr std::uint64_t kRecordBytes = 16 << 10;  ///< at most: less than half of the smallest default ring
 
-/// One rank's memory. Parts are `bytes` each: part i of `out` goes to rank i, part i of `in` comes from it.
+/// One rank's memory. Part i of `out` goes to rank i, part i of `in` comes from it.
 struct Rank {
   Net net;
   unsigned rank, ranks;
-  std::uint64_t bytes;
-  std::uint64_t timeout_ns;  ///< for the others to come, and for each wait
+  std::uint64_t words;       ///< of a part
+  std::uint64_t timeout_ns;  ///< for the others to come, and for each exchange
   Endpoint* peers;           ///< by rank; this one's is where it listens
   Socket listener;
   Socket* sockets;  ///< by rank; or why there is none
@@ -43,11 +42,6 @@ struct Rank {
   std::int32_t* failed;       ///< by rank: 0, or why the exchange with it failed
 };
 
-/// Word i of what `from` sends to `to`.
-__device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i) {
-  return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | i) * 0x9E3779B97F4A7C15ull;
-}
-
 /// Connects this rank with all others.
 __global__ void meet_all(Rank own) {
   gpusock::connect_all(own.net, own.listener, own.peers, own.rank, own.ranks, own.sockets,
@@ -55,41 +49,36 @@ __global__ void meet_all(Rank own) {
   own.net.close(gpusock::this_thread(), own.listener);
 }
 
-/// Sends one peer its part and receives this rank's part from it, a record of each at a time. 0, or why not.
-template <class Block>
-__device__ int exchange_with(const Block& block, const Rank& own, unsigned peer) {
-  const auto* out = reinterpret_cast<const char*>(own.out) + peer * own.bytes;
-  auto* in = reinterpret_cast<char*>(own.in) + peer * own.bytes;
-  for (std::uint64_t at = 0; at < own.bytes; at += kRecordBytes) {
-    const std::uint64_t bytes = own.bytes - at < kRecordBytes ? own.bytes - at : kRecordBytes;
-    const auto got = gpusock::exchange(block, own.net, own.sockets[peer], out + at, bytes, in + at, bytes,
-                                       Deadline::after_ns(own.timeout_ns));
-    if (got != static_cast<std::int64_t>(bytes)) return got < 0 ? static_cast<int>(got) : -EPROTO;
-  }
-  return 0;
-}
-
-/// Block i writes what rank i is to get, exchanges with it, and checks what has come.
-__global__ void exchange(Rank own, unsigned rounds) {
+/// Block i sends rank i its part, and receives this rank's part from it.
+__global__ void exchange_all(Rank own) {
   const auto block = gpusock::this_block();
   const unsigned peer = blockIdx.x;
-  const std::uint64_t words = own.bytes / sizeof(std::uint64_t);
-  std::uint64_t* const out = own.out + peer * words;
-  std::uint64_t* const in = own.in + peer * words;
-  int error = peer != own.rank && own.sockets[peer] < 0 ? own.sockets[peer] : 0;
-  for (unsigned round = 0; round < rounds && error == 0; ++round) {
-    for (std::uint64_t i = block.thread_rank(); i < words; i += kThreads) out[i] = word_of(own.rank, peer, i + round);
-    block.sync();
-    if (peer != own.rank) error = exchange_with(block, own, peer);
-    unsigned long long wrong = 0;
-    const std::uint64_t* const got = peer == own.rank ? out : in;
-    for (std::uint64_t i = block.thread_rank(); i < words; i += kThreads)
-      wrong += got[i] != word_of(peer, own.rank, i + round);
-    if (error == 0 && wrong != 0) atomicAdd(own.wrong, wrong);
-    block.sync();
-  }
-  if (peer != own.rank && own.sockets[peer] >= 0) own.net.close(block, own.sockets[peer]);
-  if (block.thread_rank() == 0) own.failed[peer] = error;
+  const std::uint64_t bytes = own.words * sizeof *own.out;
+  if (peer == own.rank) return;
+  std::int64_t got = own.sockets[peer];
+  if (got >= 0)
+    got = gpusock::exchange(block, own.net, own.sockets[peer], own.out + peer * own.words, bytes,
+                            own.in + peer * own.words, bytes, Deadline::after_ns(own.timeout_ns));
+  if (block.thread_rank() == 0 && got != static_cast<std::int64_t>(bytes)) own.failed[peer] = got < 0 ? got : -EPROTO;
+}
+
+/// Word i of what `from` sends to `to` in a round.
+__device__ std::uint64_t word_of(unsigned from, unsigned to, std::uint64_t i, unsigned round) {
+  return (std::uint64_t{from} << 48 | std::uint64_t{to} << 32 | (i + round)) * 0x9E3779B97F4A7C15ull;
+}
+
+/// Block i writes what rank i is to get.
+__global__ void fill(Rank own, unsigned round) {
+  for (std::uint64_t i = threadIdx.x; i < own.words; i += blockDim.x)
+    own.out[blockIdx.x * own.words + i] = word_of(own.rank, blockIdx.x, i, round);
+}
+
+/// Block i checks what rank i has sent.
+__global__ void check(Rank own, unsigned round) {
+  unsigned long long wrong = 0;
+  for (std::uint64_t i = threadIdx.x; i < own.words && blockIdx.x != own.rank; i += blockDim.x)
+    wrong += own.in[blockIdx.x * own.words + i] != word_of(blockIdx.x, own.rank, i, round);
+  if (wrong != 0) atomicAdd(own.wrong, wrong);
 }
 
 struct Settings {
@@ -104,7 +93,7 @@ Endpoint endpoint_of(const std::string& text) {
   return Endpoint::parse(text).with_type(gpusock::SocketType::seqpacket);
 }
 
-void check(int error, const std::string& what) {
+void throw_if(int error, const std::string& what) {
   if (error < 0) throw gpusock::Error(-error, what);
 }
 
@@ -122,7 +111,7 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
   const Rank own{context.net(),
                  rank,
                  ranks,
-                 settings.bytes,
+                 settings.bytes / 8,
                  settings.timeout_s * 1'000'000'000ull,
                  peers.data(),
                  listener.socket,
@@ -136,13 +125,21 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
   std::copy(all.begin(), all.end(), peers.begin());
   gpusock::launch(context, {}, meet_all, own);
   context.synchronize();
-  const std::uint64_t start_ns = gpusock::clock_ns();
-  gpusock::launch(context, {.grid = ranks, .block = kThreads}, exchange, own, settings.rounds);
-  context.synchronize();
-  const double seconds = static_cast<double>(gpusock::clock_ns() - start_ns) / 1e9;
-  for (unsigned peer = 0; peer < ranks; ++peer) {
-    check(failed[peer], who + "exchanging with rank " + std::to_string(peer) + " at " + peers[peer].to_string());
+  const gpusock::LaunchShape blocks{.grid = ranks, .block = kThreads};
+  double seconds = 0;
+  for (unsigned round = 0; round < settings.rounds; ++round) {
+    gpusock::launch(context, blocks, fill, own, round);
+    context.synchronize();
+    const std::uint64_t start_ns = gpusock::clock_ns();
+    gpusock::launch(context, blocks, exchange_all, own);
+    context.synchronize();
+    seconds += static_cast<double>(gpusock::clock_ns() - start_ns) / 1e9;
+    for (unsigned peer = 0; peer < ranks; ++peer) {
+      throw_if(failed[peer], who + "exchanging with rank " + std::to_string(peer) + " at " + peers[peer].to_string());
+    }
+    gpusock::launch(context, blocks, check, own, round);
   }
+  context.synchronize();
   if (wrong[0] != 0) throw std::runtime_error(who + std::to_string(wrong[0]) + " words are not what was sent");
   const double sent = static_cast<double>(settings.bytes) * (ranks - 1) * settings.rounds;
   std::printf("rank %u: sent and received %.1f MB each, %.1f MB/s, all as it was sent\n", rank, sent / 1e6,
@@ -206,7 +203,8 @@ int main(int argc, char** argv) {
   arguments.text("--peers", settings.peers, "HOST:PORT of all ranks, with commas");
   arguments.bytes("--bytes", settings.bytes, "what each rank sends to each other one in a round", 8, 256 << 20);
   arguments.number("--rounds", settings.rounds, "how many times", 1, 1'000'000);
-  arguments.number("--timeout-s", settings.timeout_s, "seconds to wait for the other ranks", 1, 3600);
+  arguments.number("--timeout-s", settings.timeout_s,
+                   "seconds for the other ranks to come, and for each exchange with one", 1, 3600);
   arguments.check([&] { return problem_of(settings); });
   arguments.check([&] {
     return gpusock::program::problem_of_memory(2 * settings.ranks * settings.ranks * settings.bytes,

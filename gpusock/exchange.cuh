@@ -8,12 +8,24 @@ namespace gpusock {
 
 namespace detail {
 
-/// One direction of an exchange of messages or records: how far it is.
+/// One direction of an exchange: how far it is. A message begins with its length: in 4 bytes on a stream, in 8 with
+/// records.
 struct HalfOfExchange {
-  std::uint64_t done = 0;  ///< bytes of the length and the message; records: 1 once it is done
+  std::uint64_t done = 0;  ///< bytes of the length and the message
   std::uint64_t all = 0;   ///< that there are, as far as is known
   GPUSOCK_FN bool is_done() const { return done == all; }
 };
+
+inline constexpr std::uint64_t kRecordsHeadBytes = 8;  ///< the length of a message in records
+
+/// Goes on with a length of which these are the next bytes. The leader reads: the peer may be able to change what is in
+/// the ring, and all threads must go on with the same. The caller needs a barrier before its next broadcast().
+template <class Group>
+GPUSOCK_FN std::uint64_t read_length(const Group& group, std::uint64_t length, const void* from, std::uint64_t bytes) {
+  for (std::uint64_t i = 0; group.thread_rank() == 0 && i < bytes; ++i)
+    length = length << 8 | static_cast<const unsigned char*>(from)[i];
+  return broadcast(group, length);
+}
 
 /// Sends what the socket takes at once of a message with its length in front. 0, or an error.
 template <class Group>
@@ -48,8 +60,7 @@ GPUSOCK_FN_APART std::int64_t receive_part(const Group& group, const Net& net, S
     const Span head = net.peek(group, socket, kHead - half.done, Deadline::now());
     if (head.size == 0) return half.done == 0 ? -EPIPE : -EPROTO;
     if (head.size < 0) return head.size;
-    for (std::int64_t i = 0; i < head.size; ++i) length = length << 8 | static_cast<const unsigned char*>(head.data)[i];
-    group.sync();  // all have read it
+    length = read_length(group, length, head.data, static_cast<std::uint64_t>(head.size));
     if (const int error = net.release(group, socket, static_cast<std::size_t>(head.size)); error != 0) return error;
     half.done += static_cast<std::uint64_t>(head.size);
     half.all = kHead + length;
@@ -62,24 +73,46 @@ GPUSOCK_FN_APART std::int64_t receive_part(const Group& group, const Net& net, S
   return got == 0 ? -EPROTO : got < 0 ? got : 0;
 }
 
-/// Sends a record if there is room for it. 0, or an error.
+/// Sends the next record of a message if there is room for it. 0, or an error.
 template <class Group>
-GPUSOCK_FN_APART std::int64_t send_record(const Group& group, const Net& net, Socket socket, const void* data,
-                                          std::size_t bytes, HalfOfExchange& half) {
-  const std::int64_t sent = net.send(group, socket, data, bytes, kDontWait);
-  if (sent >= 0) half.done = half.all;
-  return sent < 0 ? sent : 0;
+GPUSOCK_FN_APART std::int64_t send_record_of(const Group& group, const Net& net, Socket socket, const void* data,
+                                             std::uint64_t record_bytes_max, HalfOfExchange& half) {
+  constexpr std::uint64_t kHead = kRecordsHeadBytes;
+  const std::uint64_t left = half.all - half.done;
+  const std::uint64_t bytes = left < record_bytes_max ? left : record_bytes_max;
+  const std::uint64_t head = half.done == 0 ? kHead : 0;
+  const Span room = net.reserve(group, socket, bytes, Deadline::now());
+  if (room.size < 0) return room.size;
+  auto* const to = static_cast<unsigned char*>(room.data);
+  for (std::uint64_t i = group.thread_rank(); i < head; i += group.num_threads())
+    to[i] = static_cast<unsigned char>((half.all - kHead) >> 8 * (kHead - 1 - i));
+  if (bytes > head) copy(group, to + head, static_cast<const char*>(data) + (half.done + head - kHead), bytes - head);
+  half.done += bytes;
+  return net.commit(group, socket, bytes);
 }
 
-/// Receives a record if one has come. 0, or an error.
+/// Receives the next record of a message if it has come. 0, or an error.
 template <class Group>
-GPUSOCK_FN_APART std::int64_t receive_record(const Group& group, const Net& net, Socket socket, void* data,
-                                             std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
-  const std::int64_t got = net.recv(group, socket, data, room, kDontWait);
-  if (got <= 0) return got == 0 ? -EPIPE : got;
-  half.done = half.all;
-  length = static_cast<std::uint64_t>(got);
-  return length > room ? -EMSGSIZE : 0;
+GPUSOCK_FN_APART std::int64_t receive_record_of(const Group& group, const Net& net, Socket socket, void* data,
+                                                std::size_t room, HalfOfExchange& half, std::uint64_t& length) {
+  constexpr std::uint64_t kHead = kRecordsHeadBytes;
+  constexpr std::size_t kAnyBytes = 0xffffffffu;
+  const Span record = net.peek(group, socket, kAnyBytes, Deadline::now());
+  if (record.size == 0) return half.done == 0 ? -EPIPE : -EPROTO;
+  if (record.size < 0) return record.size;
+  const auto bytes = static_cast<std::uint64_t>(record.size);
+  const auto* const from = static_cast<const unsigned char*>(record.data);
+  const std::uint64_t head = half.done == 0 ? kHead : 0;
+  int error = bytes < head ? -EPROTO : 0;
+  if (error == 0 && head != 0) length = read_length(group, length, from, head);
+  if (error == 0 && length > room) error = -EMSGSIZE;
+  if (error == 0) half.all = kHead + length;
+  if (error == 0 && bytes > half.all - half.done) error = -EPROTO;
+  if (error == 0 && bytes > head)
+    copy(group, static_cast<char*>(data) + (half.done + head - kHead), from + head, bytes - head);
+  half.done += bytes;
+  const int released = net.release(group, socket, bytes);
+  return error != 0 ? error : released;
 }
 
 }  // namespace detail
@@ -87,37 +120,42 @@ GPUSOCK_FN_APART std::int64_t receive_record(const Group& group, const Net& net,
 /// Sends a message to the peer and receives one from it, both at the same time: the peer, which makes the same call,
 /// may send before it receives, whatever their sizes are. Returns how many bytes came.
 ///
-/// On a stream a message goes as by Writer::message(). With records (type=seqpacket) each message is a record, of 1
-/// byte at least. `out` and `in`: memory that all threads of the group can use; `in` has `room`. After an error the
-/// connection cannot be used for messages any more: a part may have been sent. (After -EMSGSIZE with records it can.)
+/// On a stream a message goes as by Writer::message(). With records (type=seqpacket) it goes in as many records as it
+/// needs: its length in 8 bytes (network byte order), then its bytes, at most an eighth of the ring in a record. `out`
+/// and `in`: memory that all threads of the group can use; `in` has `room`. After an error the connection cannot be
+/// used for messages any more: a part may have been sent.
 ///
 /// Errors: those of Net::send() and Net::recv(), without -EAGAIN; -EMSGSIZE (what comes is longer than `room`; on a
-/// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message).
+/// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message,
+/// or what comes is no message).
 template <class Group>
 GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socket socket, const void* out,
                                        std::size_t bytes, void* in, std::size_t room,
                                        Deadline deadline = Deadline::by_default()) {
   GPUSOCK_GROUP_CALL(group);
-  constexpr std::uint64_t kHead = Reader<Group>::kLengthBytes;
   const bool records = table::carries_records(socket);
   if (!records && bytes > 0xffffffffu) return -EMSGSIZE;
-  if (records && bytes == 0) return -EINVAL;
+  std::int64_t ring_bytes = 0;
+  if (const int error = records ? net.getsockopt(group, socket, SocketOption::send_buffer, ring_bytes) : 0; error != 0)
+    return error;
+  const std::uint64_t head = records ? detail::kRecordsHeadBytes : Reader<Group>::kLengthBytes;
+  const std::uint64_t record_bytes_max = static_cast<std::uint64_t>(ring_bytes) / 8;  // poll() says if that fits
   const Deadline until = deadline.here();
-  detail::HalfOfExchange sending{0, records ? 1 : kHead + bytes}, receiving{0, records ? 1 : kHead};
+  detail::HalfOfExchange sending{0, head + bytes}, receiving{0, head};
   std::uint64_t length = 0;
   while (!sending.is_done() || !receiving.is_done()) {
     const std::uint64_t before = sending.done + receiving.done;
     std::int64_t error = 0;
     if (!sending.is_done()) {
-      error = records ? detail::send_record(group, net, socket, out, bytes, sending)
+      error = records ? detail::send_record_of(group, net, socket, out, record_bytes_max, sending)
                       : detail::send_part(group, net, socket, out, sending);
       if (error < 0 && error != -EAGAIN) return error;
     }
     if (!receiving.is_done()) {
-      error = records ? detail::receive_record(group, net, socket, in, room, receiving, length)
+      error = records ? detail::receive_record_of(group, net, socket, in, room, receiving, length)
                       : detail::receive_part(group, net, socket, in, room, receiving, length);
       // Else the next call would take what is left of this message for messages.
-      if (error == -EMSGSIZE && !records) net.shutdown(group, socket, Shutdown::read);
+      if (error == -EMSGSIZE) net.shutdown(group, socket, Shutdown::read);
       if (error < 0 && error != -EAGAIN) return error;
     }
     if (sending.done + receiving.done != before) continue;

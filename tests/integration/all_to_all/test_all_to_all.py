@@ -6,6 +6,7 @@ usage: test_all_to_all.py ALL_TO_ALL
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -24,8 +25,24 @@ def free_ports(count):
     return ports
 
 
+SOURCES = pathlib.Path(__file__).resolve().parents[3]
+
+
+def kernel_lines(path, names=None):
+    """Lines of the kernels and device functions of a file, of all or of those with these names, without blank ones and comments."""
+    functions = re.findall(r"^((?:template.*\n)?__(?:device|global)__[^;{]*?\b(\w+)\((?:.|\n)*?^\}$)", (SOURCES / path).read_text(), re.MULTILINE)
+    wanted = [text for text, name in functions if names is None or name in names]
+    return sum(1 for text in wanted for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
+
+
 class AllToAll(unittest.TestCase):
     program = ""
+
+    def test_its_socket_kernels_are_half_as_long_as_without_exchange_cuh(self):
+        ours = kernel_lines("examples/all_to_all.cu", {"meet_all", "exchange_all"})
+        plain = kernel_lines("tests/unit/io/plain_all_to_all.cuh")
+        self.assertGreater(ours, 0)
+        self.assertLessEqual(2 * ours, plain, f"{ours} lines, and {plain} without")
 
     def test_all_ranks_of_one_process_get_what_was_sent_to_them(self):
         for ranks, size in ((1, "64K"), (2, "8"), (3, "40K"), (5, "16392")):

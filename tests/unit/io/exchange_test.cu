@@ -1,7 +1,9 @@
 // What exchange() and connect_all() promise: two that send before they receive never wait for each other.
 #include <gpusock/exchange.cuh>
 
+#include "gpusock/server.cuh"
 #include "tests/conformance/party.cuh"
+#include "tests/unit/io/plain_all_to_all.cuh"
 
 #include <string>
 #include <thread>
@@ -114,22 +116,66 @@ TYPED_TEST(Exchange, ThePeersEndIsToldFromAMessage) {
   EXPECT_EQ(this->one_.result(1), -EPIPE);
 }
 
-TYPED_TEST(Exchange, WithRecordsEachMessageIsOne) {
+/// Has both exchange messages in records.
+template <class One, class Other, class Ours, class Theirs>
+void converse_in_records(One& one, Other& other, const Ours& ours, const Theirs& theirs) {
+  const Endpoint at = loopback(LinkKind::p2p).with_type(SocketType::seqpacket);
+  one.start(Serve<Ours>{at, &one.report(), ours});
+  ASSERT_TRUE(one.report().listening.wait());
+  other.start(Visit<Theirs>{one.report().where.with_type(SocketType::seqpacket), &other.report(), theirs});
+  other.join();
+  one.join();
+}
+
+TYPED_TEST(Exchange, MessagesLongerThanTheRingsPassEachOtherInRecords) {
   const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
   if (!apart.empty()) GTEST_SKIP() << apart;
   constexpr int kCount = 100;
-  constexpr std::size_t kLongest = 2000;
-  const Endpoint at = loopback(LinkKind::p2p).with_type(SocketType::seqpacket);
-  const Messages ours{this->out_.data(), this->in_.data(), 'a', 'b', kLongest, kRoom, kCount};
-  const Messages theirs{this->others_out_.data(), this->others_in_.data(), 'b', 'a', kLongest, kRoom, kCount};
-  this->one_.start(Serve<Messages>{at, &this->one_.report(), ours});
-  ASSERT_TRUE(this->one_.report().listening.wait());
-  this->other_.start(
-      Visit<Messages>{this->one_.report().where.with_type(SocketType::seqpacket), &this->other_.report(), theirs});
-  this->other_.join();
-  this->one_.join();
+  converse_in_records(this->one_, this->other_,
+                      Messages{this->out_.data(), this->in_.data(), 'a', 'b', kRoom, kRoom, kCount},
+                      Messages{this->others_out_.data(), this->others_in_.data(), 'b', 'a', kRoom, kRoom, kCount});
   EXPECT_EQ(this->one_.result(0), kCount);
   EXPECT_EQ(this->other_.result(0), kCount);
+}
+
+TYPED_TEST(Exchange, AMessageInRecordsThatIsLongerThanTheRoomIsAnError) {
+  const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
+  if (!apart.empty()) GTEST_SKIP() << apart;
+  converse_in_records(this->one_, this->other_,
+                      AskAgain{{this->out_.data(), this->in_.data(), 'a', 'b', 3000, 2999, 1}},
+                      Messages{this->others_out_.data(), this->others_in_.data(), 'b', 'a', 3000, 3000, 1});
+  EXPECT_EQ(this->one_.result(1), -EMSGSIZE);
+  EXPECT_EQ(this->one_.result(2), 1) << "an error";
+}
+
+/// Sends records that are no message; notes how that of the other is received.
+struct WrongRecords {
+  char* bytes;
+  std::size_t count;  ///< of the last one
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report*) {
+    for (std::size_t at = group.thread_rank(); at < count; at += group.num_threads()) bytes[at] = at == 7 ? 2 : 0;
+    group.sync();
+    net.send(group, socket, bytes, count, 0, patience());  // a length of 2, and count - 8 bytes
+    while (net.recv(group, socket, bytes, kRoom, 0, patience()) > 0) {
+    }
+  }
+};
+
+TYPED_TEST(Exchange, ARecordWithoutALengthIsAnError) {
+  const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
+  if (!apart.empty()) GTEST_SKIP() << apart;
+  converse_in_records(this->one_, this->other_, Messages{this->out_.data(), this->in_.data(), 'a', 'b', 10, kRoom, 1},
+                      WrongRecords{this->others_out_.data(), 7});
+  EXPECT_EQ(this->one_.result(1), -EPROTO);
+}
+
+TYPED_TEST(Exchange, ARecordLongerThanItsMessageIsAnError) {
+  const std::string apart = why_apart<TypeParam, HostScope>(LinkKind::p2p);
+  if (!apart.empty()) GTEST_SKIP() << apart;
+  converse_in_records(this->one_, this->other_, Messages{this->out_.data(), this->in_.data(), 'a', 'b', 10, kRoom, 1},
+                      WrongRecords{this->others_out_.data(), 11});
+  EXPECT_EQ(this->one_.result(1), -EPROTO);
 }
 
 /// A rank on a host thread: connects with all others, and sends each its number.
@@ -198,6 +244,54 @@ TEST(Ranks, SayWhichOneHasNotCome) {
             -ETIMEDOUT);
   EXPECT_EQ(sockets[0], -1);
   EXPECT_EQ(sockets[1], -ETIMEDOUT);
+}
+
+/// A rank of all to all by plain calls, in kernels.
+struct PlainRank {
+  Context context{from_environment({})};
+  Mapped<Endpoint> peers{context, 3};
+  Mapped<Socket> sockets{context, 3};
+  Mapped<std::uint64_t> out{context, 3 * kWords}, in{context, 3 * kWords};
+  Mapped<std::int32_t> failed{context, 3};
+  Listener listener = open_listener(context, loopback(LinkKind::tcp).with_type(SocketType::seqpacket));
+
+  static constexpr std::uint64_t kWords = 5000;  // several records
+
+  void exchange_with(const std::vector<Endpoint>& all, unsigned own, std::uint64_t timeout_ns) {
+    const auto ranks = static_cast<unsigned>(all.size());
+    std::copy(all.begin(), all.end(), peers.begin());
+    for (std::size_t i = 0; i < ranks * kWords; ++i) out[i] = own << 24 | i;
+    const plain::Rank rank{context.net(), own,          ranks,           kWords,
+                           timeout_ns,    peers.data(), listener.socket, sockets.data(),
+                           out.data(),    in.data(),    failed.data()};
+    launch(context, {}, plain::meet_all, rank);
+    launch(context, {.grid = ranks, .block = 32}, plain::exchange_all, rank);
+    context.synchronize();
+  }
+};
+
+TEST(PlainRanks, ExchangeAsThoseOfTheExample) {
+  PlainRank ranks[3];
+  std::vector<Endpoint> all;
+  for (const PlainRank& rank : ranks) all.push_back(rank.listener.where);
+  std::vector<std::thread> threads;
+  for (unsigned own = 0; own < 3; ++own)
+    threads.emplace_back([&, own] { ranks[own].exchange_with(all, own, 60'000'000'000); });
+  for (std::thread& thread : threads) thread.join();
+  for (unsigned own = 0; own < 3; ++own) {
+    for (unsigned peer = 0; peer < 3; ++peer) {
+      EXPECT_EQ(ranks[own].failed[peer], 0) << own << " with " << peer;
+      for (std::uint64_t i = 0; i < PlainRank::kWords && peer != own; ++i)
+        ASSERT_EQ(ranks[own].in[peer * PlainRank::kWords + i], peer << 24 | (own * PlainRank::kWords + i));
+    }
+  }
+}
+
+TEST(PlainRanks, SayWhichOneHasNotCome) {
+  PlainRank rank;
+  rank.exchange_with({rank.listener.where, rank.listener.where}, 0, 1'000'000);
+  EXPECT_EQ(rank.failed[0], 0);
+  EXPECT_EQ(rank.failed[1], -ETIMEDOUT);
 }
 
 }  // namespace
