@@ -164,8 +164,9 @@ class Deadline {
     return !is_never() && !is_default() && (is_now() || is_foreign() || clock_ns() >= at_ns_);
   }
   /// The same deadline for this side: itself, or one that begins now if the other side made it.
-  GPUSOCK_FN Deadline here() const {
-    return is_default() || is_never() || is_now() || !is_foreign() ? *this : after_ns(sided_ & ~kKernels);
+  /// Part of every call: returned by a function of its own, its two words cost a stall where they are used as one.
+  [[gnu::always_inline]] GPUSOCK_FN Deadline here() const {
+    return sided_ == 0 || !is_foreign() ? *this : begun_here();
   }
 
  private:
@@ -175,9 +176,11 @@ class Deadline {
 
   GPUSOCK_FN constexpr Deadline(std::uint64_t at_ns, std::uint64_t sided) : at_ns_(at_ns), sided_(sided) {}
   GPUSOCK_FN static std::uint64_t sided(std::uint64_t duration_ns) {
-    const std::uint64_t longest = duration_ns < kKernels ? duration_ns : kKernels - 1;
-    return detail::on_kernels_side() ? longest | kKernels : longest;
+    const std::uint64_t at_most = duration_ns < kKernels ? duration_ns : kKernels - 1;
+    const std::uint64_t duration = at_most == 0 ? 1 : at_most;  // 0 says that the sides do not matter
+    return detail::on_kernels_side() ? duration | kKernels : duration;
   }
+  GPUSOCK_FN_APART Deadline begun_here() const { return is_never() ? *this : after_ns(sided_ & ~kKernels); }
   GPUSOCK_FN bool is_foreign() const { return ((sided_ & kKernels) != 0) != detail::on_kernels_side(); }
   /// This one, or so long after `now_ns` for by_default().
   GPUSOCK_FN constexpr Deadline or_after(std::uint64_t now_ns, std::uint64_t timeout_ns) const {
@@ -187,7 +190,7 @@ class Deadline {
   GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }
 
   std::uint64_t at_ns_;  ///< by the clock of the side that made it
-  std::uint64_t sided_;  ///< how long it was then, and kKernels where kernels made it
+  std::uint64_t sided_;  ///< how long it was then, with kKernels if kernels made it; 0: it is the same on both sides
 };
 
 }  // namespace gpusock
