@@ -42,8 +42,9 @@ struct ServerLimits {
   std::uint64_t displace_after_ns = 1'000'000'000;    ///< where all seats are taken: a client without an answered
                                                       ///< request for so long makes room for a new one
   std::uint64_t farewell_ns = 1'000'000'000;          ///< for the client to end its side after the last answer
-  std::uint64_t group_start_ns = 10'000'000'000;      ///< for the other groups to begin, counted from the start of
-                                                      ///< group 0: until then new clients wait for their seats
+  std::uint64_t group_start_ns = 10'000'000'000;      ///< for the groups to begin: group 0 keeps new clients waiting
+                                                      ///< for the others' seats so long after it began, and the others
+                                                      ///< wait for group 0 so long after they began
 };
 
 namespace detail {
@@ -82,7 +83,7 @@ struct Seats {
   static constexpr int kEventsMax = 16;       ///< how many events the group takes at a time
 
   /// @cond INTERNAL
-  std::uint64_t set;             ///< the group's poll set and 1; 0: it has not begun; the largest number: it has ended
+  std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the two largest numbers: it has ended
   PollEvent events[kEventsMax];  ///< that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
   /// @endcond
@@ -136,11 +137,12 @@ class ServerLoop {
 
   GPUSOCK_FN int run() {
     set_ = net_.open_set(group_);
-    if (set_ < 0) return set_ == -ECANCELED ? 0 : set_;
-    auto error = static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return begin_serving(); }));
+    auto error = set_ < 0 ? set_
+                          : static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return begin_serving(); }));
+    if (!accepts_) awaited_until_ns_ = later(clock_of_group(), limits_.group_start_ns);
     while (error == 0) error = turn();
     by_leader(group_, [&]() -> std::int64_t {
-      end();
+      end(error);
       return 0;
     });
     return error == -ECANCELED ? 0 : error;
@@ -162,6 +164,7 @@ class ServerLoop {
   using OneSeat = std::remove_reference_t<decltype(std::declval<Memory&>().seats[0])>;
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   static constexpr std::uint64_t kEnded = ~std::uint64_t{0};  ///< in Seats::set
+  static constexpr std::uint64_t kFailed = kEnded - 1;        ///< in Seats::set: ended, and the context has not
   static constexpr std::size_t kDrainBytes = 64 << 10;
   static constexpr int kTurnsMax = 16;  ///< requests of one client, or new clients, before the others have their turn
 
@@ -172,7 +175,7 @@ class ServerLoop {
     const std::uint64_t now_ns = clock_ns();
     return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
   }
-  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set != kEnded; }
+  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set < kFailed; }
   /// The leader's clock.
   GPUSOCK_FN std::uint64_t clock_of_group() const {
     return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
@@ -193,8 +196,15 @@ class ServerLoop {
       return watch_listener(true);
     }
     DeviceRef(own_.set).store(set, ringbuf::kRelease);  // with what the set is; group 0 acquires it in admit()
-    wake_accepting(DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel));
-    return 0;
+    const std::uint64_t accepting = DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel);
+    wake_accepting(accepting);
+    return accepting == kFailed ? -ESHUTDOWN : 0;
+  }
+
+  /// For a group that does not accept: 0 while group 0 does, or may begin in time.
+  GPUSOCK_FN int look_at_accepting(bool in_time) const {
+    const std::uint64_t set = load(all_[0].set);
+    return set == kFailed ? -ESHUTDOWN : set == 0 && !in_time ? -ETIMEDOUT : 0;
   }
 
   /// A group's set, or -1: it has not begun, or has ended.
@@ -209,21 +219,28 @@ class ServerLoop {
 
   /// Waits once, and handles what has come.
   GPUSOCK_FN_APART int turn() {
-    const std::uint64_t until_ns = accepts_ && room_due_ns_ < next_due_ns_ ? room_due_ns_ : next_due_ns_;
+    const std::uint64_t own_due_ns = accepts_ ? room_due_ns_ : awaited_until_ns_;
+    const std::uint64_t until_ns = own_due_ns < next_due_ns_ ? own_due_ns : next_due_ns_;
     const int count = net_.wait(group_, set_, own_.events, Memory::kEventsMax, deadline_at(until_ns));
     if (count < 0) return count;
     bool look = false;
     for (int i = 0; i < count; ++i) {
       const PollEvent event = own_.events[i];
       if (event.socket < 0 || event.socket == listener_) {
-        look = true;  // a client has come, or a seat became free
+        look = true;  // a client has come, or a seat became free; or group 0 has ended
       } else {
         serve(event);
       }
     }
     const std::uint64_t now_ns = clock_of_group();
     if (now_ns >= next_due_ns_) sweep(now_ns);
-    if (!accepts_ || (!look && !freed_ && now_ns < room_due_ns_)) return 0;
+    if (!accepts_) {
+      const bool in_time = now_ns < awaited_until_ns_;
+      if (!in_time) awaited_until_ns_ = kNever;
+      if (!look && in_time) return 0;
+      return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return look_at_accepting(in_time); }));
+    }
+    if (!look && !freed_ && now_ns < room_due_ns_) return 0;
     freed_ = false;
     const auto error = static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return accept_clients(); }));
     room_due_ns_ = static_cast<std::uint64_t>(
@@ -332,8 +349,13 @@ class ServerLoop {
     }));
   }
 
-  GPUSOCK_FN_APART void end() {
-    DeviceRef(own_.set).store(kEnded, ringbuf::kRelaxed);
+  GPUSOCK_FN_APART void end(int error) {
+    // Both ends change group 0's word: a group that begins later finds it, and those that began before are told.
+    DeviceRef(own_.set).exchange(error == -ECANCELED ? kEnded : kFailed, ringbuf::kAcqRel);
+    for (unsigned i = 1; i < count_ && accepts_ && error != -ECANCELED; ++i) {
+      if (const PollSet other = open_set_of(i); other >= 0) net_.wake(this_thread(), other);
+    }
+    if (set_ < 0) return;
     net_.close_set(this_thread(), set_);
     for (OneSeat& seat : own_.seats) {
       if (const std::uint64_t client = load(seat.client); client != 0) leave(seat, static_cast<Socket>(client - 1));
@@ -484,8 +506,9 @@ class ServerLoop {
   const ServerLimits& limits_;
   Handler& handler_;
   PollSet set_ = -1;
-  std::uint64_t next_due_ns_ = kNever;  // no client's time is over before
-  bool freed_ = false;                  // a seat may be free that was not
+  std::uint64_t next_due_ns_ = kNever;       // no client's time is over before
+  bool freed_ = false;                       // a seat may be free that was not
+  std::uint64_t awaited_until_ns_ = kNever;  // until when group 0 may begin
   // The accepting leader's.
   std::uint64_t room_due_ns_ = kNever;  // when the client that is idle longest makes room
   std::uint64_t began_ns_ = 0;
@@ -501,7 +524,8 @@ class ServerLoop {
 /// Seats for each group. Two groups with one number do not work: a block of several threads passes this_block(), or
 /// gives each thread a number. Clients may be given to any of the groups, so all must run: clients wait in the
 /// listener's backlog until group 0 begins, and group 0 waits for the seats of the others for
-/// ServerLimits::group_start_ns before it takes seats from idle clients. Group 0 accepts, and gives each client to the
+/// ServerLimits::group_start_ns before it takes seats from idle clients. Where group 0 does not begin, or ends with an
+/// error, the others end with an error, too: nothing accepts. Group 0 accepts, and gives each client to the
 /// next group that has a free seat. Each group waits for all its clients at once, and no call waits for a single one.
 /// Where all seats are taken, the client that was idle longest makes room; as long as there is none, new clients wait
 /// in the listener's backlog.
@@ -516,7 +540,8 @@ class ServerLoop {
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///
 /// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set: as
-/// when two groups pass the same number), -EPROTOTYPE (the listener's connections carry records).
+/// when two groups pass the same number), -EPROTOTYPE (the listener's connections carry records), -ETIMEDOUT (group 0
+/// has not begun), -ESHUTDOWN (group 0 has ended with an error).
 template <class Group, class Memory, class Handler>
 GPUSOCK_FN_APART int serve(const Group& group, const Net& net, Socket listener, Memory* seats, unsigned count,
                            unsigned own, const ServerLimits& limits, Handler handler) {

@@ -215,6 +215,8 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
       return text("ENOMEM");
     case ENOPROTOOPT:
       return text("ENOPROTOOPT");
+    case ESHUTDOWN:
+      return text("ESHUTDOWN");
     case ENOTCONN:
       return text("ENOTCONN");
     case EPIPE:

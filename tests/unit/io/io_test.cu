@@ -49,15 +49,24 @@ struct Pieces {
   Socket socket;
   Sizes sizes{5, 700};
 
-  bool send(const std::string& bytes) {
-    for (std::size_t done = 0; done < bytes.size();) {
-      const std::size_t part = std::min<std::size_t>(sizes.next(), bytes.size() - done);
-      if (net.send(this_thread(), socket, bytes.data() + done, part, kWaitAll, patience()) < 0) return false;
+  GPUSOCK_FN bool send(Text all) {
+    for (std::size_t done = 0; done < all.bytes;) {
+      const std::size_t next = sizes.next(), part = next < all.bytes - done ? next : all.bytes - done;
+      if (net.send(this_thread(), socket, all.data + done, part, kWaitAll, patience()) < 0) return false;
       done += part;
     }
     return true;
   }
 };
+
+struct SendInPieces {
+  Text all;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group&, const Net& net, Socket socket, Report*) {
+    Pieces{net, socket}.send(all);
+  }
+};
+SendInPieces send_in_pieces(const std::string& all) { return {{all.data(), all.size()}}; }
 
 constexpr int kLines = 200;
 GPUSOCK_FN std::uint64_t length_of(int line) { return line % 10 == 0 ? 0 : (line * 131) % (kBuffer - 2); }
@@ -80,20 +89,13 @@ struct ReadAll {
   }
 };
 
-struct WriteLines {
-  template <class Group>
-  GPUSOCK_FN void operator()(const Group&, const Net& net, Socket socket, Report*) {
-    std::string all;
-    for (int line = 0; line < kLines; ++line) {
-      for (std::uint64_t i = 0; i < length_of(line); ++i) all += letter(line, i);
-      all += line % 3 == 0 ? "\r\n" : "\n";
-    }
-    Pieces{net, socket}.send(all);
-  }
-};
-
 TYPED_TEST(Io, LinesComeWholeHoweverTheyWereCut) {
-  converse(this->reading_, this->writing_, LinkKind::tcp, ReadAll{this->buffer_.data(), false}, WriteLines{});
+  std::string all;
+  for (int line = 0; line < kLines; ++line) {
+    for (std::uint64_t i = 0; i < length_of(line); ++i) all += letter(line, i);
+    all += line % 3 == 0 ? "\r\n" : "\n";
+  }
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadAll{this->buffer_.data(), false}, send_in_pieces(all));
   EXPECT_EQ(this->reading_.result(0), kLines);
   EXPECT_TRUE(this->reading_.result(1)) << "the end of the stream is told from an empty line";
 }
@@ -270,19 +272,13 @@ struct ReadPieces {
   }
 };
 
-struct WritePieces {
-  template <class Group>
-  GPUSOCK_FN void operator()(const Group&, const Net& net, Socket socket, Report*) {
-    std::string all = std::string(10'000, '\n') + "five.\n";
-    for (std::uint64_t i = 0; i < 6'000; ++i) all += letter(1, i);
-    for (std::uint64_t i = 0; i < 100; ++i) all += letter(2, i);
-    Pieces{net, socket}.send(all);
-  }
-};
-
 TYPED_TEST(Io, PiecesLargerThanTheBufferGoWhereTheCallerSays) {
+  std::string all = std::string(10'000, '\n') + "five.\n";
+  for (std::uint64_t i = 0; i < 6'000; ++i) all += letter(1, i);
+  for (std::uint64_t i = 0; i < 100; ++i) all += letter(2, i);
   Mapped<char> to(this->reading_.context, 6'000);
-  converse(this->reading_, this->writing_, LinkKind::tcp, ReadPieces{this->buffer_.data(), to.data()}, WritePieces{});
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadPieces{this->buffer_.data(), to.data()},
+           send_in_pieces(all));
   EXPECT_EQ(this->reading_.result(0), 0);
   EXPECT_EQ(this->reading_.result(1), 5);
   EXPECT_TRUE(this->reading_.result(2));

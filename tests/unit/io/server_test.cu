@@ -69,13 +69,15 @@ struct Served {
   int result[kGroups];
 };
 
+/// `first`: the number of the first group.
 template <class Scope>
-__global__ void serve_all(Net net, Served* served, Memory* memory, unsigned count, const char* zeros,
+__global__ void serve_all(Net net, Served* served, Memory* memory, unsigned count, unsigned first, const char* zeros,
                           ServerLimits limits) {
   const auto group = Scope::group();
-  const int result = serve(group, net, served->listener.socket, memory, count, blockIdx.x, limits,
+  const unsigned own = first + blockIdx.x;
+  const int result = serve(group, net, served->listener.socket, memory, count, own, limits,
                            Answer<decltype(Scope::group())>{group, zeros});
-  if (group.thread_rank() == 0) served->result[blockIdx.x] = result;
+  if (group.thread_rank() == 0) served->result[own] = result;
 }
 
 /// The clients' context.
@@ -93,7 +95,7 @@ class Server : public testing::Test {
     served_[0].listener = open_listener(context_, loopback(LinkKind::tcp));
     for (unsigned i = 0; i < groups; ++i) served_[0].result[i] = 1;
     launch(context_, {.grid = groups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
-           memory_.data(), groups + absent, zeros_.data(), limits);
+           memory_.data(), groups + absent, 0u, zeros_.data(), limits);
   }
   void TearDown() override {
     context_.cancel();
@@ -259,10 +261,49 @@ TYPED_TEST(Server, RecordsAreRefusedBeforeAClientComes) {
   at.type = SocketType::seqpacket;
   served[0].listener = open_listener(context, at);
   launch(context, {.grid = 1, .block = TypeParam::kThreads}, serve_all<TypeParam>, context.net(), served.data(),
-         memory.data(), 1u, static_cast<const char*>(nullptr), ServerLimits());
+         memory.data(), 1u, 0u, static_cast<const char*>(nullptr), ServerLimits());
   context.synchronize();
   EXPECT_EQ(served[0].result[0], -EPROTOTYPE);
   this->start(ServerLimits());
+}
+
+/// Takes the listener, so that a server cannot have it.
+__global__ void watch_elsewhere(Net net, Socket listener) {
+  const PollSet set = net.open_set(this_thread());
+  net.watch(this_thread(), set, listener, kPollIn);
+}
+
+/// Runs group 1 of a server, and group 0, which fails, if it is to run. Returns what the two return.
+template <class Scope>
+std::pair<int, int> ends_of(bool runs_first, const ServerLimits& limits) {
+  Context context(from_environment(small_rings()));
+  Mapped<Served> served(context, 1);
+  DeviceBuffer<Memory> memory(context, kGroups);
+  Stream streams[2]{Stream(context), Stream(context)};
+  served[0].listener = open_listener(context, loopback(LinkKind::tcp));
+  launch(context, {}, watch_elsewhere, context.net(), served[0].listener.socket);
+  context.synchronize();
+  for (const unsigned own : {1u, 0u}) {
+    if (own == 0 && !runs_first) continue;
+    launch(context, {.grid = 1, .block = Scope::kThreads, .stream = &streams[own]}, serve_all<Scope>, context.net(),
+           served.data(), memory.data(), 2u, own, static_cast<const char*>(nullptr), limits);
+  }
+  for (Stream& stream : streams) stream.synchronize();
+  return {served[0].result[0], served[0].result[1]};
+}
+
+template <class Scope>
+class Groups : public testing::Test {};
+TYPED_TEST_SUITE(Groups, KernelScopes, ScopeName);
+
+TYPED_TEST(Groups, WhereTheGroupThatAcceptsNeverBeginsTheOthersEnd) {
+  ServerLimits limits = no_limits();
+  limits.group_start_ns = 1;
+  EXPECT_EQ(ends_of<TypeParam>(false, limits), std::pair(0, -ETIMEDOUT));
+}
+
+TYPED_TEST(Groups, WhereTheGroupThatAcceptsFailsTheOthersEnd) {
+  EXPECT_EQ(ends_of<TypeParam>(true, no_limits()), std::pair(-EBUSY, -ESHUTDOWN));
 }
 
 TYPED_TEST(Server, ARequestThatIsTooLongIsAnsweredAndIsTheLast) {
