@@ -28,8 +28,8 @@ namespace gpusock {
 
 /// How a context is set up. Everything has a default; environment variables override defaults in from_env().
 struct Options {
-  int gpu = 0;                       ///< which GPU (GPUSOCK_GPU); ignored on the CPU device
-  std::string secret;                ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
+  int gpu = 0;         ///< which GPU (GPUSOCK_GPU); ignored on the CPU device, unless it has the shape of a GPU
+  std::string secret;  ///< what peers must share to connect (GPUSOCK_SECRET); empty: none
   std::uint32_t sockets_max = 1024;  ///< sockets a side may open, and sockets that may be accepted: 1 to 4096 each
   /// Capacity of each of a socket's two rings: a power of two, 4 KiB to 64 MiB. 0: what is fastest for the link (and 1
   /// MiB on a GPU, where rings are set up before their link is known); see docs/decisions/006-ring-size.md.

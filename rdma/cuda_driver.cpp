@@ -25,6 +25,7 @@ const CudaDriver* load_cuda_driver(const char* library, CudaDriver& into) {
   find(handle, "cuDeviceGet", into.device_get);
   find(handle, "cuDeviceGetName", into.device_get_name);
   find(handle, "cuDeviceGetPCIBusId", into.device_get_pci_bus_id);
+  find(handle, "cuDeviceCanAccessPeer", into.device_can_access_peer);
   return &into;
 }
 

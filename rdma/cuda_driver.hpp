@@ -22,6 +22,7 @@ struct CudaDriver {
   int (*device_get)(int* device, int ordinal) = nullptr;                         // cuDeviceGet
   int (*device_get_name)(char* name, int bytes, int device) = nullptr;           // cuDeviceGetName
   int (*device_get_pci_bus_id)(char* address, int bytes, int device) = nullptr;  // cuDeviceGetPCIBusId
+  int (*device_can_access_peer)(int* can, int device, int peer) = nullptr;       // cuDeviceCanAccessPeer
 
   /// "CUDA_ERROR_NOT_SUPPORTED", or "error 801".
   std::string name_of(int error) const;

@@ -45,8 +45,8 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_device(const Options&) {
-  if (has_gpu_shape()) return make_gpu_shaped_device();
+std::unique_ptr<Device> make_device(const Options& options) {
+  if (has_gpu_shape()) return make_gpu_shaped_device(options.gpu);
   return std::make_unique<CpuDevice>();
 }
 

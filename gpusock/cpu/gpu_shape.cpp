@@ -39,9 +39,30 @@ void wait_for_kernels(const std::string& call) {
   if (!t_quiet) cpu_device::wait_for_kernels(call);
 }
 
-/// Pinned host memory and device memory. Calls that may wait for kernels on a GPU do wait here.
+/// As many as the double of the CUDA runtime has. (They share one pool of threads.)
+constexpr int kGpus = 2;
+
+/// What GPUSOCK_CPU_SHAPE says.
+enum class Shape { cpu, gpu, gpus_apart };
+Shape asked_shape() {
+  static const Shape asked = [] {
+    const char* text = std::getenv("GPUSOCK_CPU_SHAPE");
+    const std::string_view shape = text == nullptr ? "" : text;
+    if (shape == "gpu") return Shape::gpu;
+    if (shape == "gpus-apart") return Shape::gpus_apart;
+    if (shape.empty() || shape == "cpu") return Shape::cpu;
+    throw Error(EINVAL,
+                "GPUSOCK_CPU_SHAPE='" + std::string(shape) + "' is no shape of the CPU device: cpu, gpu or gpus-apart");
+  }();
+  return asked;
+}
+
+/// Pinned host memory and device memory of one of the GPUs. Calls that may wait for kernels on a GPU do wait here, for
+/// those of all GPUs.
 class GpuShapedPlatform final : public proxy::Platform {
  public:
+  explicit GpuShapedPlatform(int gpu) : gpu_(gpu) {}
+
   void* allocate_shared(std::size_t bytes) override {
     wait_for_kernels("pinning " + bytes_of(bytes) + " of host memory");
     return host_.allocate_shared(bytes);
@@ -78,7 +99,12 @@ class GpuShapedPlatform final : public proxy::Platform {
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {
-    return dynamic_cast<const GpuShapedPlatform*>(&other) != nullptr;
+    return is_same_device_as(other) || asked_shape() != Shape::gpus_apart;
+  }
+  bool is_same_device_as(const Platform& other) const override { return gpu_of(other) == gpu_; }
+  std::string why_apart_from(const Platform& other) const override {
+    return "GPUSOCK_CPU_SHAPE=gpus-apart keeps GPU " + std::to_string(gpu_) + " and GPU " +
+           std::to_string(gpu_of(other)) + " apart";
   }
   std::unique_ptr<proxy::Copier> make_copier() override {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
@@ -86,11 +112,17 @@ class GpuShapedPlatform final : public proxy::Platform {
   bool shows_nic_writes() const override { return true; }
 
  private:
+  /// All platforms of the process are of this kind.
+  static int gpu_of(const Platform& other) { return static_cast<const GpuShapedPlatform&>(other).gpu_; }
+
+  int gpu_;
   proxy::HostPlatform host_;
 };
 
 class GpuShapedDevice final : public Device {
  public:
+  explicit GpuShapedDevice(int gpu) : platform_(std::make_shared<GpuShapedPlatform>(gpu)) {}
+
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
   bool has_own_side() const override { return true; }
 
@@ -131,7 +163,7 @@ class GpuShapedDevice final : public Device {
 
  private:
   static constexpr std::align_val_t kAlignment{256};
-  std::shared_ptr<GpuShapedPlatform> platform_ = std::make_shared<GpuShapedPlatform>();
+  std::shared_ptr<GpuShapedPlatform> platform_;
 };
 
 void give_shape() {
@@ -152,21 +184,16 @@ void give_shape() {
 
 }  // namespace
 
-bool has_gpu_shape() {
-  static const bool asked = [] {
-    const char* text = std::getenv("GPUSOCK_CPU_SHAPE");
-    const std::string_view shape = text == nullptr ? "" : text;
-    if (shape == "gpu") return true;
-    if (shape.empty() || shape == "cpu") return false;
-    throw Error(EINVAL, "GPUSOCK_CPU_SHAPE='" + std::string(shape) + "' is no shape of the CPU device: cpu or gpu");
-  }();
-  return asked;
-}
+bool has_gpu_shape() { return asked_shape() != Shape::cpu; }
 
-std::unique_ptr<Device> make_gpu_shaped_device() {
+std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
+  if (gpu >= kGpus) {
+    throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(gpu) + ", but the GPUs of this shape are 0 to " +
+                            std::to_string(kGpus - 1));
+  }
   static std::once_flag given;
   std::call_once(given, give_shape);
-  return std::make_unique<GpuShapedDevice>();
+  return std::make_unique<GpuShapedDevice>(gpu);
 }
 
 }  // namespace gpusock::detail

@@ -11,8 +11,8 @@ namespace gpusock::detail {
 /// cannot have.
 bool has_gpu_shape();
 
-/// The first one gives the process's CPU device its shape. Throws Error (EINVAL) where kernels have run in another
-/// shape before.
-std::unique_ptr<Device> make_gpu_shaped_device();
+/// One of the two GPUs of that shape. The first one gives the process's CPU device its shape. Throws Error (EINVAL)
+/// where kernels have run in another shape before, (ENODEV) where there is no GPU of that number.
+std::unique_ptr<Device> make_gpu_shaped_device(int gpu);
 
 }  // namespace gpusock::detail

@@ -59,8 +59,10 @@ Gpu& find_gpu(int number) {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int gpu) : gpu_(find_gpu(gpu)), platform_(std::make_shared<CudaPlatform>(gpu)) {
+  explicit CudaDevice(const Options& options)
+      : gpu_(find_gpu(options.gpu)), platform_(std::make_shared<CudaPlatform>(options.gpu)) {
     gpu_.prepare_copies();
+    if (options.ring != RingPlacement::host) cudart::PeerAccess::get().add(gpu_);
   }
 
   std::shared_ptr<proxy::Platform> platform() override { return platform_; }
@@ -107,7 +109,7 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_device(const Options& options) { return std::make_unique<CudaDevice>(options.gpu); }
+std::unique_ptr<Device> make_device(const Options& options) { return std::make_unique<CudaDevice>(options); }
 
 cudaStream_t native_stream(Context& context, Stream* stream) {
   return static_cast<CudaStream&>(chosen_stream(context, stream)).native();

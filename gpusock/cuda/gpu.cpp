@@ -1,9 +1,11 @@
 #include "gpusock/cuda/gpu.hpp"
 
 #include "gpusock/cuda/check.hpp"
+#include "gpusock/cuda/peer_access.hpp"
 
 #include <map>
 #include <memory>
+#include <shared_mutex>
 #include <string>
 
 namespace gpusock::cudart {
@@ -59,9 +61,18 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kin
 }
 
 bool Gpu::free_if_quiet(const std::function<void()>& free_memory) {
-  const auto no_launches = kernels.try_hold_launches();
-  if (!no_launches.owns_lock() || streams.any_kernel_runs()) return false;
-  free_memory();
+  std::vector<Gpu*> gpus = PeerAccess::get().those_that_reach(number);
+  gpus.push_back(this);
+  return while_quiet(gpus, free_memory);
+}
+
+bool while_quiet(const std::vector<Gpu*>& gpus, const std::function<void()>& action) {
+  std::vector<std::unique_lock<std::shared_mutex>> no_launches;
+  for (Gpu* gpu : gpus) {
+    no_launches.push_back(gpu->kernels.try_hold_launches());
+    if (!no_launches.back().owns_lock() || gpu->streams.any_kernel_runs()) return false;
+  }
+  action();
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace gpusock::cudart {
 
@@ -28,7 +29,8 @@ struct Gpu {
   /// Copies, and waits until that is done. Not on the default stream: that would wait for kernels. Throws Error
   /// (EFAULT).
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
-  /// Calls `free_memory` if that waits for no kernel, which means that none runs. True if it did.
+  /// Calls `free_memory` if that waits for no kernel, which means that none runs here or on a GPU that reaches this
+  /// one's memory. True if it did.
   bool free_if_quiet(const std::function<void()>& free_memory);
   /// Makes the stream for copies, unless it is there. Throws Error as Streams::take() does.
   void prepare_copies();
@@ -43,5 +45,8 @@ struct Gpu {
   std::mutex copying_;
   std::optional<OwnStream> copies_;
 };
+
+/// Calls `action` if no kernel runs on any of these GPUs, and lets none start meanwhile. True if it did.
+bool while_quiet(const std::vector<Gpu*>& gpus, const std::function<void()>& action);
 
 }  // namespace gpusock::cudart

@@ -4,6 +4,7 @@
 #include "gpusock/cuda/check.hpp"
 #include "gpusock/cuda/copier.hpp"
 #include "gpusock/cuda/gpu.hpp"
+#include "gpusock/cuda/peer_access.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "rdma/visibility.hpp"
@@ -59,8 +60,11 @@ class CudaPlatform final : public proxy::Platform {
   void zero_device(std::byte* memory, std::size_t bytes) override { Gpu::get(gpu_).zero(memory, bytes); }
   std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
   bool reaches_device_memory_of(const Platform& other) const override {
-    const auto* gpu = dynamic_cast<const CudaPlatform*>(&other);
-    return gpu != nullptr && gpu->gpu_ == gpu_;  // between GPUs peer access would have to be set up
+    return is_same_device_as(other) || PeerAccess::get().reaches(gpu_, gpu_of(other));
+  }
+  bool is_same_device_as(const Platform& other) const override { return gpu_of(other) == gpu_; }
+  std::string why_apart_from(const Platform& other) const override {
+    return PeerAccess::get().why_not(gpu_, gpu_of(other));
   }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(Gpu::get(gpu_)); }
 
@@ -78,6 +82,9 @@ class CudaPlatform final : public proxy::Platform {
   }
 
  private:
+  /// All platforms of the process are of this kind.
+  static int gpu_of(const Platform& other) { return static_cast<const CudaPlatform&>(other).gpu_; }
+
   int gpu_;
   rdma::NicWrites nic_writes_ = rdma::visibility_of_nic_writes(rdma::cuda_driver(), gpu_);
 };

@@ -12,8 +12,8 @@ table::RingPair rings_of(const ProxySlots& slots, std::uint32_t slot, const Ring
 std::unique_ptr<Link> make(LinkSetup& setup, const ProxySlots& slots, std::uint32_t slot, DeviceCopies* copies,
                            std::unique_ptr<ByteStream>& stream, LinkEvents& events) {
   const ConnectionRings& rings = setup.rings();
-  table::RingPair callers = rings_of(slots, slot, rings.callers->callers_rings());
-  table::RingPair link = rings_of(slots, slot, rings.link->proxy_rings());
+  table::RingPair callers = rings_of(slots, slot, rings.callers_rings());
+  table::RingPair link = rings_of(slots, slot, rings.link_rings());
   setup.use_own_words(link);
   if (!rings.are_copied()) setup.use_own_words(callers);
   slots.view().setups[slot].rings = callers;

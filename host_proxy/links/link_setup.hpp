@@ -78,6 +78,10 @@ class LinkSetup {
   };
   const Failure& failure() const { return failure_; }
 
+  /// What is not as good as it might be of a link that is made, and why: "p2p in GPU memory: …". Empty: nothing. The
+  /// acceptor's once it has the answer.
+  const std::string& remark() const { return remark_; }
+
   /// The memory of the rings. Once ready.
   const ConnectionRings& rings() const { return rings_; }
 
@@ -103,6 +107,7 @@ class LinkSetup {
   }
 
   Failure failure_;
+  std::string remark_;
   ConnectionRings rings_;
 };
 

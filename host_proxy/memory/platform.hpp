@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -44,6 +45,10 @@ class Platform {
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
   /// True if kernels of this platform can use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
+  /// True if both are of one device. Rings between two devices lie in the memory of both.
+  virtual bool is_same_device_as(const Platform& other) const { return this == &other; }
+  /// Why the two do not reach each other's device memory, where they do not.
+  virtual std::string why_apart_from(const Platform& /*other*/) const { return "it is another device's"; }
   virtual std::unique_ptr<Copier> make_copier() = 0;
 
   /// True if kernels see what a NIC has written into device memory once flush_nic_writes() has returned.

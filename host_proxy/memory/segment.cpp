@@ -133,7 +133,8 @@ void Segment::clear() {
     const auto moved = [&](SegmentHeader::Word& word) {  // relaxed: all who wrote it have closed (T2)
       return ringbuf::SystemAtomics::Ref<std::uint64_t>(word.value).load(ringbuf::kRelaxed) - start_;
     };
-    start_ += std::max(moved(header().rx_committed), moved(header().tx_committed)) + kStartsApart;
+    SegmentHeader& words = header();
+    start_ += std::max({moved(words.rx_committed), moved(words.tx_committed), moved(words.tx_consumed)}) + kStartsApart;
   }
   std::memset(base_, 0, kHeaderBytes);
   words_started_ = false;
@@ -145,7 +146,8 @@ DeviceWords* Segment::device_words() const {
   return in_file ? nullptr : reinterpret_cast<DeviceWords*>(rings_ + 2 * room_bytes_);
 }
 
-void Segment::start_words() {
+void Segment::start_words(std::uint64_t at_least) {
+  start_ = std::max(start_, at_least);
   SegmentHeader& words = header();
   for (SegmentHeader::Word* word : {&words.rx_committed, &words.tx_consumed, &words.rx_consumed, &words.tx_committed}) {
     word->value = start_;
@@ -198,7 +200,11 @@ std::shared_ptr<Segment> SegmentPool::take(Use use, std::uint64_t ring_bytes, Ri
 }
 
 std::shared_ptr<Segment> SegmentPool::try_take_on_device(std::uint64_t ring_bytes, bool kernels) {
-  const bool may = placement_ == RingPlacement::automatic && kernels && keeps_memory();
+  return placement_ == RingPlacement::automatic ? try_take_between_kernels(ring_bytes, kernels) : nullptr;
+}
+
+std::shared_ptr<Segment> SegmentPool::try_take_between_kernels(std::uint64_t ring_bytes, bool kernels) {
+  const bool may = uses_device_memory(kernels) && keeps_memory();
   return may && ring_bytes <= sizes_.shared ? take_kept(ring_bytes, true) : nullptr;
 }
 

@@ -64,8 +64,9 @@ class Segment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   /// As kernels reach them; nullptr if all words are in the header.
   DeviceWords* device_words() const;
-  /// Sets the header's words of p2p to start(), before kernels use them.
-  void start_words();
+  /// Sets the header's words of p2p to start(), before kernels use them. `at_least`: where start() is to be, unless it
+  /// is later already.
+  void start_words(std::uint64_t at_least = 0);
   /// Where the words of p2p stand at first: 0, or more than all that device words may hold from connections before.
   std::uint64_t start() const { return start_; }
 
@@ -108,8 +109,22 @@ class HostRings;
 struct ConnectionRings {
   std::shared_ptr<Segment> callers;  ///< what callers use
   std::shared_ptr<Segment> link;     ///< what the link uses: the same, or host memory that a MirroredLink copies
+  /// p2p between two GPUs: the peer's own, in the memory of its GPU. Its rx ring is this side's tx ring. Else nullptr.
+  std::shared_ptr<Segment> peers;
 
   bool are_copied() const { return callers != link; }
+  /// The rings as callers know them.
+  RingMemories callers_rings() const {
+    RingMemories rings = callers->callers_rings();
+    if (peers != nullptr) rings.tx = peers->callers_rings().rx;
+    return rings;
+  }
+  /// The link's as the proxy knows them.
+  RingMemories link_rings() const {
+    RingMemories rings = link->proxy_rings();
+    if (peers != nullptr) rings.tx = peers->proxy_rings().rx;
+    return rings;
+  }
 };
 
 /// Hands out segments. Where the platform attaches at any time they are made on demand; else a fixed number is made at
@@ -139,8 +154,14 @@ class SegmentPool {
     const bool reach = kernels || platform_->device_memory_is_mappable();
     return reach && placement_ == RingPlacement::device ? RingPlacement::device : RingPlacement::host;
   }
-  /// True if these callers may use rings in another context's device memory, if they reach it.
-  bool uses_device_memory(bool kernels) const { return kernels && placement_ != RingPlacement::host; }
+  /// True if these callers may use rings in device memory with kernels of another context, if each reaches the other's.
+  bool uses_device_memory(bool kernels) const {
+    return kernels && placement_ != RingPlacement::host && !platform_->device_memory_is_mappable();
+  }
+  /// Where the memory is to be that a peer is offered who may not reach device memory.
+  RingPlacement placement_for_any_peer(bool kernels) const {
+    return platform_->device_memory_is_mappable() ? placement_for(kernels) : RingPlacement::host;
+  }
 
   /// A segment with rings of this capacity, or nullptr if there is none (logged). Its last owner gives it back.
   std::shared_ptr<Segment> take(Use use, std::uint64_t ring_bytes, RingPlacement placement = RingPlacement::host);
@@ -148,6 +169,8 @@ class SegmentPool {
   /// Where placement is automatic: a segment in device memory for a link that carries bytes there without copies.
   /// nullptr if these callers do not reach such memory, or none is free.
   std::shared_ptr<Segment> try_take_on_device(std::uint64_t ring_bytes, bool kernels);
+  /// The same for p2p between kernels, also where placement is device memory.
+  std::shared_ptr<Segment> try_take_between_kernels(std::uint64_t ring_bytes, bool kernels);
 
   /// As take(), of this process's own use. Throws Error (ENOBUFS).
   std::shared_ptr<Segment> require(std::uint64_t ring_bytes, RingPlacement placement);

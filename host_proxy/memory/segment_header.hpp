@@ -16,7 +16,11 @@
 /// the word in ProxyWords.
 /// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's. On p2p
 /// with rings in a GPU's memory, callers (kernels of that GPU) write and poll the DeviceWords instead, and each writer
-/// also stores what it has written into the header's word of the same name, which the proxies read:
+/// also stores what it has written into the header's word of the same name, which the proxies read. Between two GPUs
+/// each side has a segment in its own GPU's memory. Its rx ring, rx_committed and tx_consumed are used:
+///
+///   p2p (2 GPUs)  the peer's       tx_consumed      rx_committed      the peer's
+///                 rx_committed                                        tx_consumed
 ///
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers

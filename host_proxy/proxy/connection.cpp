@@ -206,13 +206,14 @@ void Connection::step_handshake() {
     fail_opening(error);
   } else if (state == Handshake::State::done) {
     link_kind_ = handshake_->kind();
+    setup_ = handshake_->take_setup();
     link_reason_ = handshake_->reasons();
+    if (!setup_->remark().empty()) link_reason_ += (link_reason_.empty() ? "" : "; ") + setup_->remark();
     if (!link_reason_.empty()) {
       try_log(LogLevel::info, [&] {
         return peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_;
       });
     }
-    setup_ = handshake_->take_setup();
     handshake_.reset();
     phase_ = Phase::agreed;
     deadline_ns_ = kNever;
@@ -264,6 +265,7 @@ void Connection::establish() {
     }
   }
   segment_ = setup_->rings().callers;
+  peers_segment_ = setup_->rings().peers;
   table::SocketSetup& setup = slots.view().setups[slot_];
   setup.local = local_;
   setup.peer = peer_;

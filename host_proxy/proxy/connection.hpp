@@ -167,7 +167,8 @@ class Connection final : public LinkEvents, public ReadySink {
   std::unique_ptr<Handshake> handshake_;
   std::unique_ptr<LinkSetup> setup_;  // agreed on, and to be established
   std::unique_ptr<Link> link_;
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<Segment> segment_;  // until callers have closed: they may be in a call although the link is gone
+  std::shared_ptr<Segment> peers_segment_;  // the same, of ConnectionRings::peers
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;

@@ -1,6 +1,7 @@
 // What holds over many sockets, many connections and all ring sizes: nothing leaks, nothing is mixed up, nothing waits
 // for ever.
 #include "tests/conformance/party.cuh"
+#include "tests/support/device_kind.hpp"
 
 #include <dirent.h>
 #include <sys/resource.h>

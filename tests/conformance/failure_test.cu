@@ -155,7 +155,6 @@ struct HoldOpen {
 
 TYPED_TEST(Failure, EndingTheContextEndsEveryWaitAtOnce) {
   for (const LinkKind link : {LinkKind::tcp, LinkKind::p2p}) {
-    if (!why_apart<TypeParam, HostScope>(link).empty()) continue;
     Party<TypeParam> party(small_options());
     Party<HostScope> other(small_options());
     Mapped<Flag> done(other.context, 1);
@@ -247,7 +246,6 @@ struct LeaveAtOnce {
 
 TYPED_TEST(Failure, SendingToAPeerThatClosedFails) {
   for (const LinkKind link : {LinkKind::tcp, LinkKind::p2p}) {
-    if (!why_apart<TypeParam, HostScope>(link).empty()) continue;
     Party<TypeParam> party(small_options());
     Party<HostScope> other(small_options());
     converse(party, other, link, SendUntilItFails{}, LeaveAtOnce{});

@@ -1,5 +1,6 @@
 // What socket options, ring sizes and a socket's figures promise.
 #include "tests/conformance/party.cuh"
+#include "tests/support/device_kind.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -5,12 +5,12 @@
 #include <gpusock/gpusock.hpp>
 
 #include "tests/conformance/checked_net.cuh"
-#include "tests/support/device_kind.hpp"
 #include "tests/support/patience.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -98,15 +98,6 @@ GPUSOCK_FN inline void pause() {
 #endif
 }
 
-/// Why a kernel and a host thread cannot meet on this link, where they cannot: then their tests are skipped. Empty
-/// else.
-template <class Scope, class OtherScope>
-std::string why_apart(LinkKind link) {
-  const bool apart = test::like_a_gpu() && Scope::kKernel != OtherScope::kKernel && name_of(link) == "p2p" &&
-                     Options::from_env().ring == RingPlacement::device;
-  return apart ? "host threads do not reach rings in a GPU's memory" : "";
-}
-
 /// A word of a Mapped that one party raises and others wait for.
 struct Flag {
   std::uint64_t value = 0;
@@ -138,12 +129,39 @@ struct Report {
   std::int64_t result[8] = {};
 };
 
+/// Gives parties that live at the same time GPUs in turn, as many as GPUSOCK_TEST_GPUS says: so the same tests hold for
+/// kernels of two GPUs.
+class GpuInTurn {
+ public:
+  GpuInTurn() {
+    const char* gpus = std::getenv("GPUSOCK_TEST_GPUS");
+    number_ = live().fetch_add(1) % (gpus == nullptr ? 1 : std::atoi(gpus));
+  }
+  ~GpuInTurn() { live().fetch_sub(1); }
+  GpuInTurn(const GpuInTurn&) = delete;
+  GpuInTurn& operator=(const GpuInTurn&) = delete;
+
+  Options of(Options options) const {
+    options.gpu = number_;
+    return options;
+  }
+
+ private:
+  static std::atomic<int>& live() {
+    static std::atomic<int> parties{0};
+    return parties;
+  }
+  int number_;
+};
+
 /// A context and what runs on it.
 template <class Scope>
 class Party {
+  const GpuInTurn gpu_;
+
  public:
   explicit Party(const Options& options = Options())
-      : context(from_environment(options)), report_(context, 1), stream_(context) {}
+      : context(gpu_.of(from_environment(options))), report_(context, 1), stream_(context) {}
   ~Party() {
     if (thread_.joinable()) {
       context.cancel();
@@ -270,16 +288,11 @@ using KernelScopes = testing::Types<WarpScope, BlockScope>;
 using KernelScopes = testing::Types<ThreadScope, WarpScope, BlockScope>;
 #endif
 
-/// Two parties on a link. `Kind`: an OnLink. The test is skipped where the two cannot meet.
+/// Two parties on a link. `Kind`: an OnLink.
 template <class Kind>
 class PartiesOnLink : public testing::Test {
  protected:
   explicit PartiesOnLink(const Options& options) : party_(options), other_(options) {}
-
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ScopeType, HostScope>(Kind::kLink); !why.empty())
-      GTEST_SKIP() << why;
-  }
 
   Party<typename Kind::ScopeType> party_;
   Party<HostScope> other_;

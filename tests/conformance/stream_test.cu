@@ -99,12 +99,6 @@ struct Case {
 template <class Kind>
 class StreamPromise : public testing::Test {
  protected:
-  void SetUp() override {
-    if (const std::string why = why_apart<typename Kind::ServerScope, typename Kind::ClientScope>(Kind::kLink);
-        !why.empty())
-      GTEST_SKIP() << why;
-  }
-
   static Options options() {
     Options options;
     options.ring_bytes = kRing;

@@ -12,23 +12,27 @@ namespace {
 /// A pair of streams whose callers are kernels, as their looks are; and what they read and write across the bus.
 class Counted {
  public:
-  Counted(bool records, bool on_device) : pair_(1024) {
+  /// Where the pair's rings and words are.
+  enum class Rings { host, one_gpu, two_gpus };
+  Counted(bool records, Rings rings) : pair_(1024) {
     // As a kernel, which has no doorbell to ring.
     kernel_.self = this;
     kernel_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Counted*>(self)->at_turn(); };
     pair_.side().hooks = &kernel_;
     pair_.needs_proxy(records);
     pair_.side().status_turns = kStatusTurns;
-    if (on_device) {
-      pair_.words_are_on_device();
-      pair_.copies_lie_across_bus(traffic_);
-    } else {
-      pair_.lies_across_bus(traffic_);
-    }
+    if (rings != Rings::host) pair_.words_are_on_device();
+    if (rings == Rings::host) pair_.lies_across_bus(traffic_);
+    if (rings == Rings::one_gpu) pair_.copies_lie_across_bus(traffic_);
   }
   ~Counted() { counted_traffic = nullptr; }
 
   Pair& pair() { return pair_; }
+  /// Of two GPUs: counts what this side's does not have in its memory.
+  void count_as(bool sender) {
+    traffic_ = {};
+    pair_.lies_elsewhere(traffic_, sender);
+  }
   /// Loads and stores that a call makes across the bus.
   template <class Call>
   std::string cost(Call call) {
@@ -65,10 +69,10 @@ class Counted {
   bool first_ = true;
 };
 
-Case cost(const std::string& name, bool records, void (*steps)(Counted&), bool on_device = false) {
+Case cost(const std::string& name, bool records, void (*steps)(Counted&), Counted::Rings rings = Counted::Rings::host) {
   return {"cost." + name,
-          [records, steps, on_device](Run& run) {
-            auto& counted = run.make<Counted>(records, on_device);
+          [records, steps, rings](Run& run) {
+            auto& counted = run.make<Counted>(records, rings);
             run.thread([&counted, steps] { steps(counted); });
             run.at_end([] { return std::string(); });
           },
@@ -152,12 +156,51 @@ void of_one_gpu(Counted& counted) {
          "poll of a socket with data");
 }
 
+/// p2p between kernels of two GPUs: nothing is read over the link between them. Bytes and position are posted there,
+/// and the position's copy to host memory.
+void of_two_gpus(Counted& counted) {
+  const Net net = counted.pair().net();
+  const char bytes[64] = {};
+  char received[64] = {};
+  for (int i = 0; i < 3; ++i) {
+    counted.count_as(true);
+    expect(counted.cost([&] {
+      require(net.send(kMe, counted.pair().sender(), bytes, sizeof bytes) == 64, "64 bytes are sent");
+    }),
+           "0 loads, 3 stores", "send with room");
+    counted.count_as(false);
+    expect(counted.cost([&] {
+      require(net.recv(kMe, counted.pair().receiver(), received, sizeof received) == 64, "64 bytes are received");
+    }),
+           "0 loads, 2 stores", "recv of bytes that have arrived");
+  }
+  require(counted.most_loads_of_a_turn(3) == 0, "a turn of a wait reads its own GPU's memory");
+}
+
+/// A ring of bytes later the sender looks for room: in its own memory.
+void of_two_gpus_full(Counted& counted) {
+  const Net net = counted.pair().net();
+  const std::string bytes(1024, 'x');
+  std::string received(1024, ' ');
+  require(net.send(kMe, counted.pair().sender(), bytes.data(), bytes.size()) == 1024, "a ring is filled");
+  require(net.recv(kMe, counted.pair().receiver(), received.data(), received.size()) == 1024, "and emptied");
+  counted.count_as(true);
+  expect(counted.cost(
+             [&] { require(net.send(kMe, counted.pair().sender(), bytes.data(), 64) == 64, "64 bytes are sent"); }),
+         "1 loads, 3 stores", "send that looks for room: the status alone crosses the bus");
+}
+
 }  // namespace
 
 std::vector<Case> cost_cases() {
-  return {cost("of_sending", false, of_sending),     cost("of_sending_a_record", true, of_sending_a_record),
-          cost("of_receiving", false, of_receiving), cost("of_an_empty_turn", false, of_an_empty_turn),
-          cost("of_polling", false, of_polling),     cost("of_one_gpu", false, of_one_gpu, true)};
+  return {cost("of_sending", false, of_sending),
+          cost("of_sending_a_record", true, of_sending_a_record),
+          cost("of_receiving", false, of_receiving),
+          cost("of_an_empty_turn", false, of_an_empty_turn),
+          cost("of_polling", false, of_polling),
+          cost("of_one_gpu", false, of_one_gpu, Counted::Rings::one_gpu),
+          cost("of_two_gpus", false, of_two_gpus, Counted::Rings::two_gpus),
+          cost("of_two_gpus_full", false, of_two_gpus_full, Counted::Rings::two_gpus)};
 }
 
 }  // namespace gpusock::model

@@ -158,6 +158,18 @@ class Pair {
     traffic.add(copies_, sizeof copies_);
     tables_lie_across_bus(traffic);
   }
+  /// p2p between kernels of two GPUs: what one side's GPU does not have. Bytes and `committed` are the receiver's, and
+  /// `consumed` is the sender's.
+  void lies_elsewhere(Traffic& traffic, bool for_sender) {
+    if (for_sender) {
+      traffic.add(bytes_, sizeof bytes_), traffic.add(&committed_, sizeof committed_);
+      traffic.add(&back_consumed_, sizeof back_consumed_);
+    } else {
+      traffic.add(back_, sizeof back_), traffic.add(&back_committed_, sizeof back_committed_);
+      traffic.add(&consumed_, sizeof consumed_);
+    }
+    copies_lie_across_bus(traffic);
+  }
   /// How far the sender has come, as the proxy reads it.
   std::uint64_t load_host_committed() {
     return detail::SystemRef(*setups_[0].rings.tx.host_committed()).load(ringbuf::kRelaxed);

@@ -12,7 +12,7 @@ inline bool like_a_gpu() {
   return true;
 #else
   const char* shape = std::getenv("GPUSOCK_CPU_SHAPE");
-  return shape != nullptr && std::string_view(shape) == "gpu";
+  return shape != nullptr && std::string_view(shape).starts_with("gpu");
 #endif
 }
 

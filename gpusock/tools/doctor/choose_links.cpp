@@ -19,11 +19,15 @@ bool are_on_device(const Facts& facts, LinkKind link) {
   return facts.gpu_build && (link == LinkKind::p2p || (link == LinkKind::verbs && nics_reach_rings(facts)));
 }
 
+/// Of p2p in one process, where kernels use device memory.
+const char* place_between_kernels(const Facts& facts) {
+  return facts.gpus > 1 ? "device memory between kernels of GPUs that reach each other (else pinned host memory)"
+                        : "device memory between kernels of one GPU (else pinned host memory)";
+}
+
 const char* place_of_rings(const Facts& facts, LinkKind link) {
   const bool device = are_on_device(facts, link);
-  if (facts.gpu_build && device && link == LinkKind::p2p) {
-    return "device memory between kernels of one GPU (else pinned host memory)";
-  }
+  if (facts.gpu_build && device && link == LinkKind::p2p) return place_between_kernels(facts);
   return facts.gpu_build && device ? "device memory (host threads': pinned host memory)"
          : facts.gpu_build         ? "pinned host memory"
          : device                  ? "the CPU device's memory"
@@ -44,9 +48,7 @@ std::string rings_of(const Facts& facts, LinkKind link) {
 /// Where the words lie that kernels poll; empty where kernels run on the CPU device, whose memory is the host's.
 std::string words_of(const Facts& facts, LinkKind link) {
   if (!facts.gpu_build) return "";
-  return link == LinkKind::p2p && are_on_device(facts, link)
-             ? "device memory between kernels of one GPU (else pinned host memory)"
-             : "pinned host memory";
+  return link == LinkKind::p2p && are_on_device(facts, link) ? place_between_kernels(facts) : "pinned host memory";
 }
 
 /// Why no connection can be on the verbs link; empty where it can.

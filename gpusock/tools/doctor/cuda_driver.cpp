@@ -62,6 +62,14 @@ Cuda ask_cuda_driver() {
     int device = 0;
     if (call(driver->device_get, &device, i) == 0) cuda.gpus.push_back(describe(*driver, device));
   }
+  for (std::size_t from = 0; from < cuda.gpus.size(); ++from) {
+    for (std::size_t to = 0; to < cuda.gpus.size(); ++to) {
+      int can = 0;
+      const bool known = from != to &&
+                         call(driver->device_can_access_peer, &can, static_cast<int>(from), static_cast<int>(to)) == 0;
+      if (known && can != 0) cuda.gpus[from].peers.push_back(static_cast<int>(to));
+    }
+  }
   return cuda;
 }
 

@@ -77,6 +77,29 @@ void report_gpu(const Sources& sources, const Gpu& gpu, std::size_t number, Repo
   }
 }
 
+/// Which GPUs' kernels reach each other's memory, which rings between two GPUs make use of.
+void report_peers(const std::vector<Gpu>& gpus, Report& report) {
+  std::vector<std::string> apart;
+  const auto reaches = [&](std::size_t from, std::size_t to) {
+    const std::vector<int>& peers = gpus[from].peers;
+    return std::find(peers.begin(), peers.end(), static_cast<int>(to)) != peers.end();
+  };
+  for (std::size_t one = 0; one < gpus.size(); ++one) {
+    for (std::size_t other = one + 1; other < gpus.size(); ++other) {
+      if (!reaches(one, other) || !reaches(other, one)) apart.push_back(fmt::format("{} and {}", one, other));
+    }
+  }
+  if (gpus.size() < 2) return;
+  if (apart.empty()) {
+    report.add("gpu", Level::fine, "the GPUs reach each other's memory: in one process, p2p between them uses it");
+    return;
+  }
+  report.add("gpu", Level::note,
+             fmt::format("GPUs {} do not reach each other's memory: p2p between them has its rings in host memory",
+                         fmt::join(apart, ", ")),
+             "export GPUSOCK_GPU=NUMBER of another GPU");
+}
+
 /// What is near what: on which NUMA node each GPU and each RDMA NIC is.
 void report_affinity(const Sources& sources, const std::vector<Gpu>& gpus, Report& report) {
   for (std::size_t i = 0; i < gpus.size(); ++i) {
@@ -162,6 +185,7 @@ void probe_gpu(const Sources& sources, Report& report) {
     report.add("gpu", Level::fix, "this build is for the CPU device: its kernels do not run on the GPU",
                "./run build cuda");
   }
+  report_peers(cuda.gpus, report);
   report_affinity(sources, cuda.gpus, report);
   report_registration(sources, cuda.gpus, report);
 }

@@ -23,6 +23,7 @@ struct Gpu {
   bool dmabuf = false;
   bool gpudirect_rdma = false;
   bool sees_nic_writes = false;  ///< true if it is known when kernels see what a NIC has written there
+  std::vector<int> peers = {};   ///< numbers of the other GPUs whose memory it reaches
 };
 
 struct Cuda {

@@ -15,7 +15,7 @@ namespace {
 
 /// What the acceptor says of its memory. The ticket leads to memory of this connection alone. It suits a connector in
 /// the same process, and one whose device attaches memory at any time. In the same process it also leads to memory of
-/// the device, if there is some (GPUSOCK_RING=auto). `place` is in memory that both processes have mapped before. It
+/// the device, if kernels accept and there is some. `place` is in memory that both processes have mapped before. It
 /// suits all others.
 struct OfferedMemory {
   std::uint64_t ring_bytes = 0;        ///< of the ticket's memory
@@ -28,42 +28,61 @@ static_assert(sizeof(OfferedMemory) == 104);
 /// The connector's answer: what it uses.
 enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3 };
 
+constexpr const char* kOtherProcess = "p2p in GPU memory: the peer is another process";
+
 class P2pSetup : public LinkSetup {
  public:
   void use_own_words(table::RingPair& rings) const override {
-    SegmentHeader& header = rings_.link->header();
-    DeviceWords* const words = rings_.link->device_words();
-    rings.tx = with_words(rings.tx.memory, header.tx_committed, header.tx_consumed);
-    rings.rx = with_words(rings.rx.memory, header.rx_committed, header.rx_consumed);
-    if (words != nullptr) {
-      move_words(rings.tx, words->tx_committed, words->tx_consumed);
-      move_words(rings.rx, words->rx_committed, words->rx_consumed);
+    Segment& own = *rings_.link;
+    if (rings_.peers != nullptr) {  // each word in the memory of the GPU that polls it
+      Segment& peers = *rings_.peers;
+      rings.tx = with_words(rings.tx.memory, rx_committed(peers), tx_consumed(own));
+      rings.rx = with_words(rings.rx.memory, rx_committed(own), tx_consumed(peers));
+      return;
     }
+    rings.tx = with_words(rings.tx.memory, tx_committed(own), tx_consumed(own));
+    rings.rx = with_words(rings.rx.memory, rx_committed(own), rx_consumed(own));
     if (!made_here_) std::swap(rings.tx, rings.rx);
   }
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    return std::make_unique<P2pLink>(std::move(stream), rings_.link, rings, events);
+    return std::make_unique<P2pLink>(std::move(stream), rings_, rings, events);
   }
 
  protected:
   explicit P2pSetup(bool made_here) : made_here_(made_here) {}
-  void use(const std::shared_ptr<Segment>& segment) { rings_ = {segment, segment}; }
-
- private:
-  using Word = SegmentHeader::Word;
-
-  table::RingSetup with_words(const ringbuf::RingMemory& memory, Word& committed, Word& consumed) const {
-    const std::uint64_t start = rings_.link->start();
-    return {{memory.data, memory.capacity, start}, &committed.value, &consumed.value, start};
+  void use(const std::shared_ptr<Segment>& segment) { rings_ = {segment, segment, nullptr}; }
+  void use(const std::shared_ptr<Segment>& own, const std::shared_ptr<Segment>& peers) {
+    rings_ = {own, own, own == peers ? nullptr : peers};
   }
 
-  /// Callers have these words in device memory, and the proxy those that were the ring's.
-  static void move_words(table::RingSetup& ring, Word& committed, Word& consumed) {
-    ring.memory.words_are_kept = true;
-    ring.committed_copy = std::exchange(ring.committed, &committed.value);
-    ring.consumed_copy = std::exchange(ring.consumed, &consumed.value);
+ private:
+  /// A word as callers have it: in the header, or in device memory. Then the header has the copy of it that the proxy
+  /// reads.
+  struct Word {
+    std::uint64_t* word;
+    std::uint64_t* copy;
+  };
+  template <class InHeader, class OnDevice>
+  static Word word(Segment& segment, InHeader in_header, OnDevice on_device) {
+    std::uint64_t* const header = &(segment.header().*in_header).value;
+    DeviceWords* const words = segment.device_words();
+    return words == nullptr ? Word{header, nullptr} : Word{&(words->*on_device).value, header};
+  }
+  static Word tx_committed(Segment& of) { return word(of, &SegmentHeader::tx_committed, &DeviceWords::tx_committed); }
+  static Word tx_consumed(Segment& of) { return word(of, &SegmentHeader::tx_consumed, &DeviceWords::tx_consumed); }
+  static Word rx_committed(Segment& of) { return word(of, &SegmentHeader::rx_committed, &DeviceWords::rx_committed); }
+  static Word rx_consumed(Segment& of) { return word(of, &SegmentHeader::rx_consumed, &DeviceWords::rx_consumed); }
+
+  table::RingSetup with_words(const ringbuf::RingMemory& memory, const Word& committed, const Word& consumed) const {
+    const std::uint64_t start = rings_.link->start();
+    return {{memory.data, memory.capacity, start, committed.copy != nullptr},
+            committed.word,
+            consumed.word,
+            start,
+            committed.copy,
+            consumed.copy};
   }
 
   bool made_here_;
@@ -75,8 +94,8 @@ class P2pOffer final : public P2pSetup {
       : P2pSetup(true), pool_(pool), offers_(offers) {
     constexpr auto kShared = SegmentPool::Use::shared;
     const std::uint64_t wanted = pool.ring_bytes(kShared, request.ring_bytes);
-    own_ = pool.take(kShared, wanted, pool.placement_for(request.kernels));
-    on_device_ = pool.try_take_on_device(wanted, request.kernels);
+    own_ = pool.take(kShared, wanted, pool.placement_for_any_peer(request.kernels));
+    on_device_ = pool.try_take_between_kernels(wanted, request.kernels);
     if (HostRings* rings = pool.host_rings()) {
       const std::uint64_t most = std::min(wanted, rings->room_bytes());
       common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.place);
@@ -101,16 +120,18 @@ class P2pOffer final : public P2pSetup {
   std::span<const std::byte> message() const override { return std::as_bytes(std::span(&offer_, 1)); }
 
   bool take_answer(std::span<const std::byte> answer) override {
-    const bool device_was_taken = ticket_ && offers_.device_was_taken(*ticket_);
+    const DeviceRings device = ticket_ ? offers_.device_rings(*ticket_) : DeviceRings();
     withdraw();
     const auto used = answer.size() == 1 ? static_cast<Used>(answer[0]) : Used{};
     if (used == Used::ticket && own_ != nullptr) {
       pool_.settle(*own_);
       use(own_);
+      remark_ = device.remark;
     } else if (used == Used::place && common_ != nullptr && pool_.host_rings()->was_joined(offer_.place)) {
       use(common_);
-    } else if (used == Used::device && device_was_taken) {
-      use(on_device_);
+      if (on_device_ != nullptr) remark_ = kOtherProcess;
+    } else if (used == Used::device && device.acceptors != nullptr) {
+      use(device.acceptors, device.connectors);
     } else {
       failure_ = {EPROTO, "the peer's answer names memory that it was not offered"};
       return false;
@@ -148,8 +169,10 @@ class P2pAnswer final : public P2pSetup {
     OfferedMemory offered;
     std::memcpy(&offered, offer.data(), sizeof offered);
     if (pool.uses_device_memory(kernels_)) {
-      if (auto segment = take_local_device_offer(offered.ticket, pool.platform())) {
-        use(segment);
+      const DeviceRings device = take_local_device_offer(offered.ticket, pool);
+      remark_ = device.remark;
+      if (device.acceptors != nullptr) {
+        use(device.connectors, device.acceptors);
         used_ = Used::device;
         return;
       }
@@ -208,6 +231,7 @@ class P2pAnswer final : public P2pSetup {
                   "the peer is on another host, or GPUSOCK_HOST_RINGS is not the same name in both processes"};
     } else if (attempt([&] { use(rings->join(place)); })) {
       used_ = Used::place;
+      if (pool_.uses_device_memory(kernels_)) remark_ = kOtherProcess;
     }
   }
 

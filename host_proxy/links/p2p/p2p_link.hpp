@@ -12,10 +12,10 @@ namespace gpusock::proxy {
 
 class P2pLink final : public Link {
  public:
-  /// `segment` has the rings' words.
-  P2pLink(std::unique_ptr<ByteStream> stream, std::shared_ptr<Segment> segment, const table::RingPair& rings,
+  /// `memory` has the rings' words.
+  P2pLink(std::unique_ptr<ByteStream> stream, const ConnectionRings& memory, const table::RingPair& rings,
           LinkEvents& events)
-      : segment_(std::move(segment)), rings_(rings), control_(std::move(stream), events) {}
+      : memory_(memory), rings_(rings), control_(std::move(stream), events) {}
 
   bool progress() override { return control_.progress(); }
   bool moves_bytes() const override { return false; }
@@ -27,7 +27,7 @@ class P2pLink final : public Link {
   Traffic traffic() const override;
 
  private:
-  std::shared_ptr<Segment> segment_;
+  ConnectionRings memory_;
   table::RingPair rings_;
   ControlChannel control_;
 };

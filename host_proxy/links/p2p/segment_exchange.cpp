@@ -26,14 +26,21 @@ constexpr std::size_t kVisitorsPerStep = 512;
 
 /// Segments offered by any context of this process: an address space has one such table by nature.
 class LocalOffers {
+  struct Offer {
+    std::weak_ptr<Segment> segment;
+    std::weak_ptr<Segment> on_device;
+    DeviceRings taken;
+  };
+
  public:
   void add(const Ticket& ticket, const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device) {
     const std::lock_guard lock(mutex_);
-    offers_[ticket] = {segment, on_device, false};
+    offers_[ticket] = {segment, on_device, {}};
   }
   void remove(const Ticket& ticket) {
+    std::map<Ticket, Offer>::node_type gone;  // it gives its segments back after the lock is free
     const std::lock_guard lock(mutex_);
-    offers_.erase(ticket);
+    gone = offers_.extract(ticket);
   }
   std::shared_ptr<Segment> find(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
@@ -41,19 +48,17 @@ class LocalOffers {
     const auto found = offers_.find(ticket);
     return found == offers_.end() ? nullptr : found->second.segment.lock();
   }
-  std::shared_ptr<Segment> take_on_device(const Ticket& ticket, const Platform& platform) {
+  DeviceRings take_on_device(const Ticket& ticket, SegmentPool& pool) {
     const std::lock_guard lock(mutex_);
     const auto found = offers_.find(ticket);
-    if (hidden_ || found == offers_.end()) return nullptr;
-    auto segment = found->second.on_device.lock();
-    if (segment == nullptr || !segment->reachable_from(platform, true)) return nullptr;
-    found->second.device_taken = true;
-    return segment;
+    if (hidden_ || found == offers_.end()) return {};
+    if (auto segment = found->second.on_device.lock()) found->second.taken = share(std::move(segment), pool);
+    return found->second.taken;
   }
-  bool device_was_taken(const Ticket& ticket) {
+  DeviceRings device_rings(const Ticket& ticket) {
     const std::lock_guard lock(mutex_);
     const auto found = offers_.find(ticket);
-    return found != offers_.end() && found->second.device_taken;
+    return found == offers_.end() ? DeviceRings() : found->second.taken;
   }
   void hide() noexcept {
     const std::lock_guard lock(mutex_);
@@ -61,11 +66,20 @@ class LocalOffers {
   }
 
  private:
-  struct Offer {
-    std::weak_ptr<Segment> segment;
-    std::weak_ptr<Segment> on_device;
-    bool device_taken = false;
-  };
+  /// Under the lock, so that whoever offers finds both segments' words started.
+  static DeviceRings share(std::shared_ptr<Segment> offered, SegmentPool& pool) {
+    const Platform &here = pool.platform(), &there = offered->platform();
+    if (here.is_same_device_as(there)) return {offered, offered, {}};
+    const std::string why = "p2p in GPU memory: ";
+    if (!here.reaches_device_memory_of(there)) return {nullptr, nullptr, why + here.why_apart_from(there)};
+    if (!there.reaches_device_memory_of(here)) return {nullptr, nullptr, why + there.why_apart_from(here)};
+    auto own = pool.try_take_between_kernels(offered->ring_bytes(), true);
+    if (own == nullptr) return {nullptr, nullptr, why + "no such rings are free (Options::connections_max)"};
+    // A position means the same in both.
+    own->start_words(offered->start());
+    offered->start_words(own->start());
+    return {std::move(offered), std::move(own), {}};
+  }
 
   std::mutex mutex_;
   bool hidden_ = false;
@@ -152,8 +166,8 @@ int receive_descriptor(int connection) {
 
 std::shared_ptr<Segment> find_local_offer(const Ticket& ticket) { return local_offers().find(ticket); }
 
-std::shared_ptr<Segment> take_local_device_offer(const Ticket& ticket, const Platform& platform) {
-  return local_offers().take_on_device(ticket, platform);
+DeviceRings take_local_device_offer(const Ticket& ticket, SegmentPool& pool) {
+  return local_offers().take_on_device(ticket, pool);
 }
 
 void hide_local_offers() noexcept { local_offers().hide(); }
@@ -190,7 +204,7 @@ Ticket SegmentOffers::offer(const std::shared_ptr<Segment>& segment, const std::
   return ticket;
 }
 
-bool SegmentOffers::device_was_taken(const Ticket& ticket) const { return local_offers().device_was_taken(ticket); }
+DeviceRings SegmentOffers::device_rings(const Ticket& ticket) const { return local_offers().device_rings(ticket); }
 
 void SegmentOffers::withdraw(const Ticket& ticket) {
   local_offers().remove(ticket);

@@ -23,9 +23,17 @@ using Ticket = std::array<std::uint8_t, 16>;
 /// The segment of this ticket, if a context of this process offers it; else nullptr.
 std::shared_ptr<Segment> find_local_offer(const Ticket& ticket);
 
-/// The segment in device memory that a context of this process offers beside it, if kernels of `platform` reach it;
-/// else nullptr. The one who offers it finds that it was taken (SegmentOffers::device_was_taken()).
-std::shared_ptr<Segment> take_local_device_offer(const Ticket& ticket, const Platform& platform);
+/// What the kernels of two contexts of this process use in device memory.
+struct DeviceRings {
+  std::shared_ptr<Segment> acceptors;   ///< what was offered; nullptr: the two use other memory
+  std::shared_ptr<Segment> connectors;  ///< the same on one GPU; else of the connector's GPU
+  std::string remark;                   ///< why not device memory, if both have some: "p2p in GPU memory: …"
+};
+
+/// Takes the segment in device memory that a context of this process offers beside the other, for kernels of the
+/// context that has `pool`. Between two GPUs, each of which reaches the other's memory, also one of the pool's. The one
+/// who offers it finds the same (SegmentOffers::device_rings()).
+DeviceRings take_local_device_offer(const Ticket& ticket, SegmentPool& pool);
 
 /// For tests: contexts of one process then meet as those of different processes do.
 void hide_local_offers() noexcept;
@@ -43,7 +51,8 @@ class SegmentOffers final : public ReadySink {
   /// Offers the segment, once, until it is fetched or withdrawn. `on_device`: what contexts of this process may take
   /// instead, or nullptr.
   Ticket offer(const std::shared_ptr<Segment>& segment, const std::shared_ptr<Segment>& on_device = nullptr);
-  bool device_was_taken(const Ticket& ticket) const;
+  /// What was taken, once the peer has answered.
+  DeviceRings device_rings(const Ticket& ticket) const;
   void withdraw(const Ticket& ticket);
 
   /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.

@@ -60,6 +60,10 @@ void await_waiting_call(const std::string& name);
 /// Waits until a call waits for the one with this name.
 void await_call_that_waits_for(const std::string& name);
 
+/// From here on cudaDeviceCanAccessPeer says so, and cudaDeviceEnablePeerAccess refuses where GPUs are apart. What was
+/// enabled stays. At first they reach each other, unless GPUSOCK_TEST_PEERS is off.
+void set_peers_reach_each_other(bool reach);
+
 /// Copies that were started and have not ended.
 int copies_under_way();
 

@@ -60,6 +60,8 @@ void Machine::initialize(Lock&) {
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   if (connections != nullptr) queues = static_cast<int>(std::clamp(std::strtol(connections, nullptr, 10), 1L, 32L));
   lazy = loading == nullptr || std::string(loading) != "EAGER";
+  const char* const peers = std::getenv("GPUSOCK_TEST_PEERS");
+  peers_reach_each_other = peers == nullptr || std::string(peers) != "off";
   for (Gpu& gpu : gpus) {
     for (int i = 0; i < queues; ++i) gpu.queues.push_back(std::make_unique<Queue>());
   }
@@ -88,6 +90,13 @@ void Machine::wait_for_work(Lock& lock, int gpu, const std::string& call) {
       lock, call + " (" + thread_name() + ")", [this, gpu] { return running_work(gpu); },
       [&] { return std::all_of(before.begin(), before.end(), [](const Work& work) { return work->ended; }); });
   run_late(lock, gpu);
+}
+
+void Machine::wait_for_peers(Lock& lock, int gpu, const std::string& call) {
+  for (int other = 0; other < kGpus; ++other) {
+    const bool reaches = gpus[static_cast<std::size_t>(other)].reaches[static_cast<std::size_t>(gpu)];
+    if (other != gpu && reaches) wait_for_work(lock, other, call);
+  }
 }
 
 void Machine::wait_for(Lock& lock, const Work& work, const std::string&) {
@@ -383,6 +392,10 @@ void await_waiting_call(const std::string& name) {
 }
 void await_call_that_waits_for(const std::string& name) {
   await_waiting([&](const Waiting& each) { return each.for_what().starts_with(name); });
+}
+
+void set_peers_reach_each_other(bool reach) {
+  read([&](Machine& machine) { return machine.peers_reach_each_other = reach; });
 }
 
 int copies_under_way() {

@@ -59,6 +59,7 @@ struct Gpu {
   int streams_made = 0;
   std::size_t stack_bytes = kStackBytes;
   std::vector<std::function<void()>> late;  ///< what the legacy stream still has to do
+  std::array<bool, kGpus> reaches{};        ///< whose memory its kernels may use besides its own
 };
 
 enum class Kind { device, pinned, registered };
@@ -106,6 +107,8 @@ class Machine {
   // Of calls, which hold the driver's lock.
   /// Waits for all that was started on this GPU. Whoever calls keeps the driver's lock.
   void wait_for_work(Lock& lock, int gpu, const std::string& call);
+  /// The same of the GPUs that reach this one's memory.
+  void wait_for_peers(Lock& lock, int gpu, const std::string& call);
   void wait_for(Lock& lock, const Work& work, const std::string& call);
   Work enqueue(Lock& lock, CUstream_st& stream, std::string name, bool is_copy, std::function<void()> run);
   void run_late(Lock& lock, int gpu);
@@ -130,6 +133,7 @@ class Machine {
   cudaError_t sticky = cudaSuccess;
   std::string fault;
   int slow_copies = 0;
+  bool peers_reach_each_other = true;
 
   // The driver's lock, and who waits.
   std::string holder;
@@ -179,6 +183,7 @@ class Call {
 
   /// Waits for all that was started, or for one operation without the driver's lock.
   void wait_for_work() { machine_.wait_for_work(lock_, gpu(), name_); }
+  void wait_for_peers(int of) { machine_.wait_for_peers(lock_, of, name_); }
   void wait_without_driver(const Work& work);
   /// The driver's lock is given up.
   void release();

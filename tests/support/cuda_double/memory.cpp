@@ -46,6 +46,7 @@ void set(void* memory, int value, std::size_t bytes) {
 cudaError_t allocate(Call& call, void** memory, std::size_t bytes, Kind kind) {
   constexpr std::size_t kFreshMax = 64 << 10;
   call.wait_for_work();
+  if (kind == Kind::device) call.wait_for_peers(call.gpu());
   *memory = nullptr;
   if (bytes == 0) return cudaSuccess;
   try {
@@ -71,6 +72,7 @@ cudaError_t release(Call& call, void* memory, Kind kind) {
   Machine& machine = call.machine();
   if (find(machine, memory, kind) == machine.memory.end()) return cudaErrorInvalidValue;
   call.wait_for_work();
+  if (kind == Kind::device) call.wait_for_peers(find(machine, memory, kind)->second.gpu);
   machine.memory.erase(find(machine, memory, kind));
   if (kind == Kind::device) {
     cpu_device::free_device_memory(memory);

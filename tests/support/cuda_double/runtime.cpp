@@ -107,6 +107,30 @@ cudaError_t cudaDeviceSynchronize(void) {
   return call.end(cudaSuccess);
 }
 
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  Call call("cudaDeviceCanAccessPeer");
+  if (call.ends()) return call.error();
+  if (!is_gpu(device) || !is_gpu(peer)) return call.end(cudaErrorInvalidDevice);
+  *can = device != peer && call.machine().peers_reach_each_other ? 1 : 0;
+  return call.end(cudaSuccess);
+}
+
+/// Maps all memory of the other GPU, so it may wait for kernels of both.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  Call call("cudaDeviceEnablePeerAccess");
+  if (call.ends()) return call.error();
+  if (!is_gpu(peer) || peer == call.gpu()) return call.end(cudaErrorInvalidDevice);
+  if (flags != 0) return call.end(cudaErrorInvalidValue);
+  Machine& machine = call.machine();
+  bool& reaches = machine.gpus[static_cast<std::size_t>(call.gpu())].reaches[static_cast<std::size_t>(peer)];
+  if (reaches) return call.end(cudaErrorPeerAccessAlreadyEnabled);
+  if (!machine.peers_reach_each_other) return call.end(cudaErrorPeerAccessUnsupported);
+  call.wait_for_work();
+  machine.wait_for_work(call.lock(), peer, call.name());
+  reaches = true;
+  return call.end(cudaSuccess);
+}
+
 cudaError_t cudaGetLastError(void) {
   const cudaError_t sticky = [] {
     Machine& machine = Machine::get();
@@ -138,6 +162,10 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorPeerAccessUnsupported:
+      return "cudaErrorPeerAccessUnsupported";
+    case cudaErrorPeerAccessAlreadyEnabled:
+      return "cudaErrorPeerAccessAlreadyEnabled";
     case cudaErrorLaunchOutOfResources:
       return "cudaErrorLaunchOutOfResources";
     case cudaErrorHostMemoryAlreadyRegistered:

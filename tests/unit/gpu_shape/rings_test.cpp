@@ -134,13 +134,15 @@ __global__ void connect_rounds_kernel(Net net, Talk* talk, LinkKind link) {
 
 /// What two kernels' sockets of two contexts say of their places, on a link, in each of some connections. There is ring
 /// memory for one, so all use the same.
-void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected) {
+void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected, int other_gpu = 0) {
   Options options;
   options.ring = asked;
   options.connections_max = 1;
   options.sockets_max = 8;
   options.ring_bytes = 4 << 10;
-  Context accepting(options), connecting(options);
+  Context accepting(options);
+  options.gpu = other_gpu;
+  Context connecting(options);
   Mapped<Talk> talk(accepting, 1);
   const Endpoint at = Endpoint::parse("127.0.0.1:0,link=" + std::string(to_string(link)));
   launch(accepting, {}, accept_kernel, accepting.net(), at, talk.data());
@@ -170,6 +172,18 @@ TEST(Rings, BetweenKernelsOfOneGpuBytesAndWordsAreInItsMemory) {
   expect_places(LinkKind::p2p, RingPlacement::automatic, all_in(RingPlacement::device));
   expect_places(LinkKind::p2p, RingPlacement::device, all_in(RingPlacement::device));
   expect_places(LinkKind::p2p, RingPlacement::host, all_in(RingPlacement::host));
+}
+
+TEST(Rings, BetweenKernelsOfTwoGpusBytesAndWordsAreInTheMemoryOfBoth) {
+  expect_places(LinkKind::p2p, RingPlacement::automatic, all_in(RingPlacement::device), 1);
+  expect_places(LinkKind::p2p, RingPlacement::device, all_in(RingPlacement::device), 1);
+  expect_places(LinkKind::p2p, RingPlacement::host, all_in(RingPlacement::host), 1);
+}
+
+TEST(Rings, AGpuThatIsNotThereIsAnError) {
+  Options options;
+  options.gpu = 2;
+  EXPECT_THROW(Context{options}, Error);
 }
 
 TEST(Rings, OnTcpTheyAreInHostMemoryUnlessTheDevicesIsAskedFor) {

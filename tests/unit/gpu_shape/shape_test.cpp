@@ -73,7 +73,7 @@ TEST(GpuShape, AShapeThatIsNoneIsRefused) {
     _exit(0);
   };
   EXPECT_EXIT(make_context(), testing::ExitedWithCode(EINVAL),
-              "GPUSOCK_CPU_SHAPE='round' is no shape of the CPU device: cpu or gpu");
+              "GPUSOCK_CPU_SHAPE='round' is no shape of the CPU device: cpu, gpu or gpus-apart");
 }
 #endif
 

@@ -140,7 +140,7 @@ class Mirrored : public testing::Test, public LinkEvents {
     auto stream = std::make_unique<FakeStream>(network_);
     const auto host = std::make_shared<Segment>(platform_, kRing);
     const auto rings_of = [&](const RingMemories& memory) { return slots_.rings(0, memory.tx, memory.rx); };
-    link_.emplace(copies_, ConnectionRings{rings_, host}, rings_of(rings_->proxy_rings()),
+    link_.emplace(copies_, ConnectionRings{rings_, host, nullptr}, rings_of(rings_->proxy_rings()),
                   rings_of(host->proxy_rings()), *stream, *this);
     stream_ = std::move(stream);
     const table::RingPair callers = rings_of(rings_->callers_rings());

@@ -10,10 +10,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -89,19 +91,32 @@ class P2pOnAGpu : public testing::Test {
     return platform;
   }
   /// Where the two then have their rings.
-  static RingPlacement agree(LinkSetup& acceptor, LinkSetup& connector) {
+  static RingPlacement agree_on_rings(LinkSetup& acceptor, LinkSetup& connector) {
     EXPECT_EQ(connector.advance(), LinkSetup::State::ready) << connector.failure().reason;
     EXPECT_TRUE(acceptor.take_answer(connector.message()));
-    EXPECT_EQ(acceptor.rings().callers, connector.rings().callers);
     return acceptor.rings().callers->placement();
+  }
+  /// The same, of rings that are in one piece.
+  static RingPlacement agree(LinkSetup& acceptor, LinkSetup& connector) {
+    const RingPlacement placement = agree_on_rings(acceptor, connector);
+    EXPECT_EQ(acceptor.rings().callers, connector.rings().callers);
+    return placement;
   }
   static table::RingPair words_of(const LinkSetup& setup) {
     table::RingPair rings;
-    rings.tx.memory = setup.rings().link->callers_rings().tx;
-    rings.rx.memory = setup.rings().link->callers_rings().rx;
+    rings.tx.memory = setup.rings().callers_rings().tx;
+    rings.rx.memory = setup.rings().callers_rings().rx;
     setup.use_own_words(rings);
     return rings;
   }
+  /// Two GPUs that reach each other's memory.
+  struct TwoGpus {
+    TwoGpus() {
+      one->peers = {other.get()};
+      other->peers = {one.get()};
+    }
+    std::shared_ptr<PinningPlatform> one = gpu(), other = gpu();
+  };
 };
 
 TEST_F(P2pOnAGpu, KernelsOfOneGpuUseItsMemory) {
@@ -124,6 +139,110 @@ TEST_F(P2pOnAGpu, KernelsOfOneGpuUseItsMemory) {
     EXPECT_EQ(*a.tx.host_committed(), a.tx.start);
   }
   EXPECT_TRUE(here.segments.has_all());
+}
+
+/// Bytes are in the receiver's memory, and each word in the memory of who polls it.
+TEST_F(P2pOnAGpu, KernelsOfTwoGpusUseTheMemoryOfBoth) {
+  TwoGpus gpus;
+  OnGpu here(gpus.one), there(gpus.other);
+  {
+    const auto acceptor = here.accept();
+    const auto connector = there.connect(*acceptor);
+    ASSERT_EQ(connector->advance(), LinkSetup::State::ready) << connector->failure().reason;
+    ASSERT_TRUE(acceptor->take_answer(connector->message()));
+    Segment& ours = *acceptor->rings().link;
+    Segment& theirs = *connector->rings().link;
+    EXPECT_EQ(&ours.platform(), gpus.one.get());
+    EXPECT_EQ(&theirs.platform(), gpus.other.get());
+    EXPECT_EQ(ours.placement(), RingPlacement::device);
+    const table::RingPair a = words_of(*acceptor), b = words_of(*connector);
+    EXPECT_EQ(a.rx.memory.data, ours.callers_rings().rx.data);
+    EXPECT_EQ(a.rx.committed, &ours.device_words()->rx_committed.value);
+    EXPECT_EQ(a.rx.consumed, &theirs.device_words()->tx_consumed.value) << "the sender polls it";
+    EXPECT_EQ(b.rx.memory.data, theirs.callers_rings().rx.data);
+    EXPECT_EQ(b.rx.committed, &theirs.device_words()->rx_committed.value);
+    EXPECT_EQ(b.rx.consumed, &ours.device_words()->tx_consumed.value);
+    EXPECT_EQ(a.rx.host_committed(), &ours.header().rx_committed.value);
+    EXPECT_EQ(a.rx.host_consumed(), &theirs.header().tx_consumed.value);
+    for (const auto& [tx, rx] : {std::pair(a.tx, b.rx), std::pair(b.tx, a.rx)}) {
+      EXPECT_EQ(tx.memory.data, rx.memory.data);
+      EXPECT_EQ(tx.memory.capacity, rx.memory.capacity);
+      EXPECT_EQ(tx.committed, rx.committed);
+      EXPECT_EQ(tx.consumed, rx.consumed);
+      EXPECT_EQ(tx.committed_copy, rx.committed_copy);
+      EXPECT_EQ(tx.consumed_copy, rx.consumed_copy);
+      EXPECT_EQ(tx.start, rx.start);
+      EXPECT_TRUE(tx.memory.words_are_kept && rx.memory.words_are_kept);
+      EXPECT_EQ(*tx.host_committed(), tx.start);
+      EXPECT_EQ(*tx.host_consumed(), tx.start);
+    }
+    EXPECT_TRUE(acceptor->remark().empty() && connector->remark().empty());
+    EXPECT_EQ(there.segments.try_take_between_kernels(kOfferedRing, true), nullptr) << "the connection has it";
+  }
+  EXPECT_TRUE(here.segments.has_all());
+  EXPECT_TRUE(there.segments.has_all());
+}
+
+/// Memory of two GPUs goes from connections of the two to others and back. The words in it go on; so each connection
+/// starts after all that its words, wherever they are, may hold.
+TEST_F(P2pOnAGpu, EachConnectionStartsAfterTheWordsOfBothGpus) {
+  TwoGpus gpus;
+  OnGpu here(gpus.one), beside(gpus.one), there(gpus.other);
+  std::map<const std::uint64_t*, std::uint64_t> held;  // device words, and what they may hold
+  const auto connect = [&](OnGpu& accepts, OnGpu& connects, std::uint64_t sent) {
+    const auto acceptor = accepts.accept();
+    const auto connector = connects.connect(*acceptor);
+    EXPECT_EQ(agree_on_rings(*acceptor, *connector), RingPlacement::device);
+    for (const table::RingPair& rings : {words_of(*acceptor), words_of(*connector)}) {
+      for (const std::uint64_t* word : {rings.tx.committed, rings.rx.consumed}) {
+        EXPECT_GE(rings.tx.start, held[word]);
+      }
+      for (std::uint64_t* copy : {rings.tx.committed_copy, rings.rx.consumed_copy}) *copy = rings.tx.start + sent;
+      held[rings.tx.committed] = held[rings.rx.consumed] = rings.tx.start + sent;
+    }
+  };
+  for (const std::uint64_t sent : {0ull, 1ull << 40, 7ull}) {
+    connect(here, there, sent);
+    connect(here, beside, sent + (1ull << 41));
+    connect(there, here, sent + 3);
+    connect(there, beside, sent);
+  }
+}
+
+TEST_F(P2pOnAGpu, WhereGpusAreApartBothSidesKnowWhy) {
+  const auto expect_host = [](OnGpu& here, OnGpu& there, const std::string& why) {
+    const auto acceptor = here.accept();
+    const auto connector = there.connect(*acceptor);
+    EXPECT_EQ(agree(*acceptor, *connector), RingPlacement::host);
+    EXPECT_EQ(connector->remark(), "p2p in GPU memory: " + why);
+    EXPECT_EQ(acceptor->remark(), connector->remark());
+  };
+  TwoGpus gpus;
+  OnGpu here(gpus.one), there(gpus.other);
+  const auto all = there.segments.try_take_between_kernels(kOfferedRing, true);
+  expect_host(here, there, "no such rings are free (Options::connections_max)");
+  for (const auto& deaf : {gpus.one, gpus.other}) {
+    const auto peers = std::exchange(deaf->peers, {});
+    expect_host(here, there, "it is another device's");
+    deaf->peers = peers;
+  }
+  const auto acceptor = here.accept(), of_host_thread = here.accept(false);
+  EXPECT_EQ(agree(*acceptor, *there.connect(*acceptor, false)), RingPlacement::host);
+  EXPECT_TRUE(acceptor->remark().empty()) << "a host thread connects: there is nothing better";
+}
+
+TEST_F(P2pOnAGpu, DeviceMemoryThatWasAskedForIsUsedAsFarAsPeersReachIt) {
+  TwoGpus gpus;
+  OnGpu here(gpus.one, RingPlacement::device), beside(gpus.one, RingPlacement::device);
+  OnGpu there(gpus.other, RingPlacement::device), apart(gpu(), RingPlacement::device);
+  const auto where = [](OnGpu& accepts, OnGpu& connects, bool kernels) {
+    const auto acceptor = accepts.accept();
+    return agree_on_rings(*acceptor, *connects.connect(*acceptor, kernels));
+  };
+  EXPECT_EQ(where(here, beside, true), RingPlacement::device);
+  EXPECT_EQ(where(here, there, true), RingPlacement::device);
+  EXPECT_EQ(where(here, apart, true), RingPlacement::host);
+  EXPECT_EQ(where(here, beside, false), RingPlacement::host) << "a host thread connects";
 }
 
 TEST_F(P2pOnAGpu, AllOthersUseHostMemory) {

@@ -2,9 +2,11 @@
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/error.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace gpusock::proxy {
 
@@ -30,13 +32,15 @@ class PinningPlatform final : public Platform {
   void zero_device(std::byte* memory, std::size_t bytes) override { host_.zero_device(memory, bytes); }
   std::byte* proxy_address(std::byte* device_memory) const override { return host_.proxy_address(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {
-    return is_gpu ? &other == this : host_.reaches_device_memory_of(other);
+    if (!is_gpu) return host_.reaches_device_memory_of(other);
+    return &other == this || std::find(peers.begin(), peers.end(), &other) != peers.end();
   }
   std::unique_ptr<Copier> make_copier() override { return host_.make_copier(); }
 
   int attached = 0;
   bool refuses = false;
-  bool is_gpu = false;  ///< its memory is its kernels' alone
+  bool is_gpu = false;                 ///< its memory is its kernels' alone
+  std::vector<const Platform*> peers;  ///< other GPUs whose memory its kernels reach
   int device_pieces_left = 1'000;
 
  private:

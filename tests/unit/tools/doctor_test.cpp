@@ -515,6 +515,22 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
   EXPECT_EQ(link(machine.examine(), "same host").words, "pinned host memory");
 }
 
+TEST(Doctor, WhichGpusReachEachOthersMemoryIsSaid) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  EXPECT_EQ(make_page(machine.examine()).find("each other's memory"), std::string::npos);
+  machine.cuda.gpus.push_back(good_gpu());
+  EXPECT_NE(make_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
+  machine.cuda.gpus[0].peers = {1};
+  EXPECT_NE(make_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
+  machine.cuda.gpus[1].peers = {0};
+  const Report report = machine.examine();
+  EXPECT_NE(make_page(report).find("the GPUs reach each other's memory"), std::string::npos);
+  EXPECT_EQ(link(report, "same process").words,
+            "device memory between kernels of GPUs that reach each other (else pinned host memory)");
+}
+
 TEST(Doctor, WhetherNicsUseRingsInDeviceMemoryIsSaid) {
   Machine machine;
   machine.sources.verbs_built = true;
