@@ -10,8 +10,9 @@ constexpr std::uint32_t kMoreSockets = 14;
 
 }  // namespace
 
-gpusock::Options context_options(const BenchOptions& options) {
+gpusock::Options context_options(const BenchOptions& options, bool answers) {
   auto chosen = gpusock::Options::from_env();
+  if (answers && options.answer_gpu >= 0) chosen.gpu = options.answer_gpu;
   chosen.ring_bytes = options.ring_bytes;
   if (options.question == Question::connections) return chosen;  // many end while others begin
   chosen.sockets_max = options.sockets_in_all() + kMoreSockets;

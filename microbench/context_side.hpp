@@ -16,8 +16,8 @@ std::unique_ptr<Asker> make_kernel_asker(const BenchOptions& options);
 std::unique_ptr<Answerer> make_thread_answerer(const BenchOptions& options);
 std::unique_ptr<Asker> make_thread_asker(const BenchOptions& options);
 
-/// Options of a context for this many sockets at a time.
-gpusock::Options context_options(const BenchOptions& options);
+/// Options of a context for this many sockets at a time, of the half that answers or asks.
+gpusock::Options context_options(const BenchOptions& options, bool answers);
 
 /// Where the answering half listens: a port of its own choice.
 gpusock::Endpoint listen_at(const BenchOptions& options);

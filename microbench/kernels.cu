@@ -102,7 +102,7 @@ class DeviceSide {
 class KernelAnswerer final : public Answerer {
  public:
   explicit KernelAnswerer(const BenchOptions& options)
-      : context_(context_options(options)),
+      : context_(context_options(options, true)),
         kernel_(kernels_of(options.group).answer),
         threads_(options.threads()),
         opened_(context_, 1) {
@@ -145,7 +145,7 @@ class KernelAnswerer final : public Answerer {
 class KernelAsker final : public Asker {
  public:
   explicit KernelAsker(const BenchOptions& options)
-      : context_(context_options(options)),
+      : context_(context_options(options, false)),
         kernel_(kernels_of(options.group).ask),
         threads_(options.threads()),
         description_("sockets between kernels of two contexts (blocks of " + std::to_string(threads_) + ", calls by " +

@@ -16,6 +16,7 @@ namespace {
 using gpusock::program::Arguments;
 
 constexpr double kDurationDefault_s = 0.05;
+constexpr int kGpuMax = 255;
 
 constexpr const char* kFooter = R"(
 Each round of gpusock is followed by one of its raw rival, --repeat times; the table shows the medians over the rounds, the
@@ -110,6 +111,8 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
   arguments.bytes("--ring-bytes", options.ring_bytes,
                   "capacity of a socket's rings, a power of two (default: the library's for the link)", kRingBytesMin,
                   kRingBytesMax);
+  arguments.number("--answer-gpu", options.answer_gpu, "GPU of the side that answers, in this process", 0, kGpuMax)
+      .shown_default("GPUSOCK_GPU, as the other side's");
   arguments.text("--json", options.json_file, "write all figures and the machine's facts to this file");
   arguments.text("--commit", options.commit, "what the JSON names as the commit, instead of the one built from")
       .shown_default("");
@@ -136,6 +139,7 @@ std::string complete(BenchOptions& options, const Words& words) {
   if (!options.to.empty() && options.host != BenchOptions{}.host) {
     return "--at and --to: with a server both sides use the server's address";
   }
+  if (!options.to.empty() && options.answer_gpu >= 0) return "--answer-gpu and --to: set GPUSOCK_GPU for the server";
   if (options.ring_bytes != 0 && !std::has_single_bit(options.ring_bytes)) {
     return "--ring-bytes: " + std::to_string(options.ring_bytes) + " is not a power of two";
   }

@@ -31,6 +31,7 @@ struct BenchOptions {
   double limit_s = 120;              ///< that a round may take longer, and the server to answer
   int repeat = 15;                   ///< rounds
   std::uint64_t ring_bytes = 0;
+  int answer_gpu = -1;    ///< the answering half's GPU; -1: GPUSOCK_GPU, as the asking half's
   std::string json_file;  ///< empty: none
   std::string commit;
 

@@ -8,7 +8,7 @@ namespace {
 class ThreadAnswerer final : public Answerer {
  public:
   explicit ThreadAnswerer(const BenchOptions& options)
-      : context_(context_options(options)),
+      : context_(context_options(options, true)),
         net_(context_.net()),
         listener_(net_.listen(gpusock::this_thread(), listen_at(options), kBacklog)) {
     require_listener(listener_, listen_at(options));
@@ -41,7 +41,7 @@ class ThreadAnswerer final : public Answerer {
 
 class ThreadAsker final : public Asker {
  public:
-  explicit ThreadAsker(const BenchOptions& options) : context_(context_options(options)), net_(context_.net()) {}
+  explicit ThreadAsker(const BenchOptions& options) : context_(context_options(options, false)), net_(context_.net()) {}
 
   std::string name() const override { return "gpusock"; }
   std::string description() const override { return "sockets between host threads, each side of its own context"; }

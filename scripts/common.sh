@@ -16,8 +16,8 @@ find_nvcc() {
   else return 1; fi
 }
 
-# A driver that has failed may never answer.
-have_gpu() { command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+# A driver that has failed may never answer. (Not `grep -q`: it leaves before nvidia-smi has named the second GPU, which then fails.)
+have_gpu() { command -v nvidia-smi >/dev/null && timeout 30 nvidia-smi -L 2>/dev/null | grep '^GPU' >/dev/null; }
 
 # The preset whose programs use what this machine has.
 device_preset() {

@@ -101,15 +101,15 @@ kill_child() { kill "-$1" -- "-$child" 2>/dev/null || kill "-$1" "$child" 2>/dev
 # end_child: sets status. A process that waits for a broken driver does not even heed SIGKILL: it is left to itself.
 end_child() {
   local tries
-  for tries in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  for tries in {1..44}; do
     if ! kill -0 "$child" 2>/dev/null; then
       wait "$child"
       status=$?
       return 0
     fi
-    [ "$tries" -ne 2 ] || kill_child TERM
-    [ "$tries" -ne 12 ] || kill_child KILL
-    sleep 0.25
+    [ "$tries" -ne 26 ] || kill_child TERM
+    [ "$tries" -ne 36 ] || kill_child KILL
+    if [ "$tries" -lt 26 ]; then sleep 0.01; else sleep 0.25; fi # it has ended its output: most end at once
   done
   return 1
 }

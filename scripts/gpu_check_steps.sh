@@ -13,6 +13,8 @@ connections       300  conformance: streams, failures, options, endurance
 compat            120  kernels written for GPUnet
 device-rings      180  streams on rings in device memory
 device-rings-calls 180 zero-copy and records on rings in device memory
+host-rings        180  streams on rings between processes, in pinned host memory
+two-gpus          180  streams between kernels of two GPUs, on rings in the memory of both
 TABLE
   benchmark_steps lat
   cat <<'TABLE'
@@ -32,18 +34,20 @@ memcheck-calls    300  the same of the conformance tests
 TABLE
 }
 
-# What, link, bytes, between, rings, and the step's name. The latencies are in the order of docs/performance.md, "What to measure first on a GPU".
+# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process), and the step's name. The
+# latencies are in the order of docs/performance.md, "What to measure first on a GPU".
 gpu_benchmarks() {
-  local what link size between rings
-  while read -r what link size between rings; do
-    echo "$what $link $size $between $rings bench-$what-$link-$between$([ "$rings" != device ] || echo -device)"
-  done < <(printf '%s\n' 'lat p2p 64 kernels host' 'lat p2p 64 kernels device' 'lat tcp 64 kernels host' 'lat tcp 64 threads host' 'lat tcp 64 kernels device'
-           benchmarks | awk '$1 == "bw" { print $0, "auto" }')
+  local what link size between rings other
+  while read -r what link size between rings other; do
+    echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$([ "$other" = here ] || echo "-other-$other")"
+  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device gpu' \
+             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels device here'
+           benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
 
 # benchmark_steps WHAT: their lines of the table.
 benchmark_steps() {
-  gpu_benchmarks | awk -v what="$1" '$1 == what { print $6, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
+  gpu_benchmarks | awk -v what="$1" '$1 == what { print $7, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
 }
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
@@ -55,6 +59,8 @@ device_ring_calls='ZeroCopy/tcp_*:ZeroCopy/p2p_Block.*:ZeroCopy/p2p_Thread.*:Rec
 # command_of NAME: sets command to what the step runs; false, with why_not_run, where it cannot be run here. That is a failure if a program of
 # ours is missing, and else none.
 command_of() {
+  local shape=() # in a rehearsal: as a GPU has them
+  [ "$device" = cuda ] || shape=(GPUSOCK_CPU_SHAPE=gpu)
   command=() why_not_run='' missing=SKIP
   case "$1" in
     memory) if [ "$device" = cuda ]; then tests_of gpu_memory_test; else skip "it asks a GPU"; fi ;;
@@ -67,6 +73,9 @@ command_of() {
     compat) tests_of gpunet_test ;;
     device-rings) tests_of connections_test "$device_ring_streams" && command=(env GPUSOCK_RING=device "${command[@]}") ;;
     device-rings-calls) tests_of calls_test "$device_ring_calls" && command=(env GPUSOCK_RING=device "${command[@]}") ;;
+    host-rings) tests_of connections_test 'StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Block_Block.*' &&
+      command=(env GPUSOCK_TEST_HOST_RINGS=apart "${shape[@]}" "${command[@]}") ;;
+    two-gpus) has_two_gpus && tests_of connections_test 'StreamPromise/p2p_*:Failure/Block.*' && command=(env GPUSOCK_TEST_GPUS=2 "${shape[@]}" "${command[@]}") ;;
     model) tests_of param_sync_model_test ;;
     faults) tests_of fault_matrix_test ;;
     demo)
@@ -91,11 +100,21 @@ tests_of() {
   command=(bash scripts/google_test.sh --silence "$silence_s" --filter "${2:-*}" "$program")
 }
 
+# In a rehearsal there are two: the CPU device in the shape of a GPU has as many.
+has_two_gpus() {
+  [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -ge 2 ] || skip "there is one GPU"
+}
+
 benchmark_of() {
-  local what link size between rings name
-  while read -r what link size between rings name; do
+  local what link size between rings other name
+  while read -r what link size between rings other name; do
     [ "$1" = "$name" ] || continue
-    command=(env "GPUSOCK_RING=$rings" "$bench" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
+    command=("$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
+    case "$other" in
+      here) command=(env "GPUSOCK_RING=$rings" "$bench" "${command[@]}") ;;
+      gpu) has_two_gpus || return; command=(env "GPUSOCK_RING=$rings" "${shape[@]}" "$bench" "${command[@]}" --answer-gpu 1) ;;
+      process) command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh "$bench" "${command[@]}") ;;
+    esac
   done < <(gpu_benchmarks)
 }
 

@@ -28,8 +28,9 @@ RIVALS = {("lat", "tcp"): ["raw TCP"], ("lat", "p2p"): ["raw lines"], ("bw", "tc
 class Bench(unittest.TestCase):
     program = ""
 
-    def run_bench(self, *arguments):
-        return subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    def run_bench(self, *arguments, **environment):
+        return subprocess.run([self.program, *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              env={**os.environ, **environment})
 
     def measure(self, *arguments):
         """The JSON and the table of a run that succeeds. Calls are made by threads unless the arguments say otherwise."""
@@ -95,6 +96,13 @@ class Bench(unittest.TestCase):
                                              "1000", "--iterations", "5", "--repeat", "1")
                     self.expect_report(report, question, "p2p", [1000], repeat=1, messages=5)
                     self.assertEqual(report["options"]["threads"], threads)
+
+    def test_the_two_sides_may_have_a_gpu_each(self):
+        two = ["lat", "--link", "p2p", "--iterations", "5", "--repeat", "1", "--answer-gpu"]
+        for shape, gpu, status, says in (("gpu", "1", 0, ""), ("gpus-apart", "1", 0, "keeps GPU 0 and GPU 1 apart"), ("gpu", "7", 1, "the GPUs of this shape are 0 to 1")):
+            done = self.run_bench(*two, gpu, GPUSOCK_CPU_SHAPE=shape, GPUSOCK_LOG="info")
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(says, done.stderr)
 
     def test_sizes_from_one_byte_to_more_than_the_ring_and_not_whole_words(self):
         sizes = [1, 7, 9, 4095, 4096, 4097, 100_003]
@@ -192,6 +200,7 @@ class Bench(unittest.TestCase):
                           ["bw", "--link", "tcp", "--sockets", "128", "--size", "64M"],
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:0"], ["lat", "--link", "tcp", "--to", "nowhere"],
                           ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--at", "127.0.0.2"],
+                          ["lat", "--link", "tcp", "--to", "127.0.0.1:1", "--answer-gpu", "1"],
                           ["serve", "--at", "no:where"], ["serve", "--link", "tcp"],
                           ["lat", "--link", "tcp", "--ring-bytes", "5000"], ["lat", "--link", "tcp", "extra"]):
             with self.subTest(arguments=arguments):

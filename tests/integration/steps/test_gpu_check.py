@@ -41,8 +41,9 @@ class GpuCheck(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
 
-    def gpu(self):
-        self.program(self.tools / "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: Imaginary 9000 (UUID: GPU-1)'\n")
+    def gpu(self, gpus=1):
+        self.program(self.tools / "nvidia-smi", "#!/bin/sh\n[ \"$1\" != -L ] || echo 'GPU 0: Imaginary 9000 (UUID: GPU-1)'\n"
+                     f"[ \"$1\" != -L ] || [ {gpus} = 1 ] || echo 'GPU 1: Imaginary 9000 (UUID: GPU-2)'\n")
 
     def bundle(self, preset="host", doctor=DOCTOR, code="toolkit 13.0\ncode sm_80 sm_90 compute_80\ntests compute_80\n", **does):
         """`does`: by test program, what its tests do."""
@@ -57,7 +58,8 @@ class GpuCheck(unittest.TestCase):
         (bundle / "BUNDLE.preset").write_text(preset + "\n")
         (bundle / "BUNDLE.cuda").write_text(code)
         for name in ("param_sync", "gpusock-bench"):
-            self.program(bundle / "bin" / name, "#!/bin/sh\necho \"figure: rings in $GPUSOCK_RING: $*\"\n")
+            self.program(bundle / "bin" / name, "#!/bin/sh\n[ \"$1\" != serve ] || exec echo 'gpusock-bench serves at here:7; measure'\n"
+                         "echo \"figure: rings in $GPUSOCK_RING: $*\"\n")
         self.program(bundle / "bin" / "gpusock-doctor", doctor)
         for name in TESTS:
             stand_in = (pathlib.Path(__file__).parent / "stand_in_test.py").read_text()
@@ -119,8 +121,15 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(says, self.check(bundle, "--device", "cpu", *arguments, status=2))
         self.assertFalse((bundle / "out").exists())
 
-    def test_a_bundle_checks_everything_with_nothing_but_what_it_holds(self):
+    def test_where_there_is_one_gpu_what_needs_two_is_skipped(self):
         self.gpu()
+        bundle = self.bundle("cuda")
+        said = self.check(bundle, "--steps", "two-gpus,bench-lat-p2p-kernels-device-other-gpu,bench-lat-p2p-kernels")
+        self.assertEqual(list(self.results(bundle, "gpu-check").values()), ["SKIP", "PASS", "SKIP"], said)
+        self.assertIn("there is one GPU", said)
+
+    def test_a_bundle_checks_everything_with_nothing_but_what_it_holds(self):
+        self.gpu(2)
         bundle = self.bundle("cuda")
         self.program(self.tools / "compute-sanitizer", "#!/bin/sh\nwhile [ $# -gt 0 ]; do\n  case $1 in --tool | --error-exitcode) shift 2 ;;\n"
                      "  *) break ;;\n  esac\ndone\nexec \"$@\"\n")
@@ -136,7 +145,8 @@ class GpuCheck(unittest.TestCase):
             self.assertTrue((bundle / "gpu-check" / name).exists(), name)
         self.assertIn("Imaginary 9000", (bundle / "gpu-check" / "summary.txt").read_text())
         for name, says in (("bench-lat-p2p-kernels", "rings in host: lat --link p2p --size 64 "), ("bench-bw-tcp-kernels", "rings in auto: bw --link tcp "),
-                           ("bench-lat-p2p-kernels-device", "rings in device: lat --link p2p --size 64 "), ("demo-serial", "--serial ")):
+                           ("bench-lat-p2p-kernels-device", "rings in device: lat --link p2p --size 64 "), ("demo-serial", "--serial "),
+                           ("bench-lat-p2p-kernels-other-process", " --to here:7"), ("bench-lat-p2p-kernels-device-other-gpu", " --answer-gpu 1")):
             self.assertIn(says, (bundle / "gpu-check" / "logs" / f"{name}.log").read_text())
 
     def test_a_rehearsal_says_what_it_cannot_show(self):
