@@ -54,6 +54,12 @@ void tell_of_checkpoints(const param_sync::Config& config) {
   }
 }
 
+/// Whose message this is, where a user has started more than one node: "rank 3: ".
+std::string label_of(const param_sync::Config& config) {
+  const int rank = config.rank < 0 && config.launch ? config.launch->rank : config.rank;
+  return rank < 0 ? "" : fmt::format("rank {}: ", rank);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,11 +74,10 @@ int main(int argc, char** argv) {
       return status;
     } catch (const param_sync::Interrupted&) {
       if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
-    } catch (const param_sync::NodeFailure& failure) {
+    } catch (const param_sync::NodeFailure& failure) {  // its words name the rank
       fmt::print(stderr, "param_sync: {}\n", failure.what());
     } catch (const gpusock::Error& error) {
-      const std::string who = config->rank >= 0 ? fmt::format("rank {}: ", config->rank) : "";
-      fmt::print(stderr, "param_sync: {}{}\n", who, error.what());
+      fmt::print(stderr, "param_sync: {}{}\n", label_of(*config), error.what());
     }
     if (config->control_fd < 0) tell_of_checkpoints(*config);
     return 1;

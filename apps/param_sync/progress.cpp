@@ -21,8 +21,8 @@ bool output_takes_a_line() {
 
 }  // namespace
 
-ProgressLine::ProgressLine(int nodes, std::uint32_t batch)
-    : nodes_(nodes), batch_(batch), terminal_(isatty(STDOUT_FILENO)) {}
+ProgressLine::ProgressLine(int nodes, std::uint32_t batch, bool rewrites)
+    : nodes_(nodes), batch_(batch), terminal_(rewrites && isatty(STDOUT_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
   if (open_) std::fputc('\n', stdout);

@@ -10,7 +10,9 @@ namespace param_sync {
 
 class ProgressLine {
  public:
-  ProgressLine(int nodes, std::uint32_t batch);
+  /// `rewrites`: on a terminal, each line takes the place of the one before. A launcher may give its processes a
+  /// terminal of its own, and write what comes from it to a file: there, no line is rewritten.
+  ProgressLine(int nodes, std::uint32_t batch, bool rewrites = true);
   ~ProgressLine();
 
   /// Shows `progress` of rank 0, unless the last was shown a moment ago, or standard output is a full pipe: training

@@ -135,7 +135,7 @@ Trained train_launched(Config& config, const Dataset& data) {
   for (gpusock::Endpoint& peer : peers) peer.link = config.link;
   node.connect(peers);
   if (config.rank != 0) return train(node, {});
-  ProgressLine line(config.nodes, config.batch);
+  ProgressLine line(config.nodes, config.batch, false);
   return train(node, [&](const Progress& now) { line.show(now); });
 }
 
@@ -161,7 +161,9 @@ int run_launched(Config config) {
   // A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
   if (config.rank == 0) return tell_own_results(config, data, trained);
   gpusock::program::unblock_stop_signals();
-  gpusock::program::print(fmt::format("weights {:016x}\n", trained.report.weights_hash));
+  // ./run cluster labels its nodes' lines; mpirun and others do not.
+  const std::string who = config.launch->source == "GPUSOCK_RANK" ? "" : fmt::format("rank {}: ", config.rank);
+  gpusock::program::print(fmt::format("{}weights {:016x}\n", who, trained.report.weights_hash));
   return 0;
 }
 

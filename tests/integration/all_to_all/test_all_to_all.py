@@ -5,6 +5,7 @@ usage: test_all_to_all.py ALL_TO_ALL
 
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
+import os
 import pathlib
 import re
 import socket
@@ -50,6 +51,12 @@ class AllToAll(unittest.TestCase):
                 done = run(self.program, "--ranks", str(ranks), "--bytes", size, "--rounds", "3")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual(done.stdout.count("all as it was sent"), ranks, done.stdout)
+
+    def test_records_go_over_tcp_by_the_environment(self):
+        for ranks in ("2", "3"):
+            done = run(self.program, "--ranks", ranks, "--bytes", "100008", env=dict(os.environ, GPUSOCK_LINK="tcp"))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn("all as it was sent", done.stdout)
 
     def test_ranks_of_several_processes_find_each_other_in_any_order(self):
         for _ in range(5):

@@ -70,6 +70,10 @@ class Launchers(unittest.TestCase):
                                      LSAN_OPTIONS=f"suppressions={forgiven}:print_suppressions=0")))
             self.assertEqual(status, 0, f"{out}{err}")
             self.assertEqual(out.count(f"weights {self.reference}"), 3, out)
+            for rank in (1, 2):
+                self.assertIn(f"rank {rank}: weights {self.reference}", out)
+            # mpirun gives each process a terminal of its own, and here a pipe gets what comes from it.
+            self.assertNotRegex(out + err, r"[\x00-\x08\x0b-\x1f\x7f]", "control characters in a log")
             self.assertTrue(results.exists())
 
     def test_pmix_without_its_launcher_is_a_failure_that_says_so(self):
