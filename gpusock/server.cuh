@@ -102,9 +102,10 @@ struct Client {
   Socket socket;  ///< for getpeername() and the like; leave it open
   unsigned seat;  ///< its number in the group
 
-  /// Calls `write(writer)` with the Writer of each client that this group serves, this one included. A client that has
-  /// no room for it, in its Writer and its ring, is closed: the others do not wait for a client that does not read.
-  /// (Where all clients are to be reached, the server has one group.)
+  /// Calls `write(writer)` with the Writer of each client that this group serves, this one included; or, where it takes
+  /// two arguments, `write(writer, state)` with the client's state, too: it may leave clients out. A client that has no
+  /// room for it, in its Writer and its ring, is closed: the others do not wait for a client that does not read. (Where
+  /// all clients are to be reached, the server has one group.)
   template <class Write>
   GPUSOCK_FN void tell_all(Write write) {
     loop.tell_all(*this, write);
@@ -153,7 +154,7 @@ class ServerLoop {
   GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
     for (unsigned i = 0; i < Memory::kCount; ++i) {
       if (i == teller.seat) {
-        write(teller.writer);
+        write_to(teller.writer, teller.state, write);
       } else {
         tell(i, write);
       }
@@ -371,6 +372,15 @@ class ServerLoop {
     std::uint64_t answered;
   };
 
+  template <class Write>
+  GPUSOCK_FN static void write_to(Writer<Group>& writer, const ClientState& state, Write& write) {
+    if constexpr (requires { write(writer, state); }) {
+      write(writer, state);
+    } else {
+      write(writer);
+    }
+  }
+
   /// Writes to a client that has not asked for it.
   template <class Write>
   GPUSOCK_FN_APART void tell(unsigned number, Write& write) {
@@ -379,7 +389,7 @@ class ServerLoop {
     if (client < 0 || seat.leaving) return;
     Writer<Group> writer(group_, net_, client, seat.out, sizeof seat.out, 0);
     writer.resume(seat.writing);
-    write(writer);
+    write_to(writer, seat.state, write);
     const int error = writer.flush(Deadline::now());
     const bool stays = error == 0 || error == -EAGAIN;
     const int events = writer.pending() != 0 ? kPollOut : kPollIn;
@@ -537,6 +547,8 @@ class ServerLoop {
 ///             is in the Reader, and in client.state
 ///   any other number, as Received::error() of the end of the stream: the client gets what is in the Writer, then the
 ///             end of the connection.
+/// It is also called when the client has ended or an error has come (idle_timeout_ns: -ETIMEDOUT), and reads that. A
+/// client that is displaced, or too slow, leaves without a call.
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///
 /// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set: as

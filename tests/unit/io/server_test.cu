@@ -33,7 +33,8 @@ Options small_rings() {
   return options;
 }
 
-/// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "bye": the last answer.
+/// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum. "bye":
+/// the last answer.
 template <class Group>
 struct Answer {
   Group group;
@@ -57,6 +58,10 @@ struct Answer {
       client.writer << Text{zeros, kLong} << '\n';
     } else if (same(command, "tell")) {
       client.tell_all([rest](auto& writer) { writer << rest << '\n'; });
+    } else if (same(command, "some")) {
+      client.tell_all([rest](auto& writer, const Sum& sum) {
+        if (sum.total != 0) writer << rest << '\n';
+      });
     } else {
       client.writer << command << '\n';
     }
@@ -233,6 +238,7 @@ TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
   Clients& clients = this->clients_;
   Visitor silent(clients, this->where()), speaker(clients, this->where());
   EXPECT_EQ(speaker.ask("add 1"), "1") << "both are seated now";
+  EXPECT_EQ(speaker.ask("some of you"), "of you");
   EXPECT_EQ(speaker.ask("tell all of you"), "all of you");
   EXPECT_EQ(silent.hear(), "all of you");
   EXPECT_EQ(silent.ask("tell thanks"), "thanks");
