@@ -59,6 +59,12 @@ struct Options {
   std::optional<bool> assist;  ///< true lets waiting callers run the proxy's step themselves; the default is
                                ///< true on the CPU device of a machine with at most 4 processors
 
+  /// True: while kernels run, the proxy's thread looks for work all the time, and so keeps a processor; false: it naps
+  /// between looks, up to 1 ms (GPUSOCK_SPIN: on, off). The default (auto) is true on a GPU where the process may use
+  /// more than 4 processors. Kernels run from their launch until the program has synchronized. Of no effect where
+  /// kernels wake the thread, as on the CPU device.
+  std::optional<bool> spin;
+
   /// The folder of the page by which gpusock-top sees this context (GPUSOCK_OBSERVE); empty (there: off): it does not.
   std::string observe = "/dev/shm";
 
@@ -71,9 +77,9 @@ struct Options {
   std::string processors = "near";
 
   /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_HOST_RINGS,
-  /// GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER and GPUSOCK_PROCESSORS. A variable that is empty counts as unset. Throws
-  /// Error (EINVAL) that names the variable and its values where one of these, GPUSOCK_LINK or GPUSOCK_LOG has another
-  /// value.
+  /// GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. A variable that is empty counts as
+  /// unset. Throws Error (EINVAL) that names the variable and its values where one of these, GPUSOCK_LINK or
+  /// GPUSOCK_LOG has another value.
   static Options from_env();
 };
 

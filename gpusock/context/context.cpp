@@ -37,6 +37,12 @@ bool assists(const Options& options, const proxy::Platform& platform) {
                                  std::thread::hardware_concurrency() <= proxy::kFewProcessors);
 }
 
+/// Kernels that cannot wake the proxy's thread wait for the end of its naps, unless it has a processor for itself.
+bool spins(const Options& options, const proxy::Platform& platform) {
+  return !platform.callers_can_wake() &&
+         options.spin.value_or(std::thread::hardware_concurrency() > proxy::kFewProcessors);
+}
+
 /// Of callers that tell no proxy of anything.
 detail::Hooks hooks_without_proxy() {
   detail::Hooks hooks{};
@@ -103,7 +109,8 @@ Context::Impl::Impl(const Options& chosen)
       observer(options.observe, table.slots()),
       engine(proxy, network,
              {assists(options, *held->platform), held->platform->callers_can_wake(),
-              processors_of(options, *held->platform), &observer}),
+              processors_of(options, *held->platform), &observer,
+              spins(options, *held->platform) ? &memory.kernels_may_run() : nullptr}),
       own_stream(device.make_stream()) {
   memory.add(*own_stream);
   make_net();

@@ -65,6 +65,7 @@ void KernelMemory::note_launch(DeviceStream& stream) noexcept {
   Running& running = streams_.find(&stream)->second;
   running.last = ++launches_;
   if (running.first == 0) running.first = running.last;
+  may_run_.store(true, std::memory_order_relaxed);  // relaxed, as below: a hint
 }
 
 std::vector<DeviceStream*> KernelMemory::streams() const {
@@ -82,6 +83,9 @@ bool KernelMemory::forget_idle_streams() {
     running = {};
     any = true;
   }
+  const bool may_run = std::any_of(streams_.begin(), streams_.end(),
+                                   [](const auto& each) { return each.second.last != 0; });
+  may_run_.store(may_run, std::memory_order_relaxed);
   return any;
 }
 

@@ -4,6 +4,7 @@
 
 #include "gpusock/context/device.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -37,6 +38,8 @@ class KernelMemory {
   /// A launch was queued on this stream.
   void note_launch(DeviceStream& stream) noexcept;
   std::vector<DeviceStream*> streams() const;
+  /// True from a launch until a look at the streams finds none that runs; for threads that must not ask the device.
+  const std::atomic<bool>& kernels_may_run() const { return may_run_; }
 
  private:
   /// Launches that may still run: from the first to the last one since the stream was seen idle. None where `last` is
@@ -62,6 +65,7 @@ class KernelMemory {
   mutable std::mutex mutex_;
   std::uint64_t launches_ = 0;
   std::map<DeviceStream*, Running> streams_;
+  std::atomic<bool> may_run_{false};
   Pieces allocated_;
   Pieces freed_;          ///< but kept
   bool refused_ = false;  ///< no launch uses some of these: freeing them would have waited for another context's

@@ -30,6 +30,13 @@ bool parse_gpudirect(std::string_view text) {
   return text == "auto";
 }
 
+std::optional<bool> parse_spin(std::string_view text) {
+  if (text != "auto" && text != "on" && text != "off") {
+    reject("GPUSOCK_SPIN='" + std::string(text) + "' must be auto, on or off");
+  }
+  return text == "auto" ? std::optional<bool>() : text == "on";
+}
+
 /// "off", or the folder of the page that gpusock-top reads.
 std::string parse_folder(std::string_view text) {
   if (text == "off") return {};
@@ -86,6 +93,7 @@ Options Options::from_env() {
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = parse_provider(provider);
   if (const char* processors = environment("GPUSOCK_PROCESSORS")) options.processors = processors;
   check_processors(options.processors);
+  if (const char* spin = environment("GPUSOCK_SPIN")) options.spin = parse_spin(spin);
   if (const char* folder = environment("GPUSOCK_OBSERVE")) options.observe = parse_folder(folder);
   // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it
   // starts.

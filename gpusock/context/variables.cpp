@@ -30,6 +30,7 @@ constexpr std::string_view kVariables[] = {
     "GPUSOCK_PROCESSORS",
     "GPUSOCK_RING",
     "GPUSOCK_SECRET",
+    "GPUSOCK_SPIN",
     // The CPU device (docs/testing.md).
     "GPUSOCK_CPU_SHAPE",
     // param_sync (docs/many_hosts.md).

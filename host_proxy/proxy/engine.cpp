@@ -92,11 +92,16 @@ void Engine::rest() {
     parked_.store(true, std::memory_order_seq_cst);
     network_.sleep_until_rung(kParkNs);
     parked_.store(false, std::memory_order_relaxed);
-  } else if (!options_.assist && now < idle_since_ns_ + kSpinNs) {
+  } else if (looks_again_at_once(now)) {
     std::this_thread::yield();
   } else {
     sleep_in_network();
   }
+}
+
+bool Engine::looks_again_at_once(std::uint64_t now) const {
+  if (options_.spin != nullptr && options_.spin->load(std::memory_order_relaxed)) return true;  // relaxed: a hint
+  return !options_.assist && now < idle_since_ns_ + kSpinNs;
 }
 
 void Engine::sleep_in_network() {

@@ -20,11 +20,12 @@
 namespace gpusock::proxy {
 
 struct EngineOptions {
-  bool assist = true;                ///< true if callers may run steps
-  bool callers_can_wake = true;      ///< false: the device cannot ring, so the thread looks by itself
-  std::vector<int> processors = {};  ///< what the thread is kept on, as far as this process may use them; empty:
-                                     ///< anywhere
-  Observer* observer = nullptr;      ///< what the thread keeps refreshed for gpusock-top; outlives the engine
+  bool assist = true;                       ///< true if callers may run steps
+  bool callers_can_wake = true;             ///< false: the device cannot ring, so the thread looks by itself
+  std::vector<int> processors = {};         ///< what the thread is kept on, as far as this process may use them; empty:
+                                            ///< anywhere
+  Observer* observer = nullptr;             ///< what the thread keeps refreshed for gpusock-top; outlives the engine
+  const std::atomic<bool>* spin = nullptr;  ///< while it is true, the thread does not sleep; outlives the engine
 };
 
 class Engine {
@@ -69,6 +70,7 @@ class Engine {
   void wake_thread_behind_assistant();
   void ring_if_asleep(Sleeper::Asleep least);
   void rest();
+  bool looks_again_at_once(std::uint64_t now_ns) const;
   void sleep_in_network();
   std::uint64_t nap_ns(std::uint64_t now_ns);
 

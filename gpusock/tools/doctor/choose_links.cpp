@@ -245,6 +245,7 @@ Report examine(const Sources& sources) {
   probe_network(sources, report);
   probe_rdma(sources, report);
   probe_environment(sources, report);
+  probe_proxy(sources, report);
   report_unusable_link(report);
   choose_links(report);
   return report;

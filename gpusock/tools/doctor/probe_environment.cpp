@@ -87,6 +87,16 @@ void probe_fabric_provider(const Sources& sources, Report& report) {
       undo);
 }
 
+void probe_spin(const Sources& sources, Report& report) {
+  const auto value = sources.environment("GPUSOCK_SPIN");
+  if (!value || *value == "auto") return;
+  if (*value == "on" || *value == "off") {
+    report.facts.spin = *value == "on";
+  } else {
+    report_invalid(report, "GPUSOCK_SPIN", *value, "must be auto, on or off");
+  }
+}
+
 void probe_host_rings(const Sources& sources, Report& report) {
   constexpr const char* kHostRings = "GPUSOCK_HOST_RINGS";
   const auto value = sources.environment(kHostRings);
@@ -104,6 +114,7 @@ void probe_environment(const Sources& sources, Report& report) {
   probe(sources, report, "GPUSOCK_RING", "must be auto, host or device", report.facts.ring, parse_ring_placement);
   probe_processors_variable(sources, report);
   probe_gpudirect(sources, report);
+  probe_spin(sources, report);
   probe_host_rings(sources, report);
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");

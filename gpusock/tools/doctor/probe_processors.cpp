@@ -82,6 +82,20 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
   }
 }
 
+/// What the proxy's thread does while kernels run, which cannot wake it.
+void report_spin(const Sources& sources, std::size_t processors, Report& report) {
+  const bool spins = report.facts.spin.value_or(processors > proxy::kFewProcessors);
+  const char* why = report.facts.spin                    ? "GPUSOCK_SPIN"
+                    : processors > proxy::kFewProcessors ? "more than 4 processors"
+                                                         : "at most 4 processors";
+  const std::string kept = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
+  report.add("proxy", Level::fine,
+             spins
+                 ? fmt::format("while kernels run, each context's proxy keeps a processor ({}; GPUSOCK_PROCESSORS={})",
+                               why, kept)
+                 : fmt::format("while kernels run, each context's proxy may not see them for up to 1 ms ({})", why));
+}
+
 }  // namespace
 
 void probe_processors(const Sources& sources, Report& report) {
@@ -99,6 +113,10 @@ void probe_processors(const Sources& sources, Report& report) {
         "raise cpu.max of the control group (docker run --cpus)");
   }
   report_caches(sources, usable, report);
+}
+
+void probe_proxy(const Sources& sources, Report& report) {
+  if (report.facts.gpu_build) report_spin(sources, usable_processors(sources).size(), report);
 }
 
 }  // namespace gpusock::doctor

@@ -56,6 +56,7 @@ struct Facts {
   std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
   std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
   bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
+  std::optional<bool> spin;              ///< GPUSOCK_SPIN; nothing: auto, or it is invalid
   std::string host_rings;                ///< GPUSOCK_HOST_RINGS: the name; empty: off, or it is invalid
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };

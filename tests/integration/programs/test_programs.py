@@ -78,7 +78,7 @@ class Programs(unittest.TestCase):
 
     def test_a_wrong_variable_is_misuse_that_names_it(self):
         wrong = {"GPUSOCK_LINK": "pigeon", "GPUSOCK_RING": "attic", "GPUSOCK_GPU": "first", "GPUSOCK_GPUDIRECT": "maybe", "GPUSOCK_HOST_RINGS": "a b",
-                 "GPUSOCK_OBSERVE": "somewhere", "GPUSOCK_PROCESSORS": "some", "GPUSOCK_LOG": "foo", "GPUSOCK_FABRIC_PROVIDER": "no name"}
+                 "GPUSOCK_OBSERVE": "somewhere", "GPUSOCK_PROCESSORS": "some", "GPUSOCK_SPIN": "maybe", "GPUSOCK_LOG": "foo", "GPUSOCK_FABRIC_PROVIDER": "no name"}
         commands = [command for command in self.commands() if command[0] not in ("gpusock-doctor", "gpusock-top")]
         commands += [("file_sender", "send", "127.0.0.1:1", str(self.file)), ("redis_client", "127.0.0.1:1")]
         for command in commands:

@@ -89,6 +89,36 @@ TEST(ContextsBesideKernels, APeersRingMemoryOutlivesItsContext) {
   EXPECT_TRUE(other.runs());
 }
 
+/// Looks that the proxy's thread makes while a kernel runs, from its naps or without any.
+TEST(ContextsBesideKernels, TheProxyNapsOrSpinsAsTheOptionSays) {
+  for (const bool spin : {true, false}) {
+    Options options = small_options();
+    options.spin = spin;
+    Context context(options);
+    Mapped<std::uint64_t> flag(context, 1);
+    const auto await_steps = [&](std::uint64_t count) {
+      const std::uint64_t until = context.stats().proxy_steps + count;
+      while (context.stats().proxy_steps < until) sched_yield();
+    };
+    const auto await_naps = [&](std::uint64_t count) {
+      const std::uint64_t until = context.stats().proxy_wakeups + count;
+      while (context.stats().proxy_wakeups < until) sched_yield();
+    };
+    launch(context, {}, wait_for_flag, flag.data());
+    if (spin) {
+      await_steps(2);  // it may have been asleep
+      const std::uint64_t naps = context.stats().proxy_wakeups;
+      await_steps(1000);
+      EXPECT_EQ(context.stats().proxy_wakeups, naps);
+    } else {
+      await_naps(3);
+    }
+    raise(flag[0]);
+    context.synchronize();
+    await_naps(3);
+  }
+}
+
 TEST(ContextsBesideKernels, OneThatIsMadeWaitsForThemAndTheProgramSaysSo) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto make_two = [] {

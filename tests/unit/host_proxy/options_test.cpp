@@ -82,6 +82,12 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_PROCESSORS", "some", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_PROCESSORS");
+  EXPECT_EQ(Options::from_env().spin, std::nullopt);
+  setenv("GPUSOCK_SPIN", "off", 1);
+  EXPECT_EQ(Options::from_env().spin, false);
+  setenv("GPUSOCK_SPIN", "on", 1);
+  EXPECT_EQ(Options::from_env().spin, true);
+  unsetenv("GPUSOCK_SPIN");
   unsetenv("GPUSOCK_SECRET");
   EXPECT_EQ(Options::from_env().gpu, 0);
 }
@@ -100,6 +106,7 @@ TEST(OptionsTest, RefusesEveryWrongVariableByName) {
         "a,connections=1x", "a,slots=1", "off,connections=1"}},
       {"GPUSOCK_OBSERVE", {"somewhere", "./x", "OFF"}},
       {"GPUSOCK_PROCESSORS", {"some", "3-1", "0-", "-1", "0,,1", "0,", "0 1", "65535"}},
+      {"GPUSOCK_SPIN", {"yes", "ON", "1"}},
       {"GPUSOCK_LOG", {"foo", "WARN", "warning", "err", "critical", "3"}},
   };
   for (const auto& [name, values] : wrong) {

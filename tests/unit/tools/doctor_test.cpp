@@ -318,6 +318,7 @@ TEST(Doctor, AllIsNotWellWhereNoPeerGetsALink) {
       {"GPUSOCK_RING", {"", "host", "device", "x"}},
       {"GPUSOCK_GPUDIRECT", {"", "off", "x"}},
       {"GPUSOCK_FABRIC_PROVIDER", {"", "tcp", "tpc", "two names"}},
+      {"GPUSOCK_SPIN", {"", "x"}},
       {"GPUSOCK_LOG", {"", "x"}},
   };
   for (const bool equipped : {false, true}) {
@@ -513,6 +514,19 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
   EXPECT_EQ(link(report, "same process").words, "pinned host memory");
   machine.environment = {{"GPUSOCK_HOST_RINGS", "job"}};
   EXPECT_EQ(link(machine.examine(), "same host").words, "pinned host memory");
+}
+
+TEST(Doctor, WhatTheProxyDoesWhileKernelsRunIsSaid) {
+  Machine machine;
+  EXPECT_EQ(make_page(machine.examine()).find("while kernels run"), std::string::npos) << "these wake it";
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  EXPECT_NE(find(machine.examine(), "proxy").says.find("may not see them for up to 1 ms (at most 4"),
+            std::string::npos);
+  machine.environment["GPUSOCK_SPIN"] = "on";
+  EXPECT_NE(find(machine.examine(), "proxy").says.find("keeps a processor (GPUSOCK_SPIN"), std::string::npos);
+  machine.environment["GPUSOCK_SPIN"] = "maybe";
+  expect_mend(machine.examine(), "must be auto, on or off", "unset GPUSOCK_SPIN");
 }
 
 TEST(Doctor, WhichGpusReachEachOthersMemoryIsSaid) {
