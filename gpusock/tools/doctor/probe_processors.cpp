@@ -89,11 +89,11 @@ void report_spin(const Sources& sources, std::size_t processors, Report& report)
                     : processors > proxy::kFewProcessors ? "more than 4 processors"
                                                          : "at most 4 processors";
   const std::string kept = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
-  report.add("proxy", Level::fine,
-             spins
-                 ? fmt::format("while kernels run, each context's proxy keeps a processor ({}; GPUSOCK_PROCESSORS={})",
-                               why, kept)
-                 : fmt::format("while kernels run, each context's proxy may not see them for up to 1 ms ({})", why));
+  report.add(
+      "proxy", Level::fine,
+      spins ? fmt::format("while kernels run, each context's proxy keeps a processor ({}; GPUSOCK_PROCESSORS={})", why,
+                          kept)
+            : fmt::format("while kernels run, each context's proxy takes up to 1 ms to see what they do ({})", why));
 }
 
 }  // namespace

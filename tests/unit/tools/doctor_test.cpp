@@ -521,7 +521,7 @@ TEST(Doctor, WhatTheProxyDoesWhileKernelsRunIsSaid) {
   EXPECT_EQ(make_page(machine.examine()).find("while kernels run"), std::string::npos) << "these wake it";
   machine.sources.built_for = "cuda";
   machine.add_gpu();
-  EXPECT_NE(find(machine.examine(), "proxy").says.find("may not see them for up to 1 ms (at most 4"),
+  EXPECT_NE(find(machine.examine(), "proxy").says.find("takes up to 1 ms to see what they do (at most 4"),
             std::string::npos);
   machine.environment["GPUSOCK_SPIN"] = "on";
   EXPECT_NE(find(machine.examine(), "proxy").says.find("keeps a processor (GPUSOCK_SPIN"), std::string::npos);
