@@ -35,7 +35,7 @@ struct Fetch {
   std::uint32_t path_bytes;
   std::int32_t status;  ///< of HTTP, or a negated errno
   bool connected;
-  std::uint64_t bytes;  ///< of the body
+  std::int64_t bytes;  ///< of the body
 };
 
 /// What all threads need.
@@ -107,17 +107,15 @@ __device__ std::int32_t fetch_on(const Job& job, Socket socket, Fetch& fetch, ch
   gpusock::Writer writer(me, job.net, socket, out, sizeof out, job.timeout_ns);
   writer << "GET " << Text{fetch.path, fetch.path_bytes} << " HTTP/1.1\r\nHost: " << Text{job.host, job.host_bytes}
          << "\r\nUser-Agent: gpusock\r\nConnection: close\r\n\r\n";
-  if (const int error = writer.flush(); error != 0) return error;
+  writer.flush();  // where that fails, the server may have answered before: reading says what is wrong
   Reader reader(me, job.net, socket, in, sizeof in);
   Head head;
   do {
     head = {};
     if (const int error = read_head(reader, head, until); error != 0) return error;
   } while (head.status / 100 == 1);  // an interim answer
-  const std::int64_t bytes = read_body(reader, head, body, job.body_bytes_max, until);
-  if (bytes < 0) return static_cast<std::int32_t>(bytes);
-  fetch.bytes = static_cast<std::uint64_t>(bytes);
-  return static_cast<std::int32_t>(head.status);
+  fetch.bytes = read_body(reader, head, body, job.body_bytes_max, until);
+  return static_cast<std::int32_t>(fetch.bytes < 0 ? fetch.bytes : static_cast<std::int64_t>(head.status));
 }
 
 /// Each thread fetches one path; all of it within the timeout.

@@ -539,6 +539,7 @@ class ServerLoop {
 /// next group that has a free seat. Each group waits for all its clients at once, and no call waits for a single one.
 /// Where all seats are taken, the client that was idle longest makes room; as long as there is none, new clients wait
 /// in the listener's backlog.
+/// (Options::sockets_max, and on a GPU connections_max, must allow for as many clients as there are seats.)
 ///
 /// `handler`: `int handler(auto& client)`, a function that the whole group calls (see Client). It reads with
 /// Deadline::now(), writes the answer, and returns

@@ -110,6 +110,7 @@ class Connection final : public LinkEvents, public ReadySink {
   bool active = false;
   bool resting = false;         ///< counted among its page's resting connections
   bool waits_for_slot = false;  ///< in its list of connections that wait for a slot
+  bool wait_was_told = false;   ///< the log says that it waits
   std::uint64_t order = 0;      ///< of two connections the one with the smaller number came first
   std::uint64_t came_ns = 0;    ///< when it came, or was asked for
   std::uint64_t idle_steps = 0;

@@ -29,6 +29,17 @@ constexpr std::uint64_t kRetireNs = 1'000'000'000;
 /// processor busy.
 constexpr std::uint64_t kRetryNs = 10'000'000;
 
+/// Says in the log why this client waits, once: no call of a kernel does.
+void tell_of_wait(Connection& client, bool for_rings) {
+  if (std::exchange(client.wait_was_told, true)) return;
+  try_log(LogLevel::warn, [&] {
+    return std::string("a client waits, as all ") +
+           (for_rings ? "ring memory is in use: raise Options::connections_max"
+                      : "sockets are in use: raise Options::sockets_max") +
+           ", or close connections sooner";
+  });
+}
+
 }  // namespace
 
 Proxy::Proxy(TableMemory& table, Network& network, LinkResources& resources, const ProxyOptions& options)
@@ -478,8 +489,10 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
   for (std::size_t i = 0; i < count; ++i) {
     Connection& connection = *slot_waiters_[i];
     if (connection.wants_slot()) {  // it may be over meanwhile
-      const auto slot = connection.waits_for_rings() ? std::nullopt : slots_.take_for_accept();
+      const bool no_rings = connection.waits_for_rings();
+      const auto slot = no_rings ? std::nullopt : slots_.take_for_accept();
       if (!slot) {
+        tell_of_wait(connection, no_rings);
         slot_waiters_[kept++] = &connection;
         continue;
       }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -47,6 +48,7 @@ TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
   Context context(options);
   const Net net = context.net();
   const HostListener listener(context, "tcp");
+  testing::internal::CaptureStderr();
   std::vector<std::unique_ptr<PlainClient>> clients;
   for (int i = 0; i < kClients; ++i) {
     clients.push_back(std::make_unique<PlainClient>(listener.at, static_cast<char>('a' + i)));
@@ -55,6 +57,8 @@ TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
   std::vector<Socket> sockets{listener.accept(), listener.accept()};
   EXPECT_EQ(net.accept(this_thread(), listener.socket, Deadline::after_ns(5'000'000)), -ETIMEDOUT)
       << "all ring memory is in use";
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(told.find("raise Options::connections_max") != told.npos || std::getenv("GPUSOCK_LOG") != nullptr);
   std::string got;
   for (int i = 0; i < kClients; ++i) {
     char byte = 0;
