@@ -112,23 +112,14 @@ executor::Sent ExchangePlan::sent(int rank, bool of_weights) const {
 std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
   const executor::Sent pushed = sent(rank, false);
   double words = static_cast<double>(pushed.floats);
-  if (budget_bytes != 0) {
-    executor::Sent all = pushed;
-    all += sent(rank, true);
-    words *= 2 * executor::changes_per_float(all, budget_bytes);
-  }
+  if (budget_bytes != 0) words *= 2 * changes_per_float(rank);
   return pushed.messages * sizeof(executor::MessageHeader) + static_cast<std::uint64_t>(words) * sizeof(float);
 }
 
-void ExchangePlan::check_budget(int rank) const {
+double ExchangePlan::changes_per_float(int rank) const {
   executor::Sent all = sent(rank, false);
   all += sent(rank, true);
-  if (executor::changes_per_float(all, budget_bytes) >= 0) return;
-  throw gpusock::Error(EINVAL, "--budget " + std::to_string(budget_bytes) + ": rank " + std::to_string(rank) +
-                                   " sends " + std::to_string(all.messages) +
-                                   " messages in a step, whose headers alone have " +
-                                   std::to_string(all.messages * sizeof(executor::MessageHeader)) +
-                                   " bytes; take more, or --scheme ps:even with --fuse, which has the fewest messages");
+  return executor::changes_per_float(all, budget_bytes, rank);
 }
 
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
@@ -154,7 +145,7 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   plan.budget_bytes = config.budget_bytes;
   // What comes too early waits for the sums before it as a whole: changes are added at once.
   plan.execution = {.rank_order = config.budget_bytes == 0, .weights_apart = true};
-  for (int rank = 0; rank < config.nodes && config.budget_bytes != 0; ++rank) plan.check_budget(rank);
+  for (int rank = 0; rank < config.nodes && config.budget_bytes != 0; ++rank) plan.changes_per_float(rank);
   return plan;
 }
 

@@ -32,8 +32,8 @@ struct ExchangePlan {
   /// Bytes that a rank sends in a step on average, but for weights; headers included.
   std::uint64_t pushed_bytes(int rank) const;
 
-  /// Throws gpusock::Error (EINVAL) where the headers of what a rank sends in a step have more bytes than the budget.
-  void check_budget(int rank) const;
+  /// What the budget leaves (executor/program.hpp). Throws gpusock::Error (EINVAL) where it has no room for headers.
+  double changes_per_float(int rank) const;
 
  private:
   executor::Sent sent(int rank, bool of_weights) const;

@@ -5,14 +5,13 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace param_sync {
 namespace {
 
 std::string reason(int error) {
   if (error == 0) return "it closed the connection before the end";
-  std::string text = std::strerror(error);
+  std::string text = gpusock::describe_errno(error);
   if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
   return text;
 }
@@ -85,7 +84,7 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
   const std::string why = reason(failure.error);
   const std::string text = "rank " + std::to_string(rank) + ": ";
   const auto lost = [&](const char* doing) {
-    return text + "lost " + who + ": " + why + " (" + peer + (peer.empty() ? "while " : ", while ") + doing + ")";
+    return text + "lost " + who + ": " + why + (peer.empty() ? "" : ", at " + peer) + ", while " + doing;
   };
   switch (failure.kind) {
     case FailureKind::listen:

@@ -144,7 +144,8 @@ void write_text(const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream out(file, std::ios::binary);
   out << text << std::flush;
-  if (!out) throw schedule::Error(fmt::format("cannot write {}: {}", file, std::strerror(errno != 0 ? errno : EIO)));
+  if (!out)
+    throw schedule::Error(fmt::format("cannot write {}: {}", file, gpusock::describe_errno(errno != 0 ? errno : EIO)));
 }
 
 std::string in_units(std::uint64_t bytes) {

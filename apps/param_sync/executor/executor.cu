@@ -248,12 +248,7 @@ struct Executor::Impl {
       const Program program = program_of(schedule, settings.rank, channels, settings.execution);
       for (const bool of_weights : {false, true}) sent += sent_in_step(program, made[i].run.cut, of_weights);
     }
-    const double each = changes_per_float(sent, all.budget_bytes);
-    if (each < 0) {
-      throw gpusock::Error(EINVAL, "a budget of " + std::to_string(all.budget_bytes) + " bytes: the headers of rank " +
-                                       std::to_string(settings.rank) + "'s " + std::to_string(sent.messages) +
-                                       " messages in a step have more");
-    }
+    const double each = changes_per_float(sent, all.budget_bytes, settings.rank);
     for (Exchange& exchange : made) {
       const BudgetMemory& memory = budgets.emplace_back(context, exchange.run.cut);
       exchange.run.budget = {
@@ -264,7 +259,7 @@ struct Executor::Impl {
   [[noreturn]] void throw_failure() {
     const ExecutionFailure record = failure[0].failure;
     const int error = record.error != 0 ? record.error : ECONNRESET;
-    throw gpusock::Error(error, describe(record, settings.rank, channels, address_texts, schedules));
+    throw gpusock::Error::with_cause(error, describe(record, settings.rank, channels, address_texts, schedules));
   }
 
   gpusock::Context& context;

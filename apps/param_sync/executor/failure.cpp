@@ -1,9 +1,10 @@
 #include "executor/failure.hpp"
 
+#include "gpusock/error.hpp"
+
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace param_sync::executor {
 namespace {
@@ -28,8 +29,8 @@ const char* name_of(ChannelHelloField field) {
 
 std::string reason_of(int error) {
   if (error == 0) return "it ended its connection: it has failed, or was ended";
-  if (error == ETIMEDOUT) return "nothing more came of it in time; it may itself wait for another rank";
-  return std::strerror(error);
+  if (error == ETIMEDOUT) return "nothing more came of it in time; it may itself wait for another rank (ETIMEDOUT)";
+  return gpusock::describe_errno(error);
 }
 
 std::string describe_message(const MessageHeader& got, const MessageHeader& expected) {
@@ -75,12 +76,12 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
     case ExecutionFailureKind::none:
       break;
     case ExecutionFailureKind::listen:
-      return self + "cannot listen: " + std::strerror(failure.error);
+      return self + "cannot listen: " + gpusock::describe_errno(failure.error);
     case ExecutionFailureKind::connect:
-      return self + fmt::format("cannot connect to {}: {}", peer, std::strerror(failure.error));
+      return self + fmt::format("cannot connect to {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::accept:
       if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running?", peer);
-      return self + fmt::format("cannot accept {}: {}", peer, std::strerror(failure.error));
+      return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::mismatch:
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,
                                 name_of(failure.field), failure.theirs, failure.ours);

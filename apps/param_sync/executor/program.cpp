@@ -4,6 +4,10 @@
 #include "executor/failure.hpp"
 #include "hash.hpp"
 
+#include "gpusock/error.hpp"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -208,9 +212,15 @@ Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights) {
   return sent;
 }
 
-double changes_per_float(const Sent& sent, std::uint64_t budget_bytes) {
-  const double left = static_cast<double>(budget_bytes) - static_cast<double>(sent.messages * sizeof(MessageHeader));
-  if (left < 0) return -1;
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank) {
+  const std::uint64_t headers_bytes = sent.messages * sizeof(MessageHeader);
+  if (budget_bytes < headers_bytes) {
+    throw gpusock::Error(EINVAL, fmt::format("a budget of {} bytes: rank {} sends {} messages in a step, whose headers "
+                                             "alone have {} bytes; take more, or ps:even and fusion, which have the "
+                                             "fewest messages",
+                                             budget_bytes, rank, sent.messages, headers_bytes));
+  }
+  const auto left = static_cast<double>(budget_bytes - headers_bytes);
   if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also where there are none
   return left / static_cast<double>(sent.floats * sizeof(Change));
 }

@@ -127,7 +127,7 @@ struct Sent {
 Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights);
 
 /// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers
-/// included. 0.5 or more: it may send all floats. Less than 0: the headers alone have more.
-double changes_per_float(const Sent& sent, std::uint64_t budget_bytes);
+/// included. 0.5 or more: it may send all floats. Throws gpusock::Error (EINVAL) where the headers alone have more.
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank);
 
 }  // namespace param_sync::executor

@@ -131,7 +131,8 @@ std::string read_text(const std::string& file) {
     if (text.size() > kFileBytesMax) throw Error(fmt::format("{} has more than {} MiB", file, kFileBytesMax >> 20));
   }
   if (in.bad() || (file != "-" && !opened.is_open())) {
-    throw Error(fmt::format("cannot read {}: {}", file, std::strerror(errno != 0 ? errno : EIO)));
+    const int error = errno != 0 ? errno : EIO;
+    throw Error(fmt::format("cannot read {}: {} ({})", file, std::strerror(error), strerrorname_np(error)));
   }
   return text;
 }

@@ -400,7 +400,7 @@ class Failures(Runs):
         cluster = self.start(*SMALL, "--nodes", 2, before=unshare)
         status, _, err = self.end(cluster)
         self.assertEqual(status, 1)
-        self.assertRegex(err, r"cannot reach rank \d at 127.0.0.1:\d+: network is unreachable: .*`ip link set lo up`")
+        self.assertRegex(err, r"cannot reach rank \d at 127.0.0.1:\d+: network is unreachable \(ENETUNREACH\): .*`ip link set lo up`")
 
     def test_other_settings_are_refused_by_name(self):
         for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),

@@ -276,7 +276,9 @@ TEST(Budget, IsRefusedWhereItCannotBeKept) {
   const std::string cannot = "can keep to no budget";
   EXPECT_NE(refusal({.scheme = "ring"}, {.weights_apart = true}, 1000).find(cannot), std::string::npos);
   EXPECT_NE(refusal({}, {.rank_order = true, .weights_apart = true}, 1000).find(cannot), std::string::npos);
-  EXPECT_NE(refusal({}, {.weights_apart = true}, 63).find("headers of rank 0's 2 messages"), std::string::npos);
+  EXPECT_NE(refusal({}, {.weights_apart = true}, 63)
+                .find("rank 0 sends 2 messages in a step, whose headers alone have 64 bytes"),
+            std::string::npos);
 }
 
 /// Of changes that are not of the receiver's chunks none is taken.

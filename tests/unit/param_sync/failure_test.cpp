@@ -16,8 +16,9 @@ using ::testing::StartsWith;
 const gpusock::Endpoint kPeer = gpusock::Endpoint::parse("127.0.0.1:7002,link=fabric");
 
 TEST(Failure, NamesWhoLostWhom) {
-  EXPECT_EQ(describe({1, FailureKind::gather, 2, ECONNRESET}, 0, kPeer),
-            "rank 0: lost rank 2: connection reset by peer (127.0.0.1:7002, while receiving its gradients)");
+  EXPECT_EQ(
+      describe({1, FailureKind::gather, 2, ECONNRESET}, 0, kPeer),
+      "rank 0: lost rank 2: connection reset by peer (ECONNRESET), at 127.0.0.1:7002, while receiving its gradients");
 }
 
 TEST(Failure, TellsAnOrderlyEndFromAReset) {
@@ -33,16 +34,16 @@ TEST(Failure, SaysWhichSettingDiffers) {
 // A node that is not up is refused until it is given up; that --peers is wrong explains no other error.
 TEST(Failure, SaysWhatToDoAboutTheError) {
   EXPECT_THAT(describe({1, FailureKind::connect, 1, ECONNREFUSED}, 0, kPeer),
-              HasSubstr("refused. Start that node, or correct --peers"));
+              HasSubstr("refused (ECONNREFUSED). Start that node, or correct --peers"));
   setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
   const std::string text = describe({1, FailureKind::connect, 1, ENODEV}, 0, kPeer);
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
-  EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device: "
+  EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device (ENODEV): "
                                "GPUSOCK_FABRIC_PROVIDER=tpc names "));
   EXPECT_THAT(text, HasSubstr("unset it, or name one"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
   EXPECT_THAT(describe({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer),
-              HasSubstr("in use: another process listens there"));
+              HasSubstr("in use (EADDRINUSE): another process listens there"));
 }
 
 TEST(Failure, NamesANodeThatDidNotConnect) {
