@@ -8,13 +8,12 @@
 #include <map>
 #include <numeric>
 #include <optional>
-#include <set>
 #include <tuple>
 
 namespace param_sync::schedule {
 namespace {
 
-/// For each lane of all ranks: how many of its ops are known to be complete. (A vector clock.)
+/// For each lane: how many of its ops are known to be complete. (A vector clock.)
 using Clock = std::vector<std::uint32_t>;
 
 void join(Clock& clock, const Clock& other) {
@@ -55,6 +54,7 @@ struct LaneState {
   const Lane* ops = nullptr;
   std::vector<int> in;                    ///< the channel on which each op receives, or kNobody
   std::vector<int> out;                   ///< and sends
+  std::vector<int> awaited;               ///< by op: its place among those that an `after` names, or kNobody
   int index = 0;                          ///< the op that runs
   bool started = false;                   ///< it waits for no `after` any more
   int done = 0;                           ///< chunks of it
@@ -83,23 +83,57 @@ struct Completed {
   int depth = 0;
 };
 
+/// In which rounds a rank does something.
+class Rounds {
+ public:
+  void add(int round) {
+    const auto at = static_cast<std::size_t>(round);
+    if (at >= is_in_.size()) is_in_.resize(at + 1);
+    if (!is_in_[at]) ++count_;
+    is_in_[at] = true;
+  }
+  int count() const { return count_; }
+
+ private:
+  std::vector<bool> is_in_;
+  int count_ = 0;
+};
+
+/// What clocks know. They are only asked about ops of the same rank, and most schedules order these by lanes and
+/// `after` alone: then clocks need no other ranks' lanes.
+enum class Known {
+  within_rank,   ///< what lanes and `after` order: less than all
+  across_ranks,  ///< what messages order, too
+};
+
+/// Two ops have no order that is known.
+struct NoOrder : Error {
+  using Error::Error;
+};
+
 /// One run of a schedule. All runs have the same messages and the same order between ops, since lanes and channels are
 /// deterministic, so one is enough.
 class CheckedRun {
  public:
-  explicit CheckedRun(const Schedule& schedule);
+  CheckedRun(const Schedule& schedule, Known known);
   Counts run();
 
  private:
+  template <class Problem = Error>
   [[noreturn]] void refuse(const LaneState& lane, const std::string& why) const {
-    throw Error(fmt::format("{}, {}: {}", place(lane.rank, lane.lane, lane.index), describe(lane.op()), why));
+    throw Problem(fmt::format("{}, {}: {}", place(lane.rank, lane.lane, lane.index), describe(lane.op()), why));
   }
   std::string name(const OpId& id) const {
     const LaneState& lane = lanes_[static_cast<std::size_t>(id.lane)];
     return place(lane.rank, lane.lane, id.index);
   }
-  static bool knows(const Clock& clock, const OpId& id) {
-    return id.lane == kNobody || clock[static_cast<std::size_t>(id.lane)] > static_cast<std::uint32_t>(id.index);
+  /// A lane's place in clocks.
+  std::size_t in_clock(int lane) const {
+    return static_cast<std::size_t>(known_ == Known::across_ranks ? lane : lanes_[static_cast<std::size_t>(lane)].lane);
+  }
+  /// `id`: an op of the rank whose lane has this clock.
+  bool knows(const Clock& clock, const OpId& id) const {
+    return id.lane == kNobody || clock[in_clock(id.lane)] > static_cast<std::uint32_t>(id.index);
   }
   OpId self(const LaneState& lane) const { return {static_cast<int>(&lane - lanes_.data()), lane.index}; }
   int flat(int rank, int lane) const { return first_lane_[static_cast<std::size_t>(rank)] + lane; }
@@ -121,20 +155,21 @@ class CheckedRun {
   [[noreturn]] void refuse_deadlock() const;
 
   const Schedule& schedule_;
+  Known known_;
   Symbols symbols_;
   std::vector<int> first_lane_;  // by rank
   std::vector<LaneState> lanes_;
   std::vector<Channel> channels_;
   std::map<std::tuple<int, int, int>, int> channel_ids_;
-  std::vector<Uses> uses_;                            // by rank and chunk
-  std::map<std::pair<int, int>, Completed> awaited_;  // ops that an `after` names
-  std::vector<std::vector<int>> waiting_for_ops_;     // lanes, by rank
+  std::vector<Uses> uses_;                         // by rank and chunk
+  std::vector<Completed> awaited_;                 // ops that an `after` names
+  std::vector<std::vector<int>> waiting_for_ops_;  // lanes, by rank
   std::vector<int> ready_;
-  std::vector<std::set<int>> sending_rounds_, reducing_rounds_;  // by rank
+  std::vector<Rounds> sending_rounds_, reducing_rounds_;  // by rank
   Counts counts_;
 };
 
-CheckedRun::CheckedRun(const Schedule& schedule) : schedule_(schedule), symbols_(schedule) {
+CheckedRun::CheckedRun(const Schedule& schedule, Known known) : schedule_(schedule), known_(known), symbols_(schedule) {
   for (int rank = 0; rank < schedule.nodes(); ++rank) {
     first_lane_.push_back(static_cast<int>(lanes_.size()));
     const auto& lanes = schedule.ranks[static_cast<std::size_t>(rank)].lanes;
@@ -146,15 +181,27 @@ CheckedRun::CheckedRun(const Schedule& schedule) : schedule_(schedule), symbols_
       for (const Op& op : *state.ops) {
         state.in.push_back(op.receives() ? channel(op.from, rank, op.channel) : kNobody);
         state.out.push_back(op.sends() ? channel(rank, op.to, op.channel) : kNobody);
-        for (const OpRef& before : op.after) awaited_[{flat(rank, before.lane), before.index}];
       }
+      state.awaited.resize(state.ops->size(), kNobody);
       lanes_.push_back(std::move(state));
     }
   }
+  int awaited = 0;
   for (LaneState& lane : lanes_) {
-    lane.clock.resize(lanes_.size());
-    lane.past.resize(lanes_.size());
+    const std::size_t size = known == Known::across_ranks
+                                 ? lanes_.size()
+                                 : schedule.ranks[static_cast<std::size_t>(lane.rank)].lanes.size();
+    lane.clock.resize(size);
+    lane.past.resize(size);
+    for (const Op& op : *lane.ops) {
+      for (const OpRef& before : op.after) {
+        int& place = lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))]
+                         .awaited[static_cast<std::size_t>(before.index)];
+        if (place == kNobody) place = awaited++;
+      }
+    }
   }
+  awaited_.resize(static_cast<std::size_t>(awaited));
   uses_.resize(static_cast<std::size_t>(schedule.nodes()) * static_cast<std::size_t>(schedule.chunks));
   waiting_for_ops_.resize(schedule.ranks.size());
   counts_.ranks.resize(schedule.ranks.size());
@@ -180,13 +227,13 @@ void CheckedRun::wake(std::vector<int>& waiting) {
 
 void CheckedRun::require_order(const LaneState& lane, int chunk, const OpId& other) const {
   if (knows(lane.clock, other) || other == self(lane)) return;
-  refuse(lane, fmt::format("nothing orders it and {}, which uses chunk {} too: give one of them an \"after\"",
-                           name(other), chunk));
+  refuse<NoOrder>(lane, fmt::format("nothing orders it and {}, which uses chunk {} too: give one of them an \"after\"",
+                                    name(other), chunk));
 }
 
 void CheckedRun::require_channel_order(const LaneState& lane, const OpId& last, const char* what) const {
   if (knows(lane.past, last) || last == self(lane)) return;
-  refuse(lane, fmt::format("nothing orders it and {}, which {} on the same channel", name(last), what));
+  refuse<NoOrder>(lane, fmt::format("nothing orders it and {}, which {} on the same channel", name(last), what));
 }
 
 void CheckedRun::read(const LaneState& lane, int chunk) {
@@ -251,13 +298,13 @@ bool CheckedRun::step_receiving(LaneState& lane) {
   in.receiver = self(lane);
   lane.depth = std::max(lane.depth, in.unit->depth + 1);
   if (lane.done == 0) {
-    join(lane.clock, in.clock);
+    if (known_ == Known::across_ranks) join(lane.clock, in.clock);
     if (op.reduces()) {
       ++work(lane).messages_reduced;
-      reducing_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
+      reducing_rounds_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
     }
   }
-  if (lane.at_last_chunk()) join(lane.past, in.ended);
+  if (lane.at_last_chunk() && known_ == Known::across_ranks) join(lane.past, in.ended);
   if (!op.is_signal()) take(lane, *in.unit);
   if (op.sends()) lane.passing = symbols_.get(lane.rank, in.unit->chunk);
   in.unit.reset();
@@ -273,14 +320,16 @@ bool CheckedRun::step_sending(LaneState& lane, const Symbols::Value& value) {
   }
   require_channel_order(lane, out.sender, "sends");
   if (lane.done == 0) {
-    out.clock = lane.clock;
-    ++out.clock[static_cast<std::size_t>(self(lane).lane)];  // a lane that has the message may rely on this op
+    if (known_ == Known::across_ranks) {
+      out.clock = lane.clock;
+      ++out.clock[in_clock(self(lane).lane)];  // a lane that has the message may rely on this op
+    }
     ++out.messages;
-    sending_rounds_[static_cast<std::size_t>(lane.rank)].insert(lane.depth);
+    sending_rounds_[static_cast<std::size_t>(lane.rank)].add(lane.depth);
   }
-  if (lane.at_last_chunk()) {
+  if (lane.at_last_chunk() && known_ == Known::across_ranks) {
     out.ended = lane.past;
-    ++out.ended[static_cast<std::size_t>(self(lane).lane)];  // the op has sent, and so received, all of its message
+    ++out.ended[in_clock(self(lane).lane)];  // the op has sent, and so received, all of its message
   }
   out.sender = self(lane);
   out.unit = Unit{self(lane), lane.op().chunk + lane.done, lane.depth, value};
@@ -331,12 +380,12 @@ void CheckedRun::complete(LaneState& lane) {
   ++lane.index;
   lane.started = false;
   lane.done = 0;
-  ++lane.clock[static_cast<std::size_t>(id.lane)];
-  ++lane.past[static_cast<std::size_t>(id.lane)];
+  ++lane.clock[in_clock(id.lane)];
+  ++lane.past[in_clock(id.lane)];
   counts_.rounds = std::max(counts_.rounds, lane.depth);
-  const auto awaited = awaited_.find({id.lane, id.index});
-  if (awaited == awaited_.end()) return;
-  awaited->second = {lane.clock, lane.past, lane.depth};
+  const int awaited = lane.awaited[static_cast<std::size_t>(id.index)];
+  if (awaited == kNobody) return;
+  awaited_[static_cast<std::size_t>(awaited)] = {lane.clock, lane.past, lane.depth};
   wake(waiting_for_ops_[static_cast<std::size_t>(lane.rank)]);
 }
 
@@ -349,7 +398,9 @@ bool CheckedRun::start(LaneState& lane) {
     return false;
   }
   for (const OpRef& before : lane.op().after) {
-    const Completed& completed = awaited_.at({flat(lane.rank, before.lane), before.index});
+    const LaneState& other = lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))];
+    const Completed& completed =
+        awaited_[static_cast<std::size_t>(other.awaited[static_cast<std::size_t>(before.index)])];
     join(lane.clock, completed.clock);
     join(lane.past, completed.past);
     lane.depth = std::max(lane.depth, completed.depth);
@@ -403,8 +454,8 @@ Counts CheckedRun::run() {
   }
   for (const auto& [ends, edge] : edges) counts_.edges.push_back(edge);
   for (std::size_t rank = 0; rank < counts_.ranks.size(); ++rank) {
-    counts_.ranks[rank].sending_rounds = static_cast<int>(sending_rounds_[rank].size());
-    counts_.ranks[rank].reducing_rounds = static_cast<int>(reducing_rounds_[rank].size());
+    counts_.ranks[rank].sending_rounds = sending_rounds_[rank].count();
+    counts_.ranks[rank].reducing_rounds = reducing_rounds_[rank].count();
   }
   return std::move(counts_);
 }
@@ -425,7 +476,11 @@ std::uint64_t Counts::chunks_sent_max() const {
 
 Counts check(const Schedule& schedule) {
   validate(schedule);
-  return CheckedRun(schedule).run();
+  try {
+    return CheckedRun(schedule, Known::within_rank).run();
+  } catch (const NoOrder&) {
+    return CheckedRun(schedule, Known::across_ranks).run();
+  }
 }
 
 }  // namespace param_sync::schedule

@@ -18,12 +18,18 @@ class Folded {
   int rank(int index) const { return index < pairs_ ? 2 * index + 1 : index + pairs_; }
 
   /// Before: each pair's even rank gives its data to the odd one.
-  void fold(Builder& builder, Range all) const {
-    for (int pair = 0; pair < pairs_; ++pair) builder.transfer(2 * pair, 2 * pair + 1, all, Take::reduce);
+  void fold(Builder& builder, Range all, int receive_lane = Builder::kReceiveLane) const {
+    for (int pair = 0; pair < pairs_; ++pair) {
+      builder.send(2 * pair, Builder::kSendLane, 2 * pair + 1, all);
+      builder.receive(2 * pair + 1, receive_lane, 2 * pair, all, Take::reduce);
+    }
   }
   /// After: it gets the result.
-  void unfold(Builder& builder, Range all) const {
-    for (int pair = 0; pair < pairs_; ++pair) builder.transfer(2 * pair + 1, 2 * pair, all, Take::copy);
+  void unfold(Builder& builder, Range all, int receive_lane = Builder::kReceiveLane) const {
+    for (int pair = 0; pair < pairs_; ++pair) {
+      builder.send(2 * pair + 1, Builder::kSendLane, 2 * pair, all);
+      builder.receive(2 * pair, receive_lane, 2 * pair + 1, all, Take::copy);
+    }
   }
 
  private:
@@ -61,12 +67,14 @@ Schedule halving_doubling(int nodes, int chunks) {
   return std::move(builder).finish();
 }
 
-/// Both partners send a chunk before what comes changes it: so messages are of one chunk, for which a ring has room.
+/// Both partners send a chunk before what comes changes it: so messages are of one chunk, for which a ring has room. Of
+/// a single chunk one lane does all: a second one would only wait for the first, and each lane costs a thread.
 Schedule butterfly(int nodes, int chunks) {
   Builder builder("butterfly", nodes, chunks);
   const Range all{0, chunks};
   const Folded folded(nodes);
-  folded.fold(builder, all);
+  const int receive_lane = chunks == 1 ? Builder::kSendLane : Builder::kReceiveLane;
+  folded.fold(builder, all, receive_lane);
   for (int distance = 1; distance < folded.size(); distance *= 2) {
     for (int chunk = 0; chunk < chunks; ++chunk) {
       const Range one{chunk, chunk + 1};
@@ -74,11 +82,11 @@ Schedule butterfly(int nodes, int chunks) {
         builder.send(folded.rank(index), Builder::kSendLane, folded.rank(index ^ distance), one);
       }
       for (int index = 0; index < folded.size(); ++index) {
-        builder.receive(folded.rank(index), Builder::kReceiveLane, folded.rank(index ^ distance), one, Take::reduce);
+        builder.receive(folded.rank(index), receive_lane, folded.rank(index ^ distance), one, Take::reduce);
       }
     }
   }
-  folded.unfold(builder, all);
+  folded.unfold(builder, all, receive_lane);
   return std::move(builder).finish();
 }
 

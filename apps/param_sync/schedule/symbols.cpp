@@ -7,7 +7,7 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr std::size_t kSymbolBytesMax = std::size_t{128} << 20;
+constexpr std::size_t kSymbolBytesMax = std::size_t{256} << 20;
 
 /// The worker whose part of the data this chunk is in.
 int part_owner(const Schedule& schedule, int chunk) {
@@ -84,7 +84,16 @@ void Symbols::add(int rank, int chunk, const Value& value) {
 std::string Symbols::problem_of_sum(int rank, int chunk, int first_worker, int last_worker) const {
   const std::uint64_t* const present = bits(rank, chunk);
   const std::uint64_t* const repeated = present + words_;
-  for (int other = 0; other < nodes_; ++other) {
+  const auto is_right = [&](std::size_t word) {
+    const int begin = std::clamp(first_worker - static_cast<int>(word) * 64, 0, 64),
+              end = std::clamp(last_worker + 1 - static_cast<int>(word) * 64, 0, 64);
+    const std::uint64_t below_end = end == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << end) - 1;
+    const std::uint64_t wanted = begin >= end ? 0 : below_end >> begin << begin;
+    return present[word] == wanted && repeated[word] == 0;
+  };
+  std::size_t right = 0;
+  while (right < words_ && is_right(right)) ++right;
+  for (int other = static_cast<int>(right) * 64; other < nodes_; ++other) {
     const bool has = (present[other / 64] >> (other % 64) & 1) != 0;
     const bool wanted = other >= first_worker && other <= last_worker;
     if (has && !wanted) return fmt::format("holds rank {}'s contribution, which is not wanted", other);

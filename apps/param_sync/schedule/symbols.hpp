@@ -21,7 +21,7 @@ class Symbols {
     std::vector<std::uint64_t> repeated;
   };
 
-  /// The values before the schedule runs. Throws Error where they would take more than 128 MiB.
+  /// The values before the schedule runs. Throws Error where they would take more than 256 MiB.
   explicit Symbols(const Schedule& schedule);
 
   Value get(int rank, int chunk) const;

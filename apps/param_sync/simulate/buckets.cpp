@@ -3,6 +3,8 @@
 #include "schedule/factors.hpp"
 #include "schedule/schemes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -15,6 +17,9 @@ constexpr double kFloatBytes = 4;
 schedule::FactorShape shape_of(const models::Layer& layer, int batch) {
   return {static_cast<double>(layer.rows), static_cast<double>(layer.columns), static_cast<double>(batch)};
 }
+
+// Parts of the data at all ranks: those of a schedule of more take minutes to make, and more to simulate.
+constexpr std::int64_t kPartsMax = 1 << 21;
 
 bool is_for_factors(const std::string& scheme) { return scheme == "sfb" || scheme == "adam-fc" || scheme == "hybrid"; }
 
@@ -34,6 +39,19 @@ Buckets::Buckets(const models::Model& model, const TrainingSettings& settings)
   std::reverse(layers_.begin(), layers_.end());
 }
 
+std::uint64_t Buckets::messages_of_step() const {
+  std::map<const Plan*, std::uint64_t> of_plan;
+  std::uint64_t all = 0;
+  for (const Bucket& bucket : buckets_) {
+    for (const Exchange& unit : bucket.units) {
+      const auto [found, is_new] = of_plan.try_emplace(unit.plan);
+      if (is_new) found->second = unit.plan->messages();
+      all += found->second;
+    }
+  }
+  return all;
+}
+
 std::string Buckets::scheme_of(const models::Layer& layer) const {
   if (!is_for_factors(settings_.scheme)) return settings_.scheme;
   if (layer.rows == 0) return settings_.dense;
@@ -48,6 +66,13 @@ const Plan& Buckets::plan(const std::string& scheme, int owner) {
     request.nodes = settings_.nodes;
     request.summation_nodes = settings_.summation_nodes;
     request.owner = owner;
+    const std::int64_t ranks = settings_.nodes + settings_.summation_nodes;
+    if (schedule::default_chunks(scheme, request) * ranks > kPartsMax) {
+      throw schedule::Error(fmt::format(
+          "a schedule {} of {} nodes has too many messages to train by it in virtual time: take fewer nodes, "
+          "or --scheme rhd, which has the fewest",
+          scheme, settings_.nodes));
+    }
     plans_.emplace_back(schedule::generate(scheme, request));
     found->second = &plans_.back();
   }

@@ -28,6 +28,7 @@ class Buckets {
   int of_layer(std::size_t layer) const { return bucket_of_[layer]; }  ///< schedule::kNobody: it has no parameters
   const std::vector<LayerExchange>& layers() const { return layers_; }
   int ranks() const { return settings_.nodes + settings_.summation_nodes; }
+  std::uint64_t messages_of_step() const;
 
  private:
   void add_layer(int layer);

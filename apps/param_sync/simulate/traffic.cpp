@@ -197,6 +197,10 @@ Plan::~Plan() = default;
 Plan::Plan(Plan&&) noexcept = default;
 int Plan::chunks() const { return data_->chunks; }
 int Plan::workers() const { return data_->workers; }
+std::uint64_t Plan::messages() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(data_->ops.begin(), data_->ops.end(), [](const PlanOp& op) { return op.sends(); }));
+}
 
 struct Traffic::Impl {
   NetworkModel model;

@@ -19,6 +19,7 @@ class Plan {
 
   int chunks() const;
   int workers() const;
+  std::uint64_t messages() const;  ///< of one run
 
  private:
   friend class Traffic;

@@ -28,6 +28,8 @@ double drawn(std::uint64_t seed, std::initializer_list<std::uint64_t> place) {
   return static_cast<double>(state >> 11) * 0x1p-53;
 }
 
+constexpr std::uint64_t kMessagesMax = 100'000'000;  // some minutes
+
 /// Where a node is.
 struct Node {
   int step = 0;
@@ -187,6 +189,13 @@ void Training::exchange_done(std::size_t exchange, int rank) {
 }
 
 TrainingTimes Training::run() {
+  const std::uint64_t messages = buckets_.messages_of_step() * static_cast<std::uint64_t>(settings_.steps);
+  if (messages > kMessagesMax) {
+    throw Error(fmt::format(
+        "{} messages in {} steps, more than {}: take fewer steps (3 at least), larger units or fusion (--unit, "
+        "--fuse), or a scheme with fewer messages (rhd, tree:binary, hierarchical)",
+        messages, settings_.steps, kMessagesMax));
+  }
   for (int rank = 0; rank < settings_.nodes; ++rank) go_forward(rank);
   traffic_.run();
   if (traffic_.unfinished() != 0) throw Error("the training does not end: a schedule is wrong");
@@ -214,7 +223,8 @@ bool is_scheme(const std::string& word) {
 }
 
 void check_settings(const TrainingSettings& settings) {
-  require(settings.nodes >= 1 && settings.nodes <= 64, fmt::format("{} nodes, not 1 to 64", settings.nodes));
+  require(settings.nodes >= 1 && settings.nodes <= schedule::kNodesMax,
+          fmt::format("{} nodes, not 1 to {}", settings.nodes, schedule::kNodesMax));
   require(settings.batch >= 1, "a batch has one sample at least");
   require(settings.flops_per_s > 0, "nodes compute something");
   require(settings.unit_bytes >= 1024, "units have 1024 bytes at least");

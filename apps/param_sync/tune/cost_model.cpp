@@ -6,6 +6,28 @@
 
 namespace param_sync::tune {
 
+namespace {
+
+/// Ops of a lane that follow each other, and their chunks. Where a lane sends to a rank and then receives from it, both
+/// go at the same time.
+struct InTurn {
+  double messages = 0;
+  double chunks = 0;
+
+  explicit InTurn(const schedule::Lane& lane) {
+    int partner = schedule::kNobody, sent = 0;  // by the op before, if that only sends
+    for (const schedule::Op& op : lane) {
+      const bool exchanges = op.receives() && !op.sends() && op.from == partner;
+      if (op.kind != schedule::Kind::apply) chunks += exchanges ? std::max(0, op.count - sent) : op.count;
+      if (!exchanges) ++messages;
+      partner = op.sends() && !op.receives() ? op.to : schedule::kNobody;
+      sent = op.count;
+    }
+  }
+};
+
+}  // namespace
+
 Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& counts) {
   Costs costs;
   costs.chunks = schedule.chunks;
@@ -28,11 +50,10 @@ Costs costs_of(const schedule::Schedule& schedule, const schedule::Counts& count
       costs.waiting_rounds = std::max(0, counts.rounds - work.sending_rounds);
     }
     for (const schedule::Lane& lane : schedule.ranks[rank].lanes) {
-      double lane_chunks = 0;
-      for (const schedule::Op& op : lane) lane_chunks += op.kind == schedule::Kind::apply ? 0 : op.count;
-      if (lane_chunks <= costs.lane_chunks) continue;
-      costs.lane_chunks = lane_chunks;
-      costs.lane_messages = static_cast<double>(lane.size());
+      const InTurn in_turn(lane);
+      if (in_turn.chunks <= costs.lane_chunks) continue;
+      costs.lane_chunks = in_turn.chunks;
+      costs.lane_messages = in_turn.messages;
     }
     if (sent[rank] > 0) {  // messages of different rounds follow each other, in whichever lanes
       const double rounds_chunks = static_cast<double>(work.sent) / sent[rank] * work.sending_rounds;

@@ -294,7 +294,9 @@ TEST(Training, RefusesSettingsThatMeanNothing) {
     EXPECT_THROW(train(model, settings), schedule::Error);
   };
   refuses([](TrainingSettings& s) { s.nodes = 0; });
-  refuses([](TrainingSettings& s) { s.nodes = 65; });
+  refuses([](TrainingSettings& s) { s.nodes = 1025; });
+  refuses([](TrainingSettings& s) { s.nodes = 512, s.scheme = "ps"; });
+  refuses([](TrainingSettings& s) { s.nodes = 32, s.scheme = "mesh", s.steps = 1000; });
   refuses([](TrainingSettings& s) { s.scheme = "rings"; });
   refuses([](TrainingSettings& s) { s.scheme = "blink"; });
   refuses([](TrainingSettings& s) { s.scheme = "hybrid", s.dense = "sfb"; });
