@@ -4,6 +4,7 @@
 #include "world.hpp"
 
 #include "apps/param_sync/executor/resident.cuh"
+#include "apps/param_sync/group/param_sync/rows.cuh"
 
 #include <cerrno>
 #include <string>
@@ -161,10 +162,121 @@ Case end_of_a_training() {
           {"0"}};
 }
 
+/// Lanes of two exchanges let other ranks send, by one counter of slots, of which there is one: at most one lane has it
+/// at a time, and both get their turn. It is free once the first exchange is seen to wait for it.
+struct Slots {
+  Slots() {
+    for (int i = 0; i < 2; ++i) {
+      exchanges[i].run = lanes.run;
+      exchanges[i].gives_way = i != 0;
+      exchanges[i].slots = 1;
+      exchanges[i].slots_taken = &taken;
+      exchanges[i].words = &words[i];
+      exchanges[i].positions = positions;
+    }
+  }
+  void grant(int exchange) {
+    const auto none = param_sync::schedule::kNobody;
+    const ex::LaneOp signal{.kind = param_sync::schedule::Kind::send, .in = none, .out = 0},
+        addition{.kind = param_sync::schedule::Kind::recv_reduce, .count = 1, .in = 0, .out = none};
+    ex::StepOfLane lane(exchanges, exchange, exchanges[exchange], 0, 0, counts[exchange]);
+    if (!lane.before_op(signal)) return;
+    const std::uint64_t others = ex::DeviceWord(granted).fetch_add(1, cuda::memory_order_relaxed);
+    if (others != 0) at_once = true;
+    ex::DeviceWord(granted).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
+    lane.after_op(addition, 0, 0, 0);
+    ex::DeviceWord(turns).fetch_add(1, cuda::memory_order_relaxed);
+  }
+
+  void free_when_wanted() {
+    while (ex::DeviceWord(words[0].slot_wanted).load(cuda::memory_order_relaxed) == 0) give_way();
+    ex::DeviceWord(taken).fetch_add(~std::uint64_t{0}, cuda::memory_order_relaxed);
+  }
+
+  TwoLanes lanes{0, false};
+  ex::Exchange exchanges[2];
+  ex::ExchangeWords words[2] = {};
+  ex::LaneCounts counts[3];
+  std::uint64_t positions[3] = {}, taken = 1, granted = 0, turns = 0;
+  bool at_once = false;
+};
+
+Case slots() {
+  return {"executor.slots",
+          [](Run& run) {
+            auto& slots = run.make<Slots>();
+            for (const int exchange : {0, 1}) run.thread([&slots, exchange] { slots.grant(exchange); });
+            run.thread([&slots] { slots.free_when_wanted(); });
+            run.at_end([&] {
+              return std::string(slots.at_once ? "two at once, " : "") + std::to_string(slots.turns) + " turns, " +
+                     std::to_string(slots.taken) + " taken";
+            });
+          },
+          {"2 turns, 0 taken"},
+          20'000};
+}
+
+/// Blocks add to rows, one of which they share.
+struct SharedRows {
+  void add(std::uint64_t key) {
+    const float values[] = {1, 2};
+    if (rows.add(gpusock::this_block(), key, values) != 0) ++full;
+  }
+  /// The sums of a key's row.
+  std::string row(std::uint64_t key) const {
+    std::string text;
+    for (int place = 0; place < 2; ++place) {
+      const auto sums = std::bit_cast<param_sync::FloatPair>(pairs[place]);
+      if (keys[place] != key + 1) continue;
+      text += std::to_string(static_cast<int>(sums.first)) + " " + std::to_string(static_cast<int>(sums.second)) + " ";
+    }
+    return text;
+  }
+
+  std::uint64_t keys[2] = {}, pairs[2] = {}, refused = 0;
+  param_sync::Rows rows{keys, pairs, &refused, 2, 2};
+  int full = 0;
+};
+
+Case shared_rows() {
+  return {"executor.rows_that_blocks_share",
+          [](Run& run) {
+            auto& table = run.make<SharedRows>();
+            run.thread([&] { table.add(1); });
+            run.thread([&] { table.add(2), table.add(1); });
+            run.at_end([&] { return table.row(1) + table.row(2) + std::to_string(table.full); });
+          },
+          {"2 4 1 2 0"},
+          20'000};
+}
+
+/// Three blocks bring rows into a table that has room for two: one of them does not find any.
+Case full_table() {
+  return {"executor.a_table_without_room",
+          [](Run& run) {
+            auto& table = run.make<SharedRows>();
+            for (const std::uint64_t key : {1, 2, 3}) {
+              run.thread([&table, key] {
+                const float values[] = {1, 2};
+                table.rows.add(gpusock::this_block(), key, values);
+              });
+            }
+            run.at_end([&] {
+              const std::string all = table.row(1) + table.row(2) + table.row(3);
+              return all + std::to_string(table.refused) + " refused";
+            });
+          },
+          {"1 2 1 2 1 refused"},
+          20'000};
+}
+
 }  // namespace
 
 std::vector<Case> executor_cases() {
-  return {training_step(),
+  return {slots(),
+          shared_rows(),
+          full_table(),
+          training_step(),
           end_of_a_training(),
           two_lanes("a_lane_follows_another", 0, true, "0 2"),  // 5 - 2, and 3 - 3
           two_lanes("lanes_side_by_side", 1, false, "3 3"),

@@ -44,6 +44,7 @@ constexpr Instead kInstead[] = {
     {"apps/param_sync/executor/lane.cuh", "L7, pairs with L8", Weakening::left_out, "the host may hear later"},
     {"apps/param_sync/executor/resident.cuh", "L12, pairs with L13", Weakening::left_out,
      "a version may be told later"},
+    {"apps/param_sync/executor/resident.cuh", "wanted.store(", Weakening::left_out, "others may give way later"},
     {"apps/param_sync/executor/resident.cuh", "positions", Weakening::left_out, "how far a lane is may be told later"},
     {"apps/param_sync/executor/run.cuh", "L4, pairs with L5", Weakening::left_out, "a failure may be told later"},
     {"apps/param_sync/step_board.cuh", "S14, pairs with S15", Weakening::left_out, "the host may hear later"},

@@ -1,6 +1,7 @@
 #include "commands/arguments.hpp"
 #include "commands/commands.hpp"
 #include "commands/mpi_baseline.hpp"
+#include "commands/table_trial.hpp"
 
 #include "executor/factor_trial.hpp"
 #include "executor/trial.hpp"
@@ -25,6 +26,8 @@ struct BenchOptions {
   int rows = 0;  // of factors; 0: not given
   int columns = 0;
   int batch = 0;
+  std::uint64_t additions = 0;  // of rows
+  int blocks = 0;
 };
 
 const std::vector<std::uint64_t> kBenchSizes = {1 << 10, 64 << 10, 1 << 20, 16 << 20};
@@ -112,7 +115,29 @@ int bench_factors(const BenchOptions& options) {
   return trial.same_everywhere && trial.error <= 1e-6 ? gpusock::program::kSuccess : gpusock::program::kFailure;
 }
 
+/// Blocks add into the rows of one table.
+int bench_tables(const BenchOptions& options) {
+  TableTrialSettings settings;
+  settings.additions = options.additions;
+  if (options.rows != 0) settings.rows = static_cast<std::uint64_t>(options.rows);
+  if (options.columns != 0) settings.columns = static_cast<std::uint32_t>(options.columns);
+  if (options.blocks != 0) settings.blocks = static_cast<unsigned>(options.blocks);
+  settings.repeats = options.repeats;
+  print(fmt::format("{} additions into {} rows of {} floats, by {} blocks at the same time (median of {})\n",
+                    settings.additions, settings.rows, settings.columns, settings.blocks, settings.repeats));
+  bool conserved = true;
+  for (const TableTime& time : try_tables(settings)) {
+    print(fmt::format("  {:<20} {:>10.3f} ms {:>10.2f} million rows a second{}\n", time.how, time.median_s * 1e3,
+                      static_cast<double>(settings.additions) / time.median_s * 1e-6,
+                      time.conserved ? "" : ", SUMS ARE WRONG"));
+    conserved = conserved && time.conserved;
+  }
+  if (conserved) print("  all sums are exact\n");
+  return conserved ? gpusock::program::kSuccess : gpusock::program::kFailure;
+}
+
 int run_bench(BenchOptions& options) {
+  if (options.additions != 0) return bench_tables(options);
   if (is_of_factors(options.scheme)) return bench_factors(options);
   if (options.sizes_bytes.empty()) options.sizes_bytes = kBenchSizes;
   return bench_sums(options);
@@ -121,8 +146,17 @@ int run_bench(BenchOptions& options) {
 std::string problem_of_bench(const BenchOptions& options) {
   if (options.scheme == "blink") return "blink needs a topology";
   const bool factors = is_of_factors(options.scheme);
+  if (options.additions != 0) {
+    if (!options.scheme.empty() || !options.sizes_bytes.empty() || !options.beside.empty() || options.batch != 0)
+      return "--additions times a table of rows: --scheme, --sizes, --beside and --batch are not for it";
+    const std::uint64_t rows = options.rows != 0 ? static_cast<std::uint64_t>(options.rows) : TableTrialSettings().rows;
+    if (options.additions / rows > 1'000'000)
+      return "sums of floats are exact up to a million --additions for each of the --rows";
+    return "";
+  }
+  if (options.blocks != 0) return "--blocks is for --additions";
   if (!factors && (options.rows != 0 || options.columns != 0 || options.batch != 0))
-    return "--rows, --columns and --batch are for --scheme sfb, adam-fc and hybrid";
+    return "--rows, --columns and --batch are for --scheme sfb, adam-fc and hybrid, and the first two for --additions";
   if (factors && !options.sizes_bytes.empty())
     return fmt::format("--sizes is not for --scheme {}: give --rows and --columns", options.scheme);
   if (factors && options.nodes < 2) return fmt::format("--scheme {} needs two nodes", options.scheme);
@@ -150,10 +184,17 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
   arguments.choice(
       "--beside", options.beside, {"mpi"},
       "Print ratios to Open MPI's MPI_Allreduce of as many processes, measured in turn; link tcp: its tcp");
-  arguments.number("--rows", options.rows, "Outputs of the layer (factors)", 1, 1 << 20)
-      .shown_default(std::to_string(kBenchRows));
-  arguments.number("--columns", options.columns, "Inputs of the layer (factors)", 1, 1 << 20)
-      .shown_default(std::to_string(kBenchColumns));
+  arguments
+      .number("--additions", options.additions,
+              "Instead: so many additions into the rows of one table, by many blocks without locks and with them",
+              std::uint64_t{1}, std::uint64_t{1} << 30)
+      .shown_default("none");
+  arguments.number("--blocks", options.blocks, "Blocks that add at the same time (--additions)", 1, 1024)
+      .shown_default(std::to_string(TableTrialSettings().blocks));
+  arguments.number("--rows", options.rows, "Outputs of the layer (factors), or rows of the table", 1, 1 << 20)
+      .shown_default(fmt::format("{}; of a table {}", kBenchRows, TableTrialSettings().rows));
+  arguments.number("--columns", options.columns, "Inputs of the layer (factors), or floats of a row", 1, 1 << 20)
+      .shown_default(fmt::format("{}; of a table {}", kBenchColumns, TableTrialSettings().columns));
   arguments.number("--batch", options.batch, "Samples of each rank (factors)", 1, 1 << 16)
       .shown_default(std::to_string(kBenchBatch));
   arguments.check(gpusock::program::problem_of_environment);

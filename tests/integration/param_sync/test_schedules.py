@@ -137,6 +137,10 @@ class Schedules(unittest.TestCase):
         self.assertRegex(out, r"(?s)ms for a sum .* ps +mesh +ring .*\n +4( +[0-9.]+)+\n +1K( +[0-9.]+)+\n")
 
     def test_factors_are_timed_beside_the_whole_gradient(self):
+        status, out, error = run("bench", "--additions", 1000, "--rows", 7, "--columns", 3, "--blocks", 4, "--repeats", 1)
+        self.assertEqual(status, 0, error)
+        self.assertIn("all sums are exact", out)
+        self.assertEqual(out.count("million rows a second"), 3)
         status, out, error = run("bench", "--scheme", "sfb", "--nodes", 3, "--rows", 10, "--columns", 20, "--batch", 2, "--repeats", 1)
         self.assertEqual(status, 0, error)
         self.assertIn("gradient of 10 x 20 weights, 2 samples of each of 3 ranks", out)
@@ -230,7 +234,8 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "hybrid"), "give --model too"), (("--scheme", "ring", "--order", "end"), "--order is for --model"),
                                 (("--model", "vgg16", "--schedule", "f"), "--schedule is not for --model"),
                                 (("--model", "vgg16", "--size", "1M"), "--size is not for --model"),
-                                (("--model", "vgg16", "--nodes", 65), "64 nodes at most"),
+                                (("--model", "vgg16", "--nodes", 1024, "--scheme", "ps"), "take fewer nodes, or --scheme rhd"),
+                                (("--model", "vgg16", "--nodes", 64, "--steps", 1000), "take fewer steps (3 at least)"),
                                 (("--model", "vgg16", "--scheme", "blink", "--topology", "f"), "--topology is not for --model"),
                                 (("--model", "vgg16", "--dense", "mesh"), "--dense is for --scheme sfb"),
                                 (("--model", "vgg16", "--seed", 1), "--seed is for --jitter"),
@@ -246,7 +251,9 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "sfb", "--beside", "mpi"), "--beside is for sums"),
                                 (("--scheme", "sfb", "--rows", 1 << 20, "--columns", 1 << 20), "--rows, --columns and --nodes"),
                                 (("--scheme", "hybrids"), "hybrids not in"), (("--beside", "gloo"), "gloo not in"),
-                                (("--scheme", "blink"), "blink needs a topology")):
+                                (("--scheme", "blink"), "blink needs a topology"), (("--blocks", 5), "--blocks is for --additions"),
+                                (("--additions", 5, "--sizes", "1K"), "--sizes, --beside and --batch are not for it"),
+                                (("--additions", 1 << 24, "--rows", 8), "up to a million --additions")):
             status, out, error = run("bench", *arguments)
             self.assertEqual((status, out), (2, ""), arguments)
             self.assertIn(says, error)

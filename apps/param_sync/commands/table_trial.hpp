@@ -1,0 +1,27 @@
+#pragma once
+/// @file Times additions of many blocks into shared rows: without locks (param_sync/rows.cuh), and with them.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync::commands {
+
+struct TableTrialSettings {
+  std::uint64_t additions = 1'000'000;  ///< of rows, by all blocks together
+  std::uint64_t rows = 1000;            ///< keys
+  std::uint32_t columns = 16;
+  unsigned blocks = 8;
+  int repeats = 9;
+};
+
+struct TableTime {
+  std::string how;
+  double median_s = 0;
+  bool conserved = false;  ///< true if all sums are right
+};
+
+/// One time for each kind of table, measured in turn. Throws gpusock::Error.
+std::vector<TableTime> try_tables(const TableTrialSettings& settings);
+
+}  // namespace param_sync::commands

@@ -1,0 +1,112 @@
+#pragma once
+/// @file Rows of floats by key, into which many blocks add at the same time without locks: a layer's partial outputs,
+/// or the gradients of those rows of an embedding that a batch has used. A hash table with open addressing. (Wei et
+/// al., "Managed Communication and Consistency for Fast Data-Parallel Iterative Analytics", SoCC 2015, has such a table
+/// for updates that wait to be sent.) For kernels; row_table.hpp has the memory, and what the host does.
+///
+/// The words are in device memory and used with device scope.
+///   label  operation                      order    partner  data protected
+///   R1     keys[place].compare_exchange   relaxed  R1       nothing: it decides whose row the place is
+///   R2     pairs[i].compare_exchange      relaxed  R2       nothing: sums are complete when all kernels have ended
+/// They are relaxed because they order nothing: floats are 0 from the beginning and are only added to, and no key is
+/// ever taken out or replaced. So it makes no difference which block has brought a row in. The end of a kernel orders
+/// what reads the sums.
+
+#include "gpusock/device.cuh"
+
+#include <cuda/atomic>
+
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+
+namespace param_sync {
+
+/// Two columns of a row: what is changed at once where there is no atomic addition of floats.
+struct FloatPair {
+  float first = 0;
+  float second = 0;
+};
+
+/// The table as kernels see it; by value. Pointers are to device memory.
+struct Rows {
+  std::uint64_t* keys = nullptr;     ///< by place: key + 1, or 0 where there is no row
+  std::uint64_t* pairs = nullptr;    ///< by place: a FloatPair for each two columns
+  std::uint64_t* refused = nullptr;  ///< how many rows could not be added
+  std::uint64_t places = 0;          ///< a power of two
+  std::uint32_t columns = 0;
+
+  static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;
+
+  GPUSOCK_FN std::uint32_t pairs_of_row() const { return columns / 2 + columns % 2; }
+
+  /// Adds `columns` floats to the row of this key, which joins the table if it is not there. For a group of threads,
+  /// all of which call; any number of groups at the same time, for the same row, too. Waits for nothing. 0, or -ENOSPC
+  /// where all places are taken by other rows, or -EINVAL for a key above kKeyMax; RowTable::check() tells the host.
+  template <class Group>
+  __device__ int add(const Group& group, std::uint64_t key, const float* values) const {
+    const std::int64_t place = place_of(key);
+    const auto rank = static_cast<std::uint32_t>(group.thread_rank()), size = static_cast<std::uint32_t>(group.size());
+    if (place < 0) {
+      // relaxed: it only counts
+      if (rank == 0) Word(*refused).fetch_add(1, cuda::memory_order_relaxed);
+      return static_cast<int>(place);
+    }
+    std::uint64_t* const row = pairs + static_cast<std::uint64_t>(place) * pairs_of_row();
+    for (std::uint32_t i = rank; i < pairs_of_row(); i += size) {
+      add_to(row[i], {values[2 * i], 2 * i + 1 < columns ? values[2 * i + 1] : 0});
+    }
+    return 0;
+  }
+
+  /// Where the row of a key is, or what add() returns. Each thread of a group finds the same.
+  __device__ std::int64_t place_of(std::uint64_t key) const {
+    if (key > kKeyMax) return -EINVAL;
+    std::uint64_t place = mixed(key) & (places - 1);
+    for (std::uint64_t tried = 0; tried < places; ++tried) {
+      if (is_of(keys[place], key + 1)) return static_cast<std::int64_t>(place);
+      place = (place + 1) & (places - 1);
+    }
+    return -ENOSPC;
+  }
+
+ private:
+  using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+
+  /// True if the place is this key's, or was free and is now.
+  __device__ static bool is_of(std::uint64_t& key, std::uint64_t wanted) {
+    const Word word(key);
+    std::uint64_t found = word.load(cuda::memory_order_relaxed);  // relaxed: R1 decides
+    if (found == 0 && word.compare_exchange_strong(found, wanted, cuda::memory_order_relaxed,
+                                                   cuda::memory_order_relaxed)) {  // R1
+      return true;
+    }
+    return found == wanted;
+  }
+
+  __device__ static void add_to(std::uint64_t& pair, const FloatPair& values) {
+#if GPUSOCK_ON_GPU
+    auto* const sums = reinterpret_cast<float*>(&pair);
+    atomicAdd(sums, values.first);  // these take the place of R2
+    atomicAdd(sums + 1, values.second);
+#else
+    const Word word(pair);
+    std::uint64_t before = word.load(cuda::memory_order_relaxed);  // relaxed: R2 decides
+    for (bool added = false; !added;) {
+      const auto sums = std::bit_cast<FloatPair>(before);
+      const FloatPair after{sums.first + values.first, sums.second + values.second};
+      added = word.compare_exchange_weak(before, std::bit_cast<std::uint64_t>(after), cuda::memory_order_relaxed,
+                                         cuda::memory_order_relaxed);  // R2
+    }
+#endif
+  }
+
+  /// (The finalizer of MurmurHash3, Appleby, 2011.)
+  GPUSOCK_FN static std::uint64_t mixed(std::uint64_t key) {
+    key = (key ^ key >> 33) * 0xff51afd7ed558ccd;
+    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53;
+    return key ^ key >> 33;
+  }
+};
+
+}  // namespace param_sync
