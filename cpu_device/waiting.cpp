@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kPauseAfterNs = 1'000;
 constexpr std::uint64_t kSleepMinNs = 20'000;
 constexpr std::uint64_t kSleepMaxNs = 500'000;
-constexpr std::uint64_t kWakeNs = 6'000;  // about twice the processor time that one wake-up costs
+constexpr std::uint64_t kWakeNs = 20'000;  // twice the processor time of a wake-up, on virtual machines too
 
 void pause() noexcept {
 #if defined(__x86_64__)
