@@ -36,7 +36,8 @@ inline Listener open_listener(Context& context, const Endpoint& at, int backlog 
 
 /// The limits that serve() sets its clients. The largest number means none.
 struct ServerLimits {
-  std::uint64_t idle_timeout_ns = 60'000'000'000;     ///< a client that moves no byte for so long is reset
+  std::uint64_t idle_timeout_ns = 60'000'000'000;     ///< a client is reset after so long without a byte to
+                                                      ///< or from it: one that only listens is not idle
   std::uint64_t request_timeout_ns = 10'000'000'000;  ///< for the rest of a request once it has begun, and for the
                                                       ///< client to take the answer; then its connection is closed
   std::uint64_t displace_after_ns = 1'000'000'000;    ///< where all seats are taken: a client without an answered

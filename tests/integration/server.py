@@ -1,6 +1,8 @@
 """What tests of example servers share: the server as a process, what its environment says, and the tests' main program."""
 import os
+import pathlib
 import random
+import re
 import resource
 import signal
 import socket
@@ -90,6 +92,14 @@ def receive_all(client, size):
 
 def run(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False, **options)
+
+
+def kernel_lines(path, names=None):
+    """Lines of the kernels and device functions of a file, of all or of those with these names, without blank ones and comments."""
+    text = (pathlib.Path(__file__).resolve().parents[2] / path).read_text()
+    functions = re.findall(r"^((?:template.*\n)?__(?:device|global)__[^;{]*?\b(\w+)\((?:.|\n)*?^\}$)", text, re.MULTILINE)
+    wanted = [body for body, name in functions if names is None or name in names]
+    return sum(1 for body in wanted for line in body.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 
 def main(documentation, take_program):

@@ -7,14 +7,13 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 """
 import os
 import pathlib
-import re
 import socket
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from server import LIMIT_S, main, run  # noqa: E402
+from server import LIMIT_S, kernel_lines, main, run  # noqa: E402
 
 
 def free_ports(count):
@@ -24,16 +23,6 @@ def free_ports(count):
     for listener in listeners:
         listener.close()
     return ports
-
-
-SOURCES = pathlib.Path(__file__).resolve().parents[3]
-
-
-def kernel_lines(path, names=None):
-    """Lines of the kernels and device functions of a file, of all or of those with these names, without blank ones and comments."""
-    functions = re.findall(r"^((?:template.*\n)?__(?:device|global)__[^;{]*?\b(\w+)\((?:.|\n)*?^\}$)", (SOURCES / path).read_text(), re.MULTILINE)
-    wanted = [text for text, name in functions if names is None or name in names]
-    return sum(1 for text in wanted for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 
 class AllToAll(unittest.TestCase):

@@ -13,7 +13,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from server import LIMIT_S, main, run  # noqa: E402
+from server import LIMIT_S, kernel_lines, main, run  # noqa: E402
 
 
 class HttpClient(unittest.TestCase):
@@ -43,6 +43,11 @@ class HttpClient(unittest.TestCase):
         with self.serving(*pieces, clients=clients) as where:
             self.where = where
             return run(self.program, where, path, *options)
+
+    def test_its_kernels_are_half_as_long_as_without_io_and_text(self):
+        ours, plain = kernel_lines("examples/http_client.cu"), kernel_lines("tests/unit/io/plain_http_client.cuh")
+        self.assertGreater(ours, 0)
+        self.assertLessEqual(2 * ours, plain, f"{ours} lines, and {plain} without")
 
     def test_asks_as_http_1_1_says(self):
         self.fetch(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")

@@ -3,6 +3,7 @@
 #include <gpusock/io.cuh>
 
 #include "tests/conformance/party.cuh"
+#include "tests/unit/io/plain_http_client.cuh"
 
 namespace gpusock::conformance::io {
 namespace {
@@ -389,6 +390,53 @@ TYPED_TEST(Io, TheSmallestOfAllThreadsIsKnownToAll) {
   this->reading_.join();
   EXPECT_EQ(this->reading_.result(0), 100);
   EXPECT_EQ(this->reading_.result(1), 3);
+}
+
+/// What plain::fetch_one() makes of a server's answer: the status, and the body.
+std::pair<int, std::string> fetched(const std::string& answer) {
+  constexpr std::size_t kBodyMax = 20;
+  Context context(from_environment(small_rings()));
+  const Net net = context.net();
+  Mapped<plain::Fetch> fetch(context, 1);
+  Mapped<char> body(context, kBodyMax), words(context, 10);
+  const std::string text = "/itself:80";
+  text.copy(words.data(), words.size());
+  fetch[0] = {
+      .path = words.data(), .host = words.data() + 1, .path_bytes = 7, .host_bytes = 9, .status = 0, .bytes = 0};
+  const Socket listener = net.listen(this_thread(), loopback(LinkKind::tcp), 1, patience());
+  Endpoint at;
+  net.getsockname(listener, at);
+  launch(context, {}, plain::fetch_one, context.net(), at, fetch.data(), body.data(), kBodyMax, kPatienceNs);
+  const Socket client = net.accept(this_thread(), listener, patience());
+  const std::string wanted =
+      "GET /itself HTTP/1.1\r\nHost: itself:80\r\nUser-Agent: gpusock\r\nConnection: close\r\n\r\n";
+  std::string request(wanted.size(), ' ');
+  net.recv(this_thread(), client, request.data(), request.size(), kWaitAll, patience());
+  EXPECT_EQ(request, wanted);
+  Pieces{net, client}.send({answer.data(), answer.size()});
+  net.shutdown(this_thread(), client, Shutdown::write);
+  context.synchronize();
+  net.close(this_thread(), client);
+  net.close(this_thread(), listener);
+  return {fetch[0].status,
+          fetch[0].bytes < 0 ? "" : std::string(body.data(), static_cast<std::size_t>(fetch[0].bytes))};
+}
+
+TEST(PlainHttpClient, FetchesAsTheExampleDoes) {
+  using Result = std::pair<int, std::string>;
+  const std::string ok = "HTTP/1.1 200 OK\r\n";
+  EXPECT_EQ(fetched(ok + "Content-Length:  5 \r\n\r\nhello"), Result(200, "hello"));
+  EXPECT_EQ(fetched("HTTP/1.1 100 Continue\r\n\r\n" + ok +
+                    "Transfer-Encoding: Chunked\r\n\r\n4;x=y\r\nhell\r\nA\r\no and more\r\n" + "0\r\nLast: 1\r\n\r\n"),
+            Result(200, "hello and more"));
+  EXPECT_EQ(fetched("HTTP/1.0 404 Not Found\n\nto the end"), Result(404, "to the end"));
+  EXPECT_EQ(fetched("HTTP/1.1 204 No Content\r\n\r\n"), Result(204, ""));
+  EXPECT_EQ(fetched(ok + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello"), Result(-EBADMSG, ""));
+  EXPECT_EQ(fetched(ok + "Content-Length: 21\r\n\r\n"), Result(-EMSGSIZE, ""));
+  EXPECT_EQ(fetched(ok + "\r\n" + std::string(21, 'x')), Result(-EMSGSIZE, ""));
+  EXPECT_EQ(fetched(ok + "Content-Length: 6\r\n\r\nhello"), Result(-EPROTO, ""));
+  EXPECT_EQ(fetched("SSH-2.0-what\r\n"), Result(-EPROTO, ""));
+  EXPECT_EQ(fetched(""), Result(-EPIPE, ""));
 }
 
 }  // namespace
