@@ -319,7 +319,7 @@ TEST_P(Endurance, ThousandsOfSocketsAreOpenAtOnceAndPollFindsTheOne) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
   const int have = static_cast<int>(std::min<rlim_t>(files.rlim_max, 100'000)) / 2 - 50;  // two descriptors for each
                                                                                           // pair
-  const int count = std::min(have, scaled(4095, 300));                                    // and the listener
+  const int count = std::min(have, scaled(4095, 100));                                    // and the listener
   open(4096);
   std::vector<PollEntry> entries;
   std::vector<Socket> near;
