@@ -1,5 +1,6 @@
 #pragma once
-/// @file The memory of a table of rows into which kernels add (rows.cuh), and the host's calls.
+/// @file The memory of a table of rows into which kernels add (rows.cuh), and the host's calls. For sources that are
+/// compiled for the device, as it knows the table as kernels do.
 
 #include <param_sync/rows.cuh>
 
