@@ -111,14 +111,17 @@ class Cluster {
         node.report->trace = trace_spans_from(message->at("trace"));
         message->at("widths").get_to(node.widths);
       }
-      if (message->contains("progress")) show(message->at("progress"));
+      if (message->contains("progress")) show(static_cast<int>(rank), message->at("progress"));
       if (message->contains("listening")) introduce();
     }
   }
 
-  void show(const nlohmann::json& now) {
+  void show(int rank, const nlohmann::json& now) {
+    line_.note_waiting(rank, now.at("waited_s"));
+    if (rank != 0) return;
     line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
-                static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step")});
+                static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step"),
+                now.at("dense_per_step"), now.at("waited_s"), now.at("accuracy")});
   }
 
   void lose(NodeProcess& node, const nlohmann::json& loss) {

@@ -109,6 +109,11 @@ executor::Sent ExchangePlan::sent(int rank, bool of_weights) const {
   return all;
 }
 
+std::uint64_t ExchangePlan::dense_bytes(int rank) const {
+  const executor::Sent pushed = sent(rank, false);
+  return pushed.messages * sizeof(executor::MessageHeader) + pushed.floats * sizeof(float);
+}
+
 std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
   const executor::Sent pushed = sent(rank, false);
   double words = static_cast<double>(pushed.floats);

@@ -31,6 +31,7 @@ struct ExchangePlan {
   int bucket_of(int layer) const;
   /// Bytes that a rank sends in a step on average, but for weights; headers included.
   std::uint64_t pushed_bytes(int rank) const;
+  std::uint64_t dense_bytes(int rank) const;  ///< the same without a budget
 
   /// What the budget leaves (executor/program.hpp). Throws gpusock::Error (EINVAL) where it has no room for headers.
   double changes_per_float(int rank) const;

@@ -429,11 +429,18 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
   now.steps_per_epoch = plan.steps_per_epoch;
   now.loss = now.steps == first_step ? 0 : losses[now.steps - 1];
   now.train_s = seconds_since(start);
-  if (exchange_plan) now.pushed_per_step = exchange_plan->pushed_bytes(config.rank);
+  for (std::uint64_t step = first_step; step < now.steps; ++step) {
+    now.waited_s += static_cast<double>(memory.step_waited_ns[step]) * 1e-9;
+  }
+  if (exchange_plan) {
+    now.pushed_per_step = exchange_plan->pushed_bytes(config.rank);
+    now.dense_per_step = exchange_plan->dense_bytes(config.rank);
+  }
   for (int layer = 0; !exchange_plan && layer < plan.layout.layers; ++layer) {
     const std::uint64_t sent = plan.layout.layer[layer].parameters() - plan.layout.shard(layer, config.rank).size();
     now.pushed_per_step += sent * sizeof(float) + sizeof(MessageHeader) * static_cast<std::uint64_t>(peer_count);
   }
+  now.dense_per_step = std::max(now.dense_per_step, now.pushed_per_step);
   return now;
 }
 
@@ -579,7 +586,10 @@ NodeReport Node::train(const ProgressSink& progress) {
     } else {
       continue;
     }
-    if (progress) progress(node.progress(start));
+    if (!progress) continue;
+    Progress now = node.progress(start);
+    if (!report.accuracies.empty()) now.accuracy = report.accuracies.back();
+    progress(now);
   }
   node.await_residents();
   node.check();

@@ -26,6 +26,9 @@ struct Progress {
   float loss = 0;                ///< of the latest step, this node's samples
   double train_s = 0;
   std::uint64_t pushed_per_step = 0;  ///< bytes that this node sends as gradients in a step; as many come as weights
+  std::uint64_t dense_per_step = 0;   ///< what that would be without a budget
+  double waited_s = 0;                ///< this node's forward kernels, for weights
+  double accuracy = -1;               ///< on the test set, after the last epoch; less than 0: not known
 };
 
 using ProgressSink = std::function<void(const Progress&)>;

@@ -17,8 +17,8 @@ struct NodeMemory {
   gpusock::DeviceBuffer<float> weights, gradients, velocity, staging;
   gpusock::DeviceBuffer<LayerCounters> counters;
   gpusock::DeviceBuffer<Timing> timing;
-  gpusock::DeviceBuffer<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
-                                                        ///< weights
+  gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
+                                                  ///< weights
   gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
   gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
   gpusock::DeviceBuffer<std::uint64_t> failed;
@@ -95,9 +95,7 @@ struct NodeMemory {
     Timing times{};
     timing.copy_out({&times, 1});
     report.communicating_ns = times.communicating_ns;
-    std::vector<std::uint64_t> waited(step_waited_ns.size());
-    step_waited_ns.copy_out(waited);
-    report.step_waited_ns.assign(waited.begin() + static_cast<std::ptrdiff_t>(first_step), waited.end());
+    report.step_waited_ns.assign(step_waited_ns.data() + first_step, step_waited_ns.data() + step_waited_ns.size());
     const std::vector<float> all = final_weights();
     report.weights_hash = fnv1a(all.data(), all.size() * sizeof(float));
   }

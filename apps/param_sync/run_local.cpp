@@ -113,6 +113,7 @@ struct InProcessRun {
     if (peers.empty()) throw Interrupted();
     node.connect(peers);
     reports[static_cast<std::size_t>(rank)] = node.train([&](const Progress& now) {
+      line.note_waiting(rank, now.waited_s);
       if (rank == 0) line.show(now);
     });
     if (rank == 0) weights = node.weights();

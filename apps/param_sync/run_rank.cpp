@@ -32,7 +32,10 @@ nlohmann::json to_json(const Progress& now) {
           {"first_step", now.first_step},
           {"loss", now.loss},
           {"train_s", now.train_s},
-          {"pushed_per_step", now.pushed_per_step}};
+          {"pushed_per_step", now.pushed_per_step},
+          {"dense_per_step", now.dense_per_step},
+          {"waited_s", now.waited_s},
+          {"accuracy", now.accuracy}};
 }
 
 /// What a node has when it has trained. Results are written after the node itself is gone, when no signal is blocked.
@@ -68,9 +71,7 @@ Trained train_controlled(const Config& config, const Dataset& data, ProcessChann
   std::vector<gpusock::Endpoint> peers;
   for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
   node.connect(peers);
-  return train(node, [&](const Progress& now) {
-    if (config.rank == 0) control.send({{"progress", to_json(now)}});
-  });
+  return train(node, [&](const Progress& now) { control.send({{"progress", to_json(now)}}); });
 }
 
 int train_and_report(const Config& config, ProcessChannel& control, std::atomic<int>& stopped_by) {
