@@ -34,7 +34,8 @@ const std::vector<std::string> kUnchecked = {
                                           // same two accesses
     "gpusock/compat/gpunet_state.cuh",    // its own word beside the socket calls
     "gpusock/compat/gpunet_memory.cuh",   // words of the application
-    "gpusock/server.cuh"                  // words of groups that serve; ThreadSanitizer runs its tests
+    "apps/param_sync/commands/table_trial.cu",  // locks that are measured beside the table, which has none
+    "gpusock/server.cuh"                        // words of groups that serve; ThreadSanitizer runs its tests
 };
 
 struct Options {
