@@ -137,9 +137,10 @@ class Launchers(unittest.TestCase):
         self.assertIn(f"rank 1 cannot reach rank 0 at {address}", err)
 
     def test_nodes_that_disagree_are_refused(self):
+        soon = {"arguments": ("--timeout", 10)}  # where the first node has refused one before the other comes, that one finds nobody
         for others in ({"size": 2}, {"size": 3}):  # the run has another size; rank 1 comes twice
             address, = support.own_addresses(1)
-            nodes = [self.torch(0, address), self.torch(1, address), self.torch(1, address, **others)]
+            nodes = [self.torch(0, address, **soon), self.torch(1, address, **soon), self.torch(1, address, **soon, **others)]
             ends = [self.end(node) for node in nodes]
             self.assertNotIn(0, [status for status, _, _ in ends])
             self.assertIn(f"a node came that says it is rank 1 of {others['size']}", ends[0][2])
