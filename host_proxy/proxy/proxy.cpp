@@ -29,9 +29,13 @@ constexpr std::uint64_t kRetireNs = 1'000'000'000;
 /// processor busy.
 constexpr std::uint64_t kRetryNs = 10'000'000;
 
+/// A client that waits no longer than this for a place is not worth a line: another one was just closed.
+constexpr std::uint64_t kWaitToldNs = 100'000'000;
+
 /// Says in the log why this client waits, once: no call of a kernel does.
-void tell_of_wait(Connection& client, bool for_rings) {
-  if (std::exchange(client.wait_was_told, true)) return;
+void tell_of_wait(Connection& client, bool for_rings, std::uint64_t now_ns) {
+  if (client.waits_since_ns == 0) client.waits_since_ns = now_ns;
+  if (now_ns - client.waits_since_ns < kWaitToldNs || std::exchange(client.wait_was_told, true)) return;
   try_log(LogLevel::warn, [&] {
     return std::string("a client waits, as all ") +
            (for_rings ? "ring memory is in use: raise Options::connections_max"
@@ -492,7 +496,7 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
       const bool no_rings = connection.waits_for_rings();
       const auto slot = no_rings ? std::nullopt : slots_.take_for_accept();
       if (!slot) {
-        tell_of_wait(connection, no_rings);
+        tell_of_wait(connection, no_rings, now_ns);
         slot_waiters_[kept++] = &connection;
         continue;
       }

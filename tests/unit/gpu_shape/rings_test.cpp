@@ -55,10 +55,19 @@ TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
     ASSERT_TRUE(clients.back()->connected);
   }
   std::vector<Socket> sockets{listener.accept(), listener.accept()};
-  EXPECT_EQ(net.accept(this_thread(), listener.socket, Deadline::after_ns(5'000'000)), -ETIMEDOUT)
-      << "all ring memory is in use";
-  const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(told.find("raise Options::connections_max") != told.npos || std::getenv("GPUSOCK_LOG") != nullptr);
+  static int repeats = 0;  // the log counts equal lines of one second instead of writing them
+  const bool tells = repeats++ == 0 && std::getenv("GPUSOCK_LOG") == nullptr;
+  const auto was_told = [](const std::string& log) { return log.find("raise Options::connections_max") != log.npos; };
+  const Deadline until = patience();
+  std::string told;
+  do {
+    EXPECT_EQ(net.accept(this_thread(), listener.socket, Deadline::after_ns(5'000'000)), -ETIMEDOUT)
+        << "all ring memory is in use";
+    told += testing::internal::GetCapturedStderr();
+    testing::internal::CaptureStderr();
+  } while (tells && !was_told(told) && !until.passed());
+  told += testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(was_told(told) || !tells) << told;
   std::string got;
   for (int i = 0; i < kClients; ++i) {
     char byte = 0;
