@@ -93,8 +93,9 @@ class Net {
   /// Records (type=seqpacket): all bytes are one record. The call sends the whole record or returns an error. Any
   /// number of groups may send on such a socket at the same time.
   ///
-  /// Errors: -EBADF, -ENOTCONN, -EPIPE, -ECONNRESET, -EBUSY (streams alone), -EMSGSIZE (a record that is longer than
-  /// half the ring less 8 bytes), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
+  /// Errors: -EBADF, -EINVAL (a negative number as `bytes`), -ENOTCONN, -EPIPE, -ECONNRESET, -EBUSY (streams alone),
+  /// -EMSGSIZE (a record that is longer than half the ring less 8 bytes), -EPROTO, -ENOMEM, -EIO, -ECANCELED,
+  /// -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t send(const Group& group, Socket socket, const void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::by_default()) const;
@@ -109,7 +110,8 @@ class Net {
   /// Records: waits for one record and returns its length, even if that is more than `bytes`: then the rest is lost. So
   /// with kPeek and 0 bytes it returns the length of the next record.
   ///
-  /// Errors: -EBADF, -ENOTCONN, -ECONNRESET, -EBUSY, -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
+  /// Errors: -EBADF, -EINVAL (a negative number as `bytes`), -ENOTCONN, -ECONNRESET, -EBUSY, -EPROTO, -ENOMEM, -EIO,
+  /// -ECANCELED, -ETIMEDOUT, -EAGAIN.
   template <class Group>
   GPUSOCK_FN std::int64_t recv(const Group& group, Socket socket, void* data, std::size_t bytes, int flags = 0,
                                Deadline deadline = Deadline::by_default()) const;

@@ -48,6 +48,9 @@ GPUSOCK_FN void copy_out(const Group& group, void* to, const ringbuf::RingSpans&
     copy(group, static_cast<std::byte*>(to) + from.first.bytes, from.second.data, from.second.bytes);
 }
 
+/// False for a negative number, as an error that an earlier call returned, that became a size.
+GPUSOCK_FN constexpr bool is_size(std::size_t bytes) { return bytes <= ~std::size_t{0} / 2; }
+
 /// True if a socket can be opened with this endpoint.
 GPUSOCK_FN inline bool can_open(const Endpoint& at) {
   const bool ring_ok = at.ring_bytes == 0 || is_ring_size(at.ring_bytes);
@@ -132,6 +135,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (!detail::is_size(bytes)) return -EINVAL;
   if (table::carries_records(socket))
     return detail::send_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;
@@ -179,6 +183,7 @@ GPUSOCK_FN std::int64_t Net::recv(const Group& group, Socket socket, void* data,
   const detail::Side& at = side();
   table::CallerSlot* slot = detail::slot_at(at, socket);
   if (slot == nullptr) return -EBADF;  // the same for all threads; whether it is open only the leader decides
+  if (!detail::is_size(bytes)) return -EINVAL;
   if (table::carries_records(socket))
     return detail::recv_record(group, at, socket, *slot, data, bytes, flags, deadline);
   const bool leads = group.thread_rank() == 0;

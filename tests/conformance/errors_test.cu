@@ -117,6 +117,11 @@ void pass_invalid_arguments(Connected& at) {
   EXPECT_EQ(net.listen(self, at.where, 0), -EINVAL) << "backlog";
   EXPECT_EQ(net.connect(self, Endpoint()), -EINVAL) << "no address";
   EXPECT_EQ(net.accept(self, at.near), -EINVAL) << "not a listener";
+  char byte = 0;
+  const std::int64_t error = net.recv(self, at.near, &byte, 1, kDontWait);
+  ASSERT_EQ(error, -EAGAIN) << "the usual slip: a result that nobody has checked is the next call's size";
+  EXPECT_EQ(net.send(self, at.near, &byte, static_cast<std::size_t>(error)), -EINVAL);
+  EXPECT_EQ(net.recv(self, at.near, &byte, static_cast<std::size_t>(error)), -EINVAL);
   EXPECT_EQ(net.reserve(self, at.near, 0).size, -EINVAL);
   EXPECT_EQ(net.commit(self, at.near, 1), -EINVAL);
   EXPECT_EQ(net.abort(self, at.near), -EINVAL);
