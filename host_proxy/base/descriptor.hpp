@@ -1,17 +1,19 @@
 #pragma once
 /// @file Descriptors of the operating system that close themselves, and system calls that signals interrupt.
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 namespace gpusock::proxy {
 
-/// A descriptor that closes itself.
+/// A descriptor that closes itself. It is none of 0 to 2: where the program has closed one of them, the system would
+/// give its number to a socket of ours, and what the program prints would go there.
 class Descriptor {
  public:
   Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
+  explicit Descriptor(int number) : number_(beyond_standard(number)) {}
   Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     reset(other.release());
@@ -28,10 +30,20 @@ class Descriptor {
   }
   void reset(int number) {
     if (number_ >= 0) ::close(number_);
-    number_ = number;
+    number_ = beyond_standard(number);
   }
 
  private:
+  /// The same file with a number above 2; the number itself where no other is free.
+  static int beyond_standard(int number) {
+    if (number < 0 || number > STDERR_FILENO) return number;
+    const int error = errno;
+    const int higher = ::fcntl(number, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (higher >= 0) ::close(number);
+    errno = error;
+    return higher >= 0 ? higher : number;
+  }
+
   int number_ = -1;
 };
 

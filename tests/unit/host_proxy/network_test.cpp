@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace gpusock::proxy {
@@ -54,6 +56,19 @@ TEST(PosixNetwork, AResetBehindThePeersEndIsAResetToWhoHasJustConnected) {
   char byte = 0;
   const iovec into{&byte, 1};
   EXPECT_EQ(stream->read({&into, 1}), 0);  // the end did come first
+}
+
+TEST(PosixNetwork, LeavesTheStandardStreamsClosedWhereTheProgramHasClosedThem) {
+  EXPECT_EXIT(
+      {
+        for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) ::close(stream);
+        PosixNetwork network;  // has an epoll and an eventfd
+        int error = 0;
+        const auto listener = network.listen(Endpoint::parse("127.0.0.1:0"), 1, error);
+        const bool open = ::fcntl(STDIN_FILENO, F_GETFD) >= 0 || ::fcntl(STDOUT_FILENO, F_GETFD) >= 0;
+        std::_Exit(listener != nullptr && !open ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
