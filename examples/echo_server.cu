@@ -1,5 +1,6 @@
 // An echo server in kernels: any number of clients, many of them at the same time, until SIGINT or SIGTERM. It is a
-// server to copy from: no client can keep it from serving the others, whatever the client does or fails to do.
+// server to copy from: idle, stopped and broken clients cannot keep it from serving the others. A client that goes on
+// sending keeps its seat, as every byte is a complete request here.
 //   echo_server 127.0.0.1:7000,link=tcp        then, elsewhere: nc 127.0.0.1 7000
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>

@@ -1,6 +1,7 @@
 #pragma once
 /// @file The loop of a server: serve() accepts clients, waits for all of them with a poll set, and hands each request
-/// to a function of the program. No client can keep it from serving the others (docs/robust_servers.md).
+/// to a function of the program. Idle, slow and broken clients cannot keep it from serving the others
+/// (docs/robust_servers.md).
 
 #include "gpusock/gpusock.hpp"
 #include "gpusock/io.cuh"

@@ -56,9 +56,10 @@ class Connection {
   __device__ std::uint64_t deadline_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : deadline_ns_;
   }
-  /// Since when it waits for the first byte of a request; the greatest number: it does not.
-  __device__ std::uint64_t idle_since_ns() const {
-    return stage_ == Stage::head && !under_way_ ? idle_since_ns_ : ~std::uint64_t{0};
+  /// Since when it waits for the client, who has sent no whole request since, or does not take the answer; the greatest
+  /// number: the client waits for it. Parts of a request change nothing.
+  __device__ std::uint64_t waits_since_ns() const {
+    return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : waits_since_ns_;
   }
   __device__ std::int16_t events() const {
     switch (stage_) {
@@ -114,6 +115,7 @@ class Connection {
   /// Starts to send the answer that was written.
   __device__ void start_answer(const gpusock::Net& net, const Limits& limits) {
     begin_answer(limits);
+    waits_since_ns_ = gpusock::clock_ns();  // how long the answer took us is not the client's fault
     send(net, limits);
   }
 
@@ -134,8 +136,8 @@ class Connection {
     head_ = {};
     body_ = {};
     request_ = {};
-    idle_since_ns_ = gpusock::clock_ns();
-    deadline_ns_ = idle_since_ns_ + limits.timeout_ns;
+    waits_since_ns_ = gpusock::clock_ns();
+    deadline_ns_ = waits_since_ns_ + limits.timeout_ns;
   }
 
   /// Reads a line of the head, or a piece of the body. False: it has not come whole, or the connection is over.
@@ -257,7 +259,7 @@ class Connection {
   Request request_;
   Route route_;
   std::uint64_t deadline_ns_;
-  std::uint64_t idle_since_ns_;
+  std::uint64_t waits_since_ns_;
   unsigned long long* seated_;
   std::uint64_t ready_ns_;
   Answer answer_;

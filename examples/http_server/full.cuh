@@ -1,6 +1,6 @@
 #pragma once
-/// @file What a block does with new clients while all seats are taken: the client that has been idle longest makes
-/// room, or the new one is answered with 503.
+/// @file What a block does with new clients while all seats are taken: the client that has sent no whole request for
+/// longest makes room, or the new one is answered with 503.
 
 #include "examples/http_server/connection.cuh"
 
@@ -10,9 +10,13 @@ namespace http {
 
 /// While all connections are taken.
 struct FullRule {
-  std::uint64_t displace_ns;  ///< a client that has been idle between requests for so long makes room for a new one
-  bool refuses;               ///< where none has: a new client gets 503. Else it waits in the listener's backlog
+  std::uint64_t displace_ns;  ///< a client that has sent no whole request for so long makes room for a new one
+  bool refuses;               ///< where none does soon: a new client gets 503. Else it waits in the listener's backlog
 };
+
+/// A new client waits in the backlog, and is not refused, while one is to make room within this time; but not for
+/// longer than this, as the others may send whole requests again and again.
+inline constexpr unsigned long long kPatienceNs = 1'000'000'000;
 
 /// Clients of one block that were answered with 503, until they have had the time to read that: closing at once would
 /// reset those whose request is still coming in, and the answer could be lost. Used by one thread.
@@ -70,13 +74,30 @@ class TurnedAway {
 struct Seating {
   unsigned free;                       ///< seats that a client may take
   bool all_taken;                      ///< of all blocks
-  unsigned long long idle_longest_ns;  ///< since when the client is idle that has been idle longest; the greatest
-                                       ///< number: none is
+  unsigned long long idle_longest_ns;  ///< since when the client sends no whole request that has sent none for longest;
+                                       ///< the greatest number: there is none
   unsigned long long displace_at_ns;   ///< from when on it makes room
+  unsigned long long patient_until_ns;  ///< new clients wait until then for a seat to be had; 0: they need not, or none
+                                        ///< is near
+
+  /// After the other members have changed.
+  __device__ void look_at_time(unsigned long long now_ns) {
+    if (free != 0 || !all_taken || displace_at_ns <= now_ns || displace_at_ns - now_ns > kPatienceNs) {
+      patient_until_ns = 0;
+    } else if (patient_until_ns == 0) {
+      patient_until_ns = now_ns + kPatienceNs;
+    }
+  }
+
+  /// True if new clients get 503 now.
+  __device__ bool refuses(const FullRule& rule, unsigned long long now_ns) const {
+    if (free != 0 || !all_taken || !rule.refuses || displace_at_ns <= now_ns) return false;
+    return patient_until_ns <= now_ns;
+  }
 
   /// True if a new client can be given an answer now, be it a refusal.
   __device__ bool takes_clients(const FullRule& rule, unsigned long long now_ns) const {
-    return free != 0 || (all_taken && (rule.refuses || displace_at_ns <= now_ns));
+    return free != 0 || (all_taken && (displace_at_ns <= now_ns || refuses(rule, now_ns)));
   }
 };
 

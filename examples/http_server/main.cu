@@ -56,7 +56,7 @@ void print_served(const http::Counters& counters) {
   std::cout << "served " << counters.connections << " connections; refused " << counters.refused << " requests, "
             << counters.expired << " clients took too long\n";
   if (counters.displaced + counters.turned_away != 0) {
-    std::cout << "all connections were taken: " << counters.displaced << " idle clients made room, "
+    std::cout << "all connections were taken: " << counters.displaced << " idle or slow clients made room, "
               << counters.turned_away << " new ones got 503\n";
   }
   for (int i = 0; i < http::kKinds; ++i) {
@@ -121,11 +121,13 @@ int main(int argc, char** argv) {
   arguments.number("--connections", settings.connections, "connections served at the same time; see --when-full", 1,
                    2048);
   arguments.choice("--when-full", settings.when_full, {"refuse", "wait"},
-                   "what happens to new clients while all connections are taken and none of them is idle: refuse, they "
-                   "get 503; wait, they wait");
-  arguments.number("--displace-ms", settings.displace_ms,
-                   "while all connections are taken: milliseconds after which an idle client makes room for a new one",
-                   1, 3'600'000);
+                   "what happens to new clients while all connections are taken and none of them makes room within a "
+                   "second: refuse, they get 503; wait, they wait");
+  arguments.number(
+      "--displace-ms", settings.displace_ms,
+      "while all connections are taken: milliseconds after which a client without a whole request makes room for "
+      "a new one",
+      1, 3'600'000);
   arguments.number("--cohort", settings.cohort, "requests of one kind that are executed side by side; 1: each alone", 1,
                    http::kCohortMax);
   arguments.number("--delay-us", settings.delay_us, "microseconds that a request waits for its cohort to fill", 0,

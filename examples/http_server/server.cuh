@@ -49,7 +49,7 @@ __device__ void plan_wait(const Block& block, const BlockShare& share, unsigned 
     share.entries[1 + i] = {events == 0 ? -1 : connection.socket(), events, 0};
     const unsigned long long until = connection.deadline_ns();
     mine_ns = until < mine_ns ? until : mine_ns;
-    const unsigned long long idle = connection.idle_since_ns();
+    const unsigned long long idle = connection.waits_since_ns();
     idle_ns = idle < idle_ns ? idle : idle_ns;
     mine_free += connection.stage() == Stage::free;
   }
@@ -65,6 +65,7 @@ __device__ inline void plan_clients(const BlockShare& share, unsigned long long&
   const unsigned long long now_ns = gpusock::clock_ns();
   seating.all_taken = value_of(server.counters->seated) >= std::uint64_t{share.count} * gridDim.x;
   seating.displace_at_ns = seating.idle_longest_ns == ~0ull ? ~0ull : seating.idle_longest_ns + server.full.displace_ns;
+  seating.look_at_time(now_ns);
   const bool takes = seating.takes_clients(server.full, now_ns);
   share.entries[0] = {takes ? server.listener : -1, gpusock::kPollIn, 0};
   if (takes || seating.displace_at_ns == ~0ull) return;
@@ -72,6 +73,7 @@ __device__ inline void plan_clients(const BlockShare& share, unsigned long long&
   const unsigned long long then_ns = now_ns + server.full.displace_ns;
   const unsigned long long look_ns = seating.displace_at_ns > now_ns ? seating.displace_at_ns : then_ns;
   if (look_ns < until_ns) until_ns = look_ns;
+  if (seating.patient_until_ns > now_ns && seating.patient_until_ns < until_ns) until_ns = seating.patient_until_ns;
 }
 
 /// A client that waits, or a negative number: another block has taken it, or poll tells what is wrong.
@@ -98,18 +100,21 @@ __device__ inline void serve_own(const BlockShare& share, const Seating& seating
       const auto socket = may_accept ? take_client(server) : -1;
       may_accept = socket >= 0;
       if (socket >= 0) seat(share, i, socket);
-    } else if (displaces && may_accept && share.entries[1 + i].revents == 0 &&
-               connection.idle_since_ns() == seating.idle_longest_ns) {
-      const auto socket = take_client(server);
-      may_accept = false;
-      if (socket < 0) continue;
-      connection.displace(server.net, *server.counters);
-      seat(share, i, socket);
-    } else if (share.entries[1 + i].revents != 0) {
+      continue;
+    }
+    if (share.entries[1 + i].revents != 0) {
       connection.serve(server.net, server.limits, *server.counters);
     } else if (connection.deadline_ns() <= gpusock::clock_ns()) {
       connection.expire(server.net, server.limits, *server.counters);
+      continue;
     }
+    // The one that waits for longest, unless what has come now was the rest of its request.
+    if (!displaces || !may_accept || connection.waits_since_ns() != seating.idle_longest_ns) continue;
+    const auto socket = take_client(server);
+    may_accept = false;
+    if (socket < 0) continue;
+    connection.displace(server.net, *server.counters);
+    seat(share, i, socket);
   }
 }
 
@@ -118,8 +123,7 @@ __device__ inline void serve_own(const BlockShare& share, const Seating& seating
 __device__ inline void turn_away(const BlockShare& share, const Seating& seating, TurnedAway& turned_away) {
   const Server& server = share.server;
   turned_away.expire(server.net);
-  const bool full = share.entries[0].revents != 0 && seating.free == 0 && seating.all_taken;
-  if (!full || !server.full.refuses || seating.displace_at_ns <= gpusock::clock_ns()) return;
+  if (share.entries[0].revents == 0 || !seating.refuses(server.full, gpusock::clock_ns())) return;
   const auto socket = take_client(server);
   if (socket < 0) return;
   count(server.counters->turned_away);
@@ -176,7 +180,10 @@ __global__ void serve(Server server) {
   const std::size_t first = std::size_t{blockIdx.x} * server.connections_of_block;
   const BlockShare share{server, server.connections + first, server.input + first * input_bytes(server.limits),
                          server.entries + first + blockIdx.x, server.connections_of_block};
-  if (block.thread_rank() == 0) turned_away.clear();
+  if (block.thread_rank() == 0) {
+    turned_away.clear();
+    seating.patient_until_ns = 0;
+  }
   look_at_waiting(block, waiting, share.connections, share.count);
   for (;;) {
     plan_wait(block, share, until_ns, seating);

@@ -90,6 +90,16 @@ def post(body, fields=b""):
     return b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n%s\r\n%s" % (len(body), fields, body)
 
 
+def hoard(clients):
+    """They ask, and never read, until the server takes no more."""
+    for client in clients:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(0.05)
+        with contextlib.suppress(OSError):
+            while True:
+                client.sendall(post(bytes(100_000)))
+
+
 class WithServer(unittest.TestCase):
     """One server for all tests of the class: what one test does to it must not disturb the next."""
 
@@ -308,14 +318,7 @@ class SlowClients(WithServer):
 
     def test_who_do_not_take_their_answers_make_room_for_others(self):
         hoarders = [self.server.connect() for _ in range(4)]  # as many as the server serves at a time
-        for client in hoarders:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.settimeout(0.05)
-            try:
-                while True:
-                    client.sendall(post(bytes(100_000)))  # and never reads, until the server takes no more
-            except OSError:
-                pass
+        hoard(hoarders)
         self.assertEqual(ask(self.server, GET)[0], 200)
         for client in hoarders:
             client.close()
@@ -368,7 +371,7 @@ class Full(unittest.TestCase):
             busy[0].close()
             self.until_answered(server)  # there is a seat again
             _, said, _ = server.stop()
-            self.assertRegex(said, r"all connections were taken: 0 idle clients made room, [0-9]+ new ones got 503")
+            self.assertRegex(said, r"all connections were taken: 0 idle or slow clients made room, [0-9]+ new ones got 503")
 
     def until_answered(self, server):
         """Asks again while it is told to, as Retry-After says, without the waiting. A client that is slow to ask may lose its place."""
@@ -388,6 +391,50 @@ class Full(unittest.TestCase):
             self.assertIn(status, (200, 503))  # 503: within the millisecond
             self.until_answered(server)
             self.assertTrue(Answers(idle[0]).at_end())
+
+    def test_slow_requests_keep_nobody_out(self):
+        # Three times as many as there are seats, who come again when they are cut off; no time limit ends a request.
+        starts = (b"GET / H", post(bytes(100_000))[:-90_000], CHUNKED + b"5", b"")
+        with Server("--connections", "8", "--displace-ms", "50", "--timeout-ms", "600000") as server:
+            slow = {}
+
+            def send_a_byte_each():
+                for number in range(24):
+                    with contextlib.suppress(OSError):
+                        if number in slow:
+                            slow[number].send(b"0")
+                            with contextlib.suppress(BlockingIOError):
+                                if slow[number].recv(1000):
+                                    continue
+                                slow.pop(number).close()
+                            continue
+                    if number in slow:
+                        slow.pop(number).close()
+                    slow[number] = server.connect()
+                    self.addCleanup(slow[number].close)
+                    slow[number].setblocking(False)
+                    slow[number].send(starts[number % len(starts)])
+
+            for _ in range(5):
+                send_a_byte_each()
+                with server.connect() as client:
+                    client.sendall(GET)
+                    client.settimeout(0.01)
+                    answer = b""
+                    while b"\r\n\r\n" not in answer:
+                        try:
+                            answer += client.recv(1000)
+                        except TimeoutError:
+                            send_a_byte_each()
+                    self.assertTrue(answer.startswith(b"HTTP/1.1 200 "), answer)
+            self.assertIn(" 0 new ones got 503", server.stop()[1])
+
+    def test_who_do_not_take_their_answers_make_room(self):
+        with Server("--connections", "2", "--displace-ms", "20", "--timeout-ms", "600000") as server:
+            hoarders = self.sit(server, 2)
+            hoard(hoarders)
+            for _ in range(2):
+                self.sit(server, 1)
 
     def test_thousands_of_idle_clients_keep_nobody_out(self):
         count = max(200, int(IDLE * SCALE))
