@@ -97,6 +97,10 @@ void throw_if(int error, const std::string& what) {
   if (error < 0) throw gpusock::Error(-error, what);
 }
 
+std::string name_of(unsigned rank, const Endpoint& at) {
+  return "rank " + std::to_string(rank) + " at " + at.to_string();
+}
+
 /// One rank. Once it listens, `introduce` gets its endpoint, and returns those of all.
 template <class Introduce>
 void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const Endpoint& at, Introduce introduce) {
@@ -125,6 +129,14 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
   std::copy(all.begin(), all.end(), peers.begin());
   gpusock::launch(context, {}, meet_all, own);
   context.synchronize();
+  for (unsigned peer = 0; peer < ranks; ++peer) {
+    if (peer == rank || sockets[peer] >= 0) continue;
+    const std::string which = who + name_of(peer, peers[peer]);
+    if (sockets[peer] != -ETIMEDOUT && sockets[peer] != -ECONNREFUSED)
+      throw gpusock::Error(-sockets[peer], which + ", not connected");
+    throw std::runtime_error(which + " did not come within " + std::to_string(settings.timeout_s) +
+                             " s: start all ranks with the same --peers, or give them a longer --timeout-s");
+  }
   const gpusock::LaunchShape blocks{.grid = ranks, .block = kThreads};
   double seconds = 0;
   for (unsigned round = 0; round < settings.rounds; ++round) {
@@ -135,7 +147,7 @@ void run_rank(const Settings& settings, unsigned rank, unsigned ranks, const End
     context.synchronize();
     seconds += static_cast<double>(gpusock::clock_ns() - start_ns) / 1e9;
     for (unsigned peer = 0; peer < ranks; ++peer) {
-      throw_if(failed[peer], who + "exchanging with rank " + std::to_string(peer) + " at " + peers[peer].to_string());
+      throw_if(failed[peer], who + "exchanging with " + name_of(peer, peers[peer]));
     }
     gpusock::launch(context, blocks, check, own, round);
   }
@@ -187,10 +199,11 @@ std::string problem_of(const Settings& settings) {
   if (settings.bytes % 8 != 0) return "--bytes must be a multiple of 8";
   if (settings.rank < 0) return peers.empty() ? "" : "--peers is for one rank: give its --rank, too";
   if (peers.size() > 64) return "there are at most 64 ranks";
-  return peers.size() > static_cast<std::size_t>(settings.rank)
-             ? ""
-             : "--rank " + std::to_string(settings.rank) +
-                   " needs --peers HOST:PORT,... of all ranks, its own included";
+  if (peers.size() > static_cast<std::size_t>(settings.rank)) return "";
+  const std::string rank = "--rank " + std::to_string(settings.rank);
+  if (peers.empty()) return rank + " needs --peers HOST:PORT,... of all ranks, its own included";
+  return rank + " is none of those in --peers, which has " + std::to_string(peers.size()) +
+         ": the first is rank 0. Name all ranks, this one included";
 }
 
 }  // namespace

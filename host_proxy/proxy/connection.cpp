@@ -59,6 +59,7 @@ Connection::Connection(Proxy& proxy, Listener& listener, std::unique_ptr<ByteStr
                        const table::SocketOptions& options, std::uint64_t deadline_ns)
     : proxy_(proxy),
       listener_(&listener),
+      incoming_(true),
       phase_(Phase::connecting),
       asked_(asked),
       attempts_({}),
@@ -224,10 +225,11 @@ void Connection::step_handshake() {
 /// what comes to a listener the first is, as anybody can send anything there.
 bool Connection::tell_mismatch() {
   if (handshake_ == nullptr || handshake_->mismatch().empty()) return false;
-  const bool warns = listener_ == nullptr || (handshake_->is_foreign() && listener_->warns_of_mismatch());
+  const bool warns = !incoming_ || (listener_ != nullptr && handshake_->is_foreign() && listener_->warns_of_mismatch());
   try_log(warns ? LogLevel::warn : LogLevel::info, [&] {
-    return (listener_ == nullptr ? "connecting to " + peer_.to_string()
-                                 : "listening at " + listener_->local_text() + ": " + peer_.host_port() + " came") +
+    const std::string at = listener_ != nullptr ? listener_->local_text() : asked_.to_string();
+    return (incoming_ ? "listening at " + at + ": " + peer_.host_port() + " came"
+                      : "connecting to " + peer_.to_string()) +
            ": " + handshake_->mismatch();
   });
   return true;
@@ -342,7 +344,7 @@ void Connection::request(std::uint64_t bits, std::uint64_t now_ns) {
     if (close) link_->end_receiving();
     if (close && !closing_) this->close(now_ns);
   } else if ((bits & table::kRequestClose) != 0) {
-    if (listener_ == nullptr && now_ns - came_ns >= kTellSilenceNs) tell_mismatch();
+    if (!incoming_ && now_ns - came_ns >= kTellSilenceNs) tell_mismatch();
     closing_ = true;
     phase_ = Phase::over;  // given up before it was open, or broken
   }

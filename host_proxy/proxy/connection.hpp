@@ -150,6 +150,7 @@ class Connection final : public LinkEvents, public ReadySink {
 
   Proxy& proxy_;
   Listener* listener_ = nullptr;
+  const bool incoming_ = false;  // it came to a listener, which may have closed since
   bool has_slot_ = false;
   std::uint32_t slot_ = 0;
   Phase phase_;

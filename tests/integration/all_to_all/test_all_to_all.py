@@ -63,13 +63,17 @@ class AllToAll(unittest.TestCase):
         here, gone = free_ports(2)
         done = run(self.program, "--rank", "1", "--peers", f"127.0.0.1:{gone},127.0.0.1:{here}", "--timeout-s", "1")
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"exchanging with rank 0 at 127.0.0.1:{gone}", done.stderr)
+        self.assertRegex(done.stderr, f"rank 1: rank 0 at 127.0.0.1:{gone}.* did not come within 1 s: start")
+        done = run(self.program, "--rank", "0", "--peers", f"127.0.0.1:{here},127.0.0.1:{gone}", "--timeout-s", "1")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, f"rank 0: rank 1 at 127.0.0.1:{gone}.* did not come within 1 s: start")
 
     def test_help_succeeds_and_misuse_exits_2(self):
         self.assertEqual(run(self.program, "--help").returncode, 0)
         for arguments in (("--ranks", "0"), ("--bytes", "12"), ("--rank", "1"), ("--peers", "127.0.0.1:1"),
                           ("--rank", "2", "--peers", "127.0.0.1:1,127.0.0.1:2")):
             self.assertEqual(run(self.program, *arguments).returncode, 2, arguments)
+        self.assertIn("--rank 2 is none of those in --peers, which has 2: the first is rank 0", run(self.program, *arguments).stderr)
 
 
 def take_program(program):

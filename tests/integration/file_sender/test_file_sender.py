@@ -97,6 +97,12 @@ class FileSender(unittest.TestCase):
                     pass
             server.stop()
             self.assertRegex(server.errors, r"warning: listening at 127.*listen with link=tcp .*'GET / HTTP/1.1'")
+        with self.receiver(link="auto") as server, server.connect() as silent:
+            silent.settimeout(0.3)  # long enough to be told of
+            with self.assertRaises(TimeoutError):
+                silent.recv(1)
+            server.stop()
+            self.assertNotIn("connecting to", server.errors)
 
     def test_files_of_all_sizes_from_any_tcp_program_arrive_whole(self):
         sizes = (0, 1, 2, 32, 33, 34, 1000, 4096, 65_537, 262_143, 262_144, 262_145, 3_000_001)
