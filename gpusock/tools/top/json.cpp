@@ -94,7 +94,10 @@ ordered_json context_json(const ContextView& context) {
 std::string make_json(const Look& look, std::uint64_t unix_ns, bool several_lines) {
   ordered_json contexts = ordered_json::array();
   for (const ContextView& context : look.contexts) contexts.push_back(context_json(context));
-  const ordered_json all{{"unix_ns", unix_ns}, {"unreadable_pages", look.rubbish}, {"contexts", std::move(contexts)}};
+  const ordered_json all{{"unix_ns", unix_ns},
+                         {"unreadable_pages", look.rubbish},
+                         {"other_users_pages", look.others},
+                         {"contexts", std::move(contexts)}};
   return all.dump(several_lines ? 2 : -1) + "\n";
 }
 

@@ -50,6 +50,7 @@ void Observation::find_pages(Look& look) {
     if (pages_.contains(name)) continue;
     PageReader page(folder_ + "/" + name);
     if (page.kind() == PageReader::Kind::rubbish) ++look.rubbish;
+    if (page.kind() == PageReader::Kind::of_other_user) ++look.others;
     if (page.kind() == PageReader::Kind::page)
       pages_.emplace(name, Observed{std::move(page), proxy::monotonic_ns(), std::nullopt});
   }

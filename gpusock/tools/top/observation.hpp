@@ -15,6 +15,7 @@ namespace gpusock::top {
 /// What one look found.
 struct Look {
   std::vector<ContextView> contexts;  ///< by process and number
+  int others = 0;                     ///< files with a page's name that belong to other users
   int rubbish = 0;                    ///< files with a page's name that are none, or of another version's layout
   int removed = 0;                    ///< pages of processes that died, removed by this look
 };

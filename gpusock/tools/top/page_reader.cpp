@@ -45,7 +45,11 @@ PageReader::PageReader(const std::string& path) : file_(page::open_page(path)), 
 
 PageReader::Kind PageReader::classify(const std::string& path) {
   struct stat facts {};
-  if (!file_ || fstat(file_.get(), &facts) != 0) return Kind::rubbish;
+  if (!file_) {
+    const bool is_file = lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode);
+    return is_file && facts.st_uid != geteuid() && geteuid() != 0 ? Kind::of_other_user : Kind::rubbish;
+  }
+  if (fstat(file_.get(), &facts) != 0) return Kind::rubbish;
   if (ended()) return Kind::left_over;
   user_ = facts.st_uid;
   const bool sane = read_all(file_.get(), &identity_, sizeof identity_, 0) && identity_.magic == page::kMagic &&

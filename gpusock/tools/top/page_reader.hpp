@@ -39,7 +39,7 @@ struct ContextView {
 /// An open page.
 class PageReader {
  public:
-  enum class Kind { page, left_over, rubbish };
+  enum class Kind { page, left_over, of_other_user, rubbish };
 
   /// Opens the page; `kind` says what it is. Only a `page` may be used.
   explicit PageReader(const std::string& path);

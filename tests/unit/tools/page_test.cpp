@@ -323,6 +323,23 @@ TEST(Page, WhatIsNoPageIsLeftAlone) {
   EXPECT_EQ(names_in(folder).size(), 7u);
 }
 
+TEST(Page, OfAnotherUserIsCountedAsSuch) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  Folder folder;
+  const HandMade page(folder);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(seteuid(kNobody), 0);
+  Observation observation(folder.path(), std::nullopt);
+  const Look look = observation.look(1, kPatienceNs);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(look.others, 1);
+  EXPECT_EQ(look.rubbish, 0);
+  EXPECT_TRUE(look.contexts.empty());
+  EXPECT_NE(make_table(look, 0).find("0 sockets; 1 of other users, which root sees\n"), std::string::npos)
+      << make_table(look, 0);
+}
+
 TEST(Page, OfAnotherLayoutOrUnderAnotherNameIsNotRead) {
   Folder folder;
   HandMade page(folder);
