@@ -50,7 +50,7 @@ def read(client, size):
 
 class Guide(unittest.TestCase):
     source = build = work = None
-    programs = {}
+    programs, flags = {}, []
 
     @classmethod
     def setUpClass(cls):
@@ -60,13 +60,22 @@ class Guide(unittest.TestCase):
         if cls.build is not None:
             call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
             environment["PKG_CONFIG_PATH"] = str(next((cls.work / "prefix").rglob("pkgconfig")))
-        flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
+        cls.flags = flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
         text = (cls.source / "docs" / "guide.md").read_text()
         for name, code in re.findall(r"```cpp (\w+)\.cu\n(.*?)```", text, re.DOTALL):
             file = cls.work / f"{name}.cu"
             file.write_text(code)
             cls.programs[name] = cls.work / name
             call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
+
+    def test_the_cpu_devices_page_quotes_what_the_compiler_says_of_extern_shared(self):
+        file = self.work / "extern.cu"
+        file.write_text("#include <gpusock/device.cuh>\n__global__ void kernel() { extern __shared__ int x[]; x[0] = 1; }\n")
+        done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", file, "-x", "none", *self.flags], text=True,
+                              capture_output=True, env=dict(os.environ, LC_ALL="C"), timeout=LIMIT_S, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        said = re.search(r"error: (.*)", done.stderr).group(1)
+        self.assertIn(f"`{said}`", (self.source / "docs" / "cpu_device.md").read_text())
 
     def test_all_programs_of_the_guide_were_found(self):
         self.assertEqual(sorted(self.programs), ["client", "room", "server", "store"])
