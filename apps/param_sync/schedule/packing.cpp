@@ -1,9 +1,8 @@
 #include "schedule/packing.hpp"
 
 #include "schedule/arborescence.hpp"
+#include "schedule/growing.hpp"
 #include "schedule/schedule.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <random>
@@ -13,7 +12,10 @@ namespace param_sync::schedule {
 namespace {
 
 constexpr double kWantedShare = 0.995;  // of the bound
-constexpr int kStepsMax = 20000;
+constexpr double kGoodShare = 0.99;
+constexpr double kGrownShare = 0.992;
+constexpr double kWorkMax = 1e8;  // multiplications, of which a step takes the square of the number of arcs
+constexpr double kStepsMax = 20000;
 constexpr double kTiny = 1e-9;
 
 /// The linear program: trees' bandwidths, their sum as large as possible, so that no arc carries more than it can.
@@ -26,6 +28,11 @@ class Program {
   /// True if there was something to improve.
   bool improve();
   double sum() const;
+  /// With many arcs a step takes long, and too many steps would be needed.
+  int steps_max() const {
+    const auto size = static_cast<double>(size_);
+    return static_cast<int>(std::min(kStepsMax, kWorkMax / (size * size)));
+  }
   std::vector<PackedTree> trees() const;
 
  private:
@@ -131,17 +138,22 @@ std::vector<PackedTree> Program::trees() const {
 
 }  // namespace
 
+double bandwidth_of(const std::vector<PackedTree>& trees) {
+  double sum = 0;
+  for (const PackedTree& packed : trees) sum += packed.bandwidth;
+  return sum;
+}
+
 std::vector<PackedTree> pack_trees(const Topology& topology) {
   if (topology.nodes() == 1) return {{Tree{kNobody}, 0}};
   const double bound = topology.min_cut();
   Program program(topology);
-  for (int step = 0; step < kStepsMax && program.sum() < kWantedShare * bound; ++step) {
+  for (int step = 0; step < program.steps_max() && program.sum() < kWantedShare * bound; ++step) {
     if (!program.improve()) break;
   }
-  if (program.sum() < 0.99 * bound) {
-    throw Error(fmt::format("packing trees: {:.3g} GB/s of {:.3g}", program.sum(), bound));
-  }
-  return program.trees();
+  if (program.sum() >= kGoodShare * bound) return program.trees();
+  const std::vector<PackedTree> grown = grow_trees(topology, kGrownShare);
+  return bandwidth_of(grown) > program.sum() ? grown : program.trees();
 }
 
 }  // namespace param_sync::schedule

@@ -13,9 +13,12 @@ struct PackedTree {
   double bandwidth = 0;  ///< GB/s
 };
 
-/// Trees with node 0 as their root whose bandwidths add up to at least 99 % of the topology's min_cut() and fit its
-/// links (Edmonds, 1973: trees that reach the bound exist). At most as many as there are directions of links. Throws
-/// Error where it does not get there.
+/// Trees with node 0 as their root that fit the topology's links. Their bandwidths add up to at least 98 % of its
+/// min_cut() (Edmonds, 1973: trees that reach it exist), and in nearly all cases to 99 %. At most as many as there are
+/// directions of links. Bounded in time.
 std::vector<PackedTree> pack_trees(const Topology& topology);
+
+/// The sum, GB/s.
+double bandwidth_of(const std::vector<PackedTree>& trees);
 
 }  // namespace param_sync::schedule

@@ -108,7 +108,7 @@ double rate_of(const Topology& topology, const Schedule& schedule) {
   return schedule.chunks / time;
 }
 
-void expect_near_bound(const Topology& topology, const std::string& what) {
+void expect_near_bound(const Topology& topology, const std::string& what, int chunks = 400) {
   double packed = 0;
   std::map<std::pair<int, int>, double> load;
   for (const PackedTree& tree : pack_trees(topology)) {
@@ -123,10 +123,10 @@ void expect_near_bound(const Topology& topology, const std::string& what) {
     EXPECT_LE((load[{link.a, link.b}]), link.bandwidth * 1.000001) << what;
     EXPECT_LE((load[{link.b, link.a}]), link.bandwidth * 1.000001) << what;
   }
-  const Schedule schedule = blink(topology, 400);
+  const Schedule schedule = blink(topology, chunks);
   EXPECT_GE(rate_of(topology, schedule), 0.95 * topology.min_cut()) << what;
   const Counts counts = check(schedule);
-  EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(2 * (topology.nodes() - 1) * 400)) << what;
+  EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(2 * (topology.nodes() - 1) * chunks)) << what;
 }
 
 TEST(Blink, ReachesTheBoundOnRegularTopologies) {
@@ -152,6 +152,14 @@ TEST(Blink, ReachesTheBoundOnUnevenTopologies) {
     expect_near_bound(random_topology(3 + static_cast<int>(seed), 4 + 2 * static_cast<int>(seed), seed),
                       "seed " + std::to_string(seed));
   }
+}
+
+TEST(Blink, ReachesTheBoundWhereAllNodesAreLinked) {
+  for (const int nodes : {15, 16, 17, 32}) {
+    if (kFew && nodes > 15) continue;
+    expect_near_bound(full_topology(nodes), "all of " + std::to_string(nodes));
+  }
+  if (!kFew) expect_near_bound(random_topology(16, 95, 1), "16 uneven", 2000);
 }
 
 TEST(Blink, AnyNumberOfNodesIsRight) {
