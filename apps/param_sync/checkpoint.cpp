@@ -41,11 +41,6 @@ std::uint64_t hash_of(const Header& header, std::span<const std::uint64_t> setti
   return fnv1a(checkpoint.velocity.data(), checkpoint.velocity.size() * sizeof(float), hash);
 }
 
-[[noreturn]] void throw_damaged(const std::string& file) {
-  throw gpusock::Error(EBADMSG, "the checkpoint " + file +
-                                    " is damaged; go on from an older step with --resume STEP, or remove the file");
-}
-
 /// Brings what was written to the disk, unless writing has failed (`error`), and closes the file in any case. Returns
 /// the first error, or 0.
 int finish(int descriptor, int error) {
@@ -69,6 +64,27 @@ int write_all(int descriptor, const void* data, std::size_t bytes) {
 template <class T>
 bool read_all(std::ifstream& file, T* to, std::size_t count) {
   return static_cast<bool>(file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(count * sizeof(T))));
+}
+
+/// Reads a file's header, if its hash is that of all the rest: then what the header says may be trusted. Leaves the
+/// file behind the header. In any version of the format the hash is where it is in this one.
+bool read_intact(std::ifstream& file, Header& header) {
+  if (!read_all(file, &header, 1) || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return false;
+  std::uint64_t hash = fnv1a(&header, offsetof(Header, hash));
+  std::vector<char> part(std::size_t{64} << 10);
+  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
+    hash = fnv1a(part.data(), static_cast<std::size_t>(file.gcount()), hash);
+  }
+  if (file.bad() || hash != header.hash) return false;
+  file.clear();
+  file.seekg(sizeof header);
+  return static_cast<bool>(file);
+}
+
+bool is_intact(const std::string& name) {
+  std::ifstream file(name, std::ios::binary);
+  Header header{};
+  return file && read_intact(file, header);
 }
 
 }  // namespace
@@ -103,7 +119,8 @@ std::vector<std::uint64_t> CheckpointFiles::steps_of(int rank) const {
   return steps;
 }
 
-std::uint64_t CheckpointFiles::latest() const {
+/// Newest first: those of this rank, and, where the folder has other ranks' files as well, of all ranks.
+std::vector<std::uint64_t> CheckpointFiles::common_steps() const {
   std::vector<std::vector<std::uint64_t>> others;
   bool shared = false;
   for (int rank = 0; rank < nodes_; ++rank) {
@@ -111,13 +128,65 @@ std::uint64_t CheckpointFiles::latest() const {
     others.push_back(steps_of(rank));
     shared = shared || !others.back().empty();
   }
-  for (const std::uint64_t step : steps_of(rank_)) {
-    const auto has_step = [&](const std::vector<std::uint64_t>& steps) {
-      return std::find(steps.begin(), steps.end(), step) != steps.end();
-    };
-    if (!shared || std::all_of(others.begin(), others.end(), has_step)) return step;
+  std::vector<std::uint64_t> common = steps_of(rank_);
+  std::erase_if(common, [&](std::uint64_t step) {
+    return shared && !std::all_of(others.begin(), others.end(), [&](const std::vector<std::uint64_t>& steps) {
+             return std::find(steps.begin(), steps.end(), step) != steps.end();
+           });
+  });
+  return common;
+}
+
+std::uint64_t CheckpointFiles::latest() const {
+  const std::vector<std::uint64_t> common = common_steps();
+  if (!common.empty()) return common.front();
+  // The run is to begin anew, and will overwrite what there is: that must not be another run's.
+  for (int rank = 0; rank < nodes_; ++rank) {
+    for (const std::uint64_t step : steps_of(rank)) {
+      const std::string name = path(rank, step);
+      std::ifstream file(name, std::ios::binary);
+      Header header{};
+      if (file && read_intact(file, header)) require_settings(name, file, header.version, header.settings);
+    }
   }
   return 0;
+}
+
+/// Of a file that is intact. Reads its settings.
+void CheckpointFiles::require_settings(const std::string& name, std::ifstream& file, std::uint64_t version,
+                                       std::uint64_t count) const {
+  if (version != kVersion || count != settings_.size()) {
+    throw gpusock::Error(EINVAL, fmt::format("the checkpoint {} has version {}, with {} settings; this program reads "
+                                             "version {}, with {}",
+                                             name, version, count, kVersion, settings_.size()));
+  }
+  std::vector<std::uint64_t> settings(settings_.size());
+  if (!read_all(file, settings.data(), settings.size())) throw_damaged(name, 0);
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    if (settings[i] == settings_[i]) continue;
+    throw gpusock::Error(EINVAL, "the checkpoint " + name + " is of a run with another " +
+                                     field_name(static_cast<HelloField>(i)) +
+                                     ": give the same arguments as then, or another folder to begin anew");
+  }
+}
+
+/// Names the newest step before `step` that can be gone on from, if there is one.
+void CheckpointFiles::throw_damaged(const std::string& name, std::uint64_t step) const {
+  const auto all_have = [&](std::uint64_t older) {
+    for (int rank = 0; rank < nodes_; ++rank) {
+      const std::string file = path(rank, older);
+      if ((rank == rank_ || ::access(file.c_str(), F_OK) == 0) && !is_intact(file)) return false;
+    }
+    return true;
+  };
+  for (const std::uint64_t older : common_steps()) {
+    if (older >= step || !all_have(older)) continue;
+    throw gpusock::Error(
+        EBADMSG, fmt::format("the checkpoint {} is damaged; go on from an older step with --resume {}", name, older));
+  }
+  throw gpusock::Error(EBADMSG, fmt::format("the checkpoint {} is damaged, and there is no older one that all ranks "
+                                            "have; to begin anew, remove the files in {}",
+                                            name, folder_));
 }
 
 Checkpoint CheckpointFiles::read(std::uint64_t step, std::size_t parameters) const {
@@ -126,25 +195,16 @@ Checkpoint CheckpointFiles::read(std::uint64_t step, std::size_t parameters) con
   std::ifstream file(name, std::ios::binary);
   if (!file) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot read the checkpoint " + name);
   Header header{};
-  if (!read_all(file, &header, 1) || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) throw_damaged(name);
-  if (header.version != kVersion) {
-    throw gpusock::Error(EINVAL, fmt::format("the checkpoint {} has version {}; this program reads version {}", name,
-                                             header.version, kVersion));
-  }
-  // Before anything is allocated: the counts of a damaged file may be any.
-  if (header.settings != settings_.size()) throw_damaged(name);
-  std::vector<std::uint64_t> settings(settings_.size());
-  if (!read_all(file, settings.data(), settings.size())) throw_damaged(name);
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    if (settings[i] == settings_[i]) continue;
-    throw gpusock::Error(EINVAL, "the checkpoint " + name + " is of a run with another " +
-                                     field_name(static_cast<HelloField>(i)) + ": give the same arguments as then");
+  if (!read_intact(file, header)) throw_damaged(name, step);
+  require_settings(name, file, header.version, header.settings);
+  if (header.rank != static_cast<std::uint64_t>(rank_) || header.step != step) {
+    throw gpusock::Error(EINVAL, fmt::format("the checkpoint {} is rank {}'s of step {}: give it its name back", name,
+                                             header.rank, header.step));
   }
   Checkpoint checkpoint{step, std::vector<float>(parameters), std::vector<float>(parameters)};
-  const bool whole = header.parameters == parameters && header.rank == static_cast<std::uint64_t>(rank_) &&
-                     header.step == step && read_all(file, checkpoint.weights.data(), parameters) &&
+  const bool whole = header.parameters == parameters && read_all(file, checkpoint.weights.data(), parameters) &&
                      read_all(file, checkpoint.velocity.data(), parameters) && file.peek() == EOF;
-  if (!whole || header.hash != hash_of(header, settings, checkpoint)) throw_damaged(name);
+  if (!whole) throw_damaged(name, step);
   return checkpoint;
 }
 

@@ -6,6 +6,7 @@
 /// kept, because a node that is lost may lack the last one that the others have.
 
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ class CheckpointFiles {
   CheckpointFiles(std::string folder, int rank, int nodes, std::span<const std::uint64_t> settings);
 
   /// The newest step from which this rank can go on; 0 where there is none. Where the folder has other ranks' files as
-  /// well, all ranks have that step.
+  /// well, all ranks have that step. Throws where there is none but the folder has files of a run with other settings:
+  /// to begin anew would overwrite them.
   std::uint64_t latest() const;
 
   /// Throws also where the file is damaged (EBADMSG), or is of a run with other settings (EINVAL).
@@ -37,6 +39,9 @@ class CheckpointFiles {
  private:
   std::string path(int rank, std::uint64_t step) const;
   std::vector<std::uint64_t> steps_of(int rank) const;
+  std::vector<std::uint64_t> common_steps() const;
+  void require_settings(const std::string& name, std::ifstream& file, std::uint64_t version, std::uint64_t count) const;
+  [[noreturn]] void throw_damaged(const std::string& name, std::uint64_t step) const;
 
   std::string folder_;
   int rank_;
