@@ -7,9 +7,12 @@ ask_doctor() {
   [ $status -lt 124 ] # 1: there is something to fix, which the checks may do without
 }
 
+# What it has said, in the file $1, with each of its findings in a line: it wraps them.
+findings() { sed ':a;N;$!ba;s/\n \{20\}\([^ >]\)/ \1/g' "$1"; }
+
 # GPUs' compute capabilities, "90", a line each; the CUDA version of the driver, "13.0": from what the doctor has said.
-capabilities() { sed -n 's/.*GPU [0-9]*: .*, sm_\([0-9]*\).*/\1/p' "$1"; }
-driver_cuda() { sed -n 's/.*driver .*for CUDA \([0-9.]*[0-9]\).*/\1/p' "$1" | head -n 1; }
+capabilities() { findings "$1" | sed -n 's/.*GPU [0-9]*: .*, sm_\([0-9]*\).*/\1/p'; }
+driver_cuda() { findings "$1" | sed -n 's/.*driver .*for CUDA \([0-9.]*[0-9]\).*/\1/p' | sed -n 1p; }
 
 # What the programs were built with, "13.0"; empty where nobody knows.
 toolkit_cuda() {

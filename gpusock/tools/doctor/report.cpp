@@ -6,6 +6,29 @@
 #include <sstream>
 
 namespace gpusock::doctor {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+
+/// The text in lines of at most kColumns, of which all but the first begin at the column `indent`. A word is never cut.
+std::string wrapped(const std::string& text, std::size_t indent) {
+  std::istringstream words(text);
+  std::string result;
+  std::size_t column = indent;
+  for (std::string word; words >> word; column += word.size()) {
+    if (column != indent && column + 1 + word.size() > kColumns) {
+      result += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (column != indent) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+  }
+  return result;
+}
+
+}  // namespace
 
 std::string_view to_string(Level level) {
   static constexpr std::string_view kNames[] = {"fine", "note", "fix"};
@@ -22,17 +45,18 @@ std::string make_page(const Report& report) {
                                  GPUSOCK_VERSION, report.facts.gpu_build ? "GPUs" : "the CPU device");
   for (const Finding& finding : report.findings) {
     page += fmt::format("  {:<5} {:<11} {}\n", finding.level == Level::fix ? "FIX" : to_string(finding.level),
-                        finding.topic, finding.says);
+                        finding.topic, wrapped(finding.says, 20));
     if (!finding.command.empty()) page += fmt::format("{:<20}> {}\n", "", finding.command);
   }
   page += "\nWHICH LINK A PEER GETS\n";
   for (const LinkChoice& choice : report.links) {
-    page += fmt::format(
-        "  {:<13} {}\n", choice.peer,
-        choice.rings.empty() ? choice.link : fmt::format("{:<5} rings in {}", choice.link, choice.rings));
-    if (!choice.words.empty()) page += fmt::format("{:<22}words in {}\n", "", choice.words);
+    page += fmt::format("  {:<13} {}\n", choice.peer,
+                        choice.rings.empty()
+                            ? choice.link
+                            : fmt::format("{:<5} {}", choice.link, wrapped("rings in " + choice.rings, 22)));
+    if (!choice.words.empty()) page += fmt::format("{:<22}{}\n", "", wrapped("words in " + choice.words, 22));
     std::istringstream why(choice.why);
-    for (std::string line; std::getline(why, line);) page += fmt::format("{:<22}{}\n", "", line);
+    for (std::string line; std::getline(why, line);) page += fmt::format("{:<22}{}\n", "", wrapped(line, 22));
     if (!choice.command.empty()) page += fmt::format("{:<22}> {}\n", "", choice.command);
   }
   const auto count = std::count_if(report.findings.begin(), report.findings.end(),

@@ -317,7 +317,7 @@ std::string make_table(const Look& look, std::uint64_t unix_ns, const TableOptio
   for (const ContextView& context : look.contexts) sockets += context.snapshot.sockets;
   std::string text = fmt::format("gpusock-top  {} context{}, {} socket{}", look.contexts.size(),
                                  look.contexts.size() == 1 ? "" : "s", sockets, sockets == 1 ? "" : "s");
-  if (look.others != 0) text += fmt::format("; {} of other users, which root sees", look.others);
+  if (look.others != 0) text += fmt::format("; {} of other users, not shown", look.others);
   if (look.rubbish != 0) text += fmt::format("; {} pages that this version cannot read", look.rubbish);
   text = finish(text, options);
   if (sockets != 0) text += titles(options);

@@ -18,7 +18,8 @@ import unittest
 LIMIT_S = 60
 TESTS = ("calls_test", "connections_test", "fault_matrix_test", "gpu_memory_test", "gpunet_test", "kernels_test", "param_sync_model_test")
 DOCTOR = """#!/bin/sh
-echo '  ok    gpu     GPU 0: Imaginary 9000, sm_90, 0000:01:00.0; dmabuf yes, GPUDirect RDMA yes'
+echo '  ok    gpu         GPU 0: Imaginary 9000,'
+echo '                    sm_90, 0000:01:00.0; dmabuf yes, GPUDirect RDMA yes'
 echo '  ok    driver  driver 580.1.2 for CUDA 13.0'
 """
 # A bundle may be all there is: these may not be called.

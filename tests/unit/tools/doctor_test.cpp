@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 namespace gpusock::doctor {
 namespace {
@@ -115,6 +116,14 @@ const LinkChoice& link(const Report& report, const std::string& peer) {
                        [&](const LinkChoice& choice) { return choice.peer == peer; });
 }
 
+/// The page with one space for each gap: lines are wrapped anywhere.
+std::string words_of_page(const Report& report) {
+  std::istringstream words(make_page(report));
+  std::string text;
+  for (std::string word; words >> word;) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
 /// One thing to fix, that says this and names this command.
 void expect_mend(const Report& report, const std::string& says, const std::string& command) {
   const std::string all = to_mend(report);
@@ -132,7 +141,17 @@ TEST(Doctor, ALaptopWithoutAGpuIsWell) {
   EXPECT_EQ(link(report, "other host").link, "tcp");
   EXPECT_NE(link(report, "other host").why.find("has no verbs link"), std::string::npos);
   EXPECT_NE(link(report, "other host").command.find("GPUSOCK_SECRET"), std::string::npos);
-  EXPECT_NE(make_page(report).find("All is well."), std::string::npos);
+  EXPECT_NE(words_of_page(report).find("All is well."), std::string::npos);
+}
+
+TEST(Doctor, LinesFitATerminalButForCommandsToCopy) {
+  const Report report = Machine().examine();
+  std::istringstream page(make_page(report));
+  for (std::string line; std::getline(page, line);) {
+    EXPECT_TRUE(line.size() <= 80 || line.find("  > ") != std::string::npos) << line;
+  }
+  const std::string all = words_of_page(report);
+  for (const Finding& finding : report.findings) EXPECT_NE(all.find(finding.says), std::string::npos) << finding.says;
 }
 
 TEST(Doctor, AnEmptyMachineIsExaminedToo) {
@@ -143,7 +162,7 @@ TEST(Doctor, AnEmptyMachineIsExaminedToo) {
   const Report report = machine.examine();
   EXPECT_FALSE(report.well());
   EXPECT_EQ(report.links.size(), 3u);
-  EXPECT_FALSE(make_page(report).empty());
+  EXPECT_FALSE(words_of_page(report).empty());
 }
 
 TEST(Doctor, ProcessorsAreThoseThatThisProcessMayUse) {
@@ -154,9 +173,9 @@ TEST(Doctor, ProcessorsAreThoseThatThisProcessMayUse) {
   machine.write("proc/self/status", "Cpus_allowed_list:\t1\n");
   EXPECT_EQ(find(machine.examine(), "processors").says.substr(0, 19), "1 of 2 processors, ");
   machine.write("sys/fs/cgroup/cpu.max", "50000 100000\n");
-  EXPECT_NE(make_page(machine.examine()).find("time of 0.5 of them"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("time of 0.5 of them"), std::string::npos);
   machine.write("sys/fs/cgroup/cpu.max", "max 100000\n");
-  EXPECT_EQ(make_page(machine.examine()).find("control group"), std::string::npos);
+  EXPECT_EQ(words_of_page(machine.examine()).find("control group"), std::string::npos);
 }
 
 TEST(Doctor, AGpuWithoutADriverIsFoundOnTheBus) {
@@ -351,9 +370,9 @@ TEST(Doctor, AProviderOfLibfabricThatIsNotHereIsFound) {
   Machine machine;
   machine.environment["GPUSOCK_FABRIC_PROVIDER"] = "tpc";
   EXPECT_TRUE(machine.examine().well()) << "without the link it does no harm";
-  EXPECT_NE(make_page(machine.examine()).find("changes nothing: this build has no fabric link"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("changes nothing: this build has no fabric link"), std::string::npos);
   machine.sources.fabric_built = true;
-  EXPECT_NE(make_page(machine.examine()).find("changes nothing: libfabric is not installed"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("changes nothing: libfabric is not installed"), std::string::npos);
   machine.libraries = {{"libfabric.so.1", 1}};
   expect_mend(machine.examine(), "'tpc' names no provider of libfabric that the fabric link has here; there is none",
               "unset GPUSOCK_FABRIC_PROVIDER");
@@ -504,7 +523,7 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
   EXPECT_EQ(link(report, "same process").words, kBetweenKernels);
   EXPECT_EQ(link(report, "other host").rings, "device memory (host threads': pinned host memory), 1 MiB each");
   EXPECT_EQ(link(report, "other host").words, "pinned host memory");
-  EXPECT_NE(make_page(report).find("words in device memory between"), std::string::npos);
+  EXPECT_NE(words_of_page(report).find("words in device memory between"), std::string::npos);
   EXPECT_NE(make_json(report).find("\"words\": \"device memory between"), std::string::npos);
   machine.environment["GPUSOCK_GPUDIRECT"] = "off";
   EXPECT_EQ(link(machine.examine(), "other host").rings, "pinned host memory, 1 MiB each");
@@ -518,7 +537,7 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
 
 TEST(Doctor, WhatTheProxyDoesWhileKernelsRunIsSaid) {
   Machine machine;
-  EXPECT_EQ(make_page(machine.examine()).find("while kernels run"), std::string::npos) << "these wake it";
+  EXPECT_EQ(words_of_page(machine.examine()).find("while kernels run"), std::string::npos) << "these wake it";
   machine.sources.built_for = "cuda";
   machine.add_gpu();
   EXPECT_NE(find(machine.examine(), "proxy").says.find("takes up to 1 ms to see what they do (at most 4"),
@@ -533,14 +552,14 @@ TEST(Doctor, WhichGpusReachEachOthersMemoryIsSaid) {
   Machine machine;
   machine.sources.built_for = "cuda";
   machine.add_gpu();
-  EXPECT_EQ(make_page(machine.examine()).find("each other's memory"), std::string::npos);
+  EXPECT_EQ(words_of_page(machine.examine()).find("each other's memory"), std::string::npos);
   machine.cuda.gpus.push_back(good_gpu());
-  EXPECT_NE(make_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
   machine.cuda.gpus[0].peers = {1};
-  EXPECT_NE(make_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("GPUs 0 and 1 do not reach each other's memory"), std::string::npos);
   machine.cuda.gpus[1].peers = {0};
   const Report report = machine.examine();
-  EXPECT_NE(make_page(report).find("the GPUs reach each other's memory"), std::string::npos);
+  EXPECT_NE(words_of_page(report).find("the GPUs reach each other's memory"), std::string::npos);
   EXPECT_EQ(link(report, "same process").words,
             "device memory between kernels of GPUs that reach each other (else pinned host memory)");
 }
@@ -572,13 +591,13 @@ TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   machine.environment = {{"GPUSOCK_SECRET", "swordfish"}, {"GPUSOCK_LOG", "loud"}};
   Report report = machine.examine();
   EXPECT_TRUE(link(report, "other host").command.empty());
-  EXPECT_EQ(make_page(report).find("swordfish"), std::string::npos) << "a secret is not shown";
+  EXPECT_EQ(words_of_page(report).find("swordfish"), std::string::npos) << "a secret is not shown";
   EXPECT_EQ(make_json(report).find("swordfish"), std::string::npos);
   expect_mend(report, "GPUSOCK_LOG='loud'", "unset GPUSOCK_LOG");
   machine.environment = {{"GPUSOCK_FABRIC_PROVIDER", "two names"}};
   expect_mend(machine.examine(), "'two names'", "unset GPUSOCK_FABRIC_PROVIDER");
   machine.environment = {{"GPUSOCK_GPUDIRECT", "off"}};
-  EXPECT_NE(make_page(machine.examine()).find("GPUSOCK_GPUDIRECT=off changes nothing"), std::string::npos);
+  EXPECT_NE(words_of_page(machine.examine()).find("GPUSOCK_GPUDIRECT=off changes nothing"), std::string::npos);
   machine.environment = {{"GPUSOCK_GPU", "first"}};
   expect_mend(machine.examine(), "'first'", "GPUSOCK_GPU=0");
   machine.environment = {{"GPUSOCK_PROCESSORS", "0-3,8"}};
@@ -609,7 +628,7 @@ TEST(Doctor, EverythingToMendNamesACommand) {
     EXPECT_FALSE(finding.command.empty()) << finding.says;
   }
   EXPECT_EQ(count, 7);
-  EXPECT_NE(make_page(report).find("7 thing(s) to fix."), std::string::npos);
+  EXPECT_NE(words_of_page(report).find("7 thing(s) to fix."), std::string::npos);
 }
 
 }  // namespace
