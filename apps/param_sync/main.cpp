@@ -10,9 +10,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <system_error>
 
@@ -44,11 +46,23 @@ int run(const param_sync::Config& config) {
   return run_cluster(config, std::filesystem::read_symlink("/proc/self/exe").string());
 }
 
-/// What to do about a run that has failed, where there is something to go on from.
-void tell_of_checkpoints(const param_sync::Config& config) {
+using Checkpoints = std::map<std::filesystem::path, std::filesystem::file_time_type>;
+
+/// Those in the run's folder, and when they were written.
+Checkpoints checkpoints_of(const param_sync::Config& config) {
+  Checkpoints found;
   std::error_code unknown;
   for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint_folder, unknown)) {
-    if (entry.path().extension() != ".checkpoint") continue;
+    if (entry.path().extension() == ".checkpoint") found[entry.path()] = entry.last_write_time(unknown);
+  }
+  return found;
+}
+
+/// What to do about a run that has failed, where it has written something to go on from. One that could not begin would
+/// only fail again.
+void tell_of_checkpoints(const param_sync::Config& config, const Checkpoints& before) {
+  for (const auto& checkpoint : checkpoints_of(config)) {
+    if (std::find(before.begin(), before.end(), checkpoint) != before.end()) continue;
     fmt::print(stderr, "param_sync: to go on from the last checkpoint, give the same arguments and --resume latest\n");
     return;
   }
@@ -67,10 +81,11 @@ int main(int argc, char** argv) {
   int exit_status = 0;
   const auto config = param_sync::parse_options(argc, argv, exit_status);
   if (!config) return exit_status;
+  const Checkpoints before = checkpoints_of(*config);
   return gpusock::program::run("param_sync", [&] {
     try {
       const int status = run(*config);
-      if (status != 0 && config->control_fd < 0) tell_of_checkpoints(*config);
+      if (status != 0 && config->control_fd < 0) tell_of_checkpoints(*config, before);
       return status;
     } catch (const param_sync::Interrupted&) {
       if (config->control_fd < 0) fmt::print(stderr, "param_sync: interrupted\n");
@@ -79,7 +94,7 @@ int main(int argc, char** argv) {
     } catch (const gpusock::Error& error) {
       fmt::print(stderr, "param_sync: {}{}\n", label_of(*config), error.what());
     }
-    if (config->control_fd < 0) tell_of_checkpoints(*config);
+    if (config->control_fd < 0) tell_of_checkpoints(*config, before);
     return 1;
   });
 }

@@ -199,6 +199,11 @@ class Trials {
       }
     }
     trial.error = size > 0 ? std::sqrt(error / size) : std::sqrt(error);
+    // A weight is the sum of a term per sample, of either sign: after n of them it is about as large as the root of n,
+    // and each addition rounds by half a unit of that at most. The n roundings add up as the terms do, so that their
+    // norm is at most the root of n half units of the sum; twice as much, for the terms' own roundings and the rate's.
+    const double terms = static_cast<double>(layout_.samples) * layout_.ranks;
+    trial.error_allowed = 2 * (std::sqrt(terms) + 2) * 0x1p-24;
   }
 
   /// The sum of a weight's terms, and of their sizes.

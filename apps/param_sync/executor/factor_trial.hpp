@@ -30,9 +30,10 @@ struct FactorTrial {
   /// Floats that the rank sends which sends most, as its program says: of the exchange, and of the all-reduce.
   std::uint64_t sent_floats = 0;
   std::uint64_t dense_floats = 0;
-  double error = 0;      ///< of what all ranks have at the end, the gradient or the weights: the norm of the difference
-                         ///< to one of doubles, relative
-  double error_max = 0;  ///< the largest difference, as a share of the sum of its terms' sizes
+  double error = 0;  ///< of what all ranks have at the end, the gradient or the weights: the norm of the difference
+                     ///< to one of doubles, relative
+  double error_allowed = 0;      ///< what rounding may make of `error`
+  double error_max = 0;          ///< the largest difference, as a share of the sum of its terms' sizes
   bool same_everywhere = false;  ///< all ranks have the same bits
 };
 

@@ -516,7 +516,9 @@ class Checkpoints(Runs):
         whole = file.read_bytes()
         for damaged in (whole[:-1], whole + b"x", whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], b"", b"checkpoint"):
             file.write_bytes(damaged)
-            self.assertIn("is damaged", self.refusal("--resume", "latest"))
+            err = self.refusal("--resume", "latest")
+            self.assertIn("is damaged", err)
+            self.assertNotIn("the same arguments and --resume", err, "that would fail again")
         self.assertIn("cannot write checkpoints in /proc/none", run(*SMALL, "--in-process", "--checkpoint", "/proc/none")[2])
         for misuse in (["--resume", "latest"], ["--serial", "--checkpoint", self.folder],
                        ["--checkpoint", self.folder, "--resume", "soon"], ["--checkpoint", self.folder, "--every", 0]):

@@ -67,7 +67,18 @@ TEST(Factors, OfManySamplesAreAsExact) {
   if (schedule_test::kFew) return;  // more of the same numbers
   const FactorTrial trial = try_factors(trial_of({64, 4096, 32, 2}, gpusock::LinkKind::p2p));
   EXPECT_LE(trial.error, 1e-6);
+  EXPECT_LE(trial.error, trial.error_allowed);
   EXPECT_TRUE(trial.same_everywhere);
+}
+
+TEST(Factors, ManySamplesMayRoundMore) {
+  if (schedule_test::kFew) return;
+  const FactorTrial few = try_factors(trial_of({3, 3, 32, 2}, gpusock::LinkKind::p2p));
+  const FactorTrial many = try_factors(trial_of({3, 3, 32768, 2}, gpusock::LinkKind::p2p));
+  EXPECT_LE(few.error, few.error_allowed);
+  EXPECT_LT(few.error_allowed, 1.5e-6);
+  EXPECT_GT(many.error, few.error_allowed) << "then one bound would do for all";
+  EXPECT_LE(many.error, many.error_allowed);
 }
 
 TEST(Factors, OfNothingAreRefused) {
