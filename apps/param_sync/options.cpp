@@ -28,7 +28,8 @@ struct Texts {
   std::string peers;
   bool no_priority = false;
   bool no_overlap = false;
-  int nodes = 0;  // 0: not given
+  int nodes = 0;            // 0: not given
+  std::uint64_t every = 0;  // 0: not given
 };
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
@@ -121,7 +122,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");
-  arguments.number("--every", config.checkpoint_steps, "Steps from one checkpoint to the next", 1, kAnySeed)
+  arguments.number("--every", texts.every, "Steps from one checkpoint to the next", 1, kAnySeed)
       .shown_default(std::to_string(config.checkpoint_steps));
   arguments
       .text("--resume", config.resume,
@@ -142,6 +143,7 @@ void take_texts(const Texts& texts, Config& config) {
   config.peers = split(texts.peers);
   config.priority = !texts.no_priority;
   config.overlap = !texts.no_overlap;
+  if (texts.every != 0) config.checkpoint_steps = texts.every;
   if (texts.nodes != 0) {
     config.nodes = texts.nodes;
   } else if (config.rank >= 0 && !config.peers.empty()) {
@@ -230,6 +232,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
     try {
       take_texts(texts, config);
       read_environment(texts, config);
+      if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
       return misuse(config);
     } catch (const gpusock::Error& error) {
       return error.what();

@@ -520,7 +520,7 @@ class Checkpoints(Runs):
             self.assertIn("is damaged", err)
             self.assertNotIn("the same arguments and --resume", err, "that would fail again")
         self.assertIn("cannot write checkpoints in /proc/none", run(*SMALL, "--in-process", "--checkpoint", "/proc/none")[2])
-        for misuse in (["--resume", "latest"], ["--serial", "--checkpoint", self.folder],
+        for misuse in (["--resume", "latest"], ["--every", 100], ["--serial", "--checkpoint", self.folder],
                        ["--checkpoint", self.folder, "--resume", "soon"], ["--checkpoint", self.folder, "--every", 0]):
             self.assertEqual(run(*SMALL, *misuse)[0], 2, misuse)
 
