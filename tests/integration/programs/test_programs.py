@@ -108,7 +108,7 @@ class Programs(unittest.TestCase):
             another = "another process listens there; choose another port"
             for command in (("echo_server", where), ("file_sender", "receive", where), ("http_server", where), ("matmul_server", where)):
                 self.expect_advice(f"Address already in use (EADDRINUSE): {another}", *command)
-            self.expect_advice(f"address already in use: {another}", "param_sync", "--rank", "0", "--nodes", "2", "--peers",
+            self.expect_advice(f"address already in use (EADDRINUSE): {another}", "param_sync", "--rank", "0", "--nodes", "2", "--peers",
                                f"{where},127.0.0.1:1", "--data", str(support.DATA.folder), "--batch", "10")
         elsewhere = "no interface of this machine has that address"
         self.expect_advice(elsewhere, "http_server", "192.0.2.1:0")
