@@ -50,7 +50,7 @@ const Library& library() {
   return instance;
 }
 
-#define GPUSOCK_PMIX(name) library().find(#name, static_cast<decltype(&name)>(nullptr))
+#define GPUSOCK_PMIX(name) library().find(#name, static_cast<decltype(&(name))>(nullptr))
 
 void check(pmix_status_t status, const std::string& what) {
   if (status == PMIX_SUCCESS) return;
@@ -177,9 +177,10 @@ class PmixBootstrap : public Bootstrap {
     session_.publish(address_.host_port());
     auto held = std::make_unique<std::shared_ptr<FenceCompletion>>(arrival_);
     session_.meet(&FenceCompletion::complete, held.get());
-    held.release();
+    static_cast<void>(held.release());  // complete() has it now
     await();
     std::vector<gpusock::Endpoint> all;
+    all.reserve(static_cast<std::size_t>(size_));
     for (int rank = 0; rank < size_; ++rank) all.push_back(gpusock::Endpoint::parse(session_.published_by(rank)));
     return all;
   }
