@@ -69,6 +69,9 @@ class Guide(unittest.TestCase):
             call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
 
     def test_the_cpu_devices_page_quotes_what_the_compiler_says_of_extern_shared(self):
+        version = call("c++", "-dumpfullversion", "-dumpversion").split(".", maxsplit=1)[0].strip()
+        if version not in ("12", "14"):
+            self.skipTest(f"the page quotes g++ 12 and 14 of Debian 12 and 13, and this is {version}")
         file = self.work / "extern.cu"
         file.write_text("#include <gpusock/device.cuh>\n__global__ void kernel() { extern __shared__ int x[]; x[0] = 1; }\n")
         done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-x", "c++", file, "-x", "none", *self.flags], text=True,
