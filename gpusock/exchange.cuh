@@ -18,8 +18,8 @@ struct HalfOfExchange {
 
 inline constexpr std::uint64_t kRecordsHeadBytes = 8;  ///< the length of a message in records
 
-/// Goes on with a length of which these are the next bytes. The leader reads: the peer may be able to change what is in
-/// the ring, and all threads must go on with the same. The caller needs a barrier before its next broadcast().
+/// The length so far, with these bytes appended. Only the leader reads them: a peer may be able to change the ring's
+/// bytes, and all threads must get the same length. The caller needs a barrier before its next broadcast().
 template <class Group>
 GPUSOCK_FN std::uint64_t read_length(const Group& group, std::uint64_t length, const void* from, std::uint64_t bytes) {
   for (std::uint64_t i = 0; group.thread_rank() == 0 && i < bytes; ++i)

@@ -66,8 +66,8 @@ bool read_all(std::ifstream& file, T* to, std::size_t count) {
   return static_cast<bool>(file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(count * sizeof(T))));
 }
 
-/// Reads a file's header, if its hash is that of all the rest: then what the header says may be trusted. Leaves the
-/// file behind the header. In any version of the format the hash is where it is in this one.
+/// Reads a file's header and compares its hash with the rest of the file. True if they agree: then the header can be
+/// trusted, and the file is positioned after it. Every version of the format has the hash at the same place.
 bool read_intact(std::ifstream& file, Header& header) {
   if (!read_all(file, &header, 1) || std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return false;
   std::uint64_t hash = fnv1a(&header, offsetof(Header, hash));
@@ -140,7 +140,7 @@ std::vector<std::uint64_t> CheckpointFiles::common_steps() const {
 std::uint64_t CheckpointFiles::latest() const {
   const std::vector<std::uint64_t> common = common_steps();
   if (!common.empty()) return common.front();
-  // The run is to begin anew, and will overwrite what there is: that must not be another run's.
+  // The run begins anew and overwrites the files that are here: they must not belong to another run.
   for (int rank = 0; rank < nodes_; ++rank) {
     for (const std::uint64_t step : steps_of(rank)) {
       const std::string name = path(rank, step);

@@ -56,8 +56,8 @@ class Connection {
   __device__ std::uint64_t deadline_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : deadline_ns_;
   }
-  /// Since when it waits for the client, who has sent no whole request since, or does not take the answer; the greatest
-  /// number: the client waits for it. Parts of a request change nothing.
+  /// The time since which it waits for its client: for a whole request, or until the client takes the answer. Parts of
+  /// a request do not change it. The greatest number if it does not wait.
   __device__ std::uint64_t waits_since_ns() const {
     return stage_ == Stage::free || stage_ == Stage::ready ? ~std::uint64_t{0} : waits_since_ns_;
   }

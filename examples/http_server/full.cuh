@@ -77,8 +77,8 @@ struct Seating {
   unsigned long long idle_longest_ns;  ///< since when the client sends no whole request that has sent none for longest;
                                        ///< the greatest number: there is none
   unsigned long long displace_at_ns;   ///< from when on it makes room
-  unsigned long long patient_until_ns;  ///< new clients wait until then for a seat to be had; 0: they need not, or none
-                                        ///< is near
+  unsigned long long patient_until_ns;  ///< until when new clients wait for a seat that is about to be free; 0: none
+                                        ///< is, or one is free now
 
   /// After the other members have changed.
   __device__ void look_at_time(unsigned long long now_ns) {

@@ -54,7 +54,7 @@ class Growth {
   }
 
  private:
-  /// Do `wanted` get from the root and `from` together to `to`.
+  /// True if the root and `from` together have paths of `wanted` to `to`.
   bool has_flow(int from, int to, double wanted) const {
     auto rest = rest_;
     const double enough = wanted * (1 - 1e-9);

@@ -14,7 +14,7 @@ namespace {
 constexpr double kWantedShare = 0.995;  // of the bound
 constexpr double kGoodShare = 0.99;
 constexpr double kGrownShare = 0.992;
-constexpr double kWorkMax = 1e8;  // multiplications, of which a step takes the square of the number of arcs
+constexpr double kWorkMax = 1e8;  // multiplications; a step takes as many as the square of the number of arcs
 constexpr double kStepsMax = 20000;
 constexpr double kTiny = 1e-9;
 

@@ -40,9 +40,9 @@ struct Rows {
 
   GPUSOCK_FN std::uint32_t pairs_of_row() const { return columns / 2 + columns % 2; }
 
-  /// Adds `columns` floats to the row of this key, which joins the table if it is not there. For a group of threads,
-  /// all of which call; any number of groups at the same time, for the same row, too. Waits for nothing. 0, or -ENOSPC
-  /// where all places are taken by other rows, or -EINVAL for a key above kKeyMax; RowTable::check() tells the host.
+  /// Adds `columns` floats to the row of this key, and makes the row if it is not there. All threads of the group call.
+  /// Any number of groups may call at the same time, also for the same row. Never waits. Returns 0; -ENOSPC if other
+  /// rows have all places; -EINVAL for a key above kKeyMax. The host learns of refused rows from RowTable::check().
   template <class Group>
   __device__ int add(const Group& group, std::uint64_t key, const float* values) const {
     const std::int64_t place = place_of(key);
