@@ -1,13 +1,19 @@
 #include "cpu_device/device_memory.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace cpu_device {
@@ -28,14 +34,18 @@ Pieces& pieces() {
 
 int key() noexcept { return g_key.load(std::memory_order_relaxed); }  // relaxed: set before there is memory of it
 
-}  // namespace
-
-void* allocate_device_memory(std::size_t bytes) {
+std::size_t whole_pages(std::size_t bytes) {
   const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t rounded = (bytes + page - 1) / page * page;
   if (rounded < bytes) throw std::bad_alloc();
-  const std::size_t mapped = rounded == 0 ? page : rounded;
-  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return rounded == 0 ? page : rounded;
+}
+
+/// Maps a file, or fresh memory (-1).
+void* map_guarded(int file, std::size_t bytes, void* at = nullptr) {
+  const std::size_t mapped = whole_pages(bytes);
+  const int kind = (file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | (at != nullptr ? MAP_FIXED : 0);
+  void* const memory = mmap(at, mapped, PROT_READ | PROT_WRITE, kind, file, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   try {
     if (key() >= 0 && pkey_mprotect(memory, mapped, PROT_READ | PROT_WRITE, key()) != 0) throw std::bad_alloc();
@@ -47,6 +57,46 @@ void* allocate_device_memory(std::size_t bytes) {
   }
   return memory;
 }
+
+/// A memory file's name, before its GPU's number. Each process that has the descriptor can read it.
+constexpr std::string_view kFileName = "device memory of GPU ";
+
+}  // namespace
+
+void* allocate_device_memory(std::size_t bytes) { return map_guarded(-1, bytes); }
+
+int make_device_memory_file(std::size_t bytes, int gpu) {
+  const std::string name = std::string(kFileName) + std::to_string(gpu);
+  const int file = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) throw std::system_error(errno, std::generic_category(), "memfd_create for device memory");
+  if (fchmod(file, 0600) == 0 && ftruncate(file, static_cast<off_t>(whole_pages(bytes))) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    return file;
+  }
+  const int error = errno;
+  close(file);
+  throw std::system_error(error, std::generic_category(), "sizing a file of device memory");
+}
+
+std::optional<int> gpu_of_device_memory(int file, std::size_t bytes) {
+  struct stat facts {};
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (fstat(file, &facts) != 0 || facts.st_uid != geteuid() || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+      facts.st_size != static_cast<off_t>(whole_pages(bytes))) {
+    return {};
+  }
+  char target[64] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(file);
+  const ssize_t length = readlink(link.c_str(), target, sizeof target);
+  std::string_view name(target, length < 0 ? 0 : static_cast<std::size_t>(length));
+  const std::string prefix = "/memfd:" + std::string(kFileName);
+  if (!name.starts_with(prefix)) return {};
+  name.remove_prefix(prefix.size());
+  const char digit = name.empty() ? ' ' : name.front();  // there are few GPUs
+  return digit >= '0' && digit <= '9' ? std::optional(digit - '0') : std::nullopt;
+}
+
+void* map_device_memory(int file, std::size_t bytes, void* at) { return map_guarded(file, bytes, at); }
 
 void free_device_memory(void* memory) noexcept {
   if (memory == nullptr) return;

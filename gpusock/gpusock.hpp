@@ -48,9 +48,11 @@ struct Options {
   std::uint32_t connections_max = 64;  ///< on a GPU: connections that ring memory is pinned for when the context is
                                        ///< made; on the CPU device it is made on demand
   /// On a GPU: which memory this context shares with contexts of other processes (GPUSOCK_HOST_RINGS=NAME); empty
-  /// (there: off): none. Contexts of one user that name the same memory use p2p with each other, with rings in pinned
-  /// host memory. Others use tcp. All of it is pinned when the context is made, as much as `host_connections_max`
-  /// connections need, and it is in use once for all processes. See docs/decisions/024-rings-between-processes.md.
+  /// (there: off): none. Contexts of one user that name the same memory use p2p with each other. Others use tcp. Rings
+  /// are in the GPU's memory between kernels on one GPU, unless `ring` is host, and else in pinned host memory.
+  /// SocketInfo::link_reason says why they are not in the GPU's. Host memory for `host_connections_max` connections is
+  /// pinned when the context is made, and is in use once for all processes; as much of the GPU's memory (ring
+  /// automatic: at most 256 MiB) is taken for each context. See docs/decisions/024-rings-between-processes.md.
   std::string host_rings;
   /// Connections that fit into it (GPUSOCK_HOST_RINGS=NAME,connections=N): 1 to 4096. The context that comes first
   /// decides, also on the size of the rings.

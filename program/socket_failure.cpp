@@ -53,6 +53,14 @@ std::string without_route(const Endpoint& at) {
   return "no way leads there; `ip route get " + host_of(at) + "` shows which this machine would take";
 }
 
+std::string without_room(const Endpoint& at) {
+  const std::string limits =
+      "there is no memory or descriptor for another connection, here or there; raise the limits "
+      "(ulimit -n, -f, -v), or use fewer connections or smaller rings";
+  if (at.link != LinkKind::p2p) return limits;
+  return limits + "; between processes on a GPU, start all of them with GPUSOCK_HOST_RINGS=NAME,connections=N for more";
+}
+
 std::string remedy_of_both(int error, const Endpoint& at) {
   switch (error) {
     case EAFNOSUPPORT:
@@ -61,8 +69,7 @@ std::string remedy_of_both(int error, const Endpoint& at) {
     case EMFILE:
       return "too many files or sockets are open; raise the limit (ulimit -n)";
     case ENOBUFS:
-      return "there is no memory or descriptor for another connection, here or there; raise the limits (ulimit -n, "
-             "-f, -v), or use fewer connections or smaller rings";
+      return without_room(at);
     case EPROTONOSUPPORT:
       return "there is no " + link_of(at) + ", here or there; gpusock-doctor says why";
     case ENODEV:
@@ -108,7 +115,8 @@ std::string remedy_of_connecting(int error, const Endpoint& at) {
       return "the peer does not speak gpusock: add link=tcp, or build both ends of the same version";
     case EHOSTUNREACH:
       if (at.link == LinkKind::p2p) {
-        return "link=p2p reaches only this user's processes on this host; leave it out, or name another";
+        return "link=p2p reaches only this user's processes on this host, and between processes on a GPU both need the "
+               "same GPUSOCK_HOST_RINGS=NAME; set that, or leave link=p2p out";
       }
       return without_route(at);
     case ENETUNREACH:

@@ -136,6 +136,9 @@ class ByteProducer {
     return used > memory_.capacity ? kRingCorrupt : memory_.capacity - used;
   }
 
+  /// The position, for the same callers.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
+
   /// Where the next `bytes` bytes go; `bytes` must not exceed what writable() allowed.
   GPUSOCK_FN RingSpans spans(std::uint64_t bytes) const { return memory_.spans(position_, bytes); }
 
@@ -185,6 +188,9 @@ class ByteConsumer {
     committed_seen_ = committed;
     return committed - position_;
   }
+
+  /// Bytes that are known to be there, without a look at the producer's word.
+  [[nodiscard]] GPUSOCK_FN std::uint64_t known_readable() const { return committed_seen_ - position_; }
 
   /// Bytes that could be read now, as ByteProducer::writable_at_a_glance().
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {

@@ -69,14 +69,14 @@ note_cuda() {
 rm -rf "$to"
 mkdir -p "$to"/{bin,tests,lib,data,scripts}
 while read -r program; do
-  [[ $program == */param_sync-mpi ]] || copy_program "$program" "$to/bin" # it needs an MPI that is installed as a whole
+  [[ $program == */param_sync-@(mpi|gloo) ]] || copy_program "$program" "$to/bin" # rivals need what is installed as a whole
 done < <(programs_in "$from"/{apps,examples,microbench,gpusock})
 while read -r program; do
   [[ " ${tests[*]} " != *" $(basename "$program") "* ]] || copy_program "$program" "$to/tests"
 done < <(programs_in "$from/tests")
 copy_libraries
 copy_data
-install -m 644 apps/param_sync/plot.gp "$to/data/"
+install -m 644 apps/param_sync/figures/plot.gp "$to/data/"
 install -m 644 -D tests/integration/server.py "$to/tests/integration/server.py"
 install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
 tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${seldom[@]/#/bin/}" tests

@@ -6,6 +6,8 @@ step_table() {
 memory             60  ring memory on the GPU: copies, dma-buf, what NICs write
 kernels            60  small well-known kernels
 bus                90  bytes and positions cross the bus in order, in both directions; requests to a NIC, which a host thread is
+kernel-rings       90  the same between two kernels, in the memory of one GPU and of two
+two-addresses      60  kernels that reach one page by two addresses, as two processes do, see each other's bytes
 p2p-echo           60  a stream between two kernels of one process
 tcp-echo           60  the same through TCP
 calls             300  conformance: poll, zero-copy, records
@@ -14,6 +16,7 @@ compat            120  kernels written for GPUnet
 device-rings      180  streams on rings in device memory
 device-rings-calls 180 zero-copy and records on rings in device memory
 host-rings        180  streams on rings between processes, in pinned host memory
+gpu-processes     180  kernels of two processes on one GPU, on rings in its memory; one is stopped, killed
 two-gpus          180  streams between kernels of two GPUs, on rings in the memory of both
 TABLE
   benchmark_steps lat
@@ -40,7 +43,7 @@ gpu_benchmarks() {
   local what link size between rings other
   while read -r what link size between rings other; do
     echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$([ "$other" = here ] || echo "-other-$other")"
-  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device gpu' \
+  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu' \
              'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels device here'
            benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
@@ -53,6 +56,8 @@ benchmark_steps() {
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
 echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheChunks"; }
 bus_cases='Bus.*:BusOfThreads.*:BusToNic.*'
+kernel_ring_cases='OneGpu/BetweenKernels.*:TwoGpus/BetweenKernels.*'
+two_address_cases='TwoAddresses/BetweenKernels.*:TwoAddresses/WithAliasFence.*'
 device_ring_streams='StreamPromise/tcp_*:StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Warp_Warp.*:StreamPromise/p2p_Block_Block.*:Failure/Block.*'
 device_ring_calls='ZeroCopy/tcp_*:ZeroCopy/p2p_Block.*:ZeroCopy/p2p_Thread.*:Record/tcp_*:Record/p2p_Block.*'
 
@@ -66,15 +71,18 @@ command_of() {
     memory) if [ "$device" = cuda ]; then tests_of gpu_memory_test; else skip "it asks a GPU"; fi ;;
     kernels) tests_of kernels_test ;;
     bus) tests_of calls_test "$bus_cases" ;;
+    kernel-rings) tests_of calls_test "$kernel_ring_cases" && command=(env "${shape[@]}" "${command[@]}") ;;
+    two-addresses) tests_of calls_test "$two_address_cases" && command=(env "${shape[@]}" "${command[@]}") ;;
     p2p-echo) tests_of connections_test "$(echo_of p2p)" ;;
     tcp-echo) tests_of connections_test "$(echo_of tcp)" ;;
-    calls) tests_of calls_test "*-$bus_cases" ;;
+    calls) tests_of calls_test "*-$bus_cases:$kernel_ring_cases:$two_address_cases" ;;
     connections) tests_of connections_test ;;
     compat) tests_of gpunet_test ;;
     device-rings) tests_of connections_test "$device_ring_streams" && command=(env GPUSOCK_RING=device "${command[@]}") ;;
     device-rings-calls) tests_of calls_test "$device_ring_calls" && command=(env GPUSOCK_RING=device "${command[@]}") ;;
     host-rings) tests_of connections_test 'StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Block_Block.*' &&
-      command=(env GPUSOCK_TEST_HOST_RINGS=apart "${shape[@]}" "${command[@]}") ;;
+      command=(env GPUSOCK_TEST_HOST_RINGS=apart GPUSOCK_RING=host "${shape[@]}" "${command[@]}") ;;
+    gpu-processes) tests_of fault_matrix_test '*GpuProcesses*' && command=(env GPUSOCK_TEST_HOST_RINGS=shared GPUSOCK_RING=device "${shape[@]}" "${command[@]}") ;;
     two-gpus) has_two_gpus && tests_of connections_test 'StreamPromise/p2p_*:Failure/Block.*' && command=(env GPUSOCK_TEST_GPUS=2 "${shape[@]}" "${command[@]}") ;;
     model) tests_of param_sync_model_test ;;
     faults) tests_of fault_matrix_test ;;

@@ -34,13 +34,13 @@ std::vector<int> processors_of(const Options& options, const proxy::Platform& pl
 /// long.
 bool assists(const Options& options, const proxy::Platform& platform) {
   return options.assist.value_or(platform.callers_can_wake() &&
-                                 std::thread::hardware_concurrency() <= proxy::kFewProcessors);
+                                 !proxy::has_own_processor(std::thread::hardware_concurrency()));
 }
 
 /// Kernels that cannot wake the proxy's thread wait for the end of its naps, unless it has a processor for itself.
 bool spins(const Options& options, const proxy::Platform& platform) {
   return !platform.callers_can_wake() &&
-         options.spin.value_or(std::thread::hardware_concurrency() > proxy::kFewProcessors);
+         options.spin.value_or(proxy::has_own_processor(std::thread::hardware_concurrency()));
 }
 
 /// Of callers that tell no proxy of anything.
@@ -103,7 +103,7 @@ Context::Impl::Impl(const Options& chosen)
       proxy(table, network, resources, {options.handshake_timeout_ns}),
       host_slots(table.slots()),
       host_taken(kTakenWords),
-      store_choices(table.slots()),
+      adaptations(table.slots()),
       host_callers_sets(table.sets()),
       host_sets(table.sets(proxy::SideKind::host, host_callers_sets.data())),
       observer(options.observe, table.slots()),
@@ -129,7 +129,7 @@ void Context::Impl::make_net() {
   hooks.self = this;
   hooks.ring_doorbell = [](void* self, std::uint32_t slot) { impl_of(self).engine.ring_doorbell(slot); };
   hooks.ring_for_credit = [](void* self) { impl_of(self).engine.ring_for_credit(); };
-  hooks.store_choices = store_choices.data();
+  hooks.adaptations = adaptations.data();
   // With processors to spare the proxy's thread moves bytes while the caller goes on.
   if (assists(options, *held->platform)) {
     hooks.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
@@ -148,7 +148,7 @@ void Context::Impl::make_net() {
   // Of kernels that run on a CPU and have a side of their own, as on a GPU (which does not use hooks).
   kernel_hooks = hooks_without_proxy();
   kernel_hooks.self = this;
-  kernel_hooks.store_choices = store_choices.data();
+  kernel_hooks.adaptations = adaptations.data();
   kernel_hooks.relax = [](void* self, std::uint64_t, std::uint64_t waited_ns, bool) {
     impl_of(self).device.relax(waited_ns);
   };

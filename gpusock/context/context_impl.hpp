@@ -50,7 +50,7 @@ struct Context::Impl {
   // The callers' own state: the host threads' in host memory, the kernels' in device memory where that is another.
   std::vector<table::CallerSlot> host_slots;
   std::vector<std::uint64_t> host_taken;
-  std::vector<ringbuf::StoreChoice> store_choices;  // by slot; of both, where kernels run on a CPU
+  std::vector<detail::Adaptation> adaptations;  // by slot; of both, where kernels run on a CPU
   std::vector<table::CallerSet> host_callers_sets;
   table::PollSetView host_sets;
   detail::Hooks hooks{};

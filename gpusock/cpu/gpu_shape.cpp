@@ -3,6 +3,7 @@
 
 #include "cpu_device/device_memory.hpp"
 #include "cpu_device/device_shape.hpp"
+#include "gpusock/context/cpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/memory_copier.hpp"
 #include "gpusock/cpu/stream.hpp"
@@ -12,7 +13,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
-#include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace gpusock::detail {
@@ -42,19 +44,46 @@ void wait_for_kernels(const std::string& call) {
 /// As many as the double of the CUDA runtime has. (They share one pool of threads.)
 constexpr int kGpus = 2;
 
-/// What GPUSOCK_CPU_SHAPE says.
-enum class Shape { cpu, gpu, gpus_apart };
-Shape asked_shape() {
-  static const Shape asked = [] {
-    const char* text = std::getenv("GPUSOCK_CPU_SHAPE");
-    const std::string_view shape = text == nullptr ? "" : text;
-    if (shape == "gpu") return Shape::gpu;
-    if (shape == "gpus-apart") return Shape::gpus_apart;
-    if (shape.empty() || shape == "cpu") return Shape::cpu;
-    throw Error(EINVAL,
-                "GPUSOCK_CPU_SHAPE='" + std::string(shape) + "' is no shape of the CPU device: cpu, gpu or gpus-apart");
-  }();
+/// What the variable said when it was first looked at.
+CpuShape asked_shape() {
+  static const CpuShape asked = cpu_shape_from_env();
   return asked;
+}
+
+/// Device memory in a file, which other processes map.
+class FileArena final : public proxy::DeviceArena {
+ public:
+  FileArena(std::byte* memory, proxy::Descriptor file) : memory_(memory), file_(std::move(file)) {}
+  ~FileArena() override {
+    wait_for_kernels("unmapping an arena");
+    cpu_device::free_device_memory(memory_);
+  }
+  FileArena(const FileArena&) = delete;
+  FileArena& operator=(const FileArena&) = delete;
+
+  std::byte* memory() const override { return memory_; }
+  int descriptor() const override { return file_.get(); }
+
+ private:
+  std::byte* memory_;
+  proxy::Descriptor file_;  // of one that was made here
+};
+
+int make_file(std::size_t bytes, int gpu) {
+  try {
+    return cpu_device::make_device_memory_file(bytes, gpu);
+  } catch (const std::system_error& error) {
+    throw Error(error.code().value(), "making a file of " + bytes_of(bytes) + " of device memory");
+  }
+}
+
+std::unique_ptr<proxy::DeviceArena> map_file(int file, std::size_t bytes, proxy::Descriptor kept) {
+  try {
+    auto* const memory = static_cast<std::byte*>(cpu_device::map_device_memory(file, bytes));
+    return std::make_unique<FileArena>(memory, std::move(kept));
+  } catch (const std::bad_alloc&) {
+    throw Error(ENOMEM, "mapping " + bytes_of(bytes) + " of device memory");
+  }
 }
 
 /// Pinned host memory and device memory of one of the GPUs. Calls that may wait for kernels on a GPU do wait here, for
@@ -99,7 +128,7 @@ class GpuShapedPlatform final : public proxy::Platform {
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {
-    return is_same_device_as(other) || asked_shape() != Shape::gpus_apart;
+    return is_same_device_as(other) || asked_shape() != CpuShape::gpus_apart;
   }
   bool is_same_device_as(const Platform& other) const override { return gpu_of(other) == gpu_; }
   std::string why_apart_from(const Platform& other) const override {
@@ -110,6 +139,21 @@ class GpuShapedPlatform final : public proxy::Platform {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
   }
   bool shows_nic_writes() const override { return true; }
+
+  std::string name_on_host() const override { return "GPU " + std::to_string(gpu_) + " of the CPU device"; }
+  std::unique_ptr<proxy::DeviceArena> make_arena(std::size_t bytes) override {
+    wait_for_kernels("making an arena of " + bytes_of(bytes));
+    proxy::Descriptor file(make_file(bytes, gpu_));
+    const int number = file.get();
+    return map_file(number, bytes, std::move(file));
+  }
+  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor file, std::size_t bytes) override {
+    wait_for_kernels("mapping an arena of " + bytes_of(bytes));
+    if (cpu_device::gpu_of_device_memory(file.get(), bytes) != gpu_) {
+      throw Error::with_cause(EPROTO, "what another process shares is no arena of this size on this GPU");
+    }
+    return map_file(file.get(), bytes, {});
+  }
 
  private:
   /// All platforms of the process are of this kind.
@@ -184,7 +228,7 @@ void give_shape() {
 
 }  // namespace
 
-bool has_gpu_shape() { return asked_shape() != Shape::cpu; }
+bool has_gpu_shape() { return asked_shape() != CpuShape::cpu; }
 
 std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
   if (gpu >= kGpus) {

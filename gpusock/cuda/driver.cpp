@@ -28,10 +28,32 @@ Driver found() {
   find("cuKernelGetFunction", 12000, driver.kernel_get_function);
   find("cuFuncLoad", 12040, driver.func_load);
   find("cuFuncGetAttribute", 11000, driver.func_get_attribute);
+  find("cuDeviceGet", 2000, driver.device_get);
+  find("cuDeviceGetAttribute", 2000, driver.device_get_attribute);
+  find("cuGetErrorName", 6000, driver.get_error_name);
+  find("cuMemGetAllocationGranularity", 10020, driver.mem_get_allocation_granularity);
+  find("cuMemCreate", 10020, driver.mem_create);
+  find("cuMemRelease", 10020, driver.mem_release);
+  find("cuMemAddressReserve", 10020, driver.mem_address_reserve);
+  find("cuMemAddressFree", 10020, driver.mem_address_free);
+  find("cuMemMap", 10020, driver.mem_map);
+  find("cuMemUnmap", 10020, driver.mem_unmap);
+  find("cuMemSetAccess", 10020, driver.mem_set_access);
+  find("cuMemExportToShareableHandle", 10020, driver.mem_export_to_shareable_handle);
+  find("cuMemImportFromShareableHandle", 10020, driver.mem_import_from_shareable_handle);
+  find("cuMemGetAllocationPropertiesFromHandle", 10020, driver.mem_get_allocation_properties_from_handle);
   return driver;
 }
 
 }  // namespace
+
+bool Driver::manages_virtual_memory() const {
+  return device_get != nullptr && device_get_attribute != nullptr && get_error_name != nullptr &&
+         mem_get_allocation_granularity != nullptr && mem_create != nullptr && mem_release != nullptr &&
+         mem_address_reserve != nullptr && mem_address_free != nullptr && mem_map != nullptr && mem_unmap != nullptr &&
+         mem_set_access != nullptr && mem_export_to_shareable_handle != nullptr &&
+         mem_import_from_shareable_handle != nullptr && mem_get_allocation_properties_from_handle != nullptr;
+}
 
 const Driver& Driver::get() {
   static const Driver driver = found();

@@ -3,6 +3,8 @@
 
 #include <cuda.h>
 
+#include <cstddef>
+
 namespace gpusock::cudart {
 
 /// nullptr where the driver has none of that name.
@@ -15,6 +17,30 @@ struct Driver {
   CUresult (*kernel_get_function)(CUfunction* function, CUkernel kernel) = nullptr;
   CUresult (*func_load)(CUfunction function) = nullptr;
   CUresult (*func_get_attribute)(int* value, CUfunction_attribute attribute, CUfunction function) = nullptr;
+
+  // Virtual memory management (10.2): all of it, or none.
+  using Handle = CUmemGenericAllocationHandle;
+  CUresult (*device_get)(CUdevice* device, int number) = nullptr;
+  CUresult (*device_get_attribute)(int* value, CUdevice_attribute attribute, CUdevice device) = nullptr;
+  CUresult (*get_error_name)(CUresult error, const char** name) = nullptr;
+  CUresult (*mem_get_allocation_granularity)(std::size_t* bytes, const CUmemAllocationProp* properties,
+                                             CUmemAllocationGranularity_flags kind) = nullptr;
+  CUresult (*mem_create)(Handle* handle, std::size_t bytes, const CUmemAllocationProp* properties,
+                         unsigned long long flags) = nullptr;
+  CUresult (*mem_release)(Handle handle) = nullptr;
+  CUresult (*mem_address_reserve)(CUdeviceptr* address, std::size_t bytes, std::size_t alignment, CUdeviceptr wanted,
+                                  unsigned long long flags) = nullptr;
+  CUresult (*mem_address_free)(CUdeviceptr address, std::size_t bytes) = nullptr;
+  CUresult (*mem_map)(CUdeviceptr address, std::size_t bytes, std::size_t offset, Handle handle,
+                      unsigned long long flags) = nullptr;
+  CUresult (*mem_unmap)(CUdeviceptr address, std::size_t bytes) = nullptr;
+  CUresult (*mem_set_access)(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* access,
+                             std::size_t count) = nullptr;
+  CUresult (*mem_export_to_shareable_handle)(void* shared, Handle handle, CUmemAllocationHandleType type,
+                                             unsigned long long flags) = nullptr;
+  CUresult (*mem_import_from_shareable_handle)(Handle* handle, void* shared, CUmemAllocationHandleType type) = nullptr;
+  CUresult (*mem_get_allocation_properties_from_handle)(CUmemAllocationProp* properties, Handle handle) = nullptr;
+  bool manages_virtual_memory() const;
 
   /// That of this machine. Asked for after the first CUDA call.
   static const Driver& get();

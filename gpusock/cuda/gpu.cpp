@@ -61,6 +61,7 @@ void Gpu::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kin
 }
 
 bool Gpu::free_if_quiet(const std::function<void()>& free_memory) {
+  const CurrentGpu current(number);  // cudaFree and cudaFreeHost may wait for the current GPU's kernels
   std::vector<Gpu*> gpus = PeerAccess::get().those_that_reach(number);
   gpus.push_back(this);
   return while_quiet(gpus, free_memory);

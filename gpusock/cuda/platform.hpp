@@ -1,6 +1,7 @@
 #pragma once
 /// @file A GPU's memory, as the proxy needs it.
 
+#include "gpusock/cuda/arena.hpp"
 #include "gpusock/cuda/check.hpp"
 #include "gpusock/cuda/copier.hpp"
 #include "gpusock/cuda/gpu.hpp"
@@ -76,9 +77,18 @@ class CudaPlatform final : public proxy::Platform {
   }
 
   std::vector<int> near_processors() const override {
+    const std::string address = name_on_host();
+    return address.empty() ? std::vector<int>() : proxy::processors_near(address);
+  }
+
+  /// Its PCI address: numbers differ from one process to the next (CUDA_VISIBLE_DEVICES).
+  std::string name_on_host() const override {
     char address[32] = {};
-    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? proxy::processors_near(address)
-                                                                                      : std::vector<int>();
+    return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? address : std::string();
+  }
+  std::unique_ptr<proxy::DeviceArena> make_arena(std::size_t bytes) override { return CudaArena::make(gpu_, bytes); }
+  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor descriptor, std::size_t bytes) override {
+    return CudaArena::map(gpu_, descriptor.get(), bytes);
   }
 
  private:

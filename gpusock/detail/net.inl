@@ -24,10 +24,11 @@ GPUSOCK_FN void copy_in(const Group& group, const ringbuf::RingSpans& to, const 
 #if !GPUSOCK_ON_GPU
 /// Fills the ring of a peer on another processor, with the kind of stores that was faster so far.
 template <class Group>
-void copy_to_peer(const Group& group, ringbuf::StoreChoice* stores, const ringbuf::RingSpans& to, const void* from) {
+void copy_to_peer(const Group& group, Adaptation* adaptation, const ringbuf::RingSpans& to, const void* from) {
   constexpr std::uint64_t kBytesMin = 4 << 10;  // fewer are read at once, while they are in a cache
   if (group.thread_rank() != 0) return;
   const std::uint64_t bytes = to.first.bytes + to.second.bytes;
+  ringbuf::StoreChoice* const stores = adaptation == nullptr ? nullptr : &adaptation->stores;
   const bool chooses = ringbuf::kHasStreamingStores && stores != nullptr && bytes >= kBytesMin;
   if (!chooses || !stores->streaming()) {
     copy_in(this_thread(), to, from);
@@ -158,7 +159,7 @@ GPUSOCK_FN std::int64_t Net::send(const Group& group, Socket socket, const void*
       const std::byte* from = static_cast<const std::byte*>(data) + done;
 #if !GPUSOCK_ON_GPU
       if (slot->link_needs_proxy == 0) {
-        detail::copy_to_peer(group, detail::store_choice(at, socket), to, from);
+        detail::copy_to_peer(group, detail::adaptation(at, socket), to, from);
       } else
 #endif
         detail::copy_in(group, to, from);

@@ -223,14 +223,23 @@ GPUSOCK_FN_APART inline ArrivedRecord next_record(const Side& side, CallerSlot& 
   return {-EAGAIN};
 }
 
+/// The next record of those among `arrived` bytes, or -EAGAIN, also where that number is impossible: then the caller
+/// looks again, and says why.
+GPUSOCK_FN inline ArrivedRecord next_of(const Side& side, CallerSlot& slot, std::uint64_t arrived) {
+  return arrived == ringbuf::kRingCorrupt ? ArrivedRecord{-EAGAIN} : next_record(side, slot, arrived);
+}
+
 /// Waits until a record has arrived, or the stream of them has ended.
 GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socket, CallerSlot& slot,
                                                   Deadline deadline) {
   const bool at_once = may_take_at_once(side, slot);
   if (at_once) {
-    std::uint64_t arrived = slot.rx.readable();
-    const ArrivedRecord record = arrived == ringbuf::kRingCorrupt ? ArrivedRecord{-EAGAIN}
-                                                                  : next_record(side, slot, arrived);
+    ArrivedRecord record = next_of(side, slot, slot.rx.known_readable());
+    if (record.bytes == -EAGAIN) {
+      before_look(side, socket, slot, deadline);
+      record = next_of(side, slot, slot.rx.readable());
+      if (record.bytes != -EAGAIN) note_receiving_wait(side, socket, slot, record.span);
+    }
     if (record.bytes != -EAGAIN) {
       slot.rx_turns = 0;
       return record;
@@ -250,6 +259,7 @@ GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socke
       std::uint64_t arrived = there;
       const ArrivedRecord record = next_record(side, slot, arrived);
       if (record.bytes != -EAGAIN) {
+        note_receiving_wait(side, socket, slot, record.span);
         slot.rx_turns = 0;
         return record;
       }

@@ -4,9 +4,16 @@
 #include "gpusock/types.hpp"
 #include "gpusock/detail/past_ring.hpp"
 #include "host_proxy/table/socket_table.hpp"
+#include "ringbuf/look_pace.hpp"
 #include "ringbuf/store_choice.hpp"
 
 namespace gpusock::detail {
+
+/// What callers on a CPU adapt to a socket's peer on another processor, by what they find while they send and receive.
+struct Adaptation {
+  ringbuf::StoreChoice stores;  ///< the sending leader's: which stores fill the peer's ring
+  ringbuf::LookPace looks;      ///< the receiving leader's: when it looks for more bytes
+};
 
 /// How code on a CPU meets the proxy; kernels on a GPU have no such thing (the proxy polls).
 struct Hooks {
@@ -29,8 +36,7 @@ struct Hooks {
   /// Moves bytes that follow all that is in this slot's ring; how many, 0 where that is not possible now. nullptr where
   /// callers leave all bytes to the proxy's thread.
   std::uint64_t (*move_past_ring)(void* self, std::uint32_t slot, const PastRing& wanted) = nullptr;
-  /// By slot: which stores fill a peer's ring; used by the sending leader. nullptr: always ordinary ones.
-  ringbuf::StoreChoice* store_choices = nullptr;
+  Adaptation* adaptations = nullptr;  ///< by slot; nullptr: callers adapt to nothing
 };
 
 /// What a thread may be in the middle of.
@@ -112,9 +118,9 @@ GPUSOCK_FN inline void ring_for_credit(const Side& side) {
 }
 
 #if !GPUSOCK_ON_GPU
-/// What chooses the stores of this socket's sender; nullptr: nothing does.
-inline ringbuf::StoreChoice* store_choice(const Side& side, Socket socket) {
-  return side.hooks->store_choices == nullptr ? nullptr : &side.hooks->store_choices[table::slot_of(socket)];
+/// What callers of this socket adapt; nullptr: nothing.
+inline Adaptation* adaptation(const Side& side, Socket socket) {
+  return side.hooks->adaptations == nullptr ? nullptr : &side.hooks->adaptations[table::slot_of(socket)];
 }
 #endif
 

@@ -105,7 +105,7 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   slot.link_needs_proxy = setup.link_needs_proxy;
   slot.options = setup.options;
 #if !GPUSOCK_ON_GPU
-  if (ringbuf::StoreChoice* stores = store_choice(side, socket)) *stores = {};
+  if (Adaptation* adapted = adaptation(side, socket)) *adapted = {};
 #endif
   slot.has_records = setup.records;
   slot.flags = table::kCallerAdopted;
@@ -401,15 +401,41 @@ GPUSOCK_FN inline int look_before_ring(const Side& side, Socket socket, CallerSl
   return status.generation != table::generation_of(socket) ? -EBADF : 0;
 }
 
+/// Before a receiver looks at the word of a ring that a peer fills itself: on a CPU the bytes of a stream may gather.
+GPUSOCK_FN inline void before_look(const Side& side, Socket socket, const CallerSlot& slot, Deadline deadline) {
+#if !GPUSOCK_ON_GPU
+  const Adaptation* const adapted = adaptation(side, socket);
+  if (adapted == nullptr || slot.link_needs_proxy != 0 || deadline.is_now()) return;
+  adapted->looks.before_look([] { return clock_ns(); });
+#else
+  (void)side, (void)socket, (void)slot, (void)deadline;
+#endif
+}
+
+/// What a receiver waited for has come, after slot.rx_turns looks that found too little. It takes at most `most` bytes.
+GPUSOCK_FN inline void note_receiving_wait(const Side& side, Socket socket, const CallerSlot& slot,
+                                           std::uint64_t most) {
+#if !GPUSOCK_ON_GPU
+  Adaptation* const adapted = adaptation(side, socket);
+  if (adapted == nullptr) return;
+  adapted->looks.note_wait({slot.rx_turns, slot.rx.known_readable(), most, slot.tx.position_at_a_glance()});
+#else
+  (void)side, (void)socket, (void)slot, (void)most;
+#endif
+}
+
 /// Waits until at least `least` bytes have arrived, or the stream has ended; grants up to `most`, 0 at the end.
 GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket, CallerSlot& slot, std::uint64_t least,
                                                 std::uint64_t most, Deadline deadline) {
+  const bool known = slot.rx.known_readable() >= least;
   const auto grant = [&](std::uint64_t arrived) {
+    if (!known) note_receiving_wait(side, socket, slot, most);
     slot.rx_turns = 0;
     return CopyRange{static_cast<std::int64_t>(arrived < most ? arrived : most), slot.rx.position()};
   };
   const bool at_once = least != 0 && may_take_at_once(side, slot);
   if (at_once) {
+    if (!known) before_look(side, socket, slot, deadline);
     const std::uint64_t arrived = slot.rx.readable(least);
     if (arrived >= least && arrived != ringbuf::kRingCorrupt) return grant(arrived);
   }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -12,8 +13,11 @@
 
 namespace gpusock::proxy {
 
-/// Up to this many processors a caller that waits runs the proxy's step itself.
-inline constexpr unsigned kFewProcessors = 4;
+inline constexpr std::size_t kFewProcessors = 4;
+
+/// True if the proxy's thread can have a processor to itself. If not, callers that wait run the proxy's step
+/// themselves where they can, and the thread naps where they cannot (Options::assist, Options::spin).
+constexpr bool has_own_processor(std::size_t processors) { return processors > kFewProcessors; }
 
 /// The processors of a list like "0-3,8", as Linux writes it (cpuset(7), "List format"); empty where it is none.
 std::vector<int> parse_processors(std::string_view list);

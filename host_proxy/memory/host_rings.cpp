@@ -32,7 +32,8 @@ struct HostRings::Slot {
   std::uint64_t peer_uses = 0;       // the peer's alike
   std::uint64_t joined = 0;          // 1 from when a peer has joined, until the slot is taken again
   std::uint64_t rests_since_ns = 0;  // when the death of a user was first seen; 0: not yet
-  std::byte unused[16] = {};
+  std::uint64_t start = 0;           // where words in arenas start: after all that this slot's of any arena may hold
+  std::byte unused[8] = {};
 };
 
 /// Gives a slot back with the last pointer to its segment. Made before the slot is taken: then nothing can fail.
@@ -54,15 +55,15 @@ struct HostRings::Lease {
 
 namespace {
 
-constexpr std::array<char, 16> kFileMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ', 'r', 'i', 'n', 'g', 's', ' ', '1'};
+constexpr std::array<char, 16> kFileMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ', 'r', 'i', 'n', 'g', 's', ' ', '2'};
 constexpr std::size_t kSlotsAt = 64;
 constexpr std::size_t kSlotBytes = 64;
 constexpr std::size_t kFilePage = 4096;
 
+std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
+std::size_t members_at(std::uint64_t connections) { return in_pages(kSlotsAt + connections * kSlotBytes); }
 /// Bytes before the first segment.
-std::size_t front_bytes(std::uint64_t connections) {
-  return (kSlotsAt + connections * kSlotBytes + kFilePage - 1) / kFilePage * kFilePage;
-}
+std::size_t front_bytes(std::uint64_t connections) { return members_at(connections) + in_pages(Arenas::table_bytes()); }
 std::size_t bytes_of_file(std::uint64_t connections, std::uint64_t room_bytes) {
   return front_bytes(connections) + connections * Segment::total_bytes(room_bytes);
 }
@@ -75,6 +76,8 @@ std::uint64_t host_now_ns() {
 // A slot has two locks: its maker's, then its peer's.
 std::size_t maker_lock(std::uint32_t slot) { return 2 * std::size_t{slot}; }
 std::size_t peer_lock(std::uint32_t slot) { return maker_lock(slot) + 1; }
+/// The arenas' locks come after them.
+std::size_t arenas_lock(std::uint32_t connections) { return maker_lock(connections); }
 
 }  // namespace
 
@@ -133,9 +136,12 @@ HostRings::HostRings(std::shared_ptr<Platform> platform, Settings settings)
     segments_.emplace_back(platform_, base_ + front_bytes(connections_) + i * Segment::total_bytes(room_bytes_),
                            room_bytes_);
   }
+  arenas_.emplace(platform_, Arenas::File{file_, base_ + members_at(connections_), arenas_lock(connections_),
+                                          connections_, room_bytes_});
 }
 
 HostRings::~HostRings() {
+  arenas_.reset();
   platform_->detach(base_, file_.bytes());
   munmap(base_, file_.bytes());
 }
@@ -180,6 +186,7 @@ HostRings::Slot& HostRings::slot(std::uint32_t number) const {
 }
 
 std::shared_ptr<Segment> HostRings::take(std::uint64_t ring_bytes, Place& place) {
+  place.file = id_;
   place.state = Place::kTooSmall;
   if (ring_bytes > room_bytes_) return nullptr;
   const Id ticket = random_bytes<16>();
@@ -202,7 +209,7 @@ bool HostRings::claim(std::uint32_t number, const Id& ticket) {
   Slot& its = slot(number);
   const bool rested = has_rested(its);
   if (rested) {
-    its = Slot{.ticket = ticket, .maker_uses = 1};
+    its = Slot{.ticket = ticket, .maker_uses = 1, .start = Segment::start_after(segments_[number].header(), its.start)};
     segments_[number].clear();
   }
   file_.unlock(rested ? peer_lock(number) : maker_lock(number), rested ? 1 : 2);
@@ -239,6 +246,22 @@ std::shared_ptr<Segment> HostRings::join(const Place& place) {
 
 bool HostRings::was_joined(const Place& place) const {
   return place.state == Place::kOffered && place.slot < connections_ && slot(place.slot).joined != 0;
+}
+
+std::shared_ptr<Segment> HostRings::on_device(const Place& place, const std::shared_ptr<Segment>& common,
+                                              const Arenas::Id& whose) const {
+  struct OnDevice {
+    std::shared_ptr<Segment> common;
+    Segment segment;
+  };
+  const auto there = arenas_->find(whose, place.slot);
+  const std::uint64_t start = slot(place.slot).start;
+  if (!there || start > Segment::kStartMax) return nullptr;  // too far: a program wrote where it should not
+  auto* const header = reinterpret_cast<std::byte*>(&common->header());
+  const Segment::OnDevice where{there->rings, there->words, start};
+  const auto made = std::shared_ptr<OnDevice>(new OnDevice{common, Segment(platform_, header, room_bytes_, where)});
+  made->segment.limit(place.ring_bytes);
+  return {made, &made->segment};
 }
 
 /// The caller has the mutex, and this object the slot's lock.

@@ -3,6 +3,7 @@
 /// gives it to its device, when it is made: later no connection needs a call that may wait for kernels. A GPU's kernels
 /// can so use rings with another process's kernels. Why: docs/decisions/024-rings-between-processes.md.
 
+#include "host_proxy/memory/arenas.hpp"
 #include "host_proxy/memory/named_file.hpp"
 #include "host_proxy/memory/segment.hpp"
 
@@ -32,6 +33,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   };
 
   static constexpr std::uint32_t kConnectionsMax = 4096;
+  static constexpr std::uint32_t kConnectionsDefault = 16;  ///< as Options::host_connections_max
 
   using Id = std::array<std::uint8_t, 16>;
 
@@ -65,12 +67,14 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   /// Where its file is.
   static std::string path_of(const std::string& name);
 
+  const std::string& name() const { return settings_.name; }
   std::uint32_t connections() const { return connections_; }
   /// What each ring has room for.
   std::uint64_t room_bytes() const { return room_bytes_; }
 
   /// Takes a slot, with rings of `ring_bytes`, and says in `place` what a peer must know; nullptr if all are in use, or
-  /// rings of this size do not fit (place.state says which). The last owner gives the slot back. No call of the device.
+  /// rings of this size do not fit (place.state says which, of the memory place.file). The last owner gives the slot
+  /// back. No call of the device.
   std::shared_ptr<Segment> take(std::uint64_t ring_bytes, Place& place);
 
   /// True if the place is in this memory.
@@ -81,6 +85,13 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
 
   /// True if somebody has joined the slot that take() gave for this place.
   bool was_joined(const Place& place) const;
+
+  /// The memory of GPUs that contexts share which use these host rings.
+  Arenas& arenas() { return *arenas_; }
+  /// The rings of a slot that take() or join() gave, as kernels use them in the arena of this member. nullptr where
+  /// this context does not reach that. `common` is the slot's segment, which is kept. No call of the device.
+  std::shared_ptr<Segment> on_device(const Place& place, const std::shared_ptr<Segment>& common,
+                                     const Arenas::Id& whose) const;
 
   /// In a process that was just forked: the slots stay the parent's.
   void leave_to_parent() noexcept { file_.leave_to_parent(); }
@@ -108,7 +119,8 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   std::uint32_t connections_ = 0;
   std::uint64_t room_bytes_ = 0;
   std::byte* base_ = nullptr;
-  std::deque<Segment> segments_;     // one for each slot
+  std::deque<Segment> segments_;  // one for each slot
+  std::optional<Arenas> arenas_;
   std::mutex mutex_;                 // what a caller's thread gives back another may take
   std::vector<std::uint8_t> roles_;  // of each slot: what this object has of it, Role
   std::uint32_t next_ = 0;

@@ -1,7 +1,10 @@
 #pragma once
 /// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
 
+#include "gpusock/error.hpp"
+#include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/copier.hpp"
+#include "host_proxy/memory/device_arena.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -50,6 +53,19 @@ class Platform {
   /// Why the two do not reach each other's device memory, where they do not.
   virtual std::string why_apart_from(const Platform& /*other*/) const { return "it is another device's"; }
   virtual std::unique_ptr<Copier> make_copier() = 0;
+
+  /// The device's name, which is the same in all processes of this host; empty where its memory is not shared.
+  virtual std::string name_on_host() const { return {}; }
+  /// Device memory that another process can map; its contents are undefined. May wait for kernels. Throws Error:
+  /// (ENOTSUP) this device has none, (ENOMEM).
+  virtual std::unique_ptr<DeviceArena> make_arena(std::size_t /*bytes*/) {
+    throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
+  }
+  /// Maps the arena that another process has made with as many bytes on the same device. May wait for kernels. Throws
+  /// Error: (EPROTO) it is something else, (ENOTSUP), (ENOMEM).
+  virtual std::unique_ptr<DeviceArena> map_arena(Descriptor /*descriptor*/, std::size_t /*bytes*/) {
+    throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
+  }
 
   /// True if kernels see what a NIC has written into device memory once flush_nic_writes() has returned.
   virtual bool shows_nic_writes() const { return false; }

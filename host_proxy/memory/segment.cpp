@@ -71,6 +71,19 @@ Segment::Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uin
       rings_(memory + kHeaderBytes),
       proxy_rings_(rings_) {}
 
+Segment::Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes,
+                 const OnDevice& device)
+    : platform_(std::move(platform)),
+      ring_bytes_(ring_bytes),
+      room_bytes_(ring_bytes),
+      placement_(RingPlacement::device),
+      borrows_(true),
+      base_(memory),
+      rings_(device.rings),
+      proxy_rings_(platform_->proxy_address(rings_)),
+      words_(device.words),
+      start_(device.start) {}
+
 std::size_t Segment::file_bytes() const {
   const bool in_file = placement_ == RingPlacement::host || platform_->device_memory_is_mappable();
   return in_file ? total_bytes(room_bytes_) : kHeaderBytes;
@@ -110,8 +123,9 @@ void Segment::place_rings() {
   const bool in_file = file_bytes() != kHeaderBytes;
   rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_ + sizeof(DeviceWords));
   if (!in_file) {
+    words_ = reinterpret_cast<DeviceWords*>(rings_ + 2 * room_bytes_);
     try {
-      platform_->zero_device(reinterpret_cast<std::byte*>(device_words()), sizeof(DeviceWords));
+      platform_->zero_device(reinterpret_cast<std::byte*>(words_), sizeof(DeviceWords));
     } catch (...) {
       platform_->free_device(rings_);
       throw;
@@ -129,21 +143,18 @@ Segment::~Segment() {
 }
 
 void Segment::clear() {
-  if (device_words() != nullptr && words_started_) {
-    const auto moved = [&](SegmentHeader::Word& word) {  // relaxed: all who wrote it have closed (T2)
-      return ringbuf::SystemAtomics::Ref<std::uint64_t>(word.value).load(ringbuf::kRelaxed) - start_;
-    };
-    SegmentHeader& words = header();
-    start_ += std::max({moved(words.rx_committed), moved(words.tx_committed), moved(words.tx_consumed)}) + kStartsApart;
-  }
+  if (device_words() != nullptr && words_started_) start_ = start_after(header(), start_);
   std::memset(base_, 0, kHeaderBytes);
   words_started_ = false;
   ring_bytes_ = room_bytes_;
 }
 
-DeviceWords* Segment::device_words() const {
-  const bool in_file = borrows_ || file_bytes() != kHeaderBytes;
-  return in_file ? nullptr : reinterpret_cast<DeviceWords*>(rings_ + 2 * room_bytes_);
+std::uint64_t Segment::start_after(SegmentHeader& words, std::uint64_t start) {
+  for (SegmentHeader::Word* word : {&words.rx_committed, &words.tx_committed, &words.tx_consumed, &words.rx_consumed}) {
+    // Relaxed: all who wrote it have closed (T2).
+    start = std::max(start, ringbuf::SystemAtomics::Ref<std::uint64_t>(word->value).load(ringbuf::kRelaxed));
+  }
+  return std::min(start, kStartMax) + kStartsApart;
 }
 
 void Segment::start_words(std::uint64_t at_least) {

@@ -41,6 +41,14 @@ class Segment {
   /// One in `memory` of total_bytes(ring_bytes), which is attached and somebody else's, and outlives it
   /// (host_rings.hpp).
   Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes);
+  /// One whose header is in `memory`, with rings and words in device memory, all of it somebody else's (arenas.hpp).
+  /// The words stand at `start` at first.
+  struct OnDevice {
+    std::byte* rings;
+    DeviceWords* words;
+    std::uint64_t start;
+  };
+  Segment(std::shared_ptr<Platform> platform, std::byte* memory, std::uint64_t ring_bytes, const OnDevice& device);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -63,12 +71,18 @@ class Segment {
   RingMemories callers_rings() const { return rings_at(rings_); }
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   /// As kernels reach them; nullptr if all words are in the header.
-  DeviceWords* device_words() const;
+  DeviceWords* device_words() const { return words_; }
   /// Sets the header's words of p2p to start(), before kernels use them. `at_least`: where start() is to be, unless it
   /// is later already.
   void start_words(std::uint64_t at_least = 0);
   /// Where the words of p2p stand at first: 0, or more than all that device words may hold from connections before.
   std::uint64_t start() const { return start_; }
+
+  /// Where the words of the next connection may start that uses the same device words: after all that they may hold.
+  /// `header` is that of the connection before, which started at `start`.
+  static std::uint64_t start_after(SegmentHeader& header, std::uint64_t start);
+  /// No start after honest words is beyond it.
+  static constexpr std::uint64_t kStartMax = std::uint64_t{1} << 62;
 
   /// Uses only so much of each ring's room, until clear().
   void limit(std::uint64_t ring_bytes) { ring_bytes_ = ring_bytes; }
@@ -99,6 +113,7 @@ class Segment {
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
+  DeviceWords* words_ = nullptr;      // of p2p, where those are in device memory
   std::uint64_t start_ = 0;
   bool words_started_ = false;  // since it was made, or cleared
 };
@@ -157,6 +172,10 @@ class SegmentPool {
   /// True if these callers may use rings in device memory with kernels of another context, if each reaches the other's.
   bool uses_device_memory(bool kernels) const {
     return kernels && placement_ != RingPlacement::host && !platform_->device_memory_is_mappable();
+  }
+  /// How much of a device's memory is to be used for rings that other processes' kernels share.
+  std::uint64_t arena_bytes_max() const {
+    return placement_ == RingPlacement::automatic ? kAutomaticBytesMax : ~std::uint64_t{0};
   }
   /// Where the memory is to be that a peer is offered who may not reach device memory.
   RingPlacement placement_for_any_peer(bool kernels) const {

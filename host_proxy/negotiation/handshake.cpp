@@ -247,6 +247,7 @@ int Handshake::peers_reason(int error) {
 
 void Handshake::remember(std::uint16_t link, const LinkSetup::Failure& failure) {
   const LinkMaker* maker = maker_of(link);
+  found_no_room_ |= failure.error == ENOBUFS;
   if (!reasons_.empty()) reasons_ += "; ";
   reasons_ += std::string(maker == nullptr ? "a link" : to_string(maker->kind())) + ": " +
               (failure.reason.empty() ? describe_errno(failure.error) : failure.reason.substr(0, kReasonBytesMax));

@@ -52,6 +52,8 @@ class Handshake {
   /// Why it is none of the better links: "verbs: no RDMA device has this address; …". Empty where the best one was
   /// taken.
   const std::string& reasons() const { return reasons_; }
+  /// True if one of them is that all memory for that link is in use.
+  bool found_no_room() const { return found_no_room_; }
   /// What the peer does that a gpusock peer would not, and what to do about it: "the peer does not speak gpusock: …".
   /// Once the peer has shown that it speaks gpusock: empty, or that the two have no link in common.
   std::string mismatch() const;
@@ -143,6 +145,7 @@ class Handshake {
   std::string inbox_;
   std::vector<std::byte> payload_;
   std::string reasons_;
+  bool found_no_room_ = false;
   std::string hello_;        // this side's first message, sent before anything was received
   std::string oddity_;       // what shows that the peer does not speak gpusock: "it sent …"
   std::string unlinked_;     // "the peers have no link in common (…)", if that is so

@@ -199,7 +199,9 @@ void Connection::step_handshake() {
   if (state == Handshake::State::failed) {
     const int error = handshake_->error();
     if (!tell_mismatch()) {
-      try_log(LogLevel::info, [&] {
+      // The errno says less than the reason does; whoever connects cannot see it anywhere else.
+      const bool warns = !incoming_ && !handshake_->reasons().empty() && proxy_.is_news(handshake_->reasons());
+      try_log(warns ? LogLevel::warn : LogLevel::info, [&] {
         return "handshake with " + peer_.host_port() + " failed: " + describe_errno(error) +
                (handshake_->reasons().empty() ? "" : " (" + handshake_->reasons() + ")");
       });
@@ -211,7 +213,8 @@ void Connection::step_handshake() {
     link_reason_ = handshake_->reasons();
     if (!setup_->remark().empty()) link_reason_ += (link_reason_.empty() ? "" : "; ") + setup_->remark();
     if (!link_reason_.empty()) {
-      try_log(LogLevel::info, [&] {
+      const bool warns = !incoming_ && handshake_->found_no_room() && proxy_.is_news(handshake_->reasons());
+      try_log(warns ? LogLevel::warn : LogLevel::info, [&] {
         return peer_.host_port() + " is reached by " + std::string(to_string(link_kind_)) + "; not by " + link_reason_;
       });
     }

@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -90,6 +91,8 @@ class Proxy {
   /// A connection must be stepped by then.
   void due(std::uint64_t deadline_ns) { due_ns_ = std::min(due_ns_, deadline_ns); }
   void count_established() { ++stats_.connections; }
+  /// True if a connection lacks a link for other reasons than the one before it: the same are no second warning.
+  bool is_news(const std::string& reasons) { return std::exchange(told_reasons_, reasons) != reasons; }
 
  private:
   bool step_all(std::uint64_t now_ns, Pass pass);
@@ -168,6 +171,7 @@ class Proxy {
   };
   std::vector<Unready> unready_;
   bool shortage_logged_ = false;
+  std::string told_reasons_;  // why a connection lacks a link, as was warned last
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   std::uint32_t hinted_slot_ = kNone;

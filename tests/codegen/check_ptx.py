@@ -56,19 +56,32 @@ PASSING = {
     "litmus_block_sends": ["ld.acquire.sys", "barrier", "bytes", "barrier", *PUBLISH],
     "litmus_thread_receives": ["ld.acquire.sys", "bytes", *PUBLISH, "bytes"],
     "litmus_block_receives": ["ld.acquire.sys", "barrier", "bytes", "barrier", *PUBLISH, "bytes", "barrier"],
+    # The sender's warp, then the receiver's.
+    "litmus_warps_pass": ["ld.acquire.sys", "barrier", "bytes", "barrier", *PUBLISH,
+                          "ld.acquire.sys", "barrier", "bytes", "barrier", *PUBLISH, "bytes", "barrier"],
 }
+
+
+def fenced(steps):
+    """With PTX's fence between accesses of one page by two addresses: after each look at the other side's position."""
+    return [each for step in steps for each in ([step, "fence.proxy.alias"] if step == "ld.acquire.sys" else [step])]
+
+
+PASSING |= {f"{kernel}_fenced": fenced(steps) for kernel, steps in PASSING.items()}
 
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 OPERATIONS = ("add", "and", "cas", "dec", "exch", "inc", "max", "min", "or", "xor")
 MEMORY = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:ld|st|atom|red|fence|membar|cp)\.[\w.:]+)")
-BARRIER = re.compile(r"^\s*(?:bar|barrier)(?:\.cta)?\.sync")
+BARRIER = re.compile(r"^\s*(?:bar|barrier)(?:\.cta|\.warp)?\.sync")
 ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)^\}", re.DOTALL | re.MULTILINE)
 
 
 def describe(instruction):
     """'st.release.sys.b64' -> ('st.release.sys', True); toolkits differ in the order of the parts and in the type's name."""
     parts = instruction.split(".")
+    if instruction.startswith("fence.proxy"):
+        return instruction, True
     order = [part for part in parts if part in ORDERS]
     scope = [part for part in parts if part in SCOPES]
     operation = [part for part in parts[1:] if part in OPERATIONS]

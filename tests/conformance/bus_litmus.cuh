@@ -1,7 +1,7 @@
 #pragma once
-// Message passing across the bus, as every link rests on it: a payload, and behind it a position. Each kernel is one
-// side of a ring in pinned host memory, whose other side is a host thread. tests/codegen reads the PTX of exactly these
-// kernels (litmus_*).
+// Message passing, as every link rests on it: a payload, and behind it a position. Each kernel is one side of a ring.
+// The ring is in pinned host memory and its other side a host thread (bus_test.cu), or in device memory and the other
+// side a kernel (between_kernels_test.cu). tests/codegen reads the PTX of exactly these kernels (litmus_*).
 #include <gpusock/device.cuh>
 
 #include "tests/support/patience.hpp"
@@ -19,6 +19,7 @@ struct BusLitmus {
   ringbuf::RingMemory memory;
   std::uint64_t* committed = nullptr;
   std::uint64_t* consumed = nullptr;
+  std::uint64_t* host_copy = nullptr;  ///< of the word that this side stores; for words in device memory
   const std::byte* pattern = nullptr;
   std::byte* scratch = nullptr;  ///< kMessageBytesMax, of the device
   std::uint64_t messages = 0;
@@ -35,10 +36,23 @@ struct BusLitmus {
   }
 };
 
+/// What a side does once it has seen the other one's position.
+struct NoFence {
+  __device__ static void run() {}
+};
+/// PTX asks for it where both sides reach one page by different addresses ("Proxies").
+struct AliasFence {
+  __device__ static void run() {
+#if GPUSOCK_ON_GPU
+    asm volatile("fence.proxy.alias;" ::: "memory");
+#endif
+  }
+};
+
 /// Sends all messages: the group writes each into the ring, its leader commits it.
-template <class Group>
+template <class Fence = NoFence, class Group>
 __device__ inline void send_across_the_bus(const Group& group, const BusLitmus& it) {
-  ringbuf::ByteProducer<> producer(it.memory, it.committed, it.consumed);
+  ringbuf::ByteProducer<> producer(it.memory, it.committed, it.consumed, 0, it.host_copy);
   const bool leads = group.thread_rank() == 0;
   const std::uint64_t until_ns = clock_ns() + kPatienceNs;
 #pragma unroll 1
@@ -49,6 +63,7 @@ __device__ inline void send_across_the_bus(const Group& group, const BusLitmus& 
       std::uint64_t there = 0;
 #pragma unroll 1
       while ((there = producer.writable(bytes)) < bytes && clock_ns() < until_ns) __nanosleep(100);
+      Fence::run();
       if (there < bytes) position = BusLitmus::kStuck;
     }
     position = detail::broadcast(group, position);
@@ -63,9 +78,9 @@ __device__ inline void send_across_the_bus(const Group& group, const BusLitmus& 
 }
 
 /// Receives all messages: the leader sees that one is there, the group reads it, the leader gives its space back.
-template <class Group>
+template <class Fence = NoFence, class Group>
 __device__ inline void receive_across_the_bus(const Group& group, const BusLitmus& it) {
-  ringbuf::ByteConsumer<> consumer(it.memory, it.committed, it.consumed);
+  ringbuf::ByteConsumer<> consumer(it.memory, it.committed, it.consumed, 0, it.host_copy);
   const bool leads = group.thread_rank() == 0;
   const std::uint64_t until_ns = clock_ns() + kPatienceNs;
 #pragma unroll 1
@@ -76,6 +91,7 @@ __device__ inline void receive_across_the_bus(const Group& group, const BusLitmu
       std::uint64_t there = 0;
 #pragma unroll 1
       while ((there = consumer.readable(bytes)) < bytes && clock_ns() < until_ns) __nanosleep(100);
+      Fence::run();
       if (there < bytes) position = BusLitmus::kStuck;
     }
     position = detail::broadcast(group, position);
@@ -98,5 +114,34 @@ extern "C" __global__ void litmus_thread_sends(BusLitmus it) { send_across_the_b
 extern "C" __global__ void litmus_block_sends(BusLitmus it) { send_across_the_bus(this_block(), it); }
 extern "C" __global__ void litmus_thread_receives(BusLitmus it) { receive_across_the_bus(this_thread(), it); }
 extern "C" __global__ void litmus_block_receives(BusLitmus it) { receive_across_the_bus(this_block(), it); }
+
+extern "C" __global__ void litmus_thread_sends_fenced(BusLitmus it) {
+  send_across_the_bus<AliasFence>(this_thread(), it);
+}
+extern "C" __global__ void litmus_block_sends_fenced(BusLitmus it) {
+  send_across_the_bus<AliasFence>(this_block(), it);
+}
+extern "C" __global__ void litmus_thread_receives_fenced(BusLitmus it) {
+  receive_across_the_bus<AliasFence>(this_thread(), it);
+}
+extern "C" __global__ void litmus_block_receives_fenced(BusLitmus it) {
+  receive_across_the_bus<AliasFence>(this_block(), it);
+}
+
+/// Both sides in one block: they share what a multiprocessor caches.
+template <class Fence>
+__device__ inline void pass_between_warps(const BusLitmus& sends, const BusLitmus& receives) {
+  if (threadIdx.x < 32) {
+    send_across_the_bus<Fence>(this_warp(), sends);
+  } else {
+    receive_across_the_bus<Fence>(this_warp(), receives);
+  }
+}
+extern "C" __global__ void litmus_warps_pass(BusLitmus sends, BusLitmus receives) {
+  pass_between_warps<NoFence>(sends, receives);
+}
+extern "C" __global__ void litmus_warps_pass_fenced(BusLitmus sends, BusLitmus receives) {
+  pass_between_warps<AliasFence>(sends, receives);
+}
 
 }  // namespace gpusock::conformance

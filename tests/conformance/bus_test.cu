@@ -1,6 +1,7 @@
 // What every link rests on: who sees a position that was published across the bus sees the bytes behind it, and who
 // gives bytes back has read them. And: of a commit and a thread that falls asleep one sees the other.
 #include "tests/conformance/bus_litmus.cuh"
+#include "tests/conformance/litmus_data.hpp"
 #include "tests/conformance/party.cuh"
 
 #include "host_proxy/proxy/sleeper.hpp"
@@ -8,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <vector>
 
 namespace gpusock::conformance::bus {
@@ -18,20 +18,11 @@ namespace {
 class Bus : public testing::Test {
  protected:
   Bus() {
-    std::mt19937 random(7);
-    for (std::byte& byte : pattern_) byte = static_cast<std::byte>(random());
     device_pattern_.copy_in(pattern_);
     const ringbuf::RingMemory memory{bytes_.data(), BusLitmus::kCapacity, 0};
-    it_ = {memory, &words_[0], &words_[16], device_pattern_.data(), scratch_.data(), messages(), &words_[32]};
+    it_ = {memory,          &words_[0],        &words_[16], nullptr, device_pattern_.data(),
+           scratch_.data(), litmus_messages(), &words_[32]};
   }
-
-#if !GPUSOCK_KERNELS_ON_CPU
-  static constexpr int kMessages = 20'000;
-#else
-  static constexpr int kMessages = 1'000;  // what could go wrong with a CPU's caches does so in tests of other links as
-                                           // well
-#endif
-  static std::uint64_t messages() { return static_cast<std::uint64_t>(scaled(kMessages, 200)); }
 
   /// Waits until `ready`; false where that takes longer than a test may.
   template <class Ready>
@@ -50,7 +41,7 @@ class Bus : public testing::Test {
     ringbuf::ByteConsumer<> consumer(it_.memory, it_.committed, it_.consumed);
     std::vector<std::byte> got(BusLitmus::kMessageBytesMax);
     std::uint64_t different = 0;
-    for (std::uint64_t message = 0; message < messages(); ++message) {
+    for (std::uint64_t message = 0; message < litmus_messages(); ++message) {
       const std::uint64_t bytes = BusLitmus::bytes_of(message);
       ASSERT_TRUE(wait([&] { return consumer.readable(bytes) >= bytes; })) << "message " << message;
       detail::copy_out(this_thread(), got.data(), consumer.spans(bytes));
@@ -66,7 +57,7 @@ class Bus : public testing::Test {
   void send_to(void (*kernel)(BusLitmus), int threads) {
     launch(context_, {.grid = 1, .block = static_cast<unsigned>(threads)}, kernel, it_);
     ringbuf::ByteProducer<> producer(it_.memory, it_.committed, it_.consumed);
-    for (std::uint64_t message = 0; message < messages(); ++message) {
+    for (std::uint64_t message = 0; message < litmus_messages(); ++message) {
       const std::uint64_t bytes = BusLitmus::bytes_of(message);
       ASSERT_TRUE(wait([&] { return producer.writable(bytes) >= bytes; })) << "message " << message;
       detail::copy_in(this_thread(), producer.spans(bytes), pattern_.data() + BusLitmus::begin_of(message));
@@ -77,7 +68,7 @@ class Bus : public testing::Test {
   }
 
   Context context_{from_environment(Options())};
-  std::vector<std::byte> pattern_ = std::vector<std::byte>(BusLitmus::kPatternBytes);
+  const std::vector<std::byte> pattern_ = litmus_pattern();
   Mapped<std::byte> bytes_{context_, BusLitmus::kCapacity};
   Mapped<std::uint64_t> words_{context_, 48};
   DeviceBuffer<std::byte> device_pattern_{context_, BusLitmus::kPatternBytes};

@@ -41,8 +41,8 @@ inline std::string test_host() {
   return host == nullptr ? "127.0.0.1" : host;
 }
 
-/// GPUSOCK_FABRIC_PROVIDER, GPUSOCK_RING, GPUSOCK_GPUDIRECT and GPUSOCK_HOST_RINGS hold for tests whose options are not
-/// from the environment, too; beyond loopback a secret is needed.
+/// GPUSOCK_FABRIC_PROVIDER, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_HOST_RINGS and GPUSOCK_SPIN hold for tests whose
+/// options are not from the environment, too; beyond loopback a secret is needed.
 inline Options from_environment(Options options) {
   const Options environment = Options::from_env();
   options.fabric_provider = environment.fabric_provider;
@@ -50,6 +50,7 @@ inline Options from_environment(Options options) {
   options.gpudirect = environment.gpudirect;
   options.host_rings = environment.host_rings;
   options.host_connections_max = environment.host_connections_max;
+  options.spin = environment.spin;
   if (options.secret.empty() && std::getenv("GPUSOCK_TEST_HOST") != nullptr) options.secret = "conformance";
   return options;
 }

@@ -1,5 +1,6 @@
 #include "peer.hpp"
 
+#include "kernel_peer.hpp"
 #include "obedient_peer.hpp"
 
 #include "tests/support/patience.hpp"
@@ -33,6 +34,7 @@ void wait_for_end_of_input() {
 
 int be_peer(const std::string& role, const std::string& endpoint) {
   if (role == "plain" || role == "gpusock") return obey(role == "plain");
+  if (role == "kernel") return echo_in_kernel(endpoint);
   Context context(patient_options());
   const Net net = context.net();
   const Socket listener = net.listen(this_thread(), Endpoint::parse(endpoint), 16, patience());
@@ -77,6 +79,8 @@ void Peer::stop() const {
   ::kill(process_, SIGSTOP);
   waitpid(process_, nullptr, WUNTRACED);  // its threads go on until each has taken the signal
 }
+
+void Peer::go_on() const { ::kill(process_, SIGCONT); }
 
 void Peer::kill_and_wait() {
   if (process_ < 0) return;

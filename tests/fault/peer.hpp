@@ -13,6 +13,7 @@ namespace gpusock::fault {
 ///   listen   listens at ENDPOINT, says where on standard output, and takes what comes
 ///   plain    does what say() tells it, on plain TCP connections
 ///   gpusock  the same, on gpusock's
+///   kernel   as echo_in_kernel()
 int be_peer(const std::string& role, const std::string& endpoint);
 
 /// A peer process.
@@ -32,6 +33,7 @@ class Peer {
   void say(const std::string& command) const;
 
   void stop() const;  ///< returns when no thread of it runs any more
+  void go_on() const;
   void kill_and_wait();
   /// A line that it printed.
   std::string read_line() const;

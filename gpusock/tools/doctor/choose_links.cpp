@@ -164,21 +164,32 @@ LinkKind best_link(const Facts& facts, bool share_memory) {
   });
 }
 
+/// Where the rings and words of host rings lie.
+const char* place_in_host_rings(const Facts& facts) {
+  if (!facts.gpu_build) return facts.ring == RingPlacement::host ? "host memory" : "the CPU device's memory";
+  return facts.ring == RingPlacement::host ? "pinned host memory"
+                                           : "device memory between kernels of one GPU (else pinned host memory)";
+}
+
 LinkChoice same_host(const Facts& facts) {
-  const bool have_host_rings = facts.gpu_build && !facts.host_rings.empty();
-  const LinkKind best = best_link(facts, !facts.gpu_build || have_host_rings);
+  const bool have_host_rings = !facts.maps_at_any_time && !facts.host_rings.empty();
+  const LinkKind best = best_link(facts, facts.maps_at_any_time || have_host_rings);
   LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), words_of(facts, best), "", ""};
   if (have_host_rings && best == LinkKind::p2p) {
-    choice.rings = "pinned host memory, shared by name";
-    choice.words = "pinned host memory";
+    choice.rings = std::string(place_in_host_rings(facts)) + ", shared by name";
+    if (facts.gpu_build) choice.words = place_in_host_rings(facts);
   }
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (have_host_rings) {
-    choice.why = "rings there: GPUSOCK_HOST_RINGS=" + facts.host_rings + "; tcp where the peer has not set the same";
+    choice.why = fmt::format(
+        "rings there: GPUSOCK_HOST_RINGS={}, for {} connections at a time, or as many as the first process has set;\n"
+        "tcp beyond that, and where the peer has not set the same name",
+        facts.host_rings, facts.host_connections);
     return choice;
   }
-  if (facts.gpu_build) {
+  if (!facts.maps_at_any_time) {
     choice.why = "not p2p: other processes' rings cannot be mapped while kernels run on a GPU";
+    if (!facts.gpu_build) choice.why += " (GPUSOCK_CPU_SHAPE)";
     choice.command = "export GPUSOCK_HOST_RINGS=NAME (the same in both processes)";
   } else {
     choice.why = "tcp where users or network namespaces differ (containers)";

@@ -104,6 +104,19 @@ void probe_host_rings(const Sources& sources, Report& report) {
   const auto chosen = proxy::HostRings::parse(*value);
   if (!chosen) return report_invalid(report, kHostRings, *value, "must be off or a name");
   report.facts.host_rings = chosen->name;
+  report.facts.host_connections = chosen->connections.value_or(proxy::HostRings::kConnectionsDefault);
+}
+
+void probe_shape(const Sources& sources, Report& report) {
+  constexpr const char* kShape = "GPUSOCK_CPU_SHAPE";
+  report.facts.maps_at_any_time = !report.facts.gpu_build;
+  const std::string shape = sources.environment(kShape).value_or("");
+  if (report.facts.gpu_build || shape.empty() || shape == "cpu") return;
+  if (shape == "gpu" || shape == "gpus-apart") {
+    report.facts.maps_at_any_time = false;
+  } else {
+    report_invalid(report, kShape, shape, "is no shape of the CPU device");
+  }
 }
 
 }  // namespace
@@ -116,6 +129,7 @@ void probe_environment(const Sources& sources, Report& report) {
   probe_gpudirect(sources, report);
   probe_spin(sources, report);
   probe_host_rings(sources, report);
+  probe_shape(sources, report);
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {

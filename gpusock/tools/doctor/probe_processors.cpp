@@ -84,10 +84,11 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
 
 /// What the proxy's thread does while kernels run, which cannot wake it.
 void report_spin(const Sources& sources, std::size_t processors, Report& report) {
-  const bool spins = report.facts.spin.value_or(processors > proxy::kFewProcessors);
-  const char* why = report.facts.spin                    ? "GPUSOCK_SPIN"
-                    : processors > proxy::kFewProcessors ? "more than 4 processors"
-                                                         : "at most 4 processors";
+  const bool many = proxy::has_own_processor(processors);
+  const bool spins = report.facts.spin.value_or(many);
+  const std::string why = report.facts.spin
+                              ? "GPUSOCK_SPIN"
+                              : fmt::format("{} {} processors", many ? "more than" : "at most", proxy::kFewProcessors);
   const std::string kept = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
   report.add(
       "proxy", Level::fine,
@@ -104,7 +105,7 @@ void probe_processors(const Sources& sources, Report& report) {
   const std::string model = value_of(sources.text("proc/cpuinfo"), "model name");
   std::string says = fmt::format("{} of {} processors", usable.size(), std::max(online, usable.size()));
   if (!model.empty()) says += ", " + model;
-  if (usable.size() <= proxy::kFewProcessors) says += "; callers that wait run the proxy's step themselves";
+  if (!proxy::has_own_processor(usable.size())) says += "; callers that wait run the proxy's step themselves";
   report.add("processors", Level::fine, says);
   if (const double granted = granted_processors(sources); granted > 0 && granted < static_cast<double>(usable.size())) {
     report.add(

@@ -40,6 +40,8 @@ struct LinkChoice {
 struct Facts {
   bool gpu_build = false;  ///< true if programs of this build run their kernels on a GPU
   bool gpu_usable = false;
+  bool maps_at_any_time = true;  ///< false on GPUs, and on the CPU device in the shape of one: other processes' rings
+                                 ///< cannot be mapped while kernels run
   int gpus = 0;
   int rdma_nics = 0;
   int rdma_nics_active = 0;  ///< with a port that is up
@@ -58,6 +60,7 @@ struct Facts {
   bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
   std::optional<bool> spin;              ///< GPUSOCK_SPIN; nothing: auto, or it is invalid
   std::string host_rings;                ///< GPUSOCK_HOST_RINGS: the name; empty: off, or it is invalid
+  std::uint32_t host_connections = 0;    ///< its slots, if a context of this environment comes first
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 };
 

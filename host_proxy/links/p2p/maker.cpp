@@ -22,13 +22,19 @@ struct OfferedMemory {
   std::array<char, 32> shared_name{};  ///< the abstract Unix socket
   Ticket ticket{};
   HostRings::Place place;
+  Arenas::Id member{};  ///< the acceptor, if its kernels may use `place` in a GPU's memory
 };
-static_assert(sizeof(OfferedMemory) == 104);
+static_assert(sizeof(OfferedMemory) == 120);
 
 /// The connector's answer: what it uses.
-enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3 };
+enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3, arena = 4 };
+struct Answer {
+  Used used = Used::ticket;
+  Arenas::Id member{};  ///< arena: whose; place: the connector itself
+};
+static_assert(sizeof(Answer) == 17);
 
-constexpr const char* kOtherProcess = "p2p in GPU memory: the peer is another process";
+constexpr const char* kInGpuMemory = "p2p in GPU memory: ";
 
 class P2pSetup : public LinkSetup {
  public:
@@ -99,6 +105,8 @@ class P2pOffer final : public P2pSetup {
     if (HostRings* rings = pool.host_rings()) {
       const std::uint64_t most = std::min(wanted, rings->room_bytes());
       common_ = rings->take(request.ring_bytes != 0 ? wanted : most, offer_.place);
+      shares_device_ = pool.uses_device_memory(request.kernels);
+      if (shares_device_) offer_.member = rings->arenas().own_id();
     }
     if (own_ == nullptr && common_ == nullptr && on_device_ == nullptr) {
       failure_ = {ENOBUFS, "no memory for another connection's rings"};
@@ -122,17 +130,9 @@ class P2pOffer final : public P2pSetup {
   bool take_answer(std::span<const std::byte> answer) override {
     const DeviceRings device = ticket_ ? offers_.device_rings(*ticket_) : DeviceRings();
     withdraw();
-    const auto used = answer.size() == 1 ? static_cast<Used>(answer[0]) : Used{};
-    if (used == Used::ticket && own_ != nullptr) {
-      pool_.settle(*own_);
-      use(own_);
-      remark_ = device.remark;
-    } else if (used == Used::place && common_ != nullptr && pool_.host_rings()->was_joined(offer_.place)) {
-      use(common_);
-      if (on_device_ != nullptr) remark_ = kOtherProcess;
-    } else if (used == Used::device && device.acceptors != nullptr) {
-      use(device.acceptors, device.connectors);
-    } else {
+    Answer says;
+    if (answer.size() == sizeof says) std::memcpy(&says, answer.data(), sizeof says);
+    if (answer.size() != sizeof says || !take(says, device)) {
       failure_ = {EPROTO, "the peer's answer names memory that it was not offered"};
       return false;
     }
@@ -143,6 +143,34 @@ class P2pOffer final : public P2pSetup {
   }
 
  private:
+  /// False if it is none of what was offered.
+  bool take(const Answer& answer, const DeviceRings& device) {
+    if (answer.used == Used::ticket && own_ != nullptr) {
+      pool_.settle(*own_);
+      use(own_);
+      remark_ = device.remark;
+      return true;
+    }
+    if (answer.used == Used::device && device.acceptors != nullptr) {
+      use(device.acceptors, device.connectors);
+      return true;
+    }
+    return common_ != nullptr && pool_.host_rings()->was_joined(offer_.place) && take_slot(answer);
+  }
+  /// Both have the slot of the host rings.
+  bool take_slot(const Answer& answer) {
+    HostRings& rings = *pool_.host_rings();
+    if (answer.used == Used::place) {
+      use(common_);
+      if (shares_device_) remark_ = kInGpuMemory + rings.arenas().why_not(answer.member, offer_.place.slot);
+      return true;
+    }
+    const bool may = answer.used == Used::arena && offer_.member != Arenas::kNobody;
+    const auto segment = may ? rings.on_device(offer_.place, common_, answer.member) : nullptr;
+    if (segment != nullptr) use(segment);
+    return segment != nullptr;
+  }
+
   void withdraw() {
     if (ticket_) offers_.withdraw(*ticket_);
     ticket_.reset();
@@ -155,6 +183,7 @@ class P2pOffer final : public P2pSetup {
   std::shared_ptr<Segment> own_;        // the ticket's
   std::shared_ptr<Segment> on_device_;  // the ticket's in device memory
   std::shared_ptr<Segment> common_;     // in the host rings
+  bool shares_device_ = false;          // these callers may use device memory with those of another process
 };
 
 class P2pAnswer final : public P2pSetup {
@@ -173,18 +202,18 @@ class P2pAnswer final : public P2pSetup {
       remark_ = device.remark;
       if (device.acceptors != nullptr) {
         use(device.connectors, device.acceptors);
-        used_ = Used::device;
+        answer_.used = Used::device;
         return;
       }
     }
     if (pool.platform().attaches_any_time() || find_local_offer(offered.ticket) != nullptr) {
       fetch(network, backlogs, offered, sink);
     } else {
-      join(offered.place);
+      join(offered);
     }
   }
 
-  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&used_, 1)); }
+  std::span<const std::byte> message() const override { return std::as_bytes(std::span(&answer_, 1)); }
 
   State advance() override {
     if (!fetch_) return LinkSetup::advance();
@@ -219,29 +248,58 @@ class P2pAnswer final : public P2pSetup {
   }
 
   /// Takes a place in memory that was mapped when the context was made: no call that may wait for kernels.
-  void join(const HostRings::Place& place) {
+  void join(const OfferedMemory& offered) {
     using Place = HostRings::Place;
+    const Place& place = offered.place;
     HostRings* const rings = pool_.host_rings();
-    if (place.state == Place::kTooSmall) {
+    if (rings == nullptr || !rings->is_same(place)) {
+      failure_ = {EHOSTUNREACH, "the peer is on another host, or GPUSOCK_HOST_RINGS is not the same name in both " +
+                                    ("processes (here: " + (rings == nullptr ? "off" : rings->name())) + ")"};
+    } else if (place.state == Place::kTooSmall) {
       failure_ = {EHOSTUNREACH, "rings of this size do not fit into the peer's host rings"};
     } else if (place.state == Place::kNoneFree) {
-      failure_ = {ENOBUFS, "the peer's host rings are all in use (GPUSOCK_HOST_RINGS=NAME,connections=N)"};
-    } else if (rings == nullptr || place.state != Place::kOffered || !rings->is_same(place)) {
-      failure_ = {EHOSTUNREACH,
-                  "the peer is on another host, or GPUSOCK_HOST_RINGS is not the same name in both processes"};
-    } else if (attempt([&] { use(rings->join(place)); })) {
-      used_ = Used::place;
-      if (pool_.uses_device_memory(kernels_)) remark_ = kOtherProcess;
+      failure_ = {ENOBUFS, "all " + std::to_string(rings->connections()) + " host rings are in use; start all with " +
+                               "GPUSOCK_HOST_RINGS=" + rings->name() + ",connections=N for more"};
+    } else if (place.state != Place::kOffered) {
+      failure_ = {EPROTO, "the peer's offer of shared memory has an invalid state"};
+    } else {
+      attempt([&] { use_slot(*rings, offered, rings->join(place)); });
     }
+  }
+  /// In a GPU's memory, where both reach an arena.
+  void use_slot(HostRings& rings, const OfferedMemory& offered, const std::shared_ptr<Segment>& common) {
+    answer_.used = Used::place;
+    use(common);
+    if (!pool_.uses_device_memory(kernels_)) return;
+    const Arenas& arenas = rings.arenas();
+    const auto whose = arenas.common_with(offered.member, offered.place.slot);
+    const auto segment = whose ? rings.on_device(offered.place, common, *whose) : nullptr;
+    if (segment == nullptr) {
+      answer_.member = arenas.own_id();
+      remark_ = kInGpuMemory + arenas.why_not(offered.member, offered.place.slot);
+      return;
+    }
+    segment->start_words();  // the acceptor's kernels use them once it has the answer
+    use(segment);
+    answer_ = {Used::arena, *whose};
   }
 
   SegmentPool& pool_;
   bool kernels_;
-  Used used_ = Used::ticket;
+  Answer answer_;
   std::optional<SegmentFetch> fetch_;
 };
 
 }  // namespace
+
+P2pMaker::P2pMaker(PosixNetwork& network, SegmentPool& segments)
+    : network_(network), segments_(segments), offers_(network) {
+  HostRings* const rings = segments.host_rings();
+  if (rings == nullptr || !segments.uses_device_memory(true)) return;
+  Arenas& arenas = rings->arenas();
+  arenas.enter(offers_.name(), segments.arena_bytes_max(), fetch_descriptors);
+  if (arenas.own_id() != Arenas::kNobody) offers_.offer_for_good(arenas.own_id(), arenas.descriptor());
+}
 
 std::unique_ptr<LinkSetup> P2pMaker::start(const LinkRequest& request, std::span<const std::byte> offer,
                                            ReadySink& sink) {

@@ -10,8 +10,9 @@ namespace gpusock::proxy {
 
 class P2pMaker final : public LinkMaker {
  public:
-  /// Both outlive it. Throws Error if no Unix socket can be made.
-  P2pMaker(PosixNetwork& network, SegmentPool& segments) : network_(network), segments_(segments), offers_(network) {}
+  /// Both outlive it. Where kernels may use device memory with those of other processes, this maps what those have of
+  /// it (arenas.hpp): made before kernels run. Throws Error if no Unix socket can be made.
+  P2pMaker(PosixNetwork& network, SegmentPool& segments);
 
   LinkKind kind() const override { return LinkKind::p2p; }
   std::unique_ptr<LinkSetup> start(const LinkRequest& request, std::span<const std::byte> offer,

@@ -2,17 +2,16 @@
 
 #include "gpusock/error.hpp"
 #include "host_proxy/base/random.hpp"
+#include "host_proxy/links/p2p/unix_socket.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <mutex>
-#include <optional>
 
 namespace gpusock::proxy {
 namespace {
@@ -89,77 +88,6 @@ class LocalOffers {
 LocalOffers& local_offers() {
   static auto* offers = new LocalOffers;
   return *offers;
-}
-
-socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  const std::size_t bytes = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), bytes);
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
-}
-
-bool same_user(int connection) {
-  ucred credentials{};
-  socklen_t bytes = sizeof credentials;
-  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && credentials.uid == geteuid();
-}
-
-/// A message of one byte with room for one descriptor beside it.
-struct DescriptorMessage {
-  DescriptorMessage() {
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-  }
-  DescriptorMessage(const DescriptorMessage&) = delete;
-  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
-
-  char byte = 1;
-  iovec vector{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-};
-
-bool send_descriptor(int connection, int descriptor) {
-  DescriptorMessage out;
-  cmsghdr* header = CMSG_FIRSTHDR(&out.message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return uninterrupted([&] { return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL); }) == 1;
-}
-
-/// Receives without waiting, and receives again after a 0, which need not mean the end. Linux looks for a message and
-/// then, apart from that, whether the peer has closed (__unix_dgram_recvmsg in net/unix/af_unix.c). Where the peer
-/// sends and closes between the two looks, the call gives 0 although a message is there. Nothing is sent after the
-/// close, so the second 0 is the end.
-template <class Receive>
-ssize_t receive_or_end(Receive receive) {
-  const ssize_t bytes = uninterrupted(receive);
-  return bytes == 0 ? uninterrupted(receive) : bytes;
-}
-
-/// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
-int receive_descriptor(int connection) {
-  std::optional<DescriptorMessage> message;
-  const ssize_t bytes = receive_or_end(
-      [&] { return recvmsg(connection, &message.emplace().message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (bytes < 0) return -1;
-  DescriptorMessage& in = *message;
-  const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
-  int descriptors[2] = {-1, -1};  // the padding of one has room for a second, which nobody honest sends
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(descriptors, CMSG_DATA(header),
-                std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
-  }
-  if (descriptors[1] >= 0) ::close(descriptors[1]);
-  if (bytes == 1 && descriptors[0] >= 0 && descriptors[1] < 0) return descriptors[0];
-  if (descriptors[0] >= 0) ::close(descriptors[0]);
-  errno = EPROTO;
-  return -1;
 }
 
 }  // namespace
@@ -261,6 +189,10 @@ bool SegmentOffers::serve(const Visitor& visitor) {
       [&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
   if (bytes < 0 && errno == EAGAIN) return false;
   if (bytes != static_cast<ssize_t>(ticket.size())) return true;
+  if (lasting_descriptor_ >= 0 && ticket == lasting_ticket_) {
+    send_descriptor(visitor.connection.get(), lasting_descriptor_);
+    return true;
+  }
   const auto found = offers_.find(ticket);
   if (found == offers_.end()) return true;
   if (const auto segment = found->second.lock(); segment != nullptr && segment->descriptor() >= 0) {
@@ -268,6 +200,32 @@ bool SegmentOffers::serve(const Visitor& visitor) {
   }
   withdraw(ticket);
   return true;
+}
+
+std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + wait;
+  std::vector<Descriptor> got(asked.size()), connections;
+  std::vector<pollfd> waits;
+  for (const Arenas::Asked& each : asked) {
+    connections.push_back(ask_at(each.socket, each.id));
+    waits.push_back({connections.back().get(), POLLIN, 0});  // poll() skips -1
+  }
+  const auto waits_for_one = [&] {
+    return std::any_of(waits.begin(), waits.end(), [](const pollfd& each) { return each.fd >= 0; });
+  };
+  while (waits_for_one() && Clock::now() < until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    (void)uninterrupted([&] { return ::poll(waits.data(), waits.size(), static_cast<int>(left.count())); });
+    for (std::size_t i = 0; i < waits.size(); ++i) {
+      if (waits[i].fd < 0 || waits[i].revents == 0) continue;
+      const int descriptor = receive_descriptor(waits[i].fd);
+      if (descriptor < 0 && errno == EAGAIN) continue;
+      got[i].reset(descriptor);
+      waits[i].fd = -1;
+    }
+  }
+  return got;
 }
 
 SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,

@@ -5,10 +5,12 @@
 /// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the
 /// network. Only processes of the same user are served (SO_PEERCRED).
 
+#include "host_proxy/memory/arenas.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/posix_network.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -54,6 +56,11 @@ class SegmentOffers final : public ReadySink {
   /// What was taken, once the peer has answered.
   DeviceRings device_rings(const Ticket& ticket) const;
   void withdraw(const Ticket& ticket);
+  /// Gives this descriptor, which the caller keeps open, to all who have this ticket.
+  void offer_for_good(const Ticket& ticket, int descriptor) {
+    lasting_ticket_ = ticket;
+    lasting_descriptor_ = descriptor;
+  }
 
   /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.
   void serve();
@@ -74,9 +81,14 @@ class SegmentOffers final : public ReadySink {
   Descriptor listener_;
   std::vector<Visitor> visitors_;
   std::map<Ticket, std::weak_ptr<Segment>> offers_;
+  Ticket lasting_ticket_{};
+  int lasting_descriptor_ = -1;
   bool ready_ = true;
   bool heeds_ = false;
 };
+
+/// Asks other processes for the descriptors that they offer for good (Arenas::Fetch).
+std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait);
 
 /// Fetches whose peer had no room for another connection in its backlog. There is no event when there is room:
 /// each step tries them again.

@@ -224,8 +224,9 @@ class Bench(unittest.TestCase):
 class Served:
     """A server that runs, and where."""
 
-    def __init__(self, *arguments):
-        self.process = subprocess.Popen([Bench.program, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *arguments, **environment):
+        self.process = subprocess.Popen([Bench.program, "serve", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, **environment})
         self.greeting = self.process.stdout.readline()
         self.command = self.process.stdout.readline().split()
         self.address = self.command[-1] if self.command else ""
@@ -326,6 +327,20 @@ class TwoProcesses(Bench):
                 done = self.run_bench(*command[1:], *self.FEW, *PLAINLY)
                 self.assertEqual(done.returncode, 0, f"{command}: {done.stderr}")
                 self.assertEqual(server.wait(), (0, ""))
+
+    def test_rings_that_processes_cannot_share_are_told_with_what_to_set(self):
+        """In the shape of a GPU, processes share rings by a name only."""
+        name, shape = f"bench-{os.getpid()}", {"GPUSOCK_CPU_SHAPE": "gpu"}
+        with Served(GPUSOCK_HOST_RINGS=f"{name},connections=2", **shape) as server:
+            for question, sockets, rings, warns, advises in (
+                    ("lat", "1", "off", "the same name in both processes (here: off)", "the same GPUSOCK_HOST_RINGS=NAME; set that"),
+                    ("bw", "3", name, f"all 2 host rings are in use; start all with GPUSOCK_HOST_RINGS={name},connections=N", "GPUSOCK_HOST_RINGS=NAME,connections=N")):
+                done = self.run_bench(question, "--link", "p2p", "--sockets", sockets, "--to", server.address, *self.FEW, *PLAINLY,
+                                      GPUSOCK_HOST_RINGS=rings, **shape)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(warns, done.stderr)
+                self.assertIn(advises, done.stderr)
+            server.end()  # the last user removes the rings' file
 
     def test_an_address_that_is_taken_is_named(self):
         with Served() as server:

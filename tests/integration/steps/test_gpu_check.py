@@ -147,7 +147,8 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("Imaginary 9000", (bundle / "gpu-check" / "summary.txt").read_text())
         for name, says in (("bench-lat-p2p-kernels", "rings in host: lat --link p2p --size 64 "), ("bench-bw-tcp-kernels", "rings in auto: bw --link tcp "),
                            ("bench-lat-p2p-kernels-device", "rings in device: lat --link p2p --size 64 "), ("demo-serial", "--serial "),
-                           ("bench-lat-p2p-kernels-other-process", " --to here:7"), ("bench-lat-p2p-kernels-device-other-gpu", " --answer-gpu 1")):
+                           ("bench-lat-p2p-kernels-other-process", " --to here:7"),
+                           ("bench-lat-p2p-kernels-device-other-process", " --to here:7"), ("bench-lat-p2p-kernels-device-other-gpu", " --answer-gpu 1")):
             self.assertIn(says, (bundle / "gpu-check" / "logs" / f"{name}.log").read_text())
 
     def test_a_rehearsal_says_what_it_cannot_show(self):

@@ -64,6 +64,9 @@ void await_call_that_waits_for(const std::string& name);
 /// enabled stays. At first they reach each other, unless GPUSOCK_TEST_PEERS is off.
 void set_peers_reach_each_other(bool reach);
 
+/// From here on the GPUs say that other processes can map their memory, or that they cannot. At first they can.
+void set_shares_memory(bool shares);
+
 /// Copies that were started and have not ended.
 int copies_under_way();
 

@@ -82,7 +82,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void
       {"cuFuncLoad", [] { return address_of(func_load); }},
       {"cuFuncGetAttribute", [] { return address_of(func_get_attribute); }},
   };
-  *function = nullptr;
+  *function = virtual_memory_function(symbol);
   for (const auto& each : kFunctions) {
     if (each.name == symbol) *function = each.address();
   }

@@ -354,8 +354,11 @@ std::vector<std::string> left() {
     std::vector<std::string> all;
     for (const auto& [address, allocation] : machine.memory) {
       constexpr const char* kCalls[] = {"cudaMalloc ", "cudaHostAlloc ", "cudaHostRegister "};
-      all.push_back(kCalls[static_cast<int>(allocation.kind)] + std::to_string(allocation.bytes));
+      const char* const by = allocation.is_mapped ? "cuMemMap " : kCalls[static_cast<int>(allocation.kind)];
+      all.push_back(by + std::to_string(allocation.bytes));
     }
+    all.insert(all.end(), machine.handles.size(), "handle of memory");
+    all.insert(all.end(), machine.reservations.size(), "reserved addresses");
     all.insert(all.end(), machine.streams.size(), "stream");
     all.insert(all.end(), machine.events.size(), "event");
     return all;

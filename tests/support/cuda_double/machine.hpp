@@ -6,6 +6,7 @@
 #include "tests/support/cuda_double/include/cuda_runtime_api.h"
 
 #include "cpu_device/launch.hpp"
+#include "host_proxy/base/descriptor.hpp"
 
 #include <array>
 #include <chrono>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -67,6 +69,21 @@ struct Allocation {
   std::size_t bytes = 0;
   Kind kind = Kind::device;
   int gpu = 0;
+  bool is_mapped = false;  ///< by cuMemMap: cudaFree() does not know it
+};
+
+/// What cuMemCreate() or an import gave.
+struct Handle {
+  gpusock::proxy::Descriptor file;
+  std::size_t bytes = 0;
+  int gpu = 0;
+};
+/// Of cuMemAddressReserve().
+struct Reservation {
+  std::size_t bytes = 0;
+  gpusock::proxy::Descriptor file;  ///< what is mapped there
+  int gpu = 0;
+  bool was_mapped = false;
 };
 
 /// A thread that waits.
@@ -127,6 +144,10 @@ class Machine {
   std::map<const void*, std::unique_ptr<CUkern_st>> kernels;
   std::list<CUlib_st> libraries;
   std::map<std::uintptr_t, Allocation> memory;
+  std::map<CUmemGenericAllocationHandle, Handle> handles;
+  CUmemGenericAllocationHandle handles_made = 0;
+  std::map<CUdeviceptr, Reservation> reservations;
+  bool shares_memory = true;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
   std::vector<std::unique_ptr<CUstream_st>> all_streams;  // their operations may outlive them
@@ -201,6 +222,9 @@ class Call {
   cudaError_t outcome_ = cudaSuccess;
   bool holds_ = false;
 };
+
+/// The driver's function for virtual memory of this name; nullptr: there is none.
+void* virtual_memory_function(std::string_view name);
 
 extern thread_local int t_gpu;
 extern thread_local bool t_has_context;

@@ -64,7 +64,8 @@ cudaError_t allocate(Call& call, void** memory, std::size_t bytes, Kind kind) {
 /// Memory of this kind at this address; nothing: the machine does not have it.
 auto find(Machine& machine, const void* memory, Kind kind) {
   const auto found = machine.memory.find(reinterpret_cast<std::uintptr_t>(memory));
-  return found != machine.memory.end() && found->second.kind == kind ? found : machine.memory.end();
+  const bool is_it = found != machine.memory.end() && found->second.kind == kind && !found->second.is_mapped;
+  return is_it ? found : machine.memory.end();
 }
 
 cudaError_t release(Call& call, void* memory, Kind kind) {

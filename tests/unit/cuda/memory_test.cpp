@@ -1,5 +1,6 @@
 // The memory of a context on CUDA.
 #include "gpusock/context/device_holdings.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <unistd.h>
@@ -156,16 +157,34 @@ TEST(HostRingMemory, IsRegisteredOnceForAllConnections) {
   options.host_rings = "cuda-test-" + std::to_string(getpid());
   options.host_connections_max = 3;
   const std::string registered = "cudaHostRegister " +
-                                 std::to_string(4096 + 3 * proxy::Segment::total_bytes(options.ring_bytes));
-  const auto count = [&] {
+                                 std::to_string(4096 + (proxy::Arenas::table_bytes() + 4095) / 4096 * 4096 +
+                                                3 * proxy::Segment::total_bytes(options.ring_bytes));
+  const auto count = [](const std::string& what) {
     const auto all = cuda_double::left();
-    return std::count(all.begin(), all.end(), registered);
+    return std::count_if(all.begin(), all.end(), [&](const std::string& each) { return each.starts_with(what); });
   };
   {
     const Context first(options), second(options);
-    EXPECT_EQ(count(), 2) << "each process does so; these count as two";
+    EXPECT_EQ(count(registered), 2) << "each process does so; these count as two";
+    EXPECT_EQ(count("cuMemMap"), 3) << "each has an arena, and the second one has mapped the first one's";
+    EXPECT_EQ(count("handle"), 0) << "the driver keeps what is mapped";
+    options.ring = RingPlacement::host;
+    const Context on_host(options);
+    EXPECT_EQ(count("cuMemMap"), 3);
   }
-  EXPECT_EQ(count(), 0);
+  for (const char* kind : {"cudaHostRegister", "cuMemMap", "reserved"}) EXPECT_EQ(count(kind), 0) << kind;
+}
+
+/// Where the GPU's memory cannot be shared, processes have rings in host memory.
+TEST(HostRingMemory, DoesWithoutMemoryOfTheGpu) {
+  Options options = small_options();
+  options.host_rings = "cuda-test-" + std::to_string(getpid());
+  cuda_double::set_shares_memory(false);
+  {
+    const Context context(options);
+    for (const std::string& each : cuda_double::left()) EXPECT_FALSE(each.starts_with("cuMemMap")) << each;
+  }
+  cuda_double::set_shares_memory(true);
 }
 
 }  // namespace

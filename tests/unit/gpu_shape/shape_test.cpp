@@ -2,9 +2,11 @@
 #include "connected.hpp"
 
 #include "cpu_device/device_memory.hpp"
+#include "gpusock/context/device.hpp"
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -49,6 +51,27 @@ TEST(GpuShape, DeviceBuffersAreReachedByKernelsAndCopies) {
   std::uint32_t got[8] = {};
   buffer.copy_out(got);
   EXPECT_EQ(got[0] + got[7], 14u);
+}
+
+/// Memory that other processes map: kernels reach it, and it is what its maker said.
+TEST(GpuShape, ArenasAreDeviceMemoryOfOneGpu) {
+  constexpr std::size_t kBytes = 10'000;
+  Context context;
+  Options second;
+  second.gpu = 1;
+  const auto gpu = detail::make_device({})->platform(), other = detail::make_device(second)->platform();
+  EXPECT_NE(gpu->name_on_host(), other->name_on_host());
+  const auto made = gpu->make_arena(kBytes);
+  const auto file = [&] { return proxy::Descriptor(fcntl(made->descriptor(), F_DUPFD_CLOEXEC, 3)); };
+  const auto mapped = gpu->map_arena(file(), kBytes);
+  launch(context, {}, fill, reinterpret_cast<std::uint32_t*>(made->memory()), 7u);
+  context.synchronize();
+  std::uint32_t seen = 0;
+  cpu_device::copy_device_memory(&seen, mapped->memory(), sizeof seen);
+  EXPECT_EQ(seen, 7u);
+  EXPECT_THROW(gpu->map_arena(file(), 10 * kBytes), Error);
+  EXPECT_THROW(gpu->map_arena(proxy::Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC)), kBytes), Error);
+  EXPECT_THROW(other->map_arena(file(), kBytes), Error);
 }
 
 #if !defined(__SANITIZE_THREAD__)

@@ -3,13 +3,12 @@
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/error.hpp"
 #include "host_proxy/memory/host_rings.hpp"
+#include "tests/unit/host_proxy/other_process.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,41 +28,6 @@ namespace {
 constexpr std::uint64_t kSlotRing = 4096;
 constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
 using Place = HostRings::Place;
-
-/// A process of its own, which does something, says so, and waits for its end.
-class OtherProcess {
- public:
-  explicit OtherProcess(const std::function<void()>& act) {
-    int ends[2];
-    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-    id_ = fork();
-    if (id_ == 0) {
-      act();
-      (void)!write(ends[1], "x", 1);
-      for (;;) pause();
-    }
-    ::close(ends[1]);
-    char byte;
-    EXPECT_EQ(read(ends[0], &byte, 1), 1);
-    ::close(ends[0]);
-  }
-  ~OtherProcess() { end(); }
-  OtherProcess(const OtherProcess&) = delete;
-  OtherProcess& operator=(const OtherProcess&) = delete;
-  void stop() { signal(SIGSTOP, WUNTRACED); }
-  void end() {
-    if (id_ > 0) signal(SIGKILL, 0);
-    id_ = 0;
-  }
-
- private:
-  void signal(int number, int options) {
-    kill(id_, number);
-    int status;
-    EXPECT_EQ(waitpid(id_, &status, options), id_);
-  }
-  pid_t id_;
-};
 
 class HostRingsTest : public testing::Test {
  protected:

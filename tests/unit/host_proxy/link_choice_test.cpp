@@ -151,6 +151,7 @@ TEST_F(LinkChoice, TheBestThatBothHaveInTheAcceptorsOrder) {
   expect_agreed(LinkKind::verbs);
   EXPECT_EQ(connector_.makers[2]->offered, "offer");
   EXPECT_EQ(connector_.handshake->reasons(), "");
+  EXPECT_FALSE(connector_.handshake->found_no_room());
 }
 
 TEST_F(LinkChoice, ANamedLinkAndNoOther) {
@@ -178,6 +179,7 @@ TEST_P(FallingBack, TheNextBestIsTakenAndBothKnowWhy) {
   const bool connectors = GetParam() == Fault::answer;
   EXPECT_EQ(connector_.handshake->reasons(), connectors ? own : told);
   EXPECT_EQ(acceptor_.handshake->reasons(), connectors ? told : own);
+  EXPECT_TRUE(connector_.handshake->found_no_room()) << "ENOBUFS, of whichever side";
 }
 INSTANTIATE_TEST_SUITE_P(Faults, FallingBack, testing::Values(Fault::offer, Fault::answer, Fault::take));
 

@@ -1,5 +1,6 @@
 // Options that cannot be are refused when the context is made, by name.
 #include <gpusock/gpusock.hpp>
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <gtest/gtest.h>
 
@@ -55,7 +56,7 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   EXPECT_EQ(Options::from_env().host_rings, "");
   setenv("GPUSOCK_HOST_RINGS", "job-7", 1);
   EXPECT_EQ(Options::from_env().host_rings, "job-7");
-  EXPECT_EQ(Options::from_env().host_connections_max, 16u);
+  EXPECT_EQ(Options::from_env().host_connections_max, proxy::HostRings::kConnectionsDefault);
   setenv("GPUSOCK_HOST_RINGS", "job-7,connections=100", 1);
   EXPECT_EQ(Options::from_env().host_rings, "job-7");
   EXPECT_EQ(Options::from_env().host_connections_max, 100u);

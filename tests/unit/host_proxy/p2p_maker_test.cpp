@@ -8,13 +8,16 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,9 +27,25 @@ namespace {
 using Bytes = std::vector<std::byte>;
 constexpr std::uint64_t kOfferedRing = 4096;
 
+/// The rings as this side's callers reach them, with their words.
+table::RingPair words_of(const LinkSetup& setup) {
+  table::RingPair rings;
+  rings.tx.memory = setup.rings().callers_rings().tx;
+  rings.rx.memory = setup.rings().callers_rings().rx;
+  setup.use_own_words(rings);
+  return rings;
+}
+
 class Unmoved final : public ReadySink {
   void on_ready() override {}
 };
+
+/// A connector's answer: this kind of memory, and nobody's.
+Bytes answer_that_says(std::uint8_t used) {
+  Bytes answer(17);
+  answer[0] = std::byte{used};
+  return answer;
+}
 
 /// What a process has of the p2p link.
 struct Party {
@@ -101,13 +120,6 @@ class P2pOnAGpu : public testing::Test {
     const RingPlacement placement = agree_on_rings(acceptor, connector);
     EXPECT_EQ(acceptor.rings().callers, connector.rings().callers);
     return placement;
-  }
-  static table::RingPair words_of(const LinkSetup& setup) {
-    table::RingPair rings;
-    rings.tx.memory = setup.rings().callers_rings().tx;
-    rings.rx.memory = setup.rings().callers_rings().rx;
-    setup.use_own_words(rings);
-    return rings;
   }
   /// Two GPUs that reach each other's memory.
   struct TwoGpus {
@@ -273,8 +285,7 @@ TEST_F(P2pOnAGpu, WithoutFreeHostMemoryTheGpusIsEnough) {
 TEST_F(P2pOnAGpu, AnAnswerThatTookNothingOnTheDeviceIsRefused) {
   OnGpu here(gpu());
   const auto acceptor = here.accept();
-  const std::byte device{3};
-  EXPECT_FALSE(acceptor->take_answer({&device, 1}));
+  EXPECT_FALSE(acceptor->take_answer(answer_that_says(3)));
   EXPECT_EQ(acceptor->failure().error, EPROTO);
 }
 
@@ -287,6 +298,7 @@ class P2pBetweenProcesses : public testing::Test {
     bytes.at(kTicketAt) ^= std::byte{1};
     return bytes;
   }
+  static constexpr std::size_t kMemberAt = 104;  // in an offer: whose arena it may be
   static Bytes answer_of(const LinkSetup& setup) { return {setup.message().begin(), setup.message().end()}; }
   static void expect_refusal(LinkSetup& setup, int error, const char* reason) {
     EXPECT_EQ(setup.advance(), LinkSetup::State::failed);
@@ -332,12 +344,16 @@ TEST_F(P2pBetweenProcesses, TheReasonSaysWhatToDo) {
   expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
   expect_refusal(*with.connect(offer_of(*from_without)), EHOSTUNREACH, kSameName);
   expect_refusal(*other.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
+  expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, "(here: off)");
 }
 
 TEST_F(P2pBetweenProcesses, FullHostRingsAreNamed) {
   Party here(2, name_), there(1, name_);
   const auto first = here.accept(), second = here.accept();
-  expect_refusal(*there.connect(offer_of(*second)), ENOBUFS, "all in use (GPUSOCK_HOST_RINGS=NAME,connections=N)");
+  const std::string more = "all 1 host rings are in use; start all with GPUSOCK_HOST_RINGS=" + name_ + ",connections=N";
+  expect_refusal(*there.connect(offer_of(*second)), ENOBUFS, more.c_str());
+  Party other(1, name_ + "-other");
+  expect_refusal(*other.connect(offer_of(*second)), EHOSTUNREACH, "the same name in both");
 }
 
 TEST_F(P2pBetweenProcesses, RingsThatDoNotFitAreNamed) {
@@ -369,28 +385,177 @@ TEST_F(P2pBetweenProcesses, HostRingsDoWithoutMemoryOfTheirOwn) {
 
 TEST_F(P2pBetweenProcesses, AnAnswerThatNamesOtherMemoryEndsIt) {
   Party here(1, name_);
-  for (const Bytes& lie :
-       {Bytes{}, Bytes{std::byte{0}}, Bytes{std::byte{2}}, Bytes{std::byte{3}}, Bytes{std::byte{1}, std::byte{1}}}) {
+  for (const Bytes& lie : {Bytes{}, answer_that_says(0), answer_that_says(2), answer_that_says(3), answer_that_says(4),
+                           Bytes{std::byte{1}}, Bytes(18, std::byte{1})}) {
     const auto acceptor = here.accept();
     EXPECT_FALSE(acceptor->take_answer(lie)) << "nobody has joined";
     EXPECT_EQ(acceptor->failure().error, EPROTO);
   }
   Party bare(1), poor(0, name_);
-  EXPECT_FALSE(bare.accept()->take_answer(Bytes{std::byte{2}})) << "there are no host rings";
-  EXPECT_FALSE(poor.accept()->take_answer(Bytes{std::byte{1}})) << "there is no memory of its own";
+  EXPECT_FALSE(bare.accept()->take_answer(answer_that_says(2))) << "there are no host rings";
+  EXPECT_FALSE(poor.accept()->take_answer(answer_that_says(1))) << "there is no memory of its own";
 }
 
 TEST_F(P2pBetweenProcesses, AnOfferMayLieInEveryByte) {
   Party here(1, name_), there(1, name_);
   const auto acceptor = here.accept();
   const Bytes honest = offer_of(*acceptor);
-  for (std::size_t at = 56; at < honest.size(); ++at) {  // before: of the ticket
+  for (std::size_t at = 56; at < kMemberAt; ++at) {  // before: of the ticket
     Bytes lie = honest;
     lie[at] ^= std::byte{0x81};
     const auto connector = there.connect(lie);
     EXPECT_EQ(connector->advance(), LinkSetup::State::failed) << at;
   }
   EXPECT_EQ(there.connect(honest)->advance(), LinkSetup::State::ready);
+}
+
+/// Kernels of two processes on one GPU: the context that was made later has mapped the other's arena.
+class P2pInArenas : public P2pBetweenProcesses {
+ protected:
+  /// A process whose proxy runs, as far as others see.
+  class Process {
+   public:
+    explicit Process(const std::string& name, int gpu = 0, RingPlacement placement = RingPlacement::automatic)
+        : segments(make_platform(gpu), {kOfferedRing, kOfferedRing}, 1, placement) {
+      segments.use_host_rings(std::make_shared<HostRings>(platform, HostRings::Settings{name, 2, kOfferedRing, 0}));
+      maker.emplace(network, segments);
+      attached_ = platform->attached;
+      server_ = std::thread([this] {
+        while (!ends_) {
+          const std::lock_guard lock(stepping);
+          network.poll();
+          maker->maintain(0);
+        }
+      });
+    }
+    ~Process() {
+      ends_ = true;
+      server_.join();
+      EXPECT_EQ(platform->attached, attached_) << "the device was called while kernels might run";
+    }
+
+    std::unique_ptr<LinkSetup> accept(bool kernels = true) { return start(true, kernels, {}); }
+    std::unique_ptr<LinkSetup> connect(const LinkSetup& acceptor, bool kernels = true) {
+      return start(false, kernels, offer_of(acceptor));
+    }
+    std::unique_ptr<LinkSetup> connect(const Bytes& offer) { return start(false, true, offer); }
+
+    std::shared_ptr<PinningPlatform> platform;
+    SegmentPool segments;
+    Unmoved sink;
+    PosixNetwork network;
+    std::mutex stepping;  // what a proxy's lock is
+    std::optional<P2pMaker> maker;
+
+   private:
+    std::shared_ptr<PinningPlatform> make_platform(int gpu) {
+      platform = std::make_shared<PinningPlatform>();
+      platform->is_gpu = platform->shares = true;
+      platform->number = gpu;
+      return platform;
+    }
+    std::unique_ptr<LinkSetup> start(bool acceptor, bool kernels, const Bytes& offer) {
+      LinkRequest request;
+      request.acceptor = acceptor;
+      request.kernels = kernels;
+      const std::lock_guard lock(stepping);
+      return maker->start(request, offer, sink);
+    }
+
+    int attached_ = 0;
+    std::atomic<bool> ends_ = false;
+    std::thread server_;
+  };
+
+  /// Where the two have their rings, and why not elsewhere.
+  static std::pair<RingPlacement, std::string> agree(LinkSetup& acceptor, LinkSetup& connector) {
+    EXPECT_EQ(connector.advance(), LinkSetup::State::ready) << connector.failure().reason;
+    EXPECT_TRUE(acceptor.take_answer(connector.message()));
+    EXPECT_EQ(acceptor.rings().callers->placement(), connector.rings().callers->placement());
+    EXPECT_EQ(acceptor.remark().empty(), connector.remark().empty());
+    return {acceptor.rings().callers->placement(), connector.remark()};
+  }
+};
+
+TEST_F(P2pInArenas, KernelsOfOneGpuMeetInTheMemoryOfTheEarlierContext) {
+  Process earlier(name_), later(name_);
+  for (const bool earlier_accepts : {true, false, true}) {
+    Process &accepts = earlier_accepts ? earlier : later, &connects = earlier_accepts ? later : earlier;
+    const auto acceptor = accepts.accept();
+    const auto connector = connects.connect(*acceptor);
+    EXPECT_EQ(agree(*acceptor, *connector), std::pair(RingPlacement::device, std::string()));
+    const table::RingPair a = words_of(*acceptor), b = words_of(*connector);
+    for (const auto& [tx, rx] : {std::pair(a.tx, b.rx), std::pair(b.tx, a.rx)}) {
+      EXPECT_NE(tx.memory.data, rx.memory.data) << "each maps it by itself";
+      EXPECT_EQ(tx.start, rx.start);
+      EXPECT_GT(tx.start, 0u);
+      EXPECT_TRUE(tx.memory.words_are_kept && rx.memory.words_are_kept);
+      EXPECT_EQ(*tx.host_committed(), tx.start);
+      EXPECT_EQ(*rx.host_consumed(), rx.start);
+      *tx.committed = tx.start + 5;
+      *rx.consumed = tx.start + 3;
+      *tx.committed_copy = tx.start + 5;
+      tx.memory.data[0] = std::byte{1};
+      tx.memory.data[kOfferedRing - 1] = std::byte{2};
+      EXPECT_EQ(*rx.committed, tx.start + 5);
+      EXPECT_EQ(*tx.consumed, tx.start + 3);
+      EXPECT_EQ(*rx.host_committed(), tx.start + 5);
+      EXPECT_EQ(rx.memory.data[0], std::byte{1});
+      EXPECT_EQ(rx.memory.data[kOfferedRing - 1], std::byte{2});
+      rx.memory.data[0] = rx.memory.data[kOfferedRing - 1] = std::byte{0};
+    }
+  }
+  EXPECT_TRUE(earlier.segments.has_all());
+  EXPECT_TRUE(later.segments.has_all());
+}
+
+TEST_F(P2pInArenas, AllOthersUseHostRingsAndKnowWhy) {
+  Process here(name_), there(name_), other_gpu(name_, 1), on_host(name_, 0, RingPlacement::host);
+  const auto where = [](Process& accepts, Process& connects, bool accepts_kernels = true,
+                        bool connects_kernels = true) {
+    const auto acceptor = accepts.accept(accepts_kernels);
+    const auto connector = connects.connect(*acceptor, connects_kernels);
+    EXPECT_EQ(connector->advance(), LinkSetup::State::ready) << connector->failure().reason;
+    EXPECT_TRUE(acceptor->take_answer(connector->message()));
+    EXPECT_EQ(acceptor->rings().callers->placement(), RingPlacement::host);
+    EXPECT_EQ(connector->rings().callers->placement(), RingPlacement::host);
+    return std::pair(acceptor->remark(), connector->remark());
+  };
+  const std::string why = "p2p in GPU memory: the peer is another process, ", none;
+  const std::string nothing = why + "which shares no GPU memory for this connection";
+  EXPECT_EQ(where(here, other_gpu), std::pair(why + "on another GPU", why + "on another GPU"));
+  EXPECT_EQ(where(other_gpu, here), std::pair(why + "on another GPU", why + "on another GPU"));
+  EXPECT_EQ(where(here, there, true, false), std::pair(nothing, none)) << "a host thread connects";
+  EXPECT_EQ(where(here, there, false, true), std::pair(none, nothing)) << "a host thread accepts";
+  EXPECT_EQ(where(here, on_host), std::pair(nothing, none)) << "GPUSOCK_RING=host";
+  EXPECT_EQ(where(on_host, here), std::pair(none, nothing)) << "GPUSOCK_RING=host";
+}
+
+TEST_F(P2pInArenas, DeviceMemoryThatWasAskedForIsUsedToo) {
+  Process here(name_, 0, RingPlacement::device), there(name_, 0, RingPlacement::device);
+  const auto acceptor = here.accept();
+  EXPECT_EQ(agree(*acceptor, *there.connect(*acceptor)).first, RingPlacement::device);
+}
+
+TEST_F(P2pInArenas, APeerMayLieInEveryByte) {
+  Process here(name_), there(name_), third(name_);
+  const auto honest = offer_of(*here.accept());
+  for (std::size_t at = kMemberAt; at < honest.size(); ++at) {
+    const auto acceptor = here.accept();
+    Bytes lie = offer_of(*acceptor);
+    lie[at] ^= std::byte{0x81};
+    const auto connector = there.connect(lie);
+    EXPECT_EQ(agree(*acceptor, *connector).first, RingPlacement::host) << "nobody has such an arena";
+  }
+  for (std::size_t at = 0; at < sizeof(Arenas::Id) + 1; ++at) {
+    const auto acceptor = here.accept();
+    const auto connector = there.connect(*acceptor);
+    ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
+    Bytes lie = answer_of(*connector);
+    lie[at] ^= std::byte{0x81};
+    EXPECT_FALSE(acceptor->take_answer(lie)) << at;
+    EXPECT_EQ(acceptor->failure().error, EPROTO);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #pragma once
+#include "cpu_device/device_memory.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/error.hpp"
 
@@ -6,6 +7,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -37,13 +40,48 @@ class PinningPlatform final : public Platform {
   }
   std::unique_ptr<Copier> make_copier() override { return host_.make_copier(); }
 
-  int attached = 0;
+  std::string name_on_host() const override { return shares ? "GPU " + std::to_string(number) : std::string(); }
+  std::unique_ptr<DeviceArena> make_arena(std::size_t bytes) override {
+    if (!shares) return Platform::make_arena(bytes);
+    Descriptor file(cpu_device::make_device_memory_file(bytes, number));
+    const int of = file.get();
+    return std::make_unique<Arena>(*this, of, bytes, std::move(file));
+  }
+  std::unique_ptr<DeviceArena> map_arena(Descriptor file, std::size_t bytes) override {
+    if (cpu_device::gpu_of_device_memory(file.get(), bytes) != number) throw Error(EPROTO, "mapping an arena");
+    return std::make_unique<Arena>(*this, file.get(), bytes, Descriptor());
+  }
+
+  int attached = 0;     ///< pieces of memory that it was given
+  bool shares = false;  ///< its memory with other processes
+  int number = 0;       ///< of the GPU that it is then
   bool refuses = false;
   bool is_gpu = false;                 ///< its memory is its kernels' alone
   std::vector<const Platform*> peers;  ///< other GPUs whose memory its kernels reach
   int device_pieces_left = 1'000;
 
  private:
+  class Arena final : public DeviceArena {
+   public:
+    Arena(PinningPlatform& platform, int file, std::size_t bytes, Descriptor kept)
+        : platform_(platform),
+          memory_(static_cast<std::byte*>(cpu_device::map_device_memory(file, bytes))),
+          file_(std::move(kept)) {
+      ++platform_.attached;
+    }
+    ~Arena() override {
+      --platform_.attached;
+      cpu_device::free_device_memory(memory_);
+    }
+    std::byte* memory() const override { return memory_; }
+    int descriptor() const override { return file_.get(); }
+
+   private:
+    PinningPlatform& platform_;
+    std::byte* memory_;
+    Descriptor file_;
+  };
+
   HostPlatform host_;
 };
 

@@ -64,6 +64,7 @@ TEST(SocketFailure, WhyAPeerIsNotReachedDependsOnTheLink) {
   EXPECT_THAT(connecting(ENETUNREACH, "192.0.2.1:7000"), HasSubstr("`ip route get 192.0.2.1`"));
   EXPECT_THAT(connecting(EHOSTUNREACH, "[2001:db8::1]:7000,link=tcp"), HasSubstr("`ip route get 2001:db8::1`"));
   EXPECT_THAT(connecting(EHOSTUNREACH, "192.0.2.1:7000,link=p2p"), HasSubstr("link=p2p reaches"));
+  EXPECT_THAT(connecting(EHOSTUNREACH, "127.0.0.1:7000,link=p2p"), HasSubstr("the same GPUSOCK_HOST_RINGS=NAME"));
   EXPECT_THAT(connecting(ENODEV, "192.0.2.1:7000,link=verbs"), HasSubstr("no device for link=verbs"));
   EXPECT_THAT(connecting(ENODEV, "192.0.2.1:7000,link=verbs"), HasSubstr("leave out link=verbs"));
   EXPECT_THAT(connecting(EINVAL, "127.0.0.1:0"), HasSubstr("not 0"));
@@ -72,6 +73,8 @@ TEST(SocketFailure, WhyAPeerIsNotReachedDependsOnTheLink) {
 TEST(SocketFailure, AConnectionWithoutRoomNamesTheLimits) {
   EXPECT_THAT(connecting(ENOBUFS, "127.0.0.1:7000"), HasSubstr("ulimit -n"));
   EXPECT_THAT(listening(ENOBUFS, "127.0.0.1:7000"), HasSubstr("ulimit -n"));
+  EXPECT_THAT(connecting(ENOBUFS, "127.0.0.1:7000,link=p2p"), HasSubstr("GPUSOCK_HOST_RINGS=NAME,connections=N"));
+  EXPECT_THAT(connecting(ENOBUFS, "127.0.0.1:7000,link=tcp"), Not(HasSubstr("GPUSOCK_HOST_RINGS")));
 }
 
 TEST(SocketFailure, ALoopbackInterfaceThatIsDownIsNamed) {

@@ -255,9 +255,29 @@ TEST(Doctor, ProcessesOnAGpuShareRingsByName) {
   machine.environment["GPUSOCK_HOST_RINGS"] = "job,connections=8";
   const Report report = machine.examine();
   EXPECT_EQ(link(report, "same host").link, "p2p");
-  EXPECT_NE(link(report, "same host").why.find("GPUSOCK_HOST_RINGS=job;"), std::string::npos);
+  EXPECT_NE(link(report, "same host").why.find("GPUSOCK_HOST_RINGS=job, for 8 connections"), std::string::npos);
+  EXPECT_TRUE(link(report, "same host").rings.starts_with("device memory between kernels of one GPU"));
+  machine.environment["GPUSOCK_RING"] = "host";
+  EXPECT_EQ(link(machine.examine(), "same host").rings, "pinned host memory, shared by name");
+  machine.environment.erase("GPUSOCK_RING");
   machine.environment["GPUSOCK_HOST_RINGS"] = "a b";
   expect_mend(machine.examine(), "GPUSOCK_HOST_RINGS='a b'", "unset GPUSOCK_HOST_RINGS");
+}
+
+TEST(Doctor, ProcessesInTheShapeOfAGpuDoNotMapEachOthersRings) {
+  Machine machine;
+  machine.environment["GPUSOCK_HOST_RINGS"] = "job";
+  EXPECT_EQ(link(machine.examine(), "same host").why.find("job"), std::string::npos) << "which needs no name";
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
+  EXPECT_EQ(link(machine.examine(), "same host").link, "p2p");
+  EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_HOST_RINGS=job, for 16 conn"), std::string::npos);
+  EXPECT_EQ(link(machine.examine(), "same host").words, "");
+  machine.environment.erase("GPUSOCK_HOST_RINGS");
+  EXPECT_EQ(link(machine.examine(), "same process").link, "p2p");
+  EXPECT_EQ(link(machine.examine(), "same host").link, "tcp");
+  EXPECT_NE(link(machine.examine(), "same host").command.find("GPUSOCK_HOST_RINGS=NAME"), std::string::npos);
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "round";
+  expect_mend(machine.examine(), "GPUSOCK_CPU_SHAPE='round'", "unset GPUSOCK_CPU_SHAPE");
 }
 
 /// With and without an RDMA NIC, and where too little memory may be locked for it.
@@ -531,7 +551,7 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
   report = machine.examine();
   EXPECT_EQ(link(report, "same process").rings, "pinned host memory, 1 MiB each");
   EXPECT_EQ(link(report, "same process").words, "pinned host memory");
-  machine.environment = {{"GPUSOCK_HOST_RINGS", "job"}};
+  machine.environment = {{"GPUSOCK_HOST_RINGS", "job"}, {"GPUSOCK_RING", "host"}};
   EXPECT_EQ(link(machine.examine(), "same host").words, "pinned host memory");
 }
 

@@ -1,0 +1,40 @@
+#pragma once
+/// @file Memory of a GPU that several processes map: CUDA's virtual memory management, with a file descriptor for the
+/// other process.
+
+#include "gpusock/cuda/driver.hpp"
+#include "host_proxy/base/descriptor.hpp"
+#include "host_proxy/memory/device_arena.hpp"
+
+#include <cstddef>
+#include <memory>
+
+namespace gpusock::cudart {
+
+class CudaArena final : public proxy::DeviceArena {
+ public:
+  /// Each may wait for kernels. Throws Error: (ENOTSUP) the driver or the GPU has no such memory, (ENOMEM).
+  static std::unique_ptr<CudaArena> make(int gpu, std::size_t bytes);
+  /// As make(), or (EPROTO) the descriptor leads to nothing of this size on this GPU.
+  static std::unique_ptr<CudaArena> map(int gpu, int descriptor, std::size_t bytes);
+  ~CudaArena() override;
+  CudaArena(const CudaArena&) = delete;
+  CudaArena& operator=(const CudaArena&) = delete;
+
+  std::byte* memory() const override { return reinterpret_cast<std::byte*>(address_); }
+  int descriptor() const override { return descriptor_.get(); }
+
+ private:
+  struct Allocation;
+
+  CudaArena(int gpu, std::size_t bytes);
+  void map(const Allocation& allocation, int gpu);
+
+  int gpu_;
+  std::size_t bytes_;  // whole granules
+  CUdeviceptr address_ = 0;
+  bool mapped_ = false;
+  proxy::Descriptor descriptor_;
+};
+
+}  // namespace gpusock::cudart

@@ -1,0 +1,214 @@
+#include "host_proxy/memory/arenas.hpp"
+
+#include "gpusock/error.hpp"
+#include "host_proxy/base/log.hpp"
+#include "host_proxy/base/random.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace gpusock::proxy {
+
+/// What a context says of itself. It writes this under the members' lock, before it makes or takes a connection, and
+/// never again. A peer reads it after an offer or an answer of that context. Whoever enters reads it twice; the first
+/// time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again.
+struct Arenas::Member {
+  Id id{};
+  std::array<char, 32> device{};  // Platform::name_on_host()
+  std::array<char, 32> socket{};
+  std::uint64_t arena_bytes = 0;
+  std::uint64_t mapped_count = 0;
+  std::array<Id, kMembersMax> mapped{};  // whose arenas it has mapped
+};
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// How long a context that enters waits for others that do, and then for the members' answers.
+constexpr auto kWait = 1s;
+constexpr std::size_t kWordsPage = 4096;
+
+template <std::size_t kSize>
+std::array<char, kSize> as_array(const std::string& text) {
+  std::array<char, kSize> array{};
+  std::memcpy(array.data(), text.data(), std::min(text.size(), kSize));
+  return array;
+}
+
+/// The name of an abstract Unix socket of gpusock's. Whoever writes to the file must not choose another one.
+bool is_socket_name(const std::array<char, 32>& name) {
+  return std::all_of(name.begin(), name.end(),
+                     [](char letter) { return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'f'); });
+}
+
+}  // namespace
+
+/// Whoever has it is the only one that enters. The operating system ends it with its process.
+class Arenas::MembersLock {
+ public:
+  explicit MembersLock(const File& file) : file_(file) {
+    const auto until = std::chrono::steady_clock::now() + kWait;
+    while (!file_.locks.try_lock(file_.first_lock, 1)) {
+      if (std::chrono::steady_clock::now() >= until) {
+        throw Error::with_cause(EBUSY,
+                                "another process was making a context with the same host rings and did not go on");
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  ~MembersLock() { file_.locks.unlock(file_.first_lock, 1); }
+  MembersLock(const MembersLock&) = delete;
+  MembersLock& operator=(const MembersLock&) = delete;
+
+ private:
+  const File& file_;
+};
+
+std::size_t Arenas::table_bytes() { return kMembersMax * sizeof(Member); }
+
+Arenas::Member& Arenas::member(std::size_t number) const {
+  return *reinterpret_cast<Member*>(file_.members + number * sizeof(Member));
+}
+
+const Arenas::Member* Arenas::find_member(const Id& id) const {
+  for (std::size_t number = 0; id != kNobody && number < kMembersMax; ++number) {
+    if (member(number).id == id) return &member(number);
+  }
+  return nullptr;
+}
+
+/// True if this entry is that of another context, which lives.
+bool Arenas::is_listed(std::size_t number) const {
+  return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + 1 + number);
+}
+
+std::size_t Arenas::words_bytes(std::uint32_t slots) const {
+  return (slots * sizeof(DeviceWords) + kWordsPage - 1) / kWordsPage * kWordsPage;
+}
+
+/// How many slots an arena of so many bytes has; 0: none has this size.
+std::uint32_t Arenas::slots_in(std::uint64_t bytes) const {
+  const std::uint64_t most = std::min<std::uint64_t>(bytes / (2 * file_.room_bytes), file_.slots);
+  for (auto slots = static_cast<std::uint32_t>(most); slots > 0; --slots) {
+    if (arena_bytes(slots) <= bytes) return slots;
+  }
+  return 0;
+}
+
+void Arenas::enter(const std::string& socket, std::size_t bytes_max, const Fetch& fetch) {
+  try {
+    make_own(bytes_max);
+    map_others(fetch);  // most of the waiting is done without the lock
+    const MembersLock lock(file_);
+    const std::size_t number = take_number();
+    map_others(fetch);
+    publish(number, socket);
+    log_info("GPU memory is shared with other processes: " + std::to_string(own_slots_) + " connections' rings, and " +
+             std::to_string(mapped_.size()) + " other contexts' rings are mapped");
+  } catch (const std::system_error& error) {
+    why_none_ = error.what();
+    log_info("rings between processes lie in host memory: " + why_none_);
+    mapped_.clear();
+    own_.reset();
+  }
+}
+
+void Arenas::make_own(std::size_t bytes_max) {
+  if (platform_->name_on_host().empty()) throw Error::with_cause(ENOTSUP, "this device has no name on this host");
+  own_slots_ = slots_in(std::min<std::uint64_t>(bytes_max, arena_bytes(file_.slots)));
+  if (own_slots_ == 0) throw Error::with_cause(ENOMEM, "no connection's rings fit into the GPU memory that is used");
+  own_ = platform_->make_arena(arena_bytes(own_slots_));
+  platform_->zero_device(own_->memory(), words_bytes(own_slots_));
+}
+
+/// An entry of nobody that lives. Its lock is this context's from here on.
+std::size_t Arenas::take_number() const {
+  for (std::size_t number = 0; number < kMembersMax; ++number) {
+    if (!file_.locks.try_lock(file_.first_lock + 1 + number, 1)) continue;
+    member(number) = Member{};
+    return number;
+  }
+  throw Error::with_cause(ENOSPC, "there are " + std::to_string(kMembersMax) + " contexts with the same host rings");
+}
+
+/// Those on the same GPU that were not asked before. What does not answer, or is something else than the list says, is
+/// left out.
+void Arenas::map_others(const Fetch& fetch) {
+  const auto device = as_array<32>(platform_->name_on_host());
+  std::vector<Asked> asked;
+  std::vector<std::uint32_t> slots;
+  for (std::size_t number = 0; number < kMembersMax; ++number) {
+    if (!is_listed(number)) continue;
+    const Member& other = member(number);
+    const std::uint32_t its_slots = slots_in(other.arena_bytes);
+    if (other.device != device || its_slots == 0 || arena_bytes(its_slots) != other.arena_bytes ||
+        !is_socket_name(other.socket) || std::find(asked_.begin(), asked_.end(), other.id) != asked_.end()) {
+      continue;
+    }
+    asked_.push_back(other.id);
+    asked.push_back({std::string(other.socket.begin(), other.socket.end()), other.id});
+    slots.push_back(its_slots);
+  }
+  if (asked.empty()) return;
+  auto descriptors = fetch(asked, kWait);
+  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    try {
+      if (!descriptors[i]) throw Error::with_cause(ETIMEDOUT, "it did not answer");
+      mapped_.push_back(
+          {asked[i].id, platform_->map_arena(std::move(descriptors[i]), arena_bytes(slots[i])), slots[i]});
+    } catch (const std::system_error& error) {
+      log_info(std::string("the GPU memory of another process is not used: ") + error.what());
+    }
+  }
+}
+
+void Arenas::publish(std::size_t number, const std::string& socket) {
+  Member& own = member(number);
+  own.device = as_array<32>(platform_->name_on_host());
+  own.socket = as_array<32>(socket);
+  own.arena_bytes = arena_bytes(own_slots_);
+  own.mapped_count = mapped_.size();
+  for (std::size_t i = 0; i < mapped_.size(); ++i) own.mapped[i] = mapped_[i].id;
+  own.id = own_id_ = random_bytes<16>();
+}
+
+Arenas::Place Arenas::place_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const {
+  return {arena.memory() + words_bytes(slots) + 2 * file_.room_bytes * slot,
+          reinterpret_cast<DeviceWords*>(arena.memory()) + slot};
+}
+
+std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) const {
+  if (id == kNobody) return {};
+  if (id == own_id_) return slot < own_slots_ ? std::optional(place_in(*own_, own_slots_, slot)) : std::nullopt;
+  for (const Mapped& each : mapped_) {
+    if (each.id == id && slot < each.slots) return place_in(*each.arena, each.slots, slot);
+  }
+  return {};
+}
+
+std::optional<Arenas::Id> Arenas::common_with(const Id& id, std::uint32_t slot) const {
+  if (own_id_ == kNobody || id == own_id_) return {};
+  if (find(id, slot)) return id;
+  const Member* const peer = find_member(id);
+  if (peer == nullptr || slot >= own_slots_) return {};
+  const auto* const end = peer->mapped.data() + std::min<std::uint64_t>(peer->mapped_count, kMembersMax);
+  return std::find(peer->mapped.data(), end, own_id_) != end ? std::optional(own_id_) : std::nullopt;
+}
+
+std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
+  if (own_id_ == kNobody) return why_none_;
+  const std::string peer = "the peer is another process, ";
+  const Member* const entry = find_member(id);
+  if (entry == nullptr) return peer + "which shares no GPU memory for this connection";
+  if (entry->device != as_array<32>(platform_->name_on_host())) return peer + "on another GPU";
+  if (slot >= slots_in(entry->arena_bytes) || slot >= own_slots_) {
+    return peer + "and the GPU memory that is shared has no room for more connections";
+  }
+  return peer + "and neither has mapped the other's memory";
+}
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,111 @@
+#pragma once
+/// @file Rings in a GPU's memory for kernels of several processes. Each context that uses host rings (host_rings.hpp)
+/// has an arena of its GPU's memory and maps those of the contexts that came before it, on the same GPU. All of it
+/// happens while the context is made: of two contexts the later one has mapped the other's arena, and both reach that
+/// one. Why: docs/decisions/024-rings-between-processes.md.
+
+#include "host_proxy/memory/device_arena.hpp"
+#include "host_proxy/memory/named_file.hpp"
+#include "host_proxy/memory/platform.hpp"
+#include "host_proxy/memory/segment_header.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpusock::proxy {
+
+/// One context's part: its own arena, those it has mapped, and its entry in the list of members, which is in the host
+/// rings' file. A slot of the file is one of every arena, so its locks say who uses it.
+class Arenas {
+ public:
+  /// Contexts that are members at a time; further ones share host memory alone.
+  static constexpr std::size_t kMembersMax = 64;
+
+  using Id = std::array<std::uint8_t, 16>;
+  static constexpr Id kNobody{};
+
+  /// The host rings' file, as far as arenas need it.
+  struct File {
+    const NamedFile& locks;
+    std::byte* members;  ///< table_bytes() of it, zeroed when the file was made
+    std::size_t first_lock;
+    std::uint32_t slots;
+    std::uint64_t room_bytes;  ///< of each ring
+  };
+
+  /// A member, and the abstract Unix socket where it gives its arena's descriptor to whoever says its id.
+  struct Asked {
+    std::string socket;
+    Id id{};
+  };
+  /// Gets the descriptors of all, or none from those that do not answer in this time.
+  using Fetch = std::function<std::vector<Descriptor>(const std::vector<Asked>& asked, std::chrono::nanoseconds wait)>;
+
+  Arenas(std::shared_ptr<Platform> platform, const File& file) : platform_(std::move(platform)), file_(file) {}
+
+  static std::size_t table_bytes();
+  static std::size_t locks() { return 1 + kMembersMax; }
+
+  /// Makes this context a member: with an arena of at most `bytes_max` bytes, which it gives away at `socket` from now
+  /// on. Before its kernels run, once. Waits at most a second for other processes that enter, and a second for members
+  /// that do not answer. Where it cannot be one, why_not() says so.
+  void enter(const std::string& socket, std::size_t bytes_max, const Fetch& fetch);
+
+  /// kNobody: it is no member.
+  const Id& own_id() const { return own_id_; }
+  int descriptor() const { return own_->descriptor(); }
+
+  /// Whose arena this context and that member both reach, in this slot.
+  std::optional<Id> common_with(const Id& member, std::uint32_t slot) const;
+  /// Why there is none.
+  std::string why_not(const Id& member, std::uint32_t slot) const;
+
+  /// The rings and words of a slot, in this member's arena.
+  struct Place {
+    std::byte* rings;
+    DeviceWords* words;
+  };
+  /// Nothing: this context does not reach that arena, or the arena has no such slot.
+  std::optional<Place> find(const Id& member, std::uint32_t slot) const;
+
+ private:
+  struct Member;
+  struct Mapped {
+    Id id{};
+    std::unique_ptr<DeviceArena> arena;
+    std::uint32_t slots = 0;
+  };
+  class MembersLock;
+
+  Member& member(std::size_t number) const;
+  const Member* find_member(const Id& id) const;
+  bool is_listed(std::size_t number) const;
+  void make_own(std::size_t bytes_max);
+  std::size_t take_number() const;
+  void map_others(const Fetch& fetch);
+  void publish(std::size_t number, const std::string& socket);
+  Place place_in(const DeviceArena& arena, std::uint32_t slots, std::uint32_t slot) const;
+
+  /// Words of all slots, then their rings.
+  std::size_t words_bytes(std::uint32_t slots) const;
+  std::size_t arena_bytes(std::uint32_t slots) const { return words_bytes(slots) + 2 * file_.room_bytes * slots; }
+  std::uint32_t slots_in(std::uint64_t bytes) const;
+
+  std::shared_ptr<Platform> platform_;
+  File file_;
+  std::string why_none_ = "this context shares no GPU memory with other processes";
+  Id own_id_{};
+  std::uint32_t own_slots_ = 0;
+  std::unique_ptr<DeviceArena> own_;
+  std::vector<Mapped> mapped_;
+  std::vector<Id> asked_;  // for their descriptors
+};
+
+}  // namespace gpusock::proxy

@@ -1,0 +1,74 @@
+#pragma once
+/// @file When a receiver on a CPU looks at its ring again: not once for each message of a peer that it keeps up with.
+///
+/// A look takes the cache line of the producer's word away from the producer's processor, whose next commit waits until
+/// the line is back. A receiver that is faster than its sender looks for each message, and so makes the sender slower
+/// still. Let several messages gather, and one look finds all of them. Network cards do the same with interrupts
+/// (docs/decisions/027-looks-between-cores.md).
+
+#include "ringbuf/annotations.hpp"
+
+#include <cstdint>
+
+namespace gpusock::ringbuf {
+
+/// One receiver's pace. Plain data; zero is its start: it looks at once. Not thread-safe: the receiving group's
+/// leader's.
+class LookPace {
+ public:
+  /// A wait is short if the bytes were there at one of so many looks.
+  static constexpr std::uint64_t kShortLooks = 2;
+  /// A look that finds so many bytes is worth it.
+  static constexpr std::uint64_t kManyBytes = 4 << 10;
+  /// After so many short waits in a row for few bytes the peer is sending a stream of small messages. As many are taken
+  /// back by a long one, by one in which no second message gathered, and by one before which this side has sent: what
+  /// came may be the answer.
+  static constexpr std::uint32_t kShortWaits = 4;
+  /// How long a receiver lets bytes of a stream gather, and at most how many turns of that wait (where the clock stands
+  /// still, in simulated time).
+  static constexpr std::uint64_t kGatherNs = 2'000;
+  static constexpr int kGatherTurnsMax = 256;
+
+  struct Wait {
+    std::uint64_t looks;  ///< that found too few bytes
+    std::uint64_t found;  ///< bytes that the last look found
+    std::uint64_t most;   ///< bytes that the caller takes at most
+    std::uint64_t sent;   ///< the position up to which the same side has sent on this socket
+  };
+  /// A wait has ended: bytes have come.
+  void note_wait(const Wait& wait) {
+    const bool may_be_answer = wait.sent != sent_;
+    const bool gathered_nothing = streams() && wait.found <= wait.most;
+    sent_ = wait.sent;
+    if (may_be_answer || gathered_nothing || wait.looks > kShortLooks) {
+      short_waits_ -= short_waits_ < kShortWaits ? short_waits_ : kShortWaits;
+    } else if (wait.found < kManyBytes && short_waits_ < 2 * kShortWaits) {
+      ++short_waits_;
+    }
+  }
+
+  /// True if bytes should gather before the next look.
+  bool streams() const { return short_waits_ >= kShortWaits; }
+
+  /// Lets bytes gather where that pays. `clock_ns()` is the caller's clock.
+  template <class Clock>
+  void before_look(Clock clock_ns) const {
+    if (!streams()) return;
+    const std::uint64_t started_ns = clock_ns();
+    for (int turn = 0; turn < kGatherTurnsMax && clock_ns() - started_ns < kGatherNs; ++turn) pause();
+  }
+
+ private:
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  std::uint64_t sent_ = 0;
+  std::uint32_t short_waits_ = 0;
+};
+
+}  // namespace gpusock::ringbuf

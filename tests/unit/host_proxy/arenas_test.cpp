@@ -1,0 +1,263 @@
+// Rings in a GPU's memory for several processes: who reaches whose, what members may claim, and what is left of those
+// that die.
+#include "gpusock/error.hpp"
+#include "host_proxy/links/p2p/segment_exchange.hpp"
+#include "host_proxy/memory/host_rings.hpp"
+#include "tests/unit/host_proxy/other_process.hpp"
+#include "tests/unit/host_proxy/pinning_platform.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace gpusock::proxy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kArenaRing = 4096;
+constexpr std::size_t kAllMemory = std::numeric_limits<std::size_t>::max();
+const std::string kSocketName(32, 'a');
+
+class ArenasTest : public testing::Test {
+ protected:
+  /// A context; those of one process are to each other as those of several.
+  struct User {
+    std::shared_ptr<PinningPlatform> platform;
+    std::shared_ptr<HostRings> rings;
+    Arenas& arenas() const { return rings->arenas(); }
+    const Arenas::Id& id() const { return arenas().own_id(); }
+  };
+  static std::shared_ptr<PinningPlatform> gpu(int number = 0) {
+    auto platform = std::make_shared<PinningPlatform>();
+    platform->is_gpu = platform->shares = true;
+    platform->number = number;
+    return platform;
+  }
+  User open(std::shared_ptr<PinningPlatform> platform = gpu()) const {
+    return {platform, std::make_shared<HostRings>(platform, HostRings::Settings{name_, 2, kArenaRing, 0})};
+  }
+  /// Those who answer are these.
+  static Arenas::Fetch from(std::vector<const User*> others) {
+    return [others](const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds) {
+      std::vector<Descriptor> got(asked.size());
+      for (std::size_t i = 0; i < asked.size(); ++i) {
+        for (const User* other : others) {
+          if (other->id() == asked[i].id) got[i].reset(dup(other->arenas().descriptor()));
+        }
+      }
+      return got;
+    };
+  }
+  User enter(std::vector<const User*> others = {}, std::shared_ptr<PinningPlatform> platform = gpu()) const {
+    User user = open(std::move(platform));
+    user.arenas().enter(kSocketName, kAllMemory, from(std::move(others)));
+    return user;
+  }
+
+  std::string name_ = "arenas-test-" + std::to_string(getpid());
+};
+
+TEST_F(ArenasTest, OfTwoContextsBothReachTheArenaOfTheEarlierOne) {
+  const User first = enter(), second = enter({&first});
+  for (const std::uint32_t slot : {0u, 1u}) {
+    EXPECT_EQ(second.arenas().common_with(first.id(), slot), first.id());
+    EXPECT_EQ(first.arenas().common_with(second.id(), slot), first.id());
+    const auto here = first.arenas().find(first.id(), slot), there = second.arenas().find(first.id(), slot);
+    ASSERT_TRUE(here && there);
+    EXPECT_NE(here->rings, there->rings) << "each maps it by itself";
+    here->rings[2 * kArenaRing - 1] = std::byte{42};
+    here->words->tx_committed.value = 7;
+    EXPECT_EQ(there->rings[2 * kArenaRing - 1], std::byte{42});
+    EXPECT_EQ(there->words->tx_committed.value, 7u);
+    EXPECT_FALSE(first.arenas().find(second.id(), slot)) << "nobody maps anything later";
+  }
+}
+
+TEST_F(ArenasTest, SlotsDoNotOverlap) {
+  const User user = enter();
+  const auto one = user.arenas().find(user.id(), 0), other = user.arenas().find(user.id(), 1);
+  EXPECT_EQ(other->rings - one->rings, static_cast<std::ptrdiff_t>(2 * kArenaRing));
+  EXPECT_EQ(other->words - one->words, 1);
+  EXPECT_GE(one->rings, reinterpret_cast<std::byte*>(other->words + 1));
+  EXPECT_FALSE(user.arenas().find(user.id(), 2));
+}
+
+TEST_F(ArenasTest, WhereThereIsNoneTheReasonSaysWhy) {
+  const User first = enter(), deaf = enter(), elsewhere = enter({&first}, gpu(1)), mute = open();
+  const auto expect_none = [](const User& one, const User& other, const char* why) {
+    EXPECT_FALSE(one.arenas().common_with(other.id(), 0));
+    EXPECT_EQ(one.arenas().why_not(other.id(), 0), why);
+  };
+  constexpr const char* kApart = "the peer is another process, and neither has mapped the other's memory";
+  constexpr const char* kElsewhere = "the peer is another process, on another GPU";
+  constexpr const char* kNone = "the peer is another process, which shares no GPU memory for this connection";
+  expect_none(deaf, first, kApart);
+  expect_none(first, deaf, kApart);
+  expect_none(first, elsewhere, kElsewhere);
+  expect_none(elsewhere, first, kElsewhere);
+  expect_none(first, mute, kNone);
+  expect_none(mute, first, "this context shares no GPU memory with other processes");
+}
+
+TEST_F(ArenasTest, AGpuThatSharesNothingSaysWhy) {
+  const auto platform = gpu();
+  platform->shares = false;
+  const User user = enter({}, platform);
+  EXPECT_EQ(user.id(), Arenas::kNobody);
+  EXPECT_EQ(user.arenas().why_not({}, 0), "this device has no name on this host");
+}
+
+TEST_F(ArenasTest, AnArenaHasAsManySlotsAsItsMemoryAllows) {
+  const User one = open(), none = open();
+  one.arenas().enter(kSocketName, 4096 + 2 * kArenaRing, from({}));
+  EXPECT_TRUE(one.arenas().find(one.id(), 0));
+  EXPECT_FALSE(one.arenas().find(one.id(), 1));
+  const User second = enter({&one});
+  EXPECT_EQ(one.arenas().common_with(second.id(), 0), one.id());
+  EXPECT_FALSE(one.arenas().common_with(second.id(), 1));
+  EXPECT_EQ(one.arenas().why_not(second.id(), 1),
+            "the peer is another process, and the GPU memory that is shared has no room for more connections");
+  none.arenas().enter(kSocketName, 2 * kArenaRing, from({}));
+  EXPECT_EQ(none.id(), Arenas::kNobody);
+  EXPECT_EQ(none.arenas().why_not({}, 0), "no connection's rings fit into the GPU memory that is used");
+}
+
+/// An entry of the list with each byte changed: what is mapped is an arena of the right size, or nothing.
+TEST_F(ArenasTest, AMemberMayLieInEachByte) {
+  const User liar = enter(), honest = enter({&liar});
+  const Descriptor file(::open(HostRings::path_of(name_).c_str(), O_RDWR | O_CLOEXEC));
+  struct stat facts {};
+  ASSERT_EQ(fstat(file.get(), &facts), 0);
+  const auto bytes = static_cast<std::size_t>(facts.st_size);
+  auto* const all = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0));
+  ASSERT_NE(all, MAP_FAILED);
+  const auto id = std::as_bytes(std::span(liar.id()));
+  std::byte* const entry = std::search(all, all + bytes, id.begin(), id.end());
+  ASSERT_NE(entry, all + bytes);
+  for (std::size_t at = 0; at < 96 + 16; ++at) {  // all that stands before the ids of those it has mapped
+    entry[at] ^= std::byte{0x81};
+    const User user = enter({&liar, &honest});
+    EXPECT_EQ(user.arenas().common_with(honest.id(), 0), honest.id()) << at;
+    EXPECT_EQ(user.arenas().find(liar.id(), 0).has_value(), at >= 88) << at;  // there: what it has mapped itself
+    EXPECT_EQ(honest.arenas().common_with(liar.id(), 0), liar.id()) << "it was mapped before";
+    (void)honest.arenas().why_not(liar.id(), 1);
+    entry[at] ^= std::byte{0x81};
+  }
+  munmap(all, bytes);
+}
+
+TEST_F(ArenasTest, WhatADeadMemberHadStaysMapped) {
+  const User first = enter();
+  OtherProcess other([&] {
+    static auto its = enter({&first});
+    its.arenas().find(first.id(), 1)->rings[0] = std::byte{9};
+  });
+  EXPECT_EQ(first.arenas().find(first.id(), 1)->rings[0], std::byte{9});
+  other.end();
+  std::size_t asked_for = 0;
+  const User last = open();
+  last.arenas().enter(kSocketName, kAllMemory,
+                      [&](const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
+                        asked_for += asked.size();
+                        return from({&first})(asked, wait);
+                      });
+  EXPECT_EQ(asked_for, 1u) << "the dead one is not asked";
+  EXPECT_EQ(last.arenas().common_with(first.id(), 0), first.id());
+}
+
+/// Whoever stops while it enters keeps others waiting for a second, and no longer.
+TEST_F(ArenasTest, AProcessThatStopsWhileItEntersIsNotWaitedForForLong) {
+  const User user = open();
+  OtherProcess other([&] {
+    static const NamedFile file(HostRings::path_of(name_), 1, {});
+    EXPECT_TRUE(file.try_lock(4, 1)) << "the lock of those who enter";
+  });
+  other.stop();
+  user.arenas().enter(kSocketName, kAllMemory, from({}));
+  EXPECT_EQ(user.arenas().why_not({}, 0),
+            "another process was making a context with the same host rings and did not go on");
+  other.end();
+  const User late = enter();
+  EXPECT_NE(late.id(), Arenas::kNobody);
+}
+
+TEST_F(ArenasTest, TheListHasRoomForAFixedNumber) {
+  std::vector<User> users;
+  for (std::size_t i = 0; i < Arenas::kMembersMax; ++i) {
+    users.push_back(enter());
+    ASSERT_NE(users.back().id(), Arenas::kNobody) << i;
+  }
+  EXPECT_EQ(enter().arenas().why_not({}, 0), "there are 64 contexts with the same host rings");
+  users.erase(users.begin() + 5);
+  EXPECT_NE(enter().id(), Arenas::kNobody) << "one has gone";
+}
+
+TEST_F(ArenasTest, EachUseOfASlotStartsAfterAllThatItsWordsMayHold) {
+  const User first = enter(), second = enter({&first});
+  std::uint64_t after = 0;
+  for (const std::uint64_t sent : {0ull, 1ull << 40, 7ull}) {
+    HostRings::Place place;
+    const auto maker = first.rings->take(kArenaRing, place), peer = second.rings->join(place);
+    const auto here = first.rings->on_device(place, maker, first.id());
+    const auto there = second.rings->on_device(place, peer, first.id());
+    ASSERT_TRUE(here != nullptr && there != nullptr);
+    EXPECT_EQ(here->start(), there->start());
+    EXPECT_GT(here->start(), after);
+    EXPECT_EQ(here->placement(), RingPlacement::device);
+    EXPECT_EQ(here->ring_bytes(), kArenaRing);
+    EXPECT_NE(here->device_words(), nullptr);
+    there->start_words();
+    EXPECT_EQ(here->header().rx_committed.value, here->start());
+    after = here->header().tx_consumed.value = here->start() + sent;
+    if (sent == 7) here->header().tx_consumed.value = ~std::uint64_t{0};
+    first.rings->take(kArenaRing, place);  // the other slot, so that this one comes next
+  }
+  HostRings::Place place;
+  const auto spoiled = first.rings->take(kArenaRing, place);
+  EXPECT_EQ(first.rings->on_device(place, spoiled, first.id()), nullptr) << "no start is after such a word";
+}
+
+/// A stopped process: it has accepted nothing, and does not answer.
+TEST_F(ArenasTest, DescriptorsComeFromThoseThatAnswer) {
+  PosixNetwork network;
+  SegmentOffers answers(network), silent(network);
+  const Descriptor file(cpu_device::make_device_memory_file(kArenaRing, 0));
+  const Ticket ticket{1}, wrong{2};
+  answers.offer_for_good(ticket, file.get());
+  std::atomic<bool> ends = false;
+  std::thread server([&] {
+    while (!ends) {
+      network.poll();
+      answers.serve();
+    }
+  });
+  for (int turn = 0; turn < 2; ++turn) {  // for good: more than once
+    const auto got = fetch_descriptors({{answers.name(), ticket}, {answers.name(), wrong}, {kSocketName, ticket}}, 60s);
+    EXPECT_TRUE(got[0]);
+    EXPECT_EQ(cpu_device::gpu_of_device_memory(got[0].get(), kArenaRing), 0);
+    EXPECT_FALSE(got[1]) << "it has no such ticket";
+    EXPECT_FALSE(got[2]) << "there is no such socket";
+  }
+  const auto got = fetch_descriptors({{silent.name(), ticket}}, 10ms);
+  EXPECT_FALSE(got[0]);
+  ends = true;
+  server.join();
+}
+
+}  // namespace
+}  // namespace gpusock::proxy
