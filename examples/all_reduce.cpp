@@ -60,6 +60,11 @@ int main(int argc, char** argv) {
   arguments.number("--ranks", count, "How many", 1, 16);
   arguments.number("--floats", floats, "Of the tensor", 1, 1 << 28);
   arguments.check(gpusock::program::problem_of_environment);
+  arguments.check([&] {  // each rank's tensor, and a copy before and after
+    constexpr std::uint64_t kCopies = 3;
+    return gpusock::program::problem_of_memory(kCopies * sizeof(float) * floats * static_cast<std::uint64_t>(count),
+                                               "--ranks x --floats");
+  });
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("all_reduce", [&] { return sum_tensors(count, floats); });
 }

@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a run is: the settings that the command line gives, and the nodes are made from.
 
-#include "launch.hpp"
+#include "bootstrap/launch.hpp"
 
 #include "gpusock/endpoint.hpp"
 
@@ -18,6 +18,20 @@ inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the m
 /// Gradients go to owners, and weights come back, in kernels written for just this.
 inline constexpr const char* kDirectScheme = "direct";
 
+/// What --scheme auto reckons with.
+struct ExchangePrices {
+  double latency_us = 50;        ///< from a message's leaving to its arrival
+  double overhead_us = 1;        ///< of each message
+  double gigabits = 10;          ///< per second, of each node, each way
+  double reduce_gigabytes = 10;  ///< per second that a lane adds
+  double multiply_adds = 1000;   ///< 10^9 per second, of a node that makes gradients of factors
+};
+
+/// The members of ExchangePrices, in the order of --prices.
+inline constexpr double ExchangePrices::*kPrices[] = {&ExchangePrices::latency_us, &ExchangePrices::overhead_us,
+                                                      &ExchangePrices::gigabits, &ExchangePrices::reduce_gigabytes,
+                                                      &ExchangePrices::multiply_adds};
+
 struct Config {
   // The same on all nodes
   int nodes = 4;
@@ -30,8 +44,10 @@ struct Config {
   std::uint64_t limit = 0;  ///< training samples used; 0: all
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  std::string scheme = kDirectScheme;    ///< how gradients are exchanged: else a scheme of schedules
-  std::uint32_t fuse_bytes = 0;          ///< neighbouring layers of so many bytes at most go together
+  std::string scheme = kDirectScheme;  ///< how gradients are exchanged: else layer_schemes.hpp
+  ExchangePrices prices;
+  bool measures_prices = false;          ///< first of all
+  std::uint64_t fuse_bytes = 0;          ///< neighbouring layers of so many bytes at most go together
   int slots = 0;                         ///< at most so many nodes send gradients to one owner at a time; 0: any number
   std::uint64_t budget_bytes = 0;        ///< of what a node sends in a step, the largest changes first; 0: any number
   bool priority = true;                  ///< what the next forward pass needs first is sent first

@@ -1,9 +1,12 @@
 /// @file Trains a model across nodes whose kernels talk over gpusock. See README.md.
 
 #include "commands/commands.hpp"
-#include "node.hpp"
+#include "commands/prices.hpp"
 #include "options.hpp"
-#include "runs.hpp"
+#include "plan/layer_schemes.hpp"
+#include "plan/plan.hpp"
+#include "runs/runs.hpp"
+#include "training/node.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -37,8 +40,23 @@ void check_writable(const param_sync::Config& config) {
   }
 }
 
-int run(const param_sync::Config& config) {
+/// Settings that do not fit the data: told once, before any node is started. A node of a cluster is one of many, and
+/// was checked before.
+void check_plan(param_sync::Config config) {
+  if (config.control_fd >= 0) return;
+  if (config.launch && config.launch->size > 0) config.nodes = config.launch->size;
+  const std::string problem = param_sync::problem_of_plan(config);
+  if (!problem.empty()) throw gpusock::program::Misuse(problem);
+}
+
+int run(param_sync::Config config) {
+  check_plan(config);
   check_writable(config);
+  if (config.measures_prices) {
+    config.prices = param_sync::commands::measured_prices(config.nodes, config.link);
+    gpusock::program::print_now(
+        fmt::format("measured on this machine: --prices {}\n", param_sync::prices_text(config.prices)));
+  }
   if (config.serial) return run_serial(config);
   if (config.in_process) return run_in_process(config);
   if (config.rank >= 0) return run_rank(config);

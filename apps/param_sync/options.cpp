@@ -1,8 +1,9 @@
 #include "options.hpp"
 
-#include "exchange_plan.hpp"
-#include "layout.hpp"
-#include "pmix_bootstrap.hpp"
+#include "bootstrap/pmix_bootstrap.hpp"
+#include "layout/layout.hpp"
+#include "plan/exchange_plan.hpp"
+#include "plan/layer_schemes.hpp"
 #include "schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -26,6 +27,7 @@ struct Texts {
   std::string link;
   std::string hidden = "128,64";
   std::string peers;
+  std::string prices;
   bool no_priority = false;
   bool no_overlap = false;
   int nodes = 0;            // 0: not given
@@ -34,7 +36,7 @@ struct Texts {
 
 constexpr std::uint64_t kAnySeed = ~std::uint64_t{0};
 constexpr std::uint32_t kSamplesMax = ~std::uint32_t{0};
-constexpr std::uint32_t kFuseBytesMax = 1u << 30;
+constexpr std::uint64_t kFuseBytesMax = 1u << 30;
 constexpr std::uint64_t kBudgetBytesMax = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceStepsMax = 1000;
 constexpr int kDescriptorMax = 1 << 20;
@@ -68,6 +70,35 @@ std::string resume_problem(const std::string& text) {
   return text == "latest" || step_from(text) != 0 ? "" : "'" + text + "' is neither latest nor a step from 1 on";
 }
 
+constexpr const char* kMeasured = "measured";
+
+constexpr int kTimes = 2;  // the first ones; the others are speeds
+constexpr double kSpeedMin = 1e-3, kPriceMax = 1e12;
+
+/// What is wrong with the text, or nothing.
+std::string read_prices(const std::string& text, ExchangePrices& prices) {
+  const auto parts = split(text);
+  bool numbers = parts.size() == std::size(kPrices), in_range = true;
+  for (std::size_t i = 0; numbers && i < parts.size(); ++i) {
+    double& price = prices.*kPrices[i];
+    const char* const end = parts[i].data() + parts[i].size();
+    const auto [stop, error] = std::from_chars(parts[i].data(), end, price);
+    numbers = error != std::errc::invalid_argument && stop == end;
+    const bool held = error == std::errc{};  // else it is a number, but none that a double can have
+    in_range = in_range && held && price >= (i < kTimes ? 0 : kSpeedMin) && price <= kPriceMax;
+  }
+  if (!numbers) return fmt::format("'{}' is neither measured nor five numbers with commas, as 50,1,10,10,1000", text);
+  if (in_range) return "";
+  return fmt::format("'{}': the first two numbers are from 0 to {:g}, the last three from {:g} to {:g}", text,
+                     kPriceMax, kSpeedMin, kPriceMax);
+}
+
+/// What is wrong with --prices, or nothing.
+std::string prices_problem(const std::string& text) {
+  ExchangePrices prices;
+  return text == kMeasured ? "" : read_prices(text, prices);
+}
+
 /// The links that gpusock knows.
 std::vector<std::string> link_names() {
   std::vector<std::string> names;
@@ -96,10 +127,19 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
 
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
-  arguments.choice("--scheme", config.scheme, training_schemes(), "How gradients are exchanged: docs/schedules.md");
-  arguments.number("--fuse", config.fuse_bytes,
-                   "With a schedule: exchanges neighbouring layers of at most so many bytes together", 0,
-                   kFuseBytesMax);
+  arguments.text("--scheme", config.scheme,
+                 fmt::format("How gradients are exchanged: one scheme for all layers, or one for each with commas: {}; "
+                             "hybrid: by sfb or ps:even, whichever sends less; auto: by what is cheapest at --prices "
+                             "(docs/schedules.md)",
+                             fmt::join(training_schemes(), ", ")));
+  arguments
+      .text("--prices", texts.prices,
+            "With --scheme auto: measured, or LATENCY,OVERHEAD,BANDWIDTH,REDUCE,REBUILD in us, us, Gb/s, GB/s and "
+            "10^9 multiply-adds a second")
+      .shown_default("50,1,10,10,1000")
+      .check(prices_problem);
+  arguments.bytes("--fuse", config.fuse_bytes,
+                  "With a schedule: exchanges neighbouring layers of at most so many bytes together", 0, kFuseBytesMax);
   arguments
       .number("--slots", config.slots,
               "With --scheme ps or ps:even: so many nodes send gradients to one owner at a time", 1, kNodesMax - 1)
@@ -141,6 +181,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
 void take_texts(const Texts& texts, Config& config) {
   config.link = texts.link.empty() ? gpusock::Endpoint::parse("127.0.0.1:0").link : gpusock::parse_link(texts.link);
   config.peers = split(texts.peers);
+  config.measures_prices = texts.prices == kMeasured;
+  if (!texts.prices.empty() && !config.measures_prices) read_prices(texts.prices, config.prices);
   config.priority = !texts.no_priority;
   config.overlap = !texts.no_overlap;
   if (texts.every != 0) config.checkpoint_steps = texts.every;
@@ -170,17 +212,25 @@ std::string misuse(const Config& config) {
   if (config.rank >= config.nodes) {
     return fmt::format("--rank {} of --nodes {}: ranks are 0 to {}", config.rank, config.nodes, config.nodes - 1);
   }
+  if (const auto problem = scheme_problem(config.scheme, config.hidden.size() + 1); !problem.empty()) {
+    return "--scheme: " + problem;
+  }
+  if (config.measures_prices && (config.serial || config.rank >= 0 || config.launch)) {
+    return "--prices measured is for nodes that this command starts; run it once with these, and give all nodes the "
+           "numbers that it prints";
+  }
   if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
   if (config.scheme == kDirectScheme &&
       (config.fuse_bytes != 0 || !config.priority || !config.overlap || !config.trace_file.empty())) {
     return "--fuse, --no-priority, --no-overlap and --trace are for schedules: give a --scheme that is not direct";
   }
-  if (config.slots != 0 && !schedule::has_slots(config.scheme)) return "--slots is for --scheme ps and ps:even";
+  if (config.slots != 0 && !all_parts(config.scheme, schedule::has_slots))
+    return "--slots is for --scheme ps and ps:even";
   if (config.slots >= config.nodes && config.slots != 0) {
     return fmt::format("--slots {}: of --nodes {} only {} send to an owner", config.slots, config.nodes,
                        config.nodes - 1);
   }
-  if (config.budget_bytes != 0 && !has_budget(config.scheme)) {
+  if (config.budget_bytes != 0 && !all_parts(config.scheme, has_budget)) {
     return fmt::format("--budget is for --scheme ps and ps:even, in which a node sends its own changes; not for {}",
                        config.scheme);
   }
@@ -199,6 +249,8 @@ std::string misuse(const Config& config) {
         "this one's included",
         config.peers.size(), config.nodes);
   }
+  const std::string same = problem_of_peers(config.peers);
+  if (!same.empty()) return "--peers " + same;
   for (const std::string& peer : config.peers) {
     try {
       if (gpusock::Endpoint::parse(peer).port == 0 && config.nodes > 1) {
@@ -232,6 +284,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
     try {
       take_texts(texts, config);
       read_environment(texts, config);
+      if (!texts.prices.empty() && !chooses_by_prices(config.scheme)) return "--prices is for --scheme auto";
       if (texts.every != 0 && config.checkpoint_folder.empty()) return "--every needs --checkpoint DIR";
       return misuse(config);
     } catch (const gpusock::Error& error) {
@@ -269,6 +322,7 @@ std::vector<std::string> to_arguments(const Config& config) {
   if (config.budget_bytes != 0) {
     arguments.insert(arguments.end(), {"--budget", std::to_string(config.budget_bytes)});
   }
+  if (chooses_by_prices(config.scheme)) arguments.insert(arguments.end(), {"--prices", prices_text(config.prices)});
   if (config.slots != 0) arguments.insert(arguments.end(), {"--slots", std::to_string(config.slots)});
   if (!config.priority) arguments.emplace_back("--no-priority");
   if (!config.overlap) arguments.emplace_back("--no-overlap");

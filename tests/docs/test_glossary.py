@@ -12,7 +12,7 @@ import re
 import sys
 import unittest
 
-PRINTING = ("gpusock/tools/doctor/*.cpp", "gpusock/tools/top/*.cpp", "apps/param_sync/progress.cpp", "apps/param_sync/report.cpp")
+PRINTING = ("gpusock/tools/doctor/*.cpp", "gpusock/tools/top/*.cpp", "apps/param_sync/report/progress.cpp", "apps/param_sync/report/report.cpp")
 WORD = re.compile(r"(?<![\w./:+-])[A-Za-z][A-Za-z0-9'-]*(?:/s)?(?![\w/]|\.\w)")  # not of a path, an address, name_of_a_variable
 
 

@@ -4,7 +4,7 @@
 usage: test_layers.py SOURCE_FOLDER
 
 A README says it in a paragraph "May include: ringbuf, gpusock/error.hpp": folders (their own files, not those of folders below) and
-single files, or "nothing". A folder without such a README has the nearest one above it, and includes all below that one. What a README
+single files, or "nothing". (Files of param_sync name its own folders without the path to them.) A folder without such a README has the nearest one above it, and includes all below that one. What a README
 allows and no file includes is reported, too.
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 LAYERS = ("ringbuf", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "apps", "examples", "microbench")
+APP = "apps/param_sync"
 SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".inl", ".h")
 
 
@@ -22,6 +23,12 @@ def statement(readme):
     """What the README allows, or None if it says nothing of it."""
     found = re.search(r"^May include:(.*?)(?:\n\s*\n|\Z)", readme.read_text(), re.DOTALL | re.MULTILINE) if readme.exists() else None
     return None if found is None else set(re.split(r",\s*", found[1].strip().strip("."))) - {"nothing"}
+
+
+def named(root, source, name):
+    """The header that an include of `name` means."""
+    app = root / APP
+    return app / name if source.is_relative_to(app) and (app / name).is_file() else root / name
 
 
 def included(source):
@@ -41,7 +48,7 @@ def violations(root):
                 folder = folder.parent
             needed = used.setdefault(folder, set())
             for name in included(source):
-                header = root / name
+                header = named(root, source, name)
                 if not header.is_file() or header.is_relative_to(folder) and statement_folder(header, root) == folder:
                     continue  # the system's, beside the source, or of the same README
                 entry = next((entry for entry in (name, str(pathlib.PurePath(name).parent)) if entry in allowed), None)
@@ -80,6 +87,13 @@ class Layers(unittest.TestCase):
             (root / "ringbuf/ring.hpp").write_text('#include "rdma/device.hpp"\n')
             self.assertEqual(violations(root), ["ringbuf/ring.hpp includes rdma/device.hpp, which ringbuf/README.md does not allow"])
             (root / "ringbuf/ring.hpp").write_text("")
+            rooms = root / APP
+            for name, text in {"README.md": "May include: nothing\n", "data/README.md": "May include: nothing\n", "data/idx.hpp": "",
+                               "runs/README.md": "May include: nothing\n", "runs/cluster.cpp": '#include "data/idx.hpp"\n'}.items():
+                (rooms / name).parent.mkdir(parents=True, exist_ok=True)
+                (rooms / name).write_text(text)
+            self.assertEqual(violations(root), [f"{APP}/runs/cluster.cpp includes data/idx.hpp, which {APP}/runs/README.md does not allow"])
+            (rooms / "runs/cluster.cpp").write_text("")
             (root / "rdma/device.hpp").write_text("")
             self.assertEqual(violations(root), ["rdma/README.md allows ringbuf, which nothing there includes"])
 

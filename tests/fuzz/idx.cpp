@@ -1,5 +1,5 @@
 // The reader of data sets: any file gives an array that is as it says, or an Error.
-#include "apps/param_sync/idx.hpp"
+#include "apps/param_sync/data/idx.hpp"
 #include "gpusock/error.hpp"
 #include "tests/fuzz/target.hpp"
 

@@ -1,8 +1,8 @@
 // Options, from the environment and set by a program, and what launchers say in the environment: taken or refused with
 // EINVAL.
-#include "apps/param_sync/hostlist.hpp"
-#include "apps/param_sync/launch.hpp"
-#include "apps/param_sync/layout.hpp"
+#include "apps/param_sync/bootstrap/hostlist.hpp"
+#include "apps/param_sync/bootstrap/launch.hpp"
+#include "apps/param_sync/layout/layout.hpp"
 #include "gpusock/context/options.hpp"
 #include "gpusock/endpoint.hpp"
 #include "tests/fuzz/target.hpp"

@@ -3,8 +3,8 @@
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
 
-#include "apps/param_sync/hello.cuh"
-#include "apps/param_sync/rendezvous_messages.hpp"
+#include "apps/param_sync/training/hello.cuh"
+#include "apps/param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
 
 #include <cstring>

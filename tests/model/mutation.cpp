@@ -34,11 +34,13 @@ constexpr Instead kInstead[] = {
      "the lock is held until behind the next step"},
     {"rdma/mlx5/send_queue.hpp", "G2, after G1", Weakening::left_out, "a doorbell may be rung later"},
     {"rdma/mlx5/completion_queue.hpp", "G4", Weakening::left_out, "the NIC may learn of room later"},
-    {"apps/param_sync/shard.cuh", "S3, pairs with S4", Weakening::left_out, "a version may be told later"},
-    {"apps/param_sync/push.cuh", "first_push_ns", Weakening::left_out, "it is there before the slice goes out"},
-    {"apps/param_sync/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
-    {"apps/param_sync/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
-    {"apps/param_sync/state.cuh", "S16, pairs with S17", Weakening::left_out, "how far a node is may be told later"},
+    {"apps/param_sync/training/shard.cuh", "S3, pairs with S4", Weakening::left_out, "a version may be told later"},
+    {"apps/param_sync/training/push.cuh", "first_push_ns", Weakening::left_out,
+     "it is there before the slice goes out"},
+    {"apps/param_sync/training/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
+    {"apps/param_sync/training/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
+    {"apps/param_sync/training/state.cuh", "S16, pairs with S17", Weakening::left_out,
+     "how far a node is may be told later"},
     {"apps/param_sync/executor/lane.cuh", "L1", Weakening::left_out, "another lane may go on later"},
     {"apps/param_sync/executor/lane.cuh", "the next run's kernel", Weakening::left_out, "that kernel comes later"},
     {"apps/param_sync/executor/lane.cuh", "L7, pairs with L8", Weakening::left_out, "the host may hear later"},
@@ -47,7 +49,8 @@ constexpr Instead kInstead[] = {
     {"apps/param_sync/executor/resident.cuh", "wanted.store(", Weakening::left_out, "others may give way later"},
     {"apps/param_sync/executor/resident.cuh", "positions", Weakening::left_out, "how far a lane is may be told later"},
     {"apps/param_sync/executor/run.cuh", "L4, pairs with L5", Weakening::left_out, "a failure may be told later"},
-    {"apps/param_sync/step_board.cuh", "S14, pairs with S15", Weakening::left_out, "the host may hear later"},
+    {"apps/param_sync/arithmetic/step_board.cuh", "S14, pairs with S15", Weakening::left_out,
+     "the host may hear later"},
 };
 
 const Instead* may_be_late(const Tables& tables, const Site& site) {

@@ -4,10 +4,10 @@
 #include "cases.hpp"
 #include "world.hpp"
 
-#include "apps/param_sync/mirror.cuh"
-#include "apps/param_sync/push.cuh"
-#include "apps/param_sync/step.cuh"
-#include "apps/param_sync/step_board.cuh"
+#include "apps/param_sync/training/mirror.cuh"
+#include "apps/param_sync/training/push.cuh"
+#include "apps/param_sync/training/step.cuh"
+#include "apps/param_sync/arithmetic/step_board.cuh"
 
 #include <cerrno>
 #include <string>

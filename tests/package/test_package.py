@@ -69,7 +69,7 @@ class Package(unittest.TestCase):
     def test_param_syncs_library_sums_tensors(self):
         if self.nvcc is not None:
             self.skipTest("this package's gpusock::param_sync needs a GPU")
-        self.assertEqual(call(self.consumer("sum", "-DCONSUMER_SUM=ON").parent / "sum"), "sum 1 2\n")
+        self.assertEqual(call(self.consumer("sum", "-DCONSUMER_SUM=ON").parent / "sum"), "sum 1 2\nweights 4.5 4\nin a kernel 14.5 14\n")
 
     def test_documents_and_the_sources_of_the_examples_are_beside_it(self):
         folder = self.prefix / "share/doc/gpusock"

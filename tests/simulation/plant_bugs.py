@@ -150,7 +150,7 @@ SUBSTITUTIONS = [
      "!stream_->readable || has_unread()) return 0;",
      "!stream_->readable || (has_unread() && !sim::planted(29))) return 0;",
      "tcp: recv past the ring overtakes what is in it"),
-    (30, "host_proxy/links/p2p/segment_exchange.cpp",
+    (30, "host_proxy/links/p2p/unix_socket.hpp",
      "  return bytes == 0 ? uninterrupted(receive) : bytes;\n",
      "  return bytes == 0 && !sim::planted(30) ? uninterrupted(receive) : bytes;\n",
      "p2p: a 0 from a Unix socket whose peer has closed is taken for the end although a message is there"),

@@ -109,22 +109,48 @@ schedule::Request request_of(const Source& source) {
   return request;
 }
 
+/// Errors of what is read from a file begin with its name.
+template <class Read>
+void in_file(const std::string& file, Read read) {
+  try {
+    read();
+  } catch (const schedule::Error& error) {
+    throw schedule::Error(fmt::format("{}: {}", file == "-" ? "standard input" : file, error.what()));
+  }
+}
+
+/// Throws Misuse where --nodes and the topology disagree.
+void check_nodes(const Source& source) {
+  const int nodes = source.topology->nodes();
+  if (source.given.nodes == 0 || source.given.nodes == nodes) return;
+  throw Misuse(fmt::format("--nodes {}: the topology in {} has {} nodes; leave --nodes out", source.given.nodes,
+                           source.topology_file, nodes));
+}
+
 /// The schedule, and what the checker counted.
 std::pair<Schedule, Counts> take_schedule(Source& source) {
   if (!source.topology_file.empty()) {
-    source.topology = schedule::topology_from_json(schedule::read_text(source.topology_file));
+    const std::string text = schedule::read_text(source.topology_file);
+    in_file(source.topology_file, [&] { source.topology = schedule::topology_from_json(text); });
+    check_nodes(source);
   }
   Schedule taken;
+  Counts counts;
   if (source.file.empty()) {
     try {
       taken = schedule::generate(source.scheme, request_of(source));
     } catch (const schedule::Error& error) {
       throw Misuse(error.what());
     }
+    counts = schedule::check(taken);
   } else {
-    taken = schedule::from_json(schedule::read_text(source.file));
+    const std::string text = schedule::read_text(source.file);
+    in_file(source.file, [&] {
+      taken = schedule::from_json(text);
+      counts = schedule::check(taken);
+      taken.scheme = schedule::printable(taken.scheme);
+    });
   }
-  Counts counts = schedule::check(taken);
   return {std::move(taken), std::move(counts)};
 }
 
@@ -146,6 +172,12 @@ void write_text(const std::string& file, const std::string& text) {
   out << text << std::flush;
   if (!out)
     throw schedule::Error(fmt::format("cannot write {}: {}", file, gpusock::describe_errno(errno != 0 ? errno : EIO)));
+}
+
+std::string problem_of_floats(const std::string& option, std::uint64_t bytes) {
+  if (bytes % sizeof(float) == 0) return "";
+  return fmt::format("{} {}: a tensor is of floats, {} bytes each: give a multiple of {}", option, bytes, sizeof(float),
+                     sizeof(float));
 }
 
 std::string in_units(std::uint64_t bytes) {

@@ -64,6 +64,9 @@ std::string summary(const schedule::Schedule& schedule, const schedule::Counts& 
 /// Writes a file; -: standard output. Throws schedule::Error.
 void write_text(const std::string& file, const std::string& text);
 
+/// What is wrong with a tensor of floats that has so many bytes, or nothing. `option` gave them.
+std::string problem_of_floats(const std::string& option, std::uint64_t bytes);
+
 /// "64K"
 std::string in_units(std::uint64_t bytes);
 

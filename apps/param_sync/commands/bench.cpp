@@ -1,6 +1,6 @@
 #include "commands/arguments.hpp"
+#include "commands/baselines.hpp"
 #include "commands/commands.hpp"
-#include "commands/mpi_baseline.hpp"
 #include "commands/table_trial.hpp"
 
 #include "executor/factor_trial.hpp"
@@ -52,26 +52,43 @@ double median_of(const BenchOptions& options, const std::string& scheme, std::ui
   return executor::try_out(schedule::generate(scheme, request), settings).median_s();
 }
 
-/// Medians by size and scheme, or how many times as long MPI takes.
+/// "MPI's and Gloo's"
+std::string owners_of(const std::vector<std::string>& baselines) {
+  std::string text;
+  for (const std::string& baseline : baselines) text += (text.empty() ? "" : " and ") + title_of(baseline) + "'s";
+  return text;
+}
+
+/// The rest of a size's lines beside baselines: one for each of them.
+void print_ratios(const std::vector<std::string>& baselines, const std::vector<double>& baseline_times,
+                  const std::vector<std::string>& schemes, const std::vector<double>& times) {
+  const double best_s = *std::min_element(times.begin(), times.end());
+  for (std::size_t i = 0; i < baselines.size(); ++i) {
+    if (i != 0) print(fmt::format("\n{:>8}", ""));
+    print(fmt::format(" {:>8} {:>10.3f} {:>10.3f}", title_of(baselines[i]), baseline_times[i] * 1e3, best_s * 1e3));
+    for (std::size_t k = 0; k < schemes.size(); ++k)
+      print(fmt::format(" {:>{}.3f}", baseline_times[i] / times[k], column_width(schemes[k])));
+  }
+}
+
+/// Medians by size and scheme, or how many times as long the baselines take.
 int bench_sums(const BenchOptions& options) {
-  const std::vector<std::string> schemes = benched_schemes(options);
-  const bool beside = !options.beside.empty();
-  print(fmt::format(
-      "{} (median of {}), {} ranks in this process, link {}\n{:>8}",
-      beside ? "MPI_Allreduce's time / ours, for a sum of all ranks' tensors" : "ms for a sum of all ranks' tensors",
-      options.repeats, options.nodes, options.link, ""));
-  if (beside) print(column("MPI ms") + column("best ms"));
+  const std::vector<std::string> schemes = benched_schemes(options), baselines = baselines_of(options.beside);
+  for (const std::string& baseline : baselines) require_baseline(baseline);
+  const std::string what = baselines.empty() ? "ms" : owners_of(baselines) + " time / ours,";
+  print(fmt::format("{} for a sum of all ranks' tensors (median of {}), {} ranks in this process, link {}\n{:>8}", what,
+                    options.repeats, options.nodes, options.link, ""));
+  if (!baselines.empty()) print(fmt::format(" {:>8}", "beside") + column("its ms") + column("best ms"));
   for (const std::string& scheme : schemes) print(column(scheme));
   for (const std::uint64_t size : options.sizes_bytes) {
     print(fmt::format("\n{:>8}", in_units(size)));
-    const double mpi_s = beside ? mpi_all_reduce_s(options.nodes, options.link, size, options.repeats) : 0;
-    std::vector<double> times;
+    std::vector<double> baseline_times, times;
+    for (const std::string& baseline : baselines)
+      baseline_times.push_back(baseline_s(baseline, options.nodes, options.link, size, options.repeats));
     for (const std::string& scheme : schemes) times.push_back(median_of(options, scheme, size));
-    if (beside)
-      print(fmt::format(" {:>10.3f} {:>10.3f}", mpi_s * 1e3, *std::min_element(times.begin(), times.end()) * 1e3));
-    for (std::size_t i = 0; i < schemes.size(); ++i) {
-      print(fmt::format(" {:>{}.3f}", beside ? mpi_s / times[i] : times[i] * 1e3, column_width(schemes[i])));
-    }
+    print_ratios(baselines, baseline_times, schemes, times);
+    for (std::size_t i = 0; baselines.empty() && i < schemes.size(); ++i)
+      print(fmt::format(" {:>{}.3f}", times[i] * 1e3, column_width(schemes[i])));
   }
   print("\n");
   return gpusock::program::kSuccess;
@@ -151,6 +168,9 @@ int run_bench(BenchOptions& options) {
 
 std::string problem_of_bench(const BenchOptions& options) {
   if (options.scheme == "blink") return "blink needs a topology";
+  for (const std::uint64_t size : options.sizes_bytes) {
+    if (const std::string problem = problem_of_floats("--sizes", size); !problem.empty()) return problem;
+  }
   const bool factors = is_of_factors(options.scheme);
   if (options.additions != 0) {
     if (!options.scheme.empty() || !options.sizes_bytes.empty() || !options.beside.empty() || options.batch != 0)
@@ -187,9 +207,9 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
       .shown_default("1K,64K,1M,16M");
   arguments.choice("--link", options.link, kLinks, "What carries it");
   arguments.number("--repeats", options.repeats, "Timed runs", 1, 10000);
-  arguments.choice(
-      "--beside", options.beside, {"mpi"},
-      "Print ratios to Open MPI's MPI_Allreduce of as many processes, measured in turn; link tcp: its tcp");
+  arguments.choice("--beside", options.beside, beside_choices(),
+                   "Print ratios to the all-reduce of MPI, Gloo or both, between as many processes, measured in turn; "
+                   "MPI with link tcp: its tcp; Gloo: always its tcp");
   arguments
       .number("--additions", options.additions,
               "Instead: so many additions into the rows of one table, by many blocks without locks and with them",

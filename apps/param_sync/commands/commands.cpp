@@ -1,7 +1,10 @@
 #include "commands/commands.hpp"
 
+#include "commands/prices.hpp"
+
 #include "program/run.hpp"
 
+#include <cerrno>
 #include <vector>
 
 namespace param_sync::commands {
@@ -36,5 +39,11 @@ int run_command(int argc, char** argv) {
   argv[1] = name.data();  // as --help shows it
   return command->run(argc - 1, argv + 1);
 }
+
+#if PARAM_SYNC_ONLY_TRAINS
+ExchangePrices measured_prices(int, gpusock::LinkKind) {
+  throw gpusock::Error(ENOSYS, "--prices measured: this build only trains; give five numbers instead");
+}
+#endif
 
 }  // namespace param_sync::commands

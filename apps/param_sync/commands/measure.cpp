@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -27,6 +28,8 @@ double timed_run(executor::LocalRanks& ranks, std::size_t index, std::uint64_t f
 }  // namespace
 
 MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
+  double load = 0;
+  if (getloadavg(&load, 1) != 1) load = 0;
   schedule::Request request;
   request.nodes = nodes;
   std::vector<schedule::Schedule> schedules;
@@ -46,15 +49,20 @@ MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
     }
   }
   std::vector<tune::Measurement> fitted, others;
+  std::vector<double> scatters;
   for (auto& [which, seconds] : times) {
     const auto& [index, bytes] = which;
     const schedule::Schedule& made = schedules[index];
     std::sort(seconds.begin(), seconds.end());
+    scatters.push_back(tune::scatter_of(seconds));
     (index < kFittedSchemes ? fitted : others)
         .push_back({made.scheme + ", " + in_units(bytes), tune::costs_of(made, schedule::check(made)),
                     static_cast<double>(bytes), seconds[seconds.size() / 2]});
   }
+  std::sort(scatters.begin(), scatters.end());
   MeasuredLinks links;
+  links.scatter = scatters[scatters.size() / 2];
+  links.load = load;
   links.fit = tune::fit(fitted);
   links.fitted = tune::error_of(links.fit, fitted);
   links.others = tune::error_of(links.fit, others);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 
 namespace param_sync::commands {
 namespace {
@@ -45,10 +46,31 @@ std::string text_of(const MeasuredLinks& links, const PredictOptions& options) {
       "  latency {:.4g} us, overhead of a message {:.4g} us, bandwidth {}, additions {};\n"
       "  {:.4g} us more for each run, which prices below contain and virtual times do not\n"
       "  error of the fit: {}\n"
-      "  of schemes that it has not seen: {}\n\n",
+      "  of schemes that it has not seen: {}\n"
+      "  times of equal runs differ by {:.0f} % (the middle half of them)\n"
+      "  to train with them: --scheme auto --prices {:.4g},{:.4g},{:.4g},{:.4g},1000 (the last one is not "
+      "measured here, but by --prices measured)\n\n",
       options.link.empty() ? "auto" : options.link, options.nodes, network.latency_s * 1e6, network.overhead_s * 1e6,
       quantity(network.bandwidth * 8e-9, "Gb/s", 1e6), quantity(network.reduce_bandwidth * 1e-9, "GB/s", 1e6),
-      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others));
+      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others), 100 * links.scatter,
+      network.latency_s * 1e6, network.overhead_s * 1e6, std::min(network.bandwidth * 8e-9, 1e6),
+      std::min(network.reduce_bandwidth * 1e-9, 1e6));
+}
+
+/// What a reader should know of how far to trust them. Empty where all is well.
+std::string warning_of(const MeasuredLinks& links) {
+  constexpr double kScatterMax = 0.3;
+  const auto processors = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
+  std::string why;
+  if (links.load > processors / 2)
+    why = fmt::format("{:.1f} processes ran on its {:.0f} processors in the minute before", links.load, processors);
+  if (links.scatter > kScatterMax)
+    why += fmt::format("{}times of equal runs differ by {:.0f} %", why.empty() ? "" : ", and ", 100 * links.scatter);
+  if (why.empty()) return "";
+  return fmt::format(
+      "param_sync: these measurements are uncertain: {}. Measure again when nothing else runs, with no more ranks than "
+      "processors\n",
+      why);
 }
 
 /// By size and scheme.
@@ -107,6 +129,7 @@ int run_predict(const PredictOptions& options) {
         options.nodes, gpusock::parse_link(options.link.empty() ? "auto" : options.link), kMeasuredRepeats);
     fit = links.fit;
     print(text_of(links, options));
+    fmt::print(stderr, "{}", warning_of(links));
   }
   const tune::Chooser chooser(options.nodes);
   print_prices(options, chooser, fit);

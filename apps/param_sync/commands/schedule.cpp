@@ -94,6 +94,7 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   arguments.check([&]() -> std::string {
     if (options.run && (options.json_file == "-" || options.svg_file == "-"))
       return "--run prints to standard output: write to a file";
+    if (const std::string problem = problem_of_floats("--size", options.size_bytes); !problem.empty()) return problem;
     if (options.deterministic && !options.run) return "--deterministic is for --run";
     return options.json_file == "-" && options.svg_file == "-" ? "only one of --json and --svg can be standard output"
                                                                : "";

@@ -1,7 +1,7 @@
 #pragma once
 /// @file How the ranks open their channels, in kernels: of two ranks the higher one connects, the lower one accepts.
 
-#include "connect_retry.cuh"
+#include "executor/connect_retry.cuh"
 #include "executor/hello.hpp"
 #include "executor/run.cuh"
 

@@ -18,8 +18,10 @@ namespace {
 
 #if defined(GPUSOCK_DEVICE_CPU)
 constexpr unsigned kThreads = 1;  // those of a block share one processor
+constexpr std::uint64_t kCopyBlocksMax = 1;
 #else
 constexpr unsigned kThreads = 256;
+constexpr std::uint64_t kCopyBlocksMax = 128;
 #endif
 constexpr std::uint64_t kUnitBytesDefault = 256 << 10;
 constexpr int kBacklog = 512;
@@ -117,6 +119,11 @@ namespace {
 /// What the optimizer goes on from.
 __global__ void begin_with_weights(const float* weights, float* made, std::uint64_t count) {
   for_own_share(count, [&](std::uint64_t i) { made[i] = weights[i]; });
+}
+
+__global__ void copy_floats(float* to, const float* from, std::uint64_t count) {
+  const std::uint64_t threads = std::uint64_t{blockDim.x} * gridDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
 /// True if ranks send gradients of their own, and owners the weights that they have made of them: nobody sends what it
@@ -217,8 +224,10 @@ struct Executor::Impl {
     run.lanes_meet = program.lanes_meet;
     run.data = data;
     run.cut = {count, settings.unit_bytes / sizeof(float), static_cast<std::uint32_t>(program.chunks)};
-    run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights, settings.execution.weights_apart};
+    run.apply = {optimizing.optimizer, optimizing.velocity, optimizing.weights, settings.execution.weights_apart,
+                 optimizing.owned};
     run.schedule = static_cast<std::int32_t>(index);
+    run.operation = static_cast<std::uint32_t>(index);
     if (run.cut.passes() > (std::uint64_t{1} << 31) / std::max<std::uint64_t>(1, program.ops_of_lane_max)) {
       throw gpusock::Error(EFBIG, std::to_string(count) + " floats in units of " + std::to_string(settings.unit_bytes) +
                                       " bytes: take larger units");
@@ -233,6 +242,11 @@ struct Executor::Impl {
   }
 
   bool failed() { return is_recorded(failure[0]); }
+  /// Throws gpusock::Error (EINVAL).
+  void check_started(std::uint64_t number) const {
+    if (number != 0 && number <= started) return;
+    throw gpusock::Error(EINVAL, "run " + std::to_string(number) + " was never started");
+  }
   bool ended_well(std::uint64_t number) { return is_completed(completed_run[0], number); }
 
   /// Throws gpusock::Error (EINVAL).
@@ -354,15 +368,16 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
 
 void Executor::await_connect() {
   impl_->stream.synchronize();
-  if (impl_->failed()) impl_->throw_failure();
+  check();
 }
 
 std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
-                              const Optimizing& optimizing) {
+                              const Optimizing& optimizing, std::uint32_t tag) {
   Impl& rank = *impl_;
   if (rank.failed()) rank.throw_failure();
   Run run = rank.run_of(index, data, count, optimizing);
   run.number = rank.started + 1;
+  run.operation ^= tag;
   run.timeout_ns = timeout_ns;
   gpusock::launch(
       rank.context,
@@ -371,18 +386,29 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
   return ++rank.started;
 }
 
-bool Executor::done(std::uint64_t run) { return impl_->ended_well(run) || impl_->failed(); }
+void Executor::copy(float* to, const float* from, std::uint64_t floats) {
+  if (floats == 0) return;
+  Impl& rank = *impl_;
+  const unsigned threads = rank.settings.threads;
+  const std::uint64_t blocks = std::min(kCopyBlocksMax, (floats + threads - 1) / threads);
+  gpusock::launch(rank.context, {.grid = static_cast<unsigned>(blocks), .block = threads, .stream = &rank.stream},
+                  copy_floats, to, from, floats);
+}
+
+bool Executor::done(std::uint64_t run) {
+  impl_->check_started(run);
+  return impl_->ended_well(run) || impl_->failed();
+}
 
 void Executor::wait(std::uint64_t run) {
   Impl& rank = *impl_;
+  rank.check_started(run);
   if (run == rank.started) {
     rank.stream.synchronize();
   } else {
     while (!done(run)) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (rank.ended_well(run)) return;
-  if (rank.failed()) rank.throw_failure();
-  throw gpusock::Error(EINVAL, "run " + std::to_string(run) + " was never started");
+  if (!rank.ended_well(run)) rank.throw_failure();
 }
 
 void Executor::prepare_resident(std::span<const Exchanged> tensors, const Residence& residence) {
@@ -396,7 +422,7 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.run.timeout_ns = residence.timeout_ns;
     exchange.run.failed = residence.failed;
     exchange.run.stop = residence.stop;
-    exchange.run.keeps_sockets = true;
+    exchange.run.keeps_sockets = residence.keeps_sockets;
     exchange.first_block = blocks;
     exchange.all_apply = rank.schedules[tensor.schedule].result == schedule::Result::all_reduce;
     exchange.ready_per_step = tensor.ready_per_step;
@@ -455,6 +481,10 @@ void Executor::start_resident() {
 }
 
 void Executor::await_resident() { impl_->stream.synchronize(); }
+
+void Executor::check() {
+  if (impl_->failed()) impl_->throw_failure();
+}
 
 std::optional<ExecutionFailure> Executor::failure() {
   if (!impl_->failed()) return std::nullopt;

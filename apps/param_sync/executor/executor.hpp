@@ -1,9 +1,9 @@
 #pragma once
 /// @file Runs schedules between ranks, over gpusock's sockets, in kernels of which each block is a lane.
 
+#include "arithmetic/optimizer.hpp"
 #include "executor/program.hpp"
 #include "executor/traced_op.hpp"
-#include "optimizer.hpp"
 #include "schedule/schedule.hpp"
 
 #include "gpusock/gpusock.hpp"
@@ -30,11 +30,13 @@ struct Settings {
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
 struct Optimizing {
   Optimizer optimizer;
-  float* velocity = nullptr;  ///< a float for each of the tensor; device memory, as the weights
+  float* velocity = nullptr;  ///< a float for each of the tensor, or of `owned`; device memory, as the weights
   float* weights = nullptr;
+  Floats owned{};  ///< of a reduce-scatter: the sums that become weights at the end of the run. Only they have memory
+                   ///< then
 };
 
-struct ExchangeWords;     // handover.cuh
+struct ExchangeWords;     // param_sync/exchange_words.cuh
 struct ExchangeTimes;     // handover.cuh
 struct ExecutionFailure;  // failure.hpp
 
@@ -64,6 +66,7 @@ struct Residence {
   /// left. Of parameter servers whose weights are apart. 0: none.
   std::uint64_t budget_bytes = 0;
   unsigned executors_on_device = 1;  ///< that have resident lanes at the same time
+  bool keeps_sockets = true;  ///< after a failure lanes keep the sockets open: the host ends them, by its context
 };
 
 /// One rank. Set-up: listen, tell all other ranks the address, connect. Then all ranks start the same runs in the same
@@ -93,9 +96,13 @@ class Executor {
 
   /// Starts a run of schedules[index] on `count` floats at `data`, and returns its number. Runs go one after the other.
   /// `data` is memory that kernels reach: of a DeviceBuffer or a Mapped. The run fails when it takes longer than
-  /// `timeout_ns` from when it begins. Throws gpusock::Error after a failure.
+  /// `timeout_ns` from when it begins. It also fails where ranks give different tags: what the run is for. Throws
+  /// gpusock::Error after a failure.
   std::uint64_t start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
-                      const Optimizing& optimizing = {});
+                      const Optimizing& optimizing = {}, std::uint32_t tag = 0);
+
+  /// Copies floats between memory that kernels reach, after the runs that were started before, and before later ones.
+  void copy(float* to, const float* from, std::uint64_t floats);
 
   /// True if the run has ended, well or not.
   bool done(std::uint64_t run);
@@ -111,13 +118,15 @@ class Executor {
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
-  /// gradients over with hand_over(), and has_version() says when the weights are there (handover.cuh). After a failure
-  /// the lanes keep the sockets open: the host ends them, by its context. At most once, and no start() before or after.
+  /// gradients over with hand_over(), and has_version() says when the weights are there
+  /// (param_sync/exchange_words.cuh). At most once, and no start() before or after.
   void start_resident();
 
   /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.
   void await_resident();
 
+  /// Throws gpusock::Error, as wait(), where a lane has failed.
+  void check();
   /// Why a lane has failed, if one has. Any thread.
   std::optional<ExecutionFailure> failure();
 

@@ -1,6 +1,6 @@
 #include "executor/factors.hpp"
 
-#include "optimizer.hpp"
+#include "arithmetic/optimizer.hpp"
 
 #include "gpusock/device.cuh"
 

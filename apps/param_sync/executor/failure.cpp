@@ -33,6 +33,16 @@ std::string reason_of(int error) {
   return gpusock::describe_errno(error);
 }
 
+/// What to do where a rank is not reached though it listens; empty where the errno says that.
+const char* advice_on_connecting(int error) {
+  if (error == ENOBUFS) {
+    return ": raise the limits (ulimit -n, -f, -v), or, with link p2p on a GPU, give all ranks "
+           "GPUSOCK_HOST_RINGS=NAME,connections=N with a larger N";
+  }
+  if (error == EHOSTUNREACH) return ": with link p2p on a GPU, all ranks need the same GPUSOCK_HOST_RINGS=NAME";
+  return "";
+}
+
 std::string describe_message(const MessageHeader& got, const MessageHeader& expected) {
   if (got.magic == MessageHeader::kMagicOfChanges) {
     return fmt::format("it sent {} changes instead of {} floats: all ranks must have a budget, or none", got.floats / 2,
@@ -42,6 +52,12 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
   if (got.run != expected.run) {
     return fmt::format("it is in run {}, this rank in run {}: all ranks must start the same runs in the same order",
                        got.run, expected.run);
+  }
+  if (got.operation != expected.operation) {
+    return fmt::format(
+        "in run {} it does another operation: all ranks must start the same ones in the same order, "
+        "with the same settings",
+        got.run);
   }
   if (got.floats != expected.floats) {
     return fmt::format("it sent {} floats, {} are expected: all ranks must give tensors of one size", got.floats,
@@ -78,7 +94,8 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
     case ExecutionFailureKind::listen:
       return self + "cannot listen: " + gpusock::describe_errno(failure.error);
     case ExecutionFailureKind::connect:
-      return self + fmt::format("cannot connect to {}: {}", peer, gpusock::describe_errno(failure.error));
+      return self + fmt::format("cannot connect to {}: {}{}", peer, gpusock::describe_errno(failure.error),
+                                advice_on_connecting(failure.error));
     case ExecutionFailureKind::accept:
       if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));

@@ -33,8 +33,9 @@ struct MessageHeader {
   std::uint32_t chunk = 0;
   std::uint32_t count = 0;
   std::uint32_t pass = 0;
-  std::uint64_t run = 0;     ///< which run of which schedule: Run::number
-  std::uint64_t floats = 0;  ///< that follow; of changes twice as many
+  std::uint32_t run = 0;        ///< Run::number, modulo 2^32
+  std::uint32_t operation = 0;  ///< Run::operation
+  std::uint64_t floats = 0;     ///< that follow; of changes twice as many
   bool operator==(const MessageHeader&) const = default;
 };
 static_assert(sizeof(MessageHeader) == 32);

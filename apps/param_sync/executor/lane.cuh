@@ -250,9 +250,9 @@ __device__ inline void apply_floats(const Run& run, Floats floats) {
   if (run.apply.weights == nullptr) return;
   float* weights = run.budget.holds() ? run.budget.made : run.apply.weights;
   for_own_share(floats.count(), [&](std::uint64_t i) {
-    const std::uint64_t at = floats.begin + i;
-    run.apply.optimizer.apply(run.data[at], run.apply.velocity[at], weights[at]);
-    if (!run.apply.weights_apart) run.data[at] = weights[at];
+    const std::uint64_t at = floats.begin + i, in_memory = at - run.apply.owned.begin;
+    run.apply.optimizer.apply(run.data[at], run.apply.velocity[in_memory], weights[in_memory]);
+    if (!run.apply.weights_apart) run.data[at] = weights[in_memory];
   });
 }
 
@@ -309,6 +309,20 @@ __device__ inline bool await_pass(const Run& run, std::uint64_t pass, gpusock::D
   return true;
 }
 
+/// A lane's share of these floats.
+__device__ inline Floats share_of(Floats floats, const Run& run, int lane) {
+  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
+  return {floats.begin + floats.count() * index / lanes, floats.begin + floats.count() * (index + 1) / lanes};
+}
+
+/// The sums that this rank owns become weights, when all lanes have ended. Block-collective.
+__device__ inline bool apply_owned(const Run& run, int lane, gpusock::Deadline deadline) {
+  if (run.apply.owned.count() == 0) return true;
+  if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
+  apply_floats(run, share_of(run.apply.owned, run, lane));
+  return true;
+}
+
 /// Calls that wait for a peer end at the deadline, and those that wait for another lane a little later: the former say
 /// more.
 struct Deadlines {
@@ -359,7 +373,8 @@ static __global__ void run_lanes(Run run) {
   const Deadlines until = Deadlines::after_ns(run.timeout_ns);
   const auto deadlines = [&] { return until; };
   Unheard unheard;
-  if (!run_lane(run, static_cast<int>(blockIdx.x), deadlines, unheard)) return;
+  const int lane = static_cast<int>(blockIdx.x);
+  if (!run_lane(run, lane, deadlines, unheard) || !apply_owned(run, lane, until.lanes)) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
   const DeviceWord ended(*run.lanes_ended);

@@ -32,7 +32,8 @@ struct OpAt {
     header.chunk = static_cast<std::uint32_t>(op.chunk);
     header.count = static_cast<std::uint32_t>(op.count);
     header.pass = static_cast<std::uint32_t>(pass);
-    header.run = run.number;
+    header.run = static_cast<std::uint32_t>(run.number);
+    header.operation = run.operation;
     for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) header.floats += part(chunk).count();
     return header;
   }

@@ -2,7 +2,7 @@
 
 #include "executor/budget.cuh"
 #include "executor/failure.hpp"
-#include "hash.hpp"
+#include "layout/hash.hpp"
 
 #include "gpusock/error.hpp"
 

@@ -1,8 +1,10 @@
 #pragma once
-/// @file Lanes that stay for a whole training. handover.cuh has the words by which they and other kernels meet.
+/// @file Lanes that stay for a whole training. param_sync/exchange_words.cuh has the words by which they
+/// and other kernels meet.
 
 #include "executor/handover.cuh"
 #include "executor/lane.cuh"
+#include "executor/traced_op.hpp"
 
 namespace param_sync::executor {
 
@@ -237,9 +239,8 @@ __device__ inline bool apply_share(const Exchange& exchange, int lane, StepOfLan
   const Run& run = exchange.run;
   const auto deadline = Deadlines::after_ns(run.timeout_ns).lanes;
   if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
-  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
   if (threadIdx.x == 0) of_lane.begin();
-  apply_floats(run, {run.cut.floats * index / lanes, run.cut.floats * (index + 1) / lanes});
+  apply_floats(run, share_of({0, run.cut.floats}, run, lane));
   __syncthreads();  // the whole block's writes come before its first thread's L11
   if (threadIdx.x == 0) of_lane.trace(run.lanes[lane].end - run.lanes[lane].begin, 0);
   return true;

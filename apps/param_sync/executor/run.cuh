@@ -15,10 +15,11 @@
 /// L3 is relaxed because it orders nothing: the lane that wins it is the only writer of the record, which L4 publishes,
 /// and a lane that finds that the run has failed only returns.
 
+#include "arithmetic/optimizer.hpp"
 #include "executor/budget.cuh"
 #include "executor/failure.hpp"
 #include "executor/program.hpp"
-#include "optimizer.hpp"
+#include "param_sync/exchange_words.cuh"
 
 #include "gpusock/device.cuh"
 
@@ -28,15 +29,13 @@
 
 namespace param_sync::executor {
 
-using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
-using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
-
 /// What `apply` does at the owner of a chunk: the sums become weights. Without memory they stay what they are.
 struct Apply {
   Optimizer optimizer;
-  float* velocity = nullptr;  ///< one for each float of the tensor; device memory, as the weights
+  float* velocity = nullptr;  ///< one for each float of the tensor, or of `owned`; device memory, as the weights
   float* weights = nullptr;
   bool weights_apart = false;  ///< else the tensor gets the weights, too
+  Floats owned{};  ///< to which a run without `apply` applies it at its end; no other floats have memory then
 };
 
 /// One run of a schedule; handed to kernels by value. Pointers are to device memory, unless they say otherwise.
@@ -57,8 +56,9 @@ struct Run {
   Cut cut;
   Apply apply;
   Budget budget;
-  std::int32_t schedule = -1;  ///< its index
-  std::uint64_t number = 0;    ///< of the run, counted by each rank: they agree where all run the same ones
+  std::int32_t schedule = -1;   ///< its index
+  std::uint64_t number = 0;     ///< of the run, counted by each rank: they agree where all run the same ones
+  std::uint32_t operation = 0;  ///< the schedule's index and Executor::start()'s tag: the same at all ranks
   std::uint64_t timeout_ns = 0;
   std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
   std::uint64_t* lanes_ended = nullptr;  ///< of this run
@@ -73,11 +73,7 @@ struct Run {
 GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t ops) { return run << 32 | ops; }
 
 /// True if a lane has failed, or the host wants an end. One thread.
-__device__ inline bool has_failed(const Run& run) {
-  if (DeviceWord(*run.failed).load(cuda::memory_order_relaxed) != 0) return true;  // L3
-  // relaxed: it only ends waits
-  return run.stop != nullptr && SystemWord(*run.stop).load(cuda::memory_order_relaxed) != 0;
-}
+__device__ inline bool has_failed(const Run& run) { return has_ended(*run.failed, run.stop); }
 
 /// Records the first failure, and ends what the other lanes, and the peers, wait for. One thread.
 __device__ inline void fail(const Run& run, const ExecutionFailure& what) {

@@ -1,8 +1,8 @@
 #pragma once
 /// @file Runs a schedule on data whose result is known, with all ranks in this process.
 
-#include "gpusock/endpoint.hpp"
 #include "schedule/schedule.hpp"
+#include "gpusock/endpoint.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -21,6 +21,8 @@ const std::pair<const char*, const char*> kColours[] = {
     {"forward", "#4477aa"},
     {"loss", "#999933"},
     {"backward", "#228833"},
+    {"factor wait", "#dddddd"},
+    {"rebuild", "#117733"},
     {"push", "#cc6677"},
     {"reduce", "#ddaa33"},
     {"reduce and push", "#ee8866"},
@@ -44,8 +46,11 @@ struct Span {
   double end_ms = 0;
 };
 
+bool is_wait(const Span& span) { return span.activity == "forward wait" || span.activity == "factor wait"; }
+
 bool computes(const std::string& activity) {
-  return activity == "forward wait" || activity == "forward" || activity == "loss" || activity == "backward";
+  static const std::set<std::string> all{"forward wait", "forward", "loss", "backward", "factor wait", "rebuild"};
+  return all.contains(activity);
 }
 
 /// Spans of the last step, whose first one begins at 0.
@@ -125,7 +130,7 @@ Figure draw(const std::vector<Span>& spans, int step) {
       if (span.activity != activity) continue;
       const auto [from, to] = rows.place(span);
       lines += fmt::format("{:.6f} {:.6f} {:.4f} {:.4f}\n", span.begin_ms, span.end_ms, from, to);
-      if (!span.label.empty() && span.end_ms - span.begin_ms > end_ms / 60 && span.activity != "forward wait") {
+      if (!span.label.empty() && span.end_ms - span.begin_ms > end_ms / 60 && !is_wait(span)) {
         labels += fmt::format("set label '{}' at {:.6f},{:.4f} center front textcolor rgb 'white'\n", span.label,
                               (span.begin_ms + span.end_ms) / 2, (from + to) / 2);
       }

@@ -1,6 +1,6 @@
 #include "param_sync/group.hpp"
 
-#include "executor/executor.hpp"
+#include "connected_group.hpp"
 #include "schedule/generators.hpp"
 #include "schedule/rank_order.hpp"
 #include "schedule/schemes.hpp"
@@ -13,13 +13,17 @@ namespace {
 using schedule::Schedule;
 
 constexpr int kGroupNodesMax = 64;
-constexpr std::size_t kSmallFloats = 8 << 10;  // up to here rounds cost more than bytes
 constexpr int kBroadcastChunks = 8;
 
-// Places in the executor's list; broadcasts follow, by root.
-enum : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, kBroadcast };
-
 [[noreturn]] void refuse(const std::string& why) { throw gpusock::Error(EINVAL, "a group: " + why); }
+
+}  // namespace
+
+std::string all_reduce_scheme(const GroupOptions& options, std::size_t count) {
+  if (options.all_reduce != "auto") return options.all_reduce;
+  if (options.deterministic) return "chain";
+  return count <= kSmallFloats ? "butterfly" : "ring";
+}
 
 Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
   if (scheme == "blink" || scheme == "byteps" || scheme == "hierarchical") {
@@ -33,12 +37,17 @@ Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic)
   } catch (const schedule::Error& error) {
     refuse(error.what());
   }
+  if (schedule::is_copied(made.result) || made.result == schedule::Result::reduce_scatter) {
+    refuse(scheme + " leaves no sum of all tensors at all ranks: it is no all-reduce");
+  }
   if (deterministic && !sums_in_rank_order(made)) {
     refuse(scheme + " does not add in the order of ranks for " + std::to_string(nodes) +
            " ranks: take \"chain\" or \"auto\", or leave deterministic out");
   }
   return made;
 }
+
+namespace {
 
 std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& options) {
   if (nodes < 1 || nodes > kGroupNodesMax) {
@@ -47,15 +56,16 @@ std::vector<Schedule> schedules_of(int rank, int nodes, const GroupOptions& opti
   if (rank < 0 || rank >= nodes) {
     refuse("rank " + std::to_string(rank) + ", but ranks are 0 to " + std::to_string(nodes - 1));
   }
-  const bool chooses = options.all_reduce == "auto";
-  const std::string small = !chooses ? options.all_reduce : options.deterministic ? "chain" : "butterfly";
-  const std::string large = !chooses ? options.all_reduce : options.deterministic ? "chain" : "ring";
-  std::vector<Schedule> all{all_reduce_of(small, nodes, options.deterministic),
-                            all_reduce_of(large, nodes, options.deterministic),
+  const auto all_reduce = [&](std::size_t count) {
+    return all_reduce_of(all_reduce_scheme(options, count), nodes, options.deterministic);
+  };
+  std::vector<Schedule> all{all_reduce(kSmallFloats), all_reduce(kSmallFloats + 1),
                             schedule::ring_reduce_scatter(nodes, nodes), schedule::ring_all_gather(nodes, nodes)};
   for (int root = 0; root < nodes; ++root) all.push_back(schedule::chain_broadcast(nodes, kBroadcastChunks, root));
   return all;
 }
+
+}  // namespace
 
 executor::Settings settings_of(int rank, const GroupOptions& options) {
   executor::Settings settings;
@@ -65,34 +75,27 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
   return settings;
 }
 
-}  // namespace
-
-struct Group::Impl {
-  int nodes;
-  executor::Executor executor;
-  bool connected = false;
-
-  executor::Executor& ready() {
-    if (!connected) throw gpusock::Error(ENOTCONN, "an operation of a group that is not connected: call connect first");
-    return executor;
-  }
-};
-
 Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options)
-    : impl_(new Impl{nodes, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {}
+    : impl_(new Impl{
+          context, rank, nodes, options, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {}
 
 Group::~Group() = default;
 
-gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) { return impl_->executor.listen(at); }
+gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) {
+  impl_->listens_at = at;
+  return impl_->executor.listen(at);
+}
 
 void Group::connect(const std::vector<gpusock::Endpoint>& addresses) {
+  if (impl_->connected) refuse("it is connected already");
   impl_->executor.begin_connect(addresses);
   impl_->executor.await_connect();
+  impl_->addresses = addresses;
   impl_->connected = true;
 }
 
 Group::Operation Group::all_reduce(float* data, std::size_t count, std::uint64_t timeout_ns) {
-  return impl_->ready().start(count <= kSmallFloats ? kSmall : kLarge, data, count, timeout_ns);
+  return impl_->ready().start(count <= impl_->small_floats_max ? kSmall : kLarge, data, count, timeout_ns);
 }
 
 Group::Operation Group::reduce_scatter(float* data, std::size_t count, std::uint64_t timeout_ns) {
@@ -116,6 +119,7 @@ void Group::wait(Operation operation) { impl_->ready().wait(operation); }
 bool Group::done(Operation operation) { return impl_->ready().done(operation); }
 
 TensorPart Group::part(int rank, std::size_t count) const {
+  if (rank < 0 || rank >= impl_->nodes) refuse("the part of rank " + std::to_string(rank));
   const auto nodes = static_cast<std::size_t>(impl_->nodes), index = static_cast<std::size_t>(rank);
   return {count * index / nodes, count * (index + 1) / nodes};
 }

@@ -1,11 +1,12 @@
 #include "schedule/file.hpp"
 
 #include "schedule/json_node.hpp"
+#include "gpusock/error.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -119,6 +120,19 @@ std::string to_json(const Schedule& schedule) {
   return text + "]}\n";
 }
 
+std::string printable(const std::string& name) {
+  constexpr std::size_t kNameMax = 64;
+  const auto is_plain = [](unsigned char byte) { return byte >= 0x20 && byte < 0x7f; };
+  std::string text = name;
+  if (!std::all_of(name.begin(), name.end(), is_plain)) {
+    text = nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    text = text.substr(1, text.size() - 2);
+    while (text.find('\x7f') != std::string::npos) text.replace(text.find('\x7f'), 1, "\\u007f");
+  }
+  if (text.size() > kNameMax) text.replace(kNameMax, std::string::npos, "...");
+  return text;
+}
+
 std::string read_text(const std::string& file) {
   std::ifstream opened;
   errno = 0;
@@ -132,7 +146,7 @@ std::string read_text(const std::string& file) {
   }
   if (in.bad() || (file != "-" && !opened.is_open())) {
     const int error = errno != 0 ? errno : EIO;
-    throw Error(fmt::format("cannot read {}: {} ({})", file, std::strerror(error), strerrorname_np(error)));
+    throw Error(fmt::format("cannot read {}: {}", file, gpusock::describe_errno(error)));
   }
   return text;
 }

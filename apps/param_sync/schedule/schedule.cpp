@@ -92,6 +92,20 @@ const char* to_string(Result result) {
   return "?";
 }
 
+int shift_channels(Schedule& schedule, int first) {
+  int end = first;
+  for (Rank& rank : schedule.ranks) {
+    for (Lane& lane : rank.lanes) {
+      for (Op& op : lane) {
+        if (!op.receives() && !op.sends()) continue;
+        op.channel += first;
+        end = std::max(end, op.channel + 1);
+      }
+    }
+  }
+  return end;
+}
+
 std::string place(int rank, int lane, int index) { return fmt::format("rank {}, lane {}, op {}", rank, lane, index); }
 
 std::string describe(const Op& op) {

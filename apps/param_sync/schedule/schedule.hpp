@@ -99,6 +99,9 @@ inline Range part_of(Range range, int index, int parts) {
 const char* to_string(Kind kind);
 const char* to_string(Result result);
 
+/// Renumbers the schedule's channels to follow those of other schedules; returns the first one that is free.
+int shift_channels(Schedule& schedule, int first);
+
 /// "rank 2, lane 0, op 3".
 std::string place(int rank, int lane, int index);
 

@@ -141,4 +141,9 @@ FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements) 
   return result;
 }
 
+double scatter_of(const std::vector<double>& seconds) {
+  const auto at = [&](std::size_t quarters) { return seconds[(seconds.size() - 1) * quarters / 4]; };
+  return (at(3) - at(1)) / at(2);
+}
+
 }  // namespace param_sync::tune

@@ -46,6 +46,10 @@ struct PredictedTime {
   double measured_s = 0;
 };
 
+/// By how much the times of equal runs differ: the width of their middle half, as a part of the median. They are
+/// sorted, and at least one.
+double scatter_of(const std::vector<double>& seconds);
+
 FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements);
 
 }  // namespace param_sync::tune

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +25,8 @@ needs_processes = unittest.skipIf(DEVICE == "cuda", "several processes do not ru
 SCHEMES = ("ps:even", "ring")
 # Their sums are in the order of ranks, for any number of nodes.
 SCHEMES_IN_RANK_ORDER = ("ps", "ps:even", "mesh", "chain", "byteps")
+# All nodes' gradients are made of their factors, in the order of ranks; and layers with schemes of their own.
+SCHEMES_OF_FACTORS = ("sfb", "adam-fc", "sfb,ps:even,adam-fc")
 
 
 class Modes(unittest.TestCase):
@@ -61,6 +64,35 @@ class Modes(unittest.TestCase):
             for link in ("p2p", "tcp"):
                 self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, "--link", link), reference, scheme)
 
+    def test_factors_equal_serial(self):
+        reference = self.weights(3, "--serial")
+        for scheme in SCHEMES_OF_FACTORS[2:] if SANITIZED else SCHEMES_OF_FACTORS:
+            for link in ("p2p", "tcp"):
+                self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, "--link", link), reference, (scheme, link))
+        if not SANITIZED:
+            self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, "--link", "p2p", "--no-overlap"), reference)
+
+    def test_a_choice_by_layer_gives_the_weights_of_the_schemes_that_it_names(self):
+        for choice in ("hybrid", "auto", "auto,hybrid,ring"):
+            report = self.report(3, "--in-process", "--scheme", choice, "--link", "p2p")
+            schemes = [layer["scheme"] for layer in report["layers"]]
+            chosen = [part in ("hybrid", "auto") for part in choice.split(",")] * (1 if "," in choice else 3)
+            self.assertEqual([layer["why"] != "" for layer in report["layers"]], chosen, choice)
+            named = self.report(3, "--in-process", "--scheme", ",".join(schemes), "--link", "tcp")
+            self.assertEqual(named["weights_hash"], report["weights_hash"], (choice, schemes))
+
+    @needs_processes
+    def test_measured_prices_are_the_same_on_all_nodes_and_can_be_given_again(self):
+        common = [*SMALL, "--limit", 300, "--nodes", 2, "--scheme", "auto", "--prices"]
+        status, out, err = run(*common, "measured")
+        self.assertEqual(status, 0, out + err)
+        prices = re.match(r"measured on this machine: --prices (\S+)\n", out)[1]
+        with tempfile.NamedTemporaryFile() as file:
+            status, again, err = run(*common, prices, "--in-process", "--json", file.name)
+            self.assertEqual(status, 0, again + err)
+            self.assertEqual(json.load(file)["prices"], prices)
+        self.assertEqual([line for line in again.splitlines() if "auto: " in line], [line for line in out.splitlines() if "auto: " in line])
+
     def test_other_schemes_give_the_same_bits_on_all_nodes_and_links_and_nearly_those_of_serial(self):
         wanted = self.report(3, "--serial")
         for scheme in ("ring", "butterfly"):
@@ -73,7 +105,7 @@ class Modes(unittest.TestCase):
     def test_neither_fusion_nor_order_nor_overlap_change_the_weights(self):
         reference = self.weights(3, "--serial")
         layers = [4 * 37 * 16, 4 * 17 * 8, 4 * 9 * 3]
-        for options in (["--fuse", layers[1] + layers[2]], ["--fuse", sum(layers)], ["--no-priority"], ["--no-overlap", "--fuse", sum(layers)]):
+        for options in (["--fuse", layers[1] + layers[2]], ["--fuse", "1M"], ["--no-priority"], ["--no-overlap", "--fuse", sum(layers)]):
             for scheme in ("ps:even", "chain"):
                 self.assertEqual(self.weights(3, "--in-process", "--scheme", scheme, "--link", "p2p", *options), reference, (scheme, options))
 
@@ -85,8 +117,8 @@ class Modes(unittest.TestCase):
             self.assertEqual(sum(layer["pushed_bytes"] for layer in report["layers"]),
                              steps * (nodes - 1) * (4 * floats + tensors * header * nodes))
 
-    def trace(self, *options):
-        """The spans of a trace, by (step, rank), and the processes that it names."""
+    def trace(self, *options, names_of="process_name"):
+        """The spans of a trace, by (step, rank), and the processes, or threads, that it names."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "trace.json"
             status, out, err = run(*SMALL, "--limit", 300, "--nodes", 3, "--trace", file, "--trace-steps", 4, *options)
@@ -96,7 +128,7 @@ class Modes(unittest.TestCase):
         for event in events:
             if event["ph"] == "X":
                 spans.setdefault((event["args"]["step"], event["pid"]), []).append(event)
-        names = sorted(event["args"]["name"] for event in events if event["name"] == "process_name")
+        names = sorted(event["args"]["name"] for event in events if event["name"] == names_of)
         return spans, names
 
     def test_a_trace_shows_what_each_layer_and_lane_does(self):
@@ -112,9 +144,19 @@ class Modes(unittest.TestCase):
                 lanes = {event["tid"] for event in events if event["cat"] == "push"}
                 self.assertEqual(len(lanes), 3, "each layer has a lane that pushes")
 
+    def test_a_trace_shows_what_becomes_of_factors(self):
+        spans, threads = self.trace("--in-process", "--scheme", "sfb,adam-fc,ps:even", names_of="thread_name")
+        self.assertEqual({name.rsplit(",", 1)[0] for name in threads}, {"compute", "layer 0, sfb", "layer 1, adam-fc", "layer 2, ps:even"})
+        computed = {"forward wait": 1, "forward": 1, "backward": 1}
+        rebuilt = {"factor wait": 1, "rebuild": 1}
+        for (_, rank), events in spans.items():
+            kinds = [collections.Counter(event["cat"] for event in events if event["args"].get("first_layer") == layer) for layer in (0, 1)]
+            self.assertEqual(kinds[0], {**computed, **rebuilt, "push": 2, "gather": 2})
+            self.assertEqual(kinds[1], {**computed, **rebuilt, "gather": 2, "publish": 2} if rank == 1 else {**computed, "push": 1, "pull": 1})
+
     def test_without_overlap_no_layer_is_pushed_before_all_backward_passes_have_ended(self):
         """With overlap a lane waits for its own layer's gradients only: that is a test of the executor."""
-        for scheme in SCHEMES:
+        for scheme in (*SCHEMES, "sfb"):
             spans, _ = self.trace("--in-process", "--no-overlap", "--scheme", scheme)
             for events in spans.values():
                 ends = max(event["ts"] + event["dur"] for event in events if event["cat"] == "backward")
@@ -156,13 +198,14 @@ class Modes(unittest.TestCase):
 
     def test_one_node_trains_by_any_scheme(self):
         reference = self.weights(1, "--serial")
-        for scheme in SCHEMES:
+        for scheme in (*SCHEMES, *SCHEMES_OF_FACTORS[:2]):
             self.assertEqual(self.weights(1, "--in-process", "--scheme", scheme), reference, scheme)
 
     @needs_processes
     def test_processes_of_a_scheme_equal_serial(self):
         reference = self.weights(2, "--serial")
-        self.assertEqual(self.weights(2, "--scheme", "ps:even"), reference)
+        for scheme in ("ps:even", "sfb,adam-fc,auto"):
+            self.assertEqual(self.weights(2, "--scheme", scheme), reference)
 
     def test_another_seed_gives_other_weights(self):
         self.assertNotEqual(self.weights(2, "--serial"), self.weights(2, "--serial", "--seed", 2))
@@ -211,6 +254,27 @@ class Modes(unittest.TestCase):
                 self.assertEqual((layer["pushed_bytes"], layer["pulled_bytes"]), (wanted, wanted), scheme)
             pushed_and_published = 2 // share * sum(layer["pushed_bytes"] for layer in report["layers"])
             self.assertGreaterEqual(report["tcp_tx_bytes"], pushed_and_published)
+
+    def test_every_byte_of_factors_is_counted(self):
+        widths = [36, 16, 8, 3]
+        steps, nodes, batch, header = 2 * (300 // 30), 3, 10, 32
+        for scheme, senders in (("sfb", nodes), ("adam-fc", 1)):
+            report = self.report(nodes, "--in-process", "--scheme", scheme, "--link", "tcp")
+            for layer, inputs, outputs in zip(report["layers"], widths, widths[1:]):
+                factors = steps * (nodes - 1) * senders * (4 * batch * (inputs + outputs) + header)
+                chunks = max((inputs + 1) * outputs // 256, 1)
+                weights = steps * (nodes - 1) * (4 * (inputs + 1) * outputs + chunks * header)
+                self.assertEqual((layer["pushed_bytes"], layer["published_bytes"]), (factors, 0 if scheme == "sfb" else weights), scheme)
+
+    def test_hybrid_sends_no_more_than_the_cheaper_of_factors_and_parameter_server(self):
+        """Of each layer, by the bytes that were counted; and each of the two is the cheaper one of some layer."""
+        sent, reports = {}, {}
+        for scheme in ("sfb", "ps:even", "hybrid"):
+            reports[scheme] = results(*SMALL, "--batch", 5, "--limit", 75, "--nodes", 3, "--in-process", "--scheme", scheme)
+            sent[scheme] = [layer["pushed_bytes"] + layer["published_bytes"] for layer in reports[scheme]["layers"]]
+        self.assertEqual(sent["hybrid"], [min(both) for both in zip(sent["sfb"], sent["ps:even"], strict=True)])
+        self.assertEqual({layer["scheme"] for layer in reports["hybrid"]["layers"]}, {"sfb", "ps:even"})
+        self.assertRegex(reports["hybrid"]["layers"][0]["why"], r"hybrid: a node sends \d+\.\d KB in a step by sfb, \d+\.\d KB by ps:even")
 
     def test_the_report_holds_what_the_summary_says(self):
         report = self.report(2, "--in-process", "--link", "p2p")
@@ -265,7 +329,7 @@ class Promptness(Runs):
     """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
-        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in (*SCHEMES, "chain", "rhd"))]:
+        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in (*SCHEMES, "chain", "rhd", "sfb,adam-fc,ps"))]:
             cluster, nodes = self.training_cluster("--link", link, "--scheme", scheme)
             self.assertEqual(sorted(nodes), [0, 1, 2, 3])
             killed_at = time.monotonic()
@@ -286,7 +350,7 @@ class Failures(Runs):
     def test_a_node_that_hangs_is_given_up_and_named(self):
         """It alone, though all others wait for each other, too, and each may give up another of its waits first."""
         stopped = []
-        for scheme in ("direct", *SCHEMES, "rhd"):  # each cluster only waits while the next one starts
+        for scheme in ("direct", *SCHEMES, "rhd", "sfb", "adam-fc"):  # each cluster only waits while the next one starts
             cluster, nodes = self.training_cluster("--timeout", 2, "--scheme", scheme)
             os.kill(nodes[1], signal.SIGSTOP)
             stopped.append((scheme, cluster, nodes))
@@ -393,6 +457,15 @@ class Failures(Runs):
         self.assertEqual(status, 1)
         self.assertIn(f"cannot reach rank 1 at {addresses[1]}: connection refused", err)
 
+    def test_memory_that_cannot_be_shared_ends_a_run_at_once(self):
+        """It was tried again until --timeout."""
+        environment = {name: value for name, value in os.environ.items() if name != "GPUSOCK_HOST_RINGS"}
+        began = time.monotonic()
+        status, _, err = self.end(self.start(*SMALL, "--nodes", 2, "--link", "p2p", "--timeout", 60, env={**environment, "GPUSOCK_CPU_SHAPE": "gpu"}))
+        self.assertEqual(status, 1)
+        self.assertIn("the same GPUSOCK_HOST_RINGS=NAME", err)
+        self.assertLess(time.monotonic() - began, 30, err)
+
     def test_a_loopback_interface_that_is_down_is_named(self):
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
         if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
@@ -404,10 +477,10 @@ class Failures(Runs):
 
     def test_other_settings_are_refused_by_name(self):
         for option, value, name in (("--seed", 2, "--seed: "), ("--hidden", "16,9", "model"), ("--batch", 20, "--batch|--epochs"),
-                                    ("--scheme", "ring", "--scheme"), ("--lr", 0.01, "--lr"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
+                                    ("--scheme", "ps,ring,ps", r"--scheme \(or --prices.*\): layer 36 x 16 has (ps|direct) there, (ps|direct) here"), ("--budget", "10K", "--budget"), ("--lr", 0.01, "--lr"), ("--limit", 500, "--limit"), ("--epochs", 3, "--epochs")):
             peers = ",".join(support.own_addresses(2))
-            nodes = [self.start(*SMALL, "--nodes", 2, "--rank", 0, "--peers", peers),
-                     self.start(*SMALL, "--nodes", 2, "--rank", 1, "--peers", peers, option, value)]
+            common = [*SMALL, "--nodes", 2, "--peers", peers, *(["--scheme", "ps"] if option == "--budget" else [])]
+            nodes = [self.start(*common, "--rank", 0), self.start(*common, "--rank", 1, option, value)]
             ends = [self.end(node) for node in nodes]
             self.assertEqual([status for status, _, _ in ends], [1, 1], ends)
             for rank, (_, _, err) in enumerate(ends):
@@ -457,7 +530,8 @@ class Checkpoints(Runs):
     def test_a_resumed_run_ends_with_the_same_weights(self):
         serial = results(*SMALL, "--nodes", 2, "--serial")["weights_hash"]
         series = self.folder / "series.tsv"
-        for scheme, resume, first in (("direct", 49, 49), ("ps:even", "latest", 56), ("ring", "latest", 56)):
+        for scheme, resume, first in (("direct", 49, 49), ("ps:even", "latest", 56), ("ring", "latest", 56),
+                                      ("sfb,adam-fc,ps", "latest", 56)):
             weights = self.train("--scheme", scheme)
             self.assertEqual(weights, serial, "checkpoints change nothing, and a sum of two has one order")
             report = results(*self.arguments("--in-process", "--scheme", scheme, "--resume", resume, "--series", series))
@@ -472,7 +546,7 @@ class Checkpoints(Runs):
         """What ./run demo draws of a run has a title that says which run it is, and shows loss, accuracy, bytes and waiting."""
         if shutil.which("gnuplot") is None:
             return
-        script, picture = pathlib.Path(__file__).resolve().parents[3] / "apps/param_sync/plot.gp", self.folder / "plot.svg"
+        script, picture = pathlib.Path(__file__).resolve().parents[3] / "apps/param_sync/figures/plot.gp", self.folder / "plot.svg"
         done = subprocess.run(["gnuplot", "-e", f"series='{series}'; picture='{picture}'", script], capture_output=True, text=True,
                               timeout=support.PATIENCE_S, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -618,8 +692,20 @@ class Misuse(unittest.TestCase):
         self.refused("--epochs", "--epochs", 0)
         self.refused("--hidden", "--hidden", "0")
         self.refused("--frobnicate", "--frobnicate")
-        self.refused("--scheme", "--scheme", "carrier-pigeon")
-        self.refused("are for schedules", "--fuse", 4096)
+        self.refused("--scheme: 'carrier-pigeon' is no scheme; there are: direct, ps", "--scheme", "carrier-pigeon")
+        self.refused("--scheme: '' is no scheme", "--scheme", "ps,,ring")
+        self.refused("--scheme: 'ps,ring' has 2 schemes, but the model has 3 layers", "--scheme", "ps,ring")
+        self.refused("direct is for all layers", "--scheme", "direct,ps,ps")
+        self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ps,sfb,ps", "--slots", 1)
+        self.refused("--budget is for --scheme ps and ps:even", "--scheme", "hybrid", "--budget", "10K")
+        self.refused("--prices is for --scheme auto", "--scheme", "hybrid", "--prices", "1,2,3,4,5")
+        self.refused("--prices measured is for nodes that this command starts", "--serial", "--scheme", "auto", "--prices", "measured")
+        for prices in ("1,2,3,4", "1,2,3,4,5x", "1,2,3,4,"):
+            self.refused("is neither measured nor five numbers", "--scheme", "auto", "--prices", prices)
+        for prices in ("0,0,1e9,1e9,1e-9", "1e300,0,1,1,1", "1e999,0,1,1,1", "0,0,1,1,nan"):
+            self.refused("the first two numbers are from 0 to 1e+12, the last three from 0.001 to 1e+12", "--scheme", "auto", "--prices", prices)
+        self.refused("are for schedules", "--fuse", "4K")
+        self.refused("--fuse", "--scheme", "ps", "--fuse", "2G")
         self.refused("are for schedules", "--no-overlap")
         self.refused("are for schedules", "--trace", "/tmp/trace.json")
         self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
@@ -637,6 +723,7 @@ class Misuse(unittest.TestCase):
         self.refused("--peers lists 2 addresses, but there are --nodes 3", "--nodes", 3, "--rank", 0, "--peers", "h:1,h:2")
         self.refused("--peers lists 0 addresses", "--nodes", 2, "--rank", 0)
         self.refused("--peers", "--nodes", 2, "--rank", 0, "--peers", "127.0.0.1:7000,nonsense")
+        self.refused("--peers gives ranks 0 and 2 the same address, h:1: each", "--nodes", 3, "--rank", 0, "--peers", "h:1,h:2,h:1")
         self.refused("has no port", "--nodes", 2, "--rank", 0, "--peers", "127.0.0.1:7000,127.0.0.1:0")
 
     def test_a_rank_must_be_below_the_number_of_nodes(self):
@@ -653,10 +740,10 @@ class Misuse(unittest.TestCase):
             self.assertEqual((status, out), (1, ""))
             self.assertIn("cannot write /nonexistent/file: No such file or directory", err)
 
-    def test_a_budget_without_room_for_headers_is_a_failure_that_says_how_much_is_needed(self):
+    def test_a_budget_without_room_for_headers_is_misuse_that_says_how_much_is_needed(self):
         for mode in ("--in-process", "--nodes=2"):
             status, _, err = run(*SMALL, "--nodes", 2, "--scheme", "ps:even", "--budget", 191, mode)
-            self.assertEqual(status, 1)
+            self.assertEqual((status, err.count("\n")), (2, 1), err)
             self.assertIn("rank 0 sends 6 messages in a step, whose headers alone have 192 bytes", err)
 
     @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
@@ -668,10 +755,12 @@ class Misuse(unittest.TestCase):
             self.assertIn("--data", err)
 
     @unittest.skipIf(DEVICE == "cuda", "looks at the data only where there is a GPU")
-    def test_a_step_larger_than_the_data_is_a_failure_that_says_what_to_do(self):
-        status, _, err = run(*SMALL, "--batch", 400, "--nodes", 2)
-        self.assertEqual(status, 1)
-        self.assertIn("lower --batch", err)
+    def test_a_step_larger_than_the_data_is_misuse_that_says_what_to_do(self):
+        for mode in ("--nodes=2", "--in-process", "--serial"):
+            status, _, err = run(*SMALL, "--batch", 400, "--nodes", 2, "--limit", 100, mode)
+            self.assertEqual(status, 2)
+            self.assertEqual(err, "param_sync: one step takes 800 samples (--nodes times --batch), but there are 100: take fewer nodes, "
+                                  "lower --batch or raise --limit\n")
 
 
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")

@@ -105,9 +105,19 @@ class Schedules(unittest.TestCase):
         schedule["ranks"][2]["lanes"][1][0]["op"] = "recv"
         status, out, error = run("schedule", "--schedule", "-", text=json.dumps(schedule))
         self.assertEqual((status, out), (1, ""))
-        self.assertIn("param_sync: all_reduce: chunk 1 at rank", error)
-        status, _, error = run("schedule", "--schedule", "-", text="{}")
-        self.assertEqual((status, error), (1, 'param_sync: the schedule: "version" is missing\n'))
+        self.assertIn("param_sync: standard input: all_reduce: chunk 1 at rank", error)
+        file = self.folder / "empty.json"
+        file.write_text("{}")
+        status, _, error = run("schedule", "--schedule", file)
+        self.assertEqual((status, error), (1, f'param_sync: {file}: the schedule: "version" is missing\n'))
+
+    def test_a_name_in_a_file_does_no_harm_to_a_terminal(self):
+        schedule = json.loads(run("schedule", "--scheme", "ring", "--json", "-")[1])
+        for name, shown in (("\x1b[31m\x7fr\u00f6t", "\\u001b[31m\\u007fr\\u00f6t: all_reduce"), ("x" * 100, "x" * 64 + "...: all_reduce"),
+                            ("plain: \"ring\"", "plain: \"ring\": all_reduce")):
+            status, out, error = run("schedule", "--schedule", "-", text=json.dumps(dict(schedule, scheme=name)))
+            self.assertEqual(status, 0, error)
+            self.assertTrue(out.startswith(shown), out)
 
     def test_a_schedule_of_somebody_else_is_run(self):
         hand_made = {"version": 1, "scheme": "by hand", "nodes": 2, "chunks": 3, "result": "all_reduce", "ranks": [
@@ -152,14 +162,27 @@ class Schedules(unittest.TestCase):
             self.assertEqual(status, 0, error)
             self.assertIn(says, out)
 
-    def test_mpi_is_measured_beside(self):
-        status, out, error = run("bench", "--beside", "mpi", "--nodes", 2, "--sizes", "1K", "--scheme", "mesh", "--repeats", 1)
-        if os.environ.get("PARAM_SYNC_MPI") != "1":
-            self.assertEqual(status, 1)
-            self.assertIn("it is built where CMake finds MPI (libopenmpi-dev)", error)
-            return
-        self.assertEqual(status, 0, error)
-        self.assertRegex(out, r"MPI_Allreduce's time / ours.*\n +MPI ms +best ms +mesh\n +1K +[0-9.]+ +[0-9.]+ +[0-9.]+\n")
+    def test_others_are_measured_beside(self):
+        built = {"mpi": os.environ.get("PARAM_SYNC_MPI") == "1", "gloo": os.environ.get("PARAM_SYNC_GLOO") == "1"}
+        figures = r" +[0-9.]+ +[0-9.]+ +[0-9.]+\n"
+        for name, title, library in (("mpi", "MPI", "MPI (libopenmpi-dev)"), ("gloo", "Gloo", "Gloo (libgloo-dev)")):
+            status, out, error = run("bench", "--beside", name, "--nodes", 2, "--sizes", "1K", "--scheme", "mesh", "--repeats", 1)
+            if not built[name]:
+                self.assertEqual((status, out), (1, ""))
+                self.assertIn(f"it is built where CMake finds {library}", error)
+                continue
+            self.assertEqual(status, 0, error)
+            self.assertRegex(out, rf"^{title}'s time / ours, .*\n +beside +its ms +best ms +mesh\n +1K +{title}{figures}")
+        if all(built.values()):
+            out = run("bench", "--beside", "all", "--nodes", 2, "--sizes", "1K", "--scheme", "mesh", "--repeats", 1)[1]
+            self.assertRegex(out, rf"^MPI's and Gloo's time / ours, .*\n.*\n +1K +MPI{figures} +Gloo{figures}")
+
+    def test_a_helper_that_is_missing_is_named_before_the_table_begins(self):
+        alone = shutil.copy(os.environ["PARAM_SYNC"], self.folder)
+        for choice, missing in (("all", "param_sync-mpi"), ("gloo", "param_sync-gloo")):
+            ended = subprocess.run([alone, "bench", "--beside", choice, "--nodes", "2"], capture_output=True, text=True, check=False)
+            self.assertEqual((ended.returncode, ended.stdout), (1, ""))
+            self.assertIn(f"there is no {self.folder}/{missing}: it is built where CMake finds", ended.stderr)
 
     def test_a_schedule_is_drawn(self):
         file = self.folder / "schedule.svg"
@@ -176,7 +199,15 @@ class Schedules(unittest.TestCase):
         self.assertIn("blink: all_reduce of 10 chunks, 3 ranks; 4 rounds, 40 messages", out)
         file.write_text(json.dumps({"version": 1, "nodes": 3, "links": [{"a": 0, "b": 1, "bandwidth": 5}]}))
         status, _, error = run("schedule", "--scheme", "blink", "--topology", file)
-        self.assertEqual((status, error), (1, "param_sync: the topology: no links lead from node 0 to 2\n"))
+        self.assertEqual((status, error), (1, f"param_sync: {file}: the topology: no links lead from node 0 to 2\n"))
+
+    def test_a_topology_and_nodes_must_agree(self):
+        file = self.folder / "line.json"
+        file.write_text(json.dumps({"version": 1, "nodes": 2, "links": [{"a": 0, "b": 1, "bandwidth": 5}]}))
+        for arguments in (("simulate", "--scheme", "ring"), ("schedule", "--scheme", "blink")):
+            status, _, error = run(*arguments, "--topology", file, "--nodes", 3)
+            self.assertEqual((status, error), (2, f"param_sync: --nodes 3: the topology in {file} has 2 nodes; leave --nodes out\n"))
+        self.assertEqual(run("simulate", "--scheme", "ring", "--topology", file, "--nodes", 2)[0], 0)
 
     def test_virtual_time_is_the_closed_form(self):
         status, out, _ = run("simulate", "--scheme", "ring", "--nodes", 8, "--size", "80000000", "--bandwidth", 8, "--latency", 100,
@@ -198,6 +229,7 @@ class Schedules(unittest.TestCase):
     def test_prices_are_measured_on_running_links(self):
         status, out, error = run("predict", "--measure", "--nodes", 2, "--link", "p2p", "--sizes", "1K,1M")
         self.assertEqual(status, 0, error)
+        self.assertRegex(out, r"\n  times of equal runs differ by \d+ % ")
         self.assertRegex(out, r"measured on link p2p, 2 ranks of this process \(least squares\):\n  latency \S+ us, overhead")
         self.assertRegex(out, r"error of the fit: mean [0-9.]+ %, at worst [0-9.]+ % \(\S+, \S+\)\n")
         self.assertRegex(out, r"of schemes that it has not seen: mean [0-9.]+ %")
@@ -250,7 +282,8 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "sfb", "--nodes", 1), "--scheme sfb needs two nodes"),
                                 (("--scheme", "sfb", "--beside", "mpi"), "--beside is for sums"),
                                 (("--scheme", "sfb", "--rows", 1 << 20, "--columns", 1 << 20), "--rows, --columns and --nodes"),
-                                (("--scheme", "hybrids"), "hybrids not in"), (("--beside", "gloo"), "gloo not in"),
+                                (("--scheme", "hybrids"), "hybrids not in"), (("--beside", "nccl"), "nccl not in"),
+                                (("--scheme", "ring", "--sizes", "1K,7"), "--sizes 7: a tensor is of floats"),
                                 (("--scheme", "blink"), "blink needs a topology"), (("--blocks", 5), "--blocks is for --additions"),
                                 (("--additions", 5, "--sizes", "1K"), "--sizes, --beside and --batch are not for it"),
                                 (("--additions", 1 << 24, "--rows", 8), "up to a million --additions")):
@@ -268,6 +301,7 @@ class Schedules(unittest.TestCase):
                                 (("--scheme", "ring", "--stripes", 2), "--stripes is for --scheme splitstream"),
                                 (("--scheme", "ring", "--topology", "f"), "--topology is for --scheme blink"),
                                 (("--schedule", "f", "--nodes", 2), "--nodes is for --scheme"),
+                                (("--scheme", "ring", "--run", "--size", 7), "--size 7: a tensor is of floats, 4 bytes each"),
                                 (("--scheme", "ring", "--nodes", 0), "not in range 1 to 1024"),
                                 (("--scheme", "byteps", "--summation-nodes", 9), "no use for 9 summation nodes"),
                                 (("--scheme", "ring", "--json", "-", "--svg", "-"), "only one of --json and --svg")):

@@ -76,6 +76,11 @@ class Programs(unittest.TestCase):
                          str(results))
         self.assertGreater(json.loads(results.read_text())["steps"], 0)
 
+    def test_tensors_that_memory_does_not_hold_are_refused(self):
+        done = self.run_program("all_reduce", "--ranks", "16", "--floats", str(1 << 28))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--ranks x --floats: together they take 49152 MiB", done.stderr)
+
     def test_a_wrong_variable_is_misuse_that_names_it(self):
         wrong = {"GPUSOCK_LINK": "pigeon", "GPUSOCK_RING": "attic", "GPUSOCK_GPU": "first", "GPUSOCK_GPUDIRECT": "maybe", "GPUSOCK_HOST_RINGS": "a b",
                  "GPUSOCK_OBSERVE": "somewhere", "GPUSOCK_PROCESSORS": "some", "GPUSOCK_SPIN": "maybe", "GPUSOCK_LOG": "foo", "GPUSOCK_FABRIC_PROVIDER": "no name"}
@@ -86,6 +91,7 @@ class Programs(unittest.TestCase):
                 self.expect_misuse(name, value, *command)
         self.expect_misuse("GPUSOCK_OBSERVE", "somewhere", "gpusock-top", "--once")
         self.expect_misuse("GPUSOCK_LINK", "pigeon", "param_sync", "--link", "tcp", "--serial")
+        self.expect_misuse("GPUSOCK_CPU_SHAPE", "foo", "param_sync", "--serial")
 
     def expect_misuse(self, name, value, *command):
         with self.subTest(command=command, name=name):

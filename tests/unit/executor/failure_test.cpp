@@ -1,4 +1,5 @@
 // How runs end that cannot end well: every wait ends, and the message names the rank.
+#include "executor/failure.hpp"
 #include "executor/hello.hpp"
 #include "executor/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
@@ -7,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -145,6 +147,14 @@ TEST(ExecutionFailure, WhoIsNotThereIsNamed) {
   Executor high(context, settings, {make("ring", 3)});
   high.begin_connect({Endpoint::parse("127.0.0.1:1,link=tcp"), at, at});
   expect_says(error_of([&] { high.await_connect(); }), "cannot connect to rank 0 (127.0.0.1:1)");
+}
+
+TEST(ExecutionFailure, MemoryThatCannotBeSharedIsToldWithWhatToSet) {
+  const auto connecting = [](std::int32_t error) {
+    return executor::describe({.kind = executor::ExecutionFailureKind::connect, .error = error}, 0, {}, {}, {});
+  };
+  expect_says(connecting(ENOBUFS), "GPUSOCK_HOST_RINGS=NAME,connections=N");
+  expect_says(connecting(EHOSTUNREACH), "the same GPUSOCK_HOST_RINGS=NAME");
 }
 
 /// A rank 1 of two that a host thread plays.

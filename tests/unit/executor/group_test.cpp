@@ -1,69 +1,18 @@
 // The public API: what each operation leaves in the tensors.
-#include "param_sync/group.hpp"
+#include "apps/param_sync/group/connected_group.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/unit/executor/groups.hpp"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <memory>
-#include <thread>
-
 namespace {
 
-using gpusock::Endpoint;
 using gpusock::test::error_of;
+using group_test::Groups;
+using group_test::kRanks;
 using param_sync::Group;
 using param_sync::GroupOptions;
 using param_sync::TensorPart;
-
-constexpr int kRanks = 3;
-
-class Groups {
- public:
-  explicit Groups(std::size_t floats, const GroupOptions& options = {}) : floats_(floats) {
-    std::vector<Endpoint> addresses;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      contexts_.push_back(std::make_unique<gpusock::Context>());
-      groups_.push_back(std::make_unique<Group>(*contexts_.back(), rank, kRanks, options));
-      tensors_.push_back(std::make_unique<gpusock::DeviceBuffer<float>>(*contexts_.back(), floats));
-      addresses.push_back(groups_.back()->listen(Endpoint::parse("127.0.0.1:0,link=p2p")));
-    }
-    std::vector<std::jthread> connecting;
-    for (const auto& group : groups_) connecting.emplace_back([&group, &addresses] { group->connect(addresses); });
-  }
-
-  /// Runs an operation on all ranks, whose tensors hold rank * 1000 + index before; what they hold after it.
-  template <class Start>
-  std::vector<std::vector<float>> run(Start start) {
-    std::vector<Group::Operation> operations;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      std::vector<float> input;
-      for (std::size_t i = 0; i < floats_; ++i) input.push_back(value(rank, i));
-      tensor(rank).copy_in(input);
-    }
-    for (int rank = 0; rank < kRanks; ++rank) operations.push_back(start(group(rank), tensor(rank).data()));
-    std::vector<std::vector<float>> results;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      group(rank).wait(operations[static_cast<std::size_t>(rank)]);
-      EXPECT_TRUE(group(rank).done(operations[static_cast<std::size_t>(rank)]));
-      results.emplace_back(floats_);
-      tensor(rank).copy_out(results.back());
-    }
-    return results;
-  }
-
-  static float value(int rank, std::size_t i) { return static_cast<float>(rank * 1000 + static_cast<int>(i)); }
-  static float sum(std::size_t i) { return value(0, i) + value(1, i) + value(2, i); }
-
-  Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
-  gpusock::DeviceBuffer<float>& tensor(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }
-
- private:
-  std::size_t floats_;
-  std::vector<std::unique_ptr<gpusock::Context>> contexts_;
-  std::vector<std::unique_ptr<gpusock::DeviceBuffer<float>>> tensors_;
-  std::vector<std::unique_ptr<Group>> groups_;
-};
 
 TEST(GroupOperations, LeaveInTheTensorsWhatTheyPromise) {
   for (const std::size_t floats : {std::size_t{2}, std::size_t{100}, std::size_t{10'000}}) {
@@ -121,17 +70,70 @@ TEST(GroupOperations, DeterministicSumsAreInRankOrderOrRefused) {
   EXPECT_EQ(error_of_group(options), "");
 }
 
+TEST(GroupOperations, AllRanksMeasureAndChooseTheSame) {
+  Groups groups(100);
+  std::vector<std::size_t> chosen(kRanks);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.emplace_back([&, rank] { chosen[static_cast<std::size_t>(rank)] = groups.group(rank).measure(); });
+    }
+  }
+  EXPECT_EQ(chosen, std::vector<std::size_t>(kRanks, chosen[0]));
+  for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce(data, 100); })) {
+    EXPECT_EQ(result[99], Groups::sum(99));
+  }
+}
+
+TEST(GroupOperations, TheBoundaryBetweenSchemesLosesLeast) {
+  const std::vector<std::size_t> sizes{1, 4, 16, 64};
+  const auto boundary = [&](std::vector<float> small_s, std::vector<float> large_s) {
+    return param_sync::boundary_of(sizes, small_s, large_s);
+  };
+  EXPECT_EQ(boundary({1, 1, 8, 8}, {2, 2, 4, 4}), 10);  // between 4 and 16
+  EXPECT_EQ(boundary({2, 2, 2, 2}, {1, 1, 1, 1}), 0);
+  EXPECT_EQ(boundary({1, 1, 1, 1}, {2, 2, 2, 2}), 64);
+  EXPECT_EQ(boundary({1, 1.1f, 1, 8}, {2, 1, 2, 4}), 40);  // one bad time does not decide
+}
+
 TEST(GroupOperations, MisuseIsRefused) {
   GroupOptions options;
   options.all_reduce = "sing";
   EXPECT_NE(error_of_group(options).find("there is no scheme \"sing\""), std::string::npos);
+  options.all_reduce = "ring";
+  EXPECT_NE(error_of<gpusock::Error>([&] {
+              gpusock::Context context;
+              Group alone(context, 0, 1, options);
+              alone.connect({alone.listen(gpusock::Endpoint::parse("127.0.0.1:0"))});
+              alone.measure();
+            }).find("has no choice"),
+            std::string::npos);
   options.all_reduce = "byteps";
   EXPECT_NE(error_of_group(options).find("needs settings of its own"), std::string::npos);
+  options.all_reduce = "sfb";
+  EXPECT_NE(error_of_group(options).find("it is no all-reduce"), std::string::npos);
   EXPECT_NE(error_of_group({}, 3).find("ranks are 0 to 2"), std::string::npos);
   EXPECT_NE(error_of_group({}, 0, 65).find("65 ranks, not 1 to 64"), std::string::npos);
   gpusock::Context context;
   Group group(context, 0, kRanks);
   EXPECT_THROW(group.barrier(), gpusock::Error);
+  EXPECT_THROW((void)group.part(-1, 10), gpusock::Error);
+  EXPECT_THROW((void)group.part(kRanks, 10), gpusock::Error);
+}
+
+TEST(GroupOperations, ANumberThatNoOperationHasIsRefused) {
+  gpusock::Context context;
+  Group alone(context, 0, 1);
+  const auto address = alone.listen(gpusock::Endpoint::parse("127.0.0.1:0"));
+  alone.connect({address});
+  const auto last = alone.barrier();
+  alone.wait(last);
+  EXPECT_TRUE(alone.done(last));
+  for (const Group::Operation number : {Group::Operation{0}, last + 1, Group::Operation{999}}) {
+    EXPECT_NE(error_of<gpusock::Error>([&] { alone.wait(number); }).find("was never started"), std::string::npos);
+    EXPECT_THROW((void)alone.done(number), gpusock::Error);
+  }
+  EXPECT_NE(error_of<gpusock::Error>([&] { alone.connect({address}); }).find("connected already"), std::string::npos);
 }
 
 }  // namespace

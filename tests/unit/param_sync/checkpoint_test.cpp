@@ -1,7 +1,7 @@
 // What a folder of checkpoints lets a run go on from.
-#include "checkpoint.hpp"
+#include "checkpoint/checkpoint.hpp"
 
-#include "failure.hpp"
+#include "report/failure.hpp"
 
 #include "gpusock/error.hpp"
 #include "tests/support/error_of.hpp"

@@ -1,4 +1,4 @@
-#include "control.hpp"
+#include "runs/control.hpp"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

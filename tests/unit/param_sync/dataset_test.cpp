@@ -1,4 +1,4 @@
-#include "dataset.hpp"
+#include "data/dataset.hpp"
 
 #include "idx_bytes.hpp"
 

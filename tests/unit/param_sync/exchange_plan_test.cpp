@@ -1,4 +1,4 @@
-#include "exchange_plan.hpp"
+#include "plan/exchange_plan.hpp"
 
 #include <gtest/gtest.h>
 

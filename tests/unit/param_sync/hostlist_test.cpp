@@ -1,5 +1,5 @@
 // Lists of hosts, as Slurm writes them.
-#include "hostlist.hpp"
+#include "bootstrap/hostlist.hpp"
 
 #include "gpusock/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "idx.hpp"
+#include "data/idx.hpp"
 
 #include "idx_bytes.hpp"
 

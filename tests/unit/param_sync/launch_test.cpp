@@ -1,5 +1,5 @@
 // Who a launcher says this process is.
-#include "launch.hpp"
+#include "bootstrap/launch.hpp"
 
 #include "gpusock/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "layout.hpp"
+#include "layout/layout.hpp"
 
 #include "tests/support/error_of.hpp"
 
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Layouts,
 
 TEST(Layout, RefusesALayerWithFewerParametersThanNodes) {
   EXPECT_NO_THROW(make({3, 2}, 8));
-  EXPECT_THAT(error_of([] { make({3, 2}, 9); }), HasSubstr("fewer parameters than there are nodes"));
+  EXPECT_THAT(error_of([] { make({3, 2}, 9); }), HasSubstr("layer 3 x 2 has fewer parameters than there are nodes"));
 }
 
 TEST(Layout, RefusesWhatIsTooLarge) {

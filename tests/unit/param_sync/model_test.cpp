@@ -1,8 +1,8 @@
 /// @file The kernels against a double-precision reference, and the reference against finite differences.
-#include "model.hpp"
+#include "arithmetic/model.hpp"
 
-#include "optimizer.hpp"
-#include "random.hpp"
+#include "arithmetic/optimizer.hpp"
+#include "layout/random.hpp"
 #include "reference.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file The model in double precision, written for clarity: what the kernels are compared with.
 
-#include "layout.hpp"
+#include "layout/layout.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "report.hpp"
+#include "report/report.hpp"
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/folder.hpp"
@@ -62,6 +62,14 @@ TEST(Report, AddsUpTheNodes) {
   EXPECT_EQ(json.at("fabric_tx_bytes"), 4'000'000);
   EXPECT_DOUBLE_EQ(json.at("host_api_calls_per_step"), 10);
   EXPECT_DOUBLE_EQ(json.at("accuracy"), 0.75);
+}
+
+TEST(Report, HoldsThePricesBySchemesThatUseThem) {
+  RunReport run = run_report();
+  EXPECT_TRUE(run.json().at("prices").is_null());
+  run.config.scheme = "ring,auto";
+  run.config.prices = {38.25, 0, 1e6, 9.5, 0.001};
+  EXPECT_EQ(run.json().at("prices"), "38.25,0,1000000,9.5,0.001");
 }
 
 TEST(Report, NamesTheDataAndTheModelAndSaysWhatTheNodesDid) {

@@ -1,7 +1,7 @@
 // Who held up a run, by what its nodes tell when they have waited for too long. Three layers: parts 0 to 2 are step
 // 1's, 3 to 5 step 2's.
-#include "lane_stall.hpp"
-#include "stall.hpp"
+#include "report/lane_stall.hpp"
+#include "report/stall.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -175,6 +175,21 @@ TEST(LaneStall, ALaneThatWaitsForASlotWaitsForTheRankThatHasIt) {
   const Stall stall = find_lane_stall(plan, {waiting(3, 1, 2), waiting(0, 0, 0), waiting(2, 0, 0)}, 4);
   EXPECT_THAT(stall.suspects, ElementsAre(1));
   EXPECT_EQ(stall.waiting, 3);
+}
+
+// Rank 0 owns the first layer and the last one. It makes the last one's weights first, and rank 1 has not sent the
+// factors that they are made of.
+TEST(LaneStall, AnOwnerThatLacksFactorsIsNotBlamed) {
+  Config config;
+  config.nodes = 2;
+  config.scheme = "adam-fc";
+  const ExchangePlan plan = make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8, 2, 4}, 2));
+  StepProgress report{0, {}, {}, {}};
+  report.positions = {1, 0, 1, 0, 0, 0};  // by layer: factors, weights
+  const Stall stall = find_lane_stall(plan, {report}, 2);
+  EXPECT_THAT(stall.suspects, ElementsAre(1));
+  EXPECT_THAT(describe(stall, 1, 1.5), HasSubstr("rank 0 waited for rank 1's gradients of step 1"));
+  EXPECT_THAT(describe_lanes_alone(plan, report, 1.5), HasSubstr("in vain for rank 1's gradients of step 1"));
 }
 
 TEST(LaneStall, OneNodeTellsWhatItHasWaitedFor) {

@@ -1,5 +1,5 @@
 // When a node may stop watching the others.
-#include "watch.cuh"
+#include "training/watch.cuh"
 
 #include "gpusock/gpusock.hpp"
 #include "tests/support/patience.hpp"

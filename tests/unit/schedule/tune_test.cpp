@@ -126,6 +126,12 @@ TEST(Fit, PricesAreNotNegative) {
   EXPECT_GT(found.network.reduce_bandwidth, 1e15);
 }
 
+TEST(Fit, ScatterIsThatOfTheMiddleHalf) {
+  EXPECT_EQ(scatter_of({5}), 0);
+  EXPECT_EQ(scatter_of({2, 2, 2, 2, 100}), 0);
+  EXPECT_EQ(scatter_of({1, 2, 4, 8, 16}), 1.5);
+}
+
 TEST(Fit, RefusesTooFewAndImpossibleTimes) {
   auto measured = virtual_measurements({"mesh"}, 4, network(), 0);
   EXPECT_THROW(fit(measured), Error);  // four

@@ -13,20 +13,20 @@ namespace param_sync {
 
 /// The same on all ranks.
 struct GroupOptions {
-  /// How all_reduce goes: a scheme's name (docs/schedules.md; not "blink", "byteps" or "hierarchical"), or "auto": by
-  /// the tensor's size "butterfly" or "ring".
+  /// How all_reduce goes: a scheme's name (docs/schedules.md; not "blink", "byteps", "hierarchical" or "sfb"), or
+  /// "auto": by the tensor's size "butterfly" or "ring"; measure() finds out from which size on.
   std::string all_reduce = "auto";
   /// all_reduce sums in the order of ranks, ((d0 + d1) + d2) + ..., bit for bit: "auto" then means "chain", and schemes
   /// that add in another order are refused.
   bool deterministic = false;
-  std::uint64_t ring_bytes = 512 << 10;  ///< of each connection, each way; a power of two, 4 KiB to 64 MiB
-  std::uint64_t connect_timeout_ns = 30'000'000'000;
+  std::uint64_t ring_bytes = 512 << 10;               ///< of each connection, each way; a power of two, 4 KiB to 64 MiB
+  std::uint64_t connect_timeout_ns = 30'000'000'000;  ///< for all ranks to be connected
 };
 
 /// A part of a tensor: floats [begin, end).
 struct TensorPart {
-  std::size_t begin = 0;
-  std::size_t end = 0;
+  std::size_t begin = 0;  ///< the first float
+  std::size_t end = 0;    ///< after the last one
 };
 
 /// One rank of a group. Set-up: each rank listens, the program tells all ranks all addresses, each rank connects. Then
@@ -39,6 +39,7 @@ struct TensorPart {
 /// lost.
 class Group {
  public:
+  /// How long an operation may take that is given no other limit.
   static constexpr std::uint64_t kTimeoutNs = 30'000'000'000;
 
   /// Rank `rank` of `nodes` (1 to 64). The context outlives the group. Throws gpusock::Error (EINVAL) where an option
@@ -52,8 +53,17 @@ class Group {
   /// Listens at `at`, which also names the link, and says where: port 0 is replaced.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   /// Connects to the ranks that listen at these addresses, by rank; waits until all are there. Throws gpusock::Error
-  /// (ETIMEDOUT, ECONNREFUSED, ...): which rank cannot be reached; (EPROTO) which rank was started with other options.
+  /// (ETIMEDOUT, ECONNREFUSED, ...): which rank cannot be reached; (EPROTO) which rank was started with other options;
+  /// (EINVAL) the group is connected already.
   void connect(const std::vector<gpusock::Endpoint>& addresses);
+
+  /// Times the two schemes of "auto" at several sizes on the running links, and lets all_reduce() take the faster one
+  /// from then on. All ranks call it, and choose the same; it takes some 80 small sums, and device memory of 1 MiB.
+  /// (Not for ranks of one process that share a GPU: making memory may wait there for the kernel of a rank that waits.)
+  /// Returns up to how many floats it is "butterfly"; without a measurement that is 8,192. Sums of the sizes between
+  /// may then differ in their last bits from one run of the program to the next. Throws as the operations, and
+  /// gpusock::Error (EINVAL) where the options leave no choice.
+  std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Each operation returns its number, which wait() and done() take.
   using Operation = std::uint64_t;
@@ -70,15 +80,18 @@ class Group {
 
   /// Waits until the operation has ended. Throws gpusock::Error: (ECONNRESET, EPIPE) another rank has failed or ended,
   /// (ETIMEDOUT), (EPROTO) another rank has started another operation or has a tensor of another size, (ECANCELED) the
-  /// context ends, (EFAULT) a kernel has failed.
+  /// context ends, (EFAULT) a kernel has failed, (EINVAL) no operation has this number.
   void wait(Operation operation);
-  /// True if it has ended, well or not.
+  /// True if it has ended, well or not. Throws gpusock::Error (EINVAL): no operation has this number.
   bool done(Operation operation);
 
   /// The part of a tensor of `count` floats that belongs to a rank: [count * rank / nodes, count * (rank + 1) / nodes).
+  /// Throws gpusock::Error (EINVAL) where there is no such rank.
   TensorPart part(int rank, std::size_t count) const;
 
  private:
+  friend class Parameters;
+  friend class ResidentSums;
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,24 @@
+#pragma once
+/// @file How the ranks' gradients become new weights: for an owner's shard and for the serial reference alike.
+
+#include "arithmetic/optimizer.hpp"
+
+#include "gpusock/device.cuh"
+
+#include <cstdint>
+
+namespace param_sync {
+
+/// Sums each parameter's gradients in rank order and lets the optimizer apply them. `gradient_of(rank)` points to the
+/// first parameter's. Block-collective; every block of the grid may take a part: `first`, `stride` in parameters.
+template <class GradientOf>
+__device__ void apply_gradients(const Optimizer& optimizer, int nodes, std::uint32_t parameters, GradientOf gradient_of,
+                                float* velocity, float* weights, std::uint32_t first, std::uint32_t stride) {
+  for (std::uint32_t i = first; i < parameters; i += stride) {
+    float sum = gradient_of(0)[i];
+    for (int rank = 1; rank < nodes; ++rank) sum += gradient_of(rank)[i];
+    optimizer.apply(sum, velocity[i], weights[i]);
+  }
+}
+
+}  // namespace param_sync

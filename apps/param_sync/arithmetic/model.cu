@@ -1,0 +1,132 @@
+#include "arithmetic/model.hpp"
+
+#include "arithmetic/kernels.cuh"
+
+#include <algorithm>
+
+namespace param_sync {
+namespace {
+
+__global__ void gather_kernel(SamplesView samples, std::uint32_t batch, float* to) {
+  gather_images(samples.images, samples.pixels, samples.order, batch, to);
+}
+
+__global__ void forward_kernel(LayerShape shape, const float* parameters, const float* input, std::uint32_t batch,
+                               bool relu, float* output) {
+  layer_forward(shape, parameters, input, batch, relu, output);
+}
+
+__global__ void backward_input_kernel(LayerShape shape, const float* parameters, const float* delta, const float* input,
+                                      std::uint32_t batch, float* input_delta) {
+  layer_backward_input(shape, parameters, delta, input, batch, input_delta);
+}
+
+__global__ void backward_parameters_kernel(LayerShape shape, const float* input, const float* delta,
+                                           std::uint32_t batch, float* gradient) {
+  layer_backward_parameters(shape, blockIdx.x, input, delta, batch, gradient);
+}
+
+/// The sum of the samples' losses, in their order. After a barrier; one thread.
+__device__ double ordered_sum(const float* losses, std::uint32_t batch) {
+  double sum = 0;
+  for (std::uint32_t b = 0; b < batch; ++b) sum += losses[b];
+  return sum;
+}
+
+/// One block, so that one thread can sum in order.
+__global__ void loss_kernel(SamplesView samples, const float* logits, std::uint32_t classes, std::uint32_t batch,
+                            float* delta, float* losses, float* step_losses, StepBoard* board, std::uint64_t step,
+                            std::uint64_t* times_ns) {
+  for (std::uint32_t b = threadIdx.x; b < batch; b += blockDim.x) {
+    losses[b] = sample_loss(logits + std::size_t{b} * classes, classes, samples.labels[samples.order[b]],
+                            delta + std::size_t{b} * classes);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  step_losses[step] = static_cast<float>(ordered_sum(losses, batch) / batch);
+  if (times_ns != nullptr) times_ns[step] = gpusock::clock_ns();
+  board->publish(step + 1);
+}
+
+/// One block, as loss_kernel.
+__global__ void score_kernel(SamplesView samples, const float* logits, std::uint32_t classes, std::uint32_t batch,
+                             float* delta, float* losses, Score* score) {
+  int correct = 0;
+  for (std::uint32_t first = 0; first < batch; first += blockDim.x) {
+    const std::uint32_t b = first + threadIdx.x;
+    bool right = false;
+    if (b < batch) {
+      const float* sample_logits = logits + std::size_t{b} * classes;
+      const std::uint32_t label = samples.labels[samples.order[b]];
+      losses[b] = sample_loss(sample_logits, classes, label, delta + std::size_t{b} * classes);
+      right = predicted_class(sample_logits, classes) == label;
+    }
+    correct += __syncthreads_count(right);
+  }
+  if (threadIdx.x != 0) return;
+  score->correct += static_cast<std::uint64_t>(correct);
+  score->loss += ordered_sum(losses, batch);
+}
+
+}  // namespace
+
+Activations::Activations(gpusock::Context& context, const Layout& layout, std::uint32_t rows_max)
+    : losses_(context, rows_max), rows_max_(rows_max) {
+  values_.emplace_back(context, std::size_t{rows_max} * layout.layer[0].inputs);
+  for (int i = 0; i < layout.layers; ++i) {
+    values_.emplace_back(context, std::size_t{rows_max} * layout.layer[i].outputs);
+    deltas_.emplace_back(context, std::size_t{rows_max} * layout.layer[i].outputs);
+  }
+}
+
+gpusock::LaunchShape Model::shape(unsigned blocks) const {
+  return {.grid = blocks, .block = kComputeThreads, .shared_bytes = 0, .stream = &stream_};
+}
+
+void Model::gather(SamplesView samples, std::uint32_t batch, Activations& activations) {
+  gpusock::launch(context_, shape((batch + 7) / 8), gather_kernel, samples, batch, activations.input(0));
+}
+
+void Model::forward(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
+  const LayerShape& at = layout_.layer[layer];
+  gpusock::launch(context_, shape(compute_blocks(batch, at.outputs)), forward_kernel, at, parameters + at.offset,
+                  activations.input(layer), batch, layer + 1 < layout_.layers, activations.output(layer));
+}
+
+void Model::loss(SamplesView samples, std::uint32_t batch, Activations& activations, float* losses, StepBoard* board,
+                 std::uint64_t step, std::uint64_t* times_ns) {
+  const int last = layout_.layers - 1;
+  gpusock::launch(context_, shape(1), loss_kernel, samples, activations.output(last), layout_.layer[last].outputs,
+                  batch, activations.output_delta(last), activations.losses(), losses, board, step, times_ns);
+}
+
+void Model::backward_input(int layer, const float* parameters, std::uint32_t batch, Activations& activations) {
+  const LayerShape& at = layout_.layer[layer];
+  gpusock::launch(context_, shape(compute_blocks(batch, at.inputs)), backward_input_kernel, at, parameters + at.offset,
+                  activations.output_delta(layer), activations.input(layer), batch,
+                  activations.output_delta(layer - 1));
+}
+
+void Model::backward_parameters(int layer, std::uint32_t batch, Activations& activations, float* gradients) {
+  const LayerShape& at = layout_.layer[layer];
+  gpusock::launch(context_, shape(at.blocks()), backward_parameters_kernel, at, activations.input(layer),
+                  activations.output_delta(layer), batch, gradients + at.offset);
+}
+
+void Model::score(SamplesView samples, std::uint32_t batch, Activations& activations, Score* score) {
+  const int last = layout_.layers - 1;
+  gpusock::launch(context_, shape(1), score_kernel, samples, activations.output(last), layout_.layer[last].outputs,
+                  batch, activations.output_delta(last), activations.losses(), score);
+}
+
+void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {
+  const std::size_t all = samples.visits();
+  for (std::size_t first = 0; first < all; first += activations.rows_max()) {
+    const auto batch = static_cast<std::uint32_t>(std::min<std::size_t>(activations.rows_max(), all - first));
+    gather(samples.from(first), batch, activations);
+    for (int layer = 0; layer < layout_.layers; ++layer) forward(layer, parameters, batch, activations);
+    score(samples.from(first), batch, activations, result);
+  }
+}
+
+}  // namespace param_sync

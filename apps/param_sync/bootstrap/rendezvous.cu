@@ -1,0 +1,211 @@
+#include "bootstrap/rendezvous.hpp"
+
+#include "bootstrap/rendezvous_messages.hpp"
+#include "report/failure.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace param_sync {
+namespace {
+
+using gpusock::Deadline;
+using gpusock::Endpoint;
+using gpusock::kWaitAll;
+
+constexpr std::uint64_t kGreetingNs = 5'000'000'000;  // from a guest's connection to its greeting
+constexpr auto kRetry = std::chrono::milliseconds(10);
+
+gpusock::Options options() {
+  gpusock::Options options = gpusock::Options::from_env();
+  options.p2p = false;  // a few messages
+  options.sockets_max = 4 * kNodesMax;
+  options.connections_max = kNodesMax;
+  options.observe.clear();
+  return options;
+}
+
+/// The same port on another address.
+Endpoint moved(const Endpoint& endpoint, const Endpoint& to) {
+  Endpoint result = to;
+  result.port = endpoint.port;
+  result.link = endpoint.link;
+  return result;
+}
+
+Endpoint everywhere(const Endpoint& like) {
+  Endpoint any;
+  any.family = like.family;
+  return any;
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(std::string at, int rank, int size, double timeout_s)
+    : at_(std::move(at)),
+      rank_(rank),
+      size_(size),
+      context_(options()),
+      net_(context_.net()),
+      deadline_(Deadline::after_ns(static_cast<std::uint64_t>(timeout_s * 1e9))) {}
+
+void Rendezvous::interrupt() noexcept {
+  interrupted_ = true;
+  context_.cancel();
+}
+
+void Rendezvous::fail(std::int64_t error, const std::string& what) const {
+  if (interrupted_) throw Interrupted();
+  throw gpusock::Error(static_cast<int>(-error), what);
+}
+
+void Rendezvous::fail_to_open(const std::string& what, gpusock::program::Attempt attempt, const Endpoint& at) const {
+  if (interrupted_) throw Interrupted();
+  throw gpusock::program::SocketFailure(what, attempt, -socket_, at);
+}
+
+/// The place to meet. Its name may become known only once rank 0 is up (Kubernetes), so this tries again.
+Endpoint Rendezvous::look_up() const {
+  while (true) {
+    try {
+      Endpoint at = parse_place(at_);
+      at.link = gpusock::LinkKind::automatic;
+      need_port(at, at_);
+      if (at.is_loopback() || !context_.options().secret.empty()) return at;
+      throw gpusock::Error(
+          EACCES, "nodes that meet at " + at_ + " need a secret: set GPUSOCK_SECRET to the same text for all of them");
+    } catch (const gpusock::Error& error) {
+      if (interrupted_) throw Interrupted();
+      if (error.code().value() != ENOENT || deadline_.passed()) throw;
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+Endpoint Rendezvous::where_to_listen() {
+  rank_ == 0 ? open() : reach();
+  // With a secret a node may be reached on all its addresses; the name of rank 0's may mean loopback on its own host
+  // alone.
+  return context_.options().secret.empty() ? moved({}, local_) : everywhere(local_);
+}
+
+void Rendezvous::open() {
+  local_ = look_up();
+  const Endpoint at = context_.options().secret.empty() ? local_ : moved(local_, everywhere(local_));
+  socket_ = net_.listen(gpusock::this_thread(), at, kNodesMax, deadline_);
+  if (socket_ < 0) {
+    fail_to_open(
+        "rank 0 cannot wait for the other nodes at " + at_ + " (GPUSOCK_RENDEZVOUS=HOST:PORT names another place)",
+        gpusock::program::Attempt::listening, at);
+  }
+  // Of a name with several addresses, the one that this host has.
+  if (context_.options().secret.empty()) net_.getsockname(socket_, local_);
+}
+
+void Rendezvous::reach() {
+  const Endpoint at = look_up();
+  while (true) {
+    socket_ = net_.connect(gpusock::this_thread(), at, deadline_);
+    if (socket_ >= 0) break;
+    const bool not_yet = socket_ == -ECONNREFUSED || socket_ == -ECONNRESET || socket_ == -EHOSTUNREACH ||
+                         socket_ == -ENETUNREACH;
+    if (!not_yet || interrupted_ || deadline_.passed()) {
+      fail_to_open("rank " + std::to_string(rank_) + " cannot reach rank 0 at " + at_,
+                   gpusock::program::Attempt::connecting, at);
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+  net_.getsockname(socket_, local_);
+}
+
+std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
+  return rank_ == 0 ? introduce_guests(mine) : be_introduced(mine);
+}
+
+/// True if the guest is a node of this run. Other programs are ignored; an invalid greeting of a node ends the run.
+bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) {
+  const auto thread = gpusock::this_thread();
+  Greeting greeting;
+  const auto soon = Deadline::after_ns(kGreetingNs);
+  if (net_.recv(thread, socket, &greeting, sizeof greeting, kWaitAll, soon) != sizeof greeting ||
+      greeting.magic != kRendezvousMagic) {
+    net_.close(thread, socket);
+    return false;
+  }
+  const bool twice = can_be(greeting, size_) && guests[greeting.rank].socket >= 0;
+  if (twice || !can_be(greeting, size_)) {
+    const Answer refusal;
+    net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, soon);
+    net_.close(thread, socket);
+    fail(-EINVAL, "a node came that says it is rank " + std::to_string(greeting.rank) + " of " +
+                      std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
+                      (twice ? ", that rank already among them" : ""));
+  }
+  guests[greeting.rank] = {socket, {greeting.listens, {}}};
+  Endpoint towards;
+  if (local_.is_loopback() && net_.getsockname(socket, towards) == 0) local_ = towards;
+  return true;
+}
+
+void Rendezvous::receive_guests(std::vector<Guest>& guests) {
+  for (int missing = size_ - 1; missing > 0;) {
+    const gpusock::Socket socket = net_.accept(gpusock::this_thread(), socket_, deadline_);
+    if (socket < 0) {
+      std::string ranks;
+      for (int rank = 1; rank < size_; ++rank) {
+        if (guests[static_cast<std::size_t>(rank)].socket < 0)
+          ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+      }
+      fail(socket, "not all nodes came to " + at_ + ": no word from rank " + ranks +
+                       ". Were they started, by srun or the like?");
+    }
+    if (take_guest(socket, guests)) --missing;
+  }
+}
+
+std::vector<Endpoint> Rendezvous::introduce_guests(const Endpoint& mine) {
+  std::vector<Guest> guests(static_cast<std::size_t>(size_));
+  receive_guests(guests);
+  guests[0].listens = moved(mine, local_);
+  Answer answer;
+  answer.fits = 1;
+  std::vector<Endpoint> all;
+  for (const Guest& guest : guests) {
+    // A guest on this host may know this host by its loopback address, which no other host has.
+    Endpoint at = guest.listens.is_loopback() && !local_.is_loopback() ? moved(guest.listens, local_) : guest.listens;
+    answer.listens[all.size()] = at;
+    all.push_back(at);
+  }
+  for (std::size_t rank = 1; rank < guests.size(); ++rank) {
+    const gpusock::Socket guest = guests[rank].socket;
+    const auto sent = net_.send(gpusock::this_thread(), guest, &answer, sizeof answer, kWaitAll, deadline_);
+    if (sent < 0) fail(sent, "lost rank " + std::to_string(rank) + " while all met at " + at_);
+    net_.close(gpusock::this_thread(), guest);
+  }
+  net_.close(gpusock::this_thread(), socket_);
+  return all;
+}
+
+std::vector<Endpoint> Rendezvous::be_introduced(const Endpoint& mine) {
+  const auto thread = gpusock::this_thread();
+  Greeting greeting;
+  greeting.rank = static_cast<std::uint32_t>(rank_);
+  greeting.size = static_cast<std::uint32_t>(size_);
+  greeting.listens = moved(mine, local_);
+  Answer answer;
+  std::int64_t error = net_.send(thread, socket_, &greeting, sizeof greeting, kWaitAll, deadline_);
+  if (error >= 0) error = net_.recv(thread, socket_, &answer, sizeof answer, kWaitAll, deadline_);
+  if (error >= 0 && error < static_cast<std::int64_t>(sizeof answer)) error = -ECONNRESET;
+  if (error < 0) fail(error, "rank 0 at " + at_ + " did not say where the other nodes are");
+  if (answer.magic != kRendezvousMagic || answer.fits != 1) {
+    fail(-EINVAL, "rank 0 at " + at_ + " refused rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+                      ": another node has that rank, or the run another size");
+  }
+  net_.close(thread, socket_);
+  auto all = places_in(answer, size_);
+  if (all.empty()) fail(-EPROTO, "rank 0 at " + at_ + " gave an address that is none");
+  return all;
+}
+
+}  // namespace param_sync

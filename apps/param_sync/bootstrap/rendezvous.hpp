@@ -1,0 +1,50 @@
+#pragma once
+/// @file Nodes that know only where rank 0 is: each tells it where it listens, and gets all addresses from it.
+
+#include "bootstrap/bootstrap.hpp"
+#include "program/socket_failure.hpp"
+
+#include <atomic>
+#include <string>
+
+namespace param_sync {
+
+/// Over sockets of this host thread: authenticated by GPUSOCK_SECRET, without which rank 0 can be met on loopback only.
+class Rendezvous : public Bootstrap {
+ public:
+  /// `at` is the HOST:PORT at which rank 0 waits for the others.
+  Rendezvous(std::string at, int rank, int size, double timeout_s);
+
+  gpusock::Endpoint where_to_listen() override;
+  std::vector<gpusock::Endpoint> exchange_addresses(const gpusock::Endpoint& mine) override;
+  void interrupt() noexcept override;
+
+ private:
+  struct Guest {
+    gpusock::Socket socket = -1;
+    gpusock::Endpoint listens;
+  };
+
+  gpusock::Endpoint look_up() const;
+  void open();
+  void reach();
+  void receive_guests(std::vector<Guest>& guests);
+  bool take_guest(gpusock::Socket socket, std::vector<Guest>& guests);
+  std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
+  std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
+  [[noreturn]] void fail(std::int64_t error, const std::string& what) const;
+  [[noreturn]] void fail_to_open(const std::string& what, gpusock::program::Attempt attempt,
+                                 const gpusock::Endpoint& at) const;
+
+  std::string at_;
+  int rank_;
+  int size_;
+  gpusock::Context context_;
+  gpusock::Net net_;
+  gpusock::Deadline deadline_;
+  gpusock::Socket socket_ = -1;  ///< rank 0: the listener; others: the connection to it
+  gpusock::Endpoint local_;      ///< this host's address towards the others
+  std::atomic<bool> interrupted_{false};
+};
+
+}  // namespace param_sync

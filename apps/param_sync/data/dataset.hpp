@@ -1,0 +1,49 @@
+#pragma once
+/// @file The training and test samples of a data set in MNIST's four files, and the order they are visited in.
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace param_sync {
+
+/// Images as bytes with one label each.
+struct Samples {
+  std::uint32_t pixels = 0;          ///< per image
+  std::vector<std::uint8_t> images;  ///< image after image
+  std::vector<std::uint8_t> labels;  ///< all below Dataset::classes
+
+  std::size_t count() const { return labels.size(); }
+};
+
+struct Dataset {
+  Samples train;
+  Samples test;
+  std::uint32_t classes = 0;
+
+  /// A number that differs where images or labels differ: nodes compare theirs.
+  std::uint64_t fingerprint() const;
+};
+
+/// What a run is planned from.
+struct DatasetShape {
+  std::size_t samples = 0;  ///< for training
+  std::uint32_t pixels = 0;
+  std::uint32_t classes = 0;
+};
+DatasetShape shape_of(const Dataset& data);
+
+/// That of load_dataset(), without reading images. Throws gpusock::Error, also where a file can be read only once, as a
+/// pipe.
+DatasetShape read_dataset_shape(const std::filesystem::path& folder, std::size_t train_limit);
+
+/// Loads MNIST's four files (plain or .gz) from `folder`; keeps the first `train_limit` training samples, 0 for all.
+/// Throws gpusock::Error: which file, what was expected, what to do.
+Dataset load_dataset(const std::filesystem::path& folder, std::size_t train_limit);
+
+/// The samples that `rank` visits in `epoch`, step after step, `batch` a step: its part of a permutation that all nodes
+/// share. What does not fill a step of all nodes is left out.
+std::vector<std::uint32_t> visiting_order(std::size_t samples, std::uint64_t seed, std::uint32_t epoch, int rank,
+                                          int nodes, std::uint32_t batch);
+
+}  // namespace param_sync

@@ -1,0 +1,46 @@
+#pragma once
+/// @file Samples in a node's device memory.
+
+#include "data/dataset.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace param_sync {
+
+/// What kernels read; pointers to device memory.
+struct SamplesView {
+  const std::uint8_t* images;
+  const std::uint8_t* labels;
+  const std::uint32_t* order;  ///< the samples in the order they are visited
+  std::uint32_t pixels;
+};
+
+/// A copy of samples in device memory, with the order they are visited in.
+class DeviceSamples {
+ public:
+  DeviceSamples(gpusock::Context& context, const Samples& samples, std::span<const std::uint32_t> order)
+      : images_(context, samples.images.size()),
+        labels_(context, samples.labels.size()),
+        order_(context, order.size()),
+        pixels_(samples.pixels) {
+    images_.copy_in(samples.images);
+    labels_.copy_in(samples.labels);
+    order_.copy_in(order);
+  }
+
+  /// The samples whose order begins with number `first` of the whole order.
+  SamplesView from(std::size_t first) const { return {images_.data(), labels_.data(), order_.data() + first, pixels_}; }
+
+  std::size_t visits() const { return order_.size(); }
+
+ private:
+  gpusock::DeviceBuffer<std::uint8_t> images_;
+  gpusock::DeviceBuffer<std::uint8_t> labels_;
+  gpusock::DeviceBuffer<std::uint32_t> order_;
+  std::uint32_t pixels_;
+};
+
+}  // namespace param_sync

@@ -1,0 +1,53 @@
+#pragma once
+/// @file What a group is made of, for the classes that add operations to it.
+
+#include "executor/executor.hpp"
+#include "param_sync/group.hpp"
+#include "schedule/schedule.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// Places in the executor's list of schedules; broadcasts follow, by root.
+enum GroupSchedule : std::size_t { kSmall, kLarge, kReduceScatter, kAllGather, kBroadcast };
+
+/// Without measure(): up to this size a sum takes the scheme with fewer rounds, as rounds then cost more than bytes.
+inline constexpr std::size_t kSmallFloats = 8 << 10;
+
+/// Up to how many floats the scheme for small tensors is to be taken, where both were timed at these sizes, which
+/// ascend: the boundary that loses least, so that one bad time does not decide.
+std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const float> small_s,
+                        std::span<const float> large_s);
+
+/// By which scheme a group all-reduces so many floats.
+std::string all_reduce_scheme(const GroupOptions& options, std::size_t count);
+/// Its schedule. Throws gpusock::Error (EINVAL).
+schedule::Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic);
+
+executor::Settings settings_of(int rank, const GroupOptions& options);
+
+struct Group::Impl {
+  gpusock::Context& context;
+  int rank;
+  int nodes;
+  GroupOptions options;
+  executor::Executor executor;
+  gpusock::Endpoint listens_at{};
+  std::vector<gpusock::Endpoint> addresses{};
+  bool connected = false;
+  std::uint32_t parameters_made = 0;
+  std::size_t small_floats_max = kSmallFloats;
+
+  /// Throws gpusock::Error (ENOTCONN).
+  executor::Executor& ready() {
+    if (!connected) throw gpusock::Error(ENOTCONN, "an operation of a group that is not connected: call connect first");
+    return executor;
+  }
+};
+
+}  // namespace param_sync

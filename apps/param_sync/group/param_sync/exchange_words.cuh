@@ -1,0 +1,57 @@
+#pragma once
+/// @file The words by which kernels that compute and resident lanes (executor/resident.cuh) meet. Not an API of its
+/// own: resident.cuh has that.
+///
+/// All words only grow: what is complete in step t has reached t + 1, or so many times what a step adds.
+///   label  operation               order    partner  data protected
+///   L9     ready.fetch_add         release  L10      gradients; and all that read the weights have done so
+///   L10    ready.load              acquire  L9       the same, before lanes send gradients and receive weights
+///   L11    lanes_ended.fetch_add   acq_rel  L11      the lanes' weights, for the last lane to publish
+///   L12    version.store           release  L13      the weights; and no lane reads the gradients any more
+///   L13    version.load            acquire  L12      the same, before forward kernels read and backward kernels write
+
+#include "gpusock/device.cuh"
+
+#include <cuda/atomic>
+
+#include <cstdint>
+
+namespace param_sync::executor {
+
+using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+
+/// A tensor's words; in device memory.
+struct ExchangeWords {
+  std::uint64_t ready;        ///< blocks of backward kernels that have written their part of the gradients
+  std::uint64_t lanes_ended;  ///< lanes that have ended a step
+  std::uint64_t version;      ///< steps whose weights are there
+  std::uint64_t led;          ///< lanes that have done the sends with which they begin a step
+  std::uint64_t sending;      ///< lanes that do a later send now: this word also shrinks
+  std::uint64_t slot_wanted;  ///< 1 while a lane waits for a slot, else 0
+  // Bytes of messages, headers included; read when all kernels have ended.
+  std::uint64_t pushed_bytes;     ///< gradients, and sums of them, that were sent
+  std::uint64_t gathered_bytes;   ///< gradients, and sums of them, that were received
+  std::uint64_t published_bytes;  ///< weights that were sent
+  std::uint64_t pulled_bytes;     ///< weights that were received
+};
+
+/// The calling block has written its part of a tensor's gradients. After a barrier; one thread. Returns how often that
+/// was done before, by any block.
+__device__ inline std::uint64_t hand_over(ExchangeWords& words) {
+  return DeviceWord(words.ready).fetch_add(1, cuda::memory_order_release);  // L9, pairs with L10
+}
+
+/// True if the weights of so many steps are there. One thread.
+__device__ inline bool has_version(ExchangeWords& words, std::uint64_t steps) {
+  return DeviceWord(words.version).load(cuda::memory_order_acquire) >= steps;  // L13, pairs with L12
+}
+
+/// True if a kernel has failed, or the host wants an end. `stop`: mapped, or none. One thread.
+__device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
+  if (DeviceWord(failed).load(cuda::memory_order_relaxed) != 0) return true;  // L3
+  // relaxed: it only ends waits
+  return stop != nullptr && SystemWord(*stop).load(cuda::memory_order_relaxed) != 0;
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,65 @@
+#pragma once
+/// @file Sums that kernels start, by the handle of ResidentSums (resident.hpp). For sources that are compiled for the
+/// device. All threads of a block make a call together, with the same arguments, and get the same result.
+///
+///   __global__ void step(param_sync::SumsHandle sums, float* gradients, ...) {
+///     ...                                                        // writes this block's part of the gradients
+///     const std::uint64_t sum = param_sync::start_sum(sums, 0);  // of tensor 0
+///     ...                                                        // anything that does not touch the tensor
+///     const int error = param_sync::await_sum(sums, 0, sum);     // 0: the tensor is the sum of all ranks' tensors
+///   }
+///
+/// On a GPU a kernel that waits needs all its blocks that start the sum to be resident at the same time. If that is not
+/// sure, wait in a later kernel, on the same stream.
+
+#include "param_sync/exchange_words.cuh"
+#include "param_sync/resident.hpp"
+
+#include "gpusock/device.cuh"
+
+#include <cerrno>
+#include <cstdint>
+
+namespace param_sync {
+
+/// This block has written its part of the tensor (its number in the list of ResidentSums), and reads and writes it no
+/// more until the sum is there. The sum begins when all starting_blocks have called. Waits for nothing. Returns the
+/// number of the sum: 1 for the first of this tensor, 2 for the second, ...
+__device__ inline std::uint64_t start_sum(const SumsHandle& sums, std::uint32_t tensor) {
+  __shared__ std::uint64_t number;
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x == 0) number = executor::hand_over(sums.words[tensor]) / sums.starting[tensor] + 1;
+  __syncthreads();
+  return number;
+}
+
+/// Waits until the sum of this number is in the tensor. Any block of any kernel may wait, also one that started
+/// nothing. Returns 0; -ETIMEDOUT after the deadline (a minute if none is given): the sum goes on; -ECONNRESET where
+/// another rank was lost or was too late: ResidentSums::check() says which; -ECANCELED where the host ends all sums.
+__device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, std::uint64_t number,
+                                gpusock::Deadline deadline = gpusock::Deadline::by_default()) {
+  constexpr std::uint64_t kDefaultMs = 60'000;
+  __shared__ int result;
+  const gpusock::Deadline until = deadline.is_default() ? gpusock::Deadline::after_ms(kDefaultMs) : deadline.here();
+  __syncthreads();  // all have read the result of the call before
+  if (threadIdx.x == 0) {
+    result = 0;
+    unsigned pause_ns = 100;
+    while (!executor::has_version(sums.words[tensor], number)) {
+      if (executor::has_ended(*sums.failed, nullptr)) {
+        result = -ECONNRESET;
+      } else if (executor::has_ended(*sums.failed, sums.stop)) {
+        result = -ECANCELED;
+      } else if (until.passed()) {
+        result = -ETIMEDOUT;
+      }
+      if (result != 0) break;
+      __nanosleep(pause_ns);
+      pause_ns = min(2 * pause_ns, 20'000u);
+    }
+  }
+  __syncthreads();
+  return result;
+}
+
+}  // namespace param_sync

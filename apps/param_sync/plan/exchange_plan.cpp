@@ -1,0 +1,154 @@
+#include "plan/exchange_plan.hpp"
+
+#include "executor/failure.hpp"
+#include "executor/program.hpp"
+#include "schedule/schemes.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+
+namespace param_sync {
+namespace {
+
+constexpr std::uint64_t kRingBytesMin = 16 << 10, kRingBytesMax = 512 << 10;
+
+/// Neighbouring layers that go together, from the last layer on, since its gradients are there first.
+std::vector<Bucket> fuse_layers(const Layout& layout, const std::vector<LayerScheme>& schemes,
+                                std::uint64_t fuse_bytes) {
+  std::vector<Bucket> buckets;
+  for (int layer = layout.layers - 1; layer >= 0; --layer) {
+    const LayerShape& shape = layout.layer[layer];
+    const std::string& scheme = schemes[static_cast<std::size_t>(layer)].scheme;
+    if (!buckets.empty() && !is_of_factors(scheme) && schemes[static_cast<std::size_t>(layer) + 1].scheme == scheme) {
+      Bucket& behind = buckets.back();
+      if ((std::uint64_t{behind.parameters} + shape.parameters()) * sizeof(float) <= fuse_bytes) {
+        behind = {layer, behind.end_layer, shape.offset, behind.parameters + shape.parameters()};
+        continue;
+      }
+    }
+    buckets.push_back({layer, layer + 1, shape.offset, shape.parameters()});
+  }
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+/// The most that a rank sends to another on one channel in a pass, headers included.
+std::uint64_t edge_bytes_max(const schedule::Schedule& schedule, const executor::Cut& cut) {
+  std::uint64_t most = 0;
+  for (const schedule::Rank& rank : schedule.ranks) {
+    std::map<std::pair<int, int>, std::uint64_t> sent;  // by rank and channel
+    for (const schedule::Lane& lane : rank.lanes) {
+      for (const schedule::Op& op : lane) {
+        if (!op.sends()) continue;
+        std::uint64_t& bytes = sent[{op.to, op.channel}];
+        bytes += sizeof(executor::MessageHeader);
+        for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+          bytes += cut.part(static_cast<std::uint32_t>(chunk), 0).count() * sizeof(float);
+        }
+        most = std::max(most, bytes);
+      }
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+int ExchangePlan::bucket_of(int layer) const {
+  int bucket = 0;
+  while (layer >= buckets[static_cast<std::size_t>(bucket)].end_layer) ++bucket;
+  return has_two_exchanges(layer) ? bucket + 1 : bucket;
+}
+
+int ExchangePlan::factors_of(int layer) const {
+  return has_two_exchanges(layer) ? bucket_of(layer) - 1 : bucket_of(layer);
+}
+
+bool ExchangePlan::has_two_exchanges(int layer) const {
+  return schemes[static_cast<std::size_t>(layer)].scheme == "adam-fc";
+}
+
+executor::Cut ExchangePlan::cut_of(std::size_t bucket) const {
+  return {buckets[bucket].floats, unit_bytes / sizeof(float), static_cast<std::uint32_t>(schedules[bucket].chunks)};
+}
+
+executor::Sent ExchangePlan::sent(int rank, bool of_weights) const {
+  executor::Sent all;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const bool only_weights = buckets[i].carries == Carries::weights;
+    if (only_weights && !of_weights) continue;
+    const executor::Program program = executor::program_of(schedules[i], rank, executor::channels_of(schedules, rank),
+                                                           execution);
+    all += executor::sent_in_step(program, cut_of(i), of_weights && !only_weights);
+  }
+  return all;
+}
+
+std::uint64_t ExchangePlan::dense_bytes(int rank) const {
+  const executor::Sent pushed = sent(rank, false);
+  return pushed.messages * sizeof(executor::MessageHeader) + pushed.floats * sizeof(float);
+}
+
+std::uint64_t ExchangePlan::pushed_bytes(int rank) const {
+  const executor::Sent pushed = sent(rank, false);
+  double words = static_cast<double>(pushed.floats);
+  if (budget_bytes != 0) words *= 2 * changes_per_float(rank);
+  return pushed.messages * sizeof(executor::MessageHeader) + static_cast<std::uint64_t>(words) * sizeof(float);
+}
+
+double ExchangePlan::changes_per_float(int rank) const {
+  executor::Sent all = sent(rank, false);
+  all += sent(rank, true);
+  return executor::changes_per_float(all, budget_bytes, rank);
+}
+
+namespace {
+
+/// Makes the schedules of layers that go together.
+void add_exchanges(ExchangePlan& plan, const Bucket& fused, const ExchangeShape& shape, int& channels) {
+  for (LayerExchange& made :
+       make_layer_exchanges(plan.schemes[static_cast<std::size_t>(fused.first_layer)].scheme, shape)) {
+    plan.unit_bytes = std::max(plan.unit_bytes, std::min(chunk_bytes_max(made), kUnitBytesMax));
+    plan.buckets.push_back(fused);
+    plan.buckets.back().carries = made.carries;
+    plan.buckets.back().floats = made.floats;
+    plan.schedules.push_back(std::move(made.schedule));
+    channels = schedule::shift_channels(plan.schedules.back(), channels);
+  }
+}
+
+}  // namespace
+
+ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
+  ExchangePlan plan;
+  plan.schemes = choose_schemes(config, layout);
+  int channels = 0;
+  for (const Bucket& fused : fuse_layers(layout, plan.schemes, config.fuse_bytes)) {
+    ExchangeShape shape = ExchangeShape::of(layout, fused.first_layer, config.batch, config.slots);
+    shape.parameters = fused.parameters;
+    try {
+      add_exchanges(plan, fused, shape, channels);
+    } catch (const schedule::Error& error) {
+      throw gpusock::Error(EINVAL, "--scheme: " + std::string(error.what()));
+    }
+  }
+  // A chunk has to fit. Where all of a pass does, no lane waits for room.
+  plan.ring_bytes = std::max(std::bit_ceil(plan.unit_bytes + sizeof(executor::MessageHeader)), kRingBytesMin);
+  for (std::size_t i = 0; i < plan.buckets.size(); ++i) {
+    const std::uint64_t bytes = edge_bytes_max(plan.schedules[i], plan.cut_of(i));
+    plan.ring_bytes = std::max(plan.ring_bytes, std::min(std::bit_ceil(bytes), kRingBytesMax));
+  }
+  plan.budget_bytes = config.budget_bytes;
+  // What comes too early waits for the sums before it as a whole: changes are added at once.
+  plan.execution = {.rank_order = config.budget_bytes == 0, .weights_apart = true};
+  for (int rank = 0; rank < config.nodes && config.budget_bytes != 0; ++rank) plan.changes_per_float(rank);
+  return plan;
+}
+
+bool has_budget(const std::string& scheme) { return schedule::has_slots(scheme); }  // parameter servers
+
+}  // namespace param_sync

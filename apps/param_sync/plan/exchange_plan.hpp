@@ -1,0 +1,60 @@
+#pragma once
+/// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
+
+#include "config.hpp"
+#include "executor/program.hpp"
+#include "layout/layout.hpp"
+#include "plan/layer_exchange.hpp"
+#include "plan/layer_schemes.hpp"
+#include "schedule/schedule.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// A layer, or neighbouring layers that are exchanged as one tensor. By adam-fc a layer has two that follow each other.
+struct Bucket {
+  int first_layer = 0;
+  int end_layer = 0;
+  std::uint32_t offset = 0;  ///< of its first parameter in the model
+  std::uint32_t parameters = 0;
+  Carries carries = Carries::gradients;
+  std::uint64_t floats = 0;  ///< that are exchanged
+};
+
+struct ExchangePlan {
+  std::vector<LayerScheme> schemes;           ///< by layer
+  std::vector<Bucket> buckets;                ///< from the first layer to the last
+  std::vector<schedule::Schedule> schedules;  ///< by bucket; each has channels of its own
+  std::uint64_t ring_bytes = 0;               ///< of each connection: what it carries in a pass fits, up to 512 KiB
+  std::uint64_t unit_bytes = 0;               ///< see executor::Settings
+  std::uint64_t budget_bytes = 0;             ///< of what a node sends in a step; 0: none
+  executor::Execution execution;              ///< of all of them
+
+  /// The one that brings the layer's weights, or what they are made of.
+  int bucket_of(int layer) const;
+  bool has_factors(int layer) const { return is_of_factors(schemes[static_cast<std::size_t>(layer)].scheme); }
+  /// The one that gathers the layer's factors.
+  int factors_of(int layer) const;
+  executor::Cut cut_of(std::size_t bucket) const;
+  /// Bytes that a rank sends in a step on average, but for weights; headers included.
+  std::uint64_t pushed_bytes(int rank) const;
+  std::uint64_t dense_bytes(int rank) const;  ///< the same without a budget
+
+  /// What the budget leaves (executor/program.hpp). Throws gpusock::Error (EINVAL) where it has no room for headers.
+  double changes_per_float(int rank) const;
+
+ private:
+  bool has_two_exchanges(int layer) const;
+  executor::Sent sent(int rank, bool of_weights) const;
+};
+
+/// Throws gpusock::Error (EINVAL) where there is no such schedule, or a budget has no room for headers.
+ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
+
+/// True if a training by this scheme can keep to a budget.
+bool has_budget(const std::string& scheme);
+
+}  // namespace param_sync

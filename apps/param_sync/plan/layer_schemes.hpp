@@ -1,0 +1,53 @@
+#pragma once
+/// @file By which scheme each layer is exchanged: from --scheme, the model, the batch and the number of nodes alone. So
+/// all nodes choose alike; when they connect, they compare what each has chosen for each layer.
+
+#include "config.hpp"
+#include "layout/layout.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// What --scheme has besides names of schemes; also in lists.
+inline constexpr const char* kHybridScheme = "hybrid";
+inline constexpr const char* kAutoScheme = "auto";
+
+struct LayerScheme {
+  std::string scheme;
+  std::string why;  ///< where it was chosen, not named
+};
+
+/// One for each layer, from the first to the last. `hybrid`: sfb where its busiest node sends no more bytes in a step
+/// than that of ps:even, else ps:even. `auto`: the cheapest by the cost model (tune/) at the prices of `config`. Throws
+/// gpusock::Error (EINVAL) where a schedule cannot be made.
+std::vector<LayerScheme> choose_schemes(const Config& config, const Layout& layout);
+
+/// The schemes of all layers in a number, for nodes to compare.
+std::uint64_t code_of(const std::vector<LayerScheme>& schemes);
+
+/// The first layer in which two codes differ, and what it has in each: "layer 128 x 64 has ring there, ps here". Empty
+/// where none does.
+std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const Layout& layout);
+
+/// What a layer may have, but for hybrid and auto.
+const std::vector<std::string>& training_schemes();
+
+/// What is wrong with the text of --scheme, where the model has so many layers; empty where nothing is.
+std::string scheme_problem(const std::string& text, std::size_t layers);
+
+/// The parts of --scheme: one, or one for each layer.
+std::vector<std::string> scheme_parts(const std::string& text);
+
+/// True if --prices decide the scheme of a layer.
+bool chooses_by_prices(const std::string& scheme);
+
+/// As --prices takes them.
+std::string prices_text(const ExchangePrices& prices);
+
+/// True if `is_such` holds for each part of --scheme.
+bool all_parts(const std::string& text, bool (*is_such)(const std::string&));
+
+}  // namespace param_sync

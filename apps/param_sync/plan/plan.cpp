@@ -1,0 +1,67 @@
+#include "plan/plan.hpp"
+
+#include "plan/exchange_plan.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <numeric>
+#include <string>
+
+namespace param_sync {
+
+std::vector<std::uint32_t> layer_widths(const Config& config, const DatasetShape& data) {
+  std::vector<std::uint32_t> widths{data.pixels};
+  widths.insert(widths.end(), config.hidden.begin(), config.hidden.end());
+  widths.push_back(data.classes);
+  return widths;
+}
+
+Plan Plan::make(const Config& config, const DatasetShape& data) {
+  Plan plan;
+  plan.layout = make_layout(layer_widths(config, data), config.nodes);
+  plan.batch = config.batch;
+  plan.steps_per_epoch = data.samples / plan.samples_per_step();
+  plan.steps = plan.steps_per_epoch * config.epochs;
+  if (plan.steps_per_epoch == 0) {
+    throw gpusock::Error(EINVAL, "one step takes " + std::to_string(plan.samples_per_step()) +
+                                     " samples (--nodes times --batch), but there are " + std::to_string(data.samples) +
+                                     ": take fewer nodes, lower --batch" +
+                                     (config.limit != 0 ? " or raise --limit" : " or take more data"));
+  }
+  plan.optimizer = {config.learning_rate, config.momentum, 1.0f / static_cast<float>(plan.samples_per_step())};
+  return plan;
+}
+
+std::string problem_of_plan(const Config& config) {
+  DatasetShape data;
+  try {
+    data = read_dataset_shape(config.data, config.limit);
+  } catch (const gpusock::Error&) {
+    return "";  // the caller that loads the file reports the error
+  }
+  try {
+    const Plan plan = Plan::make(config, data);
+    if (config.budget_bytes != 0) make_exchange_plan(config, plan.layout);
+  } catch (const gpusock::Error& error) {
+    const std::string text = error.what(), errno_text = ": " + gpusock::describe_errno(error.code().value());
+    return text.ends_with(errno_text) ? text.substr(0, text.size() - errno_text.size()) : text;
+  }
+  return "";
+}
+
+std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank) {
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t epoch = 0; epoch < config.epochs; ++epoch) {
+    const auto part = visiting_order(data.train.count(), config.seed, epoch, rank, config.nodes, config.batch);
+    order.insert(order.end(), part.begin(), part.end());
+  }
+  return order;
+}
+
+std::vector<std::uint32_t> test_order(const Dataset& data) {
+  std::vector<std::uint32_t> order(data.test.count());
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+}  // namespace param_sync

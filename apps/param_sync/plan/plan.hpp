@@ -1,0 +1,45 @@
+#pragma once
+/// @file What a run amounts to, worked out from its settings and its data: the same on every node.
+
+#include "arithmetic/optimizer.hpp"
+#include "config.hpp"
+#include "data/dataset.hpp"
+#include "layout/layout.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+struct Plan {
+  Layout layout;
+  Optimizer optimizer;
+  std::uint32_t batch = 0;
+  std::uint64_t steps_per_epoch = 0;
+  std::uint64_t steps = 0;
+
+  /// Throws gpusock::Error (EINVAL) where the settings and the data do not fit together.
+  static Plan make(const Config& config, const DatasetShape& data);
+  static Plan make(const Config& config, const Dataset& data) { return make(config, shape_of(data)); }
+
+  std::uint64_t samples_per_step() const { return std::uint64_t{batch} * layout.nodes; }
+};
+
+/// The widths of the model's layers: inputs, hidden layers, classes.
+std::vector<std::uint32_t> layer_widths(const Config& config, const DatasetShape& data);
+inline std::vector<std::uint32_t> layer_widths(const Config& config, const Dataset& data) {
+  return layer_widths(config, shape_of(data));
+}
+
+/// What is wrong with the settings for the data that they name, or nothing; nothing, too, where the data cannot be
+/// read.
+std::string problem_of_plan(const Config& config);
+
+/// The training samples that `rank` visits in the whole run, one batch after the other.
+std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank);
+
+/// The test samples, first to last.
+std::vector<std::uint32_t> test_order(const Dataset& data);
+
+}  // namespace param_sync

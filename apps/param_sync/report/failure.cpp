@@ -1,0 +1,142 @@
+#include "report/failure.hpp"
+
+#include "plan/layer_schemes.hpp"
+#include "program/socket_failure.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+
+namespace param_sync {
+namespace {
+
+std::string reason(int error) {
+  if (error == 0) return "it closed the connection before the end";
+  std::string text = gpusock::describe_errno(error);
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  return text;
+}
+
+using gpusock::program::Attempt;
+
+/// What to do where no socket could be opened.
+std::string advice(Attempt attempt, int error, const gpusock::Endpoint& at) {
+  const bool absent = error == ECONNREFUSED || error == ECONNRESET;
+  if (attempt == Attempt::connecting && absent)
+    return ". Start that node, or correct --peers; if it has ended, it has said why: all nodes need the same --link";
+  if (attempt == Attempt::connecting && error == EPROTO)
+    return ". All nodes need the same --link, and a program of the same version";
+  if (attempt == Attempt::connecting && error == ETIMEDOUT) {
+    return ". It does not answer: start that node, or correct --peers; if it runs, a firewall may be between, or it "
+           "may have no descriptors left (raise ulimit -n)";
+  }
+  const std::string to_do = gpusock::program::remedy(attempt, error, at);
+  return to_do.empty() ? "" : ": " + to_do;
+}
+
+}  // namespace
+
+std::string field_name(HelloField field) {
+  switch (field) {
+    case HelloField::version:
+      return "version (build both from the same source)";
+    case HelloField::nodes:
+      return "--nodes";
+    case HelloField::model:
+      return "model (--hidden, and the data's image size and classes)";
+    case HelloField::data:
+      return "data set (--data, --limit)";
+    case HelloField::steps:
+      return "number of steps (--epochs, --batch, --limit)";
+    case HelloField::batch:
+      return "--batch";
+    case HelloField::seed:
+      return "--seed";
+    case HelloField::optimizer:
+      return "--lr or --momentum";
+    case HelloField::scheme:
+      return "--scheme (or --prices, by which auto chooses)";
+    case HelloField::transfer:
+      return "--fuse, --slots or --budget";
+    case HelloField::first_step:
+      return "step to go on from (--resume; name a step that all nodes have)";
+    case HelloField::rank:
+      return "--rank: both claim the same one";
+    case HelloField::none:
+      break;
+  }
+  return "settings";
+}
+
+namespace {
+
+std::string mismatch(const Failure& failure, const Layout& layout) {
+  std::string text = "rank " + std::to_string(failure.rank) + " was started with another " + field_name(failure.field);
+  const bool hashes = failure.field == HelloField::model || failure.field == HelloField::data ||
+                      failure.field == HelloField::optimizer || failure.field == HelloField::transfer ||
+                      failure.field == HelloField::rank;
+  if (failure.field == HelloField::scheme) {
+    text += ": " + describe_difference(failure.theirs, failure.ours, layout);
+  } else if (!hashes) {
+    text += ": " + std::to_string(failure.theirs) + " there, " + std::to_string(failure.ours) + " here";
+  }
+  return text + ". Start all nodes with the same arguments, except for --rank";
+}
+
+}  // namespace
+
+bool in_training(const Failure& failure) { return failure.kind >= FailureKind::push; }
+
+std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& at_peer, const Layout& layout) {
+  const std::string peer = at_peer.family == 0 ? "" : at_peer.host_port();
+  const std::string who = "rank " + std::to_string(failure.rank);
+  const std::string at = peer.empty() ? "" : " at " + peer;
+  const std::string why = reason(failure.error);
+  const std::string text = "rank " + std::to_string(rank) + ": ";
+  const auto lost = [&](const char* doing) {
+    return text + "lost " + who + ": " + why + (peer.empty() ? "" : ", at " + peer) + ", while " + doing;
+  };
+  switch (failure.kind) {
+    case FailureKind::listen:
+      return text + "cannot listen" + at + ": " + why + advice(Attempt::listening, failure.error, at_peer);
+    case FailureKind::connect:
+      return text + "cannot reach " + who + at + ": " + why + advice(Attempt::connecting, failure.error, at_peer);
+    case FailureKind::accept:
+      return text + (failure.rank < 0 ? "not all peers connected" : who + at + " has not connected") + ": " + why +
+             ". Start all nodes with the same --peers";
+    case FailureKind::mismatch:
+      return text + mismatch(failure, layout);
+    case FailureKind::push:
+      return lost("pushing gradients to it");
+    case FailureKind::pull:
+      return lost("pulling weights from it");
+    case FailureKind::gather:
+      return lost("receiving its gradients");
+    case FailureKind::publish:
+      return lost("sending it new weights");
+    case FailureKind::receive:
+      return lost("receiving from it");
+    case FailureKind::send:
+      return lost("sending to it");
+    case FailureKind::end:
+      return lost("training");
+    case FailureKind::protocol:
+      return text + who + at + " sent a message that cannot come here: are both the same version?";
+    case FailureKind::late:
+      return text + "waited too long for the other nodes; raise --timeout if they are only slow";
+    case FailureKind::none:
+      break;
+  }
+  return text + "unknown failure";
+}
+
+std::string describe_missing(const std::vector<int>& ranks, int nodes, double limit_s) {
+  const bool all = ranks.size() == static_cast<std::size_t>(nodes);
+  const bool one = ranks.size() == 1;
+  const std::string who = one   ? fmt::format("rank {} has not", ranks.front())
+                          : all ? fmt::format("none of the {} nodes has", nodes)
+                                : fmt::format("ranks {} have not", fmt::join(ranks, ", "));
+  return fmt::format("{} come up within {:g} s; raise --timeout if the machine is only slow", who, limit_s);
+}
+
+}  // namespace param_sync

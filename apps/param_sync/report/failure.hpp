@@ -1,0 +1,87 @@
+#pragma once
+/// @file Why a run ended early: what a kernel records, and how it is told.
+
+#include "layout/layout.hpp"
+
+#include "gpusock/endpoint.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+/// What ended the run.
+enum class FailureKind : std::uint32_t {
+  none,
+  listen,    ///< this node could not listen
+  connect,   ///< a peer could not be reached
+  accept,    ///< a peer did not connect to this node
+  mismatch,  ///< a peer was started with other settings; `field` says which
+  push,      ///< sending gradients to a peer
+  pull,      ///< receiving weights from a peer
+  gather,    ///< receiving gradients from a peer
+  publish,   ///< sending weights to a peer
+  receive,   ///< receiving gradients or weights from a peer, by a schedule
+  send,      ///< sending gradients or weights to a peer, by a schedule
+  end,       ///< a peer has ended before its training did
+  protocol,  ///< a peer sent a message that cannot come here
+  late,      ///< no peer in particular: what a kernel waited for did not happen in time
+};
+
+/// The settings that all nodes must share, in the order they are compared.
+enum class HelloField : std::uint32_t {
+  none,
+  version,
+  nodes,
+  model,
+  data,
+  steps,
+  batch,
+  seed,
+  optimizer,
+  scheme,      ///< of each layer
+  transfer,    ///< --fuse, --slots, --budget
+  first_step,  ///< which --resume has found
+  rank
+};
+
+/// A setting in words, with the options that decide it.
+std::string field_name(HelloField field);
+
+/// Written once, by the first kernel that fails; read by the host.
+struct Failure {
+  std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
+  FailureKind kind = FailureKind::none;
+  std::int32_t rank = -1;  ///< the peer, where it is one
+  std::int32_t error = 0;  ///< errno, positive; 0 where the peer closed its connection
+  HelloField field = HelloField::none;
+  std::uint64_t ours = 0;    ///< mismatch: this node's value
+  std::uint64_t theirs = 0;  ///< mismatch: the peer's
+};
+
+/// True if it happened in training, when the nodes were connected to each other.
+bool in_training(const Failure& failure);
+
+/// A node could not go on: its message says with whom, why, and what to do.
+class NodeFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The run was ended from outside (request_stop).
+class Interrupted : public std::runtime_error {
+ public:
+  Interrupted() : std::runtime_error("interrupted") {}
+};
+
+/// The message for `failure` of node `rank`: what happened, with whom, and what to do. `peer` is the peer's address, or
+/// where this node was to listen; one without a family is not known. `layout` is the model's, by which layers are
+/// named.
+std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& peer, const Layout& layout);
+
+/// The message for nodes that have not come up in time, of `nodes` that were started.
+std::string describe_missing(const std::vector<int>& ranks, int nodes, double limit_s);
+
+}  // namespace param_sync

@@ -1,0 +1,83 @@
+#include "report/progress.hpp"
+
+#include "program/run.hpp"
+
+#include <fmt/format.h>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace param_sync {
+namespace {
+
+/// True if writing a line does not wait for a reader. Also where it fails: then the error is told.
+bool output_takes_a_line() {
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) != 0;
+}
+
+}  // namespace
+
+ProgressLine::ProgressLine(int nodes, std::uint32_t batch, bool rewrites)
+    : nodes_(nodes), batch_(batch), terminal_(rewrites && isatty(STDOUT_FILENO)) {}
+
+ProgressLine::~ProgressLine() {
+  if (open_) std::fputc('\n', stdout);
+}
+
+void ProgressLine::note_waiting(int rank, double waited_s) {
+  const std::lock_guard lock(noting_);
+  waited_s_[rank] = waited_s;
+}
+
+std::string ProgressLine::slowest() {
+  const std::lock_guard lock(noting_);
+  if (nodes_ < 2 || waited_s_.size() != static_cast<std::size_t>(nodes_)) return "";
+  const auto least = std::min_element(waited_s_.begin(), waited_s_.end(),
+                                      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format("   slowest: rank {}", least->first);
+}
+
+std::string ProgressLine::text(const Progress& progress) {
+  const double rate = progress.train_s > 0
+                          ? static_cast<double>(progress.steps - progress.first_step) / progress.train_s
+                          : 0;
+  const double push_mb = rate * static_cast<double>(progress.pushed_per_step) / 1e6;
+  const std::uint64_t per_epoch = std::max<std::uint64_t>(progress.steps_per_epoch, 1);
+  const std::string accuracy = progress.accuracy < 0 ? ""
+                                                     : fmt::format("accuracy {:.1f} %   ", 100 * progress.accuracy);
+  const std::string share = progress.pushed_per_step >= progress.dense_per_step
+                                ? ""
+                                : fmt::format(" ({:.1f} % of all)", 100 *
+                                                                        static_cast<double>(progress.pushed_per_step) /
+                                                                        static_cast<double>(progress.dense_per_step));
+  const std::string waited = progress.train_s > 0 && progress.waited_s > 0
+                                 ? fmt::format("   waits {:.0f} %", 100 * progress.waited_s / progress.train_s)
+                                 : "";
+  return fmt::format(
+      "epoch {}/{}   step {}/{}   loss {:.4f}   {}{:.0f} samples/s   each node pushes {:.1f} MB/s{}, pulls {:.1f} "
+      "MB/s{}{}",
+      (std::max<std::uint64_t>(progress.steps, 1) - 1) / per_epoch + 1, progress.steps_all / per_epoch, progress.steps,
+      progress.steps_all, progress.loss, accuracy, rate * batch_ * nodes_, push_mb, share, push_mb, waited, slowest());
+}
+
+void ProgressLine::show(const Progress& progress) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto pause = terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(1000);
+  if (now - last_ < pause && progress.steps != progress.steps_all) return;
+  last_ = now;
+  const bool last_step = progress.steps == progress.steps_all;
+  if (!output_takes_a_line() && !last_step) return;
+  if (terminal_) {
+    gpusock::program::print("\r" + text(progress) + "\x1b[K");
+    open_ = true;
+  } else {
+    gpusock::program::print(text(progress) + "\n");
+  }
+  if (output_takes_a_line()) gpusock::program::flush_output();  // else at the end, where signals end that wait
+}
+
+}  // namespace param_sync

@@ -1,0 +1,339 @@
+#include "report/report.hpp"
+
+#include "gpusock/gpusock.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <numeric>
+
+namespace param_sync {
+namespace {
+
+double megabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
+  LayerTraffic total;
+  for (const NodeReport& node : nodes) {
+    const LayerTraffic& part = node.layers.at(static_cast<std::size_t>(layer));
+    total.pushed_bytes += part.pushed_bytes;
+    total.pulled_bytes += part.pulled_bytes;
+    total.gathered_bytes += part.gathered_bytes;
+    total.published_bytes += part.published_bytes;
+  }
+  return total;
+}
+
+LayerTraffic total_traffic(const std::vector<NodeReport>& nodes) {
+  LayerTraffic all;
+  for (std::size_t layer = 0; layer < nodes.front().layers.size(); ++layer) {
+    const LayerTraffic part = layer_total(nodes, static_cast<int>(layer));
+    all.pushed_bytes += part.pushed_bytes;
+    all.published_bytes += part.published_bytes;
+  }
+  return all;
+}
+
+std::uint64_t total(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
+  std::uint64_t sum = 0;
+  for (const NodeReport& node : nodes) sum += node.*value;
+  return sum;
+}
+
+double total_waited_s(const RunReport& run) {
+  const std::vector<double> waited = run.waited_s();
+  return std::accumulate(waited.begin(), waited.end(), 0.0) * static_cast<double>(run.nodes.size());
+}
+
+/// Of one node.
+double per_step(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
+  const std::uint64_t steps = total(nodes, &NodeReport::steps);
+  return steps == 0 ? 0 : static_cast<double>(total(nodes, value)) / static_cast<double>(steps);
+}
+
+void write_file(const std::string& file, const std::string& contents) {
+  std::ofstream out(file, std::ios::binary);
+  out << contents;
+  out.close();
+  if (!out) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
+}
+
+/// True if layers may differ in how they are exchanged.
+bool has_schemes(const Config& config) { return !config.serial && config.scheme != kDirectScheme; }
+
+std::string traffic_table(const RunReport& run) {
+  const bool has_column = has_schemes(run.config);
+  const std::vector<LayerScheme> schemes = has_column ? run.schemes() : std::vector<LayerScheme>{};
+  std::string text = fmt::format("{:<16}{:>12}{:>14}{:>14}{}\n", "layer", "parameters", "pushed MB", "pulled MB",
+                                 has_column ? "  scheme" : "");
+  for (int i = 0; i < run.layout.layers; ++i) {
+    const LayerShape& shape = run.layout.layer[i];
+    const LayerTraffic traffic = layer_total(run.nodes, i);
+    text += fmt::format("{:<16}{:>12}{:>14.2f}{:>14.2f}", name_of(shape), shape.parameters(),
+                        megabytes(traffic.pushed_bytes), megabytes(traffic.pulled_bytes));
+    if (has_column) text += "  " + schemes[static_cast<std::size_t>(i)].scheme;
+    text += "\n";
+  }
+  for (int i = 0; has_column && i < run.layout.layers; ++i) {
+    const LayerScheme& chosen = schemes[static_cast<std::size_t>(i)];
+    if (!chosen.why.empty()) {
+      text += fmt::format("{}: {} ({})\n", name_of(run.layout.layer[i]), chosen.scheme, chosen.why);
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+namespace {
+
+/// The data set, by its folder, and the model, by the widths of its layers.
+std::string subject(const RunReport& run) {
+  const std::filesystem::path folder = run.config.data;
+  std::string text = fmt::format("data {}, model {}",
+                                 (folder.has_filename() ? folder : folder.parent_path()).filename().string(),
+                                 run.layout.layer[0].inputs);
+  for (int i = 0; i < run.layout.layers; ++i) text += fmt::format(" x {}", run.layout.layer[i].outputs);
+  return text;
+}
+
+std::string division_of_work(const Config& config) {
+  if (config.serial) {
+    return fmt::format("one process computed the gradients of {} nodes, {} samples a step for each, and summed them",
+                       config.nodes, config.batch);
+  }
+  if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
+  const std::string samples = fmt::format("on its own {} samples a step", config.batch);
+  if (config.scheme == "sfb") {
+    return fmt::format(
+        "{} nodes: each sent the factors of its gradients {} to all others, and made the sum of all of them",
+        config.nodes, samples);
+  }
+  if (config.scheme == "adam-fc") {
+    return fmt::format(
+        "{} nodes: each sent the factors of its gradients {} to each layer's owner, which made weights of "
+        "them",
+        config.nodes, samples);
+  }
+  if (config.scheme.find(',') != std::string::npos || config.scheme == kHybridScheme || config.scheme == kAutoScheme) {
+    return fmt::format("{} nodes: each computed {}; each layer has a scheme of its own", config.nodes, samples);
+  }
+  if (config.scheme != kDirectScheme) {
+    return fmt::format("{} nodes: each computed gradients {}; {} summed them and spread the result", config.nodes,
+                       samples, config.scheme);
+  }
+  return fmt::format(
+      "{0} nodes: each computed gradients on its own {1} samples a step, pushed them to the node that owns\n"
+      "the weights, summed those for its own 1/{0} of the weights, and pulled the others' new weights",
+      config.nodes, config.batch);
+}
+
+/// What was sent of a budget; empty without one.
+std::string budget_line(const RunReport& run) {
+  if (run.config.budget_bytes == 0) return "";
+  const LayerTraffic all = total_traffic(run.nodes);
+  const auto steps = static_cast<double>(total(run.nodes, &NodeReport::steps));
+  return fmt::format("budget {} bytes a step of a node, {:.0f} sent\n", run.config.budget_bytes,
+                     static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
+}
+
+}  // namespace
+
+double RunReport::samples_per_s() const {
+  double longest_s = 0;
+  for (const NodeReport& node : nodes) longest_s = std::max(longest_s, node.train_s);
+  if (longest_s == 0) return 0;
+  return static_cast<double>(nodes.front().steps * config.batch) * config.nodes / longest_s;
+}
+
+double RunReport::hidden_share() const {
+  const auto communicating = static_cast<double>(total(nodes, &NodeReport::communicating_ns));
+  return communicating == 0 ? 1 : std::max(0.0, 1 - total_waited_s(*this) * 1e9 / communicating);
+}
+
+std::vector<float> RunReport::losses() const {
+  std::vector<float> mean(nodes.front().losses.size());
+  for (std::size_t step = 0; step < mean.size(); ++step) {
+    double sum = 0;
+    for (const NodeReport& node : nodes) sum += node.losses.at(step);
+    mean[step] = static_cast<float>(sum / static_cast<double>(nodes.size()));
+  }
+  return mean;
+}
+
+std::vector<double> RunReport::waited_s() const {
+  std::vector<double> mean(nodes.front().losses.size());
+  for (const NodeReport& node : nodes) {
+    for (std::size_t step = 0; step < std::min(mean.size(), node.step_waited_ns.size()); ++step) {
+      mean[step] += static_cast<double>(node.step_waited_ns[step]) / 1e9 / static_cast<double>(nodes.size());
+    }
+  }
+  return mean;
+}
+
+bool RunReport::same_weights() const {
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](const NodeReport& node) { return node.weights_hash == nodes.front().weights_hash; });
+}
+
+std::string RunReport::summary() const {
+  const NodeReport& first = nodes.front();
+  std::string text = fmt::format("{}, {} parameters\n", subject(*this), layout.parameters());
+  text += fmt::format("{}\n", division_of_work(config));
+  if (!first.accuracies.empty()) {
+    text += fmt::format("test accuracy {:.2f} %   test loss {:.4f}   ", 100 * first.accuracies.back(), first.test_loss);
+  }
+  text += fmt::format("{:.0f} samples/s   {} steps in {:.1f} s on {} node(s), {} device\n", samples_per_s(),
+                      first.steps, first.train_s, config.nodes, device);
+  if (first.first_step != 0) text += fmt::format("went on from the checkpoint of step {}\n", first.first_step);
+  if (!first.losses.empty() && !std::isfinite(first.losses.back())) {
+    text += "the training diverged: its loss is no number any more; lower --lr\n";
+  }
+  text += traffic_table(*this);
+  if (!config.serial) {
+    text += fmt::format(
+        "communication hidden behind compute {:.0f} %  (of {:.2f} s a node, {:.2f} s were waited for)\n",
+        100 * hidden_share(),
+        static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
+        total_waited_s(*this) / static_cast<double>(nodes.size()));
+    text += fmt::format("staleness 0 steps (BSP)\n");
+    text += budget_line(*this);
+  }
+  text += fmt::format("in a step of a node: {:.1f} host API calls, {:.1f} proxy steps, {:.1f} proxy wake-ups\n",
+                      per_step(nodes, &NodeReport::host_api_calls), per_step(nodes, &NodeReport::proxy_steps),
+                      per_step(nodes, &NodeReport::proxy_wakeups));
+  text += fmt::format("bytes sent on links: p2p {:.2f} MB, tcp {:.2f} MB",
+                      megabytes(total(nodes, &NodeReport::p2p_tx_bytes)),
+                      megabytes(total(nodes, &NodeReport::tcp_tx_bytes)));
+  const std::uint64_t verbs = total(nodes, &NodeReport::verbs_tx_bytes),
+                      fabric = total(nodes, &NodeReport::fabric_tx_bytes);
+  if (verbs != 0) text += fmt::format(", verbs {:.2f} MB", megabytes(verbs));
+  if (fabric != 0) text += fmt::format(", fabric {:.2f} MB", megabytes(fabric));
+  text += "\n";
+  return text + fmt::format("weights {:016x}{}\n", first.weights_hash,
+                            nodes.size() == 1 ? ""
+                            : same_weights()  ? "  (the same on all nodes)"
+                                              : "  DIFFERENT ON OTHER NODES");
+}
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns,
+                                   step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
+                                   tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
+
+nlohmann::json to_json(const NodeReport& report) {
+  nlohmann::json json = static_cast<const NodeCounters&>(report);
+  json["weights_hash"] = fmt::format("{:016x}", report.weights_hash);
+  json["losses"] = report.losses;
+  json["test_loss"] = report.test_loss;
+  return json;
+}
+
+double number_from(const nlohmann::json& json) {
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+NodeReport node_report_from(const nlohmann::json& json) {
+  NodeReport report;
+  json.get_to<NodeCounters>(report);
+  for (const nlohmann::json& loss : json.at("losses")) report.losses.push_back(static_cast<float>(number_from(loss)));
+  report.test_loss = number_from(json.at("test_loss"));
+  report.weights_hash = std::stoull(json.at("weights_hash").get<std::string>(), nullptr, 16);
+  return report;
+}
+
+nlohmann::json RunReport::json() const {
+  nlohmann::json layers = nlohmann::json::array();
+  const std::vector<LayerScheme> by_layer = schemes();
+  for (int i = 0; i < layout.layers; ++i) {
+    const LayerTraffic traffic = layer_total(nodes, i);
+    const LayerScheme& chosen = by_layer[static_cast<std::size_t>(i)];
+    layers.push_back({{"inputs", layout.layer[i].inputs},
+                      {"outputs", layout.layer[i].outputs},
+                      {"parameters", layout.layer[i].parameters()},
+                      {"pushed_bytes", traffic.pushed_bytes},
+                      {"pulled_bytes", traffic.pulled_bytes},
+                      {"published_bytes", traffic.published_bytes},
+                      {"scheme", config.serial ? "" : chosen.scheme},
+                      {"why", config.serial ? "" : chosen.why}});
+  }
+  nlohmann::json node_reports = nlohmann::json::array();
+  for (const NodeReport& node : nodes) node_reports.push_back(to_json(node));
+  const NodeReport& first = nodes.front();
+  return {{"program", "param_sync"},
+          {"device", device},
+          {"consistency", "bsp"},
+          {"staleness", 0},
+          {"mode", config.serial       ? "serial"
+                   : config.in_process ? "in-process"
+                   : config.rank >= 0  ? "rank"
+                                       : "cluster"},
+          {"nodes", config.nodes},
+          {"epochs", config.epochs},
+          {"batch", config.batch},
+          {"learning_rate", config.learning_rate},
+          {"momentum", config.momentum},
+          {"seed", config.seed},
+          {"link", gpusock::to_string(config.link)},
+          {"scheme", config.scheme},
+          {"prices", chooses_by_prices(config.scheme) ? nlohmann::json(prices_text(config.prices)) : nlohmann::json()},
+          {"budget_bytes", config.budget_bytes},
+          {"first_step", first.first_step},
+          {"steps", first.steps},
+          {"train_s", first.train_s},
+          {"samples_per_s", samples_per_s()},
+          {"accuracy", first.accuracies.empty() ? nlohmann::json() : nlohmann::json(first.accuracies.back())},
+          {"test_loss", first.test_loss},
+          {"accuracies", first.accuracies},
+          {"losses", losses()},
+          {"layers", layers},
+          {"hidden_share", hidden_share()},
+          {"host_api_calls_per_step", per_step(nodes, &NodeReport::host_api_calls)},
+          {"proxy_wakeups_per_step", per_step(nodes, &NodeReport::proxy_wakeups)},
+          {"proxy_steps", total(nodes, &NodeReport::proxy_steps)},
+          {"proxy_wakeups", total(nodes, &NodeReport::proxy_wakeups)},
+          {"tcp_tx_bytes", total(nodes, &NodeReport::tcp_tx_bytes)},
+          {"p2p_tx_bytes", total(nodes, &NodeReport::p2p_tx_bytes)},
+          {"verbs_tx_bytes", total(nodes, &NodeReport::verbs_tx_bytes)},
+          {"fabric_tx_bytes", total(nodes, &NodeReport::fabric_tx_bytes)},
+          {"weights_hash", fmt::format("{:016x}", first.weights_hash)},
+          {"same_weights", same_weights()},
+          {"node_reports", node_reports}};
+}
+
+void RunReport::write_files() const {
+  if (!config.json_file.empty()) write_file(config.json_file, json().dump(1) + "\n");
+  if (!config.trace_file.empty()) write_file(config.trace_file, trace_text(nodes, schemes()));
+  if (config.series_file.empty()) return;
+  const std::vector<float> mean = losses();
+  const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;
+  double pushed_mb = 0, pushed_mb_a_step = 0;
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    pushed_mb_a_step += megabytes(layer_total(nodes, layer).pushed_bytes) / static_cast<double>(mean.size());
+  }
+  const std::vector<double> waited = waited_s();
+  std::string text = "# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds\n";
+  text += fmt::format("# {}, {} node{}\n", subject(*this), config.nodes, config.nodes == 1 ? "" : "s");
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const std::size_t step = before + i, epoch = (step + 1) / epoch_steps - before / epoch_steps;
+    const bool ends = (step + 1) % epoch_steps == 0 && epoch <= nodes.front().accuracies.size();
+    pushed_mb += pushed_mb_a_step;
+    const std::vector<std::uint64_t>& times_ns = nodes.front().step_times_ns;
+    text += fmt::format("{}\t{:.6f}\t{}\t{:.6f}\t{:.6f}\t{}\n", step + 1, mean[i],
+                        ends ? fmt::format("{:.6f}", nodes.front().accuracies[epoch - 1]) : "nan", pushed_mb,
+                        1e3 * waited[i],
+                        i < times_ns.size() ? fmt::format("{:.6f}", static_cast<double>(times_ns[i]) / 1e9) : "nan");
+  }
+  write_file(config.series_file, text);
+}
+
+void write_weights(const std::string& file, const std::vector<float>& weights) {
+  write_file(file, {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
+}
+
+}  // namespace param_sync

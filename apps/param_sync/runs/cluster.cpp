@@ -1,0 +1,263 @@
+#include "runs/runs.hpp"
+
+#include "report/failure.hpp"
+#include "report/lane_stall.hpp"
+#include "report/progress.hpp"
+#include "report/stall.hpp"
+#include "runs/node_process.hpp"
+
+#include "gpusock/gpusock.hpp"
+#include "program/arguments.hpp"
+#include "program/run.hpp"
+#include "program/stop_signals.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace param_sync {
+namespace {
+
+constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still there then is killed
+constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // then nodes that have not seen the loss are not waited
+                                                             // for
+
+using gpusock::program::kFailure;
+using gpusock::program::kMisuse;
+using SteadyClock = std::chrono::steady_clock;
+
+class Cluster {
+ public:
+  Cluster(const Config& config, const std::string& program) : config_(config), line_(config.nodes, config.batch) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signal_fd_ < 0) throw gpusock::Error(errno, "cannot watch for signals");
+    nodes_.reserve(static_cast<std::size_t>(config.nodes));
+    for (int rank = 0; rank < config.nodes; ++rank) nodes_.push_back(start_node(config, program, rank));
+  }
+  ~Cluster() { ::close(signal_fd_); }
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  /// Serves the nodes until all have ended. Did all end well.
+  bool run() {
+    while (!all_exited()) {
+      wait_for_news();
+      take_signals();
+      for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
+      reap();
+      give_up_waiting_for_starts();
+      if (failed_) release();
+      if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
+    }
+    if (stalled_ && !interrupted_) tell_stall();
+    return !failed_ && !interrupted_;
+  }
+
+  bool interrupted() const { return interrupted_; }
+
+  /// What the nodes have reported, once all have ended well. They tell the model's size, too: the data may be gone.
+  RunReport report() const {
+    RunReport run{config_, make_layout(nodes_.front().widths, config_.nodes), device_name(), {}};
+    for (const NodeProcess& node : nodes_) run.nodes.push_back(*node.report);
+    return run;
+  }
+
+ private:
+  bool all_exited() const {
+    return std::all_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.exited; });
+  }
+
+  void wait_for_news() {
+    std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}};
+    for (const NodeProcess& node : nodes_) polled.push_back({node.channel_ended ? -1 : node.control.fd(), POLLIN, 0});
+    poll(polled.data(), polled.size(), failed_ ? 100 : 1000);
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      if (info.ssi_signo == SIGCHLD) continue;
+      interrupted_ = true;
+      fail();
+      kill_all(SIGTERM);
+    }
+  }
+
+  void take_messages(std::size_t rank) {
+    NodeProcess& node = nodes_[rank];
+    while (!node.channel_ended) {
+      const auto message = node.control.try_receive(node.channel_ended);
+      if (!message) break;
+      if (message->contains("listening")) node.listening = message->at("listening");
+      if (message->contains("lost")) lose(node, message->at("lost"));
+      if (message->contains("failure") && !interrupted_ && !(stalled_ && node.reported_progress)) {
+        fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
+      }
+      if (message->contains("report")) {
+        node.report = node_report_from(message->at("report"));
+        node.report->trace = trace_spans_from(message->at("trace"));
+        message->at("widths").get_to(node.widths);
+      }
+      if (message->contains("progress")) show(static_cast<int>(rank), message->at("progress"));
+      if (message->contains("listening")) introduce();
+    }
+  }
+
+  void show(int rank, const nlohmann::json& now) {
+    line_.note_waiting(rank, now.at("waited_s"));
+    if (rank != 0) return;
+    line_.show({now.at("steps"), now.at("steps_all"), now.at("steps_per_epoch"), now.at("first_step"),
+                static_cast<float>(number_from(now.at("loss"))), now.at("train_s"), now.at("pushed_per_step"),
+                now.at("dense_per_step"), now.at("waited_s"), now.at("accuracy")});
+  }
+
+  void lose(NodeProcess& node, const nlohmann::json& loss) {
+    node.lost_a_node = true;
+    if (!failed_) stalled_ = loss.at("stalled").get<bool>();
+    node.reported_progress = loss.contains("step_progress");
+    if (node.reported_progress) step_progress_.push_back(step_progress_from(loss.at("step_progress")));
+    fail();
+    if (stalled_)
+      give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; one that does not is suspected
+  }
+
+  /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
+  /// does.
+  void tell_stall() const {
+    const auto layers = static_cast<int>(config_.hidden.size()) + 1;
+    if (config_.scheme != kDirectScheme) {
+      const ExchangePlan plan = make_exchange_plan(config_, make_layout(step_progress_.front().widths, config_.nodes));
+      const Stall stall = find_lane_stall(plan, step_progress_, config_.nodes);
+      fmt::print(stderr, "param_sync: {}\n", describe(stall, 1, config_.timeout_s));
+      return;
+    }
+    fmt::print(stderr, "param_sync: {}\n",
+               describe(find_stall(step_progress_, config_.nodes), layers, config_.timeout_s));
+  }
+
+  /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to
+  /// anyone.
+  void release() {
+    const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(),
+                                     [](const NodeProcess& node) { return node.exited || node.lost_a_node; });
+    if (!all_saw && SteadyClock::now() < give_up_at_ - kEndAfterFailure + kSeenAfterFailure) return;
+    for (NodeProcess& node : nodes_) {
+      if (!node.exited && std::exchange(node.lost_a_node, false)) tell(node, {{"seen", true}});
+    }
+  }
+
+  /// Once all nodes listen, tells each where.
+  void introduce() {
+    nlohmann::json peers = nlohmann::json::array();
+    for (const NodeProcess& node : nodes_) {
+      if (node.listening.empty()) return;
+      peers.push_back(node.listening);
+    }
+    for (NodeProcess& node : nodes_) tell(node, {{"peers", peers}});
+  }
+
+  static void tell(NodeProcess& node, const nlohmann::json& message) {
+    try {
+      node.control.send(message);
+    } catch (const gpusock::Error&) {  // it has ended: reap() tells
+    }
+  }
+
+  void reap() {
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      NodeProcess& node = nodes_[rank];
+      int status = 0;
+      if (node.exited || waitpid(node.pid, &status, WNOHANG) != node.pid) continue;
+      take_messages(rank);
+      take_signals();  // a terminal's signal comes to all, and to us no later
+      node.exited = true;
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && node.report) continue;
+      if (!killing_) tell_end(rank, status);
+      fail();
+      if (!started()) kill_all(SIGTERM);  // the others wait for it in vain, and cannot see that yet
+    }
+  }
+
+  /// A node that exits with 1 or 2 has printed the reason.
+  static void tell_end(std::size_t rank, int status) {
+    if (WIFSIGNALED(status)) {
+      const int signal = WTERMSIG(status);
+      fmt::print(stderr, "param_sync: rank {} was killed by signal {} ({})\n", rank, signal, strsignal(signal));
+    } else if (WEXITSTATUS(status) != kFailure && WEXITSTATUS(status) != kMisuse) {
+      fmt::print(stderr, "param_sync: rank {} ended early, with exit status {}\n", rank, WEXITSTATUS(status));
+    }
+  }
+
+  /// A node that hangs before it listens is not seen by the others, which wait to hear where it is.
+  void give_up_waiting_for_starts() {
+    const double limit_s = std::max(config_.timeout_s, kStartSecondsMin);
+    if (failed_ || started() || SteadyClock::now() - began_at_ < std::chrono::duration<double>(limit_s)) return;
+    std::vector<int> missing;
+    for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+      if (nodes_[rank].listening.empty()) missing.push_back(static_cast<int>(rank));
+    }
+    fmt::print(stderr, "param_sync: {}\n", describe_missing(missing, config_.nodes, limit_s));
+    fail();
+    kill_all(SIGTERM);
+  }
+
+  bool started() const {
+    return std::none_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.listening.empty(); });
+  }
+
+  void fail() {
+    if (!failed_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;
+    failed_ = true;
+  }
+
+  void kill_all(int signal) {
+    killing_ = true;
+    for (const NodeProcess& node : nodes_) {
+      if (!node.exited) kill(node.pid, signal);
+    }
+  }
+
+  const Config& config_;
+  ProgressLine line_;
+  int signal_fd_ = -1;
+  std::vector<NodeProcess> nodes_;
+  SteadyClock::time_point began_at_ = SteadyClock::now();
+  bool failed_ = false;
+  bool stalled_ = false;                     // it began with a node that has waited for too long
+  std::vector<StepProgress> step_progress_;  // of nodes that cannot go on
+  bool interrupted_ = false;
+  bool killing_ = false;  // what ends from now on was told to
+  SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
+};
+
+}  // namespace
+
+int run_cluster(const Config& config, const std::string& program) {
+  std::optional<RunReport> run;
+  {
+    Cluster cluster(config, program);
+    const bool well = cluster.run();
+    if (cluster.interrupted()) throw Interrupted();
+    if (!well) return 1;
+    run = cluster.report();
+  }
+  gpusock::program::unblock_stop_signals();
+  return tell_results(*run);
+}
+
+}  // namespace param_sync

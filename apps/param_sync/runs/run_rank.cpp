@@ -1,0 +1,171 @@
+#include "runs/runs.hpp"
+
+#include "bootstrap/bootstrap.hpp"
+#include "plan/plan.hpp"
+#include "report/progress.hpp"
+#include "runs/control.hpp"
+#include "program/run.hpp"
+#include "program/stop_signals.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <utility>
+#include <vector>
+
+namespace param_sync {
+namespace {
+
+gpusock::Endpoint with_link(const std::string& text, gpusock::LinkKind link) {
+  gpusock::Endpoint endpoint = gpusock::Endpoint::parse(text);
+  endpoint.link = link;
+  return endpoint;
+}
+
+nlohmann::json to_json(const Progress& now) {
+  return {{"steps", now.steps},
+          {"steps_all", now.steps_all},
+          {"steps_per_epoch", now.steps_per_epoch},
+          {"first_step", now.first_step},
+          {"loss", now.loss},
+          {"train_s", now.train_s},
+          {"pushed_per_step", now.pushed_per_step},
+          {"dense_per_step", now.dense_per_step},
+          {"waited_s", now.waited_s},
+          {"accuracy", now.accuracy}};
+}
+
+/// What a node has when it has trained. Results are written after the node itself is gone, when no signal is blocked.
+struct Trained {
+  NodeReport report;
+  std::vector<float> weights;
+};
+
+Trained train(Node& node, const ProgressSink& progress) {
+  NodeReport report = node.train(progress);
+  return {std::move(report), node.weights()};
+}
+
+/// A node of a cluster: it tells where it listens, learns the others' addresses, and sends progress and report.
+/// `stopped_by` gets the signal that ends it, if one does.
+Trained train_controlled(const Config& config, const Dataset& data, ProcessChannel& control,
+                         std::atomic<int>& stopped_by) {
+  gpusock::program::block_stop_signals();
+  Node node(config, data, [&](const Loss& loss) {
+    nlohmann::json told{{"stalled", loss.stalled}};
+    if (loss.step_progress) told["step_progress"] = to_json(*loss.step_progress);
+    control.send({{"lost", told}});
+    control.receive();  // the cluster answers once all nodes have told the same
+  });
+  gpusock::program::StopWatcher watcher([&](int signal) {
+    stopped_by = signal;
+    node.request_stop();
+    control.interrupt();
+  });
+  control.send({{"listening", node.listen(with_link("127.0.0.1:0", config.link)).host_port()}});
+  const auto answer = control.receive();
+  if (!answer || stopped_by != 0) throw Interrupted();
+  std::vector<gpusock::Endpoint> peers;
+  for (const auto& peer : answer->at("peers")) peers.push_back(with_link(peer.get<std::string>(), config.link));
+  node.connect(peers);
+  return train(node, [&](const Progress& now) { control.send({{"progress", to_json(now)}}); });
+}
+
+int train_and_report(const Config& config, ProcessChannel& control, std::atomic<int>& stopped_by) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  const Trained trained = train_controlled(config, data, control, stopped_by);
+  if (stopped_by != 0) throw Interrupted();
+  gpusock::program::unblock_stop_signals();
+  if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
+  control.send({{"report", to_json(trained.report)},
+                {"trace", to_json(trained.report.trace)},
+                {"widths", layer_widths(config, data)}});
+  return 0;
+}
+
+/// The cluster says why a node has failed, since it knows whether that was only the end that it had asked for. A node
+/// that a signal ends, ends by it: nothing else would tell the cluster.
+int run_controlled(const Config& config) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // the cluster's end is ours, however it comes
+  ProcessChannel control(config.control_fd);
+  std::atomic<int> stopped_by{0};
+  try {
+    try {
+      return train_and_report(config, control, stopped_by);
+    } catch (const NodeFailure& failure) {
+      control.send({{"failure", failure.what()}});
+      return 1;
+    }
+  } catch (const Interrupted&) {
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);
+    throw;  // the cluster is gone
+  } catch (const gpusock::Error&) {
+    if (stopped_by != 0) gpusock::program::end_by(stopped_by);  // which has closed the channel
+    throw;
+  }
+}
+
+Trained train_by_hand(const Config& config, const Dataset& data) {
+  gpusock::program::block_stop_signals();
+  Node node(config, data);
+  gpusock::program::StopWatcher watcher([&](int) { node.request_stop(); });
+  std::vector<gpusock::Endpoint> peers;
+  for (const std::string& peer : config.peers) peers.push_back(with_link(peer, config.link));
+  const gpusock::Endpoint at = node.listen(peers[static_cast<std::size_t>(config.rank)]);
+  gpusock::program::print_now("listening on " + at.host_port() + "\n");
+  node.connect(peers);
+  ProgressLine line(config.nodes, config.batch);
+  return train(node, [&](const Progress& now) { line.show(now); });
+}
+
+/// Puts the rank that the launcher gives this node into `config`.
+Trained train_launched(Config& config, const Dataset& data) {
+  gpusock::program::block_stop_signals();
+  const auto bootstrap = make_bootstrap(*config.launch, config);
+  Node node(config, data);
+  gpusock::program::StopWatcher watcher([&](int) {
+    node.request_stop();
+    bootstrap->interrupt();
+  });
+  gpusock::Endpoint at = bootstrap->where_to_listen();
+  at.link = config.link;
+  auto peers = bootstrap->exchange_addresses(node.listen(at));
+  for (gpusock::Endpoint& peer : peers) peer.link = config.link;
+  node.connect(peers);
+  if (config.rank != 0) return train(node, {});
+  ProgressLine line(config.nodes, config.batch, false);
+  return train(node, [&](const Progress& now) { line.show(now); });
+}
+
+/// From here on signals end the process: the reader of its output may keep it waiting.
+int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
+  gpusock::program::unblock_stop_signals();
+  if (!config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
+  return tell_results({config, Plan::make(config, data).layout, device_name(), {trained.report}});
+}
+
+int run_by_hand(const Config& config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  return tell_own_results(config, data, train_by_hand(config, data));
+}
+
+}  // namespace
+
+int run_rank(const Config& config) { return config.control_fd >= 0 ? run_controlled(config) : run_by_hand(config); }
+
+int run_launched(Config config) {
+  const Dataset data = load_dataset(config.data, config.limit);
+  const Trained trained = train_launched(config, data);
+  // A launcher's nodes share one command line, and often one terminal and one folder: rank 0 reports for all.
+  if (config.rank == 0) return tell_own_results(config, data, trained);
+  gpusock::program::unblock_stop_signals();
+  // ./run cluster labels its nodes' lines; mpirun and others do not.
+  const std::string who = config.launch->source == "GPUSOCK_RANK" ? "" : fmt::format("rank {}: ", config.rank);
+  gpusock::program::print(fmt::format("{}weights {:016x}\n", who, trained.report.weights_hash));
+  return 0;
+}
+
+}  // namespace param_sync

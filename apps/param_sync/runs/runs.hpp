@@ -1,0 +1,33 @@
+#pragma once
+/// @file The ways to run: each takes the settings, runs to the end, and gives the program's exit status.
+/// All throw gpusock::Error, NodeFailure or Interrupted.
+
+#include "config.hpp"
+#include "report/report.hpp"
+
+#include <string>
+
+namespace param_sync {
+
+/// One node of several processes: addresses by --peers, or through --control-fd.
+int run_rank(const Config& config);
+
+/// One node of those that a launcher has started.
+int run_launched(Config config);
+
+/// All nodes as threads and contexts of this process.
+int run_in_process(const Config& config);
+
+/// The reference without sockets.
+int run_serial(const Config& config);
+
+/// Starts one process for each node on this machine, and waits for them.
+int run_cluster(const Config& config, const std::string& program);
+
+/// Prints the summary and writes the files that were asked for. The exit status: 1 where the nodes' weights differ.
+int tell_results(const RunReport& run);
+
+/// "cpu" or "cuda": the device that the kernels were built for.
+std::string device_name();
+
+}  // namespace param_sync

@@ -1,0 +1,53 @@
+#pragma once
+/// @file Training by schedules: the kernels that hand gradients to resident lanes, and one in which nodes meet.
+
+#include "executor/handover.cuh"
+#include "training/message.cuh"
+
+namespace param_sync {
+
+/// Computes the layer's gradient by its parameters, and hands it to the lanes that exchange its bucket.
+/// `is_first`: no layer's gradients come before this
+/// one's.
+static __global__ void backward_and_hand_over(NodeState node, int layer, const float* input, const float* delta,
+                                              std::uint32_t batch, bool is_first, bool overlap,
+                                              executor::ExchangeTimes* times) {
+  const LayerShape& shape = node.layout.layer[layer];
+  if (!going_on(node)) return;
+  layer_backward_parameters(shape, blockIdx.x, input, delta, batch, node.gradients + shape.offset);
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x != 0) return;
+  if (is_first && blockIdx.x == 0) {
+    // relaxed: see end_step()
+    DeviceWord(times->first_ready_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
+  }
+  if (overlap) executor::hand_over(node.exchanges[node.exchange_of[layer]]);
+}
+
+/// Without overlap: hands all gradients over, when all are computed. `buckets`: a bit for each one. One thread.
+static __global__ void hand_over_all(NodeState node, std::uint32_t buckets) {
+  if (ended(node)) return;
+  for (int bucket = 0; buckets >> bucket != 0; ++bucket) {
+    if ((buckets >> bucket & 1) != 0) executor::hand_over(node.exchanges[bucket]);
+  }
+}
+
+/// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
+/// of nodes. One block of one thread.
+static __global__ void meet_nodes(NodeState node) {
+  const auto thread = gpusock::this_thread();
+  const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
+  char all_here = 1;
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    const auto sent = node.net.send(thread, node.serve_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    if (sent != 1) return fail(node, FailureKind::accept, peer, sent < 0 ? -sent : ECONNRESET);
+  }
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    const auto got = node.net.recv(thread, node.push_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    if (got != 1) return fail(node, FailureKind::accept, peer, got < 0 ? -got : ECONNRESET);
+  }
+}
+
+}  // namespace param_sync

@@ -1,0 +1,75 @@
+#pragma once
+/// @file Layers that are exchanged as factors: the kernels that hand a node's factors to the lanes, and make weights of
+/// all nodes' factors.
+
+#include "executor/factors.hpp"
+#include "training/state.cuh"
+
+namespace param_sync {
+
+/// A layer whose factors are exchanged; by value. Its factors' u are the errors of the outputs, their v the inputs.
+struct FactorExchange {
+  executor::FactorLayout factors;
+  float* gathered = nullptr;   ///< all nodes' factors; device memory
+  int gather = 0;              ///< of NodeState::exchanges: the one that gathers them
+  int spread = -1;             ///< the one that spreads the weights which the layer's owner has made; -1: none does
+  bool makes_weights = false;  ///< this node does
+
+  GPUSOCK_FN float* errors_of(int rank) const {
+    return gathered + factors.u_begin(static_cast<std::uint32_t>(rank), 0);
+  }
+  GPUSOCK_FN float* inputs_of(int rank) const {
+    return gathered + factors.v_begin(static_cast<std::uint32_t>(rank), 0);
+  }
+  /// True if this node's lanes may take weights as soon as it has read those of the step before for the last time.
+  GPUSOCK_FN bool takes_weights() const { return spread >= 0 && !makes_weights; }
+};
+
+/// This thread's share of a copy; all blocks of the grid take part.
+__device__ inline void copy_share(const float* from, float* to, std::uint64_t count) {
+  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
+}
+
+/// Instead of a gradient, gives the lanes the layer's factors. After the last kernel of the step that reads its
+/// weights. `is_first`: no layer's gradients or factors come before this one's.
+static __global__ void hand_over_factors(NodeState node, FactorExchange at, std::uint64_t clock, const float* input,
+                                         const float* delta, bool is_first, bool overlap,
+                                         executor::ExchangeTimes* times) {
+  // The lanes no longer read the factors of the step before.
+  if (!wait_until(node, [&] { return executor::has_version(node.exchanges[at.gather], clock); })) return;
+  const executor::FactorLayout& factors = at.factors;
+  copy_share(delta, at.errors_of(node.rank), std::uint64_t{factors.samples} * factors.rows);
+  copy_share(input, at.inputs_of(node.rank), std::uint64_t{factors.samples} * factors.columns);
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x != 0) return;
+  if (is_first && blockIdx.x == 0) {
+    // relaxed: see end_step()
+    DeviceWord(times->first_ready_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
+  }
+  if (!overlap) return;
+  executor::hand_over(node.exchanges[at.gather]);
+  if (at.takes_weights()) executor::hand_over(node.exchanges[at.spread]);
+}
+
+/// Ends when all nodes' factors of the step are there. One block: those of apply_factors(), which comes next, would be
+/// many that wait. The time that it waited is added to the step's.
+static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::uint64_t clock,
+                                        std::uint64_t* step_waited_ns) {
+  const auto there = [&] { return executor::has_version(node.exchanges[at.gather], clock + 1); };
+  wait_until(node, there, step_waited_ns);
+}
+
+/// Makes the layer's weights of all nodes' factors. So many blocks as the backward kernel has.
+static __global__ void apply_factors(NodeState node, FactorExchange at, int layer) {
+  if (!going_on(node)) return;
+  const LayerShape& shape = node.layout.layer[layer];
+  layer_apply_factors(
+      shape, blockIdx.x, node.layout.nodes, [&](int rank) { return at.errors_of(rank); },
+      [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, node.optimizer, node.velocity + shape.offset,
+      node.weights + shape.offset);
+  __syncthreads();  // the whole block's writes come before its first thread's L9
+  if (threadIdx.x == 0 && at.spread >= 0) executor::hand_over(node.exchanges[at.spread]);
+}
+
+}  // namespace param_sync
