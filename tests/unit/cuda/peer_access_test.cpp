@@ -178,7 +178,9 @@ void end_a_context_while_a_kernel_of_the_other_gpu_runs() {
   launch(first, {}, wait_for<41>, word.data());
   second.reset();
   EXPECT_EQ(hang.text(), "");
-  if (cudart::PeerAccess::get().reaches(0, 1)) EXPECT_FALSE(cuda_double::left().empty()) << "it waits for the kernel";
+  if (cudart::PeerAccess::get().reaches(0, 1)) {
+    EXPECT_FALSE(cuda_double::left().empty()) << "it waits for the kernel";
+  }
   raise(word[0]);
   first.synchronize();
 }
