@@ -17,6 +17,8 @@ inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the m
 
 /// Gradients go to owners, and weights come back, in kernels written for just this.
 inline constexpr const char* kDirectScheme = "direct";
+/// Each node owns an equal share of each layer, and adds in rank order: the weights are those of --serial, bit for bit.
+inline constexpr const char* kDefaultScheme = "ps:even";
 
 /// What --scheme auto reckons with.
 struct ExchangePrices {
@@ -44,7 +46,7 @@ struct Config {
   std::uint64_t limit = 0;  ///< training samples used; 0: all
   std::string data = "/usr/share/datasets/fashion-mnist";
   gpusock::LinkKind link = gpusock::LinkKind::automatic;
-  std::string scheme = kDirectScheme;  ///< how gradients are exchanged: else layer_schemes.hpp
+  std::string scheme = kDefaultScheme;  ///< how gradients are exchanged: layer_schemes.hpp
   ExchangePrices prices;
   bool measures_prices = false;          ///< first of all
   std::uint64_t fuse_bytes = 0;          ///< neighbouring layers of so many bytes at most go together

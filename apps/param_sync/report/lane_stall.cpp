@@ -254,15 +254,18 @@ Stall find_lane_stall(const ExchangePlan& plan, const std::vector<StepProgress>&
 std::string describe_lanes_alone(const ExchangePlan& plan, const StepProgress& report, double timeout_s) {
   const std::vector<StepProgress> reports{report};
   const Positions positions(plan, reports);
-  std::set<std::string> waits;
+  std::set<std::string> waits, waits_for_weights;
   for (const LaneAt& lane : earliest_lanes(positions)) {
     const LaneAt at = positions.behind_others(lane);
     Wait wait = positions.wait_of(at);
     if (const auto behind = positions.behind_kernels(at); behind && wait.peer == schedule::kNobody) {
       wait = positions.wait_of(*behind);
     }
-    if (wait.peer != schedule::kNobody) waits.insert(wait_text(wait, positions.place(at).step + 1));
+    if (wait.peer == schedule::kNobody) continue;
+    (wait.what == Stall::Wait::weights ? waits_for_weights : waits)
+        .insert(wait_text(wait, positions.place(at).step + 1));
   }
+  if (waits.empty()) waits = waits_for_weights;  // else they may only follow from the others
   if (waits.empty()) waits.insert("its own kernels");
   return describe_waits(report.rank, {waits.begin(), waits.end()}, timeout_s);
 }

@@ -123,7 +123,7 @@ std::string division_of_work(const Config& config) {
   if (config.scheme.find(',') != std::string::npos || config.scheme == kHybridScheme || config.scheme == kAutoScheme) {
     return fmt::format("{} nodes: each computed {}; each layer has a scheme of its own", config.nodes, samples);
   }
-  if (config.scheme != kDirectScheme) {
+  if (config.scheme != kDirectScheme && config.scheme != kDefaultScheme) {
     return fmt::format("{} nodes: each computed gradients {}; {} summed them and spread the result", config.nodes,
                        samples, config.scheme);
   }

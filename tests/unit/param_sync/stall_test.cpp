@@ -192,6 +192,19 @@ TEST(LaneStall, AnOwnerThatLacksFactorsIsNotBlamed) {
   EXPECT_THAT(describe_lanes_alone(plan, report, 1.5), HasSubstr("in vain for rank 1's gradients of step 1"));
 }
 
+// The peer makes weights of its own gradients, too: that they do not come may only follow from that these do not.
+TEST(LaneStall, OneNodeThatLacksGradientsDoesNotTellOfWeights) {
+  Config config;
+  config.nodes = 2;
+  const ExchangePlan plan = make_exchange_plan(config, make_layout(std::vector<std::uint32_t>{4, 8}, 2));
+  StepProgress report{0, {}, {}, {}};
+  report.positions = {1, 0, 0};  // what it has pushed, added and applied, pulled
+  const std::string told = describe_lanes_alone(plan, report, 1.5);
+  EXPECT_THAT(told, StartsWith("rank 0: waited 1.5 s in vain for rank 1's gradients of step 1. Who owes that"));
+  report.positions = {1, 3, 0};
+  EXPECT_THAT(describe_lanes_alone(plan, report, 1.5), HasSubstr("in vain for rank 1's new weights of step 1. "));
+}
+
 TEST(LaneStall, OneNodeTellsWhatItHasWaitedFor) {
   EXPECT_THAT(describe_lanes_alone(ring_plan(), at(2, 7, 6), 1.5),
               StartsWith("rank 2: waited 1.5 s in vain for rank 1's gradients of step 2. Who owes that"));
