@@ -131,6 +131,17 @@ class Net {
   GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes_max,
                           Deadline deadline = Deadline::by_default()) const;
 
+  /// The same for all of `bytes`, and waits until there is room for them. Where the ring ends in between, `rest` is
+  /// where the room goes on; else `rest` is empty. Both are parts of one reservation.
+  ///
+  /// Records: as above; `rest` is empty.
+  ///
+  /// Errors, in the span's size: -EBADF, -EINVAL (0 bytes), -ENOTCONN, -EPIPE, -ECONNRESET, -EBUSY, -EMSGSIZE (more
+  /// than the ring holds), -EPROTO, -ENOMEM, -EIO, -ECANCELED, -ETIMEDOUT, -EAGAIN.
+  template <class Group>
+  GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes, Span& rest,
+                          Deadline deadline = Deadline::by_default()) const;
+
   /// Sends the first `bytes` bytes of the reservation, which the group's threads have written, and ends it. Returns 0.
   /// After -EINVAL because of too many bytes the reservation stays open; every other error ends it, and nothing is
   /// sent.

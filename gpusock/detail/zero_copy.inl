@@ -101,6 +101,25 @@ GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::u
   return span;
 }
 
+/// Where a stream's reservation of all of `bytes` begins, and where it goes on past the ring's end.
+GPUSOCK_FN_APART inline Span reserve_all(const Side& side, Socket socket, std::uint64_t bytes, Span& rest,
+                                         Deadline deadline) {
+  rest = {};
+  if (bytes == 0) return {nullptr, -EINVAL};
+  CallerSlot* slot = enter(side, socket);
+  if (slot == nullptr) return {nullptr, -EBADF};
+  const bool fits = bytes <= slot->tx.memory().capacity;
+  const CopyRange range = fits ? wait_writable(side, socket, *slot, bytes, bytes, deadline) : CopyRange{-EMSGSIZE};
+  if (range.bytes < 0) {
+    leave(side, socket, *slot);
+    return {nullptr, range.bytes};
+  }
+  const ringbuf::RingSpans room = slot->tx.memory().spans(range.position, bytes);
+  if (room.second.bytes != 0) rest = {room.second.data, static_cast<std::int64_t>(room.second.bytes)};
+  begin_hold(side, slot->tx_held, socket, range.bytes);  // and still counted in
+  return {room.first.data, static_cast<std::int64_t>(room.first.bytes)};
+}
+
 GPUSOCK_FN_APART inline int commit_one(const Side& side, Socket socket, std::uint64_t bytes) {
   CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
@@ -184,6 +203,21 @@ template <class Group>
 GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes_max, Deadline deadline) const {
   GPUSOCK_GROUP_CALL(group);
   return detail::span_by_leader(group, [&] { return detail::reserve_one(side(), socket, bytes_max, deadline.here()); });
+}
+
+template <class Group>
+GPUSOCK_FN Span Net::reserve(const Group& group, Socket socket, std::size_t bytes, Span& rest,
+                             Deadline deadline) const {
+  if (table::carries_records(socket)) {
+    rest = {};
+    return reserve(group, socket, bytes, deadline);
+  }
+  GPUSOCK_GROUP_CALL(group);
+  Span second;
+  const Span first = detail::span_by_leader(
+      group, [&] { return detail::reserve_all(side(), socket, bytes, second, deadline.here()); });
+  rest = detail::span_by_leader(group, [&] { return second; });
+  return first;
 }
 
 template <class Group>

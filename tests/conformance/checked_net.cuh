@@ -71,6 +71,11 @@ class Net : public gpusock::Net {
   CHECKED(close, )
   CHECKED(setsockopt, )
   // These write into an argument.
+  template <class Group>
+  GPUSOCK_FN Span reserve(const Group& group, Socket socket, std::size_t bytes, Span& rest,
+                          Deadline deadline = Deadline::by_default()) const {
+    return checked("reserve", gpusock::Net::reserve(group, socket, bytes, rest, deadline));
+  }
   CHECKED(getsockname, &&)
   CHECKED(getpeername, &&)
   CHECKED(getsockopt, &&)

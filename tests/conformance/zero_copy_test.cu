@@ -31,23 +31,32 @@ using Cases = testing::Types<OnLink<WarpScope, LinkKind::tcp>, OnLink<BlockScope
                              OnLink<HostScope, LinkKind::p2p>>;
 TYPED_TEST_SUITE(ZeroCopy, Cases, OnLinkName);
 
-/// Sends the test's stream from reserved memory, committing sometimes less than was reserved, sometimes nothing.
+/// Sends the test's stream from reserved memory, committing sometimes less than was reserved, sometimes nothing. In
+/// every other round it asks for room for all, past the ring's end too.
 struct SendReserved {
   std::uint64_t total;
   template <class Group>
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
     Sizes sizes(12, 3000);
     std::uint64_t sent = 0;
-    std::int64_t failed = 0;
+    std::int64_t failed = 0, ends_met = 0;
     for (int round = 0; sent < total && failed == 0; ++round) {
       std::uint64_t wanted = sizes.next();
       if (wanted > total - sent) wanted = total - sent;
-      const Span span = net.reserve(group, socket, wanted, patience());
-      if (span.size <= 0 || span.size > static_cast<std::int64_t>(wanted)) failed = span.size;
+      Span rest;
+      const bool all = round % 2 == 1;
+      const Span span = all ? net.reserve(group, socket, wanted, rest, patience())
+                            : net.reserve(group, socket, wanted, patience());
+      if (span.size <= 0 || span.size + rest.size > static_cast<std::int64_t>(wanted)) failed = span.size;
+      if (all && failed == 0 && span.size + rest.size != static_cast<std::int64_t>(wanted)) failed = -ENODATA;
       if (failed != 0) break;
-      auto* bytes = static_cast<std::uint8_t*>(span.data);
-      for (std::int64_t i = group.thread_rank(); i < span.size; i += group.num_threads()) bytes[i] = byte_at(sent + i);
-      const auto size = static_cast<std::uint64_t>(span.size);
+      ends_met += rest.size != 0;
+      const auto size = static_cast<std::uint64_t>(span.size + rest.size);
+      for (std::uint64_t i = group.thread_rank(); i < size; i += group.num_threads()) {
+        const auto first = static_cast<std::uint64_t>(span.size);
+        auto* byte = static_cast<std::uint8_t*>(i < first ? span.data : rest.data) + (i < first ? i : i - first);
+        *byte = byte_at(sent + i);
+      }
       if (round % 7 == 3) {
         failed = net.abort(group, socket);
       } else {
@@ -58,6 +67,7 @@ struct SendReserved {
     }
     note(group, report, 0, static_cast<std::int64_t>(sent));
     note(group, report, 1, failed);
+    note(group, report, 2, ends_met);
   }
 };
 
@@ -95,6 +105,7 @@ TYPED_TEST(ZeroCopy, EveryByteThatWasCommittedArrivesInOrder) {
   EXPECT_EQ(this->party_.result(0), static_cast<std::int64_t>(kTotal)) << "received";
   EXPECT_EQ(this->party_.result(1), 0) << "wrong bytes, or releases that failed";
   EXPECT_EQ(this->party_.result(2), 0) << "the end of the stream is a span of no bytes";
+  EXPECT_GT(this->other_.result(2), 0) << "reservations past the ring's end";
   EXPECT_EQ(this->party_.result(3), -EINVAL) << "and nothing to release";
 }
 
@@ -113,13 +124,18 @@ struct MisuseReservations {
   GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
     bool none = net.commit(group, socket, 0) == -EINVAL && net.abort(group, socket) == -EINVAL;
     none = none && net.reserve(group, socket, 0, Deadline::now()).size == -EINVAL;
+    Span rest{report, 1};
+    none = none && net.reserve(group, socket, std::size_t{0}, rest).size == -EINVAL && rest.size == 0;
+    none = none && net.reserve(group, socket, 2 * kRing, rest).size == -EMSGSIZE;
+    none = none && net.reserve(group, 12345678, std::size_t{1}, rest).size == -EBADF;
     none = none && net.commit(group, 12345678, 0) == -EBADF && net.reserve(group, -1, 1).size == -EBADF;
     note(group, report, 0, none);
     const Span span = net.reserve(group, socket, 100, patience());
     note(group, report, 1, span.size);
     note(group, report, 2, net.commit(group, socket, 101));
     note(group, report, 3, net.send(group, socket, buffer, 1, 0, patience()));
-    note(group, report, 4, net.reserve(group, socket, 1, patience()).size);
+    const bool busy = net.reserve(group, socket, std::size_t{1}, rest, patience()).size == -EBUSY;
+    note(group, report, 4, busy ? net.reserve(group, socket, 1, patience()).size : 0);
     if (group.thread_rank() == 0) {
       for (int i = 0; i < 3; ++i) static_cast<char*>(span.data)[i] = static_cast<char>('a' + i);
     }

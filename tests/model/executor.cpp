@@ -1,6 +1,7 @@
 // The kernel that executes schedules (apps/param_sync/executor), as it is: lanes of one thread, and ops without
 // sockets. Whoever reads floats that another lane writes without an order between them races.
 #include "cases.hpp"
+#include "wires.hpp"
 #include "world.hpp"
 
 #include "apps/param_sync/executor/resident.cuh"
@@ -150,6 +151,74 @@ Case training_step() {
           20'000};
 }
 
+void write_part(ex::Places places, std::uint64_t step, int part, ex::ExchangeWords* words) {
+  const auto from = static_cast<std::uint64_t>(part);
+  const ex::Destination to(places, step, {from, from + 1});
+  to[from] = static_cast<float>(3 + part + 2 * static_cast<int>(step));
+  ex::hand_over(*words);
+}
+
+/// A rank with one lane, which sends its own two floats. Two blocks compute them.
+struct OwnSend {
+  OwnSend() : lanes(0, false) {
+    lanes.ops[0] = {.kind = param_sync::schedule::Kind::send, .chunk = 0, .count = 2, .out = 0};
+    exchange.run = lanes.run;
+    exchange.run.net = wires.net();
+    exchange.run.lane_count = 1;
+    exchange.run.sockets = sockets;
+    exchange.run.socket_count = 1;
+    exchange.run.places = &place;
+    exchange.run.place_of_op = &place_of_op;
+    exchange.run.keeps_sockets = true;
+    exchange.run.stop = &stop;
+    exchange.places = 1;
+    exchange.ready_per_step = 2;
+    exchange.words = &words;
+    exchange.positions = &position;
+  }
+  void compute(int part, std::uint64_t step = 0) {
+    run_block(0, 1, write_part, ex::Places{&place, 1, lanes.data}, step, part, &words);
+  }
+  void run_lane(std::uint64_t steps) { run_block(0, 1, ex::run_exchanges, &exchange, 1, steps, &times); }
+  std::string receive() {
+    struct {
+      ex::MessageHeader header;
+      float floats[2];
+    } message{};
+    require(wires.net().recv(kMe, wires.handles[1], &message, sizeof message, kWaitAll) == sizeof message,
+            "a message is received");
+    require(message.header.floats == 2, "its header is there");
+    return std::to_string(static_cast<int>(message.floats[0])) + " " +
+           std::to_string(static_cast<int>(message.floats[1]));
+  }
+  std::string told() const { return got + (words.in_place_bytes != 0 ? ", in place" : ", copied"); }
+
+  Wires wires;
+  TwoLanes lanes;
+  const Socket sockets[1] = {wires.handles[0]};
+  ex::Place place{.floats = {0, 2}, .settled = 0, .first = nullptr, .first_floats = 0, .rest = nullptr};
+  const int place_of_op = 0;
+  ex::Exchange exchange;
+  ex::ExchangeWords words = {};
+  ex::ExchangeTimes times = {};
+  std::uint64_t position = 0, stop = 0;
+  std::string got;
+};
+
+/// Either the lane is the first, or a block: all blocks find the same.
+Case own_send() {
+  return {"executor.gradients_are_written_where_they_are_sent_from",
+          [](Run& run) {
+            auto& rank = run.make<OwnSend>();
+            for (int part = 0; part < 2; ++part) run.thread([&rank, part] { rank.compute(part); });
+            run.thread([&] { rank.run_lane(1); });
+            run.thread([&] { rank.got = rank.receive(); });
+            run.at_end([&] { return rank.told(); });
+          },
+          {"3 4, copied", "3 4, in place"},
+          20'000};
+}
+
 /// The host ends a training while lanes wait for gradients: nobody calls it a failure.
 Case end_of_a_training() {
   return {"executor.the_host_ends_a_training",
@@ -277,6 +346,7 @@ std::vector<Case> executor_cases() {
           shared_rows(),
           full_table(),
           training_step(),
+          own_send(),
           end_of_a_training(),
           two_lanes("a_lane_follows_another", 0, true, "0 2"),  // 5 - 2, and 3 - 3
           two_lanes("lanes_side_by_side", 1, false, "3 3"),

@@ -2,6 +2,7 @@
 // is bytes in rings, or a thread. Whoever reads weights or gradients that another block writes without an order between
 // them races.
 #include "cases.hpp"
+#include "wires.hpp"
 #include "world.hpp"
 
 #include "apps/param_sync/training/mirror.cuh"
@@ -16,37 +17,6 @@ namespace gpusock::model {
 namespace {
 
 namespace ps = param_sync;
-
-/// Two connected sockets in memory.
-struct Wires {
-  Wires() {
-    side.table.proxy_words = proxy_words;
-    side.table.setups = setups;
-    side.table.requests = requests;
-    side.table.options = options;
-    side.table.abort = &abort;
-    side.table.slots = 4;
-    side.slots = slots;
-    side.hooks = &hooks();
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      setups[i].rings.tx = setups[i ^ 1].rings.rx = {{rings[i], sizeof rings[i], 0}, &committed[i], &consumed[i], 0};
-    }
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      proxy_words[i].status = table::Status{1, 0, table::Phase::connected, 0}.pack();
-      const Socket socket = table::make_handle(i, 1);
-      handles[i] = detail::adopt(side, socket, detail::claim(side, socket));
-    }
-  }
-  Net net() const { return Net(side, side); }
-
-  alignas(8) std::byte rings[4][128] = {};
-  std::uint64_t committed[4] = {}, consumed[4] = {}, abort = 0, requests[4] = {}, options[4] = {};
-  table::ProxyWords proxy_words[4];
-  table::SocketSetup setups[4];
-  table::CallerSlot slots[4];
-  Socket handles[4] = {};
-  detail::Side side;
-};
 
 /// Rank 0 of one node or two. The layer has one weight, which is this node's, and one bias, the last node's.
 struct OneNode {

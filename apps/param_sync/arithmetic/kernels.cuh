@@ -102,9 +102,11 @@ __device__ inline void for_gradient_tiles(const LayerShape& shape, std::uint32_t
   }
 }
 
-/// The gradient by the parameters of one block's rows, summed over the batch.
+/// The gradient by the parameters of one block's rows, summed over the batch. gradient[i] is where that of the layer's
+/// parameter i goes: `gradient` may also be an object with such an operator.
+template <class Gradient>
 __device__ inline void layer_backward_parameters(const LayerShape& shape, std::uint32_t block, const float* input,
-                                                 const float* delta, std::uint32_t batch, float* gradient) {
+                                                 const float* delta, std::uint32_t batch, const Gradient& gradient) {
   for_gradient_tiles(shape, block, [&](const GradientTile& tile) {
     Float4 sum[kTileRows] = {};
     tile.sum(shape, input, delta, batch, sum);

@@ -151,6 +151,13 @@ static __global__ void open_channels(Opening opening) {
   }
 }
 
+/// Gives room back that was reserved for a step that has not come. When no kernel writes there any more.
+static __global__ void end_reservations(Run run) {
+  for (int i = 0; i < run.socket_count; ++i) {
+    if (run.sockets[i] >= 0) run.net.abort(gpusock::this_thread(), run.sockets[i]);  // an error: there is none
+  }
+}
+
 static __global__ void close_channels(Run run, gpusock::Socket listener) {
   const auto thread = gpusock::this_thread();
   for (int i = 0; i < run.socket_count; ++i) {

@@ -2,12 +2,14 @@
 
 #include "executor/channels.cuh"
 #include "executor/failure.hpp"
+#include "executor/in_place.hpp"
 #include "executor/lane.cuh"
 #include "executor/resident.cuh"
 #include "schedule/check.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <limits>
 #include <string>
 #include <thread>
@@ -112,6 +114,24 @@ struct BudgetMemory {
         made(context, cut.floats),
         changes(context, cut.floats),
         chosen(context, cut.chunks * cut.passes()) {}
+};
+
+/// What a tensor needs whose sends may be written in place.
+struct PlaceMemory {
+  gpusock::DeviceBuffer<Place> places;
+  gpusock::DeviceBuffer<int> of_op;
+
+  PlaceMemory(gpusock::Context& context, const Program& program, const std::vector<InPlaceSend>& sends)
+      : places(context, sends.size()), of_op(context, program.ops.size()) {
+    std::vector<Place> all;
+    std::vector<int> indices(program.ops.size(), schedule::kNobody);
+    for (const InPlaceSend& send : sends) {
+      indices[static_cast<std::size_t>(send.op)] = static_cast<int>(all.size());
+      all.push_back({.floats = send.floats, .settled = 0, .first = nullptr, .first_floats = 0, .rest = nullptr});
+    }
+    places.copy_in(all);
+    of_op.copy_in(indices);
+  }
 };
 
 namespace {
@@ -270,6 +290,18 @@ struct Executor::Impl {
     }
   }
 
+  /// Those of a tensor that is exchanged in place.
+  void make_places(const Exchanged& tensor, Exchange& exchange) {
+    const schedule::Schedule& schedule = schedules[tensor.schedule];
+    const Program program = program_of(schedule, settings.rank, channels, settings.execution);
+    const auto sends = in_place_sends(schedule, settings.rank, program, exchange.run.cut, settings.ring_bytes);
+    if (sends.empty()) return;
+    const PlaceMemory& memory = places.emplace_back(context, program, sends);
+    exchange.run.places = memory.places.data();
+    exchange.run.place_of_op = memory.of_op.data();
+    exchange.places = static_cast<int>(sends.size());
+  }
+
   [[noreturn]] void throw_failure() {
     const ExecutionFailure record = failure[0].failure;
     const int error = record.error != 0 ? record.error : ECONNRESET;
@@ -298,6 +330,7 @@ struct Executor::Impl {
   std::optional<gpusock::Mapped<std::uint64_t>> positions;                // by block
   std::optional<gpusock::DeviceBuffer<TracedOp>> trace;
   std::vector<BudgetMemory> budgets;  // by tensor
+  std::deque<PlaceMemory> places;     // of some tensors
   std::vector<Exchange> resident;
   Residence residence;
   std::uint64_t started = 0;  // runs
@@ -315,6 +348,9 @@ Executor::~Executor() {
     gpusock::launch(impl_->context, {}, close_channels, impl_->run(), impl_->listening[0].socket);
     impl_->stream.synchronize();
     impl_->context.synchronize();
+    if (impl_->places.empty()) return;
+    gpusock::launch(impl_->context, {.stream = &impl_->stream}, end_reservations, impl_->run());
+    impl_->stream.synchronize();
   } catch (const gpusock::Error&) {
     // A kernel has failed, as the last wait() has said; the context's end takes the sockets back.
   }
@@ -461,10 +497,18 @@ void Executor::prepare_resident(std::span<const Exchanged> tensors, const Reside
     exchange.trace_of_block = trace_of_block;
   }
   if (residence.budget_bytes != 0) rank.make_budgets(tensors, all, residence);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (tensors[i].in_place && residence.budget_bytes == 0) rank.make_places(tensors[i], all[i]);
+  }
   rank.resident = all;
   rank.exchanges.emplace(rank.context, all.size());
   rank.exchanges->copy_in(all);
   rank.residence = residence;
+}
+
+Places Executor::places(std::size_t tensor) const {
+  const Exchange& exchange = impl_->resident.at(tensor);
+  return {exchange.run.places, exchange.places, exchange.run.data};
 }
 
 void Executor::start_resident() {

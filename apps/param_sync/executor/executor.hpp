@@ -39,6 +39,7 @@ struct Optimizing {
 struct ExchangeWords;     // param_sync/exchange_words.cuh
 struct ExchangeTimes;     // handover.cuh
 struct ExecutionFailure;  // failure.hpp
+struct Places;            // place.cuh
 
 /// A tensor of gradients that resident lanes exchange once in every step, by a schedule of its own.
 struct Exchanged {
@@ -46,6 +47,8 @@ struct Exchanged {
   float* gradients = nullptr;
   std::uint64_t count = 0;
   Optimizing optimizing;
+  bool in_place = false;  ///< all kernels that write the gradients do so by Destination (place.cuh), by those of
+                          ///< places()
   std::uint64_t ready_per_step = 1;  ///< so often its gradients are handed over in a step: once by each block
 };
 
@@ -116,6 +119,10 @@ class Executor {
   /// gpusock::Error where the device cannot keep all lanes resident beside other kernels, or (EINVAL) the schedules
   /// have no slots or can keep to no budget, or the budget has no room for messages' headers. At most once.
   void prepare_resident(std::span<const Exchanged> tensors, const Residence& residence);
+
+  /// Where kernels write this tensor's gradients, once it is prepared. None where it is not exchanged in place: they
+  /// write into the tensor.
+  Places places(std::size_t tensor) const;
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
   /// gradients over with hand_over(), and has_version() says when the weights are there

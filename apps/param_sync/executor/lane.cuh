@@ -3,6 +3,7 @@
 /// and return false where the run has failed.
 
 #include "executor/changes.cuh"
+#include "executor/offer.cuh"
 
 namespace param_sync::executor {
 
@@ -269,6 +270,7 @@ __device__ inline bool execute(const OpAt& at) {
   using schedule::Kind;
   const LaneOp& op = at.op;
   if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
+  if (is_written(at.run, at.lane, at.index, at.pass)) return send_written(at);
   if (op.kind == Kind::send && at.run.budget.holds() && !op.of_weights) {
     for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) choose_gradients(at, chunk);
   }

@@ -2,6 +2,7 @@
 
 #include "executor/budget.cuh"
 #include "executor/failure.hpp"
+#include "executor/order.hpp"
 #include "layout/hash.hpp"
 
 #include "gpusock/error.hpp"
@@ -45,18 +46,13 @@ class WeightsRun {
  public:
   using Flags = std::vector<std::vector<std::vector<bool>>>;
 
-  explicit WeightsRun(const schedule::Schedule& schedule) : schedule_(schedule) {
+  explicit WeightsRun(const schedule::Schedule& schedule) {
     for (const schedule::Rank& rank : schedule.ranks) {
       chunks_.emplace_back(static_cast<std::size_t>(schedule.chunks));
       flags_.emplace_back(rank.lanes.size());
     }
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int rank = 0; rank < schedule.nodes(); ++rank) {
-        for (int lane = 0; lane < static_cast<int>(flags_[at(rank)].size()); ++lane) {
-          while (step(rank, lane)) moved = true;
-        }
-      }
+    for (const OpPlace& place : order_of(schedule)) {
+      step(place, schedule.ranks[at(place.rank)].lanes[at(place.lane)][at(place.index)]);
     }
   }
 
@@ -65,18 +61,10 @@ class WeightsRun {
  private:
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-  bool step(int rank, int lane) {
-    const schedule::Lane& ops = schedule_.ranks[at(rank)].lanes[at(lane)];
-    std::vector<bool>& done = flags_[at(rank)][at(lane)];
-    if (done.size() == ops.size()) return false;
-    const schedule::Op& op = ops[done.size()];
-    for (const schedule::OpRef& before : op.after) {
-      if (flags_[at(rank)][at(before.lane)].size() <= at(before.index)) return false;
-    }
-    std::vector<bool>& chunks = chunks_[at(rank)];
+  void step(const OpPlace& place, const schedule::Op& op) {
+    std::vector<bool>& chunks = chunks_[at(place.rank)];
     if (op.receives()) {
-      auto& arrived = messages_[{op.from, rank, op.channel}];
-      if (arrived.size() < at(std::max(op.count, 1))) return false;
+      auto& arrived = messages_[{op.from, place.rank, op.channel}];
       if (op.is_signal()) arrived.pop_front();
       for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
         chunks[at(chunk)] = arrived.front();
@@ -86,19 +74,17 @@ class WeightsRun {
     for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
       if (op.kind == schedule::Kind::apply) chunks[at(chunk)] = true;
       if (chunks[at(chunk)] != chunks[at(op.chunk)]) {
-        throw schedule::Error(schedule::place(rank, lane, static_cast<int>(done.size())) + ": " +
-                              schedule::describe(op) + " moves weights and gradients together");
+        throw schedule::Error(schedule::place(place.rank, place.lane, place.index) + ": " + schedule::describe(op) +
+                              " moves weights and gradients together");
       }
     }
     if (op.sends()) {
-      auto& sent = messages_[{rank, op.to, op.channel}];
+      auto& sent = messages_[{place.rank, op.to, op.channel}];
       sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + std::max(op.count, 1));
     }
-    done.push_back(!op.is_signal() && chunks[at(op.chunk)]);
-    return true;
+    flags_[at(place.rank)][at(place.lane)].push_back(!op.is_signal() && chunks[at(op.chunk)]);
   }
 
-  const schedule::Schedule& schedule_;
   std::vector<std::vector<bool>> chunks_;  // by rank: true if it is weights
   Flags flags_;                            // grow as ops are done
   std::map<std::tuple<int, int, int>, std::deque<bool>> messages_;

@@ -14,6 +14,7 @@ struct Exchange {
   int first_block = 0;     ///< blocks [first_block, first_block + run.lane_count) are its lanes
   bool all_apply = false;  ///< each rank gets the sums, and applies the optimizer to all of them
   std::uint64_t ready_per_step = 1;
+  int places = 0;                        ///< of run.places
   std::uint64_t leading = 0;             ///< lanes whose first op leads()
   bool gives_way = false;                ///< to the exchanges before it: what they have to send goes first
   std::uint64_t slots = 0;               ///< at most so many other ranks may send to this one at a time; 0: any number
@@ -45,9 +46,12 @@ __device__ inline bool await_gradients(const Exchange& exchange, std::uint64_t s
 struct Traffic {
   std::uint64_t sent[2] = {};  ///< gradients, weights
   std::uint64_t received[2] = {};
+  std::uint64_t in_place = 0;
 
-  __device__ void add(const LaneOp& op, std::uint64_t words) {
+  /// `written`: a kernel has written what was sent into the ring.
+  __device__ void add(const LaneOp& op, std::uint64_t words, bool written) {
     const std::uint64_t bytes = sizeof(MessageHeader) + words * sizeof(float);
+    if (written) in_place += bytes;
     if (op.out != schedule::kNobody) sent[op.of_weights ? 1 : 0] += bytes;
     if (op.in != schedule::kNobody) received[op.of_weights ? 1 : 0] += bytes;
   }
@@ -55,6 +59,7 @@ struct Traffic {
   __device__ void count(ExchangeWords& words) const {
     // relaxed, all: read when all kernels have ended
     DeviceWord(words.pushed_bytes).fetch_add(sent[0], cuda::memory_order_relaxed);
+    DeviceWord(words.in_place_bytes).fetch_add(in_place, cuda::memory_order_relaxed);
     DeviceWord(words.published_bytes).fetch_add(sent[1], cuda::memory_order_relaxed);
     DeviceWord(words.gathered_bytes).fetch_add(received[0], cuda::memory_order_relaxed);
     DeviceWord(words.pulled_bytes).fetch_add(received[1], cuda::memory_order_relaxed);
@@ -112,7 +117,7 @@ class StepOfLane {
  public:
   __device__ StepOfLane(const Exchange* exchanges, int index, const Exchange& own, int lane, std::uint64_t step,
                         LaneCounts& counts)
-      : exchanges_(exchanges), index_(index), own_(own), step_(step), counts_(counts) {
+      : exchanges_(exchanges), index_(index), own_(own), lane_(lane), step_(step), counts_(counts) {
     const LaneOps ops = own.run.lanes[lane];
     leading_ = ops.begin != ops.end && leads(own.run.ops[ops.begin]);
   }
@@ -138,7 +143,7 @@ class StepOfLane {
       // relaxed: see wants_to_send()
       DeviceWord(own_.words->sending).fetch_add(kMinusOne, cuda::memory_order_relaxed);
     }
-    traffic_.add(op, words);
+    traffic_.add(op, words, is_written(own_.run, lane_, index, pass));
     trace(index, pass);
     // relaxed: see take_slot(). After trace(): what takes the slot begins later than this op has ended.
     if (frees_slot(own_, op)) DeviceWord(*own_.slots_taken).fetch_add(kMinusOne, cuda::memory_order_relaxed);
@@ -227,6 +232,7 @@ class StepOfLane {
   const Exchange* exchanges_;
   int index_;
   const Exchange& own_;
+  int lane_;
   std::uint64_t step_;
   LaneCounts& counts_;
   bool leading_ = false;  ///< it has done nothing yet but such sends
@@ -256,6 +262,7 @@ static __global__ void run_exchanges(const Exchange* exchanges, int count, std::
   LaneCounts counts;
   for (std::uint64_t step = 0; step < steps; ++step) {
     exchange.run.number = step + 1;
+    if (!offer_places(exchange.run, *exchange.words, lane)) return;
     if (!await_gradients(exchange, step)) return;
     StepOfLane of_lane(exchanges, index, exchange, lane, step, counts);
     const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };

@@ -18,6 +18,7 @@
 #include "arithmetic/optimizer.hpp"
 #include "executor/budget.cuh"
 #include "executor/failure.hpp"
+#include "executor/place.cuh"
 #include "executor/program.hpp"
 #include "param_sync/exchange_words.cuh"
 
@@ -56,9 +57,11 @@ struct Run {
   Cut cut;
   Apply apply;
   Budget budget;
-  std::int32_t schedule = -1;   ///< its index
-  std::uint64_t number = 0;     ///< of the run, counted by each rank: they agree where all run the same ones
-  std::uint32_t operation = 0;  ///< the schedule's index and Executor::start()'s tag: the same at all ranks
+  Place* places = nullptr;           ///< of sends that kernels may write in place; none: there are none
+  const int* place_of_op = nullptr;  ///< by op: the index of its place, or schedule::kNobody
+  std::int32_t schedule = -1;        ///< its index
+  std::uint64_t number = 0;          ///< of the run, counted by each rank: they agree where all run the same ones
+  std::uint32_t operation = 0;       ///< the schedule's index and Executor::start()'s tag: the same at all ranks
   std::uint64_t timeout_ns = 0;
   std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
   std::uint64_t* lanes_ended = nullptr;  ///< of this run

@@ -25,6 +25,7 @@ LayerTraffic layer_total(const std::vector<NodeReport>& nodes, int layer) {
     total.pulled_bytes += part.pulled_bytes;
     total.gathered_bytes += part.gathered_bytes;
     total.published_bytes += part.published_bytes;
+    total.in_place_bytes += part.in_place_bytes;
   }
   return total;
 }
@@ -35,6 +36,7 @@ LayerTraffic total_traffic(const std::vector<NodeReport>& nodes) {
     const LayerTraffic part = layer_total(nodes, static_cast<int>(layer));
     all.pushed_bytes += part.pushed_bytes;
     all.published_bytes += part.published_bytes;
+    all.in_place_bytes += part.in_place_bytes;
   }
   return all;
 }
@@ -142,6 +144,14 @@ std::string budget_line(const RunReport& run) {
                      static_cast<double>(all.pushed_bytes + all.published_bytes) / steps);
 }
 
+/// How much the kernels that computed gradients have written where it is sent from; empty where nothing could be.
+std::string in_place_line(const RunReport& run) {
+  const LayerTraffic all = total_traffic(run.nodes);
+  if (!has_schemes(run.config) || all.pushed_bytes == 0) return "";
+  return fmt::format("pushed without a copy {:.1f} %\n",
+                     100 * static_cast<double>(all.in_place_bytes) / static_cast<double>(all.pushed_bytes));
+}
+
 }  // namespace
 
 double RunReport::samples_per_s() const {
@@ -202,6 +212,7 @@ std::string RunReport::summary() const {
         static_cast<double>(total(nodes, &NodeReport::communicating_ns)) / 1e9 / static_cast<double>(nodes.size()),
         total_waited_s(*this) / static_cast<double>(nodes.size()));
     text += fmt::format("staleness 0 steps (BSP)\n");
+    text += in_place_line(*this);
     text += budget_line(*this);
   }
   text += fmt::format("in a step of a node: {:.1f} host API calls, {:.1f} proxy steps, {:.1f} proxy wake-ups\n",
@@ -221,7 +232,8 @@ std::string RunReport::summary() const {
                                               : "  DIFFERENT ON OTHER NODES");
 }
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTraffic, pushed_bytes, pulled_bytes, gathered_bytes, published_bytes,
+                                   in_place_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCounters, rank, train_s, first_step, steps, layers, communicating_ns,
                                    step_waited_ns, step_times_ns, host_api_calls, proxy_steps, proxy_wakeups,
                                    tcp_tx_bytes, p2p_tx_bytes, verbs_tx_bytes, fabric_tx_bytes, accuracies)
@@ -259,6 +271,7 @@ nlohmann::json RunReport::json() const {
                       {"pushed_bytes", traffic.pushed_bytes},
                       {"pulled_bytes", traffic.pulled_bytes},
                       {"published_bytes", traffic.published_bytes},
+                      {"in_place_bytes", traffic.in_place_bytes},
                       {"scheme", config.serial ? "" : chosen.scheme},
                       {"why", config.serial ? "" : chosen.why}});
   }

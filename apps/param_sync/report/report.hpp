@@ -20,6 +20,7 @@ struct LayerTraffic {
   std::uint64_t pulled_bytes = 0;     ///< weights received from owners
   std::uint64_t gathered_bytes = 0;   ///< gradients received for own shards
   std::uint64_t published_bytes = 0;  ///< weights sent from own shards
+  std::uint64_t in_place_bytes = 0;   ///< of pushed_bytes: written by the kernels that computed them into the rings
 };
 
 /// What JSON holds under the members' names.

@@ -6,15 +6,45 @@
 
 namespace param_sync {
 
-/// Computes the layer's gradient by its parameters, and hands it to the lanes that exchange its bucket.
-/// `is_first`: no layer's gradients come before this
-/// one's.
-static __global__ void backward_and_hand_over(NodeState node, int layer, const float* input, const float* delta,
-                                              std::uint32_t batch, bool is_first, bool overlap,
-                                              executor::ExchangeTimes* times) {
+/// Where the gradients of a layer go: by the number of its parameter.
+struct LayerDestination {
+  const executor::Destination& of_bucket;
+  std::uint64_t before;  ///< floats of the bucket
+
+  __device__ float& operator[](std::uint64_t parameter) const { return of_bucket[before + parameter]; }
+};
+
+/// The same where those of a block follow each other.
+struct BlockDestination {
+  float* first;
+  std::uint64_t first_parameter;
+
+  __device__ float& operator[](std::uint64_t parameter) const { return first[parameter - first_parameter]; }
+};
+
+/// Computes the block's part of a layer's gradient in a step, straight into rings where these have room. `places`: of
+/// its bucket.
+__device__ inline void compute_in_place(const NodeState& node, int layer, const executor::Places& places,
+                                        std::uint64_t step, const float* input, const float* delta,
+                                        std::uint32_t batch) {
   const LayerShape& shape = node.layout.layer[layer];
+  const Range block = shape.block_range(blockIdx.x);
+  const auto before = static_cast<std::uint64_t>(node.gradients + shape.offset - places.tensor);
+  const executor::Destination destination(places, step, {before + block.begin, before + block.end});
+  if (float* first = destination.together(); first != nullptr) {
+    layer_backward_parameters(shape, blockIdx.x, input, delta, batch, BlockDestination{first, block.begin});
+  } else {
+    layer_backward_parameters(shape, blockIdx.x, input, delta, batch, LayerDestination{destination, before});
+  }
+}
+
+/// Computes the layer's gradient by its parameters, and hands it to the lanes that exchange its bucket. `is_first`: no
+/// layer's gradients come before this one's.
+static __global__ void backward_and_hand_over(NodeState node, int layer, executor::Places places, std::uint64_t step,
+                                              const float* input, const float* delta, std::uint32_t batch,
+                                              bool is_first, bool overlap, executor::ExchangeTimes* times) {
   if (!going_on(node)) return;
-  layer_backward_parameters(shape, blockIdx.x, input, delta, batch, node.gradients + shape.offset);
+  compute_in_place(node, layer, places, step, input, delta, batch);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;
   if (is_first && blockIdx.x == 0) {

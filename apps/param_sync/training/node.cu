@@ -313,6 +313,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
   tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
   if (bucket.carries == Carries::gradients) {
     tensor.gradients = memory.gradients.data() + bucket.offset;
+    tensor.in_place = true;
     tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
     return tensor;
   }
@@ -435,8 +436,10 @@ void Node::Impl::launch_backward(int layer, std::uint64_t step) {
                     clock_of(step), activations.input(layer), activations.output_delta(layer), is_first, config.overlap,
                     exchange_times.data());
   } else if (exchange) {
-    gpusock::launch(context, shape, backward_and_hand_over, node, layer, activations.input(layer),
-                    activations.output_delta(layer), plan.batch, is_first, config.overlap, exchange_times.data());
+    const auto bucket = static_cast<std::size_t>(exchange_plan->bucket_of(layer));
+    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange->places(bucket), clock_of(step),
+                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap,
+                    exchange_times.data());
   } else {
     gpusock::launch(context, shape, backward_and_push, node, layer, clock_of(step), activations.input(layer),
                     activations.output_delta(layer), plan.batch);
@@ -515,7 +518,8 @@ namespace {
 LayerTraffic traffic_of(const executor::ExchangeWords& words, const Bucket& bucket,
                         const schedule::Schedule& schedule) {
   if (bucket.carries == Carries::weights) return {0, words.gathered_bytes, 0, words.pushed_bytes};
-  LayerTraffic all{words.pushed_bytes, words.pulled_bytes, words.gathered_bytes, words.published_bytes};
+  LayerTraffic all{words.pushed_bytes, words.pulled_bytes, words.gathered_bytes, words.published_bytes,
+                   words.in_place_bytes};
   // What a node gets it uses itself.
   const bool gets_all = schedule.result == schedule::Result::all_reduce ||
                         schedule.result == schedule::Result::all_gather;
@@ -537,7 +541,7 @@ void Node::Impl::collect_exchange(NodeReport& report) {
       const double share = static_cast<double>(plan.layout.layer[layer].parameters()) / bucket.parameters;
       LayerTraffic& part = report.layers[static_cast<std::size_t>(layer)];
       for (const auto bytes : {&LayerTraffic::pushed_bytes, &LayerTraffic::pulled_bytes, &LayerTraffic::gathered_bytes,
-                               &LayerTraffic::published_bytes}) {
+                               &LayerTraffic::published_bytes, &LayerTraffic::in_place_bytes}) {
         const std::uint64_t own = layer == bucket.first_layer
                                       ? left.*bytes
                                       : static_cast<std::uint64_t>(share * static_cast<double>(all.*bytes));

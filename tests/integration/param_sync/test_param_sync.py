@@ -252,6 +252,8 @@ class Modes(unittest.TestCase):
             for layer, parameters in zip(report["layers"], layers):
                 wanted = share * steps * (nodes - 1) * (4 * parameters + header * nodes)
                 self.assertEqual((layer["pushed_bytes"], layer["pulled_bytes"]), (wanted, wanted), scheme)
+                self.assertLessEqual(layer["in_place_bytes"], wanted // share)
+            self.assertGreater(sum(layer["in_place_bytes"] for layer in report["layers"]), 0, scheme)
             pushed_and_published = 2 // share * sum(layer["pushed_bytes"] for layer in report["layers"])
             self.assertGreaterEqual(report["tcp_tx_bytes"], pushed_and_published)
 

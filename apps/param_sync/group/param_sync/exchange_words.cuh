@@ -34,6 +34,7 @@ struct ExchangeWords {
   std::uint64_t gathered_bytes;   ///< gradients, and sums of them, that were received
   std::uint64_t published_bytes;  ///< weights that were sent
   std::uint64_t pulled_bytes;     ///< weights that were received
+  std::uint64_t in_place_bytes;   ///< of pushed_bytes: what kernels have written into rings, without a copy
 };
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread. Returns how often that
