@@ -15,8 +15,6 @@ namespace param_sync {
 
 inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the machine takes, however short --timeout is
 
-/// Gradients go to owners, and weights come back, in kernels written for just this.
-inline constexpr const char* kDirectScheme = "direct";
 /// Each node owns an equal share of each layer, and adds in rank order: the weights are those of --serial, bit for bit.
 inline constexpr const char* kDefaultScheme = "ps:even";
 

@@ -138,8 +138,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
             "10^9 multiply-adds a second")
       .shown_default("50,1,10,10,1000")
       .check(prices_problem);
-  arguments.bytes("--fuse", config.fuse_bytes,
-                  "With a schedule: exchanges neighbouring layers of at most so many bytes together", 0, kFuseBytesMax);
+  arguments.bytes("--fuse", config.fuse_bytes, "Exchanges neighbouring layers of at most so many bytes together", 0,
+                  kFuseBytesMax);
   arguments
       .number("--slots", config.slots,
               "With --scheme ps or ps:even: so many nodes send gradients to one owner at a time", 1, kNodesMax - 1)
@@ -150,10 +150,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
              "when there is room",
              1, kBudgetBytesMax)
       .shown_default("any number");
-  arguments.flag("--no-priority", texts.no_priority,
-                 "With a schedule: what the next forward pass needs first is not sent first");
-  arguments.flag("--no-overlap", texts.no_overlap,
-                 "With a schedule: exchanges gradients only when those of all layers are computed");
+  arguments.flag("--no-priority", texts.no_priority, "What the next forward pass needs first is not sent first");
+  arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
   arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
@@ -220,10 +218,6 @@ std::string misuse(const Config& config) {
            "numbers that it prints";
   }
   if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
-  if (config.scheme == kDirectScheme &&
-      (config.fuse_bytes != 0 || !config.priority || !config.overlap || !config.trace_file.empty())) {
-    return "--fuse, --no-priority, --no-overlap and --trace are for schedules: give a --scheme that is not direct";
-  }
   if (config.slots != 0 && !all_parts(config.scheme, schedule::has_slots))
     return "--slots is for --scheme ps and ps:even";
   if (config.slots >= config.nodes && config.slots != 0) {
@@ -269,7 +263,7 @@ std::optional<Config> parse_options(int argc, char** argv, int& exit_status) {
   Config config;
   Texts texts;
   Arguments arguments(
-      "Trains a model on Fashion-MNIST across nodes; the kernels that compute the gradients push them to their owners.",
+      "Trains a model on Fashion-MNIST across nodes; the kernels exchange the gradients, layer by layer.",
       "param_sync schedule: makes, checks and draws schedules; simulate: runs one in virtual time; predict: prices "
       "them; bench: times them; plot: draws results (docs/schedules.md; each has a --help).\n"
       "Where mpirun, srun, torchrun or ./run cluster has started all nodes, they find each other: see "

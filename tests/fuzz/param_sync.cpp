@@ -1,8 +1,9 @@
-// What param_sync's nodes say to each other: where they are, settings, then gradients and weights. A peer that says
+// What param_sync's nodes say to each other: where they are, settings, then messages of a schedule. A peer that says
 // something else is found out.
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
 
+#include "apps/param_sync/executor/lane.cuh"
 #include "apps/param_sync/training/hello.cuh"
 #include "apps/param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"
@@ -13,14 +14,6 @@ namespace gpusock::fuzz::of_param_sync {
 namespace {
 
 using namespace param_sync;
-
-constexpr std::uint32_t kFloats = 64;
-
-__global__ void take_message(NodeState node, Socket socket, MessageHeader expected, float* floats, int* taken) {
-  const bool header = receive_header(node, socket, expected, FailureKind::gather, 1);
-  const bool whole = header && receive_floats(node, socket, floats, expected.floats, FailureKind::gather, 1);
-  if (threadIdx.x == 0) *taken = whole ? 1 : 0;
-}
 
 /// A peer's bytes, honest ones with some changed.
 template <class Message>
@@ -40,6 +33,56 @@ bool from_bytes(const std::string& bytes, Message& message) {
   if (bytes.size() != sizeof message) return false;
   std::memcpy(&message, bytes.data(), sizeof message);
   return true;
+}
+
+/// A rank that receives one chunk from another.
+struct Receiver {
+  static constexpr std::uint32_t kFloats = 64;
+
+  Receiver(const Net& net, Socket from) : socket(from) {
+    run.net = net;
+    run.ops = &op;
+    run.lanes = &lane;
+    run.lane_count = 1;
+    run.sockets = &socket;
+    run.socket_count = 1;
+    run.data = floats;
+    run.cut = {.floats = kFloats, .unit_floats = kFloats, .chunks = 1};
+    run.number = 7;
+    run.timeout_ns = 3'600'000'000'000;  // the end of the stream comes first
+    run.progress = &progress;
+    run.lanes_ended = &lanes_ended;
+    run.failed = &failed;
+    run.failure = &failure;
+    run.completed = &completed;
+  }
+
+  const executor::LaneOp op{.kind = schedule::Kind::recv, .count = 1, .in = 0, .out = schedule::kNobody};
+  const executor::LaneOps lane{0, 1};
+  const Socket socket;
+  float floats[kFloats + 1] = {};
+  std::uint64_t progress = 0, lanes_ended = 0, failed = 0, completed = 0;
+  executor::FailureRecord failure{};
+  executor::Run run;
+};
+
+/// A message that is not the one of the schedule, or not whole, is no message; and nothing is written past the tensor.
+void receive(Input& input, const Node& node, Socket socket, Wire& wire) {
+  Receiver rank(node.net, socket);
+  const executor::MessageHeader expected{.count = 1, .run = 7, .floats = Receiver::kFloats};
+  const std::string gradients(Receiver::kFloats * sizeof(float), '\x3f');
+  const std::string message = near_honest(input, expected, gradients);
+  wire.to_node = message;
+  wire.ended = true;
+  cpu_device::Stream stream;
+  cpu_device::launch(stream, {1, 1, 0}, executor::run_lanes, rank.run);
+  stream.synchronize();
+  const bool header_fits = message.size() >= sizeof expected &&
+                           std::memcmp(message.data(), &expected, sizeof expected) == 0;
+  const bool fits = header_fits && message.size() == sizeof expected + gradients.size();
+  FUZZ_CHECK(executor::is_completed(rank.completed, 7) == fits);
+  FUZZ_CHECK(executor::is_recorded(rank.failure) != fits);
+  FUZZ_CHECK(rank.floats[Receiver::kFloats] == 0);
 }
 
 /// It can be shown, and tried: a link or a type that there is not, connect() refuses.
@@ -95,35 +138,7 @@ FUZZ_TARGET(param_sync) {
     FUZZ_CHECK(fits == (std::memcmp(&same, &ours, sizeof ours) == 0));
   }
 
-  if (fits) {
-    MessageHeader expected;
-    expected.kind = MessageKind::gradients;
-    expected.layer = 1;
-    expected.floats = kFloats;
-    expected.clock = 7;
-    const std::string gradients(kFloats * sizeof(float), '\x3f');
-    const std::string message = near_honest(input, expected, gradients);
-    wire->to_node = message;
-    wire->ended = true;
-    std::uint64_t failed = 0, stop = 0;
-    Failure failure{};
-    NodeState state;
-    state.net = node.net;
-    state.timeout_ns = 3'600'000'000'000;  // the end of the stream comes first
-    state.failed = &failed;
-    state.failure = &failure;
-    state.stop = &stop;
-    float floats[kFloats + 1] = {};
-    int taken = -1;
-    cpu_device::Stream stream;
-    cpu_device::launch(stream, {1, 1, 0}, take_message, state, socket, expected, static_cast<float*>(floats), &taken);
-    stream.synchronize();
-    const bool header_fits = message.size() >= sizeof expected &&
-                             std::memcmp(message.data(), &expected, offsetof(MessageHeader, reserved)) == 0;
-    FUZZ_CHECK(taken == (header_fits && message.size() == sizeof expected + gradients.size() ? 1 : 0));
-    FUZZ_CHECK((failed != 0) == (taken == 0));
-    FUZZ_CHECK(floats[kFloats] == 0);
-  }
+  if (fits) receive(input, node, socket, *wire);
   Session(node, socket).end();
   meet(input);
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// @file How the ranks' gradients become new weights: for an owner's shard and for the serial reference alike.
+/// @file How the ranks' gradients become new weights in the serial reference: in rank order, as owners do it.
 
 #include "arithmetic/optimizer.hpp"
 

@@ -1,5 +1,5 @@
 #pragma once
-/// @file The layers of the model, and which node owns which of their parameters. Plain data that kernels take by value.
+/// @file The layers of the model, and the nodes that train it. Plain data that kernels take by value.
 
 #include "gpusock/types.hpp"
 
@@ -44,7 +44,7 @@ struct LayerShape {
   }
 };
 
-/// The model cut into shards: every node owns a contiguous range of each layer.
+/// The model, and how many nodes train it.
 struct Layout {
   int layers = 0;
   int nodes = 0;
@@ -52,22 +52,7 @@ struct Layout {
 
   GPUSOCK_FN std::uint32_t parameters() const { return layer[layers - 1].offset + layer[layers - 1].parameters(); }
 
-  /// The owner's part of a layer; never empty.
-  GPUSOCK_FN Range shard(int layer_index, int owner) const {
-    const std::uint64_t all = layer[layer_index].parameters();
-    return {static_cast<std::uint32_t>(all * owner / nodes), static_cast<std::uint32_t>(all * (owner + 1) / nodes)};
-  }
-
-  /// Blocks of the layer's backward kernel that compute some of the owner's part.
-  GPUSOCK_FN std::uint32_t slice_blocks(int layer_index, int owner) const;
-
-  /// Whose part a parameter of the layer is in.
-  GPUSOCK_FN int owner_of(int layer_index, std::uint32_t parameter) const;
-
-  /// The block of the layer's backward kernel that computes this parameter's gradient.
-  GPUSOCK_FN std::uint32_t block_of(int layer_index, std::uint32_t parameter) const;
-
-  /// A number that differs where models or shards differ: nodes compare theirs.
+  /// A number that differs where models or numbers of nodes differ: nodes compare theirs.
   std::uint64_t fingerprint() const;
 };
 
@@ -80,24 +65,5 @@ Layout make_layout(std::span<const std::uint32_t> widths, int nodes);
 
 /// The parameters that training begins with: He-uniform weights and zero biases, the same on every node.
 std::vector<float> initial_weights(const Layout& layout, std::uint64_t seed);
-
-GPUSOCK_FN inline std::uint32_t Layout::block_of(int layer_index, std::uint32_t parameter) const {
-  const LayerShape& shape = layer[layer_index];
-  const std::uint32_t row = parameter / shape.outputs;
-  const std::uint32_t tile = row < shape.inputs ? row / kTileRows : shape.row_tiles() - 1;
-  return tile / shape.tiles_per_block;
-}
-
-GPUSOCK_FN inline std::uint32_t Layout::slice_blocks(int layer_index, int owner) const {
-  const Range range = shard(layer_index, owner);
-  return block_of(layer_index, range.end - 1) - block_of(layer_index, range.begin) + 1;
-}
-
-GPUSOCK_FN inline int Layout::owner_of(int layer_index, std::uint32_t parameter) const {
-  const std::uint64_t all = layer[layer_index].parameters();
-  int owner = static_cast<int>(std::uint64_t{parameter} * nodes / all);  // at most one too low: shards are rounded down
-  while (parameter >= shard(layer_index, owner).end) ++owner;
-  return owner;
-}
 
 }  // namespace param_sync

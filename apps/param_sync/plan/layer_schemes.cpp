@@ -39,9 +39,7 @@ LayerScheme choose_hybrid(const ExchangeShape& shape) {
 
 /// The schemes among which `auto` chooses. (byteps is for nodes that only sum, which training has not; adam-fc's owner
 /// sends no less than the busiest node of ps:even, whatever the sizes.)
-bool is_candidate(const std::string& scheme) {
-  return scheme != kDirectScheme && scheme != "byteps" && scheme != "adam-fc";
-}
+bool is_candidate(const std::string& scheme) { return scheme != "byteps" && scheme != "adam-fc"; }
 
 /// The costs of schedules, each worked out once.
 class Pricing {
@@ -140,7 +138,7 @@ std::string describe_difference(std::uint64_t theirs, std::uint64_t ours, const 
 
 const std::vector<std::string>& training_schemes() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all{kDirectScheme};
+    std::vector<std::string> all;
     for (const std::string& scheme : schedule::scheme_names()) {
       if (scheme != "blink") all.push_back(scheme);  // which needs a topology
     }
@@ -178,7 +176,6 @@ std::string scheme_problem(const std::string& text, std::size_t layers) {
       return fmt::format("'{}' is no scheme; there are: {}, {}, {}", part, fmt::join(names, ", "), kHybridScheme,
                          kAutoScheme);
     }
-    if (part == kDirectScheme && parts.size() > 1) return "direct is for all layers, and cannot be in a list";
   }
   if (parts.size() == 1 || parts.size() == layers) return "";
   return fmt::format(

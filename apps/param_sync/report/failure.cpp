@@ -85,7 +85,7 @@ std::string mismatch(const Failure& failure, const Layout& layout) {
 
 }  // namespace
 
-bool in_training(const Failure& failure) { return failure.kind >= FailureKind::push; }
+bool in_training(const Failure& failure) { return failure.kind >= FailureKind::receive; }
 
 std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& at_peer, const Layout& layout) {
   const std::string peer = at_peer.family == 0 ? "" : at_peer.host_port();
@@ -106,14 +106,6 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
              ". Start all nodes with the same --peers";
     case FailureKind::mismatch:
       return text + mismatch(failure, layout);
-    case FailureKind::push:
-      return lost("pushing gradients to it");
-    case FailureKind::pull:
-      return lost("pulling weights from it");
-    case FailureKind::gather:
-      return lost("receiving its gradients");
-    case FailureKind::publish:
-      return lost("sending it new weights");
     case FailureKind::receive:
       return lost("receiving from it");
     case FailureKind::send:

@@ -19,12 +19,8 @@ enum class FailureKind : std::uint32_t {
   connect,   ///< a peer could not be reached
   accept,    ///< a peer did not connect to this node
   mismatch,  ///< a peer was started with other settings; `field` says which
-  push,      ///< sending gradients to a peer
-  pull,      ///< receiving weights from a peer
-  gather,    ///< receiving gradients from a peer
-  publish,   ///< sending weights to a peer
-  receive,   ///< receiving gradients or weights from a peer, by a schedule
-  send,      ///< sending gradients or weights to a peer, by a schedule
+  receive,   ///< receiving gradients or weights from a peer
+  send,      ///< sending gradients or weights to a peer
   end,       ///< a peer has ended before its training did
   protocol,  ///< a peer sent a message that cannot come here
   late,      ///< no peer in particular: what a kernel waited for did not happen in time

@@ -211,19 +211,13 @@ std::vector<LaneAt> earliest_lanes(const Positions& positions) {
   return earliest;
 }
 
-std::string wait_text(const Wait& wait, std::uint64_t step) {
-  if (wait.what == Stall::Wait::room) return fmt::format("rank {} to take gradients of step {}", wait.peer, step);
-  return fmt::format("rank {}'s {} of step {}", wait.peer,
-                     wait.what == Stall::Wait::weights ? "new weights" : "gradients", step);
-}
-
 }  // namespace
 
 Stall find_lane_stall(const ExchangePlan& plan, const std::vector<StepProgress>& reports, int nodes) {
   const Positions positions(plan, reports);
   Stall stall;
   LaneAt at = positions.behind_others(earliest_lanes(positions).front());
-  stall.part = positions.place(at).step;
+  stall.step = positions.place(at).step;
   stall.waiting = stall.waited_for = at.rank;
   std::set<LaneAt> seen;
   bool silent = false;
@@ -263,7 +257,7 @@ std::string describe_lanes_alone(const ExchangePlan& plan, const StepProgress& r
     }
     if (wait.peer == schedule::kNobody) continue;
     (wait.what == Stall::Wait::weights ? waits_for_weights : waits)
-        .insert(wait_text(wait, positions.place(at).step + 1));
+        .insert(wait_text(wait.what, wait.peer, positions.place(at).step));
   }
   if (waits.empty()) waits = waits_for_weights;  // else they may only follow from the others
   if (waits.empty()) waits.insert("its own kernels");

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Which node stopped a run whose gradients go by schedules: followed from op to op, along what each waits for.
+/// @file Which node stopped a run: followed from op to op, along what each waits for.
 
 #include "plan/exchange_plan.hpp"
 #include "report/stall.hpp"

@@ -66,7 +66,7 @@ void write_file(const std::string& file, const std::string& contents) {
 }
 
 /// True if layers may differ in how they are exchanged.
-bool has_schemes(const Config& config) { return !config.serial && config.scheme != kDirectScheme; }
+bool has_schemes(const Config& config) { return !config.serial; }
 
 std::string traffic_table(const RunReport& run) {
   const bool has_column = has_schemes(run.config);
@@ -125,14 +125,14 @@ std::string division_of_work(const Config& config) {
   if (config.scheme.find(',') != std::string::npos || config.scheme == kHybridScheme || config.scheme == kAutoScheme) {
     return fmt::format("{} nodes: each computed {}; each layer has a scheme of its own", config.nodes, samples);
   }
-  if (config.scheme != kDirectScheme && config.scheme != kDefaultScheme) {
-    return fmt::format("{} nodes: each computed gradients {}; {} summed them and spread the result", config.nodes,
-                       samples, config.scheme);
+  if (config.scheme == kDefaultScheme) {
+    return fmt::format(
+        "{0} nodes: each computed gradients on its own {1} samples a step, pushed them to the node that owns\n"
+        "the weights, summed those for its own 1/{0} of the weights, and pulled the others' new weights",
+        config.nodes, config.batch);
   }
-  return fmt::format(
-      "{0} nodes: each computed gradients on its own {1} samples a step, pushed them to the node that owns\n"
-      "the weights, summed those for its own 1/{0} of the weights, and pulled the others' new weights",
-      config.nodes, config.batch);
+  return fmt::format("{} nodes: each computed gradients {}; {} summed them and spread the result", config.nodes,
+                     samples, config.scheme);
 }
 
 /// What was sent of a budget; empty without one.

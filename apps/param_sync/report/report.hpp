@@ -63,7 +63,7 @@ struct RunReport {
   /// Mean over the nodes, for each step.
   std::vector<float> losses() const;
   std::vector<double> waited_s() const;
-  /// By layer; all have kDirectScheme where no schedule is used.
+  /// By layer.
   std::vector<LayerScheme> schemes() const { return choose_schemes(config, layout); }
   /// True if all nodes end with the same weights.
   bool same_weights() const;

@@ -139,15 +139,9 @@ class Cluster {
   /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
   /// does.
   void tell_stall() const {
-    const auto layers = static_cast<int>(config_.hidden.size()) + 1;
-    if (config_.scheme != kDirectScheme) {
-      const ExchangePlan plan = make_exchange_plan(config_, make_layout(step_progress_.front().widths, config_.nodes));
-      const Stall stall = find_lane_stall(plan, step_progress_, config_.nodes);
-      fmt::print(stderr, "param_sync: {}\n", describe(stall, 1, config_.timeout_s));
-      return;
-    }
-    fmt::print(stderr, "param_sync: {}\n",
-               describe(find_stall(step_progress_, config_.nodes), layers, config_.timeout_s));
+    const ExchangePlan plan = make_exchange_plan(config_, make_layout(step_progress_.front().widths, config_.nodes));
+    const Stall stall = find_lane_stall(plan, step_progress_, config_.nodes);
+    fmt::print(stderr, "param_sync: {}\n", describe(stall, config_.timeout_s));
   }
 
   /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to

@@ -1,8 +1,8 @@
 #pragma once
-/// @file Training by schedules: the kernels that hand gradients to resident lanes, and one in which nodes meet.
+/// @file The kernels that hand gradients to resident lanes, and one in which nodes meet.
 
 #include "executor/handover.cuh"
-#include "training/message.cuh"
+#include "training/state.cuh"
 
 namespace param_sync {
 

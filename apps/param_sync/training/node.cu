@@ -8,12 +8,11 @@
 #include "plan/exchange_plan.hpp"
 #include "plan/plan.hpp"
 #include "report/lane_stall.hpp"
+#include "training/collect.cuh"
 #include "training/exchange.cuh"
 #include "training/factor_layers.cuh"
 #include "training/hello.cuh"
-#include "training/mirror.cuh"
 #include "training/node_memory.cuh"
-#include "training/push.cuh"
 #include "training/step.cuh"
 #include "training/trace.cuh"
 #include "training/watch.cuh"
@@ -29,12 +28,6 @@
 namespace param_sync {
 namespace {
 
-// A CPU's blocks copy with one thread, and each thread that waits at a barrier costs it a stack and a switch.
-#if defined(GPUSOCK_DEVICE_CPU)
-constexpr unsigned kResidentThreads = 8;
-#else
-constexpr unsigned kResidentThreads = 128;
-#endif
 constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
 // After a loss, before this node's own sockets close, if no process reports that the others have seen which node was
 // lost first.
@@ -59,7 +52,7 @@ struct Node::Impl {
   void launch_step(std::uint64_t step);
   void prepare_residents();
   void launch_residents();
-  void make_exchange();
+  executor::Settings exchange_settings() const;
   void launch_backward(int layer, std::uint64_t step);
   void launch_factors(std::uint64_t step, const std::function<void()>& mark);
   executor::Exchanged exchanged(std::size_t bucket) const;
@@ -76,8 +69,6 @@ struct Node::Impl {
   void check();
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
-  void collect_exchange(NodeReport& report);
-  void collect_trace(NodeReport& report) const;
   Progress progress(SteadyClock::time_point start) const;
   std::string end_kernels() noexcept;
 
@@ -91,16 +82,16 @@ struct Node::Impl {
 
   gpusock::Context context;
   gpusock::Stream compute{context};
-  gpusock::Stream serving{context};
-  gpusock::Stream mirroring{context};
+  gpusock::Stream accepting{context};
+  gpusock::Stream connecting{context};
   std::atomic<bool> stopping{false};
   std::vector<gpusock::Endpoint> addresses;
 
-  std::optional<ExchangePlan> exchange_plan;  ///< where schedules exchange gradients; the four below, too
-  std::optional<executor::Executor> exchange;
+  ExchangePlan exchange_plan;
+  executor::Executor exchange;
   gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
-  std::optional<FactorLayers> factors;
+  FactorLayers factors;
   gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
 
   Model model{context, compute, plan.layout};
@@ -125,8 +116,11 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       linger(until_seen ? std::move(until_seen) : [](const Loss&) { std::this_thread::sleep_for(kLinger); }),
       plan(Plan::make(run, dataset)),
       peer_count(run.nodes - 1),
+      exchange_plan(make_exchange_plan(run, plan.layout)),
+      exchange(context, exchange_settings(), exchange_plan.schedules),
       exchange_words(context, 2 * kLayersMax),
       exchange_times(context, 1),
+      factors(context, exchange_plan, plan, run.rank),
       ending(context, 1),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
       test(context, dataset.test, test_order(dataset)),
@@ -141,13 +135,12 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers, plan.layout.layers))) {
-  if (config.scheme != kDirectScheme) make_exchange();
   if (!config.checkpoint_folder.empty()) {
     const Hello settings = hello();
     checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
     if (!config.resume.empty()) resume();
   }
-  if (exchange) prepare_residents();
+  prepare_residents();
 }
 
 Node::Impl::~Impl() { end_kernels(); }
@@ -157,7 +150,7 @@ std::string Node::Impl::end_kernels() noexcept {
   std::string fault;
   end_waits(memory.stop[0]);
   context.cancel();
-  for (gpusock::Stream* stream : {&compute, &serving, &mirroring}) {
+  for (gpusock::Stream* stream : {&compute, &accepting, &connecting}) {
     try {
       stream->synchronize();
     } catch (const gpusock::Error& error) {
@@ -165,7 +158,7 @@ std::string Node::Impl::end_kernels() noexcept {
     }
   }
   try {
-    if (exchange) exchange->await_resident();
+    exchange.await_resident();
   } catch (const gpusock::Error& error) {
     fault = error.what();
   }
@@ -179,9 +172,9 @@ NodeState Node::Impl::state() {
   node.optimizer = plan.optimizer;
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
-  if (exchange_plan) node.exchanges = exchange_words.data();
-  for (int layer = 0; exchange_plan && layer < plan.layout.layers; ++layer) {
-    node.exchange_of[layer] = static_cast<std::uint8_t>(exchange_plan->bucket_of(layer));
+  node.exchanges = exchange_words.data();
+  for (int layer = 0; layer < plan.layout.layers; ++layer) {
+    node.exchange_of[layer] = static_cast<std::uint8_t>(exchange_plan.bucket_of(layer));
   }
   return node;
 }
@@ -198,31 +191,29 @@ Hello Node::Impl::hello() const {
   hello[HelloField::seed] = config.seed;
   hello[HelloField::optimizer] = std::uint64_t{std::bit_cast<std::uint32_t>(config.learning_rate)} << 32 |
                                  std::bit_cast<std::uint32_t>(config.momentum);
-  if (exchange_plan) hello[HelloField::scheme] = code_of(exchange_plan->schemes);
+  hello[HelloField::scheme] = code_of(exchange_plan.schemes);
   hello[HelloField::transfer] = fnv1a(&config.budget_bytes, sizeof config.budget_bytes,
                                       config.fuse_bytes | static_cast<std::uint64_t>(config.slots) << 32);
   hello[HelloField::first_step] = first_step;
   return hello;
 }
 
-void Node::Impl::make_exchange() {
-  exchange_plan = make_exchange_plan(config, plan.layout);
+executor::Settings Node::Impl::exchange_settings() const {
   executor::Settings settings;
   settings.rank = config.rank;
-  settings.ring_bytes = exchange_plan->ring_bytes;
-  settings.unit_bytes = exchange_plan->unit_bytes;
+  settings.ring_bytes = exchange_plan.ring_bytes;
+  settings.unit_bytes = exchange_plan.unit_bytes;
   settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
-  settings.execution = exchange_plan->execution;
-  exchange.emplace(context, settings, exchange_plan->schedules);
-  factors.emplace(context, *exchange_plan, plan, config.rank);
+  settings.execution = exchange_plan.execution;
+  return settings;
 }
 
 /// When all nodes have compared their settings.
 void Node::Impl::connect_exchange() {
-  exchange->use_listener(listening[0].socket);
+  exchange.use_listener(listening[0].socket);
   try {
-    exchange->begin_connect(addresses);
-    exchange->await_connect();
+    exchange.begin_connect(addresses);
+    exchange.await_connect();
   } catch (const gpusock::Error& error) {
     if (stopping) throw Interrupted();
     throw NodeFailure(error.what());
@@ -255,14 +246,13 @@ void Node::Impl::write_checkpoint(std::uint64_t step) {
 /// What a kernel of this node has recorded.
 std::optional<Failure> Node::Impl::failure() {
   if (has_failed(memory.failure[0])) return memory.failure[0];
-  if (!exchange) return std::nullopt;
-  const auto lanes = exchange->failure();
+  const auto lanes = exchange.failure();
   if (!lanes) return std::nullopt;
   Failure record{1, FailureKind::protocol, -1, lanes->error};
   if (lanes->kind == executor::ExecutionFailureKind::receive) record.kind = FailureKind::receive;
   if (lanes->kind == executor::ExecutionFailureKind::send) record.kind = FailureKind::send;
   if (lanes->kind == executor::ExecutionFailureKind::late) record.kind = FailureKind::late;
-  if (lanes->channel >= 0) record.rank = exchange->channels()[static_cast<std::size_t>(lanes->channel)].peer;
+  if (lanes->channel >= 0) record.rank = exchange.channels()[static_cast<std::size_t>(lanes->channel)].peer;
   return record;
 }
 
@@ -275,20 +265,13 @@ void Node::Impl::check() {
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
-      loss.step_progress = memory.snapshot(config.rank, config.nodes, first_step * plan.layout.layers);
-      if (exchange) {
-        loss.step_progress->positions = exchange->positions();
-        loss.step_progress->first_step = first_step;
-        loss.step_progress->widths = layer_widths(config, data);
-      }
+      loss.step_progress = {config.rank, exchange.positions(), first_step, layer_widths(config, data)};
     }
     if (!stopping) linger(loss);
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
-    if (!stopping && loss.stalled && exchange)
-      throw NodeFailure(describe_lanes_alone(*exchange_plan, *loss.step_progress, config.timeout_s));
     if (!stopping && loss.stalled)
-      throw NodeFailure(describe_alone(*loss.step_progress, plan.layout.layers, config.timeout_s));
+      throw NodeFailure(describe_lanes_alone(exchange_plan, *loss.step_progress, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, peer, plan.layout));
   }
   if (stopping) throw Interrupted();
@@ -306,7 +289,7 @@ void Node::Impl::await_setup(gpusock::Stream& stream) {
 
 /// What the lanes of a bucket exchange, and how often it is handed over in a step.
 executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
-  const Bucket& bucket = exchange_plan->buckets[index];
+  const Bucket& bucket = exchange_plan.buckets[index];
   executor::Exchanged tensor;
   tensor.schedule = index;
   tensor.count = bucket.floats;
@@ -317,8 +300,8 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
     tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
     return tensor;
   }
-  const FactorExchange& layer = (*factors)[bucket.first_layer];
-  if (config.overlap) tensor.ready_per_step = factors->copying_blocks(bucket.first_layer);
+  const FactorExchange& layer = factors[bucket.first_layer];
+  if (config.overlap) tensor.ready_per_step = factors.copying_blocks(bucket.first_layer);
   tensor.gradients = layer.gathered;
   if (bucket.carries == Carries::factors) return tensor;
   tensor.gradients = memory.weights.data() + bucket.offset;
@@ -329,7 +312,7 @@ executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
 /// Of the lanes. Before any kernel runs, and when it is known with which step the training begins.
 void Node::Impl::prepare_residents() {
   std::vector<executor::Exchanged> tensors;
-  for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) tensors.push_back(exchanged(i));
+  for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) tensors.push_back(exchanged(i));
   executor::Residence residence;
   residence.steps = clock_of(plan.steps);
   residence.timeout_ns = state().timeout_ns;
@@ -342,21 +325,12 @@ void Node::Impl::prepare_residents() {
   residence.budget_bytes = config.budget_bytes;
   residence.traced_steps = traced_steps;
   residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
-  exchange->prepare_resident(tensors, residence);
+  exchange.prepare_resident(tensors, residence);
 }
 
 void Node::Impl::launch_residents() {
-  if (exchange) {
-    exchange->start_resident();
-    if (peer_count != 0) gpusock::launch(context, {.stream = &serving}, watch_nodes, state(), ending.data());
-    return;
-  }
-  if (peer_count == 0) return;
-  const auto grid = static_cast<unsigned>(peer_count);
-  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &serving}, serve_shards, state(),
-                  clock_of(plan.steps));
-  gpusock::launch(context, {.grid = grid, .block = kResidentThreads, .stream = &mirroring}, mirror_weights, state(),
-                  clock_of(plan.steps));
+  exchange.start_resident();
+  if (peer_count != 0) gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data());
 }
 
 /// Blocks that compute a bucket's gradients.
@@ -368,14 +342,11 @@ std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
 
 /// All weights are there: the resident kernels have nothing left to do.
 void Node::Impl::await_residents() {
-  if (exchange) {
-    exchange->await_resident();
-    end_watch(ending[0]);
-    gpusock::launch(context, {.stream = &compute}, leave, state());
-    compute.synchronize();
-  }
-  serving.synchronize();
-  mirroring.synchronize();
+  exchange.await_resident();
+  end_watch(ending[0]);
+  gpusock::launch(context, {.stream = &compute}, leave, state());
+  compute.synchronize();
+  accepting.synchronize();
 }
 
 /// Where the times of a step are written; none where it is not traced.
@@ -408,17 +379,17 @@ void Node::Impl::launch_step(std::uint64_t step) {
   model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
   mark();
   for (int layer = layout.layers - 1; layer >= 0; --layer) {
-    // The last kernel that reads the layer's weights comes before its gradients are pushed: see mirror_weights.
+    // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes
+    // write new weights (L9).
     if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
     launch_backward(layer, step);
-    if (exchange) mark();
+    mark();
   }
-  if (!exchange) return;
   if (!config.overlap) {
     std::uint32_t buckets = 0;
-    for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
-      const Bucket& bucket = exchange_plan->buckets[i];
-      if (bucket.carries == Carries::weights && (*factors)[bucket.first_layer].makes_weights) continue;
+    for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) {
+      const Bucket& bucket = exchange_plan.buckets[i];
+      if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
       buckets |= 1u << i;
     }
     gpusock::launch(context, {.stream = &compute}, hand_over_all, node, buckets);
@@ -426,23 +397,20 @@ void Node::Impl::launch_step(std::uint64_t step) {
   launch_factors(step, mark);
 }
 
-/// Computes a layer's gradients by its parameters, and sends them or hands them over; or hands its factors over.
+/// Computes a layer's gradients by its parameters, and hands them over; or hands its factors over.
 void Node::Impl::launch_backward(int layer, std::uint64_t step) {
   const NodeState node = state();
   const bool is_first = layer + 1 == plan.layout.layers;
   const gpusock::LaunchShape shape = model.shape(plan.layout.layer[layer].blocks());
-  if (factors && factors->has(layer)) {
-    gpusock::launch(context, model.shape(factors->copying_blocks(layer)), hand_over_factors, node, (*factors)[layer],
+  if (factors.has(layer)) {
+    gpusock::launch(context, model.shape(factors.copying_blocks(layer)), hand_over_factors, node, factors[layer],
                     clock_of(step), activations.input(layer), activations.output_delta(layer), is_first, config.overlap,
                     exchange_times.data());
-  } else if (exchange) {
-    const auto bucket = static_cast<std::size_t>(exchange_plan->bucket_of(layer));
-    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange->places(bucket), clock_of(step),
+  } else {
+    const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
+    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange.places(bucket), clock_of(step),
                     activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap,
                     exchange_times.data());
-  } else {
-    gpusock::launch(context, shape, backward_and_push, node, layer, clock_of(step), activations.input(layer),
-                    activations.output_delta(layer), plan.batch);
   }
 }
 
@@ -450,8 +418,8 @@ void Node::Impl::launch_backward(int layer, std::uint64_t step) {
 void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
   const NodeState node = state();
   std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
-  for (const int layer : factors->made_here()) {
-    const FactorExchange& gathered = (*factors)[layer];
+  for (const int layer : factors.made_here()) {
+    const FactorExchange& gathered = factors[layer];
     gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
     mark();
     gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()), apply_factors, node, gathered, layer);
@@ -483,115 +451,29 @@ Progress Node::Impl::progress(SteadyClock::time_point start) const {
   for (std::uint64_t step = first_step; step < now.steps; ++step) {
     now.waited_s += static_cast<double>(memory.step_waited_ns[step]) * 1e-9;
   }
-  if (exchange_plan) {
-    now.pushed_per_step = exchange_plan->pushed_bytes(config.rank);
-    now.dense_per_step = exchange_plan->dense_bytes(config.rank);
-  }
-  for (int layer = 0; !exchange_plan && layer < plan.layout.layers; ++layer) {
-    const std::uint64_t sent = plan.layout.layer[layer].parameters() - plan.layout.shard(layer, config.rank).size();
-    now.pushed_per_step += sent * sizeof(float) + sizeof(MessageHeader) * static_cast<std::uint64_t>(peer_count);
-  }
-  now.dense_per_step = std::max(now.dense_per_step, now.pushed_per_step);
+  now.pushed_per_step = exchange_plan.pushed_bytes(config.rank);
+  now.dense_per_step = std::max(exchange_plan.dense_bytes(config.rank), now.pushed_per_step);
   return now;
-}
-
-namespace {
-
-/// What kernels sent last may be in a ring for another moment: links count it once it is on its way.
-void await_sent(const gpusock::Context& context) {
-  const auto until = SteadyClock::now() + std::chrono::seconds(5);
-  const auto has_unsent = [](const gpusock::SocketInfo& socket) {
-    return socket.link != gpusock::LinkKind::p2p && socket.tx_ring_fill != 0;
-  };
-  for (;;) {
-    const auto sockets = context.sockets();
-    if (std::none_of(sockets.begin(), sockets.end(), has_unsent) || SteadyClock::now() > until) return;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
-}  // namespace
-
-namespace {
-
-/// What a bucket's lanes have counted, where they know messages only, and not what these carry.
-LayerTraffic traffic_of(const executor::ExchangeWords& words, const Bucket& bucket,
-                        const schedule::Schedule& schedule) {
-  if (bucket.carries == Carries::weights) return {0, words.gathered_bytes, 0, words.pushed_bytes};
-  LayerTraffic all{words.pushed_bytes, words.pulled_bytes, words.gathered_bytes, words.published_bytes,
-                   words.in_place_bytes};
-  // What a node gets it uses itself.
-  const bool gets_all = schedule.result == schedule::Result::all_reduce ||
-                        schedule.result == schedule::Result::all_gather;
-  if (gets_all) all.pulled_bytes = all.gathered_bytes;
-  return all;
-}
-
-}  // namespace
-
-/// A bucket's bytes are shared out to its layers by their size; the first one has what does not divide.
-void Node::Impl::collect_exchange(NodeReport& report) {
-  std::vector<executor::ExchangeWords> words(exchange_words.size());
-  exchange_words.copy_out(words);
-  for (std::size_t i = 0; i < exchange_plan->buckets.size(); ++i) {
-    const Bucket& bucket = exchange_plan->buckets[i];
-    const LayerTraffic all = traffic_of(words[i], bucket, exchange_plan->schedules[i]);
-    LayerTraffic left = all;
-    for (int layer = bucket.end_layer - 1; layer >= bucket.first_layer; --layer) {
-      const double share = static_cast<double>(plan.layout.layer[layer].parameters()) / bucket.parameters;
-      LayerTraffic& part = report.layers[static_cast<std::size_t>(layer)];
-      for (const auto bytes : {&LayerTraffic::pushed_bytes, &LayerTraffic::pulled_bytes, &LayerTraffic::gathered_bytes,
-                               &LayerTraffic::published_bytes, &LayerTraffic::in_place_bytes}) {
-        const std::uint64_t own = layer == bucket.first_layer
-                                      ? left.*bytes
-                                      : static_cast<std::uint64_t>(share * static_cast<double>(all.*bytes));
-        part.*bytes += own;
-        left.*bytes -= own;
-      }
-    }
-  }
-  executor::ExchangeTimes times{};
-  exchange_times.copy_out({&times, 1});
-  report.communicating_ns = times.communicating_ns;
-}
-
-void Node::Impl::collect_trace(NodeReport& report) const {
-  if (traced_steps == 0) return;
-  const std::size_t each = marks_of_step(plan.layout.layers, plan.layout.layers);
-  std::vector<std::uint64_t> times(marks.size());
-  marks.copy_out(times);
-  const auto add = [&](const std::vector<TraceSpan>& spans) {
-    report.trace.insert(report.trace.end(), spans.begin(), spans.end());
-  };
-  for (std::uint64_t clock = 0; clock < std::min(traced_steps, report.steps); ++clock) {
-    add(spans_of_kernels(std::span(times).subspan(clock * each, each), plan.layout.layers, factors->made_here(),
-                         first_step + clock));
-  }
-  for (std::size_t bucket = 0; bucket < exchange_plan->buckets.size(); ++bucket) {
-    const auto lanes = exchange->trace(bucket);
-    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
-      add(spans_of_lane(*exchange_plan, config.rank, bucket, static_cast<int>(lane), lanes[lane], first_step));
-    }
-  }
 }
 
 /// All kernels have ended well: collects what they have counted.
 void Node::Impl::finish(NodeReport& report) {
   memory.collect(report, first_step);
-  if (exchange) collect_exchange(report);
-  collect_trace(report);
-  await_sent(context);
+  report.layers.resize(static_cast<std::size_t>(plan.layout.layers));
+  std::vector<executor::ExchangeWords> words(exchange_words.size());
+  exchange_words.copy_out(words);
+  collect_traffic(exchange_plan, plan.layout, words, report);
+  executor::ExchangeTimes times{};
+  exchange_times.copy_out({&times, 1});
+  report.communicating_ns = times.communicating_ns;
+  std::vector<std::uint64_t> written(marks.size());
+  marks.copy_out(written);
+  collect_trace(exchange_plan, exchange, written, plan.layout.layers, factors, traced_steps, report);
+  collect_links(context, report);
   report.losses.assign(losses.begin() + static_cast<std::ptrdiff_t>(first_step), losses.end());
   for (std::uint64_t step = first_step; step < plan.steps; ++step) {
     report.step_times_ns.push_back(step_times_ns[step] - step_times_ns[first_step]);
   }
-  const auto stats = context.stats();
-  report.proxy_steps = stats.proxy_steps;
-  report.proxy_wakeups = stats.proxy_wakeups;
-  report.tcp_tx_bytes = stats.of(gpusock::LinkKind::tcp).tx_bytes;
-  report.p2p_tx_bytes = stats.of(gpusock::LinkKind::p2p).tx_bytes;
-  report.verbs_tx_bytes = stats.of(gpusock::LinkKind::verbs).tx_bytes;
-  report.fabric_tx_bytes = stats.of(gpusock::LinkKind::fabric).tx_bytes;
 }
 
 Node::Node(const Config& config, const Dataset& data, Linger linger)
@@ -601,7 +483,7 @@ Node::~Node() = default;
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   Impl& node = *impl_;
   gpusock::Endpoint listening_at = at;
-  if (node.exchange_plan) listening_at.ring_bytes = static_cast<std::uint32_t>(node.exchange_plan->ring_bytes);
+  listening_at.ring_bytes = static_cast<std::uint32_t>(node.exchange_plan.ring_bytes);
   gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), listening_at,
                   node.listening.data());
   node.compute.synchronize();
@@ -620,17 +502,16 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   node.memory.endpoints.copy_in(peers);
   const auto grid = static_cast<unsigned>(node.peer_count);
   const Hello hello = node.hello();
-  NodeState connecting = node.state();
-  connecting.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.serving}, accept_peers, connecting, hello,
+  NodeState setting_up = node.state();
+  setting_up.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.accepting}, accept_peers, setting_up, hello,
                   node.listening[0].socket);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.mirroring}, connect_peers, connecting, hello,
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.connecting}, connect_peers, setting_up, hello,
                   node.memory.endpoints.data());
-  node.await_setup(node.mirroring);
-  node.await_setup(node.serving);
-  if (!node.exchange) return;
-  gpusock::launch(node.context, {.stream = &node.serving}, meet_nodes, connecting);
-  node.await_setup(node.serving);
+  node.await_setup(node.connecting);
+  node.await_setup(node.accepting);
+  gpusock::launch(node.context, {.stream = &node.accepting}, meet_nodes, setting_up);
+  node.await_setup(node.accepting);
   node.connect_exchange();
 }
 

@@ -6,11 +6,9 @@
 
 namespace param_sync {
 
-/// True if all of the layer's weights, every owner's part, are those of `clock`. One thread.
+/// True if all of the layer's weights are those of `clock`. One thread.
 __device__ inline bool weights_are_of(const NodeState& node, int layer, std::uint64_t clock) {
-  if (node.exchanges != nullptr) return executor::has_version(node.exchanges[node.exchange_of[layer]], clock);
-  const std::uint64_t parts = static_cast<std::uint64_t>(node.layout.nodes) * clock;
-  return DeviceWord(node.counters[layer].weights).load(cuda::memory_order_acquire) >= parts;  // S6, pairs with S5
+  return executor::has_version(node.exchanges[node.exchange_of[layer]], clock);
 }
 
 /// One layer, as soon as all its weights are those of `clock`. The time that block 0 waited is added to the step's.

@@ -1,5 +1,5 @@
 #pragma once
-/// @file Training by schedules: how a node notices that another one ends.
+/// @file How a node notices that another one ends.
 
 #include "training/state.cuh"
 

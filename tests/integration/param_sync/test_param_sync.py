@@ -331,7 +331,7 @@ class Promptness(Runs):
     """How soon a run ends; alone on the machine."""
 
     def test_a_killed_node_ends_all_others_within_five_seconds(self):
-        for link, scheme in [*((link, "direct") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in (*SCHEMES, "chain", "rhd", "sfb,adam-fc,ps"))]:
+        for link, scheme in [*((link, "ps:even") for link in LINKS_BETWEEN_PROCESSES), *(("tcp", scheme) for scheme in ("ring", "chain", "rhd", "sfb,adam-fc,ps"))]:
             cluster, nodes = self.training_cluster("--link", link, "--scheme", scheme)
             self.assertEqual(sorted(nodes), [0, 1, 2, 3])
             killed_at = time.monotonic()
@@ -352,7 +352,7 @@ class Failures(Runs):
     def test_a_node_that_hangs_is_given_up_and_named(self):
         """It alone, though all others wait for each other, too, and each may give up another of its waits first."""
         stopped = []
-        for scheme in ("direct", *SCHEMES, "rhd", "sfb", "adam-fc"):  # each cluster only waits while the next one starts
+        for scheme in (*SCHEMES, "rhd", "sfb", "adam-fc"):  # each cluster only waits while the next one starts
             cluster, nodes = self.training_cluster("--timeout", 2, "--scheme", scheme)
             os.kill(nodes[1], signal.SIGSTOP)
             stopped.append((scheme, cluster, nodes))
@@ -532,7 +532,7 @@ class Checkpoints(Runs):
     def test_a_resumed_run_ends_with_the_same_weights(self):
         serial = results(*SMALL, "--nodes", 2, "--serial")["weights_hash"]
         series = self.folder / "series.tsv"
-        for scheme, resume, first in (("direct", 49, 49), ("ps:even", "latest", 56), ("ring", "latest", 56),
+        for scheme, resume, first in (("ps:even", 49, 49), ("ring", "latest", 56),
                                       ("sfb,adam-fc,ps", "latest", 56)):
             weights = self.train("--scheme", scheme)
             self.assertEqual(weights, serial, "checkpoints change nothing, and a sum of two has one order")
@@ -694,10 +694,10 @@ class Misuse(unittest.TestCase):
         self.refused("--epochs", "--epochs", 0)
         self.refused("--hidden", "--hidden", "0")
         self.refused("--frobnicate", "--frobnicate")
-        self.refused("--scheme: 'carrier-pigeon' is no scheme; there are: direct, ps", "--scheme", "carrier-pigeon")
+        self.refused("--scheme: 'carrier-pigeon' is no scheme; there are: ps", "--scheme", "carrier-pigeon")
         self.refused("--scheme: '' is no scheme", "--scheme", "ps,,ring")
         self.refused("--scheme: 'ps,ring' has 2 schemes, but the model has 3 layers", "--scheme", "ps,ring")
-        self.refused("direct is for all layers", "--scheme", "direct,ps,ps")
+        self.refused("--scheme: 'direct' is no scheme; there are: ps", "--scheme", "direct")
         self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ps,sfb,ps", "--slots", 1)
         self.refused("--budget is for --scheme ps and ps:even", "--scheme", "hybrid", "--budget", "10K")
         self.refused("--prices is for --scheme auto", "--scheme", "hybrid", "--prices", "1,2,3,4,5")
@@ -706,10 +706,7 @@ class Misuse(unittest.TestCase):
             self.refused("is neither measured nor five numbers", "--scheme", "auto", "--prices", prices)
         for prices in ("0,0,1e9,1e9,1e-9", "1e300,0,1,1,1", "1e999,0,1,1,1", "0,0,1,1,nan"):
             self.refused("the first two numbers are from 0 to 1e+12, the last three from 0.001 to 1e+12", "--scheme", "auto", "--prices", prices)
-        self.refused("are for schedules", "--scheme", "direct", "--fuse", "4K")
         self.refused("--fuse", "--scheme", "ps", "--fuse", "2G")
-        self.refused("are for schedules", "--scheme", "direct", "--no-overlap")
-        self.refused("are for schedules", "--scheme", "direct", "--trace", "/tmp/trace.json")
         self.refused("--slots is for --scheme ps and ps:even", "--scheme", "ring", "--slots", 1)
         self.refused("--slots 4: of --nodes 4 only 3 send", "--scheme", "ps", "--slots", 4)
         self.refused("--serial exchanges nothing", "--serial", "--trace", "/tmp/trace.json")

@@ -21,13 +21,12 @@ std::string told(const Failure& failure, int rank, const gpusock::Endpoint& at) 
 }
 
 TEST(Failure, NamesWhoLostWhom) {
-  EXPECT_EQ(
-      told({1, FailureKind::gather, 2, ECONNRESET}, 0, kPeer),
-      "rank 0: lost rank 2: connection reset by peer (ECONNRESET), at 127.0.0.1:7002, while receiving its gradients");
+  EXPECT_EQ(told({1, FailureKind::receive, 2, ECONNRESET}, 0, kPeer),
+            "rank 0: lost rank 2: connection reset by peer (ECONNRESET), at 127.0.0.1:7002, while receiving from it");
 }
 
 TEST(Failure, TellsAnOrderlyEndFromAReset) {
-  EXPECT_THAT(told({1, FailureKind::pull, 1, 0}, 3, {}), StartsWith("rank 3: lost rank 1: it closed the connection"));
+  EXPECT_THAT(told({1, FailureKind::send, 1, 0}, 3, {}), StartsWith("rank 3: lost rank 1: it closed the connection"));
 }
 
 TEST(Failure, SaysWhichSettingDiffers) {
