@@ -1,27 +1,14 @@
 #include "training/node.hpp"
 
-#include "arithmetic/model.hpp"
-#include "checkpoint/checkpoint.cuh"
-#include "checkpoint/checkpoint.hpp"
-#include "executor/executor.hpp"
-#include "layout/hash.hpp"
-#include "plan/exchange_plan.hpp"
-#include "plan/plan.hpp"
 #include "report/lane_stall.hpp"
 #include "training/collect.cuh"
 #include "training/exchange.cuh"
-#include "training/factor_layers.cuh"
 #include "training/hello.cuh"
-#include "training/node_memory.cuh"
-#include "training/step.cuh"
-#include "training/trace.cuh"
-#include "training/watch.cuh"
+#include "training/node_impl.cuh"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <chrono>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -42,73 +29,6 @@ double seconds_since(SteadyClock::time_point start) {
 }
 
 }  // namespace
-
-struct Node::Impl {
-  Impl(const Config& run, const Dataset& dataset, Linger until_seen);
-  ~Impl();
-
-  NodeState state();
-  Hello hello() const;
-  void launch_step(std::uint64_t step);
-  void prepare_residents();
-  void launch_residents();
-  executor::Settings exchange_settings() const;
-  void launch_backward(int layer, std::uint64_t step);
-  void launch_factors(std::uint64_t step, const std::function<void()>& mark);
-  executor::Exchanged exchanged(std::size_t bucket) const;
-  void connect_exchange();
-  void await_residents();
-  std::uint64_t blocks_of(const Bucket& bucket) const;
-  std::uint64_t* marks_of(std::uint64_t step);
-  std::optional<Failure> failure();
-  void evaluate(std::uint64_t step, NodeReport& report);
-  void resume();
-  void write_checkpoint(std::uint64_t step);
-  /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
-  std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
-  void check();
-  void await_setup(gpusock::Stream& stream);
-  void finish(NodeReport& report);
-  Progress progress(SteadyClock::time_point start) const;
-  std::string end_kernels() noexcept;
-
-  Config config;
-  const Dataset& data;
-  Linger linger;
-  Plan plan;
-  int peer_count;
-  std::optional<CheckpointFiles> checkpoints;
-  std::uint64_t first_step = 0;  ///< of this run: not 0 where it goes on from a checkpoint
-
-  gpusock::Context context;
-  gpusock::Stream compute{context};
-  gpusock::Stream accepting{context};
-  gpusock::Stream connecting{context};
-  std::atomic<bool> stopping{false};
-  std::vector<gpusock::Endpoint> addresses;
-
-  ExchangePlan exchange_plan;
-  executor::Executor exchange;
-  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
-  gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
-  FactorLayers factors;
-  gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
-
-  Model model{context, compute, plan.layout};
-  DeviceSamples training;
-  DeviceSamples test;
-  Activations activations;
-  Activations test_activations;
-  NodeMemory memory;
-  gpusock::Mapped<Listening> listening;
-  gpusock::Mapped<StepBoard> board;
-  gpusock::Mapped<float> losses;
-  gpusock::Mapped<std::uint64_t> step_times_ns;  // when they were computed
-  gpusock::Mapped<Score> score;
-  gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
-  std::uint64_t traced_steps;    ///< of this run, the first ones
-  gpusock::DeviceBuffer<std::uint64_t> marks;
-};
 
 Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
     : config(run),
@@ -198,28 +118,6 @@ Hello Node::Impl::hello() const {
   return hello;
 }
 
-executor::Settings Node::Impl::exchange_settings() const {
-  executor::Settings settings;
-  settings.rank = config.rank;
-  settings.ring_bytes = exchange_plan.ring_bytes;
-  settings.unit_bytes = exchange_plan.unit_bytes;
-  settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
-  settings.execution = exchange_plan.execution;
-  return settings;
-}
-
-/// When all nodes have compared their settings.
-void Node::Impl::connect_exchange() {
-  exchange.use_listener(listening[0].socket);
-  try {
-    exchange.begin_connect(addresses);
-    exchange.await_connect();
-  } catch (const gpusock::Error& error) {
-    if (stopping) throw Interrupted();
-    throw NodeFailure(error.what());
-  }
-}
-
 /// Before any kernel runs.
 void Node::Impl::resume() {
   const std::uint64_t step = config.resume == "latest" ? checkpoints->latest() : std::stoull(config.resume);
@@ -228,19 +126,6 @@ void Node::Impl::resume() {
   memory.weights.copy_in(checkpoint.weights);
   memory.velocity.copy_in(checkpoint.velocity);
   first_step = step;
-}
-
-/// Waits for the step's weights and writes them. The next step begins afterwards, on all nodes: it needs this one's.
-void Node::Impl::write_checkpoint(std::uint64_t step) {
-  const std::uint32_t parameters = plan.layout.parameters();
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), memory.velocity.data(), parameters,
-                  image.data());
-  compute.synchronize();
-  check();
-  const float* values = image.data();
-  checkpoints->write(
-      {step, {values, values + parameters}, {values + parameters, values + 2 * std::size_t{parameters}}});
 }
 
 /// What a kernel of this node has recorded.
@@ -285,159 +170,6 @@ void Node::Impl::await_setup(gpusock::Stream& stream) {
   }
   stream.synchronize();
   check();
-}
-
-/// What the lanes of a bucket exchange, and how often it is handed over in a step.
-executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
-  const Bucket& bucket = exchange_plan.buckets[index];
-  executor::Exchanged tensor;
-  tensor.schedule = index;
-  tensor.count = bucket.floats;
-  tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
-  if (bucket.carries == Carries::gradients) {
-    tensor.gradients = memory.gradients.data() + bucket.offset;
-    tensor.in_place = true;
-    tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
-    return tensor;
-  }
-  const FactorExchange& layer = factors[bucket.first_layer];
-  if (config.overlap) tensor.ready_per_step = factors.copying_blocks(bucket.first_layer);
-  tensor.gradients = layer.gathered;
-  if (bucket.carries == Carries::factors) return tensor;
-  tensor.gradients = memory.weights.data() + bucket.offset;
-  if (layer.makes_weights) tensor.ready_per_step = plan.layout.layer[bucket.first_layer].blocks();
-  return tensor;
-}
-
-/// Of the lanes. Before any kernel runs, and when it is known with which step the training begins.
-void Node::Impl::prepare_residents() {
-  std::vector<executor::Exchanged> tensors;
-  for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) tensors.push_back(exchanged(i));
-  executor::Residence residence;
-  residence.steps = clock_of(plan.steps);
-  residence.timeout_ns = state().timeout_ns;
-  residence.words = exchange_words.data();
-  residence.times = exchange_times.data();
-  residence.failed = memory.failed.data();
-  residence.stop = memory.stop.data();
-  residence.in_order = config.priority;
-  residence.slots = static_cast<std::uint64_t>(config.slots);
-  residence.budget_bytes = config.budget_bytes;
-  residence.traced_steps = traced_steps;
-  residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
-  exchange.prepare_resident(tensors, residence);
-}
-
-void Node::Impl::launch_residents() {
-  exchange.start_resident();
-  if (peer_count != 0) gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data());
-}
-
-/// Blocks that compute a bucket's gradients.
-std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
-  std::uint64_t blocks = 0;
-  for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout.layer[layer].blocks();
-  return blocks;
-}
-
-/// All weights are there: the resident kernels have nothing left to do.
-void Node::Impl::await_residents() {
-  exchange.await_resident();
-  end_watch(ending[0]);
-  gpusock::launch(context, {.stream = &compute}, leave, state());
-  compute.synchronize();
-  accepting.synchronize();
-}
-
-/// Where the times of a step are written; none where it is not traced.
-std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
-  const std::size_t each = marks_of_step(plan.layout.layers, plan.layout.layers);
-  return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * each : nullptr;
-}
-
-/// Launches only: nothing here waits for the device.
-void Node::Impl::launch_step(std::uint64_t step) {
-  const NodeState node = state();
-  const Layout& layout = plan.layout;
-  const std::uint64_t clock = clock_of(step);
-  const SamplesView samples = training.from(step * plan.batch);
-  std::uint64_t* next_mark = marks_of(step);
-  const bool traced = next_mark != nullptr;
-  const auto mark = [&] {
-    if (traced) gpusock::launch(context, {.stream = &compute}, mark_time, next_mark++);
-  };
-  model.gather(samples, plan.batch, activations);
-  mark();
-  for (int layer = 0; layer < layout.layers; ++layer) {
-    std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
-    if (traced) gpusock::launch(context, model.shape(1), wait_for_layer, node, layer, clock, waited_ns);
-    mark();
-    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
-                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
-    mark();
-  }
-  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
-  mark();
-  for (int layer = layout.layers - 1; layer >= 0; --layer) {
-    // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes
-    // write new weights (L9).
-    if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
-    launch_backward(layer, step);
-    mark();
-  }
-  if (!config.overlap) {
-    std::uint32_t buckets = 0;
-    for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) {
-      const Bucket& bucket = exchange_plan.buckets[i];
-      if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
-      buckets |= 1u << i;
-    }
-    gpusock::launch(context, {.stream = &compute}, hand_over_all, node, buckets);
-  }
-  launch_factors(step, mark);
-}
-
-/// Computes a layer's gradients by its parameters, and hands them over; or hands its factors over.
-void Node::Impl::launch_backward(int layer, std::uint64_t step) {
-  const NodeState node = state();
-  const bool is_first = layer + 1 == plan.layout.layers;
-  const gpusock::LaunchShape shape = model.shape(plan.layout.layer[layer].blocks());
-  if (factors.has(layer)) {
-    gpusock::launch(context, model.shape(factors.copying_blocks(layer)), hand_over_factors, node, factors[layer],
-                    clock_of(step), activations.input(layer), activations.output_delta(layer), is_first, config.overlap,
-                    exchange_times.data());
-  } else {
-    const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
-    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange.places(bucket), clock_of(step),
-                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap,
-                    exchange_times.data());
-  }
-}
-
-/// Makes weights of gathered factors.
-void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
-  const NodeState node = state();
-  std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
-  for (const int layer : factors.made_here()) {
-    const FactorExchange& gathered = factors[layer];
-    gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
-    mark();
-    gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()), apply_factors, node, gathered, layer);
-    mark();
-  }
-}
-
-void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
-  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
-  if (config.rank == 0) {
-    score[0] = {};
-    model.evaluate(test, memory.weights.data(), test_activations, score.data());
-  }
-  compute.synchronize();
-  check();
-  if (config.rank != 0) return;
-  report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
-  report.test_loss = score[0].loss / static_cast<double>(test.visits());
 }
 
 Progress Node::Impl::progress(SteadyClock::time_point start) const {

@@ -1,0 +1,94 @@
+#pragma once
+/// @file A node's state. node.cu sets it up and ends it, node_lanes.cu has its resident lanes, node_steps.cu what the
+/// host launches in a step.
+
+#include "arithmetic/model.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "executor/executor.hpp"
+#include "plan/exchange_plan.hpp"
+#include "plan/plan.hpp"
+#include "training/factor_layers.cuh"
+#include "training/hello.cuh"
+#include "training/node.hpp"
+#include "training/node_memory.cuh"
+
+#include "gpusock/gpusock.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace param_sync {
+
+struct Node::Impl {
+  Impl(const Config& run, const Dataset& dataset, Linger until_seen);
+  ~Impl();
+
+  NodeState state();
+  Hello hello() const;
+  void launch_step(std::uint64_t step);
+  void prepare_residents();
+  void launch_residents();
+  executor::Settings exchange_settings() const;
+  void launch_backward(int layer, std::uint64_t step);
+  void launch_factors(std::uint64_t step, const std::function<void()>& mark);
+  executor::Exchanged exchanged(std::size_t bucket) const;
+  void connect_exchange();
+  void await_residents();
+  std::uint64_t blocks_of(const Bucket& bucket) const;
+  std::uint64_t* marks_of(std::uint64_t step);
+  std::optional<Failure> failure();
+  void evaluate(std::uint64_t step, NodeReport& report);
+  void resume();
+  void write_checkpoint(std::uint64_t step);
+  /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
+  std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
+  void check();
+  void await_setup(gpusock::Stream& stream);
+  void finish(NodeReport& report);
+  Progress progress(std::chrono::steady_clock::time_point start) const;
+  std::string end_kernels() noexcept;
+
+  Config config;
+  const Dataset& data;
+  Linger linger;
+  Plan plan;
+  int peer_count;
+  std::optional<CheckpointFiles> checkpoints;
+  std::uint64_t first_step = 0;  ///< of this run: not 0 where it goes on from a checkpoint
+
+  gpusock::Context context;
+  gpusock::Stream compute{context};
+  gpusock::Stream accepting{context};
+  gpusock::Stream connecting{context};
+  std::atomic<bool> stopping{false};
+  std::vector<gpusock::Endpoint> addresses;
+
+  ExchangePlan exchange_plan;
+  executor::Executor exchange;
+  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
+  gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
+  FactorLayers factors;
+  gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
+
+  Model model{context, compute, plan.layout};
+  DeviceSamples training;
+  DeviceSamples test;
+  Activations activations;
+  Activations test_activations;
+  NodeMemory memory;
+  gpusock::Mapped<Listening> listening;
+  gpusock::Mapped<StepBoard> board;
+  gpusock::Mapped<float> losses;
+  gpusock::Mapped<std::uint64_t> step_times_ns;  // when they were computed
+  gpusock::Mapped<Score> score;
+  gpusock::Mapped<float> image;  ///< copy_state's, where there are checkpoints
+  std::uint64_t traced_steps;    ///< of this run, the first ones
+  gpusock::DeviceBuffer<std::uint64_t> marks;
+};
+
+}  // namespace param_sync

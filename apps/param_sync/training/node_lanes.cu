@@ -1,0 +1,93 @@
+// A node's resident lanes: by which schedules, of which tensors, from when to when.
+#include "executor/handover.cuh"
+#include "training/exchange.cuh"
+#include "training/node_impl.cuh"
+#include "training/watch.cuh"
+
+namespace param_sync {
+
+executor::Settings Node::Impl::exchange_settings() const {
+  executor::Settings settings;
+  settings.rank = config.rank;
+  settings.ring_bytes = exchange_plan.ring_bytes;
+  settings.unit_bytes = exchange_plan.unit_bytes;
+  settings.connect_timeout_ns = static_cast<std::uint64_t>(config.connect_timeout_s() * 1e9);
+  settings.execution = exchange_plan.execution;
+  return settings;
+}
+
+/// When all nodes have compared their settings.
+void Node::Impl::connect_exchange() {
+  exchange.use_listener(listening[0].socket);
+  try {
+    exchange.begin_connect(addresses);
+    exchange.await_connect();
+  } catch (const gpusock::Error& error) {
+    if (stopping) throw Interrupted();
+    throw NodeFailure(error.what());
+  }
+}
+
+/// What the lanes of a bucket exchange, and how often it is handed over in a step.
+executor::Exchanged Node::Impl::exchanged(std::size_t index) const {
+  const Bucket& bucket = exchange_plan.buckets[index];
+  executor::Exchanged tensor;
+  tensor.schedule = index;
+  tensor.count = bucket.floats;
+  tensor.ready_per_step = config.overlap ? blocks_of(bucket) : 1;
+  if (bucket.carries == Carries::gradients) {
+    tensor.gradients = memory.gradients.data() + bucket.offset;
+    tensor.in_place = true;
+    tensor.optimizing = {plan.optimizer, memory.velocity.data() + bucket.offset, memory.weights.data() + bucket.offset};
+    return tensor;
+  }
+  const FactorExchange& layer = factors[bucket.first_layer];
+  if (config.overlap) tensor.ready_per_step = factors.copying_blocks(bucket.first_layer);
+  tensor.gradients = layer.gathered;
+  if (bucket.carries == Carries::factors) return tensor;
+  tensor.gradients = memory.weights.data() + bucket.offset;
+  if (layer.makes_weights) tensor.ready_per_step = plan.layout.layer[bucket.first_layer].blocks();
+  return tensor;
+}
+
+/// Of the lanes. Before any kernel runs, and when it is known with which step the training begins.
+void Node::Impl::prepare_residents() {
+  std::vector<executor::Exchanged> tensors;
+  for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) tensors.push_back(exchanged(i));
+  executor::Residence residence;
+  residence.steps = clock_of(plan.steps);
+  residence.timeout_ns = state().timeout_ns;
+  residence.words = exchange_words.data();
+  residence.times = exchange_times.data();
+  residence.failed = memory.failed.data();
+  residence.stop = memory.stop.data();
+  residence.in_order = config.priority;
+  residence.slots = static_cast<std::uint64_t>(config.slots);
+  residence.budget_bytes = config.budget_bytes;
+  residence.traced_steps = traced_steps;
+  residence.executors_on_device = config.in_process ? static_cast<unsigned>(config.nodes) : 1;
+  exchange.prepare_resident(tensors, residence);
+}
+
+void Node::Impl::launch_residents() {
+  exchange.start_resident();
+  if (peer_count != 0) gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data());
+}
+
+/// Blocks that compute a bucket's gradients.
+std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
+  std::uint64_t blocks = 0;
+  for (int layer = bucket.first_layer; layer < bucket.end_layer; ++layer) blocks += plan.layout.layer[layer].blocks();
+  return blocks;
+}
+
+/// All weights are there: the resident kernels have nothing left to do.
+void Node::Impl::await_residents() {
+  exchange.await_resident();
+  end_watch(ending[0]);
+  gpusock::launch(context, {.stream = &compute}, leave, state());
+  compute.synchronize();
+  accepting.synchronize();
+}
+
+}  // namespace param_sync

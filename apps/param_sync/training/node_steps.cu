@@ -1,0 +1,114 @@
+// What the host launches: the kernels of a step, a checkpoint, an evaluation.
+#include "checkpoint/checkpoint.cuh"
+#include "training/exchange.cuh"
+#include "training/node_impl.cuh"
+#include "training/step.cuh"
+#include "training/trace.cuh"
+
+namespace param_sync {
+
+/// Where the times of a step are written; none where it is not traced.
+std::uint64_t* Node::Impl::marks_of(std::uint64_t step) {
+  const std::size_t each = marks_of_step(plan.layout.layers, plan.layout.layers);
+  return clock_of(step) < traced_steps ? marks.data() + clock_of(step) * each : nullptr;
+}
+
+/// Launches only: nothing here waits for the device.
+void Node::Impl::launch_step(std::uint64_t step) {
+  const NodeState node = state();
+  const Layout& layout = plan.layout;
+  const std::uint64_t clock = clock_of(step);
+  const SamplesView samples = training.from(step * plan.batch);
+  std::uint64_t* next_mark = marks_of(step);
+  const bool traced = next_mark != nullptr;
+  const auto mark = [&] {
+    if (traced) gpusock::launch(context, {.stream = &compute}, mark_time, next_mark++);
+  };
+  model.gather(samples, plan.batch, activations);
+  mark();
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
+    if (traced) gpusock::launch(context, model.shape(1), wait_for_layer, node, layer, clock, waited_ns);
+    mark();
+    gpusock::launch(context, model.shape(compute_blocks(plan.batch, layout.layer[layer].outputs)), forward_when_ready,
+                    node, layer, clock, activations.input(layer), plan.batch, activations.output(layer), waited_ns);
+    mark();
+  }
+  model.loss(samples, plan.batch, activations, losses.data(), board.data(), step, step_times_ns.data());
+  mark();
+  for (int layer = layout.layers - 1; layer >= 0; --layer) {
+    // The last kernel that reads the layer's weights comes before its gradients are handed over: from then on, lanes
+    // write new weights (L9).
+    if (layer > 0) model.backward_input(layer, memory.weights.data(), plan.batch, activations);
+    launch_backward(layer, step);
+    mark();
+  }
+  if (!config.overlap) {
+    std::uint32_t buckets = 0;
+    for (std::size_t i = 0; i < exchange_plan.buckets.size(); ++i) {
+      const Bucket& bucket = exchange_plan.buckets[i];
+      if (bucket.carries == Carries::weights && factors[bucket.first_layer].makes_weights) continue;
+      buckets |= 1u << i;
+    }
+    gpusock::launch(context, {.stream = &compute}, hand_over_all, node, buckets);
+  }
+  launch_factors(step, mark);
+}
+
+/// Computes a layer's gradients by its parameters, and hands them over; or hands its factors over.
+void Node::Impl::launch_backward(int layer, std::uint64_t step) {
+  const NodeState node = state();
+  const bool is_first = layer + 1 == plan.layout.layers;
+  const gpusock::LaunchShape shape = model.shape(plan.layout.layer[layer].blocks());
+  if (factors.has(layer)) {
+    gpusock::launch(context, model.shape(factors.copying_blocks(layer)), hand_over_factors, node, factors[layer],
+                    clock_of(step), activations.input(layer), activations.output_delta(layer), is_first, config.overlap,
+                    exchange_times.data());
+  } else {
+    const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
+    gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange.places(bucket), clock_of(step),
+                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap,
+                    exchange_times.data());
+  }
+}
+
+/// Makes weights of gathered factors.
+void Node::Impl::launch_factors(std::uint64_t step, const std::function<void()>& mark) {
+  const NodeState node = state();
+  std::uint64_t* waited_ns = memory.step_waited_ns.data() + step;
+  for (const int layer : factors.made_here()) {
+    const FactorExchange& gathered = factors[layer];
+    gpusock::launch(context, model.shape(1), wait_for_factors, node, gathered, clock_of(step), waited_ns);
+    mark();
+    gpusock::launch(context, model.shape(plan.layout.layer[layer].blocks()), apply_factors, node, gathered, layer);
+    mark();
+  }
+}
+
+void Node::Impl::evaluate(std::uint64_t step, NodeReport& report) {
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
+  if (config.rank == 0) {
+    score[0] = {};
+    model.evaluate(test, memory.weights.data(), test_activations, score.data());
+  }
+  compute.synchronize();
+  check();
+  if (config.rank != 0) return;
+  report.accuracies.push_back(static_cast<double>(score[0].correct) / static_cast<double>(test.visits()));
+  report.test_loss = score[0].loss / static_cast<double>(test.visits());
+}
+
+/// Waits for the step's weights and writes them. The next step begins afterwards, on all nodes: it needs this one's.
+void Node::Impl::write_checkpoint(std::uint64_t step) {
+  const std::uint32_t parameters = plan.layout.parameters();
+  gpusock::launch(context, model.shape(1), wait_for_weights, state(), clock_of(step));
+  gpusock::launch(context, model.shape(16), copy_state, memory.weights.data(), memory.velocity.data(), parameters,
+                  image.data());
+  compute.synchronize();
+  check();
+  const float* values = image.data();
+  checkpoints->write(
+      {step, {values, values + parameters}, {values + parameters, values + 2 * std::size_t{parameters}}});
+}
+
+}  // namespace param_sync
