@@ -14,7 +14,8 @@ namespace gpusock::proxy {
 
 /// What a context says of itself. It writes this under the members' lock, before it makes or takes a connection, and
 /// never again. A peer reads it after an offer or an answer of that context. Whoever enters reads it twice; the first
-/// time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again.
+/// time, without the lock, it may see half of an entry. Then no member has what it asks for, and it asks again. Other
+/// processes' entries are copied before they are looked at: what was checked must be what is used.
 struct Arenas::Member {
   Id id{};
   std::array<char, 32> device{};  // Platform::name_on_host()
@@ -74,11 +75,11 @@ Arenas::Member& Arenas::member(std::size_t number) const {
   return *reinterpret_cast<Member*>(file_.members + number * sizeof(Member));
 }
 
-const Arenas::Member* Arenas::find_member(const Id& id) const {
+std::optional<Arenas::Member> Arenas::find_member(const Id& id) const {
   for (std::size_t number = 0; id != kNobody && number < kMembersMax; ++number) {
-    if (member(number).id == id) return &member(number);
+    if (member(number).id == id) return member(number);
   }
-  return nullptr;
+  return {};
 }
 
 /// True if this entry is that of another context, which lives.
@@ -143,7 +144,7 @@ void Arenas::map_others(const Fetch& fetch) {
   std::vector<std::uint32_t> slots;
   for (std::size_t number = 0; number < kMembersMax; ++number) {
     if (!is_listed(number)) continue;
-    const Member& other = member(number);
+    const Member other = member(number);
     const std::uint32_t its_slots = slots_in(other.arena_bytes);
     if (other.device != device || its_slots == 0 || arena_bytes(its_slots) != other.arena_bytes ||
         !is_socket_name(other.socket) || std::find(asked_.begin(), asked_.end(), other.id) != asked_.end()) {
@@ -193,8 +194,8 @@ std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) cons
 std::optional<Arenas::Id> Arenas::common_with(const Id& id, std::uint32_t slot) const {
   if (own_id_ == kNobody || id == own_id_) return {};
   if (find(id, slot)) return id;
-  const Member* const peer = find_member(id);
-  if (peer == nullptr || slot >= own_slots_) return {};
+  const auto peer = find_member(id);
+  if (!peer || slot >= own_slots_) return {};
   const auto* const end = peer->mapped.data() + std::min<std::uint64_t>(peer->mapped_count, kMembersMax);
   return std::find(peer->mapped.data(), end, own_id_) != end ? std::optional(own_id_) : std::nullopt;
 }
@@ -202,8 +203,8 @@ std::optional<Arenas::Id> Arenas::common_with(const Id& id, std::uint32_t slot) 
 std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
   if (own_id_ == kNobody) return why_none_;
   const std::string peer = "the peer is another process, ";
-  const Member* const entry = find_member(id);
-  if (entry == nullptr) return peer + "which shares no GPU memory for this connection";
+  const auto entry = find_member(id);
+  if (!entry) return peer + "which shares no GPU memory for this connection";
   if (entry->device != as_array<32>(platform_->name_on_host())) return peer + "on another GPU";
   if (slot >= slots_in(entry->arena_bytes) || slot >= own_slots_) {
     return peer + "and the GPU memory that is shared has no room for more connections";

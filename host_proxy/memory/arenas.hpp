@@ -85,7 +85,7 @@ class Arenas {
   class MembersLock;
 
   Member& member(std::size_t number) const;
-  const Member* find_member(const Id& id) const;
+  std::optional<Member> find_member(const Id& id) const;
   bool is_listed(std::size_t number) const;
   void make_own(std::size_t bytes_max);
   std::size_t take_number() const;

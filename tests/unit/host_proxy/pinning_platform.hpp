@@ -14,7 +14,7 @@
 namespace gpusock::proxy {
 
 /// A device that is given ring memory before its kernels run, and none later; as a GPU.
-class PinningPlatform final : public Platform {
+class PinningPlatform : public Platform {
  public:
   void* allocate_shared(std::size_t bytes) override { return host_.allocate_shared(bytes); }
   void free_shared(void* memory, std::size_t bytes) noexcept override { host_.free_shared(memory, bytes); }
