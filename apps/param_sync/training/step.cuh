@@ -12,8 +12,9 @@ __device__ inline bool weights_are_of(const NodeState& node, int layer, std::uin
 }
 
 /// One layer, as soon as all its weights are those of `clock`. The time that block 0 waited is added to the step's.
-static __global__ void forward_when_ready(NodeState node, int layer, std::uint64_t clock, const float* input,
-                                          std::uint32_t batch, float* output, std::uint64_t* step_waited_ns) {
+[[maybe_unused]] static __global__ void forward_when_ready(NodeState node, int layer, std::uint64_t clock,
+                                                           const float* input, std::uint32_t batch, float* output,
+                                                           std::uint64_t* step_waited_ns) {
   std::uint64_t* waited_ns = blockIdx.x == 0 ? step_waited_ns : nullptr;
   const auto ready = [&] { return weights_are_of(node, layer, clock); };
   if (!wait_until(node, ready, waited_ns)) return;
