@@ -70,12 +70,12 @@ static __global__ void meet_nodes(NodeState node) {
   char all_here = 1;
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     if (peer == node.rank) continue;
-    const auto sent = node.net.send(thread, node.serve_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    const auto sent = node.net.send(thread, node.accepted_sockets[peer], &all_here, sizeof all_here, 0, deadline);
     if (sent != 1) return fail(node, FailureKind::accept, peer, sent < 0 ? -sent : ECONNRESET);
   }
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     if (peer == node.rank) continue;
-    const auto got = node.net.recv(thread, node.push_sockets[peer], &all_here, sizeof all_here, 0, deadline);
+    const auto got = node.net.recv(thread, node.connected_sockets[peer], &all_here, sizeof all_here, 0, deadline);
     if (got != 1) return fail(node, FailureKind::accept, peer, got < 0 ? -got : ECONNRESET);
   }
 }

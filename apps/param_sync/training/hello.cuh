@@ -46,7 +46,7 @@ using SharedSocket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device
 /// thread.
 __device__ inline void await_reached(const NodeState& node) {
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    const SharedSocket socket(node.push_sockets[peer]);
+    const SharedSocket socket(node.connected_sockets[peer]);
     while (peer != node.rank && !ended(node) && socket.load(cuda::memory_order_relaxed) < 0) {
       __nanosleep(1'000'000);
     }
@@ -78,7 +78,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
       const HelloField field = theirs.magic != Hello::kMagic ? HelloField::version : ours.difference(theirs);
       const bool ranks_fit = theirs.rank == static_cast<std::uint64_t>(peer);
       if (theirs.magic == Hello::kMagic && field == HelloField::none && ranks_fit) {
-        SharedSocket(node.push_sockets[peer]).store(socket, cuda::memory_order_relaxed);
+        SharedSocket(node.connected_sockets[peer]).store(socket, cuda::memory_order_relaxed);
         return;
       }
       const HelloField wrong = field == HelloField::none ? HelloField::rank : field;
@@ -100,7 +100,7 @@ __device__ inline std::int64_t exchange(const gpusock::Net& net, gpusock::Socket
 /// The first peer that has not connected here; -1 if all have.
 __device__ inline int first_missing(const NodeState& node) {
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    const SharedSocket socket(node.serve_sockets[peer]);
+    const SharedSocket socket(node.accepted_sockets[peer]);
     if (peer != node.rank && socket.load(cuda::memory_order_relaxed) < 0) return peer;
   }
   return -1;
@@ -133,7 +133,7 @@ __device__ inline int first_missing(const NodeState& node) {
     }
     gpusock::Socket expected = -1;
     const bool other = peer >= 0 && peer < node.layout.nodes && peer != node.rank;
-    if (!other || !SharedSocket(node.serve_sockets[peer])
+    if (!other || !SharedSocket(node.accepted_sockets[peer])
                        .compare_exchange_strong(expected, socket, cuda::memory_order_relaxed,
                                                 cuda::memory_order_relaxed)) {  // relaxed: read by later kernels
       fail(node, FailureKind::mismatch, peer, EPROTO, HelloField::rank);

@@ -16,7 +16,7 @@ struct NodeMemory {
   gpusock::DeviceBuffer<float> weights, gradients, velocity;
   gpusock::Mapped<std::uint64_t> step_waited_ns;  ///< by step: for how long its forward kernels waited for
                                                   ///< weights
-  gpusock::DeviceBuffer<gpusock::Socket> push_sockets, serve_sockets;
+  gpusock::DeviceBuffer<gpusock::Socket> connected_sockets, accepted_sockets;
   gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
   gpusock::DeviceBuffer<std::uint64_t> failed;
   gpusock::Mapped<Failure> failure;
@@ -27,16 +27,16 @@ struct NodeMemory {
         gradients(context, plan.layout.parameters()),
         velocity(context, plan.layout.parameters()),
         step_waited_ns(context, plan.steps),
-        push_sockets(context, config.nodes),
-        serve_sockets(context, config.nodes),
+        connected_sockets(context, config.nodes),
+        accepted_sockets(context, config.nodes),
         endpoints(context, config.nodes),
         failed(context, 1),
         failure(context, 1),
         stop(context, 1) {
     weights.copy_in(initial_weights(plan.layout, config.seed));
     const std::vector<gpusock::Socket> none(config.nodes, -1);
-    push_sockets.copy_in(none);
-    serve_sockets.copy_in(none);
+    connected_sockets.copy_in(none);
+    accepted_sockets.copy_in(none);
   }
 
   /// The pointers; the rest is the caller's to fill in.
@@ -45,8 +45,8 @@ struct NodeMemory {
     node.weights = weights.data();
     node.gradients = gradients.data();
     node.velocity = velocity.data();
-    node.push_sockets = push_sockets.data();
-    node.serve_sockets = serve_sockets.data();
+    node.connected_sockets = connected_sockets.data();
+    node.accepted_sockets = accepted_sockets.data();
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();

@@ -36,8 +36,8 @@ struct NodeState {
   float* weights = nullptr;                      ///< layer after layer
   float* gradients = nullptr;                    ///< as weights
   float* velocity = nullptr;                     ///< as weights; where this node applies the optimizer
-  gpusock::Socket* push_sockets = nullptr;       ///< by rank: this node has connected them, and watches them
-  gpusock::Socket* serve_sockets = nullptr;      ///< by rank: this node has accepted them
+  gpusock::Socket* connected_sockets = nullptr;  ///< by rank: this node has connected them, and watches them
+  gpusock::Socket* accepted_sockets = nullptr;   ///< by rank: this node has accepted them
   std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
   Failure* failure = nullptr;                    ///< mapped
   std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run

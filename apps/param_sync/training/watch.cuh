@@ -13,7 +13,7 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending) {
   const auto thread = gpusock::this_thread();
   int training = 0;  // others
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    entries[peer] = {node.push_sockets[peer], gpusock::kPollIn, 0};
+    entries[peer] = {node.connected_sockets[peer], gpusock::kPollIn, 0};
     if (entries[peer].socket >= 0) ++training;
   }
   // Relaxed, also below: no data depends on it.
@@ -40,8 +40,8 @@ static __global__ void leave(NodeState node) {
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     if (peer == node.rank) continue;
     // A peer that has left already, or died since, is no failure.
-    node.net.send(thread, node.serve_sockets[peer], &end, sizeof end, 0, gpusock::Deadline::now());
-    node.net.shutdown(thread, node.push_sockets[peer], gpusock::Shutdown::both);
+    node.net.send(thread, node.accepted_sockets[peer], &end, sizeof end, 0, gpusock::Deadline::now());
+    node.net.shutdown(thread, node.connected_sockets[peer], gpusock::Shutdown::both);
   }
 }
 

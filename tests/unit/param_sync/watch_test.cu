@@ -49,8 +49,8 @@ struct Nodes {
     NodeState node;
     node.net = context.net();
     node.layout.nodes = static_cast<int>(sockets.size());
-    node.push_sockets = push.data();
-    node.serve_sockets = serve.data();
+    node.connected_sockets = push.data();
+    node.accepted_sockets = serve.data();
     node.failed = failed.data();
     node.failure = failure.data();
     node.stop = stop.data();
