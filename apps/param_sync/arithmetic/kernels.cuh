@@ -81,8 +81,8 @@ struct GradientTile {
   }
 
   /// Sums it over a batch.
-  __device__ void sum(const LayerShape& shape, const float* input, const float* delta, std::uint32_t batch,
-                      Float4 (&to)[kTileRows]) const {
+  __device__ __forceinline__ void sum(const LayerShape& shape, const float* input, const float* delta,
+                                      std::uint32_t batch, Float4 (&to)[kTileRows]) const {
     const float one = 1.0f;  // what a bias is multiplied by
     const LeftMatrix left = row == shape.inputs ? LeftMatrix{&one, 0, 0} : LeftMatrix{input + row, 1, shape.inputs};
     multiply_tile(to, left, {delta + column, shape.outputs, 1}, batch, rows, columns);
@@ -91,7 +91,7 @@ struct GradientTile {
 
 /// Calls with each tile of one block's rows (LayerShape::block_range) that this thread computes.
 template <class Call>
-__device__ inline void for_gradient_tiles(const LayerShape& shape, std::uint32_t block, Call call) {
+__device__ __forceinline__ void for_gradient_tiles(const LayerShape& shape, std::uint32_t block, Call call) {
   const std::uint32_t across = (shape.outputs + kTileColumns - 1) / kTileColumns;
   const std::uint32_t first = block * shape.tiles_per_block;
   const std::uint32_t tiles = min(shape.tiles_per_block, shape.row_tiles() - first) * across;
@@ -105,8 +105,9 @@ __device__ inline void for_gradient_tiles(const LayerShape& shape, std::uint32_t
 /// The gradient by the parameters of one block's rows, summed over the batch. gradient[i] is where that of the layer's
 /// parameter i goes: `gradient` may also be an object with such an operator.
 template <class Gradient>
-__device__ inline void layer_backward_parameters(const LayerShape& shape, std::uint32_t block, const float* input,
-                                                 const float* delta, std::uint32_t batch, const Gradient& gradient) {
+__device__ __forceinline__ void layer_backward_parameters(const LayerShape& shape, std::uint32_t block,
+                                                          const float* input, const float* delta, std::uint32_t batch,
+                                                          const Gradient& gradient) {
   for_gradient_tiles(shape, block, [&](const GradientTile& tile) {
     Float4 sum[kTileRows] = {};
     tile.sum(shape, input, delta, batch, sum);

@@ -31,13 +31,13 @@ struct Place {
   GPUSOCK_FN static std::uint64_t in_ring(std::uint64_t step) { return 2 * step + 2; }
 
   /// True if this step's floats are in the ring. Once it is settled.
-  __device__ bool is_in_ring(std::uint64_t step) {
+  GPUSOCK_FN bool is_in_ring(std::uint64_t step) {
     // relaxed: this thread's block has synchronized with who has settled it
     return DeviceWord(settled).load(cuda::memory_order_relaxed) == in_ring(step);
   }
 
   /// One of its floats, in the ring.
-  __device__ float& in_room(std::uint64_t index) const {
+  GPUSOCK_FN float& in_room(std::uint64_t index) const {
     const std::uint64_t from = index - floats.begin;
     return from < first_floats ? first[from] : rest[from - first_floats];
   }
@@ -75,10 +75,10 @@ __device__ inline bool offer(Place& place, std::uint64_t step) {
 /// Where a block's part of a tensor goes in a step.
 class Destination {
  public:
-  /// `part`: what the block computes, floats of the tensor. Block-collective.
+  /// `part`: what the block computes, floats of the tensor. Block-collective. Between two of them a block has a
+  /// barrier.
   __device__ Destination(const Places& places, std::uint64_t step, Floats part) : places_(places), step_(step) {
     __shared__ Found found;
-    __syncthreads();  // all have read what was found before
     if (threadIdx.x == 0) found = find(part);
     __syncthreads();
     found_ = found;
@@ -87,8 +87,8 @@ class Destination {
   /// Where the part's first float goes if all others follow it; else none.
   __device__ float* together() const { return found_.together; }
 
-  /// Where a float of the part goes.
-  __device__ float& operator[](std::uint64_t index) const {
+  /// Where a float of the part goes. Apart: few blocks need it.
+  GPUSOCK_FN_APART float& operator[](std::uint64_t index) const {
     for (int i = found_.begin; i < found_.end; ++i) {
       Place& place = places_.all[i];
       if (index < place.floats.begin || index >= place.floats.end) continue;

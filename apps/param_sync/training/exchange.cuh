@@ -6,20 +6,17 @@
 
 namespace param_sync {
 
-/// Where the gradients of a layer go: by the number of its parameter.
+/// Where the gradients of a block's part of a layer go: by the number of the layer's parameter. One type for both, as
+/// the compiler then has one loop around it, which it puts where it is called: twice of it is measurably slower.
 struct LayerDestination {
-  const executor::Destination& of_bucket;
-  std::uint64_t before;  ///< floats of the bucket
-
-  __device__ float& operator[](std::uint64_t parameter) const { return of_bucket[before + parameter]; }
-};
-
-/// The same where those of a block follow each other.
-struct BlockDestination {
-  float* first;
+  float* first;  ///< where those of the block follow each other: its first one
   std::uint64_t first_parameter;
+  const executor::Destination& of_bucket;  ///< else
+  std::uint64_t before;                    ///< floats of the bucket
 
-  __device__ float& operator[](std::uint64_t parameter) const { return first[parameter - first_parameter]; }
+  __device__ float& operator[](std::uint64_t parameter) const {
+    return first != nullptr ? first[parameter - first_parameter] : of_bucket[before + parameter];
+  }
 };
 
 /// Computes the block's part of a layer's gradient in a step, straight into rings where these have room. `places`: of
@@ -31,11 +28,8 @@ __device__ inline void compute_in_place(const NodeState& node, int layer, const 
   const Range block = shape.block_range(blockIdx.x);
   const auto before = static_cast<std::uint64_t>(node.gradients + shape.offset - places.tensor);
   const executor::Destination destination(places, step, {before + block.begin, before + block.end});
-  if (float* first = destination.together(); first != nullptr) {
-    layer_backward_parameters(shape, blockIdx.x, input, delta, batch, BlockDestination{first, block.begin});
-  } else {
-    layer_backward_parameters(shape, blockIdx.x, input, delta, batch, LayerDestination{destination, before});
-  }
+  layer_backward_parameters(shape, blockIdx.x, input, delta, batch,
+                            LayerDestination{destination.together(), block.begin, destination, before});
 }
 
 /// Computes the layer's gradient by its parameters, and hands it to the lanes that exchange its bucket. `is_first`: no
