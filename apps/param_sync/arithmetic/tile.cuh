@@ -61,8 +61,8 @@ struct RightMatrix {
 };
 
 /// Adds left * right, step after step, to the tile. Rows from `rows` on repeat the last: their sums mean nothing.
-__device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatrix left, RightMatrix right, std::uint32_t steps,
-                                     std::uint32_t rows, std::uint32_t columns) {
+__device__ __forceinline__ void multiply_tile(Float4 (&sum)[kTileRows], LeftMatrix left, RightMatrix right,
+                                              std::uint32_t steps, std::uint32_t rows, std::uint32_t columns) {
   const float* row[kTileRows];
 #pragma unroll
   for (std::uint32_t r = 0; r < kTileRows; ++r)
