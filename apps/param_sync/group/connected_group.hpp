@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +33,23 @@ schedule::Schedule all_reduce_of(const std::string& scheme, int nodes, bool dete
 
 executor::Settings settings_of(int rank, const GroupOptions& options);
 
+/// What measure() sums, in memory that is made with the group: later, making some may wait for the kernels of other
+/// ranks of this process, which wait for this one.
+struct Measured {
+  static constexpr std::size_t kFloats[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
+  static constexpr std::size_t kSizes = std::size(kFloats);
+
+  explicit Measured(gpusock::Context& context) : data(context, kFloats[kSizes - 1]), seconds(context, 2 * kSizes) {
+    data.copy_in(std::vector<float>(data.size()));
+  }
+
+  gpusock::DeviceBuffer<float> data;
+  gpusock::Mapped<float> seconds;  ///< of both schemes, by size
+};
+
+/// True where "auto" has a choice.
+inline bool has_choice(const GroupOptions& options) { return options.all_reduce == "auto" && !options.deterministic; }
+
 struct Group::Impl {
   gpusock::Context& context;
   int rank;
@@ -42,6 +61,7 @@ struct Group::Impl {
   bool connected = false;
   std::uint32_t parameters_made = 0;
   std::size_t small_floats_max = kSmallFloats;
+  std::optional<Measured> measured{};
 
   /// Throws gpusock::Error (ENOTCONN).
   executor::Executor& ready() {

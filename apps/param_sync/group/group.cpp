@@ -77,7 +77,9 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
 
 Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions& options)
     : impl_(new Impl{
-          context, rank, nodes, options, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {}
+          context, rank, nodes, options, {context, settings_of(rank, options), schedules_of(rank, nodes, options)}}) {
+  if (has_choice(options)) impl_->measured.emplace(context);
+}
 
 Group::~Group() = default;
 

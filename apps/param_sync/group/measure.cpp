@@ -8,8 +8,7 @@
 namespace param_sync {
 namespace {
 
-constexpr std::size_t kMeasuredFloats[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10};
-constexpr std::size_t kSizes = std::size(kMeasuredFloats);
+constexpr std::size_t kSizes = Measured::kSizes;
 constexpr int kRepeats = 5;
 
 /// The least seconds of some runs; the first one is not counted.
@@ -46,22 +45,20 @@ std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const floa
 
 std::size_t Group::measure(std::uint64_t timeout_ns) {
   executor::Executor& executor = impl_->ready();
-  if (impl_->options.all_reduce != "auto" || impl_->options.deterministic) {
+  if (!impl_->measured) {
     throw gpusock::Error(EINVAL, "measuring a group that has no choice: \"auto\" has one, where sums have any order");
   }
-  gpusock::DeviceBuffer<float> data(impl_->context, kMeasuredFloats[kSizes - 1]);
-  gpusock::Mapped<float> seconds(impl_->context, 2 * kSizes);
-  data.copy_in(std::vector<float>(data.size()));
+  auto& [data, seconds] = *impl_->measured;
   for (std::size_t i = 0; i < kSizes; ++i) {
-    seconds[i] = static_cast<float>(least_s(executor, kSmall, data.data(), kMeasuredFloats[i], timeout_ns));
-    seconds[kSizes + i] = static_cast<float>(least_s(executor, kLarge, data.data(), kMeasuredFloats[i], timeout_ns));
+    seconds[i] = static_cast<float>(least_s(executor, kSmall, data.data(), Measured::kFloats[i], timeout_ns));
+    seconds[kSizes + i] = static_cast<float>(least_s(executor, kLarge, data.data(), Measured::kFloats[i], timeout_ns));
   }
   // All ranks choose by the same figures: those of all, as rank 0 has added them.
   executor.wait(executor.start(kSmall, seconds.data(), seconds.size(), timeout_ns));
   executor.wait(executor.start(kBroadcast, seconds.data(), seconds.size(), timeout_ns));
   const std::vector<float> all(seconds.data(), seconds.data() + seconds.size());
   const std::span<const float> times(all);
-  impl_->small_floats_max = boundary_of(kMeasuredFloats, times.first(kSizes), times.last(kSizes));
+  impl_->small_floats_max = boundary_of(Measured::kFloats, times.first(kSizes), times.last(kSizes));
   return impl_->small_floats_max;
 }
 
