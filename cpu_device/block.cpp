@@ -107,6 +107,16 @@ std::optional<BlockFailure> Block::run(Launch& launch, std::uint64_t index) {
   return finish();
 }
 
+/// Ends what an abandoned thread had begun.
+void Block::end_unfinished(Thread& thread) noexcept {
+  const Unfinished noted = std::exchange(thread.unfinished, {});
+  if (noted.end != nullptr) noted.end(noted.self, noted.handle, noted.kind);
+  for (; !thread.kept.empty(); thread.kept.pop_back()) {
+    const Unfinished& latest = thread.kept.back();
+    latest.end(latest.self, latest.handle, latest.kind);
+  }
+}
+
 std::optional<BlockFailure> Block::finish() noexcept {
   t_running = nullptr;
   t_thread = &kHostThread;
@@ -119,10 +129,7 @@ std::optional<BlockFailure> Block::finish() noexcept {
   }
   if (abandoned_) {
     for (unsigned i = 0; i < next_unstarted_; ++i) {
-      const Carrier* unended = threads_[i].carrier;
-      const Unfinished unfinished = std::exchange(threads_[i].unfinished, {});
-      if (unended != nullptr && unfinished.end != nullptr)
-        unfinished.end(unfinished.self, unfinished.handle, unfinished.kind);
+      if (threads_[i].carrier != nullptr) end_unfinished(threads_[i]);
     }
     for (unsigned i = 0; i < next_unstarted_; ++i) delete std::exchange(threads_[i].carrier, nullptr);
   }

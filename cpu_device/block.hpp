@@ -47,6 +47,7 @@ struct Thread : ThreadInfo {
   std::uint64_t sleep_ended_ns = 0;
 
   Unfinished unfinished;
+  std::vector<Unfinished> kept;  ///< the latest last
 };
 
 /// First in, first out.
@@ -149,6 +150,7 @@ class Block {
   void fail_by_deadlock(Carrier& from);
   void abandon(Carrier& from);
   std::string describe_deadlock() const;
+  static void end_unfinished(Thread& thread) noexcept;
   std::optional<BlockFailure> finish() noexcept;
 
   Carrier native_;  ///< the OS thread's own stack

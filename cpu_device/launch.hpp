@@ -119,6 +119,13 @@ struct Unfinished {
 /// so that it can be the last that its caller does.
 void* note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind, void* result) noexcept;
 
+/// Keeps what the running thread of a kernel has begun until drop_unfinished(), beside what it notes. Where the block
+/// is abandoned before, end() is called as for a note, for the latest first. False: there is no memory. Outside of
+/// kernels true, and of no effect.
+bool keep_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept;
+/// Drops the latest that the running thread has kept for this object and handle.
+void drop_unfinished(void* self, std::int32_t handle) noexcept;
+
 /// CLOCK_MONOTONIC in ns. In kernels what clock64() reads: the same, unless the DeviceShape gives them a clock of their
 /// own.
 std::uint64_t clock_ns() noexcept;

@@ -5,6 +5,9 @@
 #include <time.h>
 
 #include <algorithm>
+#include <iterator>
+#include <new>
+#include <vector>
 
 namespace cpu_device {
 
@@ -90,6 +93,24 @@ void* note_unfinished(Unfinished::End end, void* self, std::int32_t handle, int 
   noted.handle = handle;
   noted.kind = kind;
   return result;
+}
+
+bool keep_unfinished(Unfinished::End end, void* self, std::int32_t handle, int kind) noexcept {
+  if (!detail::t_running) return true;
+  try {
+    detail::t_running->current().kept.push_back({end, self, handle, kind});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void drop_unfinished(void* self, std::int32_t handle) noexcept {
+  if (!detail::t_running) return;
+  std::vector<Unfinished>& kept = detail::t_running->current().kept;
+  const auto latest = std::find_if(kept.rbegin(), kept.rend(),
+                                   [&](const Unfinished& one) { return one.self == self && one.handle == handle; });
+  if (latest != kept.rend()) kept.erase(std::next(latest).base());
 }
 
 std::uint64_t clock_ns() noexcept { return in_kernel() ? detail::kernel_clock_ns() : detail::clock_ns(); }

@@ -7,6 +7,7 @@
 // whole.
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
+#include <gpusock/owned_socket.cuh>
 
 #include "examples/crc32.cuh"
 #include "examples/endpoints.hpp"
@@ -105,12 +106,13 @@ __global__ void receive_each(Net net, Socket listener, std::byte* buffers, Repor
   block_crc::prepare(block, tables);
   std::byte* buffer = buffers + blockIdx.x * kBufferBytes;
   for (;;) {
-    const Socket sender = net.accept(block, listener, gpusock::Deadline::never());
-    if (sender < 0) {
-      if (sender != -ECANCELED && block.thread_rank() == 0) report->failed = sender;
+    // This block's alone: its calls are counted once, and the scope's end closes it.
+    const gpusock::OwnedSocket sender(block, net, net.accept(block, listener, gpusock::Deadline::never()));
+    if (sender.error() != 0) {
+      if (sender.error() != -ECANCELED && block.thread_rank() == 0) report->failed = sender.error();
       return;
     }
-    const Answer got = receive_file(block, net, sender, buffer, tables, patience_ns);
+    const Answer got = receive_file(block, sender.net(), sender.socket(), buffer, tables, patience_ns);
     if (block.thread_rank() == 0) {
       answer = got;
       Totals& mine = totals[blockIdx.x];
@@ -119,9 +121,9 @@ __global__ void receive_each(Net net, Socket listener, std::byte* buffers, Repor
       mine.lost += got.error != 0;
     }
     block.sync();
-    net.send(block, sender, &answer, sizeof answer, gpusock::kWaitAll, Deadline::after_ns(patience_ns));
-    if (got.error == EPROTO) drain(block, net, sender, buffer);
-    net.close(block, sender);
+    sender.net().send(block, sender.socket(), &answer, sizeof answer, gpusock::kWaitAll,
+                      Deadline::after_ns(patience_ns));
+    if (got.error == EPROTO) drain(block, sender.net(), sender.socket(), buffer);
   }
 }
 

@@ -10,6 +10,7 @@
 // (EMSGSIZE) for a size that is 0 or larger than the server takes; rows and columns are then the largest size.
 #include <gpusock/gpusock.hpp>
 #include <gpusock/io.cuh>
+#include <gpusock/owned_socket.cuh>
 
 #include "examples/endpoints.hpp"
 #include "examples/listening.cuh"
@@ -141,21 +142,21 @@ __global__ void serve(Net net, Service service, Totals* all_totals) {
   float* const product = received + kRequestElements + 2 * service.elements();
   Totals& totals = all_totals[blockIdx.x];
   for (;;) {
-    const Socket client = net.accept(block, service.listener, Deadline::never());
-    if (client < 0) {
-      if (client != -ECANCELED && block.thread_rank() == 0) totals.failed = client;
+    // This block's alone: its calls are counted once, and the scope's end closes it.
+    const gpusock::OwnedSocket client(block, net, net.accept(block, service.listener, Deadline::never()));
+    if (client.error() != 0) {
+      if (client.error() != -ECANCELED && block.thread_rank() == 0) totals.failed = client.error();
       return;
     }
     if (block.thread_rank() == 0) ++totals.clients;
-    gpusock::Reader reader(block, net, client, received, room);
-    gpusock::Writer writer(block, net, client, out, sizeof out, service.patience_ns);
+    gpusock::Reader reader(block, client.net(), client.socket(), received, room);
+    gpusock::Writer writer(block, client.net(), client.socket(), out, sizeof out, service.patience_ns);
     int result = 0;
     while (result == 0) result = answer_request(block, reader, writer, service, product, totals);
     if (result > 0) {  // A close with unread input would make TCP drop the refusal: reads until the client closes too.
-      net.shutdown(block, client, gpusock::Shutdown::write);
+      client.net().shutdown(block, client.socket(), gpusock::Shutdown::write);
       reader.skip(kDrainBytesMax, Deadline::after_ms(1000));
     }
-    net.close(block, client);
   }
 }
 

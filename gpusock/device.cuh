@@ -298,10 +298,10 @@ namespace detail {
 /// For other interfaces to the same sockets (compat/).
 struct NetAccess {
   GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }
-  // The same with an owned socket (OwnedSocket).
-  GPUSOCK_FN static Net owning(Net net, Socket socket) {
-    net.device_.owned = net.host_.owned = socket;
-    return net;
+  // Makes `net` that of the owner of a socket (OwnedSocket); -1: of none. `holds`: the owner's.
+  GPUSOCK_FN static void own(Net& net, Socket socket, unsigned& holds) {
+    holds = 0;
+    for (Side* side : {&net.device_, &net.host_}) side->owned = socket, side->owner_holds = &holds;
   }
 };
 }  // namespace detail

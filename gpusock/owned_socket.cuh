@@ -26,8 +26,8 @@ namespace gpusock {
 /// arguments, and call each of its functions together, the destructor too. Neither copied nor moved.
 ///
 /// If another group closes the socket, the owner's next calls return -EBADF, and the connection ends when the owner's
-/// scope does. On the CPU device, a kernel that fails runs no destructors: what it owned may stay open until its
-/// context ends.
+/// scope does. Two groups, of which one sends and the other receives, may both own a socket. On the CPU device, a
+/// kernel that fails runs no destructors: the sockets stay open, and are owned no longer.
 template <class Group>
 class OwnedSocket {
  public:
@@ -36,20 +36,35 @@ class OwnedSocket {
       : group_(group),
         socket_(socket),
         error_(detail::begin_owning(group, detail::NetAccess::side(net), socket)),
-        net_(error_ == 0 ? detail::NetAccess::owning(net, socket) : net) {}
-  GPUSOCK_FN ~OwnedSocket() { close(); }
+        net_(net) {
+    detail::NetAccess::own(net_, error_ == 0 ? socket : -1, holds_);
+  }
+  GPUSOCK_FN ~OwnedSocket() {
+    if (error_ == 0 && !detail::leaves_by_exception(detail::NetAccess::side(net_))) close();
+  }
   OwnedSocket(const OwnedSocket&) = delete;
   OwnedSocket& operator=(const OwnedSocket&) = delete;
 
   /// 0 while the socket is owned; else why not: the negated errno that the constructor was given; -EBADF: it is not
-  /// open, or was released or closed; -EINVAL: the constructor was given the net() of this socket's owner.
+  /// open, or was released or closed; -EINVAL: the constructor was given the net() of this socket's owner; -ENOMEM.
   GPUSOCK_FN int error() const { return error_; }
 
   /// What the owner makes its calls with. It is this object's, and of this group alone: calls on this socket are not
   /// counted. Calls on other sockets are as by any Net.
   GPUSOCK_FN const Net& net() const { return net_; }
-  /// The socket that the constructor was given.
+  /// The socket that the constructor, or change(), was given.
   GPUSOCK_FN Socket socket() const { return socket_; }
+
+  /// Releases the socket, and owns this one instead, of the same context. Nothing happens if it is owned already.
+  /// Returns error().
+  GPUSOCK_FN int change(Socket socket) {
+    if (error_ == 0 && socket == socket_) return 0;
+    release();
+    socket_ = socket;
+    error_ = detail::begin_owning(group_, detail::NetAccess::side(net_), socket);
+    if (error_ == 0) detail::NetAccess::own(net_, socket, holds_);
+    return error_;
+  }
 
   /// Ends the ownership, and leaves the socket open. The owner's open reservation or peek is given up. Returns the
   /// socket, or error().
@@ -70,13 +85,15 @@ class OwnedSocket {
 
  private:
   GPUSOCK_FN void end() {
-    detail::end_owning(group_, detail::NetAccess::side(net_), socket_);
+    detail::end_owning(group_, detail::NetAccess::side(net_));
+    detail::NetAccess::own(net_, -1, holds_);
     error_ = -EBADF;
   }
 
   Group group_;
   Socket socket_;
   int error_;
+  unsigned holds_;
   Net net_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "gpusock/gpusock.hpp"
 #include "gpusock/io.cuh"
+#include "gpusock/owned_socket.cuh"
 
 namespace gpusock {
 
@@ -130,6 +131,7 @@ class ServerLoop {
                         const ServerLimits& limits, Handler& handler)
       : group_(group),
         net_(net),
+        clients_net_(net),
         listener_(listener),
         all_(all),
         count_(count),
@@ -425,8 +427,9 @@ class ServerLoop {
   GPUSOCK_FN_APART void serve(const PollEvent& event) {
     OneSeat& seat = own_.seats[event.tag];
     if (client_of(seat) != event.socket) return;  // it has left, or is not seated yet
-    Talk talk{{group_, net_, event.socket, seat.in, sizeof seat.in},
-              {group_, net_, event.socket, seat.out, sizeof seat.out, 0},
+    begin_owning(event.socket);
+    Talk talk{{group_, clients_net_, event.socket, seat.in, sizeof seat.in},
+              {group_, clients_net_, event.socket, seat.out, sizeof seat.out, 0},
               seat.leaving,
               seat.shut,
               false,
@@ -439,14 +442,26 @@ class ServerLoop {
     const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
     group_.sync();  // all have read the seat
-    if (rewatch) net_.watch(group_, set_, event.socket, events, event.tag);
+    if (rewatch) clients_net_.watch(group_, set_, event.socket, events, event.tag);
     if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
       keep(talk, seat, due_ns, events);
+      end_owning();
       if (!stays) leave(seat, event.socket);
       return 0;
     });
     if (!stays) freed_ = true;
+  }
+
+  /// Counts the group into a client for its turn, as OwnedSocket does; but no thread waits for the others. Not for
+  /// longer: until an owner ends, a client that is displaced keeps its connection. If it has left, its calls say so.
+  GPUSOCK_FN void begin_owning(Socket client) {
+    const bool owned = group_.thread_rank() == 0 && enter_owner(NetAccess::side(net_), client) == 0;
+    NetAccess::own(clients_net_, owned ? client : -1, holds_);
+  }
+  /// The leader alone.
+  GPUSOCK_FN void end_owning() {
+    if (NetAccess::side(clients_net_).owned >= 0) leave_owner(NetAccess::side(clients_net_));
   }
 
   GPUSOCK_FN void begin(OneSeat& seat, Socket client) {
@@ -498,18 +513,20 @@ class ServerLoop {
 
   /// After the last answer: the end of this side, then the client's, so that no unread input resets the connection.
   GPUSOCK_FN_APART bool farewell(Talk& talk, Socket socket) {
-    if (!talk.shut && net_.shutdown(group_, socket, Shutdown::write) != 0) return false;
+    if (!talk.shut && clients_net_.shutdown(group_, socket, Shutdown::write) != 0) return false;
     talk.shut = true;
     for (int turn = 0; turn < kTurnsMax; ++turn) {
-      const Span more = net_.peek(group_, socket, kDrainBytes, Deadline::now());
+      const Span more = clients_net_.peek(group_, socket, kDrainBytes, Deadline::now());
       if (more.size <= 0) return more.size == -EAGAIN;
-      net_.release(group_, socket, static_cast<std::size_t>(more.size));
+      clients_net_.release(group_, socket, static_cast<std::size_t>(more.size));
     }
     return true;
   }
 
   const Group& group_;
   const Net& net_;
+  Net clients_net_;     ///< of the client whose turn it is: the group is counted into its socket once for all calls
+  unsigned holds_ = 0;  ///< of it
   const Socket listener_;
   Memory* const all_;
   const unsigned count_;

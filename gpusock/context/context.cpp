@@ -2,6 +2,7 @@
 #include "gpusock/context/make_links.hpp"
 #include "gpusock/context/options.hpp"
 #include "gpusock/context/variables.hpp"
+#include "gpusock/owned_socket.cuh"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
@@ -141,6 +142,8 @@ void Context::Impl::make_net() {
     impl_of(self).device.relax(waited_ns);
   };
   hooks.note = device.note_unfinished();
+  hooks.keep = device.keep_unfinished();
+  hooks.drop = device.drop_unfinished();
   hooks.end = [](void* self, std::int32_t handle, int kind) noexcept {
     detail::end_unfinished(impl_of(self).host_side, static_cast<detail::Unfinished>(kind), handle);
   };

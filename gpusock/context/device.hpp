@@ -59,6 +59,12 @@ class Device {
   using Note = void* (*)(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
                          std::int32_t handle, int kind, void* result) noexcept;
   virtual Note note_unfinished() const { return nullptr; }
+  /// The same of what lasts longer than a call (detail::Hooks::keep, drop).
+  using Keep = bool (*)(void (*end)(void* self, std::int32_t handle, int kind) noexcept, void* self,
+                        std::int32_t handle, int kind) noexcept;
+  using Drop = void (*)(void* self, std::int32_t handle) noexcept;
+  virtual Keep keep_unfinished() const { return nullptr; }
+  virtual Drop drop_unfinished() const { return nullptr; }
 };
 
 /// The device that the options name. Throws Error (ENODEV) where there is none.

@@ -41,6 +41,8 @@ class CpuDevice final : public Device {
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   std::int64_t running_block() const override { return cpu_device::running_block(); }
   Note note_unfinished() const override { return cpu_device::note_unfinished; }
+  Keep keep_unfinished() const override { return cpu_device::keep_unfinished; }
+  Drop drop_unfinished() const override { return cpu_device::drop_unfinished; }
 };
 
 }  // namespace

@@ -30,7 +30,11 @@ struct Hooks {
   /// kernel, `end(self, handle, kind)` is called, unless `end` is nullptr. Returns `result`: so it can be the last that
   /// a caller does, which then saves no registers. nullptr where no kernel runs on a CPU.
   void* (*note)(End end, void* self, std::int32_t handle, int kind, void* result) noexcept = nullptr;
-  End end = nullptr;  ///< what is passed to note()
+  /// Keeps what the calling thread has begun for longer than a call, beside what it notes, until drop(). False: there
+  /// is no memory. nullptr where no kernel runs on a CPU.
+  bool (*keep)(End end, void* self, std::int32_t handle, int kind) noexcept = nullptr;
+  void (*drop)(void* self, std::int32_t handle) noexcept = nullptr;
+  End end = nullptr;  ///< what is passed to note() and keep()
   /// The index of the block that runs on the calling thread, -1 on a host thread. nullptr where no kernel runs.
   std::int64_t (*running_block)(void* self) = nullptr;
   /// Moves bytes that follow all that is in this slot's ring; how many, 0 where that is not possible now. nullptr where
@@ -44,7 +48,11 @@ enum class Unfinished : int {
   nothing,
   call,   ///< counted in the socket of this handle (CallerSlot::generation_and_users)
   close,  ///< about to tell the proxy of the close; the handle has the closed generation
+  owner,  ///< counted in the socket of this handle for longer than a call (OwnedSocket)
 };
+
+/// What the owner of a socket holds of its rings.
+inline constexpr unsigned kHoldsTx = 1, kHoldsRx = 2;
 
 /// One side (the kernels of a context, or its host threads) of the socket table.
 struct Side {
@@ -58,7 +66,8 @@ struct Side {
   /// A caller that waits looks at the status in every n-th turn and at the ring's word in the others; 1: at both in
   /// each. More than 1 where a look crosses the bus.
   std::uint32_t status_turns = 1;
-  Socket owned = -1;  ///< whose calls are not counted, as its owner is (OwnedSocket); -1: none
+  Socket owned = -1;                ///< whose calls are not counted, as its owner is (OwnedSocket); -1: none
+  unsigned* owner_holds = nullptr;  ///< the owner's: kHoldsTx, kHoldsRx; another owner may hold the other ring
 
   GPUSOCK_FN ringbuf::HandleConsumer<> free_sockets() const {
     return {table.free_entries, table.free_capacity, table.free_published, free_taken};
@@ -96,6 +105,22 @@ GPUSOCK_FN inline void* note(const Side& side, Unfinished what, std::int32_t han
   (void)side, (void)what, (void)handle;
   return result;
 #endif
+}
+
+/// Keeps for the calling thread that it owns a socket; false: there is no memory.
+GPUSOCK_FN inline bool keep_owner(const Side& side, Socket socket) {
+#if !GPUSOCK_ON_GPU
+  const Hooks& hooks = *side.hooks;
+  if (hooks.keep != nullptr) return hooks.keep(hooks.end, hooks.self, socket, static_cast<int>(Unfinished::owner));
+#endif
+  (void)side, (void)socket;
+  return true;
+}
+GPUSOCK_FN inline void drop_owner(const Side& side, Socket socket) {
+#if !GPUSOCK_ON_GPU
+  if (side.hooks->drop != nullptr) side.hooks->drop(side.hooks->self, socket);
+#endif
+  (void)side, (void)socket;
 }
 
 /// The index in its grid of the calling thread's block, x fastest; -1 on a host thread.

@@ -185,15 +185,6 @@ GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::u
   return {status, turn % turns != 0};
 }
 
-#if !GPUSOCK_ON_GPU
-/// Ends for a thread what it was in the middle of when a fault ended its kernel.
-inline void end_unfinished(const Side& side, Unfinished what, std::int32_t handle) {
-  CallerSlot& slot = side.slots[table::slot_of(handle)];
-  if (what == Unfinished::call) count_out(side, handle, slot);
-  if (what == Unfinished::close) post_close(side, handle, slot, table::generation_of(handle));
-}
-#endif
-
 /// Counts a call in that will use the socket's rings; nullptr (-EBADF) if the socket is not open. Then leave() follows.
 /// An owner's calls are counted with it.
 GPUSOCK_FN_APART inline CallerSlot* enter(const Side& side, Socket socket) {

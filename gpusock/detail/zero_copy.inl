@@ -9,17 +9,21 @@ namespace detail {
 inline constexpr std::uint64_t kHeldByOwner = std::uint64_t{1} << 31, kHeldBytes = kHeldByOwner - 1;
 static_assert(kHeldBytes >= kRingBytesMax);
 
-/// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold().
-GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size) {
+/// Notes that `size` bytes are held for this handle: the holder stays counted in until end_hold(). `which`: kHoldsTx or
+/// kHoldsRx.
+GPUSOCK_FN inline void begin_hold(const Side& side, std::uint64_t& held, Socket socket, std::int64_t size,
+                                  unsigned which) {
   const std::uint64_t holder = side.owned == socket ? kHeldByOwner : 0;
+  if (holder != 0) *side.owner_holds |= which;
   if (holder == 0) note(side, Unfinished::nothing, socket);  // it goes on after the call, and any thread may end it
   DeviceRef(held).store(static_cast<std::uint64_t>(socket) << 32 | holder | static_cast<std::uint64_t>(size),
                         ringbuf::kRelaxed);  // relaxed: the holder's own word
 }
 
 /// Ends what is held for this handle if it is at least `bytes`: 0, or why not. Of several enders one has 0; it counts
-/// the holder out unless that is the `owner`.
-GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes, bool& owner) {
+/// the holder out unless that is the `owner`. `which`: kHoldsTx or kHoldsRx.
+GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket socket, std::uint64_t bytes,
+                               unsigned which, bool& owner) {
   DeviceRef word(held);
   std::uint64_t before = word.load(ringbuf::kRelaxed);  // relaxed: see begin_hold()
   do {
@@ -27,6 +31,7 @@ GPUSOCK_FN inline int end_hold(const Side& side, std::uint64_t& held, Socket soc
     if (bytes > (before & kHeldBytes)) return -EINVAL;
   } while (!word.compare_exchange_weak(before, 0, ringbuf::kRelease, ringbuf::kRelaxed));  // T13, pairs with T12
   owner = (before & kHeldByOwner) != 0;
+  if (owner && side.owned == socket) *side.owner_holds &= ~which;
   return 0;
 }
 
@@ -53,7 +58,7 @@ GPUSOCK_FN inline Span reserve_record(const Side& side, Socket socket, CallerSlo
   }
   slot.records.reserved = claim.ticket;
   slot.records.reserved_at = claim.position;
-  begin_hold(side, slot.tx_held, socket, static_cast<std::int64_t>(bytes));
+  begin_hold(side, slot.tx_held, socket, static_cast<std::int64_t>(bytes), kHoldsTx);
   return {slot.tx.memory().spans(claim.position + ringbuf::kRecordHeaderBytes, bytes).first.data,
           static_cast<std::int64_t>(bytes)};
 }
@@ -65,7 +70,7 @@ GPUSOCK_FN inline int end_reservation(const Side& side, Socket socket, CallerSlo
   if (table::carries_records(socket) && held >> 32 == static_cast<std::uint64_t>(socket)) {
     claim = {0, slot.records.reserved, slot.records.reserved_at, ringbuf::record_span(held & kHeldBytes)};
   }
-  return end_hold(side, slot.tx_held, socket, bytes, owner);
+  return end_hold(side, slot.tx_held, socket, bytes, kHoldsTx, owner);
 }
 
 /// Sends the first `bytes` bytes (0: nothing) of a reservation that was ended, and counts its holder out unless that is
@@ -97,7 +102,7 @@ GPUSOCK_FN_APART inline Span reserve_one(const Side& side, Socket socket, std::u
     return {nullptr, range.bytes};
   }
   const Span span = first_run(slot->tx.memory(), range);
-  begin_hold(side, slot->tx_held, socket, span.size);  // and still counted in
+  begin_hold(side, slot->tx_held, socket, span.size, kHoldsTx);  // and still counted in
   return span;
 }
 
@@ -116,7 +121,7 @@ GPUSOCK_FN_APART inline Span reserve_all(const Side& side, Socket socket, std::u
   }
   const ringbuf::RingSpans room = slot->tx.memory().spans(range.position, bytes);
   if (room.second.bytes != 0) rest = {room.second.data, static_cast<std::int64_t>(room.second.bytes)};
-  begin_hold(side, slot->tx_held, socket, range.bytes);  // and still counted in
+  begin_hold(side, slot->tx_held, socket, range.bytes, kHoldsTx);  // and still counted in
   return {room.first.data, static_cast<std::int64_t>(room.first.bytes)};
 }
 
@@ -150,7 +155,7 @@ GPUSOCK_FN inline Span peek_record(const Side& side, Socket socket, CallerSlot& 
   const auto bytes = static_cast<std::uint64_t>(record.bytes);
   if (bytes > bytes_max) return {nullptr, -EMSGSIZE};
   slot.records.peeked_span = record.span;
-  begin_hold(side, slot.rx_held, socket, record.bytes);
+  begin_hold(side, slot.rx_held, socket, record.bytes, kHoldsRx);
   return {slot.rx.memory().spans(record.position, bytes).first.data, record.bytes};
 }
 
@@ -169,7 +174,7 @@ GPUSOCK_FN_APART inline Span peek_one(const Side& side, Socket socket, std::uint
     return {nullptr, range.bytes};
   }
   const Span span = first_run(slot->rx.memory(), range);
-  begin_hold(side, slot->rx_held, socket, span.size);  // and still counted in
+  begin_hold(side, slot->rx_held, socket, span.size, kHoldsRx);  // and still counted in
   return span;
 }
 
@@ -177,7 +182,7 @@ GPUSOCK_FN_APART inline int release_one(const Side& side, Socket socket, std::ui
   CallerSlot* slot = slot_at(side, socket);
   if (slot == nullptr) return -EBADF;
   bool owner = false;
-  if (const int error = end_hold(side, slot->rx_held, socket, bytes, owner); error != 0) return error;
+  if (const int error = end_hold(side, slot->rx_held, socket, bytes, kHoldsRx, owner); error != 0) return error;
   const int error = closed(*slot, socket) ? -EBADF : 0;
   if (error == 0 && bytes != 0) {
     slot->rx.release(table::carries_records(socket) ? slot->records.peeked_span : bytes);

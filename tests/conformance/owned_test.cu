@@ -176,6 +176,43 @@ TEST_F(OwnedPair, WhatTheOwnerStillHoldsIsGivenUp) {
   EXPECT_TRUE(peer_sees_the_end()) << "nobody is counted in";
 }
 
+TEST_F(OwnedPair, OfTwoOwnersEachGivesUpWhatItHolds) {
+  ASSERT_EQ(net_.send(group_, peer_, "hello", 5, 0, patience()), 5);
+  {
+    OwnedSocket receiver(group_, other_net_, socket_);
+    ASSERT_EQ(receiver.net().peek(group_, socket_, 5, patience()).size, 5);
+    {
+      OwnedSocket sender(group_, other_net_, socket_);
+      ASSERT_EQ(sender.error(), 0);
+      ASSERT_EQ(sender.net().reserve(group_, socket_, 2, patience()).size, 2);
+      EXPECT_EQ(sender.net().commit(group_, socket_, 2), 0);
+      EXPECT_EQ(sender.release(), socket_);
+    }
+    EXPECT_EQ(receiver.net().release(group_, socket_, 5), 0) << "still held";
+    EXPECT_EQ(receiver.close(), 0);
+  }
+  char got[2];
+  EXPECT_EQ(net_.recv(group_, peer_, got, 2, kWaitAll, patience()), 2);
+  EXPECT_TRUE(peer_sees_the_end()) << "nobody is counted in";
+}
+
+TEST_F(OwnedPair, AnOwnerMayChangeToAnotherSocket) {
+  OwnedSocket owner(group_, net_, -EBADF);
+  EXPECT_EQ(owner.change(peer_), 0);
+  ASSERT_GT(owner.net().reserve(group_, peer_, 100, patience()).size, 0);
+  EXPECT_EQ(owner.change(peer_), 0);
+  EXPECT_EQ(owner.net().commit(group_, peer_, 1), 0) << "the reservation is there: nothing has changed";
+  EXPECT_EQ(owner.change(listener_), 0);
+  EXPECT_EQ(owner.socket(), listener_);
+  ASSERT_EQ(net_.close(group_, peer_), 0);
+  char byte;
+  EXPECT_EQ(other_net_.recv(group_, socket_, &byte, 1, 0, patience()), 1);
+  EXPECT_LE(other_net_.recv(group_, socket_, &byte, 1, 0, patience()), 0) << "it is owned no longer";
+  EXPECT_EQ(owner.change(peer_), -EBADF);
+  EXPECT_EQ(owner.net().send(group_, peer_, "x", 1, 0, patience()), -EBADF);
+  EXPECT_EQ(owner.change(-ETIMEDOUT), -ETIMEDOUT);
+}
+
 TEST_F(OwnedPair, AReservationMayBeEndedByTheOtherKindOfNet) {
   {
     OwnedSocket owned(group_, other_net_, socket_);

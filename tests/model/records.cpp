@@ -88,13 +88,15 @@ Case owned_and_closed() {
             auto& pair = run.make<Pair>(64u);
             run.thread([&] {
               if (detail::begin_owning(kMe, pair.side(), pair.sender()) != 0) return;
-              const Net net = detail::NetAccess::owning(pair.net(), pair.sender());
+              Net net = pair.net();
+              unsigned holds;
+              detail::NetAccess::own(net, pair.sender(), holds);
               for (int i = 0; i < 2; ++i) {
                 const auto sent = net.send(kMe, pair.sender(), "abcd", 4);
                 require(sent == 4 || sent == -EBADF, "a record is sent, or the socket is closed");
                 if (sent == 4) pair.got += 'a';
               }
-              detail::end_owning(kMe, detail::NetAccess::side(net), pair.sender());
+              detail::end_owning(kMe, detail::NetAccess::side(net));
             });
             run.thread([&] { pair.net().close(kMe, pair.sender()); });
             run.thread([&] {  // the proxy, and who is granted the slot next

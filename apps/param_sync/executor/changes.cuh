@@ -86,8 +86,8 @@ __device__ inline bool send_changes(const OpAt& at) {
     const Change* changes = at.run.budget.changes + at.part(chunk).begin;
     for (std::uint64_t left = chosen_of(at, chunk); left != 0;) {
       const std::uint64_t count = min(kPieceFloats / kChangeWords, left);
-      const auto sent = at.run.net.send(gpusock::this_block(), at.out(), changes, count * sizeof(Change),
-                                        gpusock::kWaitAll, at.deadline);
+      const auto sent = at.out_net().send(gpusock::this_block(), at.out(), changes, count * sizeof(Change),
+                                          gpusock::kWaitAll, at.deadline);
       if (sent < 0) return at.lost(ExecutionFailureKind::send, sent);
       changes += count;
       left -= count;
@@ -117,8 +117,8 @@ __device__ inline bool receive_changes(const OpAt& at) {
   for (std::uint64_t left = at.words / kChangeWords; left != 0;) {
     const std::uint64_t count = min(kTogether, left);
     const auto bytes = static_cast<std::int64_t>(count * sizeof(Change));
-    const auto received = at.run.net.recv(gpusock::this_block(), at.in(), got, static_cast<std::size_t>(bytes),
-                                          gpusock::kWaitAll, at.deadline);
+    const auto received = at.in_net().recv(gpusock::this_block(), at.in(), got, static_cast<std::size_t>(bytes),
+                                           gpusock::kWaitAll, at.deadline);
     if (received != bytes) return at.lost(ExecutionFailureKind::receive, received);
     bool right = true;
     for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) {

@@ -29,13 +29,13 @@ __device__ inline void take_and_forward(bool adds, float* __restrict data, const
 /// The same if there is room at once: then `sent` is true.
 __device__ inline bool try_send_header(const OpAt& at, bool& sent) {
   const auto block = gpusock::this_block();
-  const gpusock::Span span = at.run.net.reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
+  const gpusock::Span span = at.out_net().reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
   if (span.size == -EAGAIN) return true;
   if (span.size < 0) return at.lost(ExecutionFailureKind::send, span.size);
   sent = span.size == static_cast<std::int64_t>(sizeof(MessageHeader));  // less at the ring's end
   if (sent && threadIdx.x == 0) *static_cast<MessageHeader*>(span.data) = at.header();
-  const int error = sent ? at.run.net.commit(block, at.out(), sizeof(MessageHeader))
-                         : at.run.net.abort(block, at.out());
+  const int error = sent ? at.out_net().commit(block, at.out(), sizeof(MessageHeader))
+                         : at.out_net().abort(block, at.out());
   return error == 0 || at.lost(ExecutionFailureKind::send, error);
 }
 
@@ -44,8 +44,8 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
   const auto block = gpusock::this_block();
   while (floats.begin < floats.end) {
     const std::uint64_t count = min(kPieceFloats, floats.count());
-    const auto sent = at.run.net.send(block, at.out(), at.data() + floats.begin, count * sizeof(float),
-                                      gpusock::kWaitAll, at.deadline);
+    const auto sent = at.out_net().send(block, at.out(), at.data() + floats.begin, count * sizeof(float),
+                                        gpusock::kWaitAll, at.deadline);
     if (sent < 0) return at.lost(ExecutionFailureKind::send, sent);
     floats.begin += count;
   }
@@ -55,7 +55,8 @@ __device__ inline bool send_floats(const OpAt& at, Floats floats) {
 /// Receives the header of the op's message. `of_changes`: true if changes follow.
 __device__ inline bool receive_header(const OpAt& at, bool& of_changes) {
   alignas(16) __shared__ MessageHeader got;
-  const auto result = at.run.net.recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll, at.deadline);
+  const auto result = at.in_net().recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll,
+                                       at.deadline);
   if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
   const MessageHeader expected = at.header();
   of_changes = is_of_changes(at, got, expected);
@@ -70,8 +71,8 @@ __device__ inline bool receive_header(const OpAt& at, bool& of_changes) {
 __device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t count) {
   const auto bytes = static_cast<std::int64_t>(count * sizeof(float));
   if (bytes == 0) return true;
-  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), to, static_cast<std::size_t>(bytes),
-                                   gpusock::kWaitAll, at.deadline);
+  const auto got = at.in_net().recv(gpusock::this_block(), at.in(), to, static_cast<std::size_t>(bytes),
+                                    gpusock::kWaitAll, at.deadline);
   return got == bytes || at.lost(ExecutionFailureKind::receive, got);
 }
 
@@ -123,7 +124,7 @@ class Terms {
 /// Where only a part of a float has arrived: takes it when it is whole.
 __device__ inline bool take_one(const OpAt& at, float* data) {
   alignas(16) __shared__ float one;
-  const auto got = at.run.net.recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
+  const auto got = at.in_net().recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
   if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(ExecutionFailureKind::receive, got);
   if (threadIdx.x == 0) *data = at.op.kind == schedule::Kind::recv_send ? one : one + *data;
   __syncthreads();
@@ -136,11 +137,11 @@ __device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
   while (floats.begin < floats.end) {
     const std::uint64_t most = min(kPieceFloats, floats.count());
     float* data = at.run.data + floats.begin;
-    const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+    const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
     if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     const std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
     take(true, data, static_cast<const float*>(arrived.data), count);
-    const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+    const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0 && !take_one(at, data)) return false;
     floats.begin += count == 0 ? 1 : count;
@@ -161,11 +162,11 @@ __device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t b
   const Terms terms(at, slots_of(at.run, at.lane) + before, data);
   for (std::uint64_t done = 0; done < floats.count();) {
     const std::uint64_t most = min(kPieceFloats, floats.count() - done);
-    const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+    const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
     if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
     std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
     terms.sum(data, static_cast<const float*>(arrived.data), done, count);
-    const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+    const int error = at.in_net().release(block, at.in(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
     if (count == 0) {  // only a part of a float has come
       alignas(16) __shared__ float one;
@@ -190,9 +191,9 @@ struct Forwarding {
 __device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock::Span& room) {
   constexpr std::uint64_t kWorthItFloats = 256;
   const auto block = gpusock::this_block();
-  room = at.run.net.reserve(block, at.out(), count * sizeof(float), gpusock::Deadline::now());
+  room = at.out_net().reserve(block, at.out(), count * sizeof(float), gpusock::Deadline::now());
   if (room.size >= static_cast<std::int64_t>(min(count, kWorthItFloats) * sizeof(float))) return true;
-  const int error = room.size > 0 ? at.run.net.abort(block, at.out()) : static_cast<int>(room.size);
+  const int error = room.size > 0 ? at.out_net().abort(block, at.out()) : static_cast<int>(room.size);
   room = {};
   return error == 0 || error == -EAGAIN || at.lost(ExecutionFailureKind::send, error);
 }
@@ -204,7 +205,7 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
   const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
   const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
   float* data = at.data() + chunk.received;
-  const gpusock::Span arrived = at.run.net.peek(block, at.in(), most * sizeof(float), at.deadline);
+  const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
   if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
   std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
   gpusock::Span room;
@@ -213,13 +214,13 @@ __device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwardin
   if (room.size > 0) {
     count = min(count, static_cast<std::uint64_t>(room.size) / sizeof(float));
     take_and_forward(adds, data, static_cast<const float*>(arrived.data), static_cast<float*>(room.data), count);
-    const int error = at.run.net.commit(block, at.out(), count * sizeof(float));
+    const int error = at.out_net().commit(block, at.out(), count * sizeof(float));
     if (error != 0) return at.lost(ExecutionFailureKind::send, error);
     chunk.sent += count;
   } else {
     take(adds, data, static_cast<const float*>(arrived.data), count);
   }
-  const int error = at.run.net.release(block, at.in(), count * sizeof(float));
+  const int error = at.in_net().release(block, at.in(), count * sizeof(float));
   if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
   if (count == 0 && !take_one(at, data)) return false;
   chunk.received += count == 0 ? 1 : count;
@@ -346,7 +347,8 @@ struct Unheard {
 /// when it may wait, or end the run by false; and when it is complete, with its index in the lane, its pass, and how
 /// many words of four bytes its message had.
 template <class DeadlinesOf, class Listener>
-__device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines, Listener& listener) {
+__device__ inline bool run_lane(const Run& run, int lane, LaneSockets& sockets, DeadlinesOf deadlines,
+                                Listener& listener) {
   const LaneOps own = run.lanes[lane];
   const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
   std::uint64_t done = 0;
@@ -357,7 +359,8 @@ __device__ inline bool run_lane(const Run& run, int lane, DeadlinesOf deadlines,
       if (!await_others(run, op, pass, until.lanes)) return false;
       if (!listener.before_op(op)) return false;
       std::uint64_t words = 0;
-      if (!execute({run, op, lane, i - own.begin, pass, until.peers, words})) return false;
+      sockets.use_for(op, run.sockets);
+      if (!execute({run, sockets, op, lane, i - own.begin, pass, until.peers, words})) return false;
       __syncthreads();  // the whole block's writes come before its first thread's L1
       ++done;
       if (threadIdx.x == 0) {
@@ -376,9 +379,11 @@ static __global__ void run_lanes(Run run) {
   const auto deadlines = [&] { return until; };
   Unheard unheard;
   const int lane = static_cast<int>(blockIdx.x);
-  if (!run_lane(run, lane, deadlines, unheard) || !apply_owned(run, lane, until.lanes)) return;
+  LaneSockets sockets(run);
+  const bool done = run_lane(run, lane, sockets, deadlines, unheard) && apply_owned(run, lane, until.lanes);
+  sockets.release();
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (!done || threadIdx.x != 0) return;
   const DeviceWord ended(*run.lanes_ended);
   if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != static_cast<std::uint64_t>(run.lane_count)) return;  // L6
   ended.store(0, cuda::memory_order_relaxed);  // relaxed: the next run's kernel comes after this one

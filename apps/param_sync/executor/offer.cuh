@@ -21,8 +21,8 @@ __device__ inline bool is_written(const Run& run, int lane, int index, std::uint
 /// Sends it. Block-collective.
 __device__ inline bool send_written(const OpAt& at) {
   at.words = at.header().floats;
-  const int error = at.run.net.commit(gpusock::this_block(), at.out(),
-                                      sizeof(MessageHeader) + at.words * sizeof(float));
+  const int error = at.out_net().commit(gpusock::this_block(), at.out(),
+                                        sizeof(MessageHeader) + at.words * sizeof(float));
   return error == 0 || at.lost(ExecutionFailureKind::send, error);
 }
 
@@ -43,7 +43,8 @@ __device__ inline void lay_out(const MessageHeader& header, const gpusock::Span&
 }
 
 /// Reserves room for what an op sends in its first pass, and offers it. False if that is to be tried again: there is no
-/// room yet. An error of the socket is left to the op. Block-collective.
+/// room yet. An error of the socket is left to the op. Reserved by the run's Net: the lane's own would end the
+/// reservation with the lane, while blocks may still write there. Block-collective.
 __device__ inline bool try_offer(const OpAt& at, Place& place) {
   const auto block = gpusock::this_block();
   const bool open = threadIdx.x != 0 ||
@@ -81,7 +82,7 @@ __device__ inline bool await_steps(const Run& run, ExchangeWords& words, std::ui
 
 /// Offers room for all sends of a lane that may be written in place, in the step that the run's number says. False
 /// where the run has failed. Block-collective. It ends: where a ring has no room, blocks that compute find no offer.
-__device__ inline bool offer_places(const Run& run, ExchangeWords& words, int lane) {
+__device__ inline bool offer_places(const Run& run, LaneSockets& sockets, ExchangeWords& words, int lane) {
   if (run.places == nullptr) return true;
   const int ops = run.lanes[lane].end - run.lanes[lane].begin;
   std::uint64_t unused = 0;
@@ -94,7 +95,7 @@ __device__ inline bool offer_places(const Run& run, ExchangeWords& words, int la
       if (!ended && !await_steps(run, words, run.number - 1)) return false;
       ended = true;
       const LaneOp op = run.ops[run.lanes[lane].begin + index];
-      if (!try_offer({run, op, lane, index, 0, gpusock::Deadline::now(), unused}, *place)) left = true;
+      if (!try_offer({run, sockets, op, lane, index, 0, gpusock::Deadline::now(), unused}, *place)) left = true;
     }
     if (!left) break;
     if (__syncthreads_and(threadIdx.x != 0 || !has_failed(run)) == 0) return false;

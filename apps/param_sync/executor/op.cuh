@@ -4,14 +4,38 @@
 
 #include "executor/run.cuh"
 
+#include "gpusock/owned_socket.cuh"
+
 namespace param_sync::executor {
 
 /// How much is in one peek, reservation or send at most: the other end begins with it while the rest is made.
 inline constexpr std::uint64_t kPieceFloats = 16 << 10;
 
+/// The two sockets that a lane uses now. It is counted into them until it uses others, not in each call. So other lanes
+/// use them as well, and fail() and the executor's end end its calls as before. All calls are block-collective.
+struct LaneSockets {
+  __device__ explicit LaneSockets(const Run& run)
+      : in(gpusock::this_block(), run.net, -EBADF), out(gpusock::this_block(), run.net, -EBADF) {}
+
+  /// Before an op. Where a socket is not open, the op's calls say so.
+  __device__ void use_for(const LaneOp& op, const gpusock::Socket* sockets) {
+    if (op.in != schedule::kNobody) in.change(sockets[op.in]);
+    if (op.out != schedule::kNobody) out.change(sockets[op.out]);
+  }
+  /// When the lane ends, before this object does: a channel is the executor's to close.
+  __device__ void release() {
+    in.release();
+    out.release();
+  }
+
+  using Owned = gpusock::OwnedSocket<decltype(gpusock::this_block())>;
+  Owned in, out;
+};
+
 /// An op while it runs.
 struct OpAt {
   const Run& run;
+  LaneSockets& sockets;
   const LaneOp& op;
   int lane = 0;
   int index = 0;  ///< in the lane
@@ -21,6 +45,8 @@ struct OpAt {
 
   __device__ gpusock::Socket in() const { return run.sockets[op.in]; }
   __device__ gpusock::Socket out() const { return run.sockets[op.out]; }
+  __device__ const gpusock::Net& in_net() const { return sockets.in.net(); }
+  __device__ const gpusock::Net& out_net() const { return sockets.out.net(); }
   /// What it moves is a part of this.
   __device__ float* data() const { return op.of_weights ? run.apply.weights : run.data; }
   __device__ Floats part(int chunk) const { return run.cut.part(static_cast<std::uint32_t>(chunk), pass); }
@@ -77,8 +103,8 @@ __device__ inline void for_own_share(std::uint64_t count, Call call) {
 /// Sends the header of the op's message; waits for room.
 __device__ inline bool send_header(const OpAt& at, const MessageHeader& header) {
   at.words = header.floats;
-  const auto sent = at.run.net.send(gpusock::this_block(), at.out(), &header, sizeof header,
-                                    gpusock::kWaitAll | (header.floats != 0 ? gpusock::kMore : 0), at.deadline);
+  const auto sent = at.out_net().send(gpusock::this_block(), at.out(), &header, sizeof header,
+                                      gpusock::kWaitAll | (header.floats != 0 ? gpusock::kMore : 0), at.deadline);
   return sent == static_cast<std::int64_t>(sizeof header) || at.lost(ExecutionFailureKind::send, sent);
 }
 

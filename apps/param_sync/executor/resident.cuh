@@ -252,28 +252,36 @@ __device__ inline bool apply_share(const Exchange& exchange, int lane, StepOfLan
   return true;
 }
 
-/// Resident. One block is one lane of one exchange; all of them run side by side.
-static __global__ void run_exchanges(const Exchange* exchanges, int count, std::uint64_t steps, ExchangeTimes* times) {
-  const int block = static_cast<int>(blockIdx.x);
-  int index = 0;
-  while (block >= exchanges[index].first_block + exchanges[index].run.lane_count) ++index;
-  Exchange exchange = exchanges[index];
-  const int lane = block - exchange.first_block;
+/// Runs a lane of one of `count` exchanges, until all steps are done or the run has failed. Block-collective.
+__device__ inline void run_steps(const Exchange* exchanges, int index, int count, Exchange& exchange,
+                                 LaneSockets& sockets, std::uint64_t steps, ExchangeTimes& times) {
+  const int lane = static_cast<int>(blockIdx.x) - exchange.first_block;
   LaneCounts counts;
   for (std::uint64_t step = 0; step < steps; ++step) {
     exchange.run.number = step + 1;
-    if (!offer_places(exchange.run, *exchange.words, lane)) return;
+    if (!offer_places(exchange.run, sockets, *exchange.words, lane)) return;
     if (!await_gradients(exchange, step)) return;
     StepOfLane of_lane(exchanges, index, exchange, lane, step, counts);
     const auto deadlines = [&] { return Deadlines::after_ns(exchange.run.timeout_ns); };
-    if (!run_lane(exchange.run, lane, deadlines, of_lane)) return;
+    if (!run_lane(exchange.run, lane, sockets, deadlines, of_lane)) return;
     of_lane.end();
     if (exchange.all_apply && !apply_share(exchange, lane, of_lane)) return;
     __syncthreads();  // the whole block's writes come before its first thread's L11
     if (threadIdx.x != 0) continue;
     of_lane.traffic().count(*exchange.words);
-    end_step(exchange, step, *times, count);
+    end_step(exchange, step, times, count);
   }
+}
+
+/// Resident. One block is one lane of one exchange; all of them run side by side.
+static __global__ void run_exchanges(const Exchange* exchanges, int count, std::uint64_t steps, ExchangeTimes* times) {
+  const int block = static_cast<int>(blockIdx.x);
+  int index = 0;
+  while (block >= exchanges[index].first_block + exchanges[index].run.lane_count) ++index;
+  Exchange exchange = exchanges[index];  // by value: each block counts its runs
+  LaneSockets sockets(exchange.run);
+  run_steps(exchanges, index, count, exchange, sockets, steps, *times);
+  sockets.release();
 }
 
 }  // namespace param_sync::executor

@@ -1,6 +1,7 @@
 // A kernel that fails in the middle of a call leaves a socket that others can close.
 #include <gpusock/gpusock.hpp>
 #include <gpusock/device.cuh>
+#include <gpusock/owned_socket.cuh>
 
 #include "tests/support/patience.hpp"
 #include "tests/support/sanitized.hpp"
@@ -102,6 +103,62 @@ TEST_F(KernelFault, InsideACallLeavesASocketThatCanBeUsedAndClosed) {
   EXPECT_EQ(byte, 'x');
   EXPECT_EQ(net_.close(this_thread(), far_), 0);
   EXPECT_EQ(net_.close(this_thread(), listener_), 0);
+  EXPECT_EQ(other_.net().close(this_thread(), near_), 0);
+  expect_all_closed();
+}
+
+/// The first block owns a socket, with a reservation and a peek; the second one fails once it does.
+__global__ void fail_beside_an_owner(Net net, Socket socket, int* owned) {
+  if (blockIdx.x == 1) {
+    while (atomicAdd(owned, 0) == 0) __nanosleep(1'000);
+    throw std::runtime_error("on purpose");
+  }
+  auto block = this_block();
+  OwnedSocket owner(block, net, socket);
+  owner.net().reserve(block, socket, 8);
+  owner.net().peek(block, socket, 1);
+  if (block.thread_rank() == 0) atomicExch(owned, owner.error() == 0 ? 1 : 2);
+  net.shutdown(block, socket, Shutdown::read);  // a counted call is noted, and keeps what the owner has
+  while (true) __nanosleep(1'000);
+}
+
+TEST_F(KernelFault, OfAnOwnerLeavesASocketThatCanBeUsedAndClosed) {
+  ASSERT_NO_FATAL_FAILURE(connect(LinkKind::p2p));
+  ASSERT_EQ(other_.net().send(this_thread(), near_, "x", 1, 0, patience()), 1);
+  Mapped<int> owned(context_, 1);
+  launch(context_, {.grid = 2, .block = kThreads}, fail_beside_an_owner, net_, far_, owned.data());
+  EXPECT_THROW(context_.synchronize(), Error);
+  EXPECT_EQ(owned[0], 1);
+  char byte = 0;
+  EXPECT_EQ(net_.recv(this_thread(), far_, &byte, 1, 0, patience()), 1) << "it is not held, and was not consumed";
+  EXPECT_EQ(net_.send(this_thread(), far_, "y", 1, 0, patience()), 1) << "nothing is reserved";
+  EXPECT_EQ(net_.close(this_thread(), far_), 0);
+  EXPECT_EQ(net_.close(this_thread(), listener_), 0);
+  EXPECT_EQ(other_.net().recv(this_thread(), near_, &byte, 1, 0, patience()), 1);
+  EXPECT_LE(other_.net().recv(this_thread(), near_, &byte, 1, 0, patience()), 0) << "the owner keeps nothing open";
+  EXPECT_EQ(other_.net().close(this_thread(), near_), 0);
+  expect_all_closed();
+}
+
+/// One thread of an owner's block fails; the others wait for it.
+__global__ void fail_as_an_owner(Net net, Socket socket) {
+  OwnedSocket owner(this_block(), net, socket);
+  if (threadIdx.x == kThreads / 2) throw std::runtime_error("on purpose");
+  __syncthreads();
+}
+
+TEST_F(KernelFault, AnExceptionThatLeavesAnOwnersScopeIsWhatIsReported) {
+  ASSERT_NO_FATAL_FAILURE(connect(LinkKind::p2p));
+  launch(context_, {.grid = 1, .block = kThreads}, fail_as_an_owner, net_, far_);
+  try {
+    context_.synchronize();
+    FAIL() << "no failure";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on purpose"), std::string::npos) << error.what();
+  }
+  for (const Socket socket : {far_, listener_}) EXPECT_EQ(net_.close(this_thread(), socket), 0);
+  char byte;
+  EXPECT_LE(other_.net().recv(this_thread(), near_, &byte, 1, 0, patience()), 0);
   EXPECT_EQ(other_.net().close(this_thread(), near_), 0);
   expect_all_closed();
 }
