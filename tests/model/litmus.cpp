@@ -193,11 +193,39 @@ std::vector<Case> plain_memory() {
   };
 }
 
+/// Compilers name a file from where they run, or from the file system's root.
+std::vector<Case> sites_by_place() {
+  return {{"litmus.a_line_is_one_site_whatever_its_file_is_called",
+           [](Run& run) {
+             run.at_end([] {
+               Sites all;
+               const auto at = [&](const char* file, std::uint32_t line = 7, Operation operation = Operation::load) {
+                 return &all.at({file, line}, operation, kRelaxed);
+               };
+               const Site* site = at("gpusock/detail/side.cuh");
+               require(site->file == "gpusock/detail/side.cuh", "the name as the tables have it");
+               for (const char* same : {"/home/me/gpusock/gpusock/detail/side.cuh", "../../gpusock/detail/side.cuh",
+                                        "./gpusock/detail/side.cuh", "gpusock/context/../detail/side.cuh"}) {
+                 require(at(same) == site, same);
+               }
+               require(site->uses == 5 && all.all().size() == 1, "all of them are this one");
+               require(at("gpusock/detail/side.cuh", 8) != site, "another line");
+               require(at("gpusock/detail/side.cuh", 7, Operation::store) != site, "another operation");
+               for (const char* other : {"/home/me/gpusock/ringbuf/side.cuh", "gpusock/detail/beside.cuh",
+                                         "/home/me/gpusock/other_gpusock/detail/side.cuh"}) {
+                 require(at(other) != site, other);
+               }
+               return std::string();
+             });
+           },
+           {""}}};
+}
+
 }  // namespace
 
 std::vector<Case> litmus_cases() {
   std::vector<Case> all;
-  for (auto part : {store_buffering, message_passing, coherence, plain_memory}) {
+  for (auto part : {store_buffering, message_passing, coherence, plain_memory, sites_by_place}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   return all;
