@@ -71,6 +71,24 @@ class Arenas::MembersLock {
 
 std::size_t Arenas::table_bytes() { return kMembersMax * sizeof(Member); }
 
+std::vector<Arenas::Listed> Arenas::list(const std::vector<std::byte>& table,
+                                         const std::function<bool(std::size_t number)>& lives) {
+  std::vector<Listed> all;
+  for (std::size_t number = 0; (number + 1) * sizeof(Member) <= table.size(); ++number) {
+    Member one;
+    std::memcpy(&one, table.data() + number * sizeof one, sizeof one);
+    if (one.id == kNobody || !lives(number)) continue;
+    Listed& listed = all.emplace_back();
+    for (const char letter : one.device) {  // another process wrote it
+      if (letter == 0) break;
+      listed.device += letter >= ' ' && letter <= '~' ? letter : '?';
+    }
+    listed.arena_bytes = one.arena_bytes;
+    listed.mapped = std::min<std::uint64_t>(one.mapped_count, kMembersMax);
+  }
+  return all;
+}
+
 Arenas::Member& Arenas::member(std::size_t number) const {
   return *reinterpret_cast<Member*>(file_.members + number * sizeof(Member));
 }
@@ -84,7 +102,7 @@ std::optional<Arenas::Member> Arenas::find_member(const Id& id) const {
 
 /// True if this entry is that of another context, which lives.
 bool Arenas::is_listed(std::size_t number) const {
-  return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + 1 + number);
+  return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + lock_of(number));
 }
 
 std::size_t Arenas::words_bytes(std::uint32_t slots) const {
@@ -129,7 +147,7 @@ void Arenas::make_own(std::size_t bytes_max) {
 /// An entry of nobody that lives. Its lock is this context's from here on.
 std::size_t Arenas::take_number() const {
   for (std::size_t number = 0; number < kMembersMax; ++number) {
-    if (!file_.locks.try_lock(file_.first_lock + 1 + number, 1)) continue;
+    if (!file_.locks.try_lock(file_.first_lock + lock_of(number), 1)) continue;
     member(number) = Member{};
     return number;
   }

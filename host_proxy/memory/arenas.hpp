@@ -52,6 +52,18 @@ class Arenas {
 
   static std::size_t table_bytes();
   static std::size_t locks() { return 1 + kMembersMax; }
+  /// The lock of a member's entry, among them: a context has it as long as it lives.
+  static constexpr std::size_t lock_of(std::size_t number) { return 1 + number; }
+
+  /// A member, for people.
+  struct Listed {
+    std::string device;             ///< Platform::name_on_host()
+    std::uint64_t arena_bytes = 0;  ///< of its GPU's memory
+    std::uint64_t mapped = 0;       ///< arenas of others that it reaches
+  };
+  /// The members of a copied table that live.
+  static std::vector<Listed> list(const std::vector<std::byte>& table,
+                                  const std::function<bool(std::size_t number)>& lives);
 
   /// Makes this context a member: with an arena of at most `bytes_max` bytes, which it gives away at `socket` from now
   /// on. Before its kernels run, once. Waits at most a second for other processes that enter, and a second for members

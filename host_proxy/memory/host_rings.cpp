@@ -1,4 +1,4 @@
-#include "host_proxy/memory/host_rings.hpp"
+#include "host_proxy/memory/host_rings_layout.hpp"
 
 #include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
@@ -16,25 +16,7 @@
 
 namespace gpusock::proxy {
 
-/// The file's start. Written before the file has its name, and never again.
-struct HostRings::Head {
-  std::array<char, 16> magic{};
-  Id id{};
-  std::uint64_t room_bytes = 0;
-  std::uint64_t connections = 0;
-};
-
-/// What the processes say to each other of a slot. Locks order all accesses: the one that takes a slot has both of its
-/// locks and then writes; the one that joins has the peer's lock and then reads.
-struct HostRings::Slot {
-  Id ticket{};
-  std::uint64_t maker_uses = 0;      // 1 until the maker gives it back; stays 1 if the maker dies
-  std::uint64_t peer_uses = 0;       // the peer's alike
-  std::uint64_t joined = 0;          // 1 from when a peer has joined, until the slot is taken again
-  std::uint64_t rests_since_ns = 0;  // when the death of a user was first seen; 0: not yet
-  std::uint64_t start = 0;           // where words in arenas start: after all that this slot's of any arena may hold
-  std::byte unused[8] = {};
-};
+using namespace host_rings;
 
 /// Gives a slot back with the last pointer to its segment. Made before the slot is taken: then nothing can fail.
 struct HostRings::Lease {
@@ -55,29 +37,10 @@ struct HostRings::Lease {
 
 namespace {
 
-constexpr std::array<char, 16> kFileMagic = {'g', 'p', 'u', 's', 'o', 'c', 'k', ' ', 'r', 'i', 'n', 'g', 's', ' ', '2'};
-constexpr std::size_t kSlotsAt = 64;
-constexpr std::size_t kSlotBytes = 64;
-constexpr std::size_t kFilePage = 4096;
-
-std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
-std::size_t members_at(std::uint64_t connections) { return in_pages(kSlotsAt + connections * kSlotBytes); }
-/// Bytes before the first segment.
-std::size_t front_bytes(std::uint64_t connections) { return members_at(connections) + in_pages(Arenas::table_bytes()); }
-std::size_t bytes_of_file(std::uint64_t connections, std::uint64_t room_bytes) {
-  return front_bytes(connections) + connections * Segment::total_bytes(room_bytes);
-}
-
 /// Of one clock for all processes of the host.
 std::uint64_t host_now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
-
-// A slot has two locks: its maker's, then its peer's.
-std::size_t maker_lock(std::uint32_t slot) { return 2 * std::size_t{slot}; }
-std::size_t peer_lock(std::uint32_t slot) { return maker_lock(slot) + 1; }
-/// The arenas' locks come after them.
-std::size_t arenas_lock(std::uint32_t connections) { return maker_lock(connections); }
 
 }  // namespace
 
@@ -147,7 +110,7 @@ HostRings::~HostRings() {
 }
 
 std::vector<std::byte> HostRings::new_head(const Settings& settings) {
-  const Head head{kFileMagic, random_bytes<16>(), settings.ring_bytes, settings.connections};
+  const Head head{Head::kMagic, random_bytes<16>(), settings.ring_bytes, settings.connections};
   std::vector<std::byte> bytes(sizeof head);
   std::memcpy(bytes.data(), &head, sizeof head);
   return bytes;
@@ -156,8 +119,7 @@ std::vector<std::byte> HostRings::new_head(const Settings& settings) {
 void HostRings::read_head() {
   Head head;
   const bool whole = uninterrupted([&] { return pread(file_.descriptor(), &head, sizeof head, 0); }) == sizeof head;
-  if (!whole || head.magic != kFileMagic || !is_count(head.connections) || !is_ring_size(head.room_bytes) ||
-      file_.bytes() != bytes_of_file(head.connections, head.room_bytes)) {
+  if (!whole || !head.is_of(file_.bytes())) {
     throw Error(EPROTO, "reading " + path_of(settings_.name) +
                             ": it is of another version of gpusock; choose another name in GPUSOCK_HOST_RINGS");
   }

@@ -67,6 +67,20 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   /// Where its file is.
   static std::string path_of(const std::string& name);
 
+  /// What is in a file.
+  struct Look {
+    std::uint32_t connections = 0;   ///< slots
+    std::uint32_t in_use = 0;        ///< of them
+    std::uint32_t left_by_dead = 0;  ///< of processes that died; used again after Settings::rest_ns
+    std::uint64_t room_bytes = 0;    ///< of each ring
+    bool has_users = false;          ///< false: all have died, and the next context makes a new file
+    std::vector<Arenas::Listed> members = {};
+  };
+  /// Looks at a file that path_of() names, if there is one. Its users do not notice: no lock is taken, nothing is
+  /// written. They go on meanwhile, so the counts may be of slightly different moments. Throws Error: (EPROTO) the file
+  /// is none of this version, (EACCES) it is none of gpusock's or another user's.
+  static std::optional<Look> look_at(const std::string& path);
+
   const std::string& name() const { return settings_.name; }
   std::uint32_t connections() const { return connections_; }
   /// What each ring has room for.

@@ -27,6 +27,37 @@ bool set_lock(int descriptor, short kind, off_t first, off_t count) {
   return uninterrupted([&] { return fcntl(descriptor, F_OFD_SETLK, &lock); }) == 0;
 }
 
+/// True if somebody else has a lock on this byte, of either kind.
+bool has_lock(int descriptor, off_t byte) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return uninterrupted([&] { return fcntl(descriptor, F_OFD_GETLK, &lock); }) == 0 && lock.l_type != F_UNLCK;
+}
+
+/// A file that others may have made first: no link is followed, and no pipe waited for. None: there is no such file.
+Descriptor open_named(const std::string& path, int how) {
+  Descriptor file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file || errno == ENOENT) return file;
+  const int error = errno;
+  if (error == ELOOP || error == ENXIO || error == EISDIR) {
+    throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
+  }
+  throw Error(error, "opening " + path);
+}
+
+/// What an open file is; this user's alone, or Error (EACCES).
+struct stat require_private(int descriptor, const std::string& path) {
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0) throw Error(errno, "opening " + path);
+  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 0077) != 0) {
+    throw Error(EACCES, "opening " + path + ": another user has made it, or it is open to others");
+  }
+  return facts;
+}
+
 }  // namespace
 
 NamedFile::NamedFile(std::string path, std::size_t bytes, std::span<const std::byte> head) : path_(std::move(path)) {
@@ -46,25 +77,15 @@ NamedFile::~NamedFile() {
 /// yes: it is open, and this object is one of its users. none: there is no such file (any more). again: somebody is
 /// removing it.
 NamedFile::Opened NamedFile::open_existing() {
-  // A name that others may have made first: no link is followed, and no pipe waited for.
-  descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!descriptor_) {
-    const int error = errno;
-    if (error == ENOENT) return Opened::none;
-    if (error == ELOOP || error == ENXIO || error == EISDIR) {
-      throw Error(EACCES, "opening " + path_ + ": it is no file of gpusock's; remove it or choose another name");
-    }
-    throw Error(error, "opening " + path_);
-  }
-  require_private();
+  descriptor_ = open_named(path_, O_RDWR);
+  if (!descriptor_) return Opened::none;
+  const struct stat facts = require_private(descriptor_.get(), path_);
   if (set_lock(descriptor_.get(), F_WRLCK, kUsers, 1)) {  // its users have died
     if (is_at_path()) ::unlink(path_.c_str());
     return Opened::none;
   }
   if (!set_lock(descriptor_.get(), F_RDLCK, kUsers, 1)) return Opened::again;
   if (!is_at_path()) return Opened::none;  // its last user removed it before the lock
-  struct stat facts {};
-  if (fstat(descriptor_.get(), &facts) != 0) throw Error(errno, "opening " + path_);
   bytes_ = static_cast<std::size_t>(facts.st_size);
   return Opened::yes;
 }
@@ -92,14 +113,6 @@ bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
   return false;
 }
 
-void NamedFile::require_private() const {
-  struct stat facts {};
-  if (fstat(descriptor_.get(), &facts) != 0) throw Error(errno, "opening " + path_);
-  if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || (facts.st_mode & 0077) != 0) {
-    throw Error(EACCES, "opening " + path_ + ": another user has made it, or it is open to others");
-  }
-}
-
 /// True if the path leads to the file that is open here.
 bool NamedFile::is_at_path() const {
   struct stat here {
@@ -117,12 +130,28 @@ void NamedFile::unlock(std::size_t first, std::size_t count) const {
 }
 
 bool NamedFile::is_locked_elsewhere(std::size_t byte) const {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = static_cast<off_t>(1 + byte);
-  lock.l_len = 1;
-  return uninterrupted([&] { return fcntl(descriptor_.get(), F_OFD_GETLK, &lock); }) == 0 && lock.l_type != F_UNLCK;
+  return has_lock(descriptor_.get(), static_cast<off_t>(1 + byte));
+}
+
+std::optional<NamedFileLook> NamedFileLook::at(const std::string& path) {
+  Descriptor file = open_named(path, O_RDONLY);
+  if (!file) return {};
+  const struct stat facts = require_private(file.get(), path);
+  return NamedFileLook(std::move(file), static_cast<std::size_t>(facts.st_size));
+}
+
+std::vector<std::byte> NamedFileLook::read(std::size_t from, std::size_t bytes) const {
+  std::vector<std::byte> all(bytes);
+  const auto got = uninterrupted(
+      [&] { return pread(descriptor_.get(), all.data(), all.size(), static_cast<off_t>(from)); });
+  all.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  return all;
+}
+
+bool NamedFileLook::has_users() const { return has_lock(descriptor_.get(), kUsers); }
+
+bool NamedFileLook::is_locked(std::size_t byte) const {
+  return has_lock(descriptor_.get(), static_cast<off_t>(1 + byte));
 }
 
 }  // namespace gpusock::proxy

@@ -7,8 +7,11 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace gpusock::proxy {
 
@@ -44,12 +47,31 @@ class NamedFile {
   enum class Opened { yes, none, again };
   Opened open_existing();
   bool make(std::size_t bytes, std::span<const std::byte> head);
-  void require_private() const;
   bool is_at_path() const;
 
   std::string path_;
   Descriptor descriptor_;
   std::size_t bytes_ = 0;
+};
+
+/// Such a file, looked at by somebody who is none of its users, and takes no lock.
+class NamedFileLook {
+ public:
+  /// Nothing: there is no such file. Throws Error (EACCES): it is not a file of this user alone.
+  static std::optional<NamedFileLook> at(const std::string& path);
+
+  std::size_t bytes() const { return bytes_; }
+  /// A part of it; less, where the file ends.
+  std::vector<std::byte> read(std::size_t from, std::size_t bytes) const;
+  bool has_users() const;
+  /// True if a user has a lock on this byte (NamedFile::try_lock()).
+  bool is_locked(std::size_t byte) const;
+
+ private:
+  NamedFileLook(Descriptor file, std::size_t bytes) : descriptor_(std::move(file)), bytes_(bytes) {}
+
+  Descriptor descriptor_;
+  std::size_t bytes_;
 };
 
 }  // namespace gpusock::proxy

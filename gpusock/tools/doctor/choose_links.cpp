@@ -181,10 +181,13 @@ LinkChoice same_host(const Facts& facts) {
   }
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (have_host_rings) {
+    const auto& there = facts.host_rings_there;
+    const bool used = there && there->has_users;
     choice.why = fmt::format(
-        "rings there: GPUSOCK_HOST_RINGS={}, for {} connections at a time, or as many as the first process has set;\n"
+        "rings there: GPUSOCK_HOST_RINGS={}, for {} connections at a time{};\n"
         "tcp beyond that, and where the peer has not set the same name",
-        facts.host_rings, facts.host_connections);
+        facts.host_rings, used ? there->connections : facts.host_connections,
+        used ? "" : ", or as many as the first process has set");
     return choice;
   }
   if (!facts.maps_at_any_time) {
@@ -256,6 +259,7 @@ Report examine(const Sources& sources) {
   probe_network(sources, report);
   probe_rdma(sources, report);
   probe_environment(sources, report);
+  probe_host_rings(sources, report);
   probe_proxy(sources, report);
   report_unusable_link(report);
   choose_links(report);

@@ -9,6 +9,24 @@ using nlohmann::ordered_json;
 
 ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json(nullptr) : ordered_json(text); }
 
+/// What is in the host rings that are named; null: none are named, or none are there.
+ordered_json host_rings(const Facts& facts) {
+  if (!facts.host_rings_there) return nullptr;
+  const auto& look = *facts.host_rings_there;
+  ordered_json members = ordered_json::array();
+  for (const auto& member : look.members) {
+    members.push_back({{"device", member.device}, {"arena_bytes", member.arena_bytes}, {"reaches", member.mapped}});
+  }
+  return {{"name", facts.host_rings},
+          {"connections", look.connections},
+          {"in_use", look.in_use},
+          {"left_by_dead", look.left_by_dead},
+          {"ring_bytes", look.room_bytes},
+          {"has_users", look.has_users},
+          {"fits", facts.host_ring_bytes() <= look.room_bytes},
+          {"members", std::move(members)}};
+}
+
 }  // namespace
 
 std::string make_json(const Report& report) {
@@ -32,6 +50,7 @@ std::string make_json(const Report& report) {
                          {"well", report.well()},
                          {"gpus", report.facts.gpus},
                          {"rdma_nics", report.facts.rdma_nics},
+                         {"host_rings", host_rings(report.facts)},
                          {"findings", std::move(findings)},
                          {"links", std::move(links)}};
   return all.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -17,8 +17,10 @@ inline constexpr std::uint64_t kVerbsLockedBytes = 2 * proxy::default_ring_sizes
 
 void probe_rdma(const Sources& sources, Report& report);         ///< RDMA NICs, libibverbs, libfabric
 void probe_environment(const Sources& sources, Report& report);  ///< GPUSOCK_…
-void probe_proxy(const Sources& sources, Report& report);        ///< what its thread does while kernels run; after
-                                                                 ///< probe_environment()
+/// What is in the host rings that it names; after probe_environment().
+void probe_host_rings(const Sources& sources, Report& report);
+void probe_proxy(const Sources& sources, Report& report);  ///< what its thread does while kernels run; after
+                                                           ///< probe_environment()
 
 /// Which link each kind of peer gets, from the facts. After the probes.
 void choose_links(Report& report);

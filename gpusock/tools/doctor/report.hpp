@@ -3,6 +3,7 @@
 
 #include "gpusock/endpoint.hpp"
 #include "gpusock/ring_placement.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <optional>
 #include <string>
@@ -61,7 +62,12 @@ struct Facts {
   std::optional<bool> spin;              ///< GPUSOCK_SPIN; nothing: auto, or it is invalid
   std::string host_rings;                ///< GPUSOCK_HOST_RINGS: the name; empty: off, or it is invalid
   std::uint32_t host_connections = 0;    ///< its slots, if a context of this environment comes first
+  bool host_connections_set = false;     ///< true if GPUSOCK_HOST_RINGS says how many
+  std::optional<proxy::HostRings::Look> host_rings_there;      ///< what is there of that name already
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
+
+  /// Of the rings that a context of this environment shares, by default.
+  std::uint64_t host_ring_bytes() const;
 };
 
 struct Report {

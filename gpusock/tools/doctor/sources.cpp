@@ -85,6 +85,9 @@ Sources Sources::of_this_machine() {
   sources.space = space_in;
   sources.make_memory_file = can_make_memory_file;
   sources.environment = environment_of;
+  sources.host_rings = [](const std::string& name) {
+    return proxy::HostRings::look_at(proxy::HostRings::path_of(name));
+  };
   return sources;
 }
 

@@ -2,6 +2,8 @@
 /// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not
 /// an error.
 
+#include "host_proxy/memory/host_rings.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -62,6 +64,8 @@ struct Sources {
   std::function<std::optional<Space>(const std::string& folder)> space;  ///< nothing: it cannot be written to
   std::function<bool()> make_memory_file;                                ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;
+  /// Host rings of this name; as HostRings::look_at().
+  std::function<std::optional<proxy::HostRings::Look>(const std::string& name)> host_rings;
 
   /// The machine that this runs on.
   static Sources of_this_machine();

@@ -88,6 +88,20 @@ TEST_F(ArenasTest, OfTwoContextsBothReachTheArenaOfTheEarlierOne) {
   }
 }
 
+TEST_F(ArenasTest, ALookShowsThoseThatLive) {
+  const User first = enter(), elsewhere = enter({&first}, gpu(1)), mute = open();
+  { const User ended = enter(); }
+  const User second = enter({&first});
+  const auto members = HostRings::look_at(HostRings::path_of(name_))->members;
+  ASSERT_EQ(members.size(), 3u);
+  for (const auto& member : members) EXPECT_GE(member.arena_bytes, 2 * 2 * kArenaRing);
+  EXPECT_EQ(members[0].device, first.platform->name_on_host());
+  EXPECT_EQ(members[1].device, elsewhere.platform->name_on_host());
+  EXPECT_EQ(members[2].device, second.platform->name_on_host());
+  EXPECT_EQ(members[0].mapped, 0u);
+  EXPECT_EQ(members[2].mapped, 1u);
+}
+
 TEST_F(ArenasTest, SlotsDoNotOverlap) {
   const User user = enter();
   const auto one = user.arenas().find(user.id(), 0), other = user.arenas().find(user.id(), 1);

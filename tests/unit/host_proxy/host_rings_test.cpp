@@ -167,6 +167,37 @@ TEST_F(HostRingsTest, ALyingPeerGetsNothing) {
   EXPECT_EQ(refused([](Place&) {}), EPROTO) << "it is of an earlier use";
 }
 
+TEST_F(HostRingsTest, ALookDisturbsNobody) {
+  EXPECT_FALSE(HostRings::look_at(path_));
+  auto here = open(4);
+  const auto there = open(4);
+  Place place, other;
+  auto maker = here->take(kSlotRing, place);
+  const auto peer = there->join(place);
+  for (int i = 0; i < 2; ++i) {
+    const auto look = HostRings::look_at(path_);
+    ASSERT_TRUE(look);
+    EXPECT_EQ(look->connections, 4u);
+    EXPECT_EQ(look->in_use, 1u);
+    EXPECT_EQ(look->left_by_dead, 0u);
+    EXPECT_EQ(look->room_bytes, kSlotRing);
+    EXPECT_TRUE(look->has_users);
+    EXPECT_TRUE(look->members.empty());
+  }
+  const auto second = there->take(kSlotRing, other);
+  EXPECT_EQ(HostRings::look_at(path_)->in_use, 2u);
+  maker.reset();
+  EXPECT_EQ(HostRings::look_at(path_)->in_use, 2u) << "the peer has it still";
+}
+
+TEST_F(HostRingsTest, ALookAtWhatIsNoneOfOursSaysSo) {
+  put(0644, "x");
+  EXPECT_EQ(error_of([&] { HostRings::look_at(path_); }), EACCES);
+  ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
+  EXPECT_EQ(error_of([&] { HostRings::look_at(path_); }), EPROTO);
+  ASSERT_EQ(unlink(path_.c_str()), 0);
+}
+
 TEST_F(HostRingsTest, WhatAKilledProcessHadIsFreeAgain) {
   const auto rings = open(1);
   Place place;
@@ -209,6 +240,7 @@ TEST_F(HostRingsTest, TheSlotOfADeadProcessRests) {
       static auto segment = as_peer ? its->join(place) : its->take(kSlotRing, place);
     }).end();
     maker.reset();
+    EXPECT_EQ(HostRings::look_at(path_)->left_by_dead, 1u);
     EXPECT_EQ(rings->take(kSlotRing, place), nullptr) << "its kernels may still write";
     EXPECT_NE(open(1, 0)->take(kSlotRing, place), nullptr) << "no rest is needed here";
   }
@@ -227,6 +259,7 @@ TEST_F(HostRingsTest, AForkedChildKeepsNothing) {
 
 TEST_F(HostRingsTest, TheFileOfProcessesThatDiedIsReplaced) {
   OtherProcess([this] { static auto its = open(7); }).end();
+  EXPECT_FALSE(HostRings::look_at(path_)->has_users);
   EXPECT_EQ(access(path_.c_str(), F_OK), 0);
   EXPECT_EQ(open(3)->connections(), 3u) << "a new one";
 }

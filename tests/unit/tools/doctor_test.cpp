@@ -46,6 +46,7 @@ struct Machine {
     sources.interfaces = [this] { return interfaces; };
     sources.space = [this](const std::string&) { return space; };
     sources.make_memory_file = [this] { return memory_files; };
+    sources.host_rings = [this](const std::string&) { return host_rings(); };
     sources.environment = [this](const char* name) {
       const auto found = environment.find(name);
       return found == environment.end() ? std::nullopt : std::optional(found->second);
@@ -94,6 +95,9 @@ struct Machine {
   std::optional<Space> space = Space{1u << 30, 2u << 30};
   bool memory_files = true;
   std::map<std::string, std::string> environment;
+  std::function<std::optional<proxy::HostRings::Look>()> host_rings = [] {
+    return std::optional<proxy::HostRings::Look>();
+  };
 };
 
 /// All that is to be fixed, as "topic: says > command" lines.
@@ -262,6 +266,55 @@ TEST(Doctor, ProcessesOnAGpuShareRingsByName) {
   machine.environment.erase("GPUSOCK_RING");
   machine.environment["GPUSOCK_HOST_RINGS"] = "a b";
   expect_mend(machine.examine(), "GPUSOCK_HOST_RINGS='a b'", "unset GPUSOCK_HOST_RINGS");
+}
+
+TEST(Doctor, HostRingsThatAreThereAreDescribed) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "") << "no name is set";
+  machine.environment["GPUSOCK_HOST_RINGS"] = "job,connections=8";
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "'job': not there yet; the first context makes them");
+  EXPECT_NE(make_json(machine.examine()).find("\"host_rings\": null"), std::string::npos);
+
+  proxy::HostRings::Look look{
+      .connections = 8, .in_use = 3, .left_by_dead = 1, .room_bytes = 1 << 20, .has_users = true};
+  look.members = {{"0000:17:00.0", 8 << 20, 0}, {"0000:17:00.0", 8 << 20, 1}, {"0000:65:00.0", 4 << 20, 0}};
+  machine.host_rings = [&] { return std::optional(look); };
+  const Report report = machine.examine();
+  EXPECT_EQ(
+      find(report, "host-rings").says,
+      "'job': 3 of 8 connections are in use (1 left by processes that died, free within a second of the next use), "
+      "rings of up to 1 MiB; 3 of at most 64 contexts share memory of their GPU (2 on 0000:17:00.0, 1 on "
+      "0000:65:00.0)");
+  EXPECT_TRUE(report.well()) << to_mend(report);
+  EXPECT_NE(link(report, "same host").why.find("for 8 connections at a time;"), std::string::npos);
+  const std::string json = make_json(report);
+  for (const char* part : {"\"in_use\": 3", "\"fits\": true", "\"device\": \"0000:65:00.0\"", "\"reaches\": 1"}) {
+    EXPECT_NE(json.find(part), std::string::npos) << json;
+  }
+  look.has_users = false;
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "'job': all users have died; the next context makes new ones");
+}
+
+TEST(Doctor, HostRingsThatDoNotFitAreToldWithWhatToDo) {
+  Machine machine;
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
+  machine.environment["GPUSOCK_HOST_RINGS"] = "job,connections=8";
+  proxy::HostRings::Look look{.connections = 2, .in_use = 2, .room_bytes = 64 << 10, .has_users = true};
+  machine.host_rings = [&] { return std::optional(look); };
+  expect_mend(machine.examine(), "rings of 1 MiB, the default of this build, do not fit there",
+              "Options::ring_bytes to 65536");
+  EXPECT_NE(make_json(machine.examine()).find("\"fits\": false"), std::string::npos);
+  const std::string page = make_page(machine.examine());
+  EXPECT_NE(page.find("connections=8 changes nothing"), std::string::npos) << page;
+  EXPECT_NE(page.find("GPUSOCK_HOST_RINGS=job,connections=4"), std::string::npos) << "all are in use: " << page;
+  look = {.connections = 8, .room_bytes = 1 << 20, .has_users = true};
+  EXPECT_TRUE(machine.examine().well());
+  look.members.resize(proxy::Arenas::kMembersMax);
+  EXPECT_NE(make_page(machine.examine()).find("shares host memory alone"), std::string::npos);
+  machine.host_rings = []() -> std::optional<proxy::HostRings::Look> { throw Error(EPROTO, "reading it"); };
+  expect_mend(machine.examine(), "reading it", "export GPUSOCK_HOST_RINGS=NAME");
 }
 
 TEST(Doctor, ProcessesInTheShapeOfAGpuDoNotMapEachOthersRings) {
