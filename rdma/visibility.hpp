@@ -11,6 +11,7 @@
 ///   V5     GPU → NIC   -        as V2, for ring bytes in the GPU's memory                 C1, QueuePair::post()
 ///   V6     NIC → NIC  -        the position word is executed after the bytes             QueuePair::post()
 ///   V7     GPU → NIC   -        bytes in a GPU's memory, read before overwriting them     P2, post() of credit
+///   V8     NIC → GPU   -        ring bytes, before a position in the same GPU's memory    C1, orders_nic_writes()
 // clang-format on
 /// C1 is ByteConsumer::readable(), P2 the load of the consumed position (ringbuf/byte_ring.hpp).
 ///
@@ -25,6 +26,13 @@
 /// the GPU that owns the memory. Where the device's writes ordering covers that scope, the call does nothing and may be
 /// left out (CUDA Driver API, cuFlushGPUDirectRDMAWrites and CUGPUDirectRDMAWritesOrdering): that is V3, else it is V4.
 /// Neither holds where NICs reach the GPU on several ways, which that documentation leaves to the user.
+///
+/// V8: where V3 holds, the NIC may write the position into the GPU's memory as well, and kernels poll it there. The NIC
+/// executes it after the bytes (V6), and PCIe does not let a posted write pass another on the way to one destination
+/// (that memory, too, is registered without relaxed ordering). The device "can consistently consume remote writes":
+/// that is what CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER says of the owner. A kernel acquires the word (C1), as it does
+/// one that another GPU has written. A position for the proxy follows in host memory: by V3, what the proxy publishes
+/// after it has seen this one comes to kernels that can see the first.
 ///
 /// V5: a kernel publishes its position with a release store at system scope. All observers of the system see its
 /// earlier stores before that, reads over PCIe among them (PTX ISA, "Memory Consistency Model", scope .sys; "GPUDirect

@@ -53,12 +53,24 @@ struct RingMemory {
   /// True if nobody sets the words before a connection: until a half first stores its word, it holds a position before
   /// the origin, which stands for the origin. Words in a device's memory, which the host cannot set while kernels run.
   bool words_are_kept = false;
+  /// What the word of `committed` has beyond its position; 0 unless words_are_kept. A word that a network device writes
+  /// may hold any value that an earlier peer has left there, which nobody can reset or read. So its bias is random and
+  /// new for each connection: what was left is then an impossible position, and until the first byte is consumed an
+  /// impossible position stands for the origin.
+  std::uint64_t bias = 0;
 
   GPUSOCK_FN std::uint64_t index_of(std::uint64_t position) const { return (position - origin) & (capacity - 1); }
 
   /// The position that a word stands for.
   GPUSOCK_FN std::uint64_t position_of(std::uint64_t word) const {
     return words_are_kept && static_cast<std::int64_t>(word - origin) < 0 ? origin : word;
+  }
+  /// The same, of `committed`, for a consumer at this position.
+  GPUSOCK_FN std::uint64_t committed_of(std::uint64_t word, std::uint64_t consumed) const {
+    if (!words_are_kept) return word;
+    const std::uint64_t position = position_of(word - bias);
+    const bool was_left = bias != 0 && consumed == origin && position - origin > capacity;
+    return was_left ? origin : position;
   }
 
   /// The at most two spans of `bytes` bytes from `position` on; `bytes` <= capacity.
@@ -183,7 +195,7 @@ class ByteConsumer {
     const std::uint64_t known = committed_seen_ - position_;
     if (known >= wanted || known == memory_.capacity) return known;
     typename Atomics::template Ref<std::uint64_t> word(*committed_);
-    const std::uint64_t committed = memory_.position_of(word.load(kAcquire));  // C1, pairs with P1
+    const std::uint64_t committed = memory_.committed_of(word.load(kAcquire), position_);  // C1, pairs with P1
     if (committed - position_ > memory_.capacity) return kRingCorrupt;
     committed_seen_ = committed;
     return committed - position_;
@@ -196,16 +208,18 @@ class ByteConsumer {
   [[nodiscard]] GPUSOCK_FN std::uint64_t readable_at_a_glance() const {
     typename Atomics::template Ref<std::uint64_t> committed(*committed_);
     // Relaxed: who reads the bytes looks again (C1).
-    const std::uint64_t end = memory_.position_of(committed.load(kRelaxed));
-    const std::uint64_t there = end - position_at_a_glance();
+    const std::uint64_t word = committed.load(kRelaxed);
+    const std::uint64_t position = position_at_a_glance();
+    const std::uint64_t there = memory_.committed_of(word, position) - position;
     return there > memory_.capacity ? kRingCorrupt : there;
   }
 
   /// The position, and the producer's word with all that it says is there, for the same callers.
   [[nodiscard]] GPUSOCK_FN std::uint64_t position_at_a_glance() const { return load_position(position_); }
   [[nodiscard]] GPUSOCK_FN std::uint64_t load_committed() const {
-    typename Atomics::template Ref<std::uint64_t> word(*committed_);
-    return memory_.position_of(word.load(kAcquire));  // C1, pairs with P1
+    typename Atomics::template Ref<std::uint64_t> committed(*committed_);
+    const std::uint64_t word = committed.load(kAcquire);  // C1, pairs with P1
+    return memory_.committed_of(word, position_at_a_glance());
   }
 
   /// Where the next `bytes` bytes are; `bytes` must not exceed what readable() allowed.

@@ -139,6 +139,7 @@ class GpuShapedPlatform final : public proxy::Platform {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
   }
   bool shows_nic_writes() const override { return true; }
+  bool orders_nic_writes() const override { return true; }
 
   std::string name_on_host() const override { return "GPU " + std::to_string(gpu_) + " of the CPU device"; }
   std::unique_ptr<proxy::DeviceArena> make_arena(std::size_t bytes) override {

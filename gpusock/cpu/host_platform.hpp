@@ -24,7 +24,8 @@ class HostPlatform final : public Platform {
   std::byte* proxy_address(std::byte* device_memory) const override;
   bool reaches_device_memory_of(const Platform& other) const override { return other.device_memory_is_mappable(); }
   std::unique_ptr<Copier> make_copier() override;
-  bool shows_nic_writes() const override { return true; }  // ordinary memory: V1 (rdma/visibility.hpp) holds for it
+  bool shows_nic_writes() const override { return true; }   // ordinary memory: V1 (rdma/visibility.hpp) holds for it
+  bool orders_nic_writes() const override { return true; }  // the same
 };
 
 }  // namespace gpusock::proxy

@@ -70,6 +70,7 @@ class CudaPlatform final : public proxy::Platform {
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<CudaCopier>(Gpu::get(gpu_)); }
 
   bool shows_nic_writes() const override { return nic_writes_ != rdma::NicWrites::unsure; }
+  bool orders_nic_writes() const override { return nic_writes_ == rdma::NicWrites::in_order; }  // V3, V8
   int flush_nic_writes() override {
     if (nic_writes_ == rdma::NicWrites::in_order) return 0;
     const CurrentGpu current(gpu_);  // whichever thread runs the proxy's step: the driver flushes its current context

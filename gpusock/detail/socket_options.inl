@@ -136,7 +136,8 @@ struct RingFacts {
 GPUSOCK_FN inline RingFacts facts_of(const table::RingSetup& ring) {
   // Relaxed, both: for people.
   const std::uint64_t consumed = ring.memory.position_of(SystemRef(*ring.consumed).load(ringbuf::kRelaxed));
-  const std::uint64_t committed = ring.memory.position_of(SystemRef(*ring.committed).load(ringbuf::kRelaxed));
+  const std::uint64_t committed = ring.memory.committed_of(SystemRef(*ring.committed).load(ringbuf::kRelaxed),
+                                                           consumed);
   const std::uint64_t between = committed - consumed;
   return {committed - ring.start, consumed - ring.start,
           between < ring.memory.capacity ? between : ring.memory.capacity};

@@ -25,6 +25,8 @@ class OneSidedChannel {
   virtual bool is_silent() const = 0;
   /// True if the NIC moves the word that callers poll; else the link does.
   virtual bool commits() const { return false; }
+  /// True if callers may have consumed bytes that arrived() does not count yet: they poll another word.
+  virtual bool callers_may_lead() const { return false; }
 
   /// Words that the peer needs before it may write; the link sends them.
   virtual std::vector<std::uint64_t> setup_words() const { return {}; }

@@ -136,9 +136,12 @@ bool OneSidedLink::sending_is_over() {
 bool OneSidedLink::receive() {
   const std::uint64_t credited = channel_->credited();
   const std::uint64_t read_to = Ref(*rx_.consumed).load(ringbuf::kAcquire);  // P2, pairs with C2
-  const std::uint64_t consumed = discards_ ? credited : read_to - rx_.start;
+  std::uint64_t consumed = discards_ ? credited : read_to - rx_.start;
   // Read after `consumed`: callers may consume at once what a NIC commits.
   const std::uint64_t arrived = channel_->arrived();
+  const std::uint64_t lead = consumed - arrived;
+  callers_lead_ = channel_->callers_may_lead() && lead != 0 && lead <= rx_.memory.capacity;
+  if (callers_lead_) consumed = arrived;  // the rest counts once it has arrived
   if (!is_possible(arrived, consumed)) {
     fail(EPROTO, "the peer moved its position in the ring to an invalid value: " + std::to_string(arrived) + "; " +
                      std::to_string(arrived_) + " bytes had arrived and " + std::to_string(credited) +
@@ -213,7 +216,7 @@ bool OneSidedLink::watches_memory() const {
   if (failed_ || !channel_->is_silent()) return false;
   const bool for_bytes = !quiet_ && (!channel_->commits() || peer_stopped_ != kUnsaid);
   const bool for_credit = unsent_ != 0 || (peer_quiet_ != kUnsaid && !drained_);
-  return for_bytes || for_credit || uncredited_ != 0;
+  return for_bytes || for_credit || uncredited_ != 0 || callers_lead_;
 }
 
 // --- ending

@@ -82,6 +82,7 @@ class OneSidedLink final : public Link, private LinkEvents {
   std::uint64_t probed_ = 0;              // sent before the last probe
   std::uint64_t arrived_ = 0;             // passed on
   std::uint64_t uncredited_ = 0;          // consumed and not told, when last looked
+  bool callers_lead_ = false;             // they had consumed what had not arrived yet, when last looked
   std::uint64_t peer_final_ = kUnsaid;    // the peer will send so many
   std::uint64_t peer_stopped_ = kUnsaid;  // the peer has sent so many
   std::uint64_t peer_quiet_ = kUnsaid;    // credits

@@ -73,6 +73,10 @@ class Platform {
   /// bytes visible to kernels. May wait for that. 0 or a negated errno.
   virtual int flush_nic_writes() { return shows_nic_writes() ? 0 : -ENOSYS; }
 
+  /// True if kernels see what a NIC has written into device memory in the order in which it wrote, with no flush: who
+  /// sees a word there sees the bytes that the NIC wrote before it.
+  virtual bool orders_nic_writes() const { return false; }
+
   /// The processors that are near the device; empty where none is nearer than another, or where that is not known.
   virtual std::vector<int> near_processors() const { return {}; }
 };

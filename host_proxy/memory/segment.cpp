@@ -121,11 +121,14 @@ void Segment::attach() {
 
 void Segment::place_rings() {
   const bool in_file = file_bytes() != kHeaderBytes;
-  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_ + sizeof(DeviceWords));
+  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_ + sizeof(OwnDeviceWords));
+  nic_word_ = &header().nic_committed.value;
   if (!in_file) {
-    words_ = reinterpret_cast<DeviceWords*>(rings_ + 2 * room_bytes_);
+    auto* const words = reinterpret_cast<OwnDeviceWords*>(rings_ + 2 * room_bytes_);
+    words_ = &words->shared;
+    nic_word_ = &words->nic_committed.value;
     try {
-      platform_->zero_device(reinterpret_cast<std::byte*>(words_), sizeof(DeviceWords));
+      platform_->zero_device(reinterpret_cast<std::byte*>(words), sizeof *words);
     } catch (...) {
       platform_->free_device(rings_);
       throw;
@@ -133,6 +136,11 @@ void Segment::place_rings() {
     start_ = kStartsApart;
   }
   proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
+}
+
+std::uint64_t* Segment::proxy_nic_word() const {
+  if (words_ == nullptr) return nic_word_;  // in the header, which is the proxy's memory as well
+  return reinterpret_cast<std::uint64_t*>(platform_->proxy_address(reinterpret_cast<std::byte*>(nic_word_)));
 }
 
 Segment::~Segment() {

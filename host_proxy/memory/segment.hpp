@@ -72,6 +72,10 @@ class Segment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
   /// As kernels reach them; nullptr if all words are in the header.
   DeviceWords* device_words() const { return words_; }
+  /// The word that a peer's NIC writes for kernels to poll, as they reach it. Of rings in device memory of its own.
+  std::uint64_t* nic_word() const { return nic_word_; }
+  /// The same as the proxy knows it, as proxy_rings().
+  std::uint64_t* proxy_nic_word() const;
   /// Sets the header's words of p2p to start(), before kernels use them. `at_least`: where start() is to be, unless it
   /// is later already.
   void start_words(std::uint64_t at_least = 0);
@@ -114,6 +118,7 @@ class Segment {
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
   DeviceWords* words_ = nullptr;      // of p2p, where those are in device memory
+  std::uint64_t* nic_word_ = nullptr;
   std::uint64_t start_ = 0;
   bool words_started_ = false;  // since it was made, or cleared
 };

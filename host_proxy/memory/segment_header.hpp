@@ -12,8 +12,8 @@
 ///   p2p (peer)    rx_committed   rx_consumed      tx_committed      tx_consumed
 ///
 /// The callers' words (callers write, the proxy polls) and ProxyWords (the proxy writes, callers poll) are the socket
-/// table's, in pinned host memory. Verbs with rings in device memory, and rings that a MirroredLink copies: callers poll
-/// the word in ProxyWords.
+/// table's, in pinned host memory. Rings that a MirroredLink copies: callers poll the word in ProxyWords. Verbs with
+/// rings in device memory: the same, or nic_committed, where that may lie beside the rings (links/verbs/device_rings.hpp).
 /// The other words are in this header, which is in host memory wherever the rings are. tx and rx are its maker's. On p2p
 /// with rings in a GPU's memory, callers (kernels of that GPU) write and poll the DeviceWords instead, and each writer
 /// also stores what it has written into the header's word of the same name, which the proxies read. Between two GPUs
@@ -30,6 +30,8 @@
 ///                 bytes from the connection's first
 ///   rx_consumed   p2p: callers                        the peer's callers
 ///   tx_committed  p2p: callers                        the peer's callers
+///   nic_committed verbs: the peer's NIC, after the    callers (kernels)
+///                 bytes; rx_committed follows
 ///   own_credit    fabric: the proxy                   nobody: the fabric writes it into the peer's peer_credit
 ///   peer_credit   fabric: the peer's fabric           the proxy, after its completion
 // clang-format on
@@ -58,8 +60,10 @@ struct SegmentHeader {
 
   Word rx_consumed;
   Word tx_committed;
+  /// Of rings in device memory that is ordinary memory; else OwnDeviceWords has it.
+  Word nic_committed;
   alignas(ringbuf::kWordStride) Credit own_credit;
-  std::byte unused[kBytes - 4 * ringbuf::kWordStride - 2 * sizeof(Credit)];
+  std::byte unused[kBytes - 5 * ringbuf::kWordStride - 2 * sizeof(Credit)];
   /// Last, before the rx ring: the fabric link registers the two in one piece.
   Credit peer_credit;
 };
@@ -73,6 +77,12 @@ struct DeviceWords {
   SegmentHeader::Word tx_consumed;
   SegmentHeader::Word rx_consumed;
   SegmentHeader::Word tx_committed;
+};
+
+/// What follows the rings in device memory that is a segment's own.
+struct OwnDeviceWords {
+  DeviceWords shared;
+  SegmentHeader::Word nic_committed;
 };
 
 }  // namespace gpusock::proxy

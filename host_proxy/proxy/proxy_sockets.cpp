@@ -11,10 +11,13 @@ std::uint64_t load(const std::uint64_t* word) {
       .load(ringbuf::kRelaxed);  // for people
 }
 
-/// The consumer's word is read first: then the producer's cannot be less. A peer's word may still be invalid.
+/// The consumer's word is read first: then the producer's cannot be less, but the copy of a word in device memory can.
+/// A peer's word may still be invalid.
 std::uint64_t fill_of(const table::RingSetup& ring) {
   const std::uint64_t consumed = load(ring.host_consumed());
-  return std::min(load(ring.host_committed()) - consumed, ring.memory.capacity);
+  const std::uint64_t fill = load(ring.host_committed()) - consumed;
+  const bool is_late = ring.committed_copy != nullptr && static_cast<std::int64_t>(fill) < 0;
+  return is_late ? 0 : std::min(fill, ring.memory.capacity);
 }
 
 /// Where the bytes lie, and the words that callers use.

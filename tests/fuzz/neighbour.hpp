@@ -83,7 +83,7 @@ class Neighbour {
     FUZZ_CHECK(std::memcmp(&setup, &setup_, sizeof setup) == 0);
     FUZZ_CHECK(word(setup_.rings.tx.committed) == seen_.tx_committed &&
                word(setup_.rings.rx.consumed) == seen_.rx_consumed);  // its callers' own
-    const std::uint64_t freed = word(setup_.rings.tx.consumed), arrived = word(setup_.rings.rx.committed);
+    const std::uint64_t freed = word(setup_.rings.tx.consumed), arrived = arrived_of(setup_.rings.rx);
     FUZZ_CHECK(freed >= seen_.tx_consumed && freed <= seen_.tx_committed);
     FUZZ_CHECK(arrived >= seen_.rx_committed && arrived - seen_.rx_consumed <= setup_.rings.rx.memory.capacity);
     if (!settled_) return;
@@ -123,6 +123,9 @@ class Neighbour {
     std::uint64_t tx_committed, tx_consumed, rx_committed, rx_consumed;
   };
 
+  static std::uint64_t arrived_of(const table::RingSetup& rx) {
+    return rx.memory.committed_of(word(rx.committed), word(rx.consumed));
+  }
   static std::uint64_t word(std::uint64_t* at) {
     return ringbuf::SystemAtomics::Ref<std::uint64_t>(*at).load(ringbuf::kAcquire);
   }
@@ -134,7 +137,7 @@ class Neighbour {
   }
 
   void note() {
-    seen_ = {word(setup_.rings.tx.committed), word(setup_.rings.tx.consumed), word(setup_.rings.rx.committed),
+    seen_ = {word(setup_.rings.tx.committed), word(setup_.rings.tx.consumed), arrived_of(setup_.rings.rx),
              word(setup_.rings.rx.consumed)};
     if (!settled_) return;
     for (int ring = 0; ring < 2; ++ring) std::memcpy(rings_[ring], memory(ring).data, Node::kRingBytes);

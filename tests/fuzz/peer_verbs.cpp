@@ -71,6 +71,12 @@ FUZZ_TARGET(peer_verbs) {
         Ref(*reinterpret_cast<std::uint64_t*>(word)).store(value, ringbuf::kRelease);
       }
     };
+    const auto write_for_kernels = [&](std::uint64_t position) {
+      const proxy::verbs::PeerMemory& memory = granted.memory;
+      if (std::byte* word = fake::reach(memory.kernels_word_key, memory.kernels_word_address, sizeof position)) {
+        Ref(*reinterpret_cast<std::uint64_t*>(word)).store(position + memory.kernels_word_bias, ringbuf::kRelease);
+      }
+    };
     const auto say = [&](std::uint64_t kind, std::uint64_t value) {
       const std::uint64_t notice[] = {kind, value};
       if (!wire->ended) wire->to_node.append(reinterpret_cast<const char*>(notice), sizeof notice);
@@ -90,11 +96,13 @@ FUZZ_TARGET(peer_verbs) {
         case 3: {  // honest bytes
           const std::uint64_t room = Node::kRingBytes - (arrived - Ref(*shared.rx.consumed).load(ringbuf::kRelaxed));
           arrived += std::min<std::uint64_t>(room <= Node::kRingBytes ? room : 0, says.below(256) * 8);
+          write_for_kernels(arrived);
           write(proxy::verbs::kArrivedAt, arrived);
           break;
         }
         case 4:
           write(proxy::verbs::kArrivedAt, says.near(arrived));
+          if (says.flag()) write_for_kernels(says.near(arrived));
           break;
         case 5:
           write(proxy::verbs::kCreditAt, says.near(says.below(8) * 512));

@@ -28,6 +28,8 @@ class Counted {
   ~Counted() { counted_traffic = nullptr; }
 
   Pair& pair() { return pair_; }
+  /// The receiver's ring is in its GPU's memory, where a NIC writes.
+  void is_written_by_nic(std::uint64_t bias) { pair_.is_written_by_nic(bias_ = bias, traffic_); }
   /// Of two GPUs: counts what this side's does not have in its memory.
   void count_as(bool sender) {
     traffic_ = {};
@@ -58,13 +60,14 @@ class Counted {
   void at_turn() {
     if (!std::exchange(first_, false)) most_ = std::max(most_, traffic_.loads);
     traffic_.clear();
-    if (--turns_left_ == 0) pair_.arrive(pair_.load_committed() + 1);
+    if (--turns_left_ == 0) pair_.arrive(std::max(pair_.load_committed(), bias_) + 1);
   }
 
   Pair pair_;
   detail::Hooks kernel_ = hooks();
   Traffic traffic_;
   std::uint64_t turns_left_ = 0;
+  std::uint64_t bias_ = 0;
   int most_ = 0;
   bool first_ = true;
 };
@@ -190,6 +193,19 @@ void of_two_gpus_full(Counted& counted) {
          "1 loads, 3 stores", "send that looks for room: the status alone crosses the bus");
 }
 
+/// Only the position that gives the bytes back crosses the bus, and nobody waits for it.
+void of_a_nic_that_writes_for_kernels(Counted& counted) {
+  constexpr std::uint64_t kBias = 12345;
+  counted.is_written_by_nic(kBias);
+  char bytes[64] = {};
+  require(counted.most_loads_of_a_turn(3) == 0, "a turn of a wait reads its own GPU's memory");
+  counted.pair().arrive(kBias + 65);
+  expect(counted.cost([&] {
+    require(counted.pair().net().recv(kMe, counted.pair().receiver(), bytes, sizeof bytes) == 64, "64 bytes come");
+  }),
+         "0 loads, 1 stores", "recv of bytes that have arrived");
+}
+
 }  // namespace
 
 std::vector<Case> cost_cases() {
@@ -199,6 +215,7 @@ std::vector<Case> cost_cases() {
           cost("of_an_empty_turn", false, of_an_empty_turn),
           cost("of_polling", false, of_polling),
           cost("of_one_gpu", false, of_one_gpu, Counted::Rings::one_gpu),
+          cost("of_a_nic_that_writes_for_kernels", false, of_a_nic_that_writes_for_kernels, Counted::Rings::two_gpus),
           cost("of_two_gpus", false, of_two_gpus, Counted::Rings::two_gpus),
           cost("of_two_gpus_full", false, of_two_gpus_full, Counted::Rings::two_gpus)};
 }

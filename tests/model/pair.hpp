@@ -154,6 +154,17 @@ class Pair {
       handles_[i] = detail::adopt(side_, table::make_handle(i, 1), slots_[i]);
     }
   }
+  /// verbs with the NIC writing into the receiver's GPU: the bytes, and the word that tells of them.
+  void is_written_by_nic(std::uint64_t bias, Traffic& traffic) {
+    table::RingSetup& ring = setups_[1].rings.rx;
+    ring.memory.words_are_kept = true;
+    ring.memory.bias = bias;
+    ring.committed_copy = &copies_[0];
+    ring.consumed_copy = nullptr;
+    handles_[1] = detail::adopt(side_, table::make_handle(1, 1), slots_[1]);
+    traffic.add(&consumed_, sizeof consumed_);
+    copies_lie_across_bus(traffic);
+  }
   void copies_lie_across_bus(Traffic& traffic) {
     traffic.add(copies_, sizeof copies_);
     tables_lie_across_bus(traffic);

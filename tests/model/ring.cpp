@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::uint64_t kCapacity = 4;
 
+/// Of the word that a NIC writes for kernels.
+constexpr std::uint64_t kWordsBias = 0x9E3779B97F4A7C15;
+
 /// Where counters start: at 0, and just below where 32 and 64 bits end.
 constexpr std::array<std::uint64_t, 3> kStarts = {0, (std::uint64_t{1} << 32) - 2, ~std::uint64_t{0} - 1};
 
@@ -180,6 +183,46 @@ Case written_by_a_nic() {
           {"0", "1"}};
 }
 
+/// A NIC writes bytes and two words after them (V8): a kernel polls the first, which may hold anything at first, and
+/// the proxy the second. The kernel may be ahead of what the proxy knows, and by a ring at most.
+Case written_for_kernels_and_a_proxy(std::uint64_t left) {
+  return {"ring.written_for_kernels_and_a_proxy_after_" + std::to_string(left),
+          [left](Run& run) {
+            struct Two : Ring {
+              explicit Two(std::uint64_t word) : Ring(0) {
+                committed = word;
+                ringbuf::RingMemory kept = memory();
+                kept.words_are_kept = true;
+                kept.bias = kWordsBias;
+                consumer = {kept, &committed, &consumed, 0};
+              }
+              std::uint64_t for_proxy = 0;
+              std::string ahead;
+            };
+            auto& ring = run.make<Two>(left);
+            using Ref = ringbuf::SystemAtomics::Ref<std::uint64_t>;
+            run.thread([&] {
+              for (std::uint8_t i = 1; i <= 3; ++i) {
+                ring.data[i - 1] = std::byte{i};
+                Ref(ring.committed).store(i + kWordsBias, ringbuf::kRelease);
+                Ref(ring.for_proxy).store(i, ringbuf::kRelease);
+              }
+            });
+            run.thread([&] {
+              for (std::uint64_t done = 0; done < 3;) done += ring.receive();
+            });
+            run.thread([&] {
+              const std::uint64_t consumed = Ref(ring.consumed).load(ringbuf::kAcquire);
+              const std::uint64_t lead = consumed - rdma::load_word_of_nic(ring.for_proxy);
+              const bool is_ahead = static_cast<std::int64_t>(lead) > 0;
+              require(!is_ahead || lead <= kCapacity, "kernels are ahead by a ring at most");
+              ring.ahead = is_ahead ? "ahead" : "";
+            });
+            run.at_end([&] { return ring.ahead; });
+          },
+          {"", "ahead"}};
+}
+
 }  // namespace
 
 std::vector<Case> ring_cases() {
@@ -191,6 +234,7 @@ std::vector<Case> ring_cases() {
   }
   all.push_back(glance());
   all.push_back(written_by_a_nic());
+  for (const std::uint64_t left : {0, 3}) all.push_back(written_for_kernels_and_a_proxy(left));
   return all;
 }
 

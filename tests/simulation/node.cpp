@@ -97,6 +97,7 @@ class KeptPlatform final : public proxy::Platform {
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
   bool shows_nic_writes() const override { return true; }
+  bool orders_nic_writes() const override { return !flushed_; }
   int flush_nic_writes() override {
     if (flushed_) current_nics->flush(process_);
     return 0;
@@ -112,6 +113,11 @@ class KeptPlatform final : public proxy::Platform {
 Node& node_of(void* self) { return *static_cast<Node*>(self); }
 
 std::uint64_t word(const std::uint64_t* at) { return *at; }
+
+/// Where the bytes end that have arrived, as callers read it.
+std::uint64_t end_of(const table::RingSetup& rx) {
+  return rx.memory.committed_of(word(rx.committed), word(rx.consumed));
+}
 
 }  // namespace
 
@@ -277,7 +283,7 @@ void Node::drain(std::uint64_t linger_ns) {
 
 std::uint64_t Node::unread_bytes(Socket socket) const {
   const table::SocketSetup& setup = table_.view(proxy::SideKind::host).setups[table::slot_of(socket)];
-  return word(setup.rings.rx.committed) - word(setup.rings.rx.consumed);
+  return end_of(setup.rings.rx) - word(setup.rings.rx.consumed);
 }
 
 std::string Node::check_words() {
@@ -293,7 +299,7 @@ std::string Node::check_words() {
     }
     const table::SocketSetup& setup = view.setups[slot];
     const std::uint64_t words[] = {word(setup.rings.tx.committed), word(setup.rings.tx.consumed),
-                                   word(setup.rings.rx.committed), word(setup.rings.rx.consumed)};
+                                   end_of(setup.rings.rx), word(setup.rings.rx.consumed)};
     if (words[0] - words[1] > setup.rings.tx.memory.capacity) return "more was committed to a tx ring than was granted";
     if (words[2] - words[3] > setup.rings.rx.memory.capacity) return "more arrived in an rx ring than was granted";
     for (int i = 0; i < 4; ++i) {

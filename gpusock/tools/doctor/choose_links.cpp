@@ -48,6 +48,9 @@ std::string rings_of(const Facts& facts, LinkKind link) {
 /// Where the words lie that kernels poll; empty where kernels run on the CPU device, whose memory is the host's.
 std::string words_of(const Facts& facts, LinkKind link) {
   if (!facts.gpu_build) return "";
+  if (link == LinkKind::verbs && are_on_device(facts, link) && nics_reach_rings(facts) && facts.nics_write_in_order) {
+    return "device memory (that of rx rings; the others are in pinned host memory)";
+  }
   return link == LinkKind::p2p && are_on_device(facts, link) ? place_between_kernels(facts) : "pinned host memory";
 }
 

@@ -39,7 +39,9 @@ Gpu describe(const CudaDriver& driver, int device) {
   gpu.same_address = attribute(kHostPointerForRegisteredMemory) != 0;
   gpu.gpudirect_rdma = attribute(kGpuDirectRdma) != 0;
   gpu.dmabuf = attribute(kDmaBuf) != 0;
-  gpu.sees_nic_writes = rdma::visibility_of_nic_writes(&driver, device) != rdma::NicWrites::unsure;
+  const rdma::NicWrites visibility = rdma::visibility_of_nic_writes(&driver, device);
+  gpu.sees_nic_writes = visibility != rdma::NicWrites::unsure;
+  gpu.orders_nic_writes = visibility == rdma::NicWrites::in_order;
   return gpu;
 }
 

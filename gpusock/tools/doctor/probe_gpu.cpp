@@ -129,6 +129,9 @@ void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, R
   const bool seen = std::any_of(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.sees_nic_writes; });
   const bool nic = !sources.names("sys/class/infiniband").empty();
   report.facts.nics_reach_gpu = (peermem || dmabuf) && seen;
+  report.facts.nics_write_in_order = report.facts.nics_reach_gpu &&
+                                     std::any_of(gpus.begin(), gpus.end(),
+                                                 [](const Gpu& gpu) { return gpu.orders_nic_writes; });
   if (report.facts.nics_reach_gpu) {
     report.add("peermem", Level::fine,
                fmt::format("RDMA NICs reach the GPU's memory by {}", dmabuf ? "dmabuf" : "nvidia-peermem"));

@@ -59,6 +59,7 @@ struct Facts {
   std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
   std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
   bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
+  bool nics_write_in_order = false;      ///< true if that GPU's kernels may poll what NICs write there
   std::optional<bool> spin;              ///< GPUSOCK_SPIN; nothing: auto, or it is invalid
   std::string host_rings;                ///< GPUSOCK_HOST_RINGS: the name; empty: off, or it is invalid
   std::uint32_t host_connections = 0;    ///< its slots, if a context of this environment comes first

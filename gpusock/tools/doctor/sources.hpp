@@ -24,8 +24,9 @@ struct Gpu {
   bool same_address = false;  ///< uses host addresses of pinned memory, which rings need
   bool dmabuf = false;
   bool gpudirect_rdma = false;
-  bool sees_nic_writes = false;  ///< true if it is known when kernels see what a NIC has written there
-  std::vector<int> peers = {};   ///< numbers of the other GPUs whose memory it reaches
+  bool sees_nic_writes = false;    ///< true if it is known when kernels see what a NIC has written there
+  bool orders_nic_writes = false;  ///< true if kernels see that in the order in which the NIC has written it
+  std::vector<int> peers = {};     ///< numbers of the other GPUs whose memory it reaches
 };
 
 struct Cuda {

@@ -11,8 +11,8 @@ namespace {
 /// A write is at most this long, and a quarter of the tx ring: its space comes back when all of it is complete, and
 /// callers fill the rest meanwhile.
 constexpr std::uint64_t kWriteBytesMax = 1 << 20;
-/// The requests of a write: its bytes, and the position.
-constexpr std::uint32_t kRequestsPerWrite = 2;
+/// The requests of a write at most: its bytes, and the position in two words.
+constexpr std::uint32_t kRequestsPerWriteMax = 3;
 /// Credit for less than a quarter of the ring is given after this many looks at it: by then it is the last for now, and
 /// a caller that waits for a whole ring must not wait for a peer that has no credit.
 constexpr int kLooks = 8;
@@ -24,7 +24,7 @@ VerbsChannel::VerbsChannel(Parts parts, std::shared_ptr<Activity> activity, cons
       words_(parts_.segment->header()),
       activity_(std::move(activity)),
       rx_start_(rings.rx.start),
-      commits_(rings.rx.committed == &words_.rx_committed.value),
+      commits_(rings.rx.host_committed() == &words_.rx_committed.value),
       inline_bytes_(parts_.segment->placement() == RingPlacement::host ? parts_.pair->inline_bytes() : 0) {
   peer_ring_bytes_ = parts_.peer.ring_bytes;
   parts_.pair->set_on_progress([this] { take_completions(); });
@@ -65,18 +65,27 @@ void VerbsChannel::take_completions() {
 }
 
 std::uint64_t VerbsChannel::write_bytes_max() const {
-  const bool has_room = parts_.pair->room() >= kRequestsPerWrite && pending_count_ != pending_.size();
+  const bool has_room = parts_.pair->room() >= requests_per_write() && pending_count_ != pending_.size();
   return has_room ? std::min(kWriteBytesMax, parts_.segment->ring_bytes() / 4) : 0;
 }
 
 int VerbsChannel::write(const std::byte* from, std::uint64_t bytes) {
   const PeerMemory& peer = parts_.peer;
   const std::uint64_t position = peer_start_ + sent_ + bytes;
-  const rdma::Write writes[kRequestsPerWrite] = {
-      {from, static_cast<std::uint32_t>(bytes), parts_.tx.local_key(),
-       peer.ring_address + (sent_ & (peer.ring_bytes - 1)), peer.ring_key, bytes <= inline_bytes_},
-      write_of_word(position, kArrivedAt)};
-  if (const int error = parts_.pair->post(writes, true); error != 0) return error;
+  const std::uint64_t for_kernels = position + peer.kernels_word_bias;
+  std::array<rdma::Write, kRequestsPerWriteMax> writes;
+  writes[0] = {from,
+               static_cast<std::uint32_t>(bytes),
+               parts_.tx.local_key(),
+               peer.ring_address + (sent_ & (peer.ring_bytes - 1)),
+               peer.ring_key,
+               bytes <= inline_bytes_};
+  // In this order (V6): what the peer's proxy knows of, its kernels can know of, too.
+  if (peer.has_kernels_word != 0)
+    writes[1] = {&for_kernels, sizeof for_kernels, 0, peer.kernels_word_address, peer.kernels_word_key, true};
+  const std::uint32_t count = requests_per_write();
+  writes[count - 1] = write_of_word(position, kArrivedAt);
+  if (const int error = parts_.pair->post({writes.data(), count}, true); error != 0) return error;
   sent_ += bytes;
   if (pending_count_ == 0) ++activity_->busy;
   pending_[(first_pending_ + pending_count_++) % pending_.size()] = {parts_.pair->posted(), sent_};

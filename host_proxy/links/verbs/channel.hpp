@@ -7,8 +7,10 @@
 ///
 /// Rings may lie in device memory that the NICs reach (device_rings.hpp). This side's proxy touches no byte of them.
 /// The NIC writes bytes to the device and their position to host memory, and no rule orders writes to two places. So
-/// callers do not poll the NIC's word then: the proxy does, makes the bytes visible (V3, V4 in rdma/visibility.hpp)
-/// and then moves the callers' word.
+/// callers do not poll that word then. Where the device takes NICs' writes in order, the NIC writes the position into a
+/// word beside the ring first, and callers poll that one (V8 in rdma/visibility.hpp). Elsewhere the proxy sees the
+/// word in host memory, makes the bytes visible (V4) and then moves the callers' word. In both cases the proxy checks
+/// the word in host memory, and all that it does rests on that.
 
 #include "host_proxy/links/one_sided_channel.hpp"
 #include "host_proxy/links/verbs/message.hpp"
@@ -36,6 +38,7 @@ struct Parts {
   rdma::Registration words;  ///< remote
   rdma::Registration rx;     ///< remote
   rdma::Registration tx;
+  rdma::Registration kernels_word;  ///< remote; empty: there is none
   std::unique_ptr<rdma::QueuePair> pair;
   PeerMemory peer;
 };
@@ -49,6 +52,7 @@ class VerbsChannel final : public OneSidedChannel {
   std::string name() const override { return "verbs"; }
   bool is_silent() const override { return true; }
   bool commits() const override { return commits_; }
+  bool callers_may_lead() const override { return static_cast<bool>(parts_.kernels_word); }
   /// Where this side's positions begin: the NIC writes the peer's words as they are.
   std::vector<std::uint64_t> setup_words() const override { return {rx_start_}; }
   int take_word(std::uint64_t word) override;
@@ -69,6 +73,7 @@ class VerbsChannel final : public OneSidedChannel {
   };
 
   rdma::Write write_of_word(const std::uint64_t& value, std::uint64_t at) const;
+  std::uint32_t requests_per_write() const { return 2 + parts_.peer.has_kernels_word; }
   void take_completions();
 
   Parts parts_;

@@ -18,20 +18,38 @@ std::optional<DeviceRings::Keys> DeviceRings::give(ibv_pd* domain, const Segment
   }
   log_once(keys.tx);
   if (!keys.tx) return std::nullopt;
+  if (rings.platform().orders_nic_writes()) keys.word = give_word(domain, rings);
   return keys;
+}
+
+/// Without it rings are used all the same: the proxy passes positions on.
+rdma::Registration DeviceRings::give_word(ibv_pd* domain, const Segment& rings) {
+  rdma::Registration word = give_memory(domain, rings.platform(), rings.nic_word(), sizeof(std::uint64_t),
+                                        rdma::Access::written_by_peers, rings.proxy_nic_word());
+  if (word) return word;
+  std::string text = "the network device does not reach words in device memory, so the proxy passes positions on: " +
+                     why_not_;
+  if (text != last_word_logged_) log_warn(text);
+  last_word_logged_ = std::move(text);
+  return word;
 }
 
 rdma::Registration DeviceRings::give_ring(ibv_pd* domain, const Segment& rings,
                                           ringbuf::RingMemory RingMemories::*which, rdma::Access access) {
   const ringbuf::RingMemory memory = rings.callers_rings().*which;
-  const auto known_as = reinterpret_cast<std::uint64_t>((rings.proxy_rings().*which).data);
-  if (!rings.platform().device_memory_is_mappable()) {
+  return give_memory(domain, rings.platform(), memory.data, memory.capacity, access, (rings.proxy_rings().*which).data);
+}
+
+rdma::Registration DeviceRings::give_memory(ibv_pd* domain, const Platform& platform, void* memory, std::size_t bytes,
+                                            rdma::Access access, const void* known_as) {
+  const auto address = reinterpret_cast<std::uint64_t>(known_as);
+  if (!platform.device_memory_is_mappable()) {
     if (!paths_) paths_ = rdma::gpu_memory_paths();
-    return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory.data), memory.capacity, access, *paths_,
-                              why_not_, known_as);
+    return rdma::register_gpu(domain, reinterpret_cast<std::uint64_t>(memory), bytes, access, *paths_, why_not_,
+                              address);
   }
   try {
-    return rdma::register_host(domain, memory.data, memory.capacity, access, known_as);
+    return rdma::register_host(domain, memory, bytes, access, address);
   } catch (const std::system_error& error) {
     why_not_ = error.what();
     return {};

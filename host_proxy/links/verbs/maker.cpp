@@ -2,11 +2,13 @@
 
 #include "gpusock/detail/socket_address.hpp"
 #include "gpusock/error.hpp"
+#include "host_proxy/base/random.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
 #include "host_proxy/links/verbs/channel.hpp"
 #include "ringbuf/atomics.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -35,7 +37,15 @@ class VerbsSetup final : public LinkSetup {
   bool take_answer(std::span<const std::byte> answer) override { return connect(answer) && begin_trial(); }
 
   void use_own_words(table::RingPair& rings) const override {
-    if (rings_.link->placement() == RingPlacement::host) rings.rx.committed = &rings_.link->header().rx_committed.value;
+    std::uint64_t* const word = &rings_.link->header().rx_committed.value;
+    if (parts_.kernels_word) {
+      rings.rx.committed = rings_.link->nic_word();
+      rings.rx.committed_copy = word;
+      rings.rx.memory.words_are_kept = true;
+      rings.rx.memory.bias = message_.memory.kernels_word_bias;
+    } else if (rings_.link->placement() == RingPlacement::host) {
+      rings.rx.committed = word;
+    }
   }
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
@@ -101,6 +111,7 @@ class VerbsSetup final : public LinkSetup {
         rings_.link = rings_.callers;
         parts_.rx = std::move(keys->rx);
         parts_.tx = std::move(keys->tx);
+        parts_.kernels_word = std::move(keys->word);
       } else if (placement != RingPlacement::device) {
         rings_.callers.reset();  // not worth copies
       }
@@ -117,9 +128,19 @@ class VerbsSetup final : public LinkSetup {
     parts_.words = rdma::register_host(domain, words, kWordsBytes, rdma::Access::written_by_peers);
     parts_.pair = std::make_unique<rdma::QueuePair>(device);
     const ringbuf::RingMemory rx = rings_.link->proxy_rings().rx;
-    message_ = make_message(parts_.pair->address(), {reinterpret_cast<std::uint64_t>(rx.data), rx.capacity,
-                                                     reinterpret_cast<std::uint64_t>(words), parts_.rx.remote_key(),
-                                                     parts_.words.remote_key()});
+    PeerMemory memory{reinterpret_cast<std::uint64_t>(rx.data), rx.capacity, reinterpret_cast<std::uint64_t>(words),
+                      parts_.rx.remote_key(), parts_.words.remote_key()};
+    if (parts_.kernels_word) offer_kernels_word(memory);
+    message_ = make_message(parts_.pair->address(), memory);
+  }
+
+  /// An earlier connection's peer may have left any value in the word. Its keys are gone, and so it cannot have left
+  /// one that suits a bias which is drawn now.
+  void offer_kernels_word(PeerMemory& memory) const {
+    memory.kernels_word_address = reinterpret_cast<std::uint64_t>(rings_.link->proxy_nic_word());
+    memory.kernels_word_bias = std::bit_cast<std::uint64_t>(random_bytes<sizeof(std::uint64_t)>()) | 1;  // not 0
+    memory.kernels_word_key = parts_.kernels_word.remote_key();
+    memory.has_kernels_word = 1;
   }
 
   bool connect(std::span<const std::byte> said) {

@@ -6,6 +6,22 @@
 #include <cstring>
 
 namespace gpusock::proxy::verbs {
+namespace {
+
+/// True if that is memory where a word can lie.
+bool can_hold_word(std::uint64_t address) {
+  return address % sizeof(std::uint64_t) == 0 && address + sizeof(std::uint64_t) >= address;
+}
+
+/// True if it says that there is none, or where it may lie.
+bool has_possible_kernels_word(const PeerMemory& memory) {
+  const bool says_nothing = memory.kernels_word_address == 0 && memory.kernels_word_bias == 0 &&
+                            memory.kernels_word_key == 0;
+  return memory.has_kernels_word == 0 ? says_nothing
+                                      : memory.has_kernels_word == 1 && can_hold_word(memory.kernels_word_address);
+}
+
+}  // namespace
 
 Message make_message(const rdma::QueuePairAddress& pair, const PeerMemory& memory) {
   Message message;
@@ -44,6 +60,10 @@ std::optional<Peer> parse_message(std::span<const std::byte> bytes, std::uint64_
       memory.ring_address + memory.ring_bytes < memory.ring_address ||
       memory.words_address % sizeof(std::uint64_t) != 0 || memory.words_address + kWordsBytes < memory.words_address) {
     reason = "the peer's ring has another size than agreed, or is not aligned";
+    return std::nullopt;
+  }
+  if (!has_possible_kernels_word(memory)) {
+    reason = "the peer's word for its kernels has no possible address";
     return std::nullopt;
   }
   Peer peer;

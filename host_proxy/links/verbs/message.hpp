@@ -30,11 +30,17 @@ struct PeerMemory {
   std::uint64_t words_address = 0;  ///< of the words that it writes
   std::uint32_t ring_key = 0;
   std::uint32_t words_key = 0;
+  /// A second word for the position, in the memory of its kernels: to be written after the bytes, before the other
+  /// word.
+  std::uint64_t kernels_word_address = 0;
+  std::uint64_t kernels_word_bias = 0;  ///< what is to be added to the position
+  std::uint32_t kernels_word_key = 0;
+  std::uint32_t has_kernels_word = 0;  ///< 1, or 0: there is none, and the three are 0
 };
 
-/// 64 bytes, little-endian, no padding.
+/// 88 bytes, little-endian, no padding.
 struct Message {
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
 
   std::uint32_t version = kVersion;
   std::uint32_t pair_number = 0;  ///< 24 bits
@@ -45,8 +51,8 @@ struct Message {
   std::array<std::uint8_t, 16> gid{};
   PeerMemory memory;  ///< that the receiver of this message writes
 };
-static_assert(sizeof(Message) == 64 && offsetof(Message, gid) == 16 && offsetof(Message, memory) == 32 &&
-              offsetof(PeerMemory, words_key) == 28);
+static_assert(sizeof(Message) == 88 && offsetof(Message, gid) == 16 && offsetof(Message, memory) == 32 &&
+              offsetof(PeerMemory, words_key) == 28 && offsetof(PeerMemory, has_kernels_word) == 52);
 
 struct Peer {
   rdma::QueuePairAddress pair;

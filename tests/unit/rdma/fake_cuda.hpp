@@ -86,6 +86,9 @@ class GpuPlatform final : public proxy::Platform {
   bool shows_nic_writes() const override {
     return rdma::visibility_of_nic_writes(&driver_, 0) != rdma::NicWrites::unsure;
   }
+  bool orders_nic_writes() const override {
+    return rdma::visibility_of_nic_writes(&driver_, 0) == rdma::NicWrites::in_order;
+  }
   int flush_nic_writes() override {
     return rdma::visibility_of_nic_writes(&driver_, 0) == rdma::NicWrites::in_order
                ? 0

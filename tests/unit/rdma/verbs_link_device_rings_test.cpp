@@ -4,12 +4,14 @@
 namespace gpusock::proxy::verbs::link_test {
 namespace {
 
-TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) {
-  for (const Where& where : {kCopied, kDirect}) {
+TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWritesUnlessCallersDo) {
+  const rdma::CudaDriver driver = FakeCuda::driver();
+  FakeCuda::options = rdma::kFlushByHost;
+  for (const Where& where : {kCopied, kDirect, Where{RingPlacement::device, true, &driver}}) {
     connect(4096, 4096, 77, where);
     a_->send(100);
     step_both();
-    EXPECT_TRUE(b_->link->watches_memory());
+    EXPECT_EQ(b_->link->watches_memory(), !where.gpudirect || where.gpu != nullptr);
     EXPECT_EQ(b_->receive(4096), 100u);
     a_->link->end_sending();
     step_both();
@@ -19,7 +21,7 @@ TEST_F(VerbsLinkTest, WithRingsInDeviceMemoryTheProxyLooksForWhatTheCardWrites) 
 
 TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHasForThem) {
   connect(4096, 8192, 0, kDirect);
-  EXPECT_EQ(fake::nic().regions, 6u);
+  EXPECT_EQ(fake::nic().regions, 8u);
   EXPECT_EQ(a_->maker->device_rings().why_not(), "");
   auto offer = a_->maker->start(request(true), {}, a_->sink);
   Message message;
@@ -29,7 +31,14 @@ TEST_F(VerbsLinkTest, TheCardGetsRingsInDeviceMemoryUnderTheNamesThatTheProxyHas
   EXPECT_EQ(message.memory.ring_address, reinterpret_cast<std::uint64_t>(rings.proxy_rings().rx.data));
   EXPECT_NE(rings.proxy_rings().rx.data, rings.callers_rings().rx.data) << "the test's device memory is hidden";
   EXPECT_EQ(message.memory.words_address, reinterpret_cast<std::uint64_t>(Words(rings).arrived))
-      << "words are in host memory, beside no copy";
+      << "the proxy's words are in host memory, beside no copy";
+  EXPECT_EQ(message.memory.has_kernels_word, 1u);
+  EXPECT_EQ(message.memory.kernels_word_address, reinterpret_cast<std::uint64_t>(rings.proxy_nic_word()));
+  EXPECT_NE(message.memory.kernels_word_bias, 0u);
+  auto another = a_->maker->start(request(true), {}, a_->sink);
+  Message next;
+  std::memcpy(&next, another->message().data(), sizeof next);
+  EXPECT_NE(next.memory.kernels_word_bias, message.memory.kernels_word_bias) << "nobody is to know it in advance";
 }
 
 TEST_F(VerbsLinkTest, WhereThatIsNotWantedRingsAreCopied) {
@@ -121,8 +130,178 @@ TEST_F(VerbsLinkTest, AGpuThatSeesCardsWritesInOrderIsNotFlushed) {
   step_both();
   EXPECT_EQ(b_->receive(4096), 3000u);
   EXPECT_EQ(b_->wrong, 0u);
-  EXPECT_EQ(calls_of("export", FakeCuda::calls), 4u) << "the NIC has the GPU's memory";
+  EXPECT_EQ(calls_of("export", FakeCuda::calls), 6u) << "the NIC has the GPU's memory";
   EXPECT_EQ(calls_of("flush", FakeCuda::calls), 0u);
+}
+
+/// Two rings in the memory of GPUs that see NICs' writes in order: their kernels poll words there.
+class VerbsKernelsWordTest : public VerbsLinkTest {
+ protected:
+  VerbsKernelsWordTest() { FakeCuda::ordering = rdma::kOrderingOwner; }
+
+  Where gpu() const { return {RingPlacement::device, true, &driver_}; }
+  void connect_gpus(std::uint64_t a_bytes, std::uint64_t b_bytes, std::uint64_t start = 0) {
+    connect(a_bytes, b_bytes, start, gpu());
+    step_both(2);
+  }
+  std::uint64_t& word() const { return *b_->segment->nic_word(); }
+
+  const rdma::CudaDriver driver_ = FakeCuda::driver();
+};
+
+TEST_F(VerbsKernelsWordTest, KernelsSeeWhatArrivesWithNoProxysWork) {
+  connect_gpus(65536, 4096, 500);
+  EXPECT_EQ(b_->rx.readable(), 0u);
+  for (int round = 1; round <= 5; ++round) {
+    a_->send(1000);
+    a_->step();
+    EXPECT_EQ(b_->rx.readable_at_a_glance(), 1000u);
+    EXPECT_EQ(b_->rx.load_committed(), 500u + 1000u * static_cast<unsigned>(round));
+    EXPECT_EQ(b_->receive(4096), 1000u);
+    step_both();
+  }
+  EXPECT_EQ(b_->wrong, 0u);
+  const table::RingPair& rings = b_->slots->view().setups[0].rings;
+  EXPECT_EQ(rings.rx.host_committed(), words(*b_).arrived) << "the proxy does not touch the GPU's memory";
+  EXPECT_EQ(*rings.rx.host_committed(), 5500u);
+  EXPECT_EQ(b_->link->traffic().rx_bytes, 5000u);
+}
+
+/// First the bytes, then the kernels' word, then the proxy's. Kernels may be done before the last has come.
+TEST_F(VerbsKernelsWordTest, TheBytesComeFirstAndTheProxysWordLast) {
+  for (const std::uint64_t start : {std::uint64_t{0}, ~std::uint64_t{0} - 5000}) {
+    connect_gpus(65536, 4096, start);
+    fake::nic().holds_work = true;
+    a_->send(4096);
+    a_->step();
+    ASSERT_EQ(fake::work(1), 1u);
+    EXPECT_EQ(b_->rx.readable(), 0u);
+    ASSERT_EQ(fake::work(1), 1u);
+    EXPECT_EQ(*words(*b_).arrived, start);
+    EXPECT_EQ(b_->receive(4096), 4096u);
+    EXPECT_EQ(b_->wrong, 0u);
+    b_->step();
+    EXPECT_EQ(b_->heard.failed, 0) << "kernels are ahead of what the proxy knows";
+    EXPECT_EQ(*words(*a_).credit, 0u);
+    EXPECT_TRUE(b_->link->watches_memory()) << "nobody rings again for this credit";
+    ASSERT_EQ(fake::work(1), 1u);
+    fake::nic().holds_work = false;
+    step_both(2);
+    EXPECT_EQ(*words(*a_).credit, 4096u);
+    EXPECT_FALSE(b_->link->watches_memory());
+    EXPECT_EQ(a_->send(4096), 4096u);
+  }
+}
+
+/// Nobody can reset the word between two connections, and the old one's peer may have left any value.
+TEST_F(VerbsKernelsWordTest, WhatAnEarlierPeerHasLeftIsNoPosition) {
+  for (const std::uint64_t start : {std::uint64_t{0}, std::uint64_t{700}, ~std::uint64_t{0} - 5000}) {
+    const std::uint64_t half = std::uint64_t{1} << 63;
+    for (const std::uint64_t left : {start, start + 1, start + 4096, start - 1, start + half, start + half - 1}) {
+      connect_gpus(4096, 4096, start);
+      word() = left;
+      EXPECT_EQ(b_->rx.readable(), 0u);
+      EXPECT_EQ(b_->rx.readable_at_a_glance(), 0u);
+      EXPECT_EQ(b_->rx.load_committed(), start);
+      a_->send(4096);
+      a_->step();
+      EXPECT_EQ(b_->receive(4096), 4096u);
+      EXPECT_EQ(b_->wrong, 0u);
+    }
+  }
+}
+
+TEST_F(VerbsKernelsWordTest, ALieInTheKernelsWordIsAnErrorOfTheirCalls) {
+  for (const std::uint64_t lie : {std::uint64_t{4097}, ~std::uint64_t{0}, std::uint64_t{1} << 63}) {
+    connect_gpus(65536, 4096);
+    a_->send(100);
+    a_->step();
+    EXPECT_EQ(b_->receive(100), 100u);
+    word() += lie;  // beyond the ring, or back
+    EXPECT_EQ(b_->rx.readable(), ringbuf::kRingCorrupt);
+    EXPECT_EQ(b_->rx.readable_at_a_glance(), ringbuf::kRingCorrupt);
+  }
+}
+
+/// Of bytes that are not there: they count for nothing, and more than a ring of them ends the connection.
+TEST_F(VerbsKernelsWordTest, AWordThatRunsAheadOfTheProxysGetsNoCreditAndInTheEndNoConnection) {
+  connect_gpus(65536, 4096);
+  a_->send(100);
+  a_->step();
+  b_->receive(100);
+  word() += 4096;
+  b_->rx.release(b_->rx.readable());
+  step_both();
+  EXPECT_EQ(b_->heard.failed, 0);
+  EXPECT_EQ(*words(*a_).credit, 100u);
+  word() += 1;
+  b_->rx.release(b_->rx.readable());
+  step_both();
+  EXPECT_EQ(b_->heard.failed, EPROTO);
+}
+
+TEST_F(VerbsKernelsWordTest, ALieInTheProxysWordEndsTheConnection) {
+  for (const std::uint64_t lie : {std::uint64_t{4097}, ~std::uint64_t{0}}) {
+    connect_gpus(65536, 4096);
+    a_->send(100);
+    step_both(2);
+    *words(*b_).arrived += lie;
+    b_->step();
+    EXPECT_EQ(b_->heard.failed, EPROTO);
+  }
+}
+
+TEST_F(VerbsKernelsWordTest, EndsAndFailuresComeAfterTheBytes) {
+  connect_gpus(4096, 65536, 77);
+  a_->send(1000);
+  a_->link->end_sending();
+  step_both();
+  EXPECT_EQ(b_->heard.final_position, 1077u);
+  EXPECT_EQ(b_->receive(4096), 1000u);
+  connect_gpus(4096, 65536);
+  a_->send(1000);
+  a_->step();
+  a_->link.reset();
+  b_->step();
+  EXPECT_EQ(b_->heard.failed, ECONNRESET);
+  EXPECT_EQ(b_->receive(4096), 1000u);
+  EXPECT_EQ(b_->wrong, 0u);
+}
+
+TEST_F(VerbsKernelsWordTest, ItsKeyIsNarrowAndGoesWithTheConnection) {
+  connect_gpus(4096, 65536);
+  auto& calls = fake::nic().calls;
+  const std::string access = " access " + std::to_string(int{IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE});
+  EXPECT_EQ(std::count_if(calls.begin(), calls.end(),
+                          [&](const std::string& call) {
+                            return call.find("bytes 8 iova") != call.npos && call.ends_with(access);
+                          }),
+            2);
+  calls.clear();
+  a_->segment.reset();
+  a_->link.reset();
+  EXPECT_EQ(calls,
+            (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "dereg_mr", "free_device"}));
+}
+
+TEST_F(VerbsKernelsWordTest, WhereTheCardDoesNotGetTheWordTheProxyPassesPositionsOn) {
+  static rdma::CudaDriver real;  // of this test
+  real = driver_;
+  rdma::CudaDriver driver = driver_;
+  driver.get_handle_for_address_range = [](void* handle, std::uint64_t address, std::size_t bytes, int type,
+                                           unsigned long long flags) {
+    const bool third = calls_of("export", FakeCuda::calls) % 3 == 2;
+    const int result = real.get_handle_for_address_range(handle, address, bytes, type, flags);
+    if (third && result == 0) ::close(*static_cast<int*>(handle));
+    return third ? 801 : result;
+  };
+  connect(4096, 65536, 9, {RingPlacement::device, true, &driver});
+  EXPECT_EQ(fake::nic().regions, 6u);
+  EXPECT_EQ(b_->segment->placement(), RingPlacement::device);
+  a_->send(3000);
+  step_both();
+  EXPECT_EQ(b_->receive(4096), 3000u);
+  EXPECT_EQ(b_->wrong, 0u);
 }
 
 TEST_F(VerbsLinkTest, AFlushThatFailsEndsTheConnectionAndTellsCallersNothing) {

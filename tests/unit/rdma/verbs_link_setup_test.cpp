@@ -83,6 +83,14 @@ TEST_F(VerbsLinkTest, WhatCannotBeIsNotTaken) {
   EXPECT_TRUE(refused([](Message& m) { m.memory.ring_address = ~std::uint64_t{0} - 65534; }));
   EXPECT_TRUE(refused([](Message& m) { m.memory.words_address += 4; }));
   EXPECT_TRUE(refused([](Message& m) { m.memory.words_address = ~std::uint64_t{0} - 7; }));
+  EXPECT_EQ(good.memory.has_kernels_word, 0u) << "kernels poll host memory here";
+  EXPECT_FALSE(refused([](Message& m) { m.memory.has_kernels_word = 1, m.memory.kernels_word_address = 64; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.has_kernels_word = 2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.has_kernels_word = 1, m.memory.kernels_word_address = 4; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.has_kernels_word = 1, m.memory.kernels_word_address -= 8; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.kernels_word_address = 64; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.kernels_word_bias = 1; }));
+  EXPECT_TRUE(refused([](Message& m) { m.memory.kernels_word_key = 1; }));
 }
 
 TEST_F(VerbsLinkTest, RecordsNeedRingsOfTheSameSize) {

@@ -8,7 +8,13 @@ namespace {
 TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie) {
   const rdma::CudaDriver driver = FakeCuda::driver();
   FakeCuda::options = rdma::kFlushByHost;
+  rdma::CudaDriver ordered = driver;
+  ordered.device_get_attribute = [](int* value, int attribute, int) {
+    *value = attribute == rdma::kWritesOrdering ? rdma::kOrderingOwner : 0;
+    return 0;
+  };
   const Where gpu{RingPlacement::device, true, &driver}, copied_gpu{RingPlacement::device, false, &driver};
+  const Where ordered_gpu{RingPlacement::device, true, &ordered};
   struct Case {
     std::uint64_t a_bytes, b_bytes;
     Where a = kHost, b = kHost;
@@ -21,7 +27,10 @@ TEST_F(VerbsLinkTest, BytesArriveBothWaysWhateverTheRingsSizesAndWhereverTheyLie
                           {65536, 8192, gpu, gpu},
                           {8192, 4096, kDirect, kCopied},
                           {4096, 8192, kHost, gpu},
-                          {4096, 8192, copied_gpu, gpu}}) {
+                          {4096, 8192, copied_gpu, gpu},
+                          {4096, 65536, ordered_gpu, ordered_gpu},
+                          {8192, 4096, ordered_gpu, kHost},
+                          {4096, 8192, gpu, ordered_gpu}}) {
     connect(one.a_bytes, one.b_bytes, ~std::uint64_t{0} - 5000, one.a, one.b);  // positions pass 2^64
     EXPECT_EQ(a_->segment->placement(), one.a.placement);
     EXPECT_EQ(b_->segment->placement(), one.b.placement);

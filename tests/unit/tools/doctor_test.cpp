@@ -597,9 +597,13 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
   EXPECT_EQ(link(report, "other host").rings, "device memory (host threads': pinned host memory), 1 MiB each");
   EXPECT_EQ(link(report, "other host").words, "pinned host memory");
   EXPECT_NE(words_of_page(report).find("words in device memory between"), std::string::npos);
+  machine.cuda.gpus[0].orders_nic_writes = true;
+  EXPECT_EQ(link(machine.examine(), "other host").words,
+            "device memory (that of rx rings; the others are in pinned host memory)");
   EXPECT_NE(make_json(report).find("\"words\": \"device memory between"), std::string::npos);
   machine.environment["GPUSOCK_GPUDIRECT"] = "off";
   EXPECT_EQ(link(machine.examine(), "other host").rings, "pinned host memory, 1 MiB each");
+  EXPECT_EQ(link(machine.examine(), "other host").words, "pinned host memory");
   machine.environment["GPUSOCK_RING"] = "host";
   report = machine.examine();
   EXPECT_EQ(link(report, "same process").rings, "pinned host memory, 1 MiB each");
