@@ -31,17 +31,9 @@ std::vector<int> processors_of(const Options& options, const proxy::Platform& pl
   return options.processors == "near" ? platform.near_processors() : proxy::parse_processors(options.processors);
 }
 
-/// Host threads that assist keep the proxy's thread away for a while. Kernels that cannot wake it would wait for that
-/// long.
-bool assists(const Options& options, const proxy::Platform& platform) {
-  return options.assist.value_or(platform.callers_can_wake() &&
-                                 !proxy::has_own_processor(std::thread::hardware_concurrency()));
-}
-
-/// Kernels that cannot wake the proxy's thread wait for the end of its naps, unless it has a processor for itself.
-bool spins(const Options& options, const proxy::Platform& platform) {
-  return !platform.callers_can_wake() &&
-         options.spin.value_or(proxy::has_own_processor(std::thread::hardware_concurrency()));
+proxy::ProxyPolicy policy_of(const Options& options, const proxy::Platform& platform) {
+  return proxy::proxy_policy(platform.callers_can_wake(), std::thread::hardware_concurrency(), options.assist,
+                             options.spin);
 }
 
 /// Of callers that tell no proxy of anything.
@@ -109,9 +101,9 @@ Context::Impl::Impl(const Options& chosen)
       host_sets(table.sets(proxy::SideKind::host, host_callers_sets.data())),
       observer(options.observe, table.slots()),
       engine(proxy, network,
-             {assists(options, *held->platform), held->platform->callers_can_wake(),
+             {policy_of(options, *held->platform).assists, held->platform->callers_can_wake(),
               processors_of(options, *held->platform), &observer,
-              spins(options, *held->platform) ? &memory.kernels_may_run() : nullptr}),
+              policy_of(options, *held->platform).spins ? &memory.kernels_may_run() : nullptr}),
       own_stream(device.make_stream()) {
   memory.add(*own_stream);
   make_net();
@@ -132,7 +124,7 @@ void Context::Impl::make_net() {
   hooks.ring_for_credit = [](void* self) { impl_of(self).engine.ring_for_credit(); };
   hooks.adaptations = adaptations.data();
   // With processors to spare the proxy's thread moves bytes while the caller goes on.
-  if (assists(options, *held->platform)) {
+  if (policy_of(options, *held->platform).assists) {
     hooks.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
       return impl_of(self).engine.move_past_ring(slot, wanted);
     };

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,9 +16,23 @@ namespace gpusock::proxy {
 
 inline constexpr std::size_t kFewProcessors = 4;
 
-/// True if the proxy's thread can have a processor to itself. If not, callers that wait run the proxy's step
-/// themselves where they can, and the thread naps where they cannot (Options::assist, Options::spin).
+/// True if the proxy's thread can have a processor to itself.
 constexpr bool has_own_processor(std::size_t processors) { return processors > kFewProcessors; }
+
+/// Who runs the proxy's steps while somebody waits for them.
+struct ProxyPolicy {
+  bool assists;  ///< callers that wait run them themselves
+  bool spins;    ///< the thread does not nap while kernels run
+};
+
+/// `callers_can_wake`: false if kernels cannot wake the thread, as on a GPU. Then they wait for the end of its naps,
+/// and host threads that assist would keep it away for a while. `processors`: how many this process may use. `assist`,
+/// `spin`: what the user has chosen (Options::assist, Options::spin).
+constexpr ProxyPolicy proxy_policy(bool callers_can_wake, std::size_t processors, std::optional<bool> assist = {},
+                                   std::optional<bool> spin = {}) {
+  const bool own = has_own_processor(processors);
+  return {assist.value_or(callers_can_wake && !own), !callers_can_wake && spin.value_or(own)};
+}
 
 /// The processors of a list like "0-3,8", as Linux writes it (cpuset(7), "List format"); empty where it is none.
 std::vector<int> parse_processors(std::string_view list);

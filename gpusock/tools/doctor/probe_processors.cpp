@@ -82,13 +82,18 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
   }
 }
 
+/// As Platform::callers_can_wake().
+bool callers_can_wake(const Sources& sources) {
+  const std::string shape = sources.environment("GPUSOCK_CPU_SHAPE").value_or("");
+  return sources.built_for == "cpu" && shape != "gpu" && shape != "gpus-apart";
+}
+
 /// What the proxy's thread does while kernels run, which cannot wake it.
 void report_spin(const Sources& sources, std::size_t processors, Report& report) {
-  const bool many = proxy::has_own_processor(processors);
-  const bool spins = report.facts.spin.value_or(many);
+  const bool spins = proxy::proxy_policy(false, processors, {}, report.facts.spin).spins;
   const std::string why = report.facts.spin
                               ? "GPUSOCK_SPIN"
-                              : fmt::format("{} {} processors", many ? "more than" : "at most", proxy::kFewProcessors);
+                              : fmt::format("{} {} processors", spins ? "more than" : "at most", proxy::kFewProcessors);
   const std::string kept = sources.environment("GPUSOCK_PROCESSORS").value_or("near");
   report.add(
       "proxy", Level::fine,
@@ -105,7 +110,8 @@ void probe_processors(const Sources& sources, Report& report) {
   const std::string model = value_of(sources.text("proc/cpuinfo"), "model name");
   std::string says = fmt::format("{} of {} processors", usable.size(), std::max(online, usable.size()));
   if (!model.empty()) says += ", " + model;
-  if (!proxy::has_own_processor(usable.size())) says += "; callers that wait run the proxy's step themselves";
+  if (proxy::proxy_policy(callers_can_wake(sources), usable.size()).assists)
+    says += "; callers that wait run the proxy's step themselves";
   report.add("processors", Level::fine, says);
   if (const double granted = granted_processors(sources); granted > 0 && granted < static_cast<double>(usable.size())) {
     report.add(
@@ -117,7 +123,7 @@ void probe_processors(const Sources& sources, Report& report) {
 }
 
 void probe_proxy(const Sources& sources, Report& report) {
-  if (report.facts.gpu_build) report_spin(sources, usable_processors(sources).size(), report);
+  if (!callers_can_wake(sources)) report_spin(sources, usable_processors(sources).size(), report);
 }
 
 }  // namespace gpusock::doctor

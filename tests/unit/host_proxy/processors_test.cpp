@@ -50,6 +50,19 @@ TEST(Processors, NearADeviceAreThoseThatLinuxSays) {
   EXPECT_TRUE(processors_near("0000:0b:00.0", root.path()).empty()) << "a device that is not there";
 }
 
+TEST(Processors, WhoRunsTheProxysStepsDependsOnThemAndOnWhoCanWakeItsThread) {
+  const auto expect = [](const ProxyPolicy& policy, bool assists, bool spins) {
+    EXPECT_EQ(policy.assists, assists);
+    EXPECT_EQ(policy.spins, spins);
+  };
+  expect(proxy_policy(true, kFewProcessors), true, false);
+  expect(proxy_policy(true, kFewProcessors + 1), false, false);
+  expect(proxy_policy(false, kFewProcessors), false, false);
+  expect(proxy_policy(false, kFewProcessors + 1), false, true);
+  expect(proxy_policy(true, kFewProcessors, false, true), false, false);  // there is nothing to spin for
+  expect(proxy_policy(false, kFewProcessors + 1, true, false), true, false);
+}
+
 TEST(Processors, TheProxysThreadIsKeptWhereTheOptionSays) {
   const std::vector<int> allowed = parse_processors(line_of("/proc/self/status", "Cpus_allowed_list:"));
   ASSERT_FALSE(allowed.empty());

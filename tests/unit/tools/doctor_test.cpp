@@ -615,8 +615,13 @@ TEST(Doctor, WhereAutoPutsRingsAndWordsOnAGpuIsSaid) {
 TEST(Doctor, WhatTheProxyDoesWhileKernelsRunIsSaid) {
   Machine machine;
   EXPECT_EQ(words_of_page(machine.examine()).find("while kernels run"), std::string::npos) << "these wake it";
+  EXPECT_NE(words_of_page(machine.examine()).find("callers that wait run"), std::string::npos);
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
+  EXPECT_NE(words_of_page(machine.examine()).find("while kernels run"), std::string::npos) << "as on a GPU";
+  machine.environment.clear();
   machine.sources.built_for = "cuda";
   machine.add_gpu();
+  EXPECT_EQ(words_of_page(machine.examine()).find("callers that wait run"), std::string::npos) << "not on a GPU";
   EXPECT_NE(find(machine.examine(), "proxy").says.find("takes up to 1 ms to see what they do (at most 4"),
             std::string::npos);
   machine.environment["GPUSOCK_SPIN"] = "on";
