@@ -39,6 +39,12 @@ struct Options {
   /// most 256 MiB, and less if the GPU has less: further connections have rings in host memory. See
   /// docs/decisions/010-ring-placement.md.
   RingPlacement ring = RingPlacement::automatic;
+  /// Where kernels poll the words that the proxy writes: how far bytes have come and gone, how sockets stand, what
+  /// waits to be accepted (GPUSOCK_WORDS). `device`: in the GPU's memory, into which the host stores through GDRCopy; a
+  /// context is refused where that cannot be. `host`: in pinned host memory, where each look crosses the bus.
+  /// `automatic`: device if it can be; gpusock-doctor says why not. Of no effect on the CPU device, unless it has the
+  /// shape of a GPU. See docs/decisions/029-words-in-device-memory.md.
+  RingPlacement words = RingPlacement::automatic;
   bool gpudirect = true;  ///< rings in device memory: true lets RDMA devices read and write them directly if they can
                           ///< (GPUSOCK_GPUDIRECT: auto); false (off) copies them through host memory
   std::uint64_t handshake_timeout_ns = 5'000'000'000;  ///< how long a peer may take to agree on a link
@@ -78,10 +84,10 @@ struct Options {
   /// process may use them; "any"; or a list like "0-3,8", of which it must be allowed to use one.
   std::string processors = "near";
 
-  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_GPUDIRECT, GPUSOCK_HOST_RINGS,
-  /// GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. A variable that is empty counts as
-  /// unset. Throws Error (EINVAL) that names the variable and its values where one of these, GPUSOCK_LINK or
-  /// GPUSOCK_LOG has another value.
+  /// The defaults, overridden by GPUSOCK_GPU, GPUSOCK_SECRET, GPUSOCK_RING, GPUSOCK_WORDS, GPUSOCK_GPUDIRECT,
+  /// GPUSOCK_HOST_RINGS, GPUSOCK_OBSERVE, GPUSOCK_FABRIC_PROVIDER, GPUSOCK_PROCESSORS and GPUSOCK_SPIN. A variable that
+  /// is empty counts as unset. Throws Error (EINVAL) that names the variable and its values where one of these,
+  /// GPUSOCK_LINK or GPUSOCK_LOG has another value.
   static Options from_env();
 };
 

@@ -15,8 +15,8 @@ enum class RingPlacement {
               ///< not reach them. On p2p in host memory where the peer does not reach the device's
 };
 
-/// From "auto", "host" or "device" (GPUSOCK_RING). Throws Error (EINVAL).
-RingPlacement parse_ring_placement(std::string_view text);
+/// From "auto", "host" or "device". Throws Error (EINVAL) that names the variable which has this value.
+RingPlacement parse_ring_placement(std::string_view text, std::string_view variable = "GPUSOCK_RING");
 std::string_view to_string(RingPlacement placement);  ///< the name that parse_ring_placement() takes
 
 }  // namespace gpusock

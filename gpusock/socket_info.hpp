@@ -31,6 +31,7 @@ struct RingPlaces {
   RingPlacement tx_consumed = RingPlacement::automatic;   ///< how far the peer, or the link, has taken that
   RingPlacement rx_committed = RingPlacement::automatic;  ///< how far bytes have arrived
   RingPlacement rx_consumed = RingPlacement::automatic;   ///< how far this side has received
+  RingPlacement status = RingPlacement::automatic;        ///< how the socket stands: errors, the end of the stream
 
   bool operator==(const RingPlaces&) const = default;  ///< true if all lie in the same places
 };

@@ -5,7 +5,8 @@
 ///   committed  bytes ever committed; written by the producer, polled by the consumer
 ///   consumed   bytes ever released;  written by the consumer, polled by the producer
 /// Where the words lie in a device's memory, each half may also store its word in host memory for the proxy, which
-/// looks at the copy alone and passes no byte on its strength.
+/// looks at the copy alone and passes no byte on its strength. The proxy's own halves post their word in the device's
+/// memory as well, where the device polls it.
 /// Both are monotonic 64-bit *positions* that may start anywhere and wrap; an *index* is a position modulo capacity,
 /// counted from the ring's origin. The producer and the consumer are separate halves, so that each lives in its own
 /// processor's memory, and the two words and the bytes may lie in three different memories. Each half is plain data:
@@ -14,9 +15,9 @@
 /// Ordering table (scope: system)
 ///   label  operation                  order    partner  data protected
 ///   P1     producer: store committed  release  C1       ring bytes before the new position
-///   C1     consumer: load committed   acquire  P1       as P1
+///   C1     consumer: load committed   acquire  P1, X1   as P1
 ///   C2     consumer: store consumed   release  P2       the consumer's reads of the bytes it gives back
-///   P2     producer: load consumed    acquire  C2       as C2: they precede the producer's overwriting
+///   P2     producer: load consumed    acquire  C2, X1   as C2: they precede the producer's overwriting
 /// Each half caches the other's position, so P2 and C1 run only when the cached one does not allow the request.
 ///
 /// The words may be written by a peer that is not trusted: a position that cannot be (more than `capacity` apart) is
@@ -24,6 +25,7 @@
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
+#include "ringbuf/posted_word.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -92,19 +94,35 @@ GPUSOCK_FN inline void store_position(std::uint64_t& position, std::uint64_t val
   DeviceAtomics::Ref<std::uint64_t>(position).store(value, kRelaxed);
 }
 
+/// A second place for the word that a half writes.
+struct WordCopy {
+  std::uint64_t* word = nullptr;  ///< nullptr: there is none
+  bool is_posted = false;         ///< in a device's memory, through the host's mapping; else in host memory
+
+  template <class Atomics>
+  GPUSOCK_FN void store(std::uint64_t position) const {
+    if (word == nullptr) return;
+#if !GPUSOCK_ON_GPU
+    if (is_posted) return post<Atomics>(word, position);
+#endif
+    // Relaxed: T1 publishes it to the proxy, or it is for people.
+    typename Atomics::template Ref<std::uint64_t>(*word).store(position, kRelaxed);
+  }
+};
+
 /// The producing half. One thread at a time.
 template <class Atomics = SystemAtomics>
 class ByteProducer {
  public:
   ByteProducer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them). `host_copy`: of `committed`, or nullptr.
+  /// A ring at `memory` whose words stand at `start` (both of them). `copy`: of `committed`.
   GPUSOCK_FN ByteProducer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
-                          std::uint64_t* host_copy = nullptr)
+                          WordCopy copy = {})
       : memory_(memory),
         committed_(committed),
         consumed_(consumed),
-        host_copy_(host_copy),
+        copy_(copy),
         position_(start),
         consumed_seen_(start) {}
 
@@ -158,8 +176,7 @@ class ByteProducer {
   GPUSOCK_FN void commit(std::uint64_t bytes) {
     store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*committed_).store(position_, kRelease);  // P1, pairs with C1
-    // Relaxed: T1 publishes it to the proxy, or it is for people.
-    if (host_copy_ != nullptr) typename Atomics::template Ref<std::uint64_t>(*host_copy_).store(position_, kRelaxed);
+    copy_.store<Atomics>(position_);
   }
 
   GPUSOCK_FN std::uint64_t position() const { return position_; }
@@ -169,7 +186,7 @@ class ByteProducer {
   RingMemory memory_;
   std::uint64_t* committed_ = nullptr;  // this half writes it
   std::uint64_t* consumed_ = nullptr;   // the consumer writes it
-  std::uint64_t* host_copy_ = nullptr;  // of *committed_
+  WordCopy copy_;                       // of *committed_
   std::uint64_t position_ = 0;          // == *committed_
   std::uint64_t consumed_seen_ = 0;     // a past value of *consumed_
 };
@@ -180,13 +197,13 @@ class ByteConsumer {
  public:
   ByteConsumer() = default;
 
-  /// A ring at `memory` whose words stand at `start` (both of them). `host_copy`: of `consumed`, or nullptr.
+  /// A ring at `memory` whose words stand at `start` (both of them). `copy`: of `consumed`.
   GPUSOCK_FN ByteConsumer(RingMemory memory, std::uint64_t* committed, std::uint64_t* consumed, std::uint64_t start = 0,
-                          std::uint64_t* host_copy = nullptr)
+                          WordCopy copy = {})
       : memory_(memory),
         committed_(committed),
         consumed_(consumed),
-        host_copy_(host_copy),
+        copy_(copy),
         position_(start),
         committed_seen_(start) {}
 
@@ -229,8 +246,7 @@ class ByteConsumer {
   GPUSOCK_FN void release(std::uint64_t bytes) {
     store_position(position_, position_ + bytes);
     typename Atomics::template Ref<std::uint64_t>(*consumed_).store(position_, kRelease);  // C2, pairs with P2
-    // Relaxed: as the producer's.
-    if (host_copy_ != nullptr) typename Atomics::template Ref<std::uint64_t>(*host_copy_).store(position_, kRelaxed);
+    copy_.store<Atomics>(position_);
   }
 
   GPUSOCK_FN std::uint64_t position() const { return position_; }
@@ -240,7 +256,7 @@ class ByteConsumer {
   RingMemory memory_;
   std::uint64_t* committed_ = nullptr;  // the producer writes it
   std::uint64_t* consumed_ = nullptr;   // this half writes it
-  std::uint64_t* host_copy_ = nullptr;  // of *consumed_
+  WordCopy copy_;                       // of *consumed_
   std::uint64_t position_ = 0;          // == *consumed_
   std::uint64_t committed_seen_ = 0;    // a past value of *committed_
 };

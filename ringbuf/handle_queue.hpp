@@ -9,6 +9,9 @@
 /// user guarantees: a taken handle comes back to the proxy as a request on its socket. So an entry is never overwritten
 /// before it was taken, or before the proxy has taken its handle back: then the entry means nothing, and is skipped.
 ///
+/// Where the consumers poll their own memory, the producer posts entries and `published` there as well
+/// (posted_word.hpp).
+///
 // clang-format off
 /// Ordering table
 ///   label  operation                         scope   order             partner data protected
@@ -24,31 +27,45 @@
 
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
+#include "ringbuf/posted_word.hpp"
 
 #include <cstdint>
 
 namespace gpusock::ringbuf {
+
+/// Where the producer posts what it writes, through the host's mapping of the consumers' memory; nullptr: nowhere.
+struct PostedQueue {
+  std::uint64_t* entries = nullptr;
+  std::uint64_t* published = nullptr;
+};
 
 /// The proxy's half.
 template <class Shared = SystemAtomics>
 class HandleProducer {
  public:
   HandleProducer() = default;
-  GPUSOCK_FN HandleProducer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published)
-      : entries_(entries), mask_(capacity - 1), published_(published) {}
+  GPUSOCK_FN HandleProducer(std::uint64_t* entries, std::uint64_t capacity, std::uint64_t* published,
+                            PostedQueue posted = {})
+      : entries_(entries), mask_(capacity - 1), published_(published), posted_(posted) {}
 
   GPUSOCK_FN void push(std::int32_t handle) {
-    typename Shared::template Ref<std::uint64_t>(entries_[position_ & mask_])
-        .store(static_cast<std::uint32_t>(handle), kRelaxed);                                // relaxed: Q1 publishes it
+    const std::uint64_t entry = static_cast<std::uint32_t>(handle), at = position_ & mask_;
+    typename Shared::template Ref<std::uint64_t>(entries_[at]).store(entry, kRelaxed);       // relaxed: Q1 publishes it
     typename Shared::template Ref<std::uint64_t>(*published_).store(++position_, kRelease);  // Q1, pairs with Q2
+#if !GPUSOCK_ON_GPU
+    if (posted_.entries == nullptr) return;
+    typename Shared::template Ref<std::uint64_t>(posted_.entries[at]).store(entry, kRelaxed);  // relaxed: X1 does
+    post<Shared>(posted_.published, position_);
+#endif
   }
 
-  GPUSOCK_FN std::uint64_t position() const { return position_; }
+  std::uint64_t position() const { return position_; }
 
  private:
   std::uint64_t* entries_ = nullptr;
   std::uint64_t mask_ = 0;
   std::uint64_t* published_ = nullptr;
+  PostedQueue posted_;
   std::uint64_t position_ = 0;
 };
 

@@ -37,14 +37,15 @@ memcheck-calls    300  the same of the conformance tests
 TABLE
 }
 
-# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process), and the step's name. The
+# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process; posted-words: here, and the proxy's
+# words in the GPU's memory, as in none of the others), and the step's name. The
 # latencies are in the order of docs/performance.md, "What to measure first on a GPU".
 gpu_benchmarks() {
   local what link size between rings other
   while read -r what link size between rings other; do
-    echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$([ "$other" = here ] || echo "-other-$other")"
+    echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; posted-words) echo -posted-words ;; *) echo "-other-$other" ;; esac)"
   done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu' \
-             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels device here'
+             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host posted-words' 'lat tcp 64 kernels device here'
            benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
 
@@ -55,7 +56,7 @@ benchmark_steps() {
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
 echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheChunks"; }
-bus_cases='Bus.*:BusOfThreads.*:BusToNic.*'
+bus_cases='Bus.*:BusOfPostedWords.*:BusOfThreads.*:BusToNic.*'
 kernel_ring_cases='OneGpu/BetweenKernels.*:TwoGpus/BetweenKernels.*'
 two_address_cases='TwoAddresses/BetweenKernels.*:TwoAddresses/WithAliasFence.*'
 device_ring_streams='StreamPromise/tcp_*:StreamPromise/p2p_Thread_Thread.*:StreamPromise/p2p_Warp_Warp.*:StreamPromise/p2p_Block_Block.*:Failure/Block.*'
@@ -113,13 +114,18 @@ has_two_gpus() {
   [ "$device" != cuda ] || [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" -ge 2 ] || skip "there is one GPU"
 }
 
+has_gdrcopy() {
+  [ "$device" != cuda ] || [ -e /dev/gdrdrv ] || skip "there is no GDRCopy (/dev/gdrdrv)"
+}
+
 benchmark_of() {
   local what link size between rings other name
   while read -r what link size between rings other name; do
     [ "$1" = "$name" ] || continue
     command=("$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
     case "$other" in
-      here) command=(env "GPUSOCK_RING=$rings" "$bench" "${command[@]}") ;;
+      here) command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=host "$bench" "${command[@]}") ;;
+      posted-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;
       gpu) has_two_gpus || return; command=(env "GPUSOCK_RING=$rings" "${shape[@]}" "$bench" "${command[@]}" --answer-gpu 1) ;;
       process) command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh "$bench" "${command[@]}") ;;
     esac

@@ -1,5 +1,6 @@
 #include "gpusock/context/device_holdings.hpp"
 
+#include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <mutex>
@@ -31,10 +32,13 @@ DeviceHoldings::DeviceHoldings(const Options& options)
     : device(make_device(options)),
       memory(*device),
       platform(device->platform()),
-      table(platform, options.sockets_max, device->has_own_side()),
+      table(platform, options.sockets_max, device->has_own_side(), options.words),
       segments(platform, ring_sizes(options, *platform), platform->attaches_any_time() ? 0 : options.connections_max,
                placement_of(options, *platform)),
       copies(make_copies(options, *platform)) {
+  if (const std::string& why = table.why_no_device_words(); !why.empty()) {
+    proxy::log_info("kernels poll the proxy's words in host memory: " + why);
+  }
   if (options.host_rings.empty()) return;
   segments.use_host_rings(std::make_shared<proxy::HostRings>(
       platform, proxy::HostRings::Settings{.name = options.host_rings,

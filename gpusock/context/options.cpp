@@ -89,6 +89,7 @@ Options Options::from_env() {
   if (const char* gpu = environment("GPUSOCK_GPU")) options.gpu = parse_gpu(gpu);
   if (const char* secret = environment("GPUSOCK_SECRET")) options.secret = secret;
   if (const char* ring = environment("GPUSOCK_RING")) options.ring = parse_ring_placement(ring);
+  if (const char* words = environment("GPUSOCK_WORDS")) options.words = parse_ring_placement(words, "GPUSOCK_WORDS");
   if (const char* gpudirect = environment("GPUSOCK_GPUDIRECT")) options.gpudirect = parse_gpudirect(gpudirect);
   if (const char* rings = environment("GPUSOCK_HOST_RINGS")) parse_host_rings(rings, options);
   if (const char* provider = environment("GPUSOCK_FABRIC_PROVIDER")) options.fabric_provider = parse_provider(provider);

@@ -31,6 +31,7 @@ constexpr std::string_view kVariables[] = {
     "GPUSOCK_RING",
     "GPUSOCK_SECRET",
     "GPUSOCK_SPIN",
+    "GPUSOCK_WORDS",
     // The CPU device (docs/testing.md).
     "GPUSOCK_CPU_SHAPE",
     // param_sync (docs/many_hosts.md).

@@ -69,6 +69,43 @@ class FileArena final : public proxy::DeviceArena {
   proxy::Descriptor file_;  // of one that was made here
 };
 
+/// ThreadSanitizer knows memory by its addresses: what is passed on by a word with two of them is a race for it. Then
+/// the word has one, and host threads may use it.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kOneAddress = true;
+#else
+constexpr bool kOneAddress = false;
+#endif
+
+/// Device memory in a file that is mapped once more, for the host.
+class FileWindow final : public proxy::DeviceWindow {
+ public:
+  FileWindow(const proxy::Descriptor& file, std::size_t bytes) : bytes_(bytes) {
+    mapping_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (mapping_ == MAP_FAILED) throw std::bad_alloc();
+    if (kOneAddress) return;
+    try {
+      memory_ = cpu_device::map_device_memory(file.get(), bytes);
+    } catch (const std::bad_alloc&) {
+      munmap(mapping_, bytes);
+      throw;
+    }
+  }
+  ~FileWindow() override {
+    wait_for_kernels("unmapping device memory");
+    cpu_device::free_device_memory(memory_);
+    munmap(mapping_, bytes_);
+  }
+
+  std::byte* device() const override { return static_cast<std::byte*>(kOneAddress ? mapping_ : memory_); }
+  std::byte* mapping() const override { return static_cast<std::byte*>(mapping_); }
+
+ private:
+  std::size_t bytes_;
+  void* memory_ = nullptr;
+  void* mapping_ = nullptr;
+};
+
 int make_file(std::size_t bytes, int gpu) {
   try {
     return cpu_device::make_device_memory_file(bytes, gpu);
@@ -125,6 +162,14 @@ class GpuShapedPlatform final : public proxy::Platform {
     wait_for_kernels("zeroing device memory");
     const std::vector<std::byte> zeros(bytes);
     cpu_device::copy_device_memory(memory, zeros.data(), bytes);
+  }
+  std::unique_ptr<proxy::DeviceWindow> make_window(std::size_t bytes) override {
+    wait_for_kernels("mapping " + bytes_of(bytes) + " of device memory for the host");
+    try {
+      return std::make_unique<FileWindow>(proxy::Descriptor(make_file(bytes, gpu_)), bytes);
+    } catch (const std::bad_alloc&) {
+      throw Error(ENOMEM, "mapping " + bytes_of(bytes) + " of device memory for the host");
+    }
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {

@@ -6,6 +6,7 @@
 #include "gpusock/cuda/copier.hpp"
 #include "gpusock/cuda/gpu.hpp"
 #include "gpusock/cuda/peer_access.hpp"
+#include "gpusock/cuda/window.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "rdma/visibility.hpp"
@@ -59,6 +60,14 @@ class CudaPlatform final : public proxy::Platform {
   }
   void free_device(std::byte* memory) noexcept override { taken(cudaFree(memory)); }
   void zero_device(std::byte* memory, std::size_t bytes) override { Gpu::get(gpu_).zero(memory, bytes); }
+  /// Words come over the bus as what a NIC writes does, so kernels may poll them where that is in order (V3).
+  std::unique_ptr<proxy::DeviceWindow> make_window(std::size_t bytes) override {
+    if (!orders_nic_writes()) {
+      throw Error::with_cause(
+          ENOTSUP, "GPU " + std::to_string(gpu_) + " does not say that it sees what comes over the bus in order");
+    }
+    return CudaWindow::make(gpu_, bytes);
+  }
   std::byte* proxy_address(std::byte* device_memory) const override { return device_memory; }
   bool reaches_device_memory_of(const Platform& other) const override {
     return is_same_device_as(other) || PeerAccess::get().reaches(gpu_, gpu_of(other));

@@ -55,6 +55,10 @@ GPUSOCK_FN inline std::uint32_t next_set_generation(const Side& side, std::uint3
   const std::uint32_t generation = table::next_generation(table::generation_in(before));
   SystemRef shared(side.sets->words[index].generation);
   shared.store(generation, ringbuf::kRelaxed);  // relaxed: a caller that has the handle has it from after this
+  if (side.sets->polled != side.sets->words) {
+    SystemRef polled(side.sets->polled[index].generation);
+    polled.store(generation, ringbuf::kRelaxed);  // relaxed: as above
+  }
   return generation;
 }
 
@@ -72,7 +76,7 @@ GPUSOCK_FN_APART inline PollSet try_open_set(const Side& side, std::uint32_t ind
     set = table::make_set(index, next_set_generation(side, index));
     const bool first = own.changed.memory().capacity == 0;
     if (first) {
-      own.changed = {side.sets->ring(index), &side.sets->words[index].published, &side.sets->taken[index]};
+      own.changed = {side.sets->ring(index), &side.sets->polled[index].published, &side.sets->taken[index]};
     }
     own.wakes_seen[0] = own.wakes_seen[1] = 0;
   }
@@ -104,7 +108,7 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
   if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;
   lock(side, side.sets->callers[index].lock);
-  PollSetWords& words = side.sets->words[index];
+  PollSetWords& words = side.sets->words_of(index);
   // Relaxed, both: T7 ordered them, or the program that passed the handle on.
   const bool open = SystemRef(words.generation).load(ringbuf::kRelaxed) == generation;
   SystemRef wakes(words.wakes[side.sets->side]);
@@ -112,6 +116,10 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
   const std::uint64_t first = std::uint64_t{generation} << 32;
   const std::uint64_t next = (before >> 32 == generation ? first | ((before + 1) & 0xffffffffu) : first | 1);
   if (open) wakes.store(next, ringbuf::kRelease);  // W1, pairs with W2
+#if !GPUSOCK_ON_GPU
+  const bool is_posted = side.sets->posted != nullptr && !side.sets->is_own(index);
+  if (open && is_posted) ringbuf::post(&side.sets->posted[index].wakes[side.sets->side], next);
+#endif
   unlock(side.sets->callers[index].lock);
   return open ? 0 : -EBADF;
 }
@@ -120,7 +128,7 @@ GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
 GPUSOCK_FN_APART inline std::uint64_t count_wakes(const Side& side, PollSet set, CallerSet& own, bool remember) {
   std::uint64_t count = 0;
   for (int i = 0; i < 2; ++i) {
-    SystemRef shared(side.sets->words[table::index_of_set(set)].wakes[i]);
+    SystemRef shared(side.sets->polled[table::index_of_set(set)].wakes[i]);
     const std::uint64_t wakes = shared.load(ringbuf::kAcquire);  // W2, pairs with W1
     if (wakes >> 32 != table::generation_of_set(set)) continue;
     const bool seen = own.wakes_seen[i] >> 32 == wakes >> 32;
@@ -188,6 +196,7 @@ GPUSOCK_FN_APART inline int watch_one(const Side& side, PollSet set, Socket sock
   if ((events & ~kWatchable) != 0) return -EINVAL;
   return in_set(side, set, socket, [&](CallerSet& own, CallerSlot& slot) {
     const bool looked_at = is_ready_unseen(side, socket, events);
+
     const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word tells of that room
     const int result = post_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
     if (result == 0) mark(own, table::slot_of(socket));
@@ -334,7 +343,7 @@ GPUSOCK_FN_APART inline void take_changes(const Side& side, CallerSet& own) {
     const ringbuf::RingMemory& ring = own.changed.memory();
     table::SetEntry slot = 0;
     __builtin_memcpy(&slot, ring.data + ring.index_of(own.changed.position() + at), sizeof slot);
-    mark(own, slot);
+    mark(own, static_cast<std::uint32_t>(slot));
   }
   own.changed.release(bytes);
   ring_for_credit(side);  // an entry may wait until these were taken

@@ -111,9 +111,15 @@ class LinkSetup {
   ConnectionRings rings_;
 };
 
+/// Who uses a link's socket.
+struct LinkCallers {
+  std::uint32_t slot = 0;
+  bool are_kernels = false;  ///< with sockets of their own
+};
+
 /// Makes the link that was agreed on and publishes the rings in the slot's SocketSetup: the one place that knows
-/// whether callers' rings are copied (by `copies`).
-std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, std::uint32_t slot, DeviceCopies* copies,
+/// whether callers' rings are copied (by `copies`), and whether callers poll words in device memory.
+std::unique_ptr<Link> establish_link(LinkSetup& setup, ProxySlots& slots, LinkCallers callers, DeviceCopies* copies,
                                      std::unique_ptr<ByteStream> stream, LinkEvents& events);
 
 /// One kind of link, as this context has it.

@@ -32,9 +32,10 @@ MirroredLink::MirroredLink(DeviceCopies& copies, const ConnectionRings& memory, 
       polls_(host.rx.committed != callers.rx.committed),
       host_(with_own_words(host, callers, tx_committed_, rx_committed_)),
       out_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::host, {callers.tx.memory, host.tx.memory},
-           callers.tx.committed, host_.tx.committed, host.tx.start),
+           callers.tx.committed, host_.tx.committed, nullptr, host.tx.start),
       in_(copies, std::make_shared<ConnectionRings>(memory), RingMirror::To::device,
-          {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, host.rx.start) {}
+          {callers.rx.memory, host.rx.memory}, host_.rx.committed, callers.rx.committed, callers.rx.posted,
+          host.rx.start) {}
 
 bool MirroredLink::progress() {
   int rounds = 0;

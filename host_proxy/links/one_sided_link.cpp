@@ -20,7 +20,7 @@ OneSidedLink::OneSidedLink(std::unique_ptr<OneSidedChannel> channel, std::unique
                            const table::RingPair& rings, LinkEvents& events)
     : channel_(std::move(channel)),
       stream_(*stream),
-      tx_(rings.tx.consumer()),
+      tx_(rings.tx.proxy_consumer()),
       tx_start_(rings.tx.start),
       rx_(rings.rx),
       events_(events),
@@ -169,6 +169,7 @@ bool OneSidedLink::pass_on(std::uint64_t arrived) {
       return false;
     }
     Ref(*rx_.committed).store(rx_.start + arrived, ringbuf::kRelease);  // P1, pairs with C1
+    if (rx_.posted != nullptr) ringbuf::post(rx_.posted, rx_.start + arrived);
   }
   arrived_ = arrived;
   tell_end();

@@ -5,6 +5,7 @@
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/copier.hpp"
 #include "host_proxy/memory/device_arena.hpp"
+#include "host_proxy/memory/device_window.hpp"
 
 #include <cerrno>
 #include <cstddef>
@@ -46,6 +47,12 @@ class Platform {
   /// The address by which the proxy knows device memory: for the copier, and in requests to a NIC that was
   /// given the memory under it; for nothing else.
   virtual std::byte* proxy_address(std::byte* device_memory) const = 0;
+  /// Device memory for words that the host stores and kernels poll. May wait for kernels. Throws Error: (ENOTSUP) the
+  /// host does not reach this device's memory, or the device does not keep the order of what comes over the bus; the
+  /// message says which; (ENOMEM).
+  virtual std::unique_ptr<DeviceWindow> make_window(std::size_t /*bytes*/) {
+    throw Error::with_cause(ENOTSUP, "the host cannot store into this device's memory");
+  }
   /// True if kernels of this platform can use device memory of the other one.
   virtual bool reaches_device_memory_of(const Platform& other) const = 0;
   /// True if both are of one device. Rings between two devices lie in the memory of both.

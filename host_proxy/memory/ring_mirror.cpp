@@ -12,13 +12,15 @@ using Atomics = ringbuf::SystemAtomics;
 }  // namespace
 
 RingMirror::RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
-                       std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t start)
+                       std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_posted,
+                       std::uint64_t start)
     : copies_(copies),
       memory_(std::move(memory)),
       to_(to),
       rings_(rings),
       source_committed_(source_committed),
       target_committed_(target_committed),
+      target_posted_(target_posted),
       copied_to_(start),
       started_to_(start) {
   copies_.add_ring();
@@ -54,6 +56,7 @@ bool RingMirror::finish_copies() {
   }
   if (copied_to_ == before) return false;
   Atomics::Ref<std::uint64_t>(*target_committed_).store(copied_to_, ringbuf::kRelease);  // P1, pairs with C1
+  if (target_posted_ != nullptr) ringbuf::post(target_posted_, copied_to_);
   return true;
 }
 

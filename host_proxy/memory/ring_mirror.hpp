@@ -23,9 +23,11 @@ class RingMirror {
   };
 
   /// `source_committed`: the position after the bytes to copy, a word of their producer's. `target_committed`: this
-  /// class writes it, after each copy. Both are at `start`. `memory` owns both memories; `copies` outlives this.
+  /// class writes it, after each copy, and then posts it at `target_posted`, unless that is nullptr. Both are at
+  /// `start`. `memory` owns both memories; `copies` outlives this.
   RingMirror(DeviceCopies& copies, std::shared_ptr<void> memory, To to, const Rings& rings,
-             std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t start);
+             std::uint64_t* source_committed, std::uint64_t* target_committed, std::uint64_t* target_posted,
+             std::uint64_t start);
   /// Copies under way go on; `copies` keeps their memory.
   ~RingMirror();
   RingMirror(const RingMirror&) = delete;
@@ -60,6 +62,7 @@ class RingMirror {
   Rings rings_;
   std::uint64_t* source_committed_;
   std::uint64_t* target_committed_;
+  std::uint64_t* target_posted_;
   std::uint64_t copied_to_;  // == *target_committed_
   std::uint64_t started_to_;
   std::array<Pending, DeviceCopies::kCopiesPerRing> pending_{};  // the oldest first

@@ -279,7 +279,8 @@ void Connection::establish() {
   setup.local.ring_bytes = setup.peer.ring_bytes = static_cast<std::uint32_t>(segment_->ring_bytes());
   setup.records = asked_.type == SocketType::seqpacket ? 1 : 0;
   setup.options = options_.pack();
-  link_ = establish_link(*setup_, slots, slot_, proxy_.links().copies, std::move(stream_), *this);
+  is_kernels_ = callers_are_kernels();
+  link_ = establish_link(*setup_, slots, {slot_, is_kernels_}, proxy_.links().copies, std::move(stream_), *this);
   setup_.reset();
   phase_ = Phase::established;
   deadline_ns_ = kNever;
@@ -445,8 +446,7 @@ void Connection::publish() {
 
 void Connection::on_ended(std::uint64_t final_position) {
   if (closing_) return;
-  ringbuf::SystemAtomics::Ref<std::uint64_t>(proxy_.slots().view().proxy_words[slot_].rx_final)
-      .store(final_position, ringbuf::kRelaxed);  // relaxed: T3 publishes it
+  proxy_.slots().set_final(slot_, final_position);
   flags_ |= table::kStatusEnded;
   publish();
 }

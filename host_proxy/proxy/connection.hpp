@@ -77,6 +77,8 @@ class Connection final : public LinkEvents, public ReadySink {
   bool has_slot() const { return has_slot_; }
   std::uint32_t slot() const { return slot_; }
   Listener* listener() const { return listener_; }
+  /// True if it has a link, and kernels that have sockets of their own use it.
+  bool is_kernels() const { return is_kernels_; }
   LinkKind link_kind() const { return link_kind_; }
   /// Why it is none of the better links; empty where it is the best.
   const std::string& link_reason() const { return link_reason_; }
@@ -150,6 +152,7 @@ class Connection final : public LinkEvents, public ReadySink {
 
   Proxy& proxy_;
   Listener* listener_ = nullptr;
+  bool is_kernels_ = false;      // kept, as the listener may be closed before its connections
   const bool incoming_ = false;  // it came to a listener, which may have closed since
   bool has_slot_ = false;
   std::uint32_t slot_ = 0;

@@ -29,7 +29,7 @@ std::uint8_t to_bits(const RingPlaces& places) {
   return static_cast<std::uint8_t>(
       kHasRings | bit(places.bytes, kBytesOnDevice) | bit(places.tx_committed, kTxCommittedOnDevice) |
       bit(places.tx_consumed, kTxConsumedOnDevice) | bit(places.rx_committed, kRxCommittedOnDevice) |
-      bit(places.rx_consumed, kRxConsumedOnDevice));
+      bit(places.rx_consumed, kRxConsumedOnDevice) | bit(places.status, kStatusOnDevice));
 }
 
 RingPlaces to_places(std::uint8_t bits) {
@@ -37,8 +37,8 @@ RingPlaces to_places(std::uint8_t bits) {
   const auto place = [&](int on_device) {
     return (bits & on_device) != 0 ? RingPlacement::device : RingPlacement::host;
   };
-  return {place(kBytesOnDevice), place(kTxCommittedOnDevice), place(kTxConsumedOnDevice), place(kRxCommittedOnDevice),
-          place(kRxConsumedOnDevice)};
+  return {place(kBytesOnDevice),       place(kTxCommittedOnDevice), place(kTxConsumedOnDevice),
+          place(kRxCommittedOnDevice), place(kRxConsumedOnDevice),  place(kStatusOnDevice)};
 }
 
 std::string file_name(std::uint32_t pid, std::uint64_t number) {

@@ -76,6 +76,7 @@ enum RecordPlaces : std::uint8_t {
   kTxConsumedOnDevice = 8,
   kRxCommittedOnDevice = 16,
   kRxConsumedOnDevice = 32,
+  kStatusOnDevice = 64,
 };
 
 /// Converts places to RecordPlaces and back.

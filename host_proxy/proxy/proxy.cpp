@@ -59,12 +59,9 @@ Proxy::Proxy(TableMemory& table, Network& network, LinkResources& resources, con
       resting_((table.slots() + kPageSlots - 1) / kPageSlots),
       accept_queue_of_(table.slots(), kNone) {
   unready_.reserve(table.slots());
-  const table::TableView& view = slots_.view();
   for (std::uint32_t queue = table::kListenersMax; queue-- > 0;) {
-    accept_queues_[queue] = {view.accept_entries + std::uint64_t{queue} * table::kAcceptQueueEntries,
-                             table::kAcceptQueueEntries, view.accept_published + queue};
-    const bool device = table.has_device_side() && queue >= table::kListenersMax / 2;
-    free_queues_[device ? 1 : 0].push_back(queue);
+    accept_queues_[queue] = table.accept_queue(queue);
+    free_queues_[static_cast<int>(table.consumers_of(queue))].push_back(queue);
   }
 }
 
@@ -120,7 +117,8 @@ bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
     scan_rings(hinted_slot_);
     hinted_slot_ = kNone;
   }
-  bool moved = poll_links(now_ns);
+  bool moved = full && slots_.post_end();
+  moved |= poll_links(now_ns);
   moved |= step_active(now_ns);
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {

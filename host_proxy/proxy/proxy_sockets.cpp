@@ -21,12 +21,16 @@ std::uint64_t fill_of(const table::RingSetup& ring) {
 }
 
 /// Where the bytes lie, and the words that callers use.
-RingPlaces places_of(RingPlacement bytes, const table::RingPair& rings) {
+RingPlaces places_of(RingPlacement bytes, const table::RingPair& rings, RingPlacement status) {
   const auto word = [](const std::uint64_t* copy) {
     return copy != nullptr ? RingPlacement::device : RingPlacement::host;
   };
-  return {bytes, word(rings.tx.committed_copy), word(rings.tx.consumed_copy), word(rings.rx.committed_copy),
-          word(rings.rx.consumed_copy)};
+  return {bytes,
+          word(rings.tx.committed_copy),
+          word(rings.tx.consumed_copy),
+          word(rings.rx.committed_copy),
+          word(rings.rx.consumed_copy),
+          status};
 }
 
 SocketState state_of(const Connection& connection, const table::Status& status, bool accepted) {
@@ -49,7 +53,9 @@ void Proxy::describe(const Connection& connection, SocketInfo& info) const {
   info.link_reason = connection.link_reason();
   const table::RingPair& rings = slots_.view().setups[connection.slot()].rings;
   info.ring_bytes = rings.tx.memory.capacity;
-  info.places = places_of(connection.ring_placement(), rings);
+  const bool polls_on_device = table_.has_device_words() && connection.is_kernels();
+  info.places = places_of(connection.ring_placement(), rings,
+                          polls_on_device ? RingPlacement::device : RingPlacement::host);
   info.tx_ring_fill = fill_of(rings.tx);
   info.rx_ring_fill = fill_of(rings.rx);
   const Link::Traffic traffic = connection.link()->traffic();

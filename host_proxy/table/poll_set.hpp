@@ -15,7 +15,9 @@
 ///
 /// Who writes what:
 ///   PollSetView::watches   callers → proxy   which set watches a slot's socket; published by T1
-///   PollSetWords           see there; pinned host memory, 32 bytes a set: all that a waiting group polls
+///   PollSetWords           see there; pinned host memory, 32 bytes a set: all that a waiting group polls. Of the
+///                          kernels' sets a second one in their GPU's memory, if the host can store there
+///                          (TableMemory): then that is the one that they poll
 ///   rings, taken           the two sides of the ring
 ///   CallerSet              callers only      callers' own memory
 // clang-format off
@@ -23,7 +25,7 @@
 /// Ordering table (scope: system)
 ///   label  operation                order    partner  data protected
 ///   W1     waker: store wakes       release  W2       what the waker wrote before, as the work that it announces
-///   W2     waiter: load wakes       acquire  W1       as W1
+///   W2     waiter: load wakes       acquire  W1, X1   as W1
 ///   W3     caller: count out        release  W4       device scope: what the call did in the CallerSet, for its next owner
 ///   W4     caller: open, close      acquire  W3       as W3; the rest passes by the lock (T7, T8)
 // clang-format on
@@ -89,8 +91,8 @@ struct Watch {
   std::uint64_t reported = 0;  ///< with kPollEdge: its words when it was last reported; 0: it was not
 };
 
-/// An entry of a set's ring: a slot.
-using SetEntry = std::uint32_t;
+/// An entry of a set's ring: a slot. A whole word, as all that is posted is.
+using SetEntry = std::uint64_t;
 inline constexpr std::uint32_t kSetEntriesMax = 256;
 
 /// The callers' own state of one set.
@@ -110,8 +112,13 @@ struct alignas(64) CallerSet {
 /// One side's view of the sets, in that side's own memory. Sets of the other side can only be woken.
 struct PollSetView {
   std::uint64_t* watches = nullptr;  ///< callers' words, by slot: WatchWords, published by `requests`
-  PollSetWords* words = nullptr;
-  SetEntry* entries = nullptr;     ///< of each set's ring, ring after ring
+  PollSetWords* words = nullptr;     ///< in host memory
+  PollSetWords* polled = nullptr;    ///< those that this side polls, of its own sets: in its memory, or `words`
+  /// For the host alone: where it posts the words of kernels' sets for them to poll; nullptr: they poll `words`.
+  PollSetWords* posted = nullptr;
+  SetEntry* entries = nullptr;  ///< of each set's ring, ring after ring
+  /// For the host alone: where it posts the entries of kernels' sets.
+  SetEntry* posted_entries = nullptr;
   std::uint64_t* taken = nullptr;  ///< callers' words: the rings' `consumed`
   CallerSet* callers = nullptr;    ///< this side's; of a set of the other side only `lock` is used
   std::uint32_t capacity = 0;      ///< entries of a ring
@@ -119,6 +126,11 @@ struct PollSetView {
   std::uint32_t first = 0;         ///< of this side
   std::uint32_t own = 0;           ///< how many are of this side
   std::uint32_t side = 0;          ///< which of PollSetWords::wakes this side writes
+
+  GPUSOCK_FN bool is_own(std::uint32_t set) const { return set - first < own; }
+
+  /// A set's words, as this side loads and stores them.
+  GPUSOCK_FN PollSetWords& words_of(std::uint32_t set) const { return is_own(set) ? polled[set] : words[set]; }
 
   GPUSOCK_FN ringbuf::RingMemory ring(std::uint32_t set) const {
     return {reinterpret_cast<std::byte*>(entries + std::uint64_t{set} * capacity), capacity * sizeof(SetEntry), 0};

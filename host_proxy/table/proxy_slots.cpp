@@ -15,13 +15,8 @@ ProxySlots::ProxySlots(TableMemory& table)
     : table_(table),
       view_(table.view(SideKind::host)),
       slots_(table.slots()),
-      free_{queue_of(SideKind::host), queue_of(SideKind::device)} {
+      free_{table.free_queue(SideKind::host), table.free_queue(SideKind::device)} {
   for (std::uint32_t slot = 0; slot < count(); ++slot) grant(slot);
-}
-
-ringbuf::HandleProducer<> ProxySlots::queue_of(SideKind side) const {
-  const table::TableView view = table_.view(side);
-  return {view.free_entries, view.free_capacity, view.free_published};
 }
 
 SideKind ProxySlots::opener(std::uint32_t slot) const {
@@ -35,15 +30,25 @@ void ProxySlots::grant(std::uint32_t slot) {
   // Relaxed, both: T2 of the close ordered them.
   const std::uint64_t tx_start = Ref(view_.tx_committed[slot]).load(kRelaxed);
   const std::uint64_t rx_start = Ref(view_.rx_consumed[slot]).load(kRelaxed);
-  table::ProxyWords& words = view_.proxy_words[slot];
-  Ref(words.tx_freed).store(tx_start, kRelaxed);  // relaxed, as the next: T3 publishes them
-  Ref(words.rx_arrived).store(rx_start, kRelaxed);
+  set(slot, &table::ProxyWords::tx_freed, tx_start);
+  set(slot, &table::ProxyWords::rx_arrived, rx_start);
   publish(slot, table::Phase::idle);
   if (slot >= table_.accepted()) {
     accept_pool_.push_back(slot);
   } else {
     free_[static_cast<int>(opener(slot))].push(handle(slot));
   }
+}
+
+/// Changes a word of the proxy's; publish() tells callers.
+void ProxySlots::set(std::uint32_t slot, std::uint64_t table::ProxyWords::*which, std::uint64_t value) {
+  std::uint64_t& word = view_.proxy_words[slot].*which;
+  Ref(word).store(value, kRelaxed);  // relaxed, as the next: T3, or X1 of the status, publishes it
+  if (std::uint64_t* const posted = table_.posted_for(slot, &word)) Ref(*posted).store(value, kRelaxed);
+}
+
+void ProxySlots::set_final(std::uint32_t slot, std::uint64_t position) {
+  set(slot, &table::ProxyWords::rx_final, position);
 }
 
 std::optional<std::uint32_t> ProxySlots::take_for_accept() {
@@ -61,6 +66,22 @@ void ProxySlots::publish(std::uint32_t slot, table::Phase phase, int error, std:
   while (!word.compare_exchange_strong(before, wanted, kRelease, kRelaxed)) {  // T3, pairs with T4
     wanted |= before & table::kStatusCanceled;                                 // TableMemory::cancel() has added it
   }
+  if (std::uint64_t* const posted = table_.posted_for(slot, &view_.proxy_words[slot].status)) {
+    ringbuf::post(posted, wanted);
+  }
+}
+
+bool ProxySlots::post_end() {
+  if (end_is_posted_ || !table_.has_device_words() || !table_.is_canceled()) return false;
+  end_is_posted_ = true;
+  for (std::uint32_t slot = 0; slot < count(); ++slot) {
+    std::uint64_t& wanted = slots_[slot].status;
+    wanted |= table::kStatusCanceled;  // cancel() may not have come to this slot
+    if (std::uint64_t* const posted = table_.posted_for(slot, &view_.proxy_words[slot].status)) {
+      ringbuf::post(posted, wanted);
+    }
+  }
+  return true;
 }
 
 void ProxySlots::release(std::uint32_t slot) {
@@ -77,6 +98,18 @@ table::RingPair ProxySlots::rings(std::uint32_t slot, ringbuf::RingMemory tx, ri
   rx.origin = Ref(words.rx_arrived).load(kRelaxed);  // relaxed: own word
   return {{tx, &view_.tx_committed[slot], &words.tx_freed, tx.origin},
           {rx, &words.rx_arrived, &view_.rx_consumed[slot], rx.origin}};
+}
+
+void ProxySlots::use_device_words(table::RingPair& callers, table::RingPair& link) const {
+  if (!table_.has_device_words()) return;
+  const auto move = [this](std::uint64_t*& word, std::uint64_t*& copy, std::uint64_t*& posted) {
+    posted = table_.posted(word);
+    if (posted == nullptr) return;  // a link's own word
+    copy = word;
+    word = table_.for_kernels(word);
+  };
+  move(callers.tx.consumed, callers.tx.consumed_copy, link.tx.posted);
+  move(callers.rx.committed, callers.rx.committed_copy, link.rx.posted);
 }
 
 }  // namespace gpusock::proxy

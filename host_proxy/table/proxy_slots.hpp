@@ -41,19 +41,29 @@ class ProxySlots {
   /// Publishes how a socket stands, and with it everything written for it before.
   void publish(std::uint32_t slot, table::Phase phase, int error = 0, std::uint8_t flags = 0);
 
+  /// Once the context ends: tells kernels that poll statuses in their device's memory, once. True if it did.
+  bool post_end();
+
   /// Takes a closed socket's slot back and grants it again.
   void release(std::uint32_t slot);
 
-  /// Rings in this memory, with the slot's words.
+  /// Rings in this memory, with the slot's words, as the proxy reaches them.
   table::RingPair rings(std::uint32_t slot, ringbuf::RingMemory tx, ringbuf::RingMemory rx) const;
+
+  /// Of a slot that kernels use. `callers`: they poll the words that the proxy writes in their device's memory, if it
+  /// posts them there; the proxy goes on reading its own. `link`: it posts them.
+  void use_device_words(table::RingPair& callers, table::RingPair& link) const;
+  /// Says where a stream of this slot ends (ProxyWords::rx_final); publish() tells callers.
+  void set_final(std::uint32_t slot, std::uint64_t position);
 
  private:
   void grant(std::uint32_t slot);
-  ringbuf::HandleProducer<> queue_of(SideKind side) const;
+  void set(std::uint32_t slot, std::uint64_t table::ProxyWords::*which, std::uint64_t value);
 
   TableMemory& table_;
   table::TableView view_;
   std::vector<ProxySlot> slots_;
+  bool end_is_posted_ = false;
   std::vector<std::uint32_t> accept_pool_;
   ringbuf::HandleProducer<> free_[2];
 };

@@ -4,7 +4,8 @@
 /// A socket is a slot. Who writes what, and where it lives (a *caller* is a kernel's or a host thread's socket call):
 ///   callers' words  callers → proxy   pinned host memory   dense counters, scanned by the proxy (TableView)
 ///   OpenRequest     callers → proxy   pinned host memory   what to open; published by the callers' word `requests`
-///   ProxyWords      proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls
+///   ProxyWords      proxy → callers   pinned host memory   32 bytes a socket: all that a waiting caller polls; kernels
+///                                                          may poll a copy in their device's memory (TableMemory)
 ///   SocketSetup     proxy → callers   pinned host memory   rings and addresses; published by ProxyWords::status
 ///   CallerSlot      callers only      callers' own memory  ring halves and the handle's state (device memory on a GPU)
 ///   ProxySlot       proxy only        host memory          what the proxy keeps of a slot (proxy_slots.hpp)
@@ -18,10 +19,10 @@
 ///                                                    shutdown or close
 ///   T2     proxy: load requests    acquire  T1       as T1
 ///   T3     proxy: swap status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
-///   T4     caller: load status     acquire  T3       as T3
+///   T4     caller: load status     acquire  T3, X1   as T3
 ///   T5     host: store abort, add  relaxed  T4, T6   nothing but itself: callers leave with -ECANCELED
 ///          kStatusCanceled
-///   T6     caller: load abort      relaxed  T5       as T5
+///   T6     caller: load abort      relaxed  T5, X1   as T5
 ///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
 ///                                                    (and `watch`; in a CallerSet: its generation, this
@@ -185,11 +186,18 @@ struct RingSetup {
   std::uint64_t* committed = nullptr;
   std::uint64_t* consumed = nullptr;
   std::uint64_t start = 0;  ///< the position of the connection's first byte; a slot's words go on from one to the next
-  std::uint64_t* committed_copy = nullptr;  ///< in host memory, if the word is in device memory: written after it
+  std::uint64_t* committed_copy = nullptr;  ///< in host memory, if callers' word is in device memory
   std::uint64_t* consumed_copy = nullptr;   ///< the same
+  /// The proxy's pair alone: where it posts the word that it writes for kernels to poll; nullptr: they poll it in host
+  /// memory.
+  std::uint64_t* posted = nullptr;
 
-  GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start, committed_copy}; }
-  GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start, consumed_copy}; }
+  /// Callers' halves.
+  GPUSOCK_FN ringbuf::ByteProducer<> producer() const { return {memory, committed, consumed, start, {committed_copy}}; }
+  GPUSOCK_FN ringbuf::ByteConsumer<> consumer() const { return {memory, committed, consumed, start, {consumed_copy}}; }
+  /// The proxy's, at the other end of the same ring.
+  ringbuf::ByteProducer<> proxy_producer() const { return {memory, committed, consumed, start, {posted, true}}; }
+  ringbuf::ByteConsumer<> proxy_consumer() const { return {memory, committed, consumed, start, {posted, true}}; }
 
   /// The words as the proxy reads them.
   std::uint64_t* host_committed() const { return committed_copy != nullptr ? committed_copy : committed; }

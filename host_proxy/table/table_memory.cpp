@@ -37,7 +37,8 @@ class Layout {
 
 }  // namespace
 
-TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side)
+TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t sockets_max, bool has_device_side,
+                         RingPlacement words)
     : platform_(std::move(platform)),
       sockets_max_(sockets_max),
       has_device_side_(has_device_side),
@@ -55,12 +56,13 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
     common_.options = layout.array<std::uint64_t>(slots_);
     sets_.watches = layout.array<std::uint64_t>(slots_);
     common_.open_requests = layout.array<table::OpenRequest>(slots_);
-    common_.proxy_words = layout.array<table::ProxyWords>(slots_);
     common_.setups = layout.array<table::SocketSetup>(slots_);
+    sets_.taken = layout.array<std::uint64_t>(sets_.count);
+    polled_at_ = layout.bytes();
+    common_.proxy_words = layout.array<table::ProxyWords>(slots_);
     common_.accept_entries = layout.room<std::uint64_t>(std::size_t{table::kListenersMax} * table::kAcceptQueueEntries);
     common_.accept_published = layout.array<std::uint64_t>(table::kListenersMax);
     sets_.words = layout.array<table::PollSetWords>(sets_.count);
-    sets_.taken = layout.array<std::uint64_t>(sets_.count);
     sets_.entries = layout.room<table::SetEntry>(std::size_t{sets_.count} * sets_.capacity);
     for (FreeQueue& queue : free_) {
       queue.entries = layout.array<std::uint64_t>(free_capacity_);
@@ -75,15 +77,35 @@ TableMemory::TableMemory(std::shared_ptr<Platform> platform, std::uint32_t socke
   common_.abort = abort_;
   common_.slots = slots_;
   common_.free_capacity = free_capacity_;
+  sets_.polled = sets_.words;
+  if (has_device_side && words != RingPlacement::host) open_window(words);
+}
+
+void TableMemory::open_window(RingPlacement words) {
+  try {
+    window_ = platform_->make_window(bytes_ - polled_at_);
+  } catch (const Error& error) {
+    if (words == RingPlacement::automatic) {
+      why_no_device_words_ = error.what();
+      return;
+    }
+    platform_->free_shared(memory_, bytes_);
+    throw;
+  }
 }
 
 void TableMemory::cancel() {
   ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
   abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
+  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     ringbuf::SystemAtomics::Ref<std::uint64_t> status(common_.proxy_words[slot].status);
     status.fetch_or(table::kStatusCanceled, ringbuf::kRelaxed);  // T5, pairs with T4
   }
+}
+
+bool TableMemory::is_canceled() const {
+  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*abort_).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
 TableMemory::~TableMemory() { platform_->free_shared(memory_, bytes_); }
@@ -92,7 +114,30 @@ table::TableView TableMemory::view(SideKind side) const {
   table::TableView view = common_;
   view.free_entries = free_[static_cast<int>(side)].entries;
   view.free_published = free_[static_cast<int>(side)].published;
+  if (side == SideKind::host) return view;
+  view.proxy_words = for_kernels(view.proxy_words);
+  view.accept_entries = for_kernels(view.accept_entries);
+  view.accept_published = for_kernels(view.accept_published);
+  view.free_entries = for_kernels(view.free_entries);
+  view.free_published = for_kernels(view.free_published);
+  view.abort = for_kernels(view.abort);
   return view;
+}
+
+ringbuf::HandleProducer<> TableMemory::producer(std::uint64_t* entries, std::uint64_t capacity,
+                                                std::uint64_t* published, SideKind consumers) const {
+  if (consumers == SideKind::host) return {entries, capacity, published};
+  return {entries, capacity, published, {posted(entries), posted(published)}};
+}
+
+ringbuf::HandleProducer<> TableMemory::free_queue(SideKind side) const {
+  const FreeQueue& queue = free_[static_cast<int>(side)];
+  return producer(queue.entries, free_capacity_, queue.published, side);
+}
+
+ringbuf::HandleProducer<> TableMemory::accept_queue(std::uint32_t which) const {
+  return producer(common_.accept_entries + std::uint64_t{which} * table::kAcceptQueueEntries,
+                  table::kAcceptQueueEntries, common_.accept_published + which, consumers_of(which));
 }
 
 table::PollSetView TableMemory::sets(SideKind side, table::CallerSet* callers) const {
@@ -100,6 +145,13 @@ table::PollSetView TableMemory::sets(SideKind side, table::CallerSet* callers) c
   view.callers = callers;
   view.side = static_cast<std::uint32_t>(side);
   view.first = view.side * sets_.own;
+  if (side == SideKind::host) {
+    view.posted = posted(view.words);
+    view.posted_entries = posted(view.entries);
+  } else {
+    view.polled = for_kernels(view.words);
+    view.entries = for_kernels(view.entries);
+  }
   return view;
 }
 

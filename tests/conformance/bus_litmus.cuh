@@ -52,7 +52,7 @@ struct AliasFence {
 /// Sends all messages: the group writes each into the ring, its leader commits it.
 template <class Fence = NoFence, class Group>
 __device__ inline void send_across_the_bus(const Group& group, const BusLitmus& it) {
-  ringbuf::ByteProducer<> producer(it.memory, it.committed, it.consumed, 0, it.host_copy);
+  ringbuf::ByteProducer<> producer(it.memory, it.committed, it.consumed, 0, {it.host_copy});
   const bool leads = group.thread_rank() == 0;
   const std::uint64_t until_ns = clock_ns() + kPatienceNs;
 #pragma unroll 1
@@ -80,7 +80,7 @@ __device__ inline void send_across_the_bus(const Group& group, const BusLitmus& 
 /// Receives all messages: the leader sees that one is there, the group reads it, the leader gives its space back.
 template <class Fence = NoFence, class Group>
 __device__ inline void receive_across_the_bus(const Group& group, const BusLitmus& it) {
-  ringbuf::ByteConsumer<> consumer(it.memory, it.committed, it.consumed, 0, it.host_copy);
+  ringbuf::ByteConsumer<> consumer(it.memory, it.committed, it.consumed, 0, {it.host_copy});
   const bool leads = group.thread_rank() == 0;
   const std::uint64_t until_ns = clock_ns() + kPatienceNs;
 #pragma unroll 1

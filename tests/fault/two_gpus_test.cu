@@ -236,7 +236,7 @@ class TwoGpusFaults : public testing::TestWithParam<Fault> {
     const RingPlacement place = host ? RingPlacement::host : RingPlacement::device;
     for (const SocketInfo& each : own_->context.sockets()) {
       if (each.state != SocketState::connected) continue;
-      EXPECT_EQ(each.places, (RingPlaces{place, place, place, place, place})) << each.link_reason;
+      EXPECT_EQ(each.places, (RingPlaces{place, place, place, place, place, each.places.status})) << each.link_reason;
     }
 #endif
   }

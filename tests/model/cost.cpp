@@ -13,15 +13,15 @@ namespace {
 class Counted {
  public:
   /// Where the pair's rings and words are.
-  enum class Rings { host, one_gpu, two_gpus };
-  Counted(bool records, Rings rings) : pair_(1024) {
+  enum class Rings { host, host_and_posted, one_gpu, two_gpus };
+  Counted(bool records, Rings rings) : pair_(1024), rings_(rings) {
     // As a kernel, which has no doorbell to ring.
     kernel_.self = this;
     kernel_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Counted*>(self)->at_turn(); };
     pair_.side().hooks = &kernel_;
     pair_.needs_proxy(records);
     pair_.side().status_turns = kStatusTurns;
-    if (rings != Rings::host) pair_.words_are_on_device();
+    if (rings == Rings::one_gpu || rings == Rings::two_gpus) pair_.words_are_on_device();
     if (rings == Rings::host) pair_.lies_across_bus(traffic_);
     if (rings == Rings::one_gpu) pair_.copies_lie_across_bus(traffic_);
   }
@@ -30,10 +30,12 @@ class Counted {
   Pair& pair() { return pair_; }
   /// The receiver's ring is in its GPU's memory, where a NIC writes.
   void is_written_by_nic(std::uint64_t bias) { pair_.is_written_by_nic(bias_ = bias, traffic_); }
-  /// Of two GPUs: counts what this side's does not have in its memory.
+  /// Of two GPUs, or rings in host memory whose words are posted: counts what this side's GPU does not have in its
+  /// memory.
   void count_as(bool sender) {
     traffic_ = {};
-    pair_.lies_elsewhere(traffic_, sender);
+    rings_ == Rings::two_gpus ? pair_.lies_elsewhere(traffic_, sender)
+                              : pair_.lies_across_bus_but_polled(traffic_, sender);
   }
   /// Loads and stores that a call makes across the bus.
   template <class Call>
@@ -64,6 +66,7 @@ class Counted {
   }
 
   Pair pair_;
+  Rings rings_;
   detail::Hooks kernel_ = hooks();
   Traffic traffic_;
   std::uint64_t turns_left_ = 0;
@@ -159,6 +162,31 @@ void of_one_gpu(Counted& counted) {
          "poll of a socket with data");
 }
 
+/// Rings in host memory, and the proxy's words where kernels poll them: only the bytes are read across the bus.
+void of_posted_words(Counted& counted) {
+  const Net net = counted.pair().net();
+  const char bytes[64] = {};
+  char received[64] = {};
+  counted.count_as(true);
+  const auto send = [&] {
+    require(net.send(kMe, counted.pair().sender(), bytes, sizeof bytes) == 64, "64 bytes are sent");
+  };
+  for (int i = 0; i < 16; ++i) expect(counted.cost(send), "0 loads, 2 stores", "send with room");
+  counted.pair().take(1024);
+  expect(counted.cost(send), "0 loads, 2 stores", "send that looks for room");
+  counted.count_as(false);
+  const auto receive = [&] {
+    require(net.recv(kMe, counted.pair().receiver(), received, sizeof received) == 64, "64 bytes are received");
+  };
+  counted.pair().arrive(1024);
+  for (int i = 0; i < 16; ++i) expect(counted.cost(receive), "1 loads, 1 stores", "recv of bytes that have arrived");
+  require(counted.most_loads_of_a_turn(9) == 0, "a turn of a wait reads its own GPU's memory, the status too");
+  PollEntry entry{counted.pair().receiver(), kPollIn, 0};
+  counted.pair().arrive(counted.pair().load_committed() + 1);
+  expect(counted.cost([&] { require(net.poll(kMe, &entry, 1) == 1, "poll sees a byte"); }), "0 loads, 0 stores",
+         "poll of a socket with data");
+}
+
 /// p2p between kernels of two GPUs: nothing is read over the link between them. Bytes and position are posted there,
 /// and the position's copy to host memory.
 void of_two_gpus(Counted& counted) {
@@ -214,6 +242,7 @@ std::vector<Case> cost_cases() {
           cost("of_receiving", false, of_receiving),
           cost("of_an_empty_turn", false, of_an_empty_turn),
           cost("of_polling", false, of_polling),
+          cost("of_posted_words", false, of_posted_words, Counted::Rings::host_and_posted),
           cost("of_one_gpu", false, of_one_gpu, Counted::Rings::one_gpu),
           cost("of_a_nic_that_writes_for_kernels", false, of_a_nic_that_writes_for_kernels, Counted::Rings::two_gpus),
           cost("of_two_gpus", false, of_two_gpus, Counted::Rings::two_gpus),

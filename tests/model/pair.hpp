@@ -189,10 +189,21 @@ class Pair {
   std::uint64_t load_host_consumed() {
     return detail::SystemRef(*setups_[1].rings.rx.host_consumed()).load(ringbuf::kRelaxed);
   }
+  /// Streams through the proxy, whose words kernels poll in their own memory: the rest of what lies across the bus.
+  void lies_across_bus_but_polled(Traffic& traffic, bool for_sender) {
+    traffic.add(bytes_, sizeof bytes_), traffic.add(back_, sizeof back_);
+    traffic.add(for_sender ? &committed_ : &consumed_, sizeof(std::uint64_t));
+    traffic.add(for_sender ? &back_consumed_ : &back_committed_, sizeof(std::uint64_t));
+    host_tables_lie_across_bus(traffic);
+  }
   void tables_lie_across_bus(Traffic& traffic) {
     traffic.add(&abort_, sizeof abort_);
+    traffic.add(proxy_words_, sizeof proxy_words_);
+    host_tables_lie_across_bus(traffic);
+  }
+  void host_tables_lie_across_bus(Traffic& traffic) {
     traffic.add(requests_, sizeof requests_), traffic.add(options_, sizeof options_);
-    traffic.add(watches_, sizeof watches_), traffic.add(proxy_words_, sizeof proxy_words_);
+    traffic.add(watches_, sizeof watches_);
     traffic.add(setups_, sizeof setups_);
   }
   table::CallerSlot& sending_slot() { return slots_[0]; }

@@ -40,10 +40,10 @@ std::string name_of(int result) {
 }
 
 /// Each byte that comes back is an event, whenever it comes: also while the last entry is not taken yet.
-Case echoes(const std::string& name, int events) {
+Case echoes(const std::string& name, int events, Looks looks = Looks::often) {
   return {"poll_sets." + name,
-          [events](Run& run) {
-            auto& world = run.make<Sets>();
+          [events, looks](Run& run) {
+            auto& world = run.make<Sets>(1u, looks);
             world.network.echoes = true;
             run.thread([&world, events] {
               const Net net = world.net();
@@ -53,11 +53,10 @@ Case echoes(const std::string& name, int events) {
               require(net.watch(kMe, set, socket, events, 7) == 0, "it is watched");
               for (int i = 0; i < 3; ++i) {
                 require(net.send(kMe, socket, "a", 1) == 1, "a byte is sent");
+                const PollEvent event = world.wait(set);
+                require(event.tag == 7 && event.socket == socket && (event.events & kPollIn) != 0, "its event");
                 char byte = 0;
-                while (net.recv(kMe, socket, &byte, 1, kDontWait) != 1) {
-                  const PollEvent event = world.wait(set);
-                  require(event.tag == 7 && event.socket == socket && (event.events & kPollIn) != 0, "its event");
-                }
+                require(net.recv(kMe, socket, &byte, 1, kDontWait) == 1, "it is there");
               }
               require(net.close(kMe, socket) == 0 && net.close_set(kMe, set) == 0, "both close");
             });
@@ -150,16 +149,18 @@ Case ring_is_full() {
           1'000};
 }
 
-/// What was written before a wake is there for the one that was woken.
-Case wakes(int wakers) {
-  return {"poll_sets.wakes_of_" + std::to_string(wakers),
-          [wakers](Run& run) {
-            auto& world = run.make<Sets>(2);
+/// What was written before a wake is there for the one that was woken. On the device the first waker is a host thread.
+Case wakes(int wakers, Looks looks = Looks::often) {
+  const bool on_device = looks == Looks::on_device;
+  return {"poll_sets.wakes_of_" + std::to_string(wakers) + (on_device ? "_on_the_device" : ""),
+          [wakers, looks, on_device](Run& run) {
+            auto& world = run.make<Sets>(2u, looks);
             for (int i = 0; i < wakers; ++i) {
-              run.thread([&world, i] {
+              run.thread([&world, i, on_device] {
                 const PollSet set = world.set();
                 if (i == 0) world.work = 42;
-                require(world.net().wake(kMe, set) == 0, "it is woken");
+                const bool by_host = on_device && i == 0;
+                require((by_host ? world.wake_by_host(set) : world.net().wake(kMe, set)) == 0, "it is woken");
               });
             }
             run.thread([&world, wakers] {
@@ -273,6 +274,8 @@ std::vector<Case> poll_set_cases() {
           ring_is_full(),
           wakes(1),
           wakes(2),
+          echoes("every_byte_is_an_event_on_the_device", kPollIn, Looks::on_device),
+          wakes(2, Looks::on_device),
           reopened(),
           one_waits(),
           closed_while_watched()};

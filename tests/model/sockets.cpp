@@ -57,11 +57,10 @@ Case open_that_fails() {
 }
 
 /// Bytes go out and come back, and the next connection on the same slot begins where this one ended.
-Case echo(const std::string& name, bool seldom) {
+Case echo(const std::string& name, Looks looks) {
   return {"sockets." + name,
-          [seldom](Run& run) {
-            auto& world = run.make<Results>();
-            if (seldom) world.look_seldom();
+          [looks](Run& run) {
+            auto& world = run.make<Results>(1u, looks);
             world.network.echoes = true;
             run.thread([&] {
               const Net net = world.net();
@@ -158,10 +157,10 @@ Case requests_meet() {
 }
 
 /// Two accept on one listener, which gets one connection, while a third closes it.
-Case accept_meets_close() {
-  return {"sockets.accept_meets_close",
-          [](Run& run) {
-            auto& world = run.make<Shared>();
+Case accept_meets_close(const std::string& name, Looks looks) {
+  return {"sockets." + name,
+          [looks](Run& run) {
+            auto& world = run.make<Shared>(1u, looks);
             world.network.incoming = 1;
             world.network.greeting = "hi";
             run.thread([&] {
@@ -341,11 +340,10 @@ Case broken_connection() {
 }
 
 /// Whatever waits ends when the context does.
-Case cancel(const std::string& name, bool seldom) {
+Case cancel(const std::string& name, Looks looks) {
   return {"sockets." + name,
-          [seldom](Run& run) {
-            auto& world = run.make<Shared>();
-            if (seldom) world.look_seldom();
+          [looks](Run& run) {
+            auto& world = run.make<Shared>(1u, looks);
             run.thread([&] {
               char byte = 0;
               const Net net = world.net();
@@ -373,10 +371,10 @@ Case cancel(const std::string& name, bool seldom) {
 }
 
 /// So does a wait for no socket, which looks at no status.
-Case cancel_of_a_poll() {
-  return {"sockets.cancel_ends_a_poll_of_nothing",
-          [](Run& run) {
-            auto& world = run.make<Shared>();
+Case cancel_of_a_poll(const std::string& name, Looks looks) {
+  return {"sockets." + name,
+          [looks](Run& run) {
+            auto& world = run.make<Shared>(1u, looks);
             run.thread([&] { world.of[0] = outcome(world.net().poll(kMe, nullptr, 0, Deadline::never())); });
             run.thread([&] { world.cancel(); });
             run.at_end([&] { return world.of[0]; });
@@ -413,11 +411,10 @@ Case deadline(const std::string& name, const std::string& greeting, std::vector<
 }
 
 /// The end of a stream comes behind its last byte; poll and stats may look at it from aside.
-Case end_of_stream(const std::string& name, bool seldom) {
+Case end_of_stream(const std::string& name, Looks looks) {
   return {"sockets." + name,
-          [seldom](Run& run) {
-            auto& world = run.make<Shared>();
-            if (seldom) world.look_seldom();
+          [looks](Run& run) {
+            auto& world = run.make<Shared>(1u, looks);
             world.network.greeting = "xy";
             world.network.ends = true;
             run.thread([&] {
@@ -447,24 +444,29 @@ Case end_of_stream(const std::string& name, bool seldom) {
 
 std::vector<Case> socket_cases() {
   return {open_that_fails(),
-          echo("bytes_come_back", false),
-          echo("bytes_come_back_with_few_looks", true),
+          echo("bytes_come_back", Looks::often),
+          echo("bytes_come_back_with_few_looks", Looks::seldom),
+          echo("bytes_come_back_to_the_device", Looks::on_device),
           send_meets_close(),
           requests_meet(),
-          accept_meets_close(),
+          accept_meets_close("accept_meets_close", Looks::often),
+          accept_meets_close("accept_meets_close_on_the_device", Looks::on_device),
           accepted_before_the_close(),
           left_to_the_next_listener(),
           closes_while_the_proxy_pushes(),
           listens_too_late(),
           late_accept(),
           broken_connection(),
-          cancel("cancel_ends_every_wait", false),
-          cancel("cancel_ends_every_wait_with_few_looks", true),
-          cancel_of_a_poll(),
+          cancel("cancel_ends_every_wait", Looks::often),
+          cancel("cancel_ends_every_wait_with_few_looks", Looks::seldom),
+          cancel("cancel_ends_every_wait_on_the_device", Looks::on_device),
+          cancel_of_a_poll("cancel_ends_a_poll_of_nothing", Looks::often),
+          cancel_of_a_poll("cancel_ends_a_poll_on_the_device", Looks::on_device),
           deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),
           deadline("a_deadline_may_pass", "x", {"ETIMEDOUT ", "open 1"}),
-          end_of_stream("the_end_comes_last", false),
-          end_of_stream("the_end_comes_last_with_few_looks", true)};
+          end_of_stream("the_end_comes_last", Looks::often),
+          end_of_stream("the_end_comes_last_with_few_looks", Looks::seldom),
+          end_of_stream("the_end_comes_last_on_the_device", Looks::on_device)};
 }
 
 }  // namespace gpusock::model

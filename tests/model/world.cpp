@@ -107,6 +107,20 @@ class ModelPlatform final : public proxy::Platform {
   void detach(void*, std::size_t) noexcept override {}
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return true; }
+  /// One memory under one address: who loads a word through the mapping is found out by the simulation.
+  std::unique_ptr<proxy::DeviceWindow> make_window(std::size_t bytes) override {
+    class Window final : public proxy::DeviceWindow {
+     public:
+      explicit Window(std::vector<std::uint64_t>& words) : memory_(reinterpret_cast<std::byte*>(words.data())) {}
+      std::byte* device() const override { return memory_; }
+      std::byte* mapping() const override { return memory_; }
+
+     private:
+      std::byte* memory_;
+    };
+    window_.assign(bytes / sizeof(std::uint64_t), 0);
+    return std::make_unique<Window>(window_);
+  }
   // Rings are in host memory.
   bool device_memory_is_mappable() const override { return true; }
   std::byte* allocate_device(std::size_t) override { throw gpusock::Error(ENOMEM, "no device memory in the model"); }
@@ -124,6 +138,7 @@ class ModelPlatform final : public proxy::Platform {
     void operator()(std::byte* memory) const { ::operator delete(memory, kPage); }
   };
   std::unique_ptr<std::byte, Free> memory_;
+  std::vector<std::uint64_t> window_;
   std::size_t bytes_ = 0;
 };
 
@@ -193,20 +208,29 @@ void World::look_seldom() {
   side_.hooks = &seldom_;
 }
 
-World::World(std::uint32_t sockets_max)
-    : table_(std::make_unique<proxy::TableMemory>(platform(), sockets_max, false)),
+World::World(std::uint32_t sockets_max, Looks looks)
+    : table_(std::make_unique<proxy::TableMemory>(
+          platform(), sockets_max, looks == Looks::on_device,
+          looks == Looks::on_device ? RingPlacement::device : RingPlacement::host)),
       slots_(table_->slots()),
       accept_taken_(table::kListenersMax),
-      sets_(table_->sets()) {
+      sets_(table_->sets()),
+      host_sets_(table_->sets()) {
   resources_.makers = {&tcp()};
   proxy_ = std::make_unique<proxy::Proxy>(*table_, network, resources_, proxy::ProxyOptions{});
-  side_.table = table_->view(proxy::SideKind::host);
+  const auto kind = looks == Looks::on_device ? proxy::SideKind::device : proxy::SideKind::host;
+  side_.table = table_->view(kind);
   side_.slots = slots_.data();
   side_.free_taken = &free_taken_;
   side_.accept_taken = accept_taken_.data();
-  set_view_ = table_->sets(proxy::SideKind::host, sets_.data());
+  set_view_ = table_->sets(kind, sets_.data());
   side_.sets = &set_view_;
   side_.hooks = &kHooks;
+  if (looks == Looks::seldom) look_seldom();
+  host_set_view_ = table_->sets(proxy::SideKind::host, host_sets_.data());
+  host_side_.table = table_->view(proxy::SideKind::host);
+  host_side_.sets = &host_set_view_;
+  host_side_.hooks = &kHooks;
 }
 
 World::~World() = default;

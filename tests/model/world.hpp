@@ -46,9 +46,16 @@ class ModelNetwork final : public proxy::Network {
   std::unique_ptr<proxy::ByteStream> make_stream();
 };
 
+/// How callers look at what the proxy writes.
+enum class Looks {
+  often,      ///< as host threads
+  seldom,     ///< at the status in every second turn only, as kernels on a GPU do in every fourth
+  on_device,  ///< as kernels that poll their device's memory, where the proxy posts it
+};
+
 class World {
  public:
-  explicit World(std::uint32_t sockets_max = 1);
+  explicit World(std::uint32_t sockets_max = 1, Looks looks = Looks::often);
   ~World();
 
   Net net() const { return Net(side_, side_); }
@@ -62,12 +69,14 @@ class World {
   }
   /// Ends the context, as Context::cancel() does.
   void cancel();
-  /// Callers look at the status in every second turn only, as kernels on a GPU do in every fourth.
-  void look_seldom();
+  /// A host thread wakes a set of kernels'.
+  int wake_by_host(PollSet set) const { return Net(host_side_, host_side_).wake(this_thread(), set); }
 
   ModelNetwork network;
 
  private:
+  void look_seldom();
+
   std::unique_ptr<proxy::TableMemory> table_;
   proxy::LinkResources resources_;
   std::unique_ptr<proxy::Proxy> proxy_;
@@ -77,6 +86,9 @@ class World {
   std::vector<table::CallerSet> sets_;
   table::PollSetView set_view_;
   detail::Side side_;
+  std::vector<table::CallerSet> host_sets_;
+  table::PollSetView host_set_view_;
+  detail::Side host_side_;  ///< where callers are kernels: the host threads'
   detail::Hooks seldom_{};
   std::uint64_t turns_[8] = {};  ///< of waiting, by thread
 };

@@ -4,6 +4,7 @@
 #include "gpusock/error.hpp"
 #include "tests/support/sim/shortage.hpp"
 #include "tests/support/sim/verbs.hpp"
+#include "tests/support/sim/window.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -96,6 +97,15 @@ class KeptPlatform final : public proxy::Platform {
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform&) const override { return true; }
   std::unique_ptr<proxy::Copier> make_copier() override { return std::make_unique<LateCopier>(schedule_); }
+  std::unique_ptr<proxy::DeviceWindow> make_window(std::size_t bytes) override {
+    auto window = std::make_unique<LateWindow>(schedule_, bytes);
+    window_ = window.get();
+    return window;
+  }
+  /// What was posted arrives.
+  void settle() {
+    if (window_ != nullptr) window_->settle();
+  }
   bool shows_nic_writes() const override { return true; }
   bool orders_nic_writes() const override { return !flushed_; }
   int flush_nic_writes() override {
@@ -107,6 +117,7 @@ class KeptPlatform final : public proxy::Platform {
   Schedule& schedule_;
   const Process& process_;
   bool flushed_;
+  LateWindow* window_ = nullptr;  // the table's
   static inline std::map<std::size_t, std::vector<void*>> idle_;
 };
 
@@ -116,7 +127,9 @@ std::uint64_t word(const std::uint64_t* at) { return *at; }
 
 /// Where the bytes end that have arrived, as callers read it.
 std::uint64_t end_of(const table::RingSetup& rx) {
-  return rx.memory.committed_of(word(rx.committed), word(rx.consumed));
+  // What the proxy posts arrives later than its own word.
+  const std::uint64_t* const committed = rx.memory.bias != 0 ? rx.committed : rx.host_committed();
+  return rx.memory.committed_of(word(committed), word(rx.consumed));
 }
 
 }  // namespace
@@ -139,7 +152,8 @@ Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
       process_(process),
       options_(options),
       platform_(std::make_shared<KeptPlatform>(schedule, process, options.flushed)),
-      table_(platform_, options.sockets_max, false),
+      table_(platform_, options.sockets_max, options.device_words,
+             options.device_words ? RingPlacement::device : RingPlacement::host),
       segments_(platform_, {options.ring_bytes, options.ring_bytes}, 0,
                 options.device_rings ? RingPlacement::device : RingPlacement::host),
       copies_(options.device_rings
@@ -150,7 +164,7 @@ Node::Node(Schedule& schedule, Process& process, const NodeOptions& options)
       slots_(table_.slots()),
       taken_(1 + table::kListenersMax),
       sets_(table_.sets()),
-      set_view_(table_.sets(proxy::SideKind::host, sets_.data())),
+      set_view_(table_.sets(callers_side(), sets_.data())),
       seen_(table_.slots()) {
   make_net();
   process_.on_news = [this] {
@@ -176,8 +190,8 @@ void Node::make_net() {
     if (proxy_matters && waited_ns < kAssistNs) node.assist(~std::uint32_t{0});
     node.schedule_.sleep(std::clamp(waited_ns / 2, kBackOffNsMin, kBackOffNsMax));
   };
-  const detail::Side side{
-      table_.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
+  const detail::Side side{table_.view(callers_side()), slots_.data(), taken_.data(),
+                          taken_.data() + 1,           &set_view_,    &hooks_};
   net_ = Net(side, side);
 }
 
@@ -268,6 +282,7 @@ void Node::expect_ring() {
 void Node::cancel() {
   canceled_ns_ = schedule_.now_ns();
   table_.cancel();
+  if (options_.device_words) ring(0);  // a GPU's proxy does not sleep for long
 }
 
 void Node::drain(std::uint64_t linger_ns) {
@@ -298,8 +313,8 @@ std::string Node::check_words() {
       continue;
     }
     const table::SocketSetup& setup = view.setups[slot];
-    const std::uint64_t words[] = {word(setup.rings.tx.committed), word(setup.rings.tx.consumed),
-                                   end_of(setup.rings.rx), word(setup.rings.rx.consumed)};
+    const std::uint64_t words[] = {word(setup.rings.tx.host_committed()), word(setup.rings.tx.host_consumed()),
+                                   end_of(setup.rings.rx), word(setup.rings.rx.host_consumed())};
     if (words[0] - words[1] > setup.rings.tx.memory.capacity) return "more was committed to a tx ring than was granted";
     if (words[2] - words[3] > setup.rings.rx.memory.capacity) return "more arrived in an rx ring than was granted";
     for (int i = 0; i < 4; ++i) {
@@ -327,7 +342,9 @@ std::string Node::check_released() const {
     const bool open = (table::generation_in(set.generation_and_users) & 1) != 0;
     if (open || table::users_in(set.generation_and_users) != 0) return "a poll set is still open, or used by a call";
   }
-  if (*view.free_published - taken_[0] != options_.sockets_max) return "not all sockets are free again";
+  static_cast<KeptPlatform&>(*platform_).settle();
+  if (*table_.view(callers_side()).free_published - taken_[0] != options_.sockets_max)
+    return "not all sockets are free again";
   return {};
 }
 

@@ -25,6 +25,7 @@ struct NodeOptions {
   bool assist = false;  ///< callers that wait run the proxy's step
   bool has_fabric = false;
   bool has_verbs = false;
+  bool device_words = false;  ///< callers are kernels, which poll the proxy's words in device memory
   bool device_rings = false;  ///< rings that the proxy reaches by copies alone
   bool gpudirect = false;     ///< which RDMA NICs reach themselves
   bool flushed = false;       ///< where kernels see what NICs wrote only once it is flushed
@@ -44,6 +45,9 @@ class Node {
 
   Process& process() { return process_; }
   const Net& net() const { return net_; }
+  proxy::SideKind callers_side() const {
+    return options_.device_words ? proxy::SideKind::device : proxy::SideKind::host;
+  }
   proxy::Proxy& proxy() { return proxy_; }
   Fiber& server() { return *server_; }
 

@@ -135,6 +135,7 @@ Plan make_plan(std::uint64_t seed) {
     const std::uint64_t nic = random.between(1, 8);
     process.gpudirect = nic % 2 == 0;
     process.flushed = nic % 4 == 0;
+    process.device_words = nic % 3 == 0;
     process.copy_bytes_max = std::uint64_t{256} << random.below(6);
     process.hasty = random.one_in(6);
     plan.processes.push_back(process);
@@ -185,6 +186,7 @@ std::string describe(const Plan& plan) {
     text += "  process " + std::to_string(i) + " on host " + std::to_string(plan.processes[i].host) +
             (plan.processes[i].assist ? ", callers assist" : "") +
             (plan.processes[i].device_rings ? ", rings on the device" : "") +
+            (plan.processes[i].device_words ? ", words on the device" : "") +
             (plan.processes[i].hasty ? ", closes listeners early\n" : "\n");
   }
   for (std::size_t i = 0; i < plan.connections.size(); ++i) {

@@ -63,6 +63,7 @@ struct PlannedProcess {
   std::uint64_t copy_bytes_max = 4096;  ///< the longest of them
   bool gpudirect = false;               ///< or which an RDMA NIC reaches
   bool flushed = false;                 ///< whose writes kernels see after a flush
+  bool device_words = false;            ///< callers are kernels, which poll the proxy's words in device memory
   bool hasty = false;  ///< closes its listeners whether or not all that have come were accepted, and listens again
 };
 

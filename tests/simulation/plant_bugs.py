@@ -34,8 +34,8 @@ SUBSTITUTIONS = [
      "    tx_.release(sim::planted(1) ? wanted : written);\n",
      "tcp: a partial write counts as a whole one"),
     (2, "host_proxy/table/proxy_slots.cpp",
-     "  Ref(words.rx_arrived).store(rx_start, kRelaxed);\n",
-     "  if (!sim::planted(2)) Ref(words.rx_arrived).store(rx_start, kRelaxed);\n",
+     "  set(slot, &table::ProxyWords::rx_arrived, rx_start);\n",
+     "  if (!sim::planted(2)) set(slot, &table::ProxyWords::rx_arrived, rx_start);\n",
      "slots: the next connection's arrived word goes on from what was not read of the last one"),
     (3, "host_proxy/links/p2p/p2p_link.cpp",
      "control_.say_ended(Ref(*rings_.tx.host_committed()).load(ringbuf::kRelaxed))",
@@ -230,6 +230,17 @@ SUBSTITUTIONS = [
      "  if (callers_lead_) consumed = arrived;",
      "  if (callers_lead_ && !sim::planted(44)) consumed = arrived;",
      "device rings: kernels that are ahead of the word that the proxy reads are taken for a peer's lie"),
+    (45, "ringbuf/handle_queue.hpp",
+     "    typename Shared::template Ref<std::uint64_t>(posted_.entries[at]).store(entry, kRelaxed);  // relaxed: X1 does\n"
+     "    post<Shared>(posted_.published, position_);\n",
+     "    if (sim::planted(45)) post<Shared>(posted_.published, position_);\n"
+     "    typename Shared::template Ref<std::uint64_t>(posted_.entries[at]).store(entry, kRelaxed);  // relaxed: X1 does\n"
+     "    post<Shared>(posted_.published, position_);\n",
+     "queues in device memory: the position is posted before its entry"),
+    (46, "host_proxy/table/proxy_slots.cpp",
+     "    posted = table_.posted(word);\n    if (posted == nullptr) return;  // a link's own word\n",
+     "    posted = table_.posted(word);\n    if (posted == nullptr) return;  // a link's own word\n    if (sim::planted(46)) posted = nullptr;\n",
+     "words in device memory: what a link frees and brings is not posted there"),
     (PROCESS, "host_proxy/links/fabric/discovery.cpp",
      "  static auto* only = new Asked;  // its threads may outlive main\n  return *only;",
      "  return sim::for_process<Asked>();", ""),

@@ -97,6 +97,7 @@ void Run::start(std::uint32_t place) {
     options.has_fabric = plan_.fabric;
     options.has_verbs = plan_.verbs;
     options.device_rings = plan_.processes[place].device_rings;
+    options.device_words = plan_.processes[place].device_words;
     options.gpudirect = plan_.processes[place].gpudirect;
     options.flushed = plan_.processes[place].flushed;
     options.copy_bytes_max = plan_.processes[place].copy_bytes_max;

@@ -51,7 +51,8 @@ std::string words_of(const Facts& facts, LinkKind link) {
   if (link == LinkKind::verbs && are_on_device(facts, link) && nics_reach_rings(facts) && facts.nics_write_in_order) {
     return "device memory (that of rx rings; the others are in pinned host memory)";
   }
-  return link == LinkKind::p2p && are_on_device(facts, link) ? place_between_kernels(facts) : "pinned host memory";
+  if (link == LinkKind::p2p && are_on_device(facts, link)) return place_between_kernels(facts);
+  return facts.device_words ? "device memory, where the proxy posts them" : "pinned host memory";
 }
 
 /// Why no connection can be on the verbs link; empty where it can.
@@ -243,6 +244,8 @@ void choose_links(Report& report) {
     none_at_all("rings need memory files", "see above");
   } else if (!facts.ring) {
     none_at_all("GPUSOCK_RING is invalid", "unset GPUSOCK_RING");
+  } else if (!facts.words) {
+    none_at_all("GPUSOCK_WORDS is invalid", "unset GPUSOCK_WORDS");
   } else if (!facts.gpudirect) {
     none_at_all("GPUSOCK_GPUDIRECT is invalid", "unset GPUSOCK_GPUDIRECT");
   } else if (!facts.loopback_up) {
@@ -263,6 +266,7 @@ Report examine(const Sources& sources) {
   probe_rdma(sources, report);
   probe_environment(sources, report);
   probe_host_rings(sources, report);
+  probe_words(sources, report);
   probe_proxy(sources, report);
   report_unusable_link(report);
   choose_links(report);

@@ -125,7 +125,12 @@ void probe_shape(const Sources& sources, Report& report) {
 void probe_environment(const Sources& sources, Report& report) {
   report.facts.has_secret = sources.environment("GPUSOCK_SECRET").has_value();
   probe(sources, report, "GPUSOCK_LINK", "is not a link", report.facts.default_link, parse_link);
-  probe(sources, report, "GPUSOCK_RING", "must be auto, host or device", report.facts.ring, parse_ring_placement);
+  const auto placement_in = [](const char* variable) {
+    return [variable](const std::string& value) { return parse_ring_placement(value, variable); };
+  };
+  constexpr const char* kPlacements = "must be auto, host or device";
+  probe(sources, report, "GPUSOCK_RING", kPlacements, report.facts.ring, placement_in("GPUSOCK_RING"));
+  probe(sources, report, "GPUSOCK_WORDS", kPlacements, report.facts.words, placement_in("GPUSOCK_WORDS"));
   probe_processors_variable(sources, report);
   probe_gpudirect(sources, report);
   probe_spin(sources, report);

@@ -149,6 +149,17 @@ void report_registration(const Sources& sources, const std::vector<Gpu>& gpus, R
   }
 }
 
+/// Why kernels on these GPUs cannot poll words in their memory; empty: they can.
+std::string words_problem(const Sources& sources, const Facts& facts, std::string& command) {
+  if (!facts.sees_writes_in_order) {
+    return "the GPU does not say that it sees what comes over the bus in order";
+  }
+  command = "install GDRCopy, then: modprobe gdrdrv";
+  if (!sources.library("libgdrapi.so.2")) return "there is no GDRCopy (libgdrapi.so.2)";
+  command = "modprobe gdrdrv";
+  return sources.exists("dev/gdrdrv") ? "" : "the driver of GDRCopy is not loaded (/dev/gdrdrv)";
+}
+
 void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   const auto chosen = sources.environment("GPUSOCK_GPU");
   if (!chosen) return;
@@ -191,6 +202,23 @@ void probe_gpu(const Sources& sources, Report& report) {
   report_peers(cuda.gpus, report);
   report_affinity(sources, cuda.gpus, report);
   report_registration(sources, cuda.gpus, report);
+  report.facts.sees_writes_in_order = std::all_of(cuda.gpus.begin(), cuda.gpus.end(),
+                                                  [](const Gpu& gpu) { return gpu.orders_nic_writes; });
+}
+
+void probe_words(const Sources& sources, Report& report) {
+  if (!report.facts.gpu_build || !report.facts.gpu_usable || report.facts.words == RingPlacement::host) return;
+  std::string command;
+  const std::string problem = words_problem(sources, report.facts, command);
+  report.facts.device_words = problem.empty();
+  if (problem.empty()) {
+    report.add("words", Level::fine, "kernels poll the proxy's words in the GPU's memory, where it posts them");
+  } else if (report.facts.words == RingPlacement::device) {
+    report.add("words", Level::fix, "GPUSOCK_WORDS=device: no context can be made, as " + problem,
+               command.empty() ? "unset GPUSOCK_WORDS" : command);
+  } else {
+    report.add("words", Level::note, "kernels poll the proxy's words in host memory: " + problem, command);
+  }
 }
 
 }  // namespace gpusock::doctor

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kTopic = "host-rings";
 constexpr const char* kOtherName = "export GPUSOCK_HOST_RINGS=NAME (another one, the same in all processes)";
 
-std::string size_text(std::uint64_t bytes) {
+std::string ring_bytes_text(std::uint64_t bytes) {
   return bytes % (1 << 20) == 0 ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
 }
 
@@ -31,11 +31,12 @@ std::string members_text(const std::vector<proxy::Arenas::Listed>& members) {
 void report_fit(const proxy::HostRings::Look& look, Report& report) {
   const std::uint64_t ring = report.facts.host_ring_bytes();
   if (ring > look.room_bytes) {
-    report.add(kTopic, Level::fix,
-               fmt::format("rings of {}, the default of this build, do not fit there: connections that need host rings use "
-                           "tcp",
-                           size_text(ring)),
-               fmt::format("{}, or set Options::ring_bytes to {}", kOtherName, look.room_bytes));
+    report.add(
+        kTopic, Level::fix,
+        fmt::format("rings of {}, the default of this build, do not fit there: connections that need host rings use "
+                    "tcp",
+                    ring_bytes_text(ring)),
+        fmt::format("{}, or set Options::ring_bytes to {}", kOtherName, look.room_bytes));
   }
   if (report.facts.host_connections_set && report.facts.host_connections != look.connections) {
     report.add(kTopic, Level::note,
@@ -74,11 +75,12 @@ void probe_host_rings(const Sources& sources, Report& report) {
   } else {
     const std::string dead = look->left_by_dead == 0
                                  ? ""
-                                 : fmt::format(" ({} left by processes that died, free within a second of the next use)",
-                                               look->left_by_dead);
+                                 : fmt::format(
+                                       " ({} left by processes that died, free within a second of the next use)",
+                                       look->left_by_dead);
     report.add(kTopic, Level::fine,
                fmt::format("'{}': {} of {} connections are in use{}, rings of up to {}; {}", name, look->in_use,
-                           look->connections, dead, size_text(look->room_bytes), members_text(look->members)));
+                           look->connections, dead, ring_bytes_text(look->room_bytes), members_text(look->members)));
     report_fit(*look, report);
   }
 }

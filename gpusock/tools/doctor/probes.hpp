@@ -7,9 +7,11 @@
 
 namespace gpusock::doctor {
 
-void probe_processors(const Sources& sources, Report& report);   ///< how many, and which caches they share
-void probe_gpu(const Sources& sources, Report& report);          ///< GPUs, driver, dmabuf, peermem
-void probe_memory(const Sources& sources, Report& report);       ///< memory files, locked memory, place for pages
+void probe_processors(const Sources& sources, Report& report);  ///< how many, and which caches they share
+void probe_gpu(const Sources& sources, Report& report);         ///< GPUs, driver, dmabuf, peermem
+void probe_words(const Sources& sources, Report& report);       ///< where kernels poll the proxy's words; after the two
+                                                                ///< others
+void probe_memory(const Sources& sources, Report& report);      ///< memory files, locked memory, place for pages
 void probe_descriptors(const Sources& sources, Report& report);  ///< how many sockets a process may have
 void probe_network(const Sources& sources, Report& report);      ///< interfaces
 /// What a connection on the verbs link locks by default: two rings, their words, and its share of the NIC's queues.

@@ -56,7 +56,10 @@ struct Facts {
   bool loopback_up = false;
   bool other_interface_up = false;
   bool has_secret = false;
-  std::optional<RingPlacement> ring = RingPlacement::automatic;  ///< GPUSOCK_RING; nothing: it names no place
+  std::optional<RingPlacement> ring = RingPlacement::automatic;   ///< GPUSOCK_RING; nothing: it names no place
+  std::optional<RingPlacement> words = RingPlacement::automatic;  ///< GPUSOCK_WORDS; nothing: it names no place
+  bool sees_writes_in_order = false;     ///< true if the GPUs' kernels see what comes over the bus in its order
+  bool device_words = false;             ///< true if kernels poll the proxy's words in a GPU's memory
   std::optional<bool> gpudirect = true;  ///< GPUSOCK_GPUDIRECT; nothing: it is neither of its values
   bool nics_reach_gpu = false;           ///< true if RDMA NICs can read and write a GPU's memory
   bool nics_write_in_order = false;      ///< true if that GPU's kernels may poll what NICs write there

@@ -32,7 +32,8 @@ ordered_json places_json(const RingPlaces& places) {
           {"tx_committed", to_string(places.tx_committed)},
           {"tx_consumed", to_string(places.tx_consumed)},
           {"rx_committed", to_string(places.rx_committed)},
-          {"rx_consumed", to_string(places.rx_consumed)}};
+          {"rx_consumed", to_string(places.rx_consumed)},
+          {"status", to_string(places.status)}};
 }
 
 ordered_json socket_json(const SocketView& socket) {

@@ -125,7 +125,8 @@ std::string places_of(const RingPlaces& places) {
   const std::pair<const char*, RingPlacement> words[] = {{"tx.committed", places.tx_committed},
                                                          {"tx.consumed", places.tx_consumed},
                                                          {"rx.committed", places.rx_committed},
-                                                         {"rx.consumed", places.rx_consumed}};
+                                                         {"rx.consumed", places.rx_consumed},
+                                                         {"status", places.status}};
   std::string on_device;
   std::size_t count = 0;
   for (const auto& [name, place] : words) {

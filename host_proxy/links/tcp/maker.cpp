@@ -13,7 +13,7 @@ class TcpSetup final : public LinkSetup {
 
   std::unique_ptr<Link> make_link(const table::RingPair& rings, std::unique_ptr<ByteStream>&& stream,
                                   LinkEvents& events) override {
-    return std::make_unique<TcpLink>(std::move(stream), rings.tx.consumer(), rings.rx.producer(), events);
+    return std::make_unique<TcpLink>(std::move(stream), rings.tx.proxy_consumer(), rings.rx.proxy_producer(), events);
   }
 };
 

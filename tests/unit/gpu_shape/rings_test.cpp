@@ -94,7 +94,10 @@ bool has_connection(const Context& context) {
                      [](const SocketInfo& info) { return info.state != SocketState::listening; });
 }
 
-constexpr RingPlaces all_in(RingPlacement place) { return {place, place, place, place, place}; }
+/// Statuses are the proxy's words: in this shape they are where it can post them.
+constexpr RingPlaces all_in(RingPlacement place, RingPlacement status = RingPlacement::device) {
+  return {place, place, place, place, place, status};
+}
 
 struct Talk {
   Endpoint at;
@@ -147,9 +150,11 @@ __global__ void connect_rounds_kernel(Net net, Talk* talk, LinkKind link) {
 
 /// What two kernels' sockets of two contexts say of their places, on a link, in each of some connections. There is ring
 /// memory for one, so all use the same.
-void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected, int other_gpu = 0) {
+void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected, int other_gpu = 0,
+                   RingPlacement words = RingPlacement::automatic) {
   Options options;
   options.ring = asked;
+  options.words = words;
   options.connections_max = 1;
   options.sockets_max = 8;
   options.ring_bytes = 4 << 10;
@@ -200,10 +205,26 @@ TEST(Rings, AGpuThatIsNotThereIsAnError) {
 }
 
 TEST(Rings, OnTcpTheyAreInHostMemoryUnlessTheDevicesIsAskedFor) {
-  expect_places(LinkKind::tcp, RingPlacement::automatic, all_in(RingPlacement::host));
-  RingPlaces copied = all_in(RingPlacement::host);
-  copied.bytes = RingPlacement::device;
-  expect_places(LinkKind::tcp, RingPlacement::device, copied);
+  RingPlaces places = all_in(RingPlacement::host);
+  places.tx_consumed = places.rx_committed = RingPlacement::device;  // the proxy's words
+  expect_places(LinkKind::tcp, RingPlacement::automatic, places);
+  places.bytes = RingPlacement::device;
+  expect_places(LinkKind::tcp, RingPlacement::device, places);
+}
+
+TEST(Rings, TheProxysWordsAreInHostMemoryIfThatIsAskedFor) {
+  constexpr RingPlacement kHost = RingPlacement::host;
+  expect_places(LinkKind::tcp, RingPlacement::automatic, all_in(kHost, kHost), 0, kHost);
+  expect_places(LinkKind::p2p, RingPlacement::automatic, all_in(RingPlacement::device, kHost), 0, kHost);
+}
+
+TEST(Rings, SocketsOfHostThreadsHaveTheirWordsInHostMemory) {
+  Context context;
+  const HostListener listener(context, "tcp");
+  const Socket near = context.net().connect(this_thread(), listener.at, patience());
+  const Socket far = listener.accept();
+  EXPECT_TRUE(near >= 0 && far >= 0);
+  EXPECT_EQ(places_of(context, LinkKind::tcp), all_in(RingPlacement::host, RingPlacement::host));
 }
 
 }  // namespace

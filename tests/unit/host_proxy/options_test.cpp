@@ -41,10 +41,13 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_GPU", "3", 1);
   setenv("GPUSOCK_SECRET", "swordfish", 1);
   setenv("GPUSOCK_RING", "device", 1);
+  setenv("GPUSOCK_WORDS", "host", 1);
   const Options options = Options::from_env();
   EXPECT_EQ(options.gpu, 3);
   EXPECT_EQ(options.secret, "swordfish");
   EXPECT_EQ(options.ring, RingPlacement::device);
+  EXPECT_EQ(options.words, RingPlacement::host);
+  unsetenv("GPUSOCK_WORDS");
   EXPECT_TRUE(options.gpudirect);
   setenv("GPUSOCK_GPUDIRECT", "off", 1);
   EXPECT_FALSE(Options::from_env().gpudirect);
@@ -101,6 +104,7 @@ TEST(OptionsTest, RefusesEveryWrongVariableByName) {
       {"GPUSOCK_LINK", {"pigeon", "TCP", " tcp", "tcp,p2p"}},
       {"GPUSOCK_FABRIC_PROVIDER", {"two names", "tcp,shm", "^tcp", "tcp\n", "/usr/lib"}},
       {"GPUSOCK_RING", {"attic", "Host", "device "}},
+      {"GPUSOCK_WORDS", {"attic", "Host", "gpu"}},
       {"GPUSOCK_GPUDIRECT", {"maybe", "on", "1"}},
       {"GPUSOCK_HOST_RINGS",
        {"a/b", "a b", ",connections=1", "a,", "a,connections=", "a,connections=0", "a,connections=4097",

@@ -88,7 +88,7 @@ struct Side {
     segment = setup->rings().callers;
     stream = made.get();
     stream->sink = &sink;
-    link = establish_link(*setup, *slots, 0, &copies, std::move(made), heard);
+    link = establish_link(*setup, *slots, {}, &copies, std::move(made), heard);
     setup.reset();
     const table::SocketSetup& words = slots->view().setups[0];
     tx = words.rings.tx.producer();

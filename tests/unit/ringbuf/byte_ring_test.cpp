@@ -164,8 +164,8 @@ TEST_P(ByteRing, KeptWordsMeanNothingBeforeTheyAreStored) {
   for (const std::uint64_t before : {std::uint64_t{1}, kCapacity, kCapacity + 1, std::uint64_t{1} << 40}) {
     std::uint64_t committed = origin - before, consumed = origin - before - 1, copies[2] = {};
     const RingMemory memory{bytes, kCapacity, origin, true};
-    ByteProducer<> producer(memory, &committed, &consumed, origin, &copies[0]);
-    ByteConsumer<> consumer(memory, &committed, &consumed, origin, &copies[1]);
+    ByteProducer<> producer(memory, &committed, &consumed, origin, {&copies[0]});
+    ByteConsumer<> consumer(memory, &committed, &consumed, origin, {&copies[1]});
     EXPECT_EQ(consumer.readable(), 0u);
     EXPECT_EQ(consumer.readable_at_a_glance(), 0u);
     EXPECT_EQ(consumer.load_committed(), origin);

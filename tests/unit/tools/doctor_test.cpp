@@ -501,6 +501,31 @@ TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
   EXPECT_NE(find(machine.examine(), "peermem").says.find("nothing says when"), std::string::npos);
 }
 
+TEST(Doctor, SaysWhereKernelsPollTheProxysWords) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  const auto words_for = [&](const char* peer) { return link(machine.examine(), peer).words; };
+  EXPECT_EQ(find(machine.examine(), "words").level, Level::note);
+  EXPECT_NE(find(machine.examine(), "words").says.find("in host memory: the GPU does not say"), std::string::npos);
+  EXPECT_EQ(words_for("other host"), "pinned host memory");
+  machine.cuda.gpus[0].orders_nic_writes = true;
+  EXPECT_NE(find(machine.examine(), "words").command.find("install GDRCopy"), std::string::npos);
+  machine.libraries["libgdrapi.so.2"] = 1;
+  EXPECT_EQ(find(machine.examine(), "words").command, "modprobe gdrdrv");
+  machine.environment["GPUSOCK_WORDS"] = "device";
+  expect_mend(machine.examine(), "GPUSOCK_WORDS=device: no context can be made", "modprobe gdrdrv");
+  machine.write("dev/gdrdrv", "");
+  Report report = machine.examine();
+  EXPECT_TRUE(report.well());
+  EXPECT_EQ(find(report, "words").level, Level::fine);
+  EXPECT_EQ(words_for("other host"), "device memory, where the proxy posts them");
+  machine.environment["GPUSOCK_WORDS"] = "host";
+  EXPECT_EQ(words_for("other host"), "pinned host memory");
+  machine.environment["GPUSOCK_WORDS"] = "gpu";
+  expect_mend(machine.examine(), "GPUSOCK_WORDS='gpu' must be auto, host or device", "unset GPUSOCK_WORDS");
+}
+
 TEST(Doctor, WithoutMemoryFilesThereAreNoLinks) {
   Machine machine;
   machine.memory_files = false;

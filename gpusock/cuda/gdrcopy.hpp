@@ -1,0 +1,31 @@
+#pragma once
+/// @file GDRCopy's library, which maps a GPU's memory into the process through the GPU's BAR. It is looked for when the
+/// program runs: its kernel module, gdrdrv, is not on every machine. https://github.com/NVIDIA/gdrcopy, gdrapi.h.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gpusock::cudart {
+
+/// The functions of libgdrapi.so.2, version 2. Each returns 0 or an errno, unless it says otherwise.
+struct GdrCopy {
+  struct Connection;  ///< to the kernel module
+  struct Pinned {
+    unsigned long handle = 0;
+  };
+
+  Connection* (*open)() = nullptr;  ///< nullptr where there is no kernel module
+  int (*close)(Connection* connection) = nullptr;
+  int (*pin_buffer)(Connection* connection, unsigned long address, std::size_t bytes, std::uint64_t token,
+                    std::uint32_t space, Pinned* pinned) = nullptr;
+  int (*unpin_buffer)(Connection* connection, Pinned pinned) = nullptr;
+  int (*map)(Connection* connection, Pinned pinned, void** mapping, std::size_t bytes) = nullptr;
+  int (*unmap)(Connection* connection, Pinned pinned, void* mapping, std::size_t bytes) = nullptr;
+  void (*runtime_get_version)(int* major, int* minor) = nullptr;
+
+  /// That of this machine; nullptr where there is none, and `why` then says so.
+  static const GdrCopy* get(std::string& why);
+};
+
+}  // namespace gpusock::cudart

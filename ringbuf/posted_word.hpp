@@ -1,0 +1,44 @@
+#pragma once
+/// @file Words in a device's memory that the host stores through a mapping of it: on a GPU, of its BAR (GDRCopy).
+///
+/// The device's threads poll such a word in their own memory. The host never loads through the mapping, as a load would
+/// take a round trip over the bus; it keeps the word in its own memory as well. Mappings of a GPU's memory combine
+/// writes: their stores are weakly ordered, and may stay in the processor's buffers. So a fence comes before the
+/// store, for what was written earlier, and one behind it, to send the store on its way.
+///
+/// Ordering table (scope: system)
+///   label  operation          order    partner             data protected
+///   X1     host: post a word  release  C1, P2, T4, Q2, W2  what the host wrote, and read of a ring, before; in its
+///                                                          memory or through the mapping
+
+#include "ringbuf/atomics.hpp"
+
+#include <cstdint>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace gpusock::ringbuf {
+
+/// Earlier stores of this thread, through mappings too, are complete before later ones.
+inline void order_stores() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#elif defined(__aarch64__)
+  asm volatile("dmb st" ::: "memory");
+#else
+  __sync_synchronize();
+#endif
+}
+
+/// Stores a word through a mapping. On the host; one thread at a time for each word, unless its caller says why not.
+template <class Atomics = SystemAtomics>
+inline void post(std::uint64_t* mapped_word, std::uint64_t value) {
+  order_stores();
+  typename Atomics::template Ref<std::uint64_t>(*mapped_word).store(value, kRelease);  // X1, pairs with C1, P2, T4, Q2,
+                                                                                       // W2
+  order_stores();
+}
+
+}  // namespace gpusock::ringbuf
