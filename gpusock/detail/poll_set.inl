@@ -196,7 +196,6 @@ GPUSOCK_FN_APART inline int watch_one(const Side& side, PollSet set, Socket sock
   if ((events & ~kWatchable) != 0) return -EINVAL;
   return in_set(side, set, socket, [&](CallerSet& own, CallerSlot& slot) {
     const bool looked_at = is_ready_unseen(side, socket, events);
-
     const int kept = shares_room(socket, events) ? events & ~kPollEdge : events;  // no word tells of that room
     const int result = post_watch(side, slot, set, {set, socket, kept, looked_at, tag, 0, 0});
     if (result == 0) mark(own, table::slot_of(socket));
