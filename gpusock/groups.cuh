@@ -36,7 +36,7 @@ __device__ inline auto this_warp() {
 }
 
 /// The calling thread's block: all its threads call together.
-__device__ inline auto this_block() { return cooperative_groups::this_thread_block(); }
+__device__ inline cooperative_groups::thread_block this_block() { return cooperative_groups::this_thread_block(); }
 #endif
 
 namespace detail {

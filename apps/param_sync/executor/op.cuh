@@ -28,7 +28,7 @@ struct LaneSockets {
     out.release();
   }
 
-  using Owned = gpusock::OwnedSocket<decltype(gpusock::this_block())>;
+  using Owned = gpusock::OwnedSocket<cooperative_groups::thread_block>;
   Owned in, out;
 };
 
