@@ -33,9 +33,10 @@ PROMISED = {
     "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"],
                        ["ld", "st"]),
     "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),
-    # host_proxy/table/poll_set.hpp: W1 under the same lock. The plain loads are of the view, which never changes
+    # host_proxy/table/poll_set.hpp: W1 under the same lock. The plain loads are of the view, which never
+    # changes; one of them finds the words of kernels' sets, which may be in device memory
     "sets_W1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.sys", "ld.relaxed.sys", "st.release.sys",
-                       "st.release.gpu"], [*["ld"] * 5, "st"]),
+                       "st.release.gpu"], [*["ld"] * 6, "st"]),
     "sets_W2": (["ld.acquire.sys", "ld.acquire.sys"], [*["ld"] * 5, "st"]),
     # rdma/mlx5/send_queue.hpp: an entry's words are plain, and so is what is read of a completion after G3
     "nic_G1_G2": (["st.release.sys", "st.release.sys"], [*["st"] * 5, "ld", *["st"] * 3]),
