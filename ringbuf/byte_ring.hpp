@@ -54,12 +54,13 @@ struct RingMemory {
   std::uint64_t origin = 0;    ///< a position whose index is 0
   /// True if nobody sets the words before a connection: until a half first stores its word, it holds a position before
   /// the origin, which stands for the origin. Words in a device's memory, which the host cannot set while kernels run.
-  bool words_are_kept = false;
+  std::uint64_t words_are_kept : 1 = 0;
   /// What the word of `committed` has beyond its position; 0 unless words_are_kept. A word that a network device writes
   /// may hold any value that an earlier peer has left there, which nobody can reset or read. So its bias is random and
   /// new for each connection: what was left is then an impossible position, and until the first byte is consumed an
   /// impossible position stands for the origin.
-  std::uint64_t bias = 0;
+  std::uint64_t bias : 63 = 0;
+  static constexpr std::uint64_t kBiasMax = ~std::uint64_t{0} >> 1;
 
   GPUSOCK_FN std::uint64_t index_of(std::uint64_t position) const { return (position - origin) & (capacity - 1); }
 
@@ -94,20 +95,29 @@ GPUSOCK_FN inline void store_position(std::uint64_t& position, std::uint64_t val
   DeviceAtomics::Ref<std::uint64_t>(position).store(value, kRelaxed);
 }
 
-/// A second place for the word that a half writes.
-struct WordCopy {
-  std::uint64_t* word = nullptr;  ///< nullptr: there is none
-  bool is_posted = false;         ///< in a device's memory, through the host's mapping; else in host memory
+/// A second place for the word that a half writes: in host memory, or in a device's through the host's mapping. One
+/// word, as each call of a kernel loads what a half has.
+class WordCopy {
+ public:
+  WordCopy() = default;
+  /// nullptr: there is none.
+  GPUSOCK_FN WordCopy(std::uint64_t* word, bool is_posted = false)
+      : word_(reinterpret_cast<std::uintptr_t>(word) | (word != nullptr && is_posted ? kPosted : 0)) {}
 
   template <class Atomics>
   GPUSOCK_FN void store(std::uint64_t position) const {
-    if (word == nullptr) return;
+    if (word_ == 0) return;
+    auto* const word = reinterpret_cast<std::uint64_t*>(word_ & ~kPosted);
 #if !GPUSOCK_ON_GPU
-    if (is_posted) return post<Atomics>(word, position);
+    if ((word_ & kPosted) != 0) return post<Atomics>(word, position);
 #endif
     // Relaxed: T1 publishes it to the proxy, or it is for people.
     typename Atomics::template Ref<std::uint64_t>(*word).store(position, kRelaxed);
   }
+
+ private:
+  static constexpr std::uintptr_t kPosted = 1;  // words are aligned
+  std::uintptr_t word_ = 0;
 };
 
 /// The producing half. One thread at a time.

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kCapacity = 4;
 
 /// Of the word that a NIC writes for kernels.
-constexpr std::uint64_t kWordsBias = 0x9E3779B97F4A7C15;
+constexpr std::uint64_t kWordsBias = 0x1E3779B97F4A7C15;
 
 /// Where counters start: at 0, and just below where 32 and 64 bits end.
 constexpr std::array<std::uint64_t, 3> kStarts = {0, (std::uint64_t{1} << 32) - 2, ~std::uint64_t{0} - 1};

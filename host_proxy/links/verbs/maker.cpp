@@ -138,7 +138,8 @@ class VerbsSetup final : public LinkSetup {
   /// one that suits a bias which is drawn now.
   void offer_kernels_word(PeerMemory& memory) const {
     memory.kernels_word_address = reinterpret_cast<std::uint64_t>(rings_.link->proxy_nic_word());
-    memory.kernels_word_bias = std::bit_cast<std::uint64_t>(random_bytes<sizeof(std::uint64_t)>()) | 1;  // not 0
+    const auto random = std::bit_cast<std::uint64_t>(random_bytes<sizeof(std::uint64_t)>());
+    memory.kernels_word_bias = (random & ringbuf::RingMemory::kBiasMax) | 1;  // not 0
     memory.kernels_word_key = parts_.kernels_word.remote_key();
     memory.has_kernels_word = 1;
   }
