@@ -18,6 +18,7 @@ device-rings-calls 180 zero-copy and records on rings in device memory
 host-rings        180  streams on rings between processes, in pinned host memory
 gpu-processes     180  kernels of two processes on one GPU, on rings in its memory; one is stopped, killed
 two-gpus          180  streams between kernels of two GPUs, on rings in the memory of both
+two-gpu-processes 180  the same between two processes, of which one is stopped, killed
 TABLE
   benchmark_steps lat
   cat <<'TABLE'
@@ -37,14 +38,14 @@ memcheck-calls    300  the same of the conformance tests
 TABLE
 }
 
-# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process; posted-words: here, and the proxy's
+# What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process, gpu-process: both; posted-words: here, and the proxy's
 # words in the GPU's memory, as in none of the others), and the step's name. The
 # latencies are in the order of docs/performance.md, "What to measure first on a GPU".
 gpu_benchmarks() {
   local what link size between rings other
   while read -r what link size between rings other; do
     echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; posted-words) echo -posted-words ;; *) echo "-other-$other" ;; esac)"
-  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu' \
+  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu' 'lat p2p 64 kernels device gpu-process' \
              'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host posted-words' 'lat tcp 64 kernels device here'
            benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
@@ -85,6 +86,8 @@ command_of() {
       command=(env GPUSOCK_TEST_HOST_RINGS=apart GPUSOCK_RING=host "${shape[@]}" "${command[@]}") ;;
     gpu-processes) tests_of fault_matrix_test '*GpuProcesses*' && command=(env GPUSOCK_TEST_HOST_RINGS=shared GPUSOCK_RING=device "${shape[@]}" "${command[@]}") ;;
     two-gpus) has_two_gpus && tests_of connections_test 'StreamPromise/p2p_*:Failure/Block.*' && command=(env GPUSOCK_TEST_GPUS=2 "${shape[@]}" "${command[@]}") ;;
+    two-gpu-processes) has_two_gpus && tests_of fault_matrix_test '*GpuProcesses*' &&
+      command=(env GPUSOCK_TEST_HOST_RINGS=shared GPUSOCK_TEST_GPUS=2 "${shape[@]}" "${command[@]}") ;;
     model) tests_of param_sync_model_test ;;
     faults) tests_of fault_matrix_test ;;
     demo)
@@ -127,7 +130,9 @@ benchmark_of() {
       here) command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=host "$bench" "${command[@]}") ;;
       posted-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;
       gpu) has_two_gpus || return; command=(env "GPUSOCK_RING=$rings" "${shape[@]}" "$bench" "${command[@]}" --answer-gpu 1) ;;
-      process) command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh "$bench" "${command[@]}") ;;
+      process) command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh "${GPUSOCK_GPU:-0}" "$bench" "${command[@]}") ;;
+      gpu-process) has_two_gpus || return
+        command=(env "GPUSOCK_RING=$rings" "GPUSOCK_HOST_RINGS=gpu-check-$$,connections=8" "${shape[@]}" bash scripts/bench_process.sh 1 "$bench" "${command[@]}") ;;
     esac
   done < <(gpu_benchmarks)
 }

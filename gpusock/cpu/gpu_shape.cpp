@@ -34,8 +34,16 @@ unsigned hardware_queues() {
 
 std::string bytes_of(std::size_t bytes) { return std::to_string(bytes) + " bytes"; }
 
-/// True while this thread frees what was found to need no wait.
+/// True while this thread does what was found to need no wait.
 constinit thread_local bool t_quiet = false;
+
+/// A kernel that is launched meanwhile uses nothing of what is freed or mapped.
+struct Quiet {
+  Quiet() { t_quiet = true; }
+  ~Quiet() { t_quiet = false; }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+};
 
 void wait_for_kernels(const std::string& call) {
   if (!t_quiet) cpu_device::wait_for_kernels(call);
@@ -176,34 +184,45 @@ class GpuShapedPlatform final : public proxy::Platform {
     return is_same_device_as(other) || asked_shape() != CpuShape::gpus_apart;
   }
   bool is_same_device_as(const Platform& other) const override { return gpu_of(other) == gpu_; }
-  std::string why_apart_from(const Platform& other) const override {
-    return "GPUSOCK_CPU_SHAPE=gpus-apart keeps GPU " + std::to_string(gpu_) + " and GPU " +
-           std::to_string(gpu_of(other)) + " apart";
-  }
+  std::string why_apart_from(const Platform& other) const override { return why_apart(gpu_of(other)); }
   std::unique_ptr<proxy::Copier> make_copier() override {
     return std::make_unique<proxy::MemoryCopier>(cpu_device::copy_device_memory);
   }
   bool shows_nic_writes() const override { return true; }
   bool orders_nic_writes() const override { return true; }
 
-  std::string name_on_host() const override { return "GPU " + std::to_string(gpu_) + " of the CPU device"; }
+  std::string name_on_host() const override { return name_of(gpu_); }
   std::unique_ptr<proxy::DeviceArena> make_arena(std::size_t bytes) override {
     wait_for_kernels("making an arena of " + bytes_of(bytes));
     proxy::Descriptor file(make_file(bytes, gpu_));
     const int number = file.get();
     return map_file(number, bytes, std::move(file));
   }
-  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor file, std::size_t bytes) override {
+  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor file, std::size_t bytes,
+                                                const std::string& device) override {
     wait_for_kernels("mapping an arena of " + bytes_of(bytes));
-    if (cpu_device::gpu_of_device_memory(file.get(), bytes) != gpu_) {
-      throw Error::with_cause(EPROTO, "what another process shares is no arena of this size on this GPU");
+    const auto owner = cpu_device::gpu_of_device_memory(file.get(), bytes);
+    if (!owner || name_of(*owner) != device) {
+      throw Error::with_cause(EPROTO, "what another process shares is no arena of this size on " + device);
     }
+    if (*owner != gpu_ && asked_shape() == CpuShape::gpus_apart) throw Error::with_cause(ENOTSUP, why_apart(*owner));
     return map_file(file.get(), bytes, {});
+  }
+  bool while_quiet(const std::function<void()>& action) override {
+    if (cpu_device::kernels_run()) return false;
+    const Quiet quiet;
+    action();
+    return true;
   }
 
  private:
   /// All platforms of the process are of this kind.
   static int gpu_of(const Platform& other) { return static_cast<const GpuShapedPlatform&>(other).gpu_; }
+  static std::string name_of(int gpu) { return "GPU " + std::to_string(gpu) + " of the CPU device"; }
+  std::string why_apart(int other) const {
+    return "GPUSOCK_CPU_SHAPE=gpus-apart keeps GPU " + std::to_string(gpu_) + " and GPU " + std::to_string(other) +
+           " apart";
+  }
 
   int gpu_;
   proxy::HostPlatform host_;
@@ -241,9 +260,8 @@ class GpuShapedDevice final : public Device {
   }
   bool free_without_waiting(const std::function<void()>& free_memory) noexcept override {
     if (cpu_device::kernels_run()) return false;
-    t_quiet = true;  // a kernel that is launched meanwhile uses nothing of what is freed
+    const Quiet quiet;
     free_memory();
-    t_quiet = false;
     return true;
   }
 

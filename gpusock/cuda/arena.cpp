@@ -3,6 +3,7 @@
 #include "gpusock/cuda/check.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -58,6 +59,22 @@ std::size_t in_granules(int gpu, std::size_t bytes) {
   return rest == 0 ? bytes : bytes + (granule - rest);
 }
 
+/// The number that the GPU with this PCI address has here; nothing where this process does not see it
+/// (CUDA_VISIBLE_DEVICES). Its memory can be mapped all the same.
+std::optional<int> number_of(const std::string& address) {
+  int number = 0;
+  if (taken(cudaDeviceGetByPCIBusId(&number, address.c_str())) != cudaSuccess) return {};
+  return number;
+}
+
+/// Throws Error (ENOTSUP) if it is known that kernels of `gpu` cannot use memory of `owner`.
+void require_reach(int gpu, std::optional<int> owner) {
+  int can = 0;
+  if (!owner || *owner == gpu || (taken(cudaDeviceCanAccessPeer(&can, gpu, *owner)) == cudaSuccess && can != 0)) return;
+  throw Error::with_cause(ENOTSUP, "GPU " + std::to_string(gpu) + " does not reach the memory of GPU " +
+                                       std::to_string(*owner) + " (cudaDeviceCanAccessPeer)");
+}
+
 }  // namespace
 
 /// The driver's handle. The memory stays as long as it is mapped, or another process has it.
@@ -92,18 +109,20 @@ std::unique_ptr<CudaArena> CudaArena::make(int gpu, std::size_t bytes) {
   return arena;
 }
 
-std::unique_ptr<CudaArena> CudaArena::map(int gpu, int descriptor, std::size_t bytes) {
+std::unique_ptr<CudaArena> CudaArena::map(int gpu, int descriptor, std::size_t bytes, const std::string& address) {
   const CurrentGpu current(gpu);
+  const std::optional<int> owner = number_of(address);
   require_shareable(gpu);
+  require_reach(gpu, owner);
   std::unique_ptr<CudaArena> arena(new CudaArena(gpu, bytes));
-  const std::string what = "importing another process's memory of GPU " + std::to_string(gpu);
+  const std::string what = "importing another process's memory of the GPU at " + address;
   Allocation allocation;
   auto* const shared = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));  // as the driver wants it
   check(driver().mem_import_from_shareable_handle(&allocation.handle, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
         EPROTO, what);
   CUmemAllocationProp properties{};
   check(driver().mem_get_allocation_properties_from_handle(&properties, allocation.handle), EPROTO, what);
-  if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties.location.id != gpu) {
+  if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE || (owner && properties.location.id != *owner)) {
     throw Error(EPROTO, what + ": it is elsewhere");
   }
   arena->map(allocation, gpu);

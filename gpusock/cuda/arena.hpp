@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 namespace gpusock::cudart {
 
@@ -15,8 +16,9 @@ class CudaArena final : public proxy::DeviceArena {
  public:
   /// Each may wait for kernels. Throws Error: (ENOTSUP) the driver or the GPU has no such memory, (ENOMEM).
   static std::unique_ptr<CudaArena> make(int gpu, std::size_t bytes);
-  /// As make(), or (EPROTO) the descriptor leads to nothing of this size on this GPU.
-  static std::unique_ptr<CudaArena> map(int gpu, int descriptor, std::size_t bytes);
+  /// For kernels of this GPU, memory of the GPU with this PCI address: itself, or one whose memory it reaches. As
+  /// make(), or (EPROTO) the descriptor leads to nothing of this size there.
+  static std::unique_ptr<CudaArena> map(int gpu, int descriptor, std::size_t bytes, const std::string& address);
   ~CudaArena() override;
   CudaArena(const CudaArena&) = delete;
   CudaArena& operator=(const CudaArena&) = delete;

@@ -10,13 +10,34 @@
 
 namespace gpusock::cudart {
 
+namespace {
+
+struct Gpus {
+  static Gpus& get() {
+    static auto* const gpus = new Gpus;
+    return *gpus;
+  }
+
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<Gpu>> by_number;
+};
+
+}  // namespace
+
 Gpu& Gpu::get(int number) {
-  static std::mutex mutex;
-  static auto* const gpus = new std::map<int, std::unique_ptr<Gpu>>;
-  const std::lock_guard lock(mutex);
-  std::unique_ptr<Gpu>& gpu = (*gpus)[number];
+  Gpus& gpus = Gpus::get();
+  const std::lock_guard lock(gpus.mutex);
+  std::unique_ptr<Gpu>& gpu = gpus.by_number[number];
   if (gpu == nullptr) gpu = std::make_unique<Gpu>(number);
   return *gpu;
+}
+
+std::vector<Gpu*> Gpu::all() {
+  Gpus& gpus = Gpus::get();
+  const std::lock_guard lock(gpus.mutex);
+  std::vector<Gpu*> found;
+  for (const auto& [number, gpu] : gpus.by_number) found.push_back(gpu.get());
+  return found;
 }
 
 cudaStream_t Gpu::copy_stream() {

@@ -17,6 +17,8 @@ namespace gpusock::cudart {
 struct Gpu {
   /// Made when first asked for, and never destroyed: static contexts go at any time.
   static Gpu& get(int number);
+  /// Those that were asked for.
+  static std::vector<Gpu*> all();
 
   explicit Gpu(int gpu) : number(gpu), streams(gpu), kernels(streams) {}
   Gpu(const Gpu&) = delete;

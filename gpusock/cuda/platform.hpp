@@ -14,6 +14,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,9 +98,11 @@ class CudaPlatform final : public proxy::Platform {
     return taken(cudaDeviceGetPCIBusId(address, sizeof address, gpu_)) == cudaSuccess ? address : std::string();
   }
   std::unique_ptr<proxy::DeviceArena> make_arena(std::size_t bytes) override { return CudaArena::make(gpu_, bytes); }
-  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor descriptor, std::size_t bytes) override {
-    return CudaArena::map(gpu_, descriptor.get(), bytes);
+  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor descriptor, std::size_t bytes,
+                                                const std::string& device) override {
+    return CudaArena::map(gpu_, descriptor.get(), bytes, device);
   }
+  bool while_quiet(const std::function<void()>& action) override { return cudart::while_quiet(Gpu::all(), action); }
 
  private:
   /// All platforms of the process are of this kind.

@@ -22,7 +22,9 @@ struct Arenas::Member {
   std::array<char, 32> socket{};
   std::uint64_t arena_bytes = 0;
   std::uint64_t mapped_count = 0;
-  std::array<Id, kMembersMax> mapped{};  // whose arenas it has mapped
+  std::array<Id, kMembersMax> mapped{};  // whose arenas it had mapped then
+
+  Asked asked() const { return {std::string(socket.begin(), socket.end()), id}; }
 };
 
 namespace {
@@ -38,6 +40,27 @@ std::array<char, kSize> as_array(const std::string& text) {
   std::array<char, kSize> array{};
   std::memcpy(array.data(), text.data(), std::min(text.size(), kSize));
   return array;
+}
+
+/// What another process wrote, for people and for looking it up.
+std::string printable(const std::array<char, 32>& name) {
+  std::string text;
+  for (const char letter : name) {
+    if (letter == 0) break;
+    text += letter >= ' ' && letter <= '~' ? letter : '?';
+  }
+  return text;
+}
+
+std::string why_apart(Arenas::Taken taken) {
+  switch (taken) {
+    case Arenas::Taken::kernels_ran:
+      return "its kernels ran when this context was made: make all contexts first";
+    case Arenas::Taken::no_answer:
+      return "it did not answer when this context was made";
+    default:
+      return "it cannot map this GPU's memory (its log says why)";
+  }
 }
 
 /// The name of an abstract Unix socket of gpusock's. Whoever writes to the file must not choose another one.
@@ -78,13 +101,7 @@ std::vector<Arenas::Listed> Arenas::list(const std::vector<std::byte>& table,
     Member one;
     std::memcpy(&one, table.data() + number * sizeof one, sizeof one);
     if (one.id == kNobody || !lives(number)) continue;
-    Listed& listed = all.emplace_back();
-    for (const char letter : one.device) {  // another process wrote it
-      if (letter == 0) break;
-      listed.device += letter >= ' ' && letter <= '~' ? letter : '?';
-    }
-    listed.arena_bytes = one.arena_bytes;
-    listed.mapped = std::min<std::uint64_t>(one.mapped_count, kMembersMax);
+    all.push_back({printable(one.device), one.arena_bytes, std::min<std::uint64_t>(one.mapped_count, kMembersMax)});
   }
   return all;
 }
@@ -105,6 +122,10 @@ bool Arenas::is_listed(std::size_t number) const {
   return member(number).id != kNobody && file_.locks.is_locked_elsewhere(file_.first_lock + lock_of(number));
 }
 
+bool Arenas::is_on_this_gpu(const Member& other) const {
+  return printable(other.device) == printable(as_array<32>(platform_->name_on_host()));
+}
+
 std::size_t Arenas::words_bytes(std::uint32_t slots) const {
   return (slots * sizeof(DeviceWords) + kWordsPage - 1) / kWordsPage * kWordsPage;
 }
@@ -116,6 +137,12 @@ std::uint32_t Arenas::slots_in(std::uint64_t bytes) const {
     if (arena_bytes(slots) <= bytes) return slots;
   }
   return 0;
+}
+
+/// Those of this member's arena; 0: what it says of it cannot be.
+std::uint32_t Arenas::slots_of(const Member& other) const {
+  const std::uint32_t slots = slots_in(other.arena_bytes);
+  return slots != 0 && arena_bytes(slots) == other.arena_bytes && is_socket_name(other.socket) ? slots : 0;
 }
 
 void Arenas::enter(const std::string& socket, std::size_t bytes_max, const Fetch& fetch) {
@@ -131,7 +158,10 @@ void Arenas::enter(const std::string& socket, std::size_t bytes_max, const Fetch
   } catch (const std::system_error& error) {
     why_none_ = error.what();
     log_info("rings between processes lie in host memory: " + why_none_);
-    mapped_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      mapped_.clear();
+    }
     own_.reset();
   }
 }
@@ -154,34 +184,77 @@ std::size_t Arenas::take_number() const {
   throw Error::with_cause(ENOSPC, "there are " + std::to_string(kMembersMax) + " contexts with the same host rings");
 }
 
-/// Those on the same GPU that were not asked before. What does not answer, or is something else than the list says, is
-/// left out.
+/// Those that were not asked before. What does not answer, is out of this GPU's reach, or is something else than the
+/// list says, is left out.
 void Arenas::map_others(const Fetch& fetch) {
-  const auto device = as_array<32>(platform_->name_on_host());
+  std::vector<Member> others;
   std::vector<Asked> asked;
-  std::vector<std::uint32_t> slots;
   for (std::size_t number = 0; number < kMembersMax; ++number) {
     if (!is_listed(number)) continue;
     const Member other = member(number);
-    const std::uint32_t its_slots = slots_in(other.arena_bytes);
-    if (other.device != device || its_slots == 0 || arena_bytes(its_slots) != other.arena_bytes ||
-        !is_socket_name(other.socket) || std::find(asked_.begin(), asked_.end(), other.id) != asked_.end()) {
-      continue;
-    }
+    if (slots_of(other) == 0 || std::find(asked_.begin(), asked_.end(), other.id) != asked_.end()) continue;
     asked_.push_back(other.id);
-    asked.push_back({std::string(other.socket.begin(), other.socket.end()), other.id});
-    slots.push_back(its_slots);
+    asked.push_back(other.asked());
+    others.push_back(other);
   }
   if (asked.empty()) return;
   auto descriptors = fetch(asked, kWait);
   for (std::size_t i = 0; i < descriptors.size(); ++i) {
     try {
       if (!descriptors[i]) throw Error::with_cause(ETIMEDOUT, "it did not answer");
-      mapped_.push_back(
-          {asked[i].id, platform_->map_arena(std::move(descriptors[i]), arena_bytes(slots[i])), slots[i]});
+      map(others[i], std::move(descriptors[i]), false);
     } catch (const std::system_error& error) {
-      log_info(std::string("the GPU memory of another process is not used: ") + error.what());
+      note_apart(others[i], error.what());
     }
+  }
+}
+
+void Arenas::map(const Member& other, Descriptor arena, bool has_ours) {
+  auto mapped = platform_->map_arena(std::move(arena), other.arena_bytes, printable(other.device));
+  const std::lock_guard lock(mutex_);
+  mapped_.push_back({other.asked(), std::move(mapped), slots_of(other), !is_on_this_gpu(other), has_ours});
+}
+
+void Arenas::note_apart(const Member& other, const std::string& why) {
+  log_info("the GPU memory of another process is not used: " + why);
+  const std::lock_guard lock(mutex_);
+  apart_.emplace_back(other.id, why);
+}
+
+void Arenas::give_to_other_gpus(const Give& give) {
+  std::vector<Asked> to;
+  for (const Mapped& each : mapped_) {
+    if (each.on_other_gpu) to.push_back(each.its);
+  }
+  if (to.empty()) return;
+  const std::vector<Taken> answers = give(to, own_id_, descriptor(), kWait);
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Mapped& its = *std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.its.id == to[i].id; });
+    its.has_ours = answers[i] == Taken::mapped;
+    if (!its.has_ours) apart_.emplace_back(to[i].id, why_apart(answers[i]));
+  }
+}
+
+Arenas::Taken Arenas::take(const Id& giver, Descriptor arena) noexcept {
+  try {
+    const auto its = find_member(giver);
+    const bool expected = own_id_ != kNobody && its && slots_of(*its) != 0 && !is_on_this_gpu(*its);
+    return expected ? take_of(*its, std::move(arena)) : Taken::refused;
+  } catch (const std::exception&) {
+    return Taken::refused;
+  }
+}
+
+Arenas::Taken Arenas::take_of(const Member& giver, Descriptor arena) {
+  if (find(giver.id, 0)) return Taken::mapped;
+  try {
+    if (platform_->while_quiet([&] { map(giver, std::move(arena), true); })) return Taken::mapped;
+    note_apart(giver, "kernels of this process ran when that context was made: make all contexts first");
+    return Taken::kernels_ran;
+  } catch (const std::system_error& error) {
+    note_apart(giver, error.what());
+    return Taken::refused;
   }
 }
 
@@ -191,7 +264,7 @@ void Arenas::publish(std::size_t number, const std::string& socket) {
   own.socket = as_array<32>(socket);
   own.arena_bytes = arena_bytes(own_slots_);
   own.mapped_count = mapped_.size();
-  for (std::size_t i = 0; i < mapped_.size(); ++i) own.mapped[i] = mapped_[i].id;
+  for (std::size_t i = 0; i < mapped_.size(); ++i) own.mapped[i] = mapped_[i].its.id;
   own.id = own_id_ = random_bytes<16>();
 }
 
@@ -203,19 +276,33 @@ Arenas::Place Arenas::place_in(const DeviceArena& arena, std::uint32_t slots, st
 std::optional<Arenas::Place> Arenas::find(const Id& id, std::uint32_t slot) const {
   if (id == kNobody) return {};
   if (id == own_id_) return slot < own_slots_ ? std::optional(place_in(*own_, own_slots_, slot)) : std::nullopt;
-  for (const Mapped& each : mapped_) {
-    if (each.id == id && slot < each.slots) return place_in(*each.arena, each.slots, slot);
-  }
-  return {};
+  const std::lock_guard lock(mutex_);
+  const Mapped* const its = find_mapped(id);
+  return its != nullptr && slot < its->slots ? std::optional(place_in(*its->arena, its->slots, slot)) : std::nullopt;
 }
 
-std::optional<Arenas::Id> Arenas::common_with(const Id& id, std::uint32_t slot) const {
+/// nullptr: there is none. The caller has the mutex.
+const Arenas::Mapped* Arenas::find_mapped(const Id& id) const {
+  const auto found = std::find_if(mapped_.begin(), mapped_.end(),
+                                  [&](const Mapped& each) { return each.its.id == id; });
+  return found == mapped_.end() ? nullptr : &*found;
+}
+
+std::optional<Arenas::Meeting> Arenas::meeting_with(const Id& id, std::uint32_t slot) const {
   if (own_id_ == kNobody || id == own_id_) return {};
-  if (find(id, slot)) return id;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Mapped* its = find_mapped(id)) {
+      if (slot >= its->slots) return {};
+      if (!its->on_other_gpu) return Meeting{id, id};
+      return its->has_ours && slot < own_slots_ ? std::optional(Meeting{own_id_, id}) : std::nullopt;
+    }
+  }
   const auto peer = find_member(id);
-  if (!peer || slot >= own_slots_) return {};
+  if (!peer || !is_on_this_gpu(*peer) || slot >= own_slots_) return {};
   const auto* const end = peer->mapped.data() + std::min<std::uint64_t>(peer->mapped_count, kMembersMax);
-  return std::find(peer->mapped.data(), end, own_id_) != end ? std::optional(own_id_) : std::nullopt;
+  const bool has_ours = std::find(peer->mapped.data(), end, own_id_) != end;
+  return has_ours ? std::optional(Meeting{own_id_, own_id_}) : std::nullopt;
 }
 
 std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
@@ -223,11 +310,24 @@ std::string Arenas::why_not(const Id& id, std::uint32_t slot) const {
   const std::string peer = "the peer is another process, ";
   const auto entry = find_member(id);
   if (!entry) return peer + "which shares no GPU memory for this connection";
-  if (entry->device != as_array<32>(platform_->name_on_host())) return peer + "on another GPU";
+  if (!is_on_this_gpu(*entry) && !meets_some(id)) return peer + "on another GPU: " + why_apart_from(id);
   if (slot >= slots_in(entry->arena_bytes) || slot >= own_slots_) {
     return peer + "and the GPU memory that is shared has no room for more connections";
   }
   return peer + "and neither has mapped the other's memory";
+}
+
+/// True if the two use each other's arenas, in some slots.
+bool Arenas::meets_some(const Id& id) const {
+  const std::lock_guard lock(mutex_);
+  const Mapped* const its = find_mapped(id);
+  return its != nullptr && its->has_ours;
+}
+
+std::string Arenas::why_apart_from(const Id& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(apart_.begin(), apart_.end(), [&](const auto& each) { return each.first == id; });
+  return found != apart_.end() ? found->second : "it has given no memory to this process (its log says why)";
 }
 
 }  // namespace gpusock::proxy

@@ -1,8 +1,9 @@
 #pragma once
 /// @file Rings in a GPU's memory for kernels of several processes. Each context that uses host rings (host_rings.hpp)
-/// has an arena of its GPU's memory and maps those of the contexts that came before it, on the same GPU. All of it
-/// happens while the context is made: of two contexts the later one has mapped the other's arena, and both reach that
-/// one. Why: docs/decisions/024-rings-between-processes.md.
+/// has an arena of its GPU's memory. While it is made, it maps those of the contexts that came before it, on the same
+/// GPU and on GPUs whose memory it reaches. Of two contexts on one GPU both then reach the earlier one's arena. To one
+/// on another GPU it gives its own arena, which that one maps if none of its kernels run: then both reach both. Why:
+/// docs/decisions/024-rings-between-processes.md and 032-rings-between-processes-on-two-gpus.md.
 
 #include "host_proxy/memory/device_arena.hpp"
 #include "host_proxy/memory/named_file.hpp"
@@ -15,8 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -48,6 +51,12 @@ class Arenas {
   /// Gets the descriptors of all, or none from those that do not answer in this time.
   using Fetch = std::function<std::vector<Descriptor>(const std::vector<Asked>& asked, std::chrono::nanoseconds wait)>;
 
+  /// What a member on another GPU did with an arena that was given to it. It goes over the wire.
+  enum class Taken : std::uint8_t { no_answer, mapped, kernels_ran, refused };
+  /// Gives a descriptor, with the giver's id, to all; what they answered in this time.
+  using Give = std::function<std::vector<Taken>(const std::vector<Asked>& to, const Id& giver, int descriptor,
+                                                std::chrono::nanoseconds wait)>;
+
   Arenas(std::shared_ptr<Platform> platform, const File& file) : platform_(std::move(platform)), file_(file) {}
 
   static std::size_t table_bytes();
@@ -59,7 +68,7 @@ class Arenas {
   struct Listed {
     std::string device;             ///< Platform::name_on_host()
     std::uint64_t arena_bytes = 0;  ///< of its GPU's memory
-    std::uint64_t mapped = 0;       ///< arenas of others that it reaches
+    std::uint64_t mapped = 0;       ///< arenas of others that it mapped when it was made
   };
   /// The members of a copied table that live.
   static std::vector<Listed> list(const std::vector<std::byte>& table,
@@ -69,14 +78,26 @@ class Arenas {
   /// on. Before its kernels run, once. Waits at most a second for other processes that enter, and a second for members
   /// that do not answer. Where it cannot be one, why_not() says so.
   void enter(const std::string& socket, std::size_t bytes_max, const Fetch& fetch);
+  /// After that, once: gives this context's arena to the members on other GPUs whose arenas it has mapped. Waits at
+  /// most a second.
+  void give_to_other_gpus(const Give& give);
+  /// That member gives its arena: maps it, if no kernel runs here. Any thread but the proxy's, as it may wait for
+  /// kernels that gpusock did not launch.
+  Taken take(const Id& giver, Descriptor arena) noexcept;
 
   /// kNobody: it is no member.
   const Id& own_id() const { return own_id_; }
   int descriptor() const { return own_->descriptor(); }
 
-  /// Whose arena this context and that member both reach, in this slot.
-  std::optional<Id> common_with(const Id& member, std::uint32_t slot) const;
-  /// Why there is none.
+  /// In whose arena what this context receives lies, and what the other one does. One arena has both on one GPU.
+  struct Meeting {
+    Id own;
+    Id others;
+    bool operator==(const Meeting&) const = default;
+  };
+  /// Where this context and that member meet, in this slot.
+  std::optional<Meeting> meeting_with(const Id& member, std::uint32_t slot) const;
+  /// Why they do not.
   std::string why_not(const Id& member, std::uint32_t slot) const;
 
   /// The rings and words of a slot, in this member's arena.
@@ -90,15 +111,25 @@ class Arenas {
  private:
   struct Member;
   struct Mapped {
-    Id id{};
+    Asked its;
     std::unique_ptr<DeviceArena> arena;
     std::uint32_t slots = 0;
+    bool on_other_gpu = false;
+    bool has_ours = false;  // on another GPU: it has mapped this context's arena
   };
   class MembersLock;
 
   Member& member(std::size_t number) const;
   std::optional<Member> find_member(const Id& id) const;
   bool is_listed(std::size_t number) const;
+  bool is_on_this_gpu(const Member& other) const;
+  std::uint32_t slots_of(const Member& other) const;
+  void map(const Member& other, Descriptor arena, bool has_ours);
+  const Mapped* find_mapped(const Id& id) const;
+  void note_apart(const Member& other, const std::string& why);
+  bool meets_some(const Id& id) const;
+  std::string why_apart_from(const Id& id) const;
+  Taken take_of(const Member& giver, Descriptor arena);
   void make_own(std::size_t bytes_max);
   std::size_t take_number() const;
   void map_others(const Fetch& fetch);
@@ -116,8 +147,10 @@ class Arenas {
   Id own_id_{};
   std::uint32_t own_slots_ = 0;
   std::unique_ptr<DeviceArena> own_;
+  std::vector<Id> asked_;     // for their descriptors
+  mutable std::mutex mutex_;  // take() is called on a thread of its own
   std::vector<Mapped> mapped_;
-  std::vector<Id> asked_;  // for their descriptors
+  std::vector<std::pair<Id, std::string>> apart_;  // on other GPUs: why they do not meet
 };
 
 }  // namespace gpusock::proxy

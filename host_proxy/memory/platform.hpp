@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,11 +69,17 @@ class Platform {
   virtual std::unique_ptr<DeviceArena> make_arena(std::size_t /*bytes*/) {
     throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
   }
-  /// Maps the arena that another process has made with as many bytes on the same device. May wait for kernels. Throws
-  /// Error: (EPROTO) it is something else, (ENOTSUP), (ENOMEM).
-  virtual std::unique_ptr<DeviceArena> map_arena(Descriptor /*descriptor*/, std::size_t /*bytes*/) {
+  /// Maps the arena that another process has made with as many bytes on the device with this name_on_host(). May wait
+  /// for kernels. Throws Error: (EPROTO) it is something else, (ENOTSUP) kernels of this device cannot use that one's
+  /// memory, (ENOMEM).
+  virtual std::unique_ptr<DeviceArena> map_arena(Descriptor /*descriptor*/, std::size_t /*bytes*/,
+                                                 const std::string& /*device*/) {
     throw Error::with_cause(ENOTSUP, "this device's memory cannot be shared with other processes");
   }
+  /// Calls `action`, which makes calls that may wait for kernels, if no kernel runs that they may wait for, and lets
+  /// none start meanwhile. False if it did not. Of kernels it knows those that gpusock::launch() started. Throws what
+  /// `action` does. Any thread.
+  virtual bool while_quiet(const std::function<void()>& /*action*/) { return false; }
 
   /// True if kernels see what a NIC has written into device memory once flush_nic_writes() has returned.
   virtual bool shows_nic_writes() const { return false; }

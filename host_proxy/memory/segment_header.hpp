@@ -22,6 +22,9 @@
 ///   p2p (2 GPUs)  the peer's       tx_consumed      rx_committed      the peer's
 ///                 rx_committed                                        tx_consumed
 ///
+/// Of two processes the two segments have one header, that of a slot of the host rings. It has the copies of all four
+/// words: by the names that they have for the maker, in the row "p2p (maker)".
+///
 ///   word          written by                          polled by
 ///   rx_committed  p2p: the peer's callers             callers
 ///                 verbs: the peer's NIC      callers and the proxy

@@ -16,7 +16,7 @@ TwoAddresses::TwoAddresses(Context& context, std::size_t bytes) : mappings_(std:
   const auto platform = context.impl().device.platform();
   mappings_->made = platform->make_arena(bytes);
   proxy::Descriptor again(fcntl(mappings_->made->descriptor(), F_DUPFD_CLOEXEC, 3));
-  mappings_->mapped = platform->map_arena(std::move(again), bytes);
+  mappings_->mapped = platform->map_arena(std::move(again), bytes, platform->name_on_host());
   platform->zero_device(mappings_->made->memory(), bytes);
 }
 TwoAddresses::~TwoAddresses() = default;

@@ -35,7 +35,8 @@ class Gpu final : public proxy::PinningPlatform {
     FUZZ_CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
     return std::make_unique<Arena>(bytes, std::move(file));
   }
-  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor file, std::size_t bytes) override {
+  std::unique_ptr<proxy::DeviceArena> map_arena(proxy::Descriptor file, std::size_t bytes,
+                                                const std::string&) override {
     struct stat its {};
     if (fstat(file.get(), &its) != 0 || static_cast<std::size_t>(its.st_size) != bytes) {
       throw Error(EPROTO, "mapping an arena");

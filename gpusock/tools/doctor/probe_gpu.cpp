@@ -91,7 +91,9 @@ void report_peers(const std::vector<Gpu>& gpus, Report& report) {
   }
   if (gpus.size() < 2) return;
   if (apart.empty()) {
-    report.add("gpu", Level::fine, "the GPUs reach each other's memory: in one process, p2p between them uses it");
+    report.add(
+        "gpu", Level::fine,
+        "the GPUs reach each other's memory: p2p between them uses it, between processes with GPUSOCK_HOST_RINGS");
     return;
   }
   report.add("gpu", Level::note,

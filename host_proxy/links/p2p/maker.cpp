@@ -27,10 +27,10 @@ struct OfferedMemory {
 static_assert(sizeof(OfferedMemory) == 120);
 
 /// The connector's answer: what it uses.
-enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3, arena = 4 };
+enum class Used : std::uint8_t { ticket = 1, place = 2, device = 3, arena = 4, arenas = 5 };
 struct Answer {
   Used used = Used::ticket;
-  Arenas::Id member{};  ///< arena: whose; place: the connector itself
+  Arenas::Id member{};  ///< arena: whose; arenas (both sides'), place: the connector itself
 };
 static_assert(sizeof(Answer) == 17);
 
@@ -44,6 +44,7 @@ class P2pSetup : public LinkSetup {
       Segment& peers = *rings_.peers;
       rings.tx = with_words(rings.tx.memory, rx_committed(peers), tx_consumed(own));
       rings.rx = with_words(rings.rx.memory, rx_committed(own), tx_consumed(peers));
+      if (&own.header() == &peers.header()) use_copies_in_one(own.header(), rings);
       return;
     }
     rings.tx = with_words(rings.tx.memory, tx_committed(own), tx_consumed(own));
@@ -80,6 +81,16 @@ class P2pSetup : public LinkSetup {
   static Word tx_consumed(Segment& of) { return word(of, &SegmentHeader::tx_consumed, &DeviceWords::tx_consumed); }
   static Word rx_committed(Segment& of) { return word(of, &SegmentHeader::rx_committed, &DeviceWords::rx_committed); }
   static Word rx_consumed(Segment& of) { return word(of, &SegmentHeader::rx_consumed, &DeviceWords::rx_consumed); }
+
+  /// Two arenas have one header for a slot. Its words are named as the maker's.
+  void use_copies_in_one(SegmentHeader& header, table::RingPair& rings) const {
+    table::RingSetup& makers_tx = made_here_ ? rings.tx : rings.rx;
+    table::RingSetup& makers_rx = made_here_ ? rings.rx : rings.tx;
+    makers_tx.committed_copy = &header.tx_committed.value;
+    makers_tx.consumed_copy = &header.tx_consumed.value;
+    makers_rx.committed_copy = &header.rx_committed.value;
+    makers_rx.consumed_copy = &header.rx_consumed.value;
+  }
 
   table::RingSetup with_words(const ringbuf::RingMemory& memory, const Word& committed, const Word& consumed) const {
     const std::uint64_t start = rings_.link->start();
@@ -165,10 +176,13 @@ class P2pOffer final : public P2pSetup {
       if (shares_device_) remark_ = kInGpuMemory + rings.arenas().why_not(answer.member, offer_.place.slot);
       return true;
     }
-    const bool may = answer.used == Used::arena && offer_.member != Arenas::kNobody;
-    const auto segment = may ? rings.on_device(offer_.place, common_, answer.member) : nullptr;
-    if (segment != nullptr) use(segment);
-    return segment != nullptr;
+    const bool both = answer.used == Used::arenas;
+    if ((!both && answer.used != Used::arena) || offer_.member == Arenas::kNobody) return false;
+    const auto its = rings.on_device(offer_.place, common_, answer.member);
+    const auto own = both ? rings.on_device(offer_.place, common_, offer_.member) : its;
+    if (its == nullptr || own == nullptr) return false;
+    use(own, its);
+    return true;
   }
 
   void withdraw() {
@@ -272,16 +286,22 @@ class P2pAnswer final : public P2pSetup {
     use(common);
     if (!pool_.uses_device_memory(kernels_)) return;
     const Arenas& arenas = rings.arenas();
-    const auto whose = arenas.common_with(offered.member, offered.place.slot);
-    const auto segment = whose ? rings.on_device(offered.place, common, *whose) : nullptr;
-    if (segment == nullptr) {
-      answer_.member = arenas.own_id();
+    answer_.member = arenas.own_id();
+    const auto meeting = arenas.meeting_with(offered.member, offered.place.slot);
+    const auto own = meeting ? rings.on_device(offered.place, common, meeting->own) : nullptr;
+    const bool both = meeting && meeting->own != meeting->others;
+    const auto its = both ? rings.on_device(offered.place, common, meeting->others) : own;
+    if (own == nullptr || its == nullptr) {
       remark_ = kInGpuMemory + arenas.why_not(offered.member, offered.place.slot);
       return;
     }
-    segment->start_words();  // the acceptor's kernels use them once it has the answer
-    use(segment);
-    answer_ = {Used::arena, *whose};
+    own->start_words();  // the acceptor's kernels use them once it has the answer
+    use(own, its);
+    if (both) {
+      answer_.used = Used::arenas;
+    } else {
+      answer_ = {Used::arena, meeting->own};
+    }
   }
 
   SegmentPool& pool_;
@@ -298,7 +318,13 @@ P2pMaker::P2pMaker(PosixNetwork& network, SegmentPool& segments)
   if (rings == nullptr || !segments.uses_device_memory(true)) return;
   Arenas& arenas = rings->arenas();
   arenas.enter(offers_.name(), segments.arena_bytes_max(), fetch_descriptors);
-  if (arenas.own_id() != Arenas::kNobody) offers_.offer_for_good(arenas.own_id(), arenas.descriptor());
+  if (arenas.own_id() == Arenas::kNobody) return;
+  arenas.give_to_other_gpus(give_descriptor);
+  given_.emplace(arenas);
+  offers_.offer_for_good(arenas.own_id(), arenas.descriptor(),
+                         [this](const Ticket& giver, Descriptor arena, Descriptor connection) {
+                           given_->take(giver, std::move(arena), std::move(connection));
+                         });
 }
 
 std::unique_ptr<LinkSetup> P2pMaker::start(const LinkRequest& request, std::span<const std::byte> offer,

@@ -2,9 +2,11 @@
 /// @file Agreeing on the p2p link: the acceptor makes the shared memory, and the connector maps it.
 
 #include "host_proxy/links/link_setup.hpp"
+#include "host_proxy/links/p2p/arena_exchange.hpp"
 #include "host_proxy/links/p2p/segment_exchange.hpp"
 
 #include <memory>
+#include <optional>
 
 namespace gpusock::proxy {
 
@@ -27,6 +29,7 @@ class P2pMaker final : public LinkMaker {
  private:
   PosixNetwork& network_;
   SegmentPool& segments_;
+  std::optional<GivenArenas> given_;
   SegmentOffers offers_;
   FullBacklogs full_backlogs_;
 };

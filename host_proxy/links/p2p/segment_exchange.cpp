@@ -4,14 +4,17 @@
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/p2p/unix_socket.hpp"
 
-#include <poll.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <span>
+#include <utility>
 
 namespace gpusock::proxy {
 namespace {
@@ -182,50 +185,32 @@ void SegmentOffers::heed_visitors(bool heeds) {
   }
 }
 
-/// Gives the visitor the segment of its ticket, if it has sent the ticket. True if the visitor may go.
+/// Does what the visitor came for, if it has said that. True if it may go.
 bool SegmentOffers::serve(const Visitor& visitor) {
-  Ticket ticket;
-  const ssize_t bytes = receive_or_end(
-      [&] { return ::recv(visitor.connection.get(), ticket.data(), ticket.size(), MSG_DONTWAIT); });
-  if (bytes < 0 && errno == EAGAIN) return false;
-  if (bytes != static_cast<ssize_t>(ticket.size())) return true;
+  std::array<Ticket, 2> said;
+  ReceivedMessage message = receive_message(visitor.connection.get(), std::as_writable_bytes(std::span(said)));
+  if (message.bytes < 0 && message.error == EAGAIN) return false;
+  if (message.bytes == sizeof said[0] && !message.descriptor) serve(visitor, said[0]);
+  const bool is_lasting = lasting_descriptor_ >= 0 && said[0] == lasting_ticket_;
+  if (message.bytes == sizeof said && message.descriptor && is_lasting) {
+    Descriptor answer_to(fcntl(visitor.connection.get(), F_DUPFD_CLOEXEC, 3));
+    if (answer_to) on_gift_(said[1], std::move(message.descriptor), std::move(answer_to));
+  }
+  return true;
+}
+
+/// Gives the visitor the segment of its ticket.
+void SegmentOffers::serve(const Visitor& visitor, const Ticket& ticket) {
   if (lasting_descriptor_ >= 0 && ticket == lasting_ticket_) {
     send_descriptor(visitor.connection.get(), lasting_descriptor_);
-    return true;
+    return;
   }
   const auto found = offers_.find(ticket);
-  if (found == offers_.end()) return true;
+  if (found == offers_.end()) return;
   if (const auto segment = found->second.lock(); segment != nullptr && segment->descriptor() >= 0) {
     send_descriptor(visitor.connection.get(), segment->descriptor());
   }
   withdraw(ticket);
-  return true;
-}
-
-std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + wait;
-  std::vector<Descriptor> got(asked.size()), connections;
-  std::vector<pollfd> waits;
-  for (const Arenas::Asked& each : asked) {
-    connections.push_back(ask_at(each.socket, each.id));
-    waits.push_back({connections.back().get(), POLLIN, 0});  // poll() skips -1
-  }
-  const auto waits_for_one = [&] {
-    return std::any_of(waits.begin(), waits.end(), [](const pollfd& each) { return each.fd >= 0; });
-  };
-  while (waits_for_one() && Clock::now() < until) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    (void)uninterrupted([&] { return ::poll(waits.data(), waits.size(), static_cast<int>(left.count())); });
-    for (std::size_t i = 0; i < waits.size(); ++i) {
-      if (waits[i].fd < 0 || waits[i].revents == 0) continue;
-      const int descriptor = receive_descriptor(waits[i].fd);
-      if (descriptor < 0 && errno == EAGAIN) continue;
-      got[i].reset(descriptor);
-      waits[i].fd = -1;
-    }
-  }
-  return got;
 }
 
 SegmentFetch::SegmentFetch(PosixNetwork& network, SegmentPool& pool, FullBacklogs& backlogs, const std::string& name,

@@ -5,16 +5,16 @@
 /// An abstract name belongs to a network namespace: processes in different ones are different hosts, and use the
 /// network. Only processes of the same user are served (SO_PEERCRED).
 
-#include "host_proxy/memory/arenas.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/posix_network.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
-#include <map>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -56,10 +56,14 @@ class SegmentOffers final : public ReadySink {
   /// What was taken, once the peer has answered.
   DeviceRings device_rings(const Ticket& ticket) const;
   void withdraw(const Ticket& ticket);
-  /// Gives this descriptor, which the caller keeps open, to all who have this ticket.
-  void offer_for_good(const Ticket& ticket, int descriptor) {
+  /// What a visitor gives that has the lasting ticket, says another one, and sends a descriptor beside them. The
+  /// connection is for an answer.
+  using OnGift = std::function<void(const Ticket& says, Descriptor gift, Descriptor connection)>;
+  /// Gives this descriptor, which the caller keeps open, to all who have this ticket, and takes what they give.
+  void offer_for_good(const Ticket& ticket, int descriptor, OnGift on_gift) {
     lasting_ticket_ = ticket;
     lasting_descriptor_ = descriptor;
+    on_gift_ = std::move(on_gift);
   }
 
   /// Serves visitors that have come. Call it after on_ready(), or now and then. Does not wait.
@@ -75,6 +79,7 @@ class SegmentOffers final : public ReadySink {
   void heed_visitors(bool heeds);
   bool accept_visitor();
   bool serve(const Visitor& visitor);
+  void serve(const Visitor& visitor, const Ticket& ticket);
 
   PosixNetwork& network_;
   std::string name_;
@@ -83,12 +88,10 @@ class SegmentOffers final : public ReadySink {
   std::map<Ticket, std::weak_ptr<Segment>> offers_;
   Ticket lasting_ticket_{};
   int lasting_descriptor_ = -1;
+  OnGift on_gift_;
   bool ready_ = true;
   bool heeds_ = false;
 };
-
-/// Asks other processes for the descriptors that they offer for good (Arenas::Fetch).
-std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait);
 
 /// Fetches whose peer had no room for another connection in its backlog. There is no event when there is room:
 /// each step tries them again.

@@ -26,9 +26,9 @@ bool same_user(int connection) {
 
 namespace {
 
-/// A message of one byte with room for one descriptor beside it.
+/// A message with room for one descriptor beside it.
 struct DescriptorMessage {
-  DescriptorMessage() {
+  explicit DescriptorMessage(std::span<std::byte> bytes) : vector{bytes.data(), bytes.size()} {
     message.msg_iov = &vector;
     message.msg_iovlen = 1;
     message.msg_control = control;
@@ -37,29 +37,41 @@ struct DescriptorMessage {
   DescriptorMessage(const DescriptorMessage&) = delete;
   DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 
-  char byte = 1;
-  iovec vector{&byte, 1};
+  iovec vector;
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};
 };
 
-}  // namespace
-
-bool send_descriptor(int connection, int descriptor) {
-  DescriptorMessage out;
+bool send_with_descriptor(int connection, std::span<const std::byte> says, int descriptor) {
+  DescriptorMessage out({const_cast<std::byte*>(says.data()), says.size()});  // sendmsg() only reads
   cmsghdr* header = CMSG_FIRSTHDR(&out.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return uninterrupted([&] { return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL); }) == 1;
+  const auto send = [&] { return sendmsg(connection, &out.message, MSG_DONTWAIT | MSG_NOSIGNAL); };
+  return uninterrupted(send) == static_cast<ssize_t>(says.size());
 }
 
-int receive_descriptor(int connection) {
+bool send_bytes(int connection, std::span<const std::byte> says) {
+  const auto send = [&] { return ::send(connection, says.data(), says.size(), MSG_DONTWAIT | MSG_NOSIGNAL); };
+  return uninterrupted(send) == static_cast<ssize_t>(says.size());
+}
+
+}  // namespace
+
+bool send_descriptor(int connection, int descriptor) {
+  const std::byte byte{1};
+  return send_with_descriptor(connection, {&byte, 1}, descriptor);
+}
+
+bool send_byte(int connection, std::byte byte) { return send_bytes(connection, {&byte, 1}); }
+
+ReceivedMessage receive_message(int connection, std::span<std::byte> room) {
   std::optional<DescriptorMessage> message;
   const ssize_t bytes = receive_or_end(
-      [&] { return recvmsg(connection, &message.emplace().message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
-  if (bytes < 0) return -1;
+      [&] { return recvmsg(connection, &message.emplace(room).message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  if (bytes < 0) return {-1, errno, {}};
   DescriptorMessage& in = *message;
   const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
   int descriptors[2] = {-1, -1};  // one is expected; padding leaves room for a second, of a malicious peer
@@ -67,21 +79,27 @@ int receive_descriptor(int connection) {
     std::memcpy(descriptors, CMSG_DATA(header),
                 std::min<std::size_t>(header->cmsg_len - CMSG_LEN(0), sizeof descriptors));
   }
-  if (descriptors[1] >= 0) ::close(descriptors[1]);
-  if (bytes == 1 && descriptors[0] >= 0 && descriptors[1] < 0) return descriptors[0];
-  if (descriptors[0] >= 0) ::close(descriptors[0]);
-  errno = EPROTO;
-  return -1;
+  Descriptor first(descriptors[0]);
+  const Descriptor second(descriptors[1]);
+  if (second || (in.message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return {-1, EPROTO, {}};
+  return {bytes, 0, std::move(first)};
 }
 
-Descriptor ask_at(const std::string& name, const std::array<std::uint8_t, 16>& says) {
+int receive_descriptor(int connection) {
+  std::byte byte{};
+  ReceivedMessage message = receive_message(connection, {&byte, 1});
+  errno = message.bytes < 0 ? message.error : EPROTO;
+  return message.bytes == 1 && message.descriptor ? message.descriptor.release() : -1;
+}
+
+Descriptor ask_at(const std::string& name, std::span<const std::byte> says, int descriptor) {
   Descriptor connection(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name, address);
   const auto connect = [&] { return ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), bytes); };
-  const auto say = [&] { return ::send(connection.get(), says.data(), says.size(), MSG_DONTWAIT | MSG_NOSIGNAL); };
-  const bool said = connection && uninterrupted(connect) == 0 && same_user(connection.get()) &&
-                    uninterrupted(say) == static_cast<ssize_t>(says.size());
+  if (!connection || uninterrupted(connect) != 0 || !same_user(connection.get())) return {};
+  const bool said = descriptor < 0 ? send_bytes(connection.get(), says)
+                                   : send_with_descriptor(connection.get(), says, descriptor);
   return said ? std::move(connection) : Descriptor();
 }
 

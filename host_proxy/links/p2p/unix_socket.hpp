@@ -6,9 +6,9 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
+#include <cstddef>
+#include <span>
 #include <string>
 
 namespace gpusock::proxy {
@@ -31,10 +31,23 @@ ssize_t receive_or_end(Receive receive) {
   return bytes == 0 ? uninterrupted(receive) : bytes;
 }
 
+/// The same, of a byte.
+bool send_byte(int connection, std::byte byte);
+
+/// A message, and the descriptor that came beside it, if one did.
+struct ReceivedMessage {
+  ssize_t bytes = -1;  ///< 0: the connection has ended; -1: see `error`
+  int error = 0;       ///< EAGAIN: none has come; EPROTO: it was longer than the room, or had several descriptors
+  Descriptor descriptor;
+};
+/// Does not wait.
+ReceivedMessage receive_message(int connection, std::span<std::byte> room);
+
 /// A descriptor that was sent, -1 with errno EAGAIN while there is none, or -1.
 int receive_descriptor(int connection);
 
-/// A connection to the socket of this name, to which these bytes were sent; nothing where that cannot be done at once.
-Descriptor ask_at(const std::string& name, const std::array<std::uint8_t, 16>& says);
+/// A connection to the socket of this name, to which these bytes were sent, with a descriptor unless that is -1;
+/// nothing where that cannot be done at once.
+Descriptor ask_at(const std::string& name, std::span<const std::byte> says, int descriptor = -1);
 
 }  // namespace gpusock::proxy

@@ -125,8 +125,8 @@ class GpuCheck(unittest.TestCase):
     def test_where_there_is_one_gpu_what_needs_two_is_skipped(self):
         self.gpu()
         bundle = self.bundle("cuda")
-        said = self.check(bundle, "--steps", "two-gpus,bench-lat-p2p-kernels-device-other-gpu,bench-lat-p2p-kernels")
-        self.assertEqual(list(self.results(bundle, "gpu-check").values()), ["SKIP", "PASS", "SKIP"], said)
+        said = self.check(bundle, "--steps", "two-gpus,two-gpu-processes,bench-lat-p2p-kernels-device-other-gpu-process,bench-lat-p2p-kernels")
+        self.assertEqual(list(self.results(bundle, "gpu-check").values()), ["SKIP", "SKIP", "PASS", "SKIP"], said)
         self.assertIn("there is one GPU", said)
 
     def test_a_bundle_checks_everything_with_nothing_but_what_it_holds(self):
@@ -151,7 +151,8 @@ class GpuCheck(unittest.TestCase):
         for name, says in (("bench-lat-p2p-kernels", "rings in host: lat --link p2p --size 64 "), ("bench-bw-tcp-kernels", "rings in auto: bw --link tcp "),
                            ("bench-lat-p2p-kernels-device", "rings in device: lat --link p2p --size 64 "), ("demo-serial", "--serial "),
                            ("bench-lat-p2p-kernels-other-process", " --to here:7"),
-                           ("bench-lat-p2p-kernels-device-other-process", " --to here:7"), ("bench-lat-p2p-kernels-device-other-gpu", " --answer-gpu 1")):
+                           ("bench-lat-p2p-kernels-device-other-process", " --to here:7"), ("bench-lat-p2p-kernels-device-other-gpu", " --answer-gpu 1"),
+                           ("bench-lat-p2p-kernels-device-other-gpu-process", " --to here:7")):
             self.assertIn(says, (bundle / "gpu-check" / "logs" / f"{name}.log").read_text())
 
     def test_a_rehearsal_says_what_it_cannot_show(self):

@@ -87,6 +87,15 @@ cudaError_t cudaDeviceGetPCIBusId(char* address, int bytes, int device) {
   return call.end(cudaSuccess);
 }
 
+cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* address) {
+  Call call("cudaDeviceGetByPCIBusId");
+  if (call.ends()) return call.error();
+  for (*device = 0; *device < kGpus; ++*device) {
+    if (std::string_view(address) == "ffff:0" + std::to_string(*device) + ":00.0") return call.end(cudaSuccess);
+  }
+  return call.end(cudaErrorInvalidValue);
+}
+
 cudaError_t cudaDeviceSetLimit(enum cudaLimit, std::size_t value) {
   Call call("cudaDeviceSetLimit");
   if (call.ends()) return call.error();

@@ -168,10 +168,11 @@ CUresult mem_set_access(CUdeviceptr address, std::size_t bytes, const CUmemAcces
   Call call("cuMemSetAccess");
   if (call.ends()) return CUDA_ERROR_UNKNOWN;
   Reservation* const reserved = reservation_at(call.machine(), address, bytes);
-  if (reserved == nullptr || !reserved->file || count != 1 || access->location.id != reserved->gpu ||
+  if (reserved == nullptr || !reserved->file || count != 1 || !is_gpu(access->location.id) ||
       access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (access->location.id != reserved->gpu && !call.machine().peers_reach_each_other) return CUDA_ERROR_INVALID_VALUE;
   call.wait_for_work();
   try {
     cpu_device::map_device_memory(reserved->file.get(), bytes, reinterpret_cast<void*>(address));

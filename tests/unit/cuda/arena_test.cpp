@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace gpusock::cuda_test {
@@ -24,8 +26,11 @@ class Arena : public testing::Test {
     EXPECT_EQ(cuda_double::left(), before);
   }
   static proxy::Descriptor copy_of(int descriptor) { return proxy::Descriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 3)); }
+  Thrown mapping(cudart::CudaPlatform& where, int descriptor, std::size_t bytes, const std::string& device) {
+    return thrown_by([&] { where.map_arena(copy_of(descriptor), bytes, device); });
+  }
   int error_of_mapping(cudart::CudaPlatform& where, int descriptor, std::size_t bytes) {
-    return thrown_by([&] { where.map_arena(copy_of(descriptor), bytes); }).error;
+    return mapping(where, descriptor, bytes, where.name_on_host()).error;
   }
 
   Context context{small_options()};
@@ -35,7 +40,7 @@ class Arena : public testing::Test {
 };
 
 TEST_F(Arena, WhatOneKernelWritesAnotherReadsInItsOwnMapping) {
-  const auto mapped = platform.map_arena(copy_of(arena->descriptor()), kArenaBytes);
+  const auto mapped = platform.map_arena(copy_of(arena->descriptor()), kArenaBytes, platform.name_on_host());
   ASSERT_NE(mapped->memory(), arena->memory());
   EXPECT_EQ(mapped->descriptor(), -1);
   launch(context, {}, put, arena->memory(), kArenaBytes - 1, static_cast<unsigned char>(42));
@@ -80,7 +85,41 @@ TEST_F(Arena, WhereACallFailsNothingIsLeft) {
     }
   };
   each_call_fails([&] { platform.make_arena(kArenaBytes); });
-  each_call_fails([&] { platform.map_arena(copy_of(arena->descriptor()), kArenaBytes); });
+  each_call_fails([&] { platform.map_arena(copy_of(arena->descriptor()), kArenaBytes, platform.name_on_host()); });
+}
+
+/// Kernels of another GPU use it where peers reach each other's memory. Its number there need not be known.
+TEST_F(Arena, AnotherGpusKernelsMapItWhereTheyReachIt) {
+  launch(context, {}, put, arena->memory(), kArenaBytes - 1, static_cast<unsigned char>(42));
+  context.synchronize();
+  for (const std::string& device : {platform.name_on_host(), std::string("ffff:77:00.0")}) {
+    const auto mapped = other.map_arena(copy_of(arena->descriptor()), kArenaBytes, device);
+    std::byte seen{};
+    cudart::Gpu::get(0).copy(&seen, mapped->memory() + kArenaBytes - 1, 1, cudaMemcpyDeviceToHost);
+    EXPECT_EQ(seen, std::byte{42}) << device;
+  }
+  cuda_double::set_peers_reach_each_other(false);
+  const Thrown known = mapping(other, arena->descriptor(), kArenaBytes, platform.name_on_host());
+  const Thrown hidden = mapping(other, arena->descriptor(), kArenaBytes, "ffff:77:00.0");
+  cuda_double::set_peers_reach_each_other(true);
+  EXPECT_EQ(known.error, ENOTSUP);
+  EXPECT_NE(known.what.find("GPU 1 does not reach the memory of GPU 0"), std::string::npos) << known.what;
+  EXPECT_EQ(hidden.error, EPROTO) << "the driver refuses it";
+}
+
+TEST_F(Arena, WhatMayWaitIsDoneWhileNoKernelRunsOrNotAtAll) {
+  bool done = false;
+  const auto act = [&] { done = true; };
+  EXPECT_TRUE(platform.while_quiet(act));
+  EXPECT_TRUE(std::exchange(done, false));
+  Mapped<std::uint64_t> word(context, 1);
+  launch(context, {}, wait_for<82>, word.data());
+  EXPECT_FALSE(platform.while_quiet(act));
+  EXPECT_FALSE(other.while_quiet(act)) << "a kernel of another GPU of this process";
+  raise(word[0]);
+  context.synchronize();
+  EXPECT_FALSE(done);
+  EXPECT_TRUE(other.while_quiet(act));
 }
 
 /// cuMemMap() may wait for kernels: what asks for it while one runs waits for that kernel's end.
@@ -90,7 +129,7 @@ TEST_F(Arena, MappingWaitsForKernels) {
   bool waited = false;
   {
     HangExpected hang([&] { raise(word[0]); });
-    const auto mapped = platform.map_arena(copy_of(arena->descriptor()), kArenaBytes);
+    const auto mapped = platform.map_arena(copy_of(arena->descriptor()), kArenaBytes, platform.name_on_host());
     waited = hang.text().find("waits for") != std::string::npos;
   }
   context.synchronize();

@@ -54,7 +54,7 @@ TEST(GpuShape, DeviceBuffersAreReachedByKernelsAndCopies) {
 }
 
 /// Memory that other processes map: kernels reach it, and it is what its maker said.
-TEST(GpuShape, ArenasAreDeviceMemoryOfOneGpu) {
+TEST(GpuShape, ArenasAreDeviceMemory) {
   constexpr std::size_t kBytes = 10'000;
   Context context;
   Options second;
@@ -63,15 +63,19 @@ TEST(GpuShape, ArenasAreDeviceMemoryOfOneGpu) {
   EXPECT_NE(gpu->name_on_host(), other->name_on_host());
   const auto made = gpu->make_arena(kBytes);
   const auto file = [&] { return proxy::Descriptor(fcntl(made->descriptor(), F_DUPFD_CLOEXEC, 3)); };
-  const auto mapped = gpu->map_arena(file(), kBytes);
+  const auto mapped = gpu->map_arena(file(), kBytes, gpu->name_on_host());
   launch(context, {}, fill, reinterpret_cast<std::uint32_t*>(made->memory()), 7u);
   context.synchronize();
   std::uint32_t seen = 0;
   cpu_device::copy_device_memory(&seen, mapped->memory(), sizeof seen);
   EXPECT_EQ(seen, 7u);
-  EXPECT_THROW(gpu->map_arena(file(), 10 * kBytes), Error);
-  EXPECT_THROW(gpu->map_arena(proxy::Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC)), kBytes), Error);
-  EXPECT_THROW(other->map_arena(file(), kBytes), Error);
+  const auto from_other = other->map_arena(file(), kBytes, gpu->name_on_host());
+  cpu_device::copy_device_memory(&seen, from_other->memory(), sizeof seen);
+  EXPECT_EQ(seen, 7u);
+  EXPECT_THROW(gpu->map_arena(file(), 10 * kBytes, gpu->name_on_host()), Error);
+  EXPECT_THROW(gpu->map_arena(proxy::Descriptor(open("/dev/null", O_RDWR | O_CLOEXEC)), kBytes, gpu->name_on_host()),
+               Error);
+  EXPECT_THROW(other->map_arena(file(), kBytes, other->name_on_host()), Error);
 }
 
 #if !defined(__SANITIZE_THREAD__)

@@ -1,6 +1,7 @@
 // Rings in a GPU's memory for several processes: who reaches whose, what members may claim, and what is left of those
 // that die.
 #include "gpusock/error.hpp"
+#include "host_proxy/links/p2p/arena_exchange.hpp"
 #include "host_proxy/links/p2p/segment_exchange.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 #include "tests/unit/host_proxy/other_process.hpp"
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -65,8 +67,32 @@ class ArenasTest : public testing::Test {
   }
   User enter(std::vector<const User*> others = {}, std::shared_ptr<PinningPlatform> platform = gpu()) const {
     User user = open(std::move(platform));
-    user.arenas().enter(kSocketName, kAllMemory, from(std::move(others)));
+    user.arenas().enter(kSocketName, kAllMemory, from(others));
+    user.arenas().give_to_other_gpus(to(others));
     return user;
+  }
+  /// Those who take what is given are these.
+  static Arenas::Give to(std::vector<const User*> others) {
+    return [others](const std::vector<Arenas::Asked>& asked, const Arenas::Id& giver, int descriptor,
+                    std::chrono::nanoseconds) {
+      std::vector<Arenas::Taken> answers;
+      for (const Arenas::Asked& each : asked) {
+        answers.push_back(Arenas::Taken::no_answer);
+        for (const User* other : others) {
+          if (other->id() == each.id) answers.back() = other->arenas().take(giver, Descriptor(dup(descriptor)));
+        }
+      }
+      return answers;
+    };
+  }
+  /// The one arena that the two use in this slot.
+  static std::optional<Arenas::Id> shared_by(const User& user, const Arenas::Id& other, std::uint32_t slot) {
+    const auto meeting = user.arenas().meeting_with(other, slot);
+    return meeting && meeting->own == meeting->others ? std::optional(meeting->own) : std::nullopt;
+  }
+  static void expect_none(const User& one, const User& other, const std::string& why) {
+    EXPECT_FALSE(one.arenas().meeting_with(other.id(), 0));
+    EXPECT_EQ(one.arenas().why_not(other.id(), 0), "the peer is another process, " + why);
   }
 
   std::string name_ = "arenas-test-" + std::to_string(getpid());
@@ -75,8 +101,8 @@ class ArenasTest : public testing::Test {
 TEST_F(ArenasTest, OfTwoContextsBothReachTheArenaOfTheEarlierOne) {
   const User first = enter(), second = enter({&first});
   for (const std::uint32_t slot : {0u, 1u}) {
-    EXPECT_EQ(second.arenas().common_with(first.id(), slot), first.id());
-    EXPECT_EQ(first.arenas().common_with(second.id(), slot), first.id());
+    EXPECT_EQ(shared_by(second, first.id(), slot), first.id());
+    EXPECT_EQ(shared_by(first, second.id(), slot), first.id());
     const auto here = first.arenas().find(first.id(), slot), there = second.arenas().find(first.id(), slot);
     ASSERT_TRUE(here && there);
     EXPECT_NE(here->rings, there->rings) << "each maps it by itself";
@@ -112,20 +138,80 @@ TEST_F(ArenasTest, SlotsDoNotOverlap) {
 }
 
 TEST_F(ArenasTest, WhereThereIsNoneTheReasonSaysWhy) {
-  const User first = enter(), deaf = enter(), elsewhere = enter({&first}, gpu(1)), mute = open();
-  const auto expect_none = [](const User& one, const User& other, const char* why) {
-    EXPECT_FALSE(one.arenas().common_with(other.id(), 0));
-    EXPECT_EQ(one.arenas().why_not(other.id(), 0), why);
+  const User first = enter(), deaf = enter(), mute = open();
+  expect_none(deaf, first, "and neither has mapped the other's memory");
+  expect_none(first, deaf, "and neither has mapped the other's memory");
+  expect_none(first, mute, "which shares no GPU memory for this connection");
+  EXPECT_EQ(mute.arenas().why_not(first.id(), 0), "this context shares no GPU memory with other processes");
+}
+
+/// What each receives lies in its own GPU's memory.
+TEST_F(ArenasTest, ContextsOnTwoGpusReachBothArenas) {
+  const User first = enter(), second = enter({&first}, gpu(1));
+  for (const std::uint32_t slot : {0u, 1u}) {
+    EXPECT_EQ(first.arenas().meeting_with(second.id(), slot), (Arenas::Meeting{first.id(), second.id()}));
+    EXPECT_EQ(second.arenas().meeting_with(first.id(), slot), (Arenas::Meeting{second.id(), first.id()}));
+    for (const auto& id : {first.id(), second.id()}) {
+      const auto here = first.arenas().find(id, slot), there = second.arenas().find(id, slot);
+      ASSERT_TRUE(here && there);
+      EXPECT_NE(here->rings, there->rings) << "each maps it by itself";
+      here->rings[2 * kArenaRing - 1] = std::byte{42};
+      there->words->rx_committed.value = 7;
+      EXPECT_EQ(there->rings[2 * kArenaRing - 1], std::byte{42});
+      EXPECT_EQ(here->words->rx_committed.value, 7u);
+    }
+  }
+  EXPECT_FALSE(first.arenas().meeting_with(second.id(), 2));
+  const User third = enter({&first, &second}, gpu(1));
+  EXPECT_EQ(shared_by(third, second.id(), 0), second.id()) << "on one GPU the earlier one's is enough";
+  EXPECT_EQ(shared_by(second, third.id(), 0), second.id());
+  EXPECT_EQ(third.arenas().meeting_with(first.id(), 0), (Arenas::Meeting{third.id(), first.id()}));
+}
+
+TEST_F(ArenasTest, ContextsOnTwoGpusThatStayApartKnowWhy) {
+  const std::string on_other = "on another GPU: ";
+  const User busy = enter();
+  busy.platform->kernels_run = true;
+  const User late = enter({&busy}, gpu(1));
+  expect_none(late, busy, on_other + "its kernels ran when this context was made: make all contexts first");
+  expect_none(busy, late, on_other + "kernels of this process ran when that context was made: make all contexts first");
+  const auto short_sighted = gpu(2);
+  short_sighted->reaches_others = false;
+  const User apart = enter({&busy, &late}, short_sighted);
+  expect_none(apart, busy, on_other + "it is out of reach");
+  expect_none(late, apart, on_other + "it has given no memory to this process (its log says why)");
+  late.platform->reaches_others = false;
+  const User refused = enter({&late}, gpu(3));
+  expect_none(refused, late, on_other + "it cannot map this GPU's memory (its log says why)");
+  expect_none(late, refused, on_other + "it is out of reach");
+  expect_none(refused, busy, on_other + "it did not answer");
+  const User unheard = open(gpu(4));
+  unheard.arenas().enter(kSocketName, kAllMemory, from({&late}));
+  unheard.arenas().give_to_other_gpus(to({}));
+  expect_none(unheard, late, on_other + "it did not answer when this context was made");
+}
+
+TEST_F(ArenasTest, OnlyAnArenaOfAMemberOnAnotherGpuIsTaken) {
+  using Taken = Arenas::Taken;
+  const User first = enter(), beside = enter(), other = enter({}, gpu(1)), mute = open();
+  const int given = other.arenas().descriptor();
+  const auto give = [](const User& to, const Arenas::Id& giver, int descriptor) {
+    return to.arenas().take(giver, Descriptor(dup(descriptor)));
   };
-  constexpr const char* kApart = "the peer is another process, and neither has mapped the other's memory";
-  constexpr const char* kElsewhere = "the peer is another process, on another GPU";
-  constexpr const char* kNone = "the peer is another process, which shares no GPU memory for this connection";
-  expect_none(deaf, first, kApart);
-  expect_none(first, deaf, kApart);
-  expect_none(first, elsewhere, kElsewhere);
-  expect_none(elsewhere, first, kElsewhere);
-  expect_none(first, mute, kNone);
-  expect_none(mute, first, "this context shares no GPU memory with other processes");
+  const int attached = first.platform->attached;
+  EXPECT_EQ(give(first, Arenas::Id{1}, given), Taken::refused) << "nobody has this id";
+  EXPECT_EQ(give(first, Arenas::kNobody, given), Taken::refused);
+  EXPECT_EQ(give(first, beside.id(), beside.arenas().descriptor()), Taken::refused) << "it is on the same GPU";
+  EXPECT_EQ(give(first, other.id(), beside.arenas().descriptor()), Taken::refused) << "it is another one's";
+  EXPECT_EQ(give(first, other.id(), -1), Taken::refused);
+  EXPECT_EQ(give(mute, other.id(), given), Taken::refused) << "it is no member itself";
+  EXPECT_EQ(first.platform->attached, attached);
+  first.platform->kernels_run = true;
+  EXPECT_EQ(give(first, other.id(), given), Taken::kernels_ran);
+  first.platform->kernels_run = false;
+  EXPECT_EQ(give(first, other.id(), given), Taken::mapped) << "what it could not do before it may do later";
+  EXPECT_EQ(give(first, other.id(), given), Taken::mapped);
+  EXPECT_EQ(first.platform->attached, attached + 1) << "once";
 }
 
 TEST_F(ArenasTest, AGpuThatSharesNothingSaysWhy) {
@@ -142,8 +228,8 @@ TEST_F(ArenasTest, AnArenaHasAsManySlotsAsItsMemoryAllows) {
   EXPECT_TRUE(one.arenas().find(one.id(), 0));
   EXPECT_FALSE(one.arenas().find(one.id(), 1));
   const User second = enter({&one});
-  EXPECT_EQ(one.arenas().common_with(second.id(), 0), one.id());
-  EXPECT_FALSE(one.arenas().common_with(second.id(), 1));
+  EXPECT_EQ(shared_by(one, second.id(), 0), one.id());
+  EXPECT_FALSE(shared_by(one, second.id(), 1));
   EXPECT_EQ(one.arenas().why_not(second.id(), 1),
             "the peer is another process, and the GPU memory that is shared has no room for more connections");
   none.arenas().enter(kSocketName, 2 * kArenaRing, from({}));
@@ -166,9 +252,10 @@ TEST_F(ArenasTest, AMemberMayLieInEachByte) {
   for (std::size_t at = 0; at < 96 + 16; ++at) {  // all that stands before the ids of those it has mapped
     entry[at] ^= std::byte{0x81};
     const User user = enter({&liar, &honest});
-    EXPECT_EQ(user.arenas().common_with(honest.id(), 0), honest.id()) << at;
-    EXPECT_EQ(user.arenas().find(liar.id(), 0).has_value(), at >= 88) << at;  // there: what it has mapped itself
-    EXPECT_EQ(honest.arenas().common_with(liar.id(), 0), liar.id()) << "it was mapped before";
+    EXPECT_EQ(shared_by(user, honest.id(), 0), honest.id()) << at;
+    const bool says_nothing = (at > 21 && at < 48) || at >= 88;  // after the device's name; what it has mapped itself
+    EXPECT_EQ(user.arenas().find(liar.id(), 0).has_value(), says_nothing) << at;
+    EXPECT_EQ(shared_by(honest, liar.id(), 0), liar.id()) << "it was mapped before";
     (void)honest.arenas().why_not(liar.id(), 1);
     entry[at] ^= std::byte{0x81};
   }
@@ -191,7 +278,7 @@ TEST_F(ArenasTest, WhatADeadMemberHadStaysMapped) {
                         return from({&first})(asked, wait);
                       });
   EXPECT_EQ(asked_for, 1u) << "the dead one is not asked";
-  EXPECT_EQ(last.arenas().common_with(first.id(), 0), first.id());
+  EXPECT_EQ(shared_by(last, first.id(), 0), first.id());
 }
 
 /// Whoever stops while it enters keeps others waiting for a second, and no longer.
@@ -252,7 +339,7 @@ TEST_F(ArenasTest, DescriptorsComeFromThoseThatAnswer) {
   SegmentOffers answers(network), silent(network);
   const Descriptor file(cpu_device::make_device_memory_file(kArenaRing, 0));
   const Ticket ticket{1}, wrong{2};
-  answers.offer_for_good(ticket, file.get());
+  answers.offer_for_good(ticket, file.get(), [](const Ticket&, Descriptor, Descriptor) { ADD_FAILURE(); });
   std::atomic<bool> ends = false;
   std::thread server([&] {
     while (!ends) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -431,7 +432,8 @@ class P2pInArenas : public P2pBetweenProcesses {
     ~Process() {
       ends_ = true;
       server_.join();
-      EXPECT_EQ(platform->attached, attached_) << "the device was called while kernels might run";
+      EXPECT_EQ(platform->attached, attached_ + platform->attached_quietly)
+          << "the device was called while kernels might run";
     }
 
     std::unique_ptr<LinkSetup> accept(bool kernels = true) { return start(true, kernels, {}); }
@@ -475,6 +477,49 @@ class P2pInArenas : public P2pBetweenProcesses {
     EXPECT_EQ(acceptor.remark().empty(), connector.remark().empty());
     return {acceptor.rings().callers->placement(), connector.remark()};
   }
+  void lie_in_every_byte(int gpu_of_other) {
+    Process here(name_), there(name_, gpu_of_other), third(name_, gpu_of_other);
+    const auto honest = offer_of(*here.accept());
+    for (std::size_t at = kMemberAt; at < honest.size(); ++at) {
+      const auto acceptor = here.accept();
+      Bytes lie = offer_of(*acceptor);
+      lie[at] ^= std::byte{0x81};
+      const auto connector = there.connect(lie);
+      EXPECT_EQ(agree(*acceptor, *connector).first, RingPlacement::host) << "nobody has such an arena";
+    }
+    for (std::size_t at = 0; at < sizeof(Arenas::Id) + 1; ++at) {
+      const auto acceptor = here.accept();
+      const auto connector = there.connect(*acceptor);
+      ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
+      Bytes lie = answer_of(*connector);
+      lie[at] ^= std::byte{0x81};
+      EXPECT_FALSE(acceptor->take_answer(lie)) << at;
+      EXPECT_EQ(acceptor->failure().error, EPROTO);
+    }
+  }
+
+  /// A ring that starts now, as its two sides have it.
+  static void expect_one_ring(const table::RingSetup& tx, const table::RingSetup& rx) {
+    EXPECT_NE(tx.memory.data, rx.memory.data) << "each maps it by itself";
+    EXPECT_EQ(tx.start, rx.start);
+    EXPECT_GT(tx.start, 0u);
+    EXPECT_TRUE(tx.memory.words_are_kept && rx.memory.words_are_kept);
+    EXPECT_EQ(*tx.host_committed(), tx.start);
+    EXPECT_EQ(*rx.host_consumed(), rx.start);
+    *tx.committed = tx.start + 5;
+    *rx.consumed = tx.start + 3;
+    *tx.committed_copy = tx.start + 5;
+    *rx.consumed_copy = tx.start + 3;
+    tx.memory.data[0] = std::byte{1};
+    tx.memory.data[kOfferedRing - 1] = std::byte{2};
+    EXPECT_EQ(*rx.committed, tx.start + 5);
+    EXPECT_EQ(*tx.consumed, tx.start + 3);
+    EXPECT_EQ(*rx.host_committed(), tx.start + 5);
+    EXPECT_EQ(*tx.host_consumed(), tx.start + 3);
+    EXPECT_EQ(rx.memory.data[0], std::byte{1});
+    EXPECT_EQ(rx.memory.data[kOfferedRing - 1], std::byte{2});
+    rx.memory.data[0] = rx.memory.data[kOfferedRing - 1] = std::byte{0};
+  }
 };
 
 TEST_F(P2pInArenas, KernelsOfOneGpuMeetInTheMemoryOfTheEarlierContext) {
@@ -485,32 +530,70 @@ TEST_F(P2pInArenas, KernelsOfOneGpuMeetInTheMemoryOfTheEarlierContext) {
     const auto connector = connects.connect(*acceptor);
     EXPECT_EQ(agree(*acceptor, *connector), std::pair(RingPlacement::device, std::string()));
     const table::RingPair a = words_of(*acceptor), b = words_of(*connector);
-    for (const auto& [tx, rx] : {std::pair(a.tx, b.rx), std::pair(b.tx, a.rx)}) {
-      EXPECT_NE(tx.memory.data, rx.memory.data) << "each maps it by itself";
-      EXPECT_EQ(tx.start, rx.start);
-      EXPECT_GT(tx.start, 0u);
-      EXPECT_TRUE(tx.memory.words_are_kept && rx.memory.words_are_kept);
-      EXPECT_EQ(*tx.host_committed(), tx.start);
-      EXPECT_EQ(*rx.host_consumed(), rx.start);
-      *tx.committed = tx.start + 5;
-      *rx.consumed = tx.start + 3;
-      *tx.committed_copy = tx.start + 5;
-      tx.memory.data[0] = std::byte{1};
-      tx.memory.data[kOfferedRing - 1] = std::byte{2};
-      EXPECT_EQ(*rx.committed, tx.start + 5);
-      EXPECT_EQ(*tx.consumed, tx.start + 3);
-      EXPECT_EQ(*rx.host_committed(), tx.start + 5);
-      EXPECT_EQ(rx.memory.data[0], std::byte{1});
-      EXPECT_EQ(rx.memory.data[kOfferedRing - 1], std::byte{2});
-      rx.memory.data[0] = rx.memory.data[kOfferedRing - 1] = std::byte{0};
-    }
+    expect_one_ring(a.tx, b.rx);
+    expect_one_ring(b.tx, a.rx);
   }
   EXPECT_TRUE(earlier.segments.has_all());
   EXPECT_TRUE(later.segments.has_all());
 }
 
+/// Bytes are in the receiver's memory, and each word in the memory of who polls it. The copies are in the slot's page.
+TEST_F(P2pInArenas, KernelsOfTwoGpusUseTheMemoryOfBoth) {
+  Process earlier(name_), later(name_, 1);
+  for (const bool earlier_accepts : {true, false, true}) {
+    Process &accepts = earlier_accepts ? earlier : later, &connects = earlier_accepts ? later : earlier;
+    const auto acceptor = accepts.accept();
+    const auto connector = connects.connect(*acceptor);
+    EXPECT_EQ(agree(*acceptor, *connector), std::pair(RingPlacement::device, std::string()));
+    const table::RingPair a = words_of(*acceptor), b = words_of(*connector);
+    const auto own_of = [](const LinkSetup& setup) { return setup.rings().callers->device_words(); };
+    EXPECT_EQ(a.rx.committed, &own_of(*acceptor)->rx_committed.value);
+    EXPECT_EQ(a.tx.consumed, &own_of(*acceptor)->tx_consumed.value);
+    EXPECT_EQ(b.rx.committed, &own_of(*connector)->rx_committed.value);
+    EXPECT_EQ(b.tx.consumed, &own_of(*connector)->tx_consumed.value);
+    EXPECT_EQ(a.rx.memory.data, acceptor->rings().callers->callers_rings().rx.data);
+    EXPECT_EQ(b.rx.memory.data, connector->rings().callers->callers_rings().rx.data);
+    std::set<const std::uint64_t*> copies;
+    for (const auto& [tx, rx] : {std::pair(a.tx, b.rx), std::pair(b.tx, a.rx)}) {
+      expect_one_ring(tx, rx);
+      copies.insert({tx.committed_copy, rx.consumed_copy});
+    }
+    EXPECT_EQ(copies.size(), 4u);
+  }
+  EXPECT_TRUE(earlier.segments.has_all());
+  EXPECT_TRUE(later.segments.has_all());
+}
+
+/// Memory of two GPUs is used with others in between: each connection starts after all that its words may hold.
+TEST_F(P2pInArenas, EachConnectionOfTwoGpusStartsAfterTheOneBefore) {
+  Process here(name_), beside(name_), there(name_, 1);
+  const auto connect = [&](Process& accepts, Process& connects, std::uint64_t sent) {
+    const auto acceptor = accepts.accept();
+    const auto connector = connects.connect(*acceptor);
+    EXPECT_EQ(agree(*acceptor, *connector).first, RingPlacement::device);
+    const table::RingPair sides[] = {words_of(*acceptor), words_of(*connector)};
+    for (const table::RingPair& rings : sides) {
+      for (const std::uint64_t* word : {rings.tx.committed, rings.tx.consumed, rings.rx.committed, rings.rx.consumed}) {
+        EXPECT_GE(rings.tx.start, *word) << "what another connection left";
+      }
+    }
+    for (const table::RingPair& rings : sides) {
+      *rings.tx.committed = *rings.tx.committed_copy = rings.tx.start + sent;
+      *rings.rx.consumed = *rings.rx.consumed_copy = rings.tx.start + sent;
+    }
+  };
+  for (const std::uint64_t sent : {0ull, 1ull << 40, 7ull}) {
+    connect(here, there, sent);
+    connect(here, beside, sent + (1ull << 41));
+    connect(there, here, sent + 3);
+    connect(beside, there, sent);
+  }
+}
+
 TEST_F(P2pInArenas, AllOthersUseHostRingsAndKnowWhy) {
-  Process here(name_), there(name_), other_gpu(name_, 1), on_host(name_, 0, RingPlacement::host);
+  Process here(name_), there(name_), on_host(name_, 0, RingPlacement::host);
+  here.platform->kernels_run = true;
+  Process other_gpu(name_, 1);
   const auto where = [](Process& accepts, Process& connects, bool accepts_kernels = true,
                         bool connects_kernels = true) {
     const auto acceptor = accepts.accept(accepts_kernels);
@@ -523,8 +606,12 @@ TEST_F(P2pInArenas, AllOthersUseHostRingsAndKnowWhy) {
   };
   const std::string why = "p2p in GPU memory: the peer is another process, ", none;
   const std::string nothing = why + "which shares no GPU memory for this connection";
-  EXPECT_EQ(where(here, other_gpu), std::pair(why + "on another GPU", why + "on another GPU"));
-  EXPECT_EQ(where(other_gpu, here), std::pair(why + "on another GPU", why + "on another GPU"));
+  const std::string ran_here =
+      why + "on another GPU: kernels of this process ran when that context was made: make all contexts first";
+  const std::string ran_there = why +
+                                "on another GPU: its kernels ran when this context was made: make all contexts first";
+  EXPECT_EQ(where(here, other_gpu), std::pair(ran_here, ran_there));
+  EXPECT_EQ(where(other_gpu, here), std::pair(ran_there, ran_here));
   EXPECT_EQ(where(here, there, true, false), std::pair(nothing, none)) << "a host thread connects";
   EXPECT_EQ(where(here, there, false, true), std::pair(none, nothing)) << "a host thread accepts";
   EXPECT_EQ(where(here, on_host), std::pair(nothing, none)) << "GPUSOCK_RING=host";
@@ -538,24 +625,7 @@ TEST_F(P2pInArenas, DeviceMemoryThatWasAskedForIsUsedToo) {
 }
 
 TEST_F(P2pInArenas, APeerMayLieInEveryByte) {
-  Process here(name_), there(name_), third(name_);
-  const auto honest = offer_of(*here.accept());
-  for (std::size_t at = kMemberAt; at < honest.size(); ++at) {
-    const auto acceptor = here.accept();
-    Bytes lie = offer_of(*acceptor);
-    lie[at] ^= std::byte{0x81};
-    const auto connector = there.connect(lie);
-    EXPECT_EQ(agree(*acceptor, *connector).first, RingPlacement::host) << "nobody has such an arena";
-  }
-  for (std::size_t at = 0; at < sizeof(Arenas::Id) + 1; ++at) {
-    const auto acceptor = here.accept();
-    const auto connector = there.connect(*acceptor);
-    ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
-    Bytes lie = answer_of(*connector);
-    lie[at] ^= std::byte{0x81};
-    EXPECT_FALSE(acceptor->take_answer(lie)) << at;
-    EXPECT_EQ(acceptor->failure().error, EPROTO);
-  }
+  for (const int gpu_of_other : {0, 1}) lie_in_every_byte(gpu_of_other);
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include "gpusock/error.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,14 +49,26 @@ class PinningPlatform : public Platform {
     const int of = file.get();
     return std::make_unique<Arena>(*this, of, bytes, std::move(file));
   }
-  std::unique_ptr<DeviceArena> map_arena(Descriptor file, std::size_t bytes) override {
-    if (cpu_device::gpu_of_device_memory(file.get(), bytes) != number) throw Error(EPROTO, "mapping an arena");
+  std::unique_ptr<DeviceArena> map_arena(Descriptor file, std::size_t bytes, const std::string& device) override {
+    const auto owner = cpu_device::gpu_of_device_memory(file.get(), bytes);
+    if (!owner || device != "GPU " + std::to_string(*owner)) throw Error::with_cause(EPROTO, "it is no such arena");
+    if (*owner != number && !reaches_others) throw Error::with_cause(ENOTSUP, "it is out of reach");
     return std::make_unique<Arena>(*this, file.get(), bytes, Descriptor());
   }
+  bool while_quiet(const std::function<void()>& action) override {
+    if (kernels_run) return false;
+    const int before = attached;
+    action();
+    attached_quietly += attached - before;
+    return true;
+  }
 
-  int attached = 0;     ///< pieces of memory that it was given
-  bool shares = false;  ///< its memory with other processes
-  int number = 0;       ///< of the GPU that it is then
+  std::atomic<int> attached = 0;  ///< pieces of memory that it was given
+  bool shares = false;            ///< its memory with other processes
+  bool reaches_others = true;     ///< other GPUs' arenas
+  std::atomic<bool> kernels_run = false;
+  std::atomic<int> attached_quietly = 0;  ///< of these, by while_quiet()
+  int number = 0;                         ///< of the GPU that it is then
   bool refuses = false;
   bool is_gpu = false;                 ///< its memory is its kernels' alone
   std::vector<const Platform*> peers;  ///< other GPUs whose memory its kernels reach

@@ -1,9 +1,11 @@
 // The Unix socket through which rings are shared: visitors that say nothing, many at once, and a backlog that is full.
 #include "gpusock/cpu/host_platform.hpp"
 #include "host_proxy/links/p2p/segment_exchange.hpp"
+#include "host_proxy/links/p2p/unix_socket.hpp"
 
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -13,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace gpusock::proxy {
@@ -57,6 +60,53 @@ TEST_F(SegmentExchange, ATicketIsGoodForOneVisitor) {
     serve();
     EXPECT_EQ(answer(visitor), expected);
   }
+}
+
+/// A gift is the lasting ticket, another one, and a descriptor. All else is no gift, and the visitor is sent away.
+TEST_F(SegmentExchange, GiftsAreTakenWithTheLastingTicket) {
+  const Descriptor lasting(::open("/dev/null", O_RDONLY | O_CLOEXEC)), gift(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  const Ticket ticket{1}, giver{2};
+  std::vector<Ticket> givers;
+  offers_.offer_for_good(ticket, lasting.get(), [&](const Ticket& says, Descriptor given, Descriptor connection) {
+    givers.push_back(says);
+    char byte = 1;
+    EXPECT_EQ(::read(given.get(), &byte, 1), 1);
+    EXPECT_EQ(byte, 0);
+    EXPECT_TRUE(send_byte(connection.get(), std::byte{7}));
+  });
+  const auto give = [&](std::vector<Ticket> says, std::size_t bytes, std::vector<int> descriptors) {
+    const Descriptor visitor = visit();
+    iovec vector{says.data(), bytes};
+    alignas(cmsghdr) char control[64] = {};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    if (!descriptors.empty()) {
+      message.msg_control = control;
+      message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+      std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
+    }
+    EXPECT_EQ(::sendmsg(visitor.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
+    serve();
+    return answer(visitor);
+  };
+  const int file = gift.get();
+  EXPECT_EQ(give({ticket, giver}, 32, {file}), 1);
+  EXPECT_EQ(givers, std::vector<Ticket>{giver});
+  EXPECT_EQ(give({ticket, giver}, 32, {}), 0) << "nothing is given";
+  EXPECT_EQ(give({giver, giver}, 32, {file}), 0) << "another ticket";
+  EXPECT_EQ(give({ticket, giver}, 31, {file}), 0);
+  EXPECT_EQ(give({ticket, giver, giver}, 33, {file}), 0);
+  EXPECT_EQ(give({ticket, giver}, 32, {file, file}), 0) << "two";
+  EXPECT_EQ(give({ticket, giver}, 32, {file, file, file}), 0);
+  EXPECT_EQ(give({ticket}, 16, {file}), 0) << "who asks gives nothing";
+  EXPECT_EQ(give({ticket}, 1, {file}), 0);
+  EXPECT_EQ(givers.size(), 1u);
+  EXPECT_EQ(give({ticket}, 16, {}), 1) << "what is asked for is given as before";
 }
 
 TEST_F(SegmentExchange, SilentVisitorsHoldALimitedNumberOfDescriptors) {
