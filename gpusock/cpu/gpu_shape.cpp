@@ -3,6 +3,7 @@
 
 #include "cpu_device/device_memory.hpp"
 #include "cpu_device/device_shape.hpp"
+#include "cpu_device/sanitizers.hpp"
 #include "gpusock/context/cpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/memory_copier.hpp"
@@ -79,11 +80,7 @@ class FileArena final : public proxy::DeviceArena {
 
 /// ThreadSanitizer knows memory by its addresses: what is passed on by a word with two of them is a race for it. Then
 /// the word has one, and host threads may use it.
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kOneAddress = true;
-#else
-constexpr bool kOneAddress = false;
-#endif
+constexpr bool kOneAddress = CPU_DEVICE_TSAN != 0;
 
 /// Device memory in a file that is mapped once more, for the host.
 class FileWindow final : public proxy::DeviceWindow {

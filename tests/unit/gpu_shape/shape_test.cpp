@@ -2,6 +2,7 @@
 #include "connected.hpp"
 
 #include "cpu_device/device_memory.hpp"
+#include "cpu_device/sanitizers.hpp"
 #include "gpusock/context/device.hpp"
 
 #include <gtest/gtest.h>
@@ -78,7 +79,7 @@ TEST(GpuShape, ArenasAreDeviceMemory) {
   EXPECT_THROW(other->map_arena(file(), kBytes, other->name_on_host()), Error);
 }
 
-#if !defined(__SANITIZE_THREAD__)
+#if !CPU_DEVICE_TSAN
 TEST(GpuShape, HostThreadsThatTouchADeviceBufferFault) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Context context;
