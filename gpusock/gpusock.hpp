@@ -55,8 +55,9 @@ struct Options {
                                        ///< made; on the CPU device it is made on demand
   /// On a GPU: which memory this context shares with contexts of other processes (GPUSOCK_HOST_RINGS=NAME); empty
   /// (there: off): none. Contexts of one user that name the same memory use p2p with each other. Others use tcp. Rings
-  /// are in the GPU's memory between kernels on one GPU, unless `ring` is host, and else in pinned host memory.
-  /// SocketInfo::link_reason says why they are not in the GPU's. Host memory for `host_connections_max` connections is
+  /// are in GPU memory, unless `ring` is host, between kernels on one GPU, and on two that reach each other's memory if
+  /// no kernel of the earlier context's process ran when the later one was made; else in pinned host memory.
+  /// SocketInfo::link_reason says why they are not in GPU memory. Host memory for `host_connections_max` connections is
   /// pinned when the context is made, and is in use once for all processes; as much of the GPU's memory (ring
   /// automatic: at most 256 MiB) is taken for each context. See docs/decisions/024-rings-between-processes.md.
   std::string host_rings;

@@ -162,6 +162,15 @@ TEST_F(ArenasTest, ContextsOnTwoGpusReachBothArenas) {
     }
   }
   EXPECT_FALSE(first.arenas().meeting_with(second.id(), 2));
+  const User small = open(gpu(2));
+  small.arenas().enter(kSocketName, 4096 + 2 * kArenaRing, from({&first}));
+  small.arenas().give_to_other_gpus(to({&first}));
+  for (const auto& [one, other] : {std::pair(&small, &first), std::pair(&first, &small)}) {
+    EXPECT_TRUE(one->arenas().meeting_with(other->id(), 0));
+    EXPECT_FALSE(one->arenas().meeting_with(other->id(), 1)) << "one of the two arenas has one slot";
+    EXPECT_EQ(one->arenas().why_not(other->id(), 1),
+              "the peer is another process, and the GPU memory that is shared has no room for more connections");
+  }
   const User third = enter({&first, &second}, gpu(1));
   EXPECT_EQ(shared_by(third, second.id(), 0), second.id()) << "on one GPU the earlier one's is enough";
   EXPECT_EQ(shared_by(second, third.id(), 0), second.id());

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -622,6 +623,25 @@ TEST_F(P2pInArenas, DeviceMemoryThatWasAskedForIsUsedToo) {
   Process here(name_, 0, RingPlacement::device), there(name_, 0, RingPlacement::device);
   const auto acceptor = here.accept();
   EXPECT_EQ(agree(*acceptor, *there.connect(*acceptor)).first, RingPlacement::device);
+}
+
+/// Host threads accept: they do not reach what the answer names.
+TEST_F(P2pInArenas, AnAnswerOfArenasIsRefusedWhereNoneWasOffered) {
+  Process here(name_), there(name_), on_other(name_, 1);
+  for (Process* liar : {&there, &on_other}) {
+    for (const std::uint8_t used : {4, 5}) {
+      const auto acceptor = here.accept(false);
+      const auto connector = liar->connect(*acceptor);
+      ASSERT_EQ(connector->advance(), LinkSetup::State::ready);
+      Bytes lie = answer_of(*connector);
+      ASSERT_EQ(lie.size(), 17u);
+      lie[0] = std::byte{used};
+      const auto id = std::as_bytes(std::span(liar->segments.host_rings()->arenas().own_id()));
+      std::copy(id.begin(), id.end(), lie.begin() + 1);
+      EXPECT_FALSE(acceptor->take_answer(lie));
+      EXPECT_EQ(acceptor->failure().error, EPROTO);
+    }
+  }
 }
 
 TEST_F(P2pInArenas, APeerMayLieInEveryByte) {
