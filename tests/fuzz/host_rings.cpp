@@ -185,11 +185,14 @@ FUZZ_TARGET(host_rings) {
       case 4: {
         if (input.byte() < 0x20) id = input.take<Arenas::Id>();
         const std::uint32_t slot = input.byte() < 0xf0 ? input.below(kSlots + 2) : input.take<std::uint32_t>();
-        const auto common = side.arenas().common_with(id, slot);
+        const auto meeting = side.arenas().meeting_with(id, slot);
         FUZZ_CHECK(!side.arenas().why_not(id, slot).empty());
         use(side, side.arenas(), id, slot);
-        if (common) use(side, side.arenas(), *common, slot);
-        FUZZ_CHECK(!common || side.arenas().find(*common, slot));
+        if (!meeting) break;
+        for (const Arenas::Id& whose : {meeting->own, meeting->others}) {
+          FUZZ_CHECK(side.arenas().find(whose, slot));
+          use(side, side.arenas(), whose, slot);
+        }
         break;
       }
       case 5:
