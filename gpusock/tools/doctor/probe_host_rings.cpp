@@ -22,6 +22,7 @@ std::string members_text(const std::vector<proxy::Arenas::Listed>& members) {
   std::map<std::string, int> devices;
   for (const auto& member : members) ++devices[member.device];
   std::vector<std::string> parts;
+  parts.reserve(devices.size());
   for (const auto& [device, count] : devices) parts.push_back(fmt::format("{} on {}", count, device));
   return fmt::format("{} of at most {} contexts share memory of their GPU ({})", members.size(),
                      proxy::Arenas::kMembersMax, fmt::join(parts, ", "));

@@ -25,6 +25,7 @@ void take_answers(const std::vector<Descriptor>& connections, std::chrono::nanos
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + wait;
   std::vector<pollfd> waits;
+  waits.reserve(connections.size());
   for (const Descriptor& each : connections) waits.push_back({each.get(), POLLIN, 0});  // poll() skips -1
   const auto waits_for_one = [&] {
     return std::any_of(waits.begin(), waits.end(), [](const pollfd& each) { return each.fd >= 0; });
