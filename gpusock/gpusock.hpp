@@ -59,10 +59,12 @@ struct Options {
   /// no kernel of the earlier context's process ran when the later one was made; else in pinned host memory.
   /// SocketInfo::link_reason says why they are not in GPU memory. Host memory for `host_connections_max` connections is
   /// pinned when the context is made, and is in use once for all processes; as much of the GPU's memory (ring
-  /// automatic: at most 256 MiB) is taken for each context. See docs/decisions/024-rings-between-processes.md.
-  std::string host_rings;
-  /// Connections that fit into it (GPUSOCK_HOST_RINGS=NAME,connections=N): 1 to 4096. The context that comes first
-  /// decides, also on the size of the rings.
+  /// automatic: at most 256 MiB) is taken for each context. "auto" is the name that all have who choose none: its rings
+  /// have 1 MiB each, and where it cannot be made, the context goes without and the log (info) says why. See
+  /// docs/decisions/024-rings-between-processes.md.
+  std::string host_rings = "auto";
+  /// Connections that fit into it (GPUSOCK_HOST_RINGS=NAME,connections=N; NAME may be auto): 1 to 4096. The context
+  /// that comes first decides, also on the size of the rings.
   std::uint32_t host_connections_max = 16;
   bool p2p = true;             ///< true lets connections to peers on this host share memory; else they use tcp
   std::optional<bool> assist;  ///< true lets waiting callers run the proxy's step themselves; the default is
@@ -111,9 +113,9 @@ class Context {
  public:
   /// Throws Error: (EINVAL) an option has an invalid value, (ENODEV) there is no such GPU, (ENOTSUP) the GPU lacks
   /// something that gpusock needs, (ENOMEM) there is not enough memory, (EMFILE) the process has no descriptors left,
-  /// (EAGAIN) no thread can be started; (ENOSPC, EFBIG) there is no room for Options::host_rings, (EACCES) their file
-  /// is another user's, (EPROTO) or of another version of gpusock, (EBUSY) or a stopped process is removing it. The
-  /// message says what to do about it.
+  /// (EAGAIN) no thread can be started; (ENOSPC, EFBIG) there is no room for the named Options::host_rings, (EACCES)
+  /// their file is another user's, (EPROTO) or of another version of gpusock, (EBUSY) or a stopped process is removing
+  /// it. The message says what to do about it.
   explicit Context(const Options& options = Options::from_env());
   ~Context();
   Context(const Context&) = delete;

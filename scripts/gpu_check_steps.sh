@@ -109,7 +109,8 @@ tests_of() {
   local program
   program=$(find "$tests" -name "$1" -type f -perm -100 | head -n 1)
   [ -n "$program" ] || { missing=FAIL; skip "there is no $1 in $tests"; return; }
-  command=(bash scripts/google_test.sh --silence "$silence_s" --filter "${2:-*}" "$program")
+  # Host rings only where a step asks for them (GPUSOCK_TEST_HOST_RINGS): other processes of this user may use those of the default name.
+  command=(env GPUSOCK_HOST_RINGS=off bash scripts/google_test.sh --silence "$silence_s" --filter "${2:-*}" "$program")
 }
 
 # In a rehearsal there are two: the CPU device in the shape of a GPU has as many.

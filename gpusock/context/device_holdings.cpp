@@ -1,9 +1,11 @@
 #include "gpusock/context/device_holdings.hpp"
 
+#include "gpusock/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace gpusock::detail {
@@ -26,6 +28,27 @@ std::unique_ptr<proxy::DeviceCopies> make_copies(const Options& options, proxy::
   return std::make_unique<proxy::DeviceCopies>(platform.make_copier());
 }
 
+/// The rings that contexts of other processes share with this one. What was named must be there; what nobody chose
+/// (HostRings::kAutomatic) is left out where it cannot be made: connections to other processes then use tcp.
+void add_host_rings(const Options& options, const std::shared_ptr<proxy::Platform>& platform,
+                    proxy::SegmentPool& segments) {
+  const bool automatic = options.host_rings == proxy::HostRings::kAutomatic;
+  const bool useful = options.p2p && !platform->attaches_any_time();
+  if (options.host_rings.empty() || (automatic && !useful)) return;
+  // The first process makes them for all: with the name that all have, not in the size that one of them has chosen.
+  const std::uint64_t bytes = automatic ? proxy::default_ring_sizes(true).shared
+                                        : ring_sizes(options, *platform).shared;
+  const proxy::HostRings::Settings settings{
+      .name = options.host_rings, .connections = options.host_connections_max, .ring_bytes = bytes};
+  try {
+    segments.use_host_rings(std::make_shared<proxy::HostRings>(platform, settings));
+  } catch (const Error& error) {
+    if (!automatic) throw;
+    proxy::log_info(std::string("no rings are shared with other processes, which are reached by tcp: ") + error.what());
+    segments.have_no_host_rings(std::string("none: ") + error.what());
+  }
+}
+
 }  // namespace
 
 DeviceHoldings::DeviceHoldings(const Options& options)
@@ -39,11 +62,7 @@ DeviceHoldings::DeviceHoldings(const Options& options)
   if (const std::string& why = table.why_no_device_words(); !why.empty()) {
     proxy::log_info("kernels poll the proxy's words in host memory: " + why);
   }
-  if (options.host_rings.empty()) return;
-  segments.use_host_rings(std::make_shared<proxy::HostRings>(
-      platform, proxy::HostRings::Settings{.name = options.host_rings,
-                                           .connections = options.host_connections_max,
-                                           .ring_bytes = ring_sizes(options, *platform).shared}));
+  add_host_rings(options, platform, segments);
 }
 
 DeviceHoldings::~DeviceHoldings() {

@@ -68,10 +68,10 @@ void check_processors(const std::string& text) {
 void parse_host_rings(std::string_view text, Options& options) {
   const auto chosen = proxy::HostRings::parse(text);
   if (!chosen) {
-    reject(
-        "GPUSOCK_HOST_RINGS='" + std::string(text) +
-        "' must be off, NAME or NAME,connections=N: a name has 1 to 64 letters, digits, '.', '_' or '-', N is 1 to " +
-        std::to_string(proxy::HostRings::kConnectionsMax));
+    reject("GPUSOCK_HOST_RINGS='" + std::string(text) +
+           "' must be auto, off, NAME or NAME,connections=N: a name has 1 to 64 letters, digits, '.', '_' or '-', N is "
+           "1 to " +
+           std::to_string(proxy::HostRings::kConnectionsMax));
   }
   options.host_rings = chosen->name;
   options.host_connections_max = chosen->connections.value_or(options.host_connections_max);

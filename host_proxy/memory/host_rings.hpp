@@ -34,6 +34,8 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
 
   static constexpr std::uint32_t kConnectionsMax = 4096;
   static constexpr std::uint32_t kConnectionsDefault = 16;  ///< as Options::host_connections_max
+  /// The name that contexts on a GPU use if nobody has chosen one, as in Options::host_rings.
+  static constexpr const char* kAutomatic = "auto";
 
   using Id = std::array<std::uint8_t, 16>;
 
@@ -59,7 +61,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
     std::string name;
     std::optional<std::uint32_t> connections;
   };
-  /// Of the text "off", "NAME" or "NAME,connections=N"; nothing if it is something else.
+  /// Of the text "off", "NAME" or "NAME,connections=N"; nothing if it is something else. "auto" is a name here.
   static std::optional<Chosen> parse(std::string_view text);
 
   static bool is_name(std::string_view name);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -207,6 +208,9 @@ class SegmentPool {
   /// What other processes' contexts use with this one; nullptr if nothing. For life.
   void use_host_rings(std::shared_ptr<HostRings> rings) { host_rings_ = std::move(rings); }
   HostRings* host_rings() const { return host_rings_.get(); }
+  /// It has none, and why: for those who ask why a connection does not use p2p.
+  void have_no_host_rings(std::string why) { why_no_host_rings_ = std::move(why); }
+  const std::string& why_no_host_rings() const { return why_no_host_rings_; }
 
   /// False while take_rings() has none of a fixed number.
   bool has_room(bool kernels) const;
@@ -235,6 +239,7 @@ class SegmentPool {
   RingPlacement placement_;
   std::shared_ptr<Shelf> shelf_;
   std::shared_ptr<HostRings> host_rings_;
+  std::string why_no_host_rings_ = "off";
 };
 
 }  // namespace gpusock::proxy

@@ -19,7 +19,7 @@ inline bool like_a_gpu() {
 /// True if p2p works between processes: always on the CPU device, and on a GPU where they have rings in common.
 inline bool shares_between_processes() {
   const char* rings = std::getenv("GPUSOCK_HOST_RINGS");
-  return !like_a_gpu() || (rings != nullptr && std::string_view(rings) != "off");
+  return !like_a_gpu() || rings == nullptr || std::string_view(rings) != "off";
 }
 
 }  // namespace gpusock::test

@@ -16,7 +16,8 @@ const bool host_rings_chosen = [] {
   const char* const mode = std::getenv("GPUSOCK_TEST_HOST_RINGS");
   if (mode == nullptr) return false;
   const std::string name = "test-" + std::to_string(getpid()) + ",connections=64";
-  setenv("GPUSOCK_HOST_RINGS", name.c_str(), 0);
+  const char* const set = std::getenv("GPUSOCK_HOST_RINGS");  // off: what tests have if they do not ask for any
+  if (set == nullptr || std::string_view(set) == "off") setenv("GPUSOCK_HOST_RINGS", name.c_str(), 1);
   if (std::string_view(mode) == "apart") proxy::hide_local_offers();
   return true;
 }();

@@ -189,7 +189,7 @@ LinkChoice same_host(const Facts& facts) {
     const bool used = there && there->has_users;
     choice.why = fmt::format(
         "rings there: GPUSOCK_HOST_RINGS={}, for {} connections at a time{};\n"
-        "tcp beyond that, and where the peer has not set the same name",
+        "tcp beyond that, and where the peer has another name or none",
         facts.host_rings, used ? there->connections : facts.host_connections,
         used ? "" : ", or as many as the first process has set");
     return choice;
@@ -197,7 +197,7 @@ LinkChoice same_host(const Facts& facts) {
   if (!facts.maps_at_any_time) {
     choice.why = "not p2p: other processes' rings cannot be mapped while kernels run on a GPU";
     if (!facts.gpu_build) choice.why += " (GPUSOCK_CPU_SHAPE)";
-    choice.command = "export GPUSOCK_HOST_RINGS=NAME (the same in both processes)";
+    choice.command = "export GPUSOCK_HOST_RINGS=NAME (the same in both processes, or auto)";
   } else {
     choice.why = "tcp where users or network namespaces differ (containers)";
     choice.command = "run both as one user, containers with --network host";

@@ -99,10 +99,10 @@ void probe_spin(const Sources& sources, Report& report) {
 
 void probe_host_rings_variable(const Sources& sources, Report& report) {
   constexpr const char* kHostRings = "GPUSOCK_HOST_RINGS";
-  const auto value = sources.environment(kHostRings);
-  if (!value) return;
-  const auto chosen = proxy::HostRings::parse(*value);
-  if (!chosen) return report_invalid(report, kHostRings, *value, "must be off or a name");
+  const std::string value = sources.environment(kHostRings).value_or(proxy::HostRings::kAutomatic);
+  const auto chosen = proxy::HostRings::parse(value);
+  if (!chosen) return report_invalid(report, kHostRings, value, "must be auto, off or a name");
+  if (chosen->name == proxy::HostRings::kAutomatic && report.facts.maps_at_any_time) return;  // none are made
   report.facts.host_rings = chosen->name;
   report.facts.host_connections_set = chosen->connections.has_value();
   report.facts.host_connections = chosen->connections.value_or(proxy::HostRings::kConnectionsDefault);
@@ -134,8 +134,8 @@ void probe_environment(const Sources& sources, Report& report) {
   probe_processors_variable(sources, report);
   probe_gpudirect(sources, report);
   probe_spin(sources, report);
-  probe_host_rings_variable(sources, report);
   probe_shape(sources, report);
+  probe_host_rings_variable(sources, report);
   probe_fabric_provider(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {

@@ -64,8 +64,14 @@ void probe_host_rings(const Sources& sources, Report& report) {
   try {
     report.facts.host_rings_there = sources.host_rings(name);
   } catch (const Error& error) {
-    report.add(kTopic, Level::fix, fmt::format("GPUSOCK_HOST_RINGS={}: {}: no context can be made", name, error.what()),
-               kOtherName);
+    if (name == proxy::HostRings::kAutomatic) {
+      report.add(kTopic, Level::note, fmt::format("'{}': {}: other processes are reached by tcp", name, error.what()),
+                 kOtherName);
+      report.facts.host_rings.clear();
+    } else {
+      report.add(kTopic, Level::fix,
+                 fmt::format("GPUSOCK_HOST_RINGS={}: {}: no context can be made", name, error.what()), kOtherName);
+    }
     return;
   }
   const auto& look = report.facts.host_rings_there;

@@ -25,6 +25,7 @@ inline Options small_options() {
   options.connections_max = 2;
   options.ring_bytes = 4 << 10;
   options.observe = "";
+  options.host_rings = "";
   return options;
 }
 

@@ -1,6 +1,7 @@
 // The memory of a context on CUDA.
 #include "gpusock/context/device_holdings.hpp"
 #include "host_proxy/memory/host_rings.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/unit/cuda/fixture.hpp"
 
 #include <unistd.h>
@@ -173,6 +174,36 @@ TEST(HostRingMemory, IsRegisteredOnceForAllConnections) {
     EXPECT_EQ(count("cuMemMap"), 3);
   }
   for (const char* kind : {"cudaHostRegister", "cuMemMap", "reserved"}) EXPECT_EQ(count(kind), 0) << kind;
+}
+
+/// Each registration of memory fails once while a context is made: how many there are, and how many end it.
+struct Registrations {
+  int made = 0, needed = 0;
+};
+Registrations registrations(const std::string& host_rings) {
+  Options options = small_options();
+  options.host_rings = host_rings;
+  options.host_connections_max = 1;
+  Registrations all;
+  std::string failed;
+  for (std::uint64_t n = 1; n == 1 || !failed.empty(); ++n) {
+    cuda_double::fail_call(n);
+    const std::string error = test::error_of([&] { const Context context(options); });
+    failed = cuda_double::failed_call();
+    cuda_double::fail_call(0);
+    if (failed != "cudaHostRegister") continue;
+    ++all.made;
+    all.needed += error.empty() ? 0 : 1;
+  }
+  return all;
+}
+
+TEST(HostRingMemory, EndsAContextWhereItCannotBeRegisteredOnlyIfItWasNamed) {
+  const Registrations none = registrations(""), automatic = registrations(proxy::HostRings::kAutomatic),
+                      named = registrations("cuda-test-" + std::to_string(getpid()));
+  EXPECT_EQ(automatic.made, none.made + 1);
+  EXPECT_EQ(automatic.needed, none.needed);
+  EXPECT_EQ(named.needed, none.needed + 1);
 }
 
 /// Where the GPU's memory cannot be shared, processes have rings in host memory.

@@ -16,6 +16,7 @@ Options small_options() {
   options.connections_max = 4;
   options.ring_bytes = 4 << 10;
   options.observe.clear();
+  options.host_rings.clear();
   return options;
 }
 

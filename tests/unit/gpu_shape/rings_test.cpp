@@ -42,7 +42,7 @@ class PlainClient {
 
 TEST(Rings, PlainClientsForWhomThereAreNoneYetWaitTheirTurn) {
   constexpr int kConnections = 2, kClients = 5;
-  Options options;
+  Options options = Options::from_env();
   options.connections_max = kConnections;
   options.ring_bytes = 4 << 10;
   Context context(options);
@@ -152,7 +152,7 @@ __global__ void connect_rounds_kernel(Net net, Talk* talk, LinkKind link) {
 /// memory for one, so all use the same.
 void expect_places(LinkKind link, RingPlacement asked, const RingPlaces& expected, int other_gpu = 0,
                    RingPlacement words = RingPlacement::automatic) {
-  Options options;
+  Options options = Options::from_env();
   options.ring = asked;
   options.words = words;
   options.connections_max = 1;
@@ -199,7 +199,7 @@ TEST(Rings, BetweenKernelsOfTwoGpusBytesAndWordsAreInTheMemoryOfBoth) {
 }
 
 TEST(Rings, AGpuThatIsNotThereIsAnError) {
-  Options options;
+  Options options = Options::from_env();
   options.gpu = 2;
   EXPECT_THROW(Context{options}, Error);
 }

@@ -56,7 +56,12 @@ TEST(OptionsTest, ReadsTheEnvironment) {
   setenv("GPUSOCK_GPUDIRECT", "on", 1);
   EXPECT_THROW(Options::from_env(), Error);
   unsetenv("GPUSOCK_GPUDIRECT");
-  EXPECT_EQ(Options::from_env().host_rings, "");
+  unsetenv("GPUSOCK_HOST_RINGS");
+  EXPECT_EQ(Options::from_env().host_rings, "auto");
+  EXPECT_EQ(Options().host_rings, proxy::HostRings::kAutomatic);
+  setenv("GPUSOCK_HOST_RINGS", "auto,connections=8", 1);
+  EXPECT_EQ(Options::from_env().host_rings, "auto");
+  EXPECT_EQ(Options::from_env().host_connections_max, 8u);
   setenv("GPUSOCK_HOST_RINGS", "job-7", 1);
   EXPECT_EQ(Options::from_env().host_rings, "job-7");
   EXPECT_EQ(Options::from_env().host_connections_max, proxy::HostRings::kConnectionsDefault);

@@ -347,6 +347,8 @@ TEST_F(P2pBetweenProcesses, TheReasonSaysWhatToDo) {
   expect_refusal(*with.connect(offer_of(*from_without)), EHOSTUNREACH, kSameName);
   expect_refusal(*other.connect(offer_of(*from_with)), EHOSTUNREACH, kSameName);
   expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, "(here: off)");
+  without.segments.have_no_host_rings("none: no room");
+  expect_refusal(*without.connect(offer_of(*from_with)), EHOSTUNREACH, "(here: none: no room)");
 }
 
 TEST_F(P2pBetweenProcesses, FullHostRingsAreNamed) {

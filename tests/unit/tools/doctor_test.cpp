@@ -237,10 +237,11 @@ TEST(Doctor, AGpuThatProgramsCannotUseIsFound) {
   expect_mend(machine.examine(), "host addresses", "GPUSOCK_GPU");
 }
 
-TEST(Doctor, ProcessesOnAGpuUseTcpAndItSaysWhy) {
+TEST(Doctor, ProcessesOnAGpuWithoutHostRingsUseTcpAndItSaysWhy) {
   Machine machine;
   machine.sources.built_for = "cuda";
   machine.add_gpu();
+  machine.environment["GPUSOCK_HOST_RINGS"] = "off";
   const Report report = machine.examine();
   EXPECT_EQ(link(report, "same process").link, "p2p");
   EXPECT_EQ(link(report, "same host").link, "tcp");
@@ -272,7 +273,8 @@ TEST(Doctor, HostRingsThatAreThereAreDescribed) {
   Machine machine;
   machine.sources.built_for = "cuda";
   machine.add_gpu();
-  EXPECT_EQ(find(machine.examine(), "host-rings").says, "") << "no name is set";
+  machine.environment["GPUSOCK_HOST_RINGS"] = "off";
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "");
   machine.environment["GPUSOCK_HOST_RINGS"] = "job,connections=8";
   EXPECT_EQ(find(machine.examine(), "host-rings").says, "'job': not there yet; the first context makes them");
   EXPECT_NE(make_json(machine.examine()).find("\"host_rings\": null"), std::string::npos);
@@ -295,6 +297,24 @@ TEST(Doctor, HostRingsThatAreThereAreDescribed) {
   }
   look.has_users = false;
   EXPECT_EQ(find(machine.examine(), "host-rings").says, "'job': all users have died; the next context makes new ones");
+}
+
+TEST(Doctor, HostRingsThatNobodyNamedAreThereOnAGpu) {
+  Machine machine;
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "") << "the CPU device needs none";
+  machine.environment["GPUSOCK_HOST_RINGS"] = "auto";
+  EXPECT_EQ(find(machine.examine(), "host-rings").says, "");
+  machine.environment.clear();
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
+  const Report report = machine.examine();
+  EXPECT_EQ(find(report, "host-rings").says, "'auto': not there yet; the first context makes them");
+  EXPECT_EQ(link(report, "same host").link, "p2p");
+  EXPECT_NE(link(report, "same host").why.find("GPUSOCK_HOST_RINGS=auto, for 16 connections"), std::string::npos);
+  machine.host_rings = []() -> std::optional<proxy::HostRings::Look> { throw Error(EPROTO, "reading it"); };
+  const Report without = machine.examine();
+  EXPECT_TRUE(without.well()) << "contexts are made all the same: " << to_mend(without);
+  EXPECT_NE(find(without, "host-rings").says.find("other processes are reached by tcp"), std::string::npos);
+  EXPECT_EQ(link(without, "same host").link, "tcp");
 }
 
 TEST(Doctor, HostRingsThatDoNotFitAreToldWithWhatToDo) {
@@ -325,7 +345,7 @@ TEST(Doctor, ProcessesInTheShapeOfAGpuDoNotMapEachOthersRings) {
   EXPECT_EQ(link(machine.examine(), "same host").link, "p2p");
   EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_HOST_RINGS=job, for 16 conn"), std::string::npos);
   EXPECT_EQ(link(machine.examine(), "same host").words, "");
-  machine.environment.erase("GPUSOCK_HOST_RINGS");
+  machine.environment["GPUSOCK_HOST_RINGS"] = "off";
   EXPECT_EQ(link(machine.examine(), "same process").link, "p2p");
   EXPECT_EQ(link(machine.examine(), "same host").link, "tcp");
   EXPECT_NE(link(machine.examine(), "same host").command.find("GPUSOCK_HOST_RINGS=NAME"), std::string::npos);
