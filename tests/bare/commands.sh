@@ -26,6 +26,7 @@ bundle    1800 quick
 unbuilt    600 quick
 package   2400
 tidy      3600
+check      900
 soak      1800
 fuzz      3600
 coverage  5400
@@ -110,6 +111,7 @@ try_package() {
 }
 
 try_tidy() { ./run tidy gpusock; }
+try_check() { ./run check --base HEAD; }
 try_soak() { ./run soak --minutes 1; }
 try_fuzz() { ./run fuzz --seconds 1; }
 try_coverage() { ./run coverage; }

@@ -1,6 +1,8 @@
 #pragma once
 /// @file What a checkpoint is made of, copied by a kernel to where the host reads it: the node's other kernels run on.
 
+#include "gpusock/device.cuh"
+
 #include <cstdint>
 
 namespace param_sync {
