@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# commands.sh [--quick | --steps A,B,...]: starts every command of the README's table on a machine where nothing was installed:
+# commands.sh [--quick | --steps A,B,...]: starts every command of the table in docs/commands.md on a machine where nothing was installed:
 #
 #   ./run bare bash tests/bare/commands.sh --quick
 #
