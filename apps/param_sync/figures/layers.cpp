@@ -1,5 +1,6 @@
 #include "figures/figures.hpp"
 
+#include "schedule/json_price.hpp"
 #include "schedule/schedule.hpp"
 
 #include <fmt/format.h>
@@ -155,6 +156,7 @@ Figure draw(const std::vector<Span>& spans, int step) {
 }  // namespace
 
 Figure layers(std::string_view trace) {
+  schedule::require_parsable(trace, kTraceFile);
   try {
     int step = 0;
     const std::vector<Span> spans = read_spans(nlohmann::json::parse(trace), step);

@@ -1,5 +1,6 @@
 #include "schedule/check.hpp"
 
+#include "schedule/check_price.hpp"
 #include "schedule/symbols.hpp"
 
 #include <fmt/format.h>
@@ -57,6 +58,7 @@ struct LaneState {
   std::vector<int> awaited;               ///< by op: its place among those that an `after` names, or kNobody
   int index = 0;                          ///< the op that runs
   bool started = false;                   ///< it waits for no `after` any more
+  std::size_t passed = 0;                 ///< entries of its `after` that are complete
   int done = 0;                           ///< chunks of it
   std::optional<Symbols::Value> passing;  ///< received, but not yet sent on
   int depth = 0;
@@ -81,29 +83,22 @@ struct Completed {
   Clock clock;
   Clock past;
   int depth = 0;
+  std::vector<int> waiting;  ///< lanes, for the op to complete
 };
 
 /// In which rounds a rank does something.
 class Rounds {
  public:
   void add(int round) {
-    const auto at = static_cast<std::size_t>(round);
-    if (at >= is_in_.size()) is_in_.resize(at + 1);
-    if (!is_in_[at]) ++count_;
-    is_in_[at] = true;
+    if (rounds_.empty() || rounds_.back() != round) rounds_.push_back(round);
   }
-  int count() const { return count_; }
+  int count() {
+    std::sort(rounds_.begin(), rounds_.end());
+    return static_cast<int>(std::unique(rounds_.begin(), rounds_.end()) - rounds_.begin());
+  }
 
  private:
-  std::vector<bool> is_in_;
-  int count_ = 0;
-};
-
-/// What clocks know. They are only asked about ops of the same rank, and most schedules order these by lanes and
-/// `after` alone: then clocks need no other ranks' lanes.
-enum class Known {
-  within_rank,   ///< what lanes and `after` order: less than all
-  across_ranks,  ///< what messages order, too
+  std::vector<int> rounds_;  // some of them more than once
 };
 
 /// Two ops have no order that is known.
@@ -147,6 +142,7 @@ class CheckedRun {
   bool step_receiving(LaneState& lane);
   bool step_sending(LaneState& lane, const Symbols::Value& value);
   void take(LaneState& lane, const Unit& unit);
+  Completed& completed(int rank, const OpRef& op);
   void complete(LaneState& lane);
   void read(const LaneState& lane, int chunk);
   void write(const LaneState& lane, int chunk);
@@ -161,9 +157,8 @@ class CheckedRun {
   std::vector<LaneState> lanes_;
   std::vector<Channel> channels_;
   std::map<std::tuple<int, int, int>, int> channel_ids_;
-  std::vector<Uses> uses_;                         // by rank and chunk
-  std::vector<Completed> awaited_;                 // ops that an `after` names
-  std::vector<std::vector<int>> waiting_for_ops_;  // lanes, by rank
+  std::vector<Uses> uses_;          // by rank and chunk
+  std::vector<Completed> awaited_;  // ops that an `after` names
   std::vector<int> ready_;
   std::vector<Rounds> sending_rounds_, reducing_rounds_;  // by rank
   Counts counts_;
@@ -203,7 +198,6 @@ CheckedRun::CheckedRun(const Schedule& schedule, Known known) : schedule_(schedu
   }
   awaited_.resize(static_cast<std::size_t>(awaited));
   uses_.resize(static_cast<std::size_t>(schedule.nodes()) * static_cast<std::size_t>(schedule.chunks));
-  waiting_for_ops_.resize(schedule.ranks.size());
   counts_.ranks.resize(schedule.ranks.size());
   sending_rounds_.resize(schedule.ranks.size());
   reducing_rounds_.resize(schedule.ranks.size());
@@ -385,26 +379,33 @@ void CheckedRun::complete(LaneState& lane) {
   counts_.rounds = std::max(counts_.rounds, lane.depth);
   const int awaited = lane.awaited[static_cast<std::size_t>(id.index)];
   if (awaited == kNobody) return;
-  awaited_[static_cast<std::size_t>(awaited)] = {lane.clock, lane.past, lane.depth};
-  wake(waiting_for_ops_[static_cast<std::size_t>(lane.rank)]);
+  Completed& left = awaited_[static_cast<std::size_t>(awaited)];
+  left.clock = lane.clock;
+  left.past = lane.past;
+  left.depth = lane.depth;
+  wake(left.waiting);
+}
+
+/// What the op of an `after` leaves to those that wait for it.
+Completed& CheckedRun::completed(int rank, const OpRef& op) {
+  const LaneState& lane = lanes_[static_cast<std::size_t>(flat(rank, op.lane))];
+  return awaited_[static_cast<std::size_t>(lane.awaited[static_cast<std::size_t>(op.index)])];
 }
 
 /// True if what the lane's next op waits for is complete.
 bool CheckedRun::start(LaneState& lane) {
-  for (const OpRef& before : lane.op().after) {
-    const int other = flat(lane.rank, before.lane);
-    if (lanes_[static_cast<std::size_t>(other)].index > before.index) continue;
-    waiting_for_ops_[static_cast<std::size_t>(lane.rank)].push_back(self(lane).lane);
-    return false;
+  for (; lane.passed < lane.op().after.size(); ++lane.passed) {
+    const OpRef& before = lane.op().after[lane.passed];
+    Completed& op = completed(lane.rank, before);
+    if (lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))].index <= before.index) {
+      op.waiting.push_back(self(lane).lane);
+      return false;
+    }
+    join(lane.clock, op.clock);
+    join(lane.past, op.past);
+    lane.depth = std::max(lane.depth, op.depth);
   }
-  for (const OpRef& before : lane.op().after) {
-    const LaneState& other = lanes_[static_cast<std::size_t>(flat(lane.rank, before.lane))];
-    const Completed& completed =
-        awaited_[static_cast<std::size_t>(other.awaited[static_cast<std::size_t>(before.index)])];
-    join(lane.clock, completed.clock);
-    join(lane.past, completed.past);
-    lane.depth = std::max(lane.depth, completed.depth);
-  }
+  lane.passed = 0;
   return true;
 }
 
@@ -476,9 +477,11 @@ std::uint64_t Counts::chunks_sent_max() const {
 
 Counts check(const Schedule& schedule) {
   validate(schedule);
+  require_affordable(price_of_check(schedule, Known::within_rank));
   try {
     return CheckedRun(schedule, Known::within_rank).run();
   } catch (const NoOrder&) {
+    require_affordable(price_of_check(schedule, Known::across_ranks));
     return CheckedRun(schedule, Known::across_ranks).run();
   }
 }

@@ -15,7 +15,7 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr std::size_t kFileBytesMax = std::size_t{256} << 20;
+constexpr std::size_t kFileBytesMax = std::size_t{128} << 20;
 
 template <class Enum>
 Enum word(const JsonNode& node, Enum last) {

@@ -9,7 +9,7 @@
 namespace param_sync::schedule {
 
 /// The schedule that a text describes. Throws Error, which names the field: text that is no JSON, another version, a
-/// field that is missing or has another type, a number out of range.
+/// field that is missing or has another type, a number out of range, so many values that they take more than 1 GiB.
 Schedule from_json(std::string_view text);
 
 /// The text of a schedule: one op a line. from_json() gives the same schedule again.
@@ -19,7 +19,7 @@ std::string to_json(const Schedule& schedule);
 /// and what has more than 64 characters is cut.
 std::string printable(const std::string& name);
 
-/// The contents of a file ("-": standard input). Throws Error where it cannot be read, or has more than 256 MiB.
+/// The contents of a file ("-": standard input). Throws Error where it cannot be read, or has more than 128 MiB.
 std::string read_text(const std::string& file);
 
 }  // namespace param_sync::schedule

@@ -1,5 +1,7 @@
 #include "schedule/json_node.hpp"
 
+#include "schedule/json_price.hpp"
+
 #include <fmt/format.h>
 
 namespace param_sync::schedule {
@@ -59,6 +61,7 @@ std::string JsonNode::text() const {
 }
 
 JsonDocument::JsonDocument(std::string_view text, const std::string& name) : name_(name) {
+  require_parsable(text, name_);
   try {
     json_ = nlohmann::json::parse(text.begin(), text.end());
   } catch (const nlohmann::json::exception& error) {  // parse_error, or out_of_range of a number

@@ -38,7 +38,7 @@ class JsonNode {
 
 class JsonDocument {
  public:
-  /// `name` begins errors: "the schedule". Throws Error where the text is no JSON.
+  /// `name` begins errors: "the schedule". Throws Error where the text is no JSON, or require_parsable() refuses it.
   JsonDocument(std::string_view text, const std::string& name);
 
   JsonNode root() const { return {json_, name_, ""}; }

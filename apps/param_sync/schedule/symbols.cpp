@@ -7,8 +7,6 @@
 namespace param_sync::schedule {
 namespace {
 
-constexpr std::size_t kSymbolBytesMax = std::size_t{256} << 20;
-
 /// The worker whose part of the data this chunk is in.
 int part_owner(const Schedule& schedule, int chunk) {
   int owner = static_cast<int>(std::int64_t{chunk} * schedule.workers / schedule.chunks);  // one too low at most
@@ -46,10 +44,6 @@ std::string problem_of_chunk(const Schedule& schedule, const Symbols& symbols, i
 Symbols::Symbols(const Schedule& schedule)
     : chunks_(schedule.chunks), nodes_(schedule.nodes()), words_((static_cast<std::size_t>(nodes_) + 63) / 64) {
   const std::size_t values = static_cast<std::size_t>(nodes_) * static_cast<std::size_t>(chunks_);
-  if (values * words_ > kSymbolBytesMax / 16) {
-    throw Error(
-        fmt::format("{} chunks at {} ranks are more than this program can check: make chunks larger", chunks_, nodes_));
-  }
   bits_.resize(values * 2 * words_);
   states_.resize(values, State::undefined);
   for (int rank = 0; rank < schedule.workers; ++rank) {

@@ -21,7 +21,7 @@ class Symbols {
     std::vector<std::uint64_t> repeated;
   };
 
-  /// The values before the schedule runs. Throws Error where they would take more than 256 MiB.
+  /// The values before the schedule runs. What they take is in price_of_check().
   explicit Symbols(const Schedule& schedule);
 
   Value get(int rank, int chunk) const;

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -11,9 +12,14 @@ import xml.etree.ElementTree
 LIMIT_S = 60
 
 
-def run(*arguments, text=None):
+def run(*arguments, text=None, megabytes_max=None):
+    """`megabytes_max`: of the address space; not where a sanitizer takes all of it."""
+    def limit():
+        if megabytes_max is not None and not os.environ["PARAM_SYNC_SANITIZED"]:
+            resource.setrlimit(resource.RLIMIT_AS, (megabytes_max << 20, megabytes_max << 20))
+
     done = subprocess.run([os.environ["PARAM_SYNC"], *map(str, arguments)], input=text, capture_output=True, text=True, timeout=LIMIT_S,
-                          check=False)
+                          check=False, preexec_fn=limit)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -132,6 +138,38 @@ class Schedules(unittest.TestCase):
         hand_made["ranks"][1]["lanes"].pop()
         status, out, error = run("schedule", "--schedule", "-", "--run", text=json.dumps(hand_made))
         self.assertEqual((status, out), (1, ""))
+
+    def test_small_files_that_ask_for_much_are_refused_in_little_memory(self):
+        def lanes(ranks):
+            rank = '{"lanes": [' + ",".join(["[]"] * 4096) + "]}"
+            return (f'{{"version": 1, "scheme": "s", "nodes": {ranks}, "chunks": 1, "result": "all_reduce", "ranks": ['
+                    + ",".join([rank] * ranks) + "]}")
+
+        send = '{"op": "send", "chunk": 0, "count": 1048576, "to": 1}'
+        sends = ('{"version": 1, "scheme": "s", "nodes": 2, "chunks": 1048576, "result": "broadcast", "ranks": [{"lanes": [['
+                 + ",".join([send] * 3400) + ']]}, {"lanes": []}]}')
+        too_large = self.folder / "objects.json"
+        with too_large.open("w", encoding="ascii") as file:
+            file.truncate(180 << 20)
+        objects = self.folder / "fewer_objects.json"
+        objects.write_text("[" + "{}," * (10 << 20) + "{}]")
+        for number, text in enumerate((lanes(16), lanes(64), sends)):
+            (self.folder / f"{number}.json").write_text(text)
+        asked = ((self.folder / "0.json", r"checking it would take \d+ MiB \(\d+ for chunks at ranks, 2049 for clocks of lanes.*make chunks larger"),
+                 (self.folder / "1.json", r"checking it would take \d+ MiB .* 8193 for clocks of lanes"),
+                 (self.folder / "2.json", r"checking it would take \d+\.\d billion steps, more than"),
+                 (objects, r"so many values that reading it would take \d+ MiB, more than 1024"), (too_large, "has more than 128 MiB"))
+        for command, file, says in (*(("schedule", *file) for file in asked), ("simulate", *asked[0])):
+            status, out, error = run(command, "--schedule", file, megabytes_max=512)
+            self.assertEqual((status, out), (1, ""), error)
+            self.assertRegex(error, says)
+        status, _, error = run("schedule", "--scheme", "blink", "--topology", objects, megabytes_max=512)
+        self.assertEqual(status, 1)
+        self.assertIn("the topology has so many values", error)
+        objects.rename(self.folder / "trace.json")
+        status, _, error = run("plot", self.folder, megabytes_max=512)
+        self.assertEqual(status, 1)
+        self.assertIn("trace.json has so many values", error)
 
     def test_sums_in_rank_order_are_refused_where_the_scheme_has_another_order(self):
         status, _, error = run("schedule", "--scheme", "ring", "--run", "--deterministic")

@@ -1,7 +1,10 @@
 // What the checker refuses in hand-written schedules, and what it counts.
 #include "schedule/check.hpp"
+#include "schedule/check_price.hpp"
+#include "schedule/schemes.hpp"
 #include "tests/support/error_of.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace {
@@ -240,7 +243,53 @@ TEST(Check, AScheduleTooLargeToCheckIsRefusedAtOnce) {
   schedule.chunks = kChunksMax;
   schedule.workers = kNodesMax;
   schedule.ranks.resize(kNodesMax);
-  expect_problem(schedule, "more than this program can check");
+  expect_problem(
+      schedule,
+      "checking it would take 328705 MiB (328705 for chunks at ranks, 1 for clocks of lanes), more than 1024");
+}
+
+/// Each lane has a clock, with an entry for each lane of its rank.
+TEST(Check, LanesWithoutOpsArePricedByTheirSquare) {
+  for (const int ranks : {16, 64}) {
+    const Schedule lanes = by_hand(
+        1, std::vector<std::vector<Lane>>(static_cast<std::size_t>(ranks), std::vector<Lane>(kLanesMax)));
+    expect_problem(lanes, fmt::format("{} for clocks of lanes", ranks * 128 + 1));
+  }
+}
+
+TEST(Check, WorkIsPricedByChunksNotByOps) {
+  Schedule sends = by_hand(1, {{{}}, {{}}});
+  sends.chunks = kChunksMax;
+  sends.ranks[0].lanes[0].assign(3000, {Kind::send, 0, kChunksMax, kNobody, 1, 0, {}});
+  expect_problem(sends, "billion steps, more than 21.5: make chunks larger");
+}
+
+/// Rank 0 has a chunk in one lane and then in another: only rank 1's answer orders the two. So clocks have entries of
+/// all ranks' lanes, and other ranks have many.
+TEST(Check, ClocksOfAllRanksArePricedWhereMessagesOrderOps) {
+  Schedule schedule = by_hand(
+      1, {{{send(0, 1)}, {receive(Kind::recv, 0, 1)}}, {{receive(Kind::recv_reduce, 0, 0), send(0, 0)}}});
+  EXPECT_EQ(check_problem(schedule), "");
+  for (int i = 0; i < 5; ++i) schedule.ranks.push_back({std::vector<Lane>(kLanesMax)});
+  expect_problem(schedule, "for clocks of lanes");
+  EXPECT_NO_THROW(require_affordable(price_of_check(schedule, Known::within_rank)));
+}
+
+/// What generators make is checked, up to the sizes that docs/schedules.md promises.
+TEST(Check, PricesOfLargeSchedulesOfGeneratorsAreAffordable) {
+  const auto is_affordable = [](const char* scheme, int nodes, int chunks) {
+    Request request;
+    request.nodes = nodes;
+    request.chunks = chunks;
+    EXPECT_NO_THROW(require_affordable(price_of_check(generate(scheme, request), Known::within_rank))) << scheme;
+  };
+  is_affordable("ring", 1024, 256);
+  is_affordable("ring", 4, 1 << 20);
+  is_affordable("mesh", 128, 128);
+  is_affordable("ps:even", 512, 512);
+  EXPECT_NO_THROW(require_affordable({0, 0, kCheckOpBytesMax, kCheckStepsMax}));
+  EXPECT_THROW(require_affordable({0, 0, kCheckOpBytesMax + 1, 0}), Error);
+  is_affordable("tree:binary", 1024, 16);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "schedule/check.hpp"
 #include "schedule/file.hpp"
+#include "schedule/json_price.hpp"
 #include "schedule/schemes.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -125,6 +126,21 @@ TEST(ScheduleFile, TextThatIsNoJsonIsRefused) {
   }
   EXPECT_EQ(file_problem("[]"), "the schedule: is an array, not an object");
   EXPECT_NE(file_problem(std::string(20000, '[')), "");
+}
+
+/// Three characters can take 112 bytes.
+TEST(ScheduleFile, TextsArePricedBeforeTheyAreParsed) {
+  EXPECT_EQ(parsed_bytes(""), 0U);
+  EXPECT_EQ(parsed_bytes("[{},{}]"), 32U + 2 * (64 + 48));
+  EXPECT_EQ(parsed_bytes(R"({"a": 1, "b": [2]})"), 64U + 2 * 96 + 32 + 48);
+  EXPECT_EQ(parsed_bytes(R"("[{\"\\,:[[")"), 48U);
+  EXPECT_EQ(parsed_bytes(R"(["0123456789abcdef"])"), 32U + 48 + 48 + 17);
+  EXPECT_EQ(parsed_bytes("\"\\"), 48U);  // ends in a string
+  EXPECT_EQ(parsed_bytes("]]}},"), 0U);
+  std::string text = "[";
+  for (std::uint64_t objects = 0; objects < kParsedBytesMax / (64 + 48); ++objects) text += "{},";
+  EXPECT_NE(file_problem(text + "]").find("the schedule has so many values that reading it would take 1"),
+            std::string::npos);
 }
 
 /// Reading and checking end with Error, or not at all. Anything else fails the test.
