@@ -4,6 +4,8 @@
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
+#include <pthread.h>
+
 #include <mutex>
 #include <string>
 #include <utility>
@@ -71,21 +73,6 @@ DeviceHoldings::~DeviceHoldings() {
 
 namespace {
 
-/// The holdings of contexts that have ended, while kernels of others run.
-struct EndedHoldings {
-  std::mutex mutex;
-  DeviceHoldings* first = nullptr;
-
-  static EndedHoldings& instance() {
-    static EndedHoldings* const ended = new EndedHoldings;  // never destroyed: static contexts go at any time
-    return *ended;
-  }
-};
-
-}  // namespace
-
-namespace {
-
 /// A peer's context may have ring memory still. It would free the last of it on its proxy's thread, which must not wait
 /// for kernels: so all stays until it is back. DeviceCopies has the rings of copies that were under way, and no step of
 /// a proxy asks any more whether they have ended.
@@ -95,27 +82,60 @@ bool try_to_free(DeviceHoldings* holdings) noexcept {
   return holdings->segments.has_all() && device->free_without_waiting([&] { delete holdings; });
 }
 
+/// The holdings of contexts that have ended and that could not be freed then. The mutex is held while they are freed:
+/// who gives the last ring memory of one back meanwhile finds it here afterwards.
+class EndedHoldings {
+ public:
+  static EndedHoldings& instance() {
+    static EndedHoldings* const ended = new EndedHoldings;  // never destroyed: static contexts go at any time
+    return *ended;
+  }
+
+  void add(DeviceHoldings* holdings) noexcept {
+    const std::lock_guard lock(mutex_);
+    holdings->next = std::exchange(first_, holdings);
+  }
+  void free() noexcept {
+    const std::lock_guard lock(mutex_);
+    for (DeviceHoldings** link = &first_; *link != nullptr;) {
+      DeviceHoldings* const each = *link;
+      DeviceHoldings* const next = each->next;
+      if (try_to_free(each)) {
+        *link = next;
+      } else {
+        link = &each->next;
+      }
+    }
+  }
+
+ private:
+  EndedHoldings() {
+    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                   [] {
+                     instance().leave_to_parent();
+                     instance().mutex_.unlock();
+                   });
+  }
+  /// In a child: the memory and the locks are the parent's to free.
+  void leave_to_parent() noexcept {
+    for (DeviceHoldings* each = std::exchange(first_, nullptr); each != nullptr; each = each->next) {
+      if (proxy::HostRings* rings = each->segments.host_rings()) rings->leave_to_parent();
+    }
+  }
+
+  std::mutex mutex_;
+  DeviceHoldings* first_ = nullptr;
+};
+
 }  // namespace
 
+/// With those that ended before: this one had ring memory of theirs, and nobody else may come to free them.
 void EndHoldings::operator()(DeviceHoldings* holdings) const noexcept {
-  if (try_to_free(holdings)) return;
-  const std::lock_guard lock(EndedHoldings::instance().mutex);
-  holdings->next = std::exchange(EndedHoldings::instance().first, holdings);
+  EndedHoldings::instance().add(holdings);
+  free_ended_holdings();
 }
 
-void free_ended_holdings() noexcept {
-  EndedHoldings& ended = EndedHoldings::instance();
-  DeviceHoldings* left = nullptr;
-  {
-    const std::lock_guard lock(ended.mutex);
-    left = std::exchange(ended.first, nullptr);
-  }
-  while (left != nullptr) {
-    DeviceHoldings* const next = left->next;
-    EndHoldings()(left);
-    left = next;
-  }
-}
+void free_ended_holdings() noexcept { EndedHoldings::instance().free(); }
 
 HeldByDevice make_device_holdings(const Options& options) {
   free_ended_holdings();  // there is more memory, and less to wait for

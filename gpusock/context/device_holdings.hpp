@@ -27,7 +27,8 @@ struct DeviceHoldings {
   DeviceHoldings* next = nullptr;  ///< in the list of those that have ended
 };
 
-/// Frees holdings at once or, where that would wait, when no kernel runs any more and free_ended_holdings() is called.
+/// Frees holdings at once or, where that would wait or a peer's context has ring memory of theirs, at a later call of
+/// free_ended_holdings(): the end of the next context is one.
 struct EndHoldings {
   void operator()(DeviceHoldings* holdings) const noexcept;
 };

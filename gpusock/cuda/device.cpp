@@ -1,8 +1,10 @@
 // The device of contexts on CUDA GPUs.
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/cuda/check.hpp"
+#include "gpusock/cuda/environment.hpp"
 #include "gpusock/cuda/gpu.hpp"
 #include "gpusock/cuda/platform.hpp"
+#include "host_proxy/base/log.hpp"
 
 #include <cuda_runtime_api.h>
 #include <sched.h>
@@ -36,8 +38,9 @@ class CudaStream final : public DeviceStream {
   OwnStream stream_;
 };
 
-/// The GPU of this number. Throws Error (ENODEV, ENOTSUP) where there is none that gpusock can use.
+/// The GPU of this number. Throws Error (ENODEV, ENOTSUP) where there is none that gpusock can use as CUDA was set up.
 Gpu& find_gpu(int number) {
+  cudart::require_launches_that_return();
   int count = 0;
   const cudaError_t error = taken(cudaGetDeviceCount(&count));
   if (error != cudaSuccess || count == 0) {
@@ -57,11 +60,19 @@ Gpu& find_gpu(int number) {
   return Gpu::get(number);
 }
 
+void warn_of_lazy_loading(const Gpu& gpu) {
+  if (!gpu.kernels.loads_lazily()) return;
+  proxy::log_warn(
+      "CUDA loads kernels lazily here: the first launch from a .cu file waits up to 5 s for kernels that run, and then "
+      "fails (EBUSY). Set CUDA_MODULE_LOADING=EAGER before the process's first CUDA call");
+}
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
       : gpu_(find_gpu(options.gpu)), platform_(std::make_shared<CudaPlatform>(options.gpu)) {
     gpu_.prepare_copies();
+    warn_of_lazy_loading(gpu_);
     if (options.ring != RingPlacement::host) cudart::PeerAccess::get().add(gpu_);
   }
 

@@ -1,9 +1,14 @@
 #include "gpusock/cuda/environment.hpp"
 
+#include "gpusock/error.hpp"
+
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace gpusock::cudart {
 namespace {
@@ -26,11 +31,13 @@ bool cuda_in_use() {
   return in_use;
 }
 
-/// Before main(), and before other objects' constructors: the process has one thread, and has made no CUDA call.
+/// Before main(), and before other objects' constructors: the process has one thread, and has made no CUDA call. The
+/// images of many containers set CUDA_MODULE_LOADING=LAZY: nobody chose that for programs whose kernels wait for each
+/// other.
 [[gnu::constructor(101)]] void set_environment() {
   set_too_late = getenv(kQueues) == nullptr && cuda_in_use();
   setenv(kQueues, "32", 0);
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
 }
 
 }  // namespace
@@ -39,6 +46,16 @@ int hardware_queues() {
   const char* const value = set_too_late ? nullptr : std::getenv(kQueues);
   const long queues = value == nullptr ? 0 : std::strtol(value, nullptr, 10);
   return queues <= 0 ? kQueuesOfDriver : static_cast<int>(std::min<long>(queues, kQueuesMax));
+}
+
+void require_launches_that_return() {
+  constexpr const char* kBlocking = "CUDA_LAUNCH_BLOCKING";
+  const char* const value = std::getenv(kBlocking);
+  const std::string_view says = value == nullptr ? "" : value;
+  if (says.empty() || says == "0") return;
+  throw Error(ENOTSUP, std::string(kBlocking) + "=" + std::string(says) +
+                           " makes each launch wait for the end of its kernel, so a kernel that waits for another one, "
+                           "or for the host, never ends; unset it before the program starts");
 }
 
 }  // namespace gpusock::cudart

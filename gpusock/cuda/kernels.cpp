@@ -83,7 +83,6 @@ Kernels::Handles Kernels::library_of(cudaKernel_t kernel) const {
   return kernels;
 }
 
-/// True also where the driver does not say: lazy loading is its default.
 bool Kernels::loads_lazily() const {
   CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
   const Driver& driver = Driver::get();

@@ -40,6 +40,9 @@ class Kernels {
     return std::unique_lock(mutex_, std::try_to_lock);
   }
 
+  /// True also where the driver does not say: lazy loading is its default.
+  bool loads_lazily() const;
+
   /// How long a launch waits until no kernel runs: 5 s. Tests shorten it.
   static std::atomic<std::uint64_t>& patience_ns();
 
@@ -49,7 +52,6 @@ class Kernels {
   std::shared_lock<std::shared_mutex> make_ready(const void* symbol);
   bool try_make_ready(const void* symbol, cudaKernel_t kernel);
   Handles library_of(cudaKernel_t kernel) const;
-  bool loads_lazily() const;
   std::size_t load(cudaKernel_t kernel) const;
 
   Streams& streams_;

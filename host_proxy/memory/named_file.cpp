@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <map>
+#include <mutex>
 #include <thread>
 
 namespace gpusock::proxy {
@@ -60,18 +63,63 @@ struct stat require_private(int descriptor, const std::string& path) {
 
 }  // namespace
 
+/// A context that is never destroyed would leave its file behind: exit() destroys only what is static, and a program
+/// may call it while contexts are on a stack.
+class NamedFile::InUse {
+ public:
+  static InUse& instance() {
+    static InUse* const all = new InUse;  // never destroyed: files of static contexts go at any time
+    return *all;
+  }
+  void add(const NamedFile& file) {
+    const std::lock_guard lock(mutex_);
+    files_.emplace(&file, getpid());
+  }
+  void remove(const NamedFile& file) noexcept {
+    const std::lock_guard lock(mutex_);
+    files_.erase(&file);
+  }
+
+ private:
+  InUse() {
+    std::atexit([] { instance().remove_files(); });
+  }
+  /// Who comes later takes the users of this process for dead, as they nearly are.
+  void remove_files() noexcept {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [file, process] : files_) {
+      if (process != getpid()) continue;  // a parent's, who goes on
+      if (!file->remove_if_last()) set_lock(file->descriptor(), F_UNLCK, kUsers, 1);
+    }
+  }
+
+  std::mutex mutex_;
+  std::map<const NamedFile*, pid_t> files_;
+};
+
 NamedFile::NamedFile(std::string path, std::size_t bytes, std::span<const std::byte> head) : path_(std::move(path)) {
   for (int i = 0; i < kTries; ++i) {
     const Opened opened = open_existing();
-    if (opened == Opened::yes || (opened == Opened::none && make(bytes, head))) return;
+    if (opened == Opened::yes || (opened == Opened::none && make(bytes, head))) {
+      InUse::instance().add(*this);
+      return;
+    }
     if (opened == Opened::again) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   throw Error(EBUSY, "opening " + path_ + ": a process is removing it and does not go on; remove the file");
 }
 
 NamedFile::~NamedFile() {
+  InUse::instance().remove(*this);
+  remove_if_last();
+}
+
+/// False where somebody else uses the file.
+bool NamedFile::remove_if_last() const noexcept {
   // The lock of all users becomes this one's alone: nobody else uses the file, and who opens it now waits.
-  if (set_lock(descriptor_.get(), F_WRLCK, kUsers, 1) && is_at_path()) ::unlink(path_.c_str());
+  if (!set_lock(descriptor_.get(), F_WRLCK, kUsers, 1)) return false;
+  if (is_at_path()) ::unlink(path_.c_str());
+  return true;
 }
 
 /// yes: it is open, and this object is one of its users. none: there is no such file (any more). again: somebody is

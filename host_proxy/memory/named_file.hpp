@@ -15,8 +15,8 @@
 
 namespace gpusock::proxy {
 
-/// Whoever opens the file uses it until the destructor, or until the process ends. The last user removes it. A file
-/// whose users all died is removed by the next one, who makes a new one.
+/// Whoever opens the file uses it until the destructor, or until the process ends. The last user removes it, also if it
+/// ends by exit() without the destructor. A file whose users all died is removed by the next one, who makes a new one.
 ///
 /// Locks belong to this object (open file description locks, fcntl(2)): the operating system ends them with the
 /// process, however it dies. A lock of this object never refuses another one of this object.
@@ -48,6 +48,10 @@ class NamedFile {
   Opened open_existing();
   bool make(std::size_t bytes, std::span<const std::byte> head);
   bool is_at_path() const;
+  bool remove_if_last() const noexcept;
+
+  /// Those of the process, for its exit().
+  class InUse;
 
   std::string path_;
   Descriptor descriptor_;

@@ -120,6 +120,31 @@ void probe_shape(const Sources& sources, Report& report) {
   }
 }
 
+/// What CUDA reads, and what that means for kernels that wait for each other.
+void probe_cuda_variables(const Sources& sources, Report& report) {
+  if (!report.facts.gpu_build) return;
+  const std::string blocking = sources.environment("CUDA_LAUNCH_BLOCKING").value_or("");
+  if (!blocking.empty() && blocking != "0") {
+    report_invalid(report, "CUDA_LAUNCH_BLOCKING", blocking, "makes programs wait for the end of each kernel");
+  }
+  const auto loading = sources.environment("CUDA_MODULE_LOADING");
+  if (loading && *loading != "EAGER") {
+    report.add("environment", Level::note,
+               fmt::format("CUDA_MODULE_LOADING='{}': this build's programs change it before they use CUDA; where a "
+                           "program takes gpusock up later, a new kernel may have to wait for those that run, and fail",
+                           *loading),
+               "export CUDA_MODULE_LOADING=EAGER");
+  }
+  const auto queues = sources.environment("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (queues && *queues != "32") {
+    report.add("environment", Level::note,
+               fmt::format("CUDA_DEVICE_MAX_CONNECTIONS='{}': a process may use so many streams of a GPU at one time; "
+                           "there could be 32",
+                           *queues),
+               "unset CUDA_DEVICE_MAX_CONNECTIONS");
+  }
+}
+
 }  // namespace
 
 void probe_environment(const Sources& sources, Report& report) {
@@ -137,6 +162,7 @@ void probe_environment(const Sources& sources, Report& report) {
   probe_shape(sources, report);
   probe_host_rings_variable(sources, report);
   probe_fabric_provider(sources, report);
+  probe_cuda_variables(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {
     report_invalid(report, "GPUSOCK_LOG", *level, "must be trace, debug, info, warn, error or off");

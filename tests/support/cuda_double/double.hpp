@@ -24,6 +24,9 @@ int hardware_queues();
 /// Lazy or eager loading from here on, whatever the environment says. Kernels that are loaded stay so.
 void set_lazy_loading(bool lazy);
 
+/// From here on launches return when their kernels have ended, or at once, whatever CUDA_LAUNCH_BLOCKING says.
+void set_launches_block(bool block);
+
 /// Kernels that are in one library, as those of one .cu file, and the stack that each needs. Others have a library
 /// each.
 struct KernelFacts {

@@ -60,6 +60,8 @@ void Machine::initialize(Lock&) {
   const char* const loading = std::getenv("CUDA_MODULE_LOADING");
   if (connections != nullptr) queues = static_cast<int>(std::clamp(std::strtol(connections, nullptr, 10), 1L, 32L));
   lazy = loading == nullptr || std::string(loading) != "EAGER";
+  const char* const blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
+  launches_block = blocking != nullptr && *blocking != 0 && std::string(blocking) != "0";
   const char* const peers = std::getenv("GPUSOCK_TEST_PEERS");
   peers_reach_each_other = peers == nullptr || std::string(peers) != "off";
   for (Gpu& gpu : gpus) {
@@ -105,6 +107,13 @@ void Machine::wait_for(Lock& lock, const Work& work, const std::string&) {
   changed.notify_all();
   changed.wait(lock, [&] { return work->ended; });  // not watched: a program may wait for its kernels as long as it
                                                     // likes
+}
+
+void Machine::end_launch(Lock& lock, const Work& work, const std::string& call) {
+  if (!launches_block) return;
+  wait(
+      lock, call + " (" + thread_name() + ")", [&] { return describe(*work) + ", as CUDA_LAUNCH_BLOCKING says"; },
+      [&] { return work->ended; });
 }
 
 void Machine::run_late(Lock&, int gpu) {
@@ -321,6 +330,9 @@ int hardware_queues() {
 }
 void set_lazy_loading(bool lazy) {
   read([&](Machine& machine) { return machine.lazy = lazy; });
+}
+void set_launches_block(bool block) {
+  read([&](Machine& machine) { return machine.launches_block = block; });
 }
 std::size_t stack_bytes(int gpu) {
   return read([&](Machine& machine) { return machine.gpus[static_cast<std::size_t>(gpu)].stack_bytes; });

@@ -127,6 +127,8 @@ class Machine {
   /// The same of the GPUs that reach this one's memory.
   void wait_for_peers(Lock& lock, int gpu, const std::string& call);
   void wait_for(Lock& lock, const Work& work, const std::string& call);
+  /// Where launches block: waits until this one has ended. Whoever calls keeps the driver's lock.
+  void end_launch(Lock& lock, const Work& work, const std::string& call);
   Work enqueue(Lock& lock, CUstream_st& stream, std::string name, bool is_copy, std::function<void()> run);
   void run_late(Lock& lock, int gpu);
   void load(Lock& lock, int gpu, Kernel& kernel, const std::string& call);
@@ -139,6 +141,7 @@ class Machine {
   std::condition_variable changed;
   bool initialized = false;
   bool lazy = true;
+  bool launches_block = false;  ///< CUDA_LAUNCH_BLOCKING
   int queues = 8;
   std::array<Gpu, kGpus> gpus;
   std::map<const void*, std::unique_ptr<CUkern_st>> kernels;

@@ -28,11 +28,13 @@ cudaError_t launch(Call& call, Kernel& kernel, const void* symbol, const cpu_dev
   machine.set_stack(call.lock(), call.gpu(), kernel.stack_bytes, call.name() + " of " + kernel.name);
   auto body = kernel.bind(symbol, arguments);
   // Each launch has a stream of the CPU device: it ends with the operation.
-  machine.enqueue(call.lock(), *stream, kernel.name, false, [shape, name = kernel.name, body = std::move(body)] {
-    cpu_device::Stream on_cpu;
-    on_cpu.enqueue(shape, name, body);
-    on_cpu.synchronize();
-  });
+  const Work work = machine.enqueue(call.lock(), *stream, kernel.name, false,
+                                    [shape, name = kernel.name, body = std::move(body)] {
+                                      cpu_device::Stream on_cpu;
+                                      on_cpu.enqueue(shape, name, body);
+                                      on_cpu.synchronize();
+                                    });
+  machine.end_launch(call.lock(), work, call.name());
   return cudaSuccess;
 }
 

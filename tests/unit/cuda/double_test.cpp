@@ -99,6 +99,16 @@ TEST_F(Double, TheNthCallFailsOnce) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
+TEST_F(Double, ALaunchThatWaitsForItsKernelIsNamed) {
+  cuda_double::set_launches_block(true);
+  HangExpected hang([this] { raise(word[0]); });
+  launch(context, {.stream = &stream}, wait_for<0>, word.data());
+  EXPECT_TRUE(stream.idle());
+  cuda_double::set_launches_block(false);
+  EXPECT_NE(hang.text().find("  cudaLaunchKernel ("), std::string::npos) << hang.text();
+  EXPECT_NE(hang.text().find("wait_for<0>"), std::string::npos) << hang.text();
+}
+
 /// Raw streams, made in turn until two share a queue.
 TEST_F(Double, StreamsBeyondTheHardwareQueuesShareThemAndTheHangIsNamed) {
   std::vector<cudaStream_t> streams(static_cast<std::size_t>(cuda_double::hardware_queues()) + 1);

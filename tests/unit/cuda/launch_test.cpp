@@ -46,6 +46,33 @@ TEST_F(Launch, KernelsAreLoadedEagerlyAlsoWhereTheProgramUsedCudaBeforeItsFirstC
   EXPECT_EQ(launch_beside<100>().error, 0);
 }
 
+/// In a process of its own: the log counts equal lines of one second instead of writing them.
+TEST_F(Launch, WhereKernelsAreLoadedLazilyTheContextWarns) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto make_context = [] {
+    cuda_double::set_lazy_loading(true);
+    { const Context lazy(small_options()); }
+    std::exit(0);
+  };
+  EXPECT_EXIT(make_context(), testing::ExitedWithCode(0), "loads kernels lazily.*CUDA_MODULE_LOADING=EAGER");
+}
+
+/// What a launch would do is known from the double's own calls; gpusock refuses before there is one.
+TEST_F(Launch, NoContextIsMadeWhereLaunchesWaitForTheirKernels) {
+  for (const char* const value : {"1", "yes"}) {
+    ASSERT_EQ(setenv("CUDA_LAUNCH_BLOCKING", value, 1), 0);
+    const Thrown thrown = thrown_by([] { Context{small_options()}; });
+    EXPECT_EQ(thrown.error, ENOTSUP);
+    EXPECT_NE(thrown.what.find("CUDA_LAUNCH_BLOCKING=" + std::string(value)), std::string::npos) << thrown.what;
+    EXPECT_NE(thrown.what.find("unset it"), std::string::npos) << thrown.what;
+  }
+  for (const char* const value : {"0", ""}) {
+    ASSERT_EQ(setenv("CUDA_LAUNCH_BLOCKING", value, 1), 0);
+    EXPECT_EQ(thrown_by([] { Context{small_options()}; }).error, 0);
+  }
+  unsetenv("CUDA_LAUNCH_BLOCKING");
+}
+
 /// Other threads may read the environment while contexts are made.
 TEST_F(Launch, ContextsLeaveTheEnvironmentAlone) {
   ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);

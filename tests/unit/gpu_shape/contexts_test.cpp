@@ -2,10 +2,18 @@
 #include "connected.hpp"
 
 #include "cpu_device/device_shape.hpp"
+#include "host_proxy/memory/host_rings.hpp"
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <memory>
 #include <optional>
+#include <string>
 
 namespace gpusock::test {
 namespace {
@@ -88,6 +96,75 @@ TEST(ContextsBesideKernels, APeersRingMemoryOutlivesItsContext) {
   while (!peer.sockets().empty() && !until.passed()) sched_yield();
   EXPECT_TRUE(peer.sockets().empty()) << "its proxy goes on";
   EXPECT_TRUE(other.runs());
+}
+
+/// Two contexts with host rings of a name, connected by p2p: the acceptor is first.
+struct ConnectedPair {
+  explicit ConnectedPair(const std::string& name) : options(small_options()) {
+    options.host_rings = name;
+    options.host_connections_max = 2;
+    for (auto& context : contexts) context = std::make_unique<Context>(options);
+    const HostListener listener(*contexts[0], "p2p");
+    EXPECT_GE(contexts[1]->net().connect(this_thread(), listener.at, patience()), 0);
+    EXPECT_GE(listener.accept(), 0);
+  }
+
+  Options options;
+  std::unique_ptr<Context> contexts[2];
+};
+
+std::size_t open_descriptors() {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+
+TEST(ContextsThatEnd, LeaveNothingInEitherOrder) {
+  const std::string name = "ended-" + std::to_string(getpid());
+  { const Context warm(small_options()); }  // what the process keeps: pools, files of the system
+  for (const std::size_t first : {0u, 1u}) {
+    const std::size_t before = open_descriptors();
+    ConnectedPair pair(name);
+    pair.contexts[first].reset();
+    pair.contexts[1 - first].reset();
+    EXPECT_EQ(open_descriptors(), before) << (first == 0 ? "the acceptor's" : "the connector's") << " ended first";
+    EXPECT_FALSE(std::filesystem::exists(proxy::HostRings::path_of(name)));
+  }
+}
+
+/// The name is the same in the test and in the process that it starts.
+std::string name_of_exiting() {
+  constexpr const char* kVariable = "EXITING_PROCESS";
+  setenv(kVariable, std::to_string(getpid()).c_str(), 0);
+  return std::string("exiting-") + std::getenv(kVariable);
+}
+
+TEST(ContextsThatEnd, LeaveNothingBehindAProcessThatExits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::string name = name_of_exiting();
+  const auto exit_with = [&](bool acceptor_ends, bool connector_ends) {
+    auto* const pair = new ConnectedPair(name);
+    if (!std::filesystem::exists(proxy::HostRings::path_of(name))) _exit(1);
+    if (acceptor_ends) pair->contexts[0].reset();
+    if (connector_ends) pair->contexts[1].reset();
+    std::exit(0);
+  };
+  for (const bool acceptor_ends : {false, true}) {
+    for (const bool connector_ends : {false, true}) {
+      EXPECT_EXIT(exit_with(acceptor_ends, connector_ends), testing::ExitedWithCode(0), "");
+      EXPECT_FALSE(std::filesystem::exists(proxy::HostRings::path_of(name))) << acceptor_ends << connector_ends;
+    }
+  }
+}
+
+/// A child has what its parent keeps of a context that ended, and must not end it.
+TEST(ContextsThatEnd, AreTheParentsInAChild) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  const std::string name = "forked-" + std::to_string(getpid());
+  ConnectedPair pair(name);
+  pair.contexts[0].reset();  // kept: the other one has its ring memory
+  EXPECT_EXIT(std::exit(0), testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(proxy::HostRings::look_at(proxy::HostRings::path_of(name))->has_users);
+  pair.contexts[1].reset();
+  EXPECT_FALSE(std::filesystem::exists(proxy::HostRings::path_of(name)));
 }
 
 /// Looks that the proxy's thread makes while a kernel runs, from its naps or without any.

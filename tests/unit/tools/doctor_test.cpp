@@ -675,6 +675,25 @@ TEST(Doctor, WhatTheProxyDoesWhileKernelsRunIsSaid) {
   expect_mend(machine.examine(), "must be auto, on or off", "unset GPUSOCK_SPIN");
 }
 
+TEST(Doctor, WhatCudaReadsAndKernelsThatWaitDoNotBearIsSaid) {
+  Machine machine;
+  machine.environment["CUDA_LAUNCH_BLOCKING"] = "1";
+  machine.environment["CUDA_MODULE_LOADING"] = "LAZY";
+  machine.environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "1";
+  EXPECT_EQ(find(machine.examine(), "environment").says, "") << "the CPU device does not read them";
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  expect_mend(machine.examine(), "CUDA_LAUNCH_BLOCKING='1' makes programs wait for the end of each kernel",
+              "unset CUDA_LAUNCH_BLOCKING");
+  machine.environment["CUDA_LAUNCH_BLOCKING"] = "0";
+  EXPECT_TRUE(machine.examine().well());
+  EXPECT_EQ(find(machine.examine(), "environment").command, "export CUDA_MODULE_LOADING=EAGER");
+  machine.environment["CUDA_MODULE_LOADING"] = "EAGER";
+  EXPECT_EQ(find(machine.examine(), "environment").command, "unset CUDA_DEVICE_MAX_CONNECTIONS");
+  machine.environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "32";
+  EXPECT_EQ(find(machine.examine(), "environment").says, "");
+}
+
 TEST(Doctor, WhichGpusReachEachOthersMemoryIsSaid) {
   Machine machine;
   machine.sources.built_for = "cuda";
