@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promises of docs/guide.md: its programs, as they are printed there, build against the installed package and do what it says.
+"""Promises of docs/guide.md and docs/recipes.md: their programs, as printed there, build against the installed package and do what they say.
 
 usage: test_guide.py SOURCE_FOLDER BUILD_FOLDER WORK_FOLDER
 
@@ -7,6 +7,7 @@ BUILD_FOLDER: the package is installed from there, for this test alone; -: the p
 
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -60,13 +61,22 @@ class Guide(unittest.TestCase):
         if cls.build is not None:
             call("cmake", "--install", cls.build, "--prefix", cls.work / "prefix")
             environment["PKG_CONFIG_PATH"] = str(next((cls.work / "prefix").rglob("pkgconfig")))
-        cls.flags = flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
-        text = (cls.source / "docs" / "guide.md").read_text()
-        for name, code in re.findall(r"```cpp (\w+)\.cu\n(.*?)```", text, re.DOTALL):
-            file = cls.work / f"{name}.cu"
-            file.write_text(code)
-            cls.programs[name] = cls.work / name
-            call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *flags, "-o", cls.work / name)
+        cls.flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
+        codes = [printed for page in ("guide", "recipes") for printed in cls.printed_in(page)]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            cls.programs = dict(pool.map(lambda printed: cls.built(*printed), codes))
+
+    @classmethod
+    def printed_in(cls, page):
+        """The names and the code of a page's programs."""
+        return re.findall(r"```cpp (\w+)\.cu\n(.*?)```", (cls.source / "docs" / f"{page}.md").read_text(), re.DOTALL)
+
+    @classmethod
+    def built(cls, name, code):
+        file = cls.work / f"{name}.cu"
+        file.write_text(code)
+        call("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-x", "c++", file, "-x", "none", *cls.flags, "-o", cls.work / name)
+        return name, cls.work / name
 
     def test_the_cpu_devices_page_quotes_what_the_compiler_says_of_extern_shared(self):
         version = call("c++", "-dumpfullversion", "-dumpversion").split(".", maxsplit=1)[0].strip()
@@ -80,8 +90,11 @@ class Guide(unittest.TestCase):
         said = re.search(r"error: (.*)", done.stderr).group(1)
         self.assertIn(f"`{said}`", (self.source / "docs" / "cpu_device.md").read_text())
 
-    def test_all_programs_of_the_guide_were_found(self):
-        self.assertEqual(sorted(self.programs), ["client", "room", "server", "store"])
+    def test_all_programs_were_found(self):
+        self.assertEqual(sorted(self.programs), ["cache", "client", "publish", "room", "server", "store"])
+
+    def test_a_recipe_has_sixty_lines_at_most(self):
+        self.assertEqual([name for name, code in self.printed_in("recipes") if code.count("\n") > 60], [])
 
     def test_the_server_answers_plain_tcp_in_capitals(self):
         with serving(self.programs["server"]) as address, visit(address) as client:
@@ -140,6 +153,22 @@ class Guide(unittest.TestCase):
                 guests[4].sendall(b"bye..\n")
                 for number in (0, 1, 3, 4):
                     self.assertEqual(read(guests[number], 6), b"bye..\n")
+
+    def test_who_has_subscribed_gets_what_is_published(self):
+        with serving(self.programs["publish"]) as address, visit(address) as one, visit(address) as other, visit(address) as publisher:
+            for client, topic in ((one, b"news"), (other, b"sports")):
+                client.sendall(b"SUB " + topic + b"\n")
+                self.assertEqual(read(client, 3), b"OK\n")
+            publisher.sendall(b"PUB news it rains\nPUB sports 1:0\nFOO\n")
+            self.assertEqual(read(publisher, 5), b"ERROR")
+            self.assertEqual((read(one, 14), read(other, 11)), (b"news it rains\n", b"sports 1:0\n"))
+
+    def test_a_block_of_the_cache_is_fetched_by_its_key(self):
+        with serving(self.programs["cache"]) as address:
+            self.assertEqual(call(self.programs["cache"], address, "7"), "458752 to 524287\n")
+            unknown = subprocess.run([self.programs["cache"], address, "64"], stderr=subprocess.PIPE, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual(unknown.returncode, 1)
+            self.assertIn("EPROTO", unknown.stderr)
 
 
 def main():
