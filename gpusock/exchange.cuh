@@ -2,6 +2,7 @@
 /// @file Ranks that talk to each other: connect_all() connects each with every other one, exchange() sends and receives
 /// at the same time.
 
+#include "gpusock/greetings.cuh"
 #include "gpusock/io.cuh"
 
 namespace gpusock {
@@ -125,7 +126,8 @@ GPUSOCK_FN_APART std::int64_t receive_record_of(const Group& group, const Net& n
 /// and `in`: memory that all threads of the group can use; `in` has `room`. After an error the connection cannot be
 /// used for messages any more: a part may have been sent.
 ///
-/// Errors: those of Net::send() and Net::recv(), without -EAGAIN; -EMSGSIZE (what comes is longer than `room`; on a
+/// Errors: those of Net::send() and Net::recv(), without -EAGAIN: with Deadline::now() a call that would have to wait
+/// returns -ETIMEDOUT, as nothing can be tried again; -EMSGSIZE (what comes is longer than `room`; on a
 /// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message,
 /// or what comes is no message).
 template <class Group>
@@ -163,7 +165,7 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
     PollEntry entry{socket, static_cast<std::int16_t>(events), 0};  // the leader's is the one that poll uses
     const int ready = net.poll(group, &entry, 1, until);
     if (ready < 0) return ready;
-    if (ready == 0) return until.is_now() ? -EAGAIN : -ETIMEDOUT;
+    if (ready == 0) return -ETIMEDOUT;
   }
   return static_cast<std::int64_t>(length);
 }
@@ -192,8 +194,9 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 /// and may call it later.
 ///
 /// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
-/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. A connection that sends
-/// no rank's number is closed. After an error the caller closes those sockets that are there.
+/// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. Connections that send no
+/// rank's number within 2 s are closed; the others do not wait for them (Greetings). After an error the caller closes
+/// those sockets that are there.
 ///
 /// Errors: the first of those that Net::connect(), Net::accept() and Net::send() gave; -ETIMEDOUT where a rank has not
 /// come.
@@ -208,12 +211,12 @@ GPUSOCK_FN_APART inline int connect_all(const Net& net, Socket listener, const E
     sockets[peer] = detail::call_rank(net, peers[peer], own, until);
     if (sockets[peer] < 0 && error == 0) error = sockets[peer];
   }
+  Greetings<std::uint32_t> greetings(net, listener, kGreetingNs);
   for (std::uint32_t left = ranks - 1 - own; left > 0 && error == 0;) {
-    const Socket socket = net.accept(me, listener, until);
-    if (socket < 0) return socket;
     std::uint32_t caller = 0;
-    const std::int64_t got = net.recv(me, socket, &caller, sizeof caller, kWaitAll, Deadline::after_ns(kGreetingNs));
-    if (got == sizeof caller && caller > own && caller < ranks && sockets[caller] < 0) {
+    const Socket socket = greetings.next(caller, until);
+    if (socket < 0) return socket;
+    if (caller > own && caller < ranks && sockets[caller] < 0) {
       sockets[caller] = socket;
       --left;
     } else {

@@ -2,6 +2,7 @@
 
 #include "bootstrap/rendezvous_messages.hpp"
 #include "report/failure.hpp"
+#include "gpusock/greetings.cuh"
 
 #include <algorithm>
 #include <cstring>
@@ -21,7 +22,7 @@ gpusock::Options options() {
   gpusock::Options options = gpusock::Options::from_env();
   options.p2p = false;  // a few messages
   options.sockets_max = 4 * kNodesMax;
-  options.connections_max = kNodesMax;
+  options.connections_max = 2 * kNodesMax;  // guests, and others that knock
   options.observe.clear();
   return options;
 }
@@ -124,19 +125,16 @@ std::vector<Endpoint> Rendezvous::exchange_addresses(const Endpoint& mine) {
 }
 
 /// True if the guest is a node of this run. Other programs are ignored; an invalid greeting of a node ends the run.
-bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) {
+bool Rendezvous::take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests) {
   const auto thread = gpusock::this_thread();
-  Greeting greeting;
-  const auto soon = Deadline::after_ns(kGreetingNs);
-  if (net_.recv(thread, socket, &greeting, sizeof greeting, kWaitAll, soon) != sizeof greeting ||
-      greeting.magic != kRendezvousMagic) {
+  if (greeting.magic != kRendezvousMagic) {
     net_.close(thread, socket);
     return false;
   }
   const bool twice = can_be(greeting, size_) && guests[greeting.rank].socket >= 0;
   if (twice || !can_be(greeting, size_)) {
     const Answer refusal;
-    net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, soon);
+    net_.send(thread, socket, &refusal, sizeof refusal, kWaitAll, deadline_);
     net_.close(thread, socket);
     fail(-EINVAL, "a node came that says it is rank " + std::to_string(greeting.rank) + " of " +
                       std::to_string(greeting.size) + ", but this run has " + std::to_string(size_) + " nodes" +
@@ -149,8 +147,10 @@ bool Rendezvous::take_guest(gpusock::Socket socket, std::vector<Guest>& guests) 
 }
 
 void Rendezvous::receive_guests(std::vector<Guest>& guests) {
+  gpusock::Greetings<Greeting> greetings(net_, socket_, kGreetingNs);
   for (int missing = size_ - 1; missing > 0;) {
-    const gpusock::Socket socket = net_.accept(gpusock::this_thread(), socket_, deadline_);
+    Greeting greeting;
+    const gpusock::Socket socket = greetings.next(greeting, deadline_);
     if (socket < 0) {
       std::string ranks;
       for (int rank = 1; rank < size_; ++rank) {
@@ -160,7 +160,7 @@ void Rendezvous::receive_guests(std::vector<Guest>& guests) {
       fail(socket, "not all nodes came to " + at_ + ": no word from rank " + ranks +
                        ". Were they started, by srun or the like?");
     }
-    if (take_guest(socket, guests)) --missing;
+    if (take_guest(socket, greeting, guests)) --missing;
   }
 }
 

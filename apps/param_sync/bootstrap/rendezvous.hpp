@@ -9,6 +9,8 @@
 
 namespace param_sync {
 
+struct Greeting;
+
 /// Over sockets of this host thread: authenticated by GPUSOCK_SECRET, without which rank 0 can be met on loopback only.
 class Rendezvous : public Bootstrap {
  public:
@@ -29,7 +31,7 @@ class Rendezvous : public Bootstrap {
   void open();
   void reach();
   void receive_guests(std::vector<Guest>& guests);
-  bool take_guest(gpusock::Socket socket, std::vector<Guest>& guests);
+  bool take_guest(gpusock::Socket socket, const Greeting& greeting, std::vector<Guest>& guests);
   std::vector<gpusock::Endpoint> introduce_guests(const gpusock::Endpoint& mine);
   std::vector<gpusock::Endpoint> be_introduced(const gpusock::Endpoint& mine);
   [[noreturn]] void fail(std::int64_t error, const std::string& what) const;

@@ -4,6 +4,7 @@
 #include "executor/connect_retry.cuh"
 #include "executor/hello.hpp"
 #include "executor/run.cuh"
+#include "gpusock/greetings.cuh"
 
 namespace param_sync::executor {
 
@@ -102,21 +103,22 @@ __device__ inline int first_missing(const Opening& opening, int rank) {
   return -1;
 }
 
+using ChannelGreetings = gpusock::Greetings<ChannelHello>;
+
 /// Accepts one connection. Programs that are no rank of this run are disconnected. False if none comes, or one of a
 /// rank with other settings. One thread.
-__device__ inline bool accept_channel(const Opening& opening, gpusock::Deadline deadline) {
+__device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& greetings, gpusock::Deadline deadline) {
   const gpusock::Net& net = opening.run.net;
   const auto thread = gpusock::this_thread();
   const int rank = opening.hello.rank;
-  const gpusock::Socket socket = net.accept(thread, opening.listener, deadline);
+  ChannelHello theirs;
+  const gpusock::Socket socket = greetings.next(theirs, deadline);
   if (socket < 0) {
     fail(opening.run,
          {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, rank), .error = -socket});
     return false;
   }
-  ChannelHello theirs;
-  if (receive_hello(net, socket, theirs, gpusock::Deadline::after_ns(ChannelHello::kPatienceNs)) != 0 ||
-      theirs.magic != ChannelHello::kMagic || theirs.rank <= rank) {
+  if (theirs.magic != ChannelHello::kMagic || theirs.rank <= rank) {
     net.close(thread, socket);
     return true;
   }
@@ -145,8 +147,9 @@ static __global__ void open_channels(Opening opening) {
       if (opening.channels[i].peer < rank && !connect_channel(opening, i, deadline)) return;
     }
   } else {
+    ChannelGreetings greetings(opening.run.net, opening.listener, ChannelHello::kPatienceNs);
     while (first_missing(opening, rank) >= 0 && !has_failed(opening.run)) {
-      if (!accept_channel(opening, deadline)) return;
+      if (!accept_channel(opening, greetings, deadline)) return;
     }
   }
 }

@@ -11,13 +11,29 @@ namespace {
 constexpr std::size_t kSizes = Measured::kSizes;
 constexpr int kRepeats = 5;
 
+/// The runs of a measurement: each has what is left of the time for all.
+class Runs {
+ public:
+  Runs(executor::Executor& executor, std::uint64_t timeout_ns)
+      : executor_(executor), timeout_ns_(timeout_ns), start_ns_(gpusock::clock_ns()) {}
+
+  void run(std::size_t schedule, float* data, std::size_t count) {
+    const std::uint64_t spent_ns = gpusock::clock_ns() - start_ns_;
+    const std::uint64_t left_ns = spent_ns < timeout_ns_ ? timeout_ns_ - spent_ns : 0;
+    executor_.wait(executor_.start(schedule, data, count, left_ns));
+  }
+
+ private:
+  executor::Executor& executor_;
+  std::uint64_t timeout_ns_, start_ns_;
+};
+
 /// The least seconds of some runs; the first one is not counted.
-double least_s(executor::Executor& executor, GroupSchedule schedule, float* data, std::size_t count,
-               std::uint64_t timeout_ns) {
+double least_s(Runs& runs, GroupSchedule schedule, float* data, std::size_t count) {
   double least = 0;
   for (int repeat = -1; repeat < kRepeats; ++repeat) {
     const auto start = std::chrono::steady_clock::now();
-    executor.wait(executor.start(schedule, data, count, timeout_ns));
+    runs.run(schedule, data, count);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (repeat <= 0 || seconds < least) least = seconds;
   }
@@ -44,18 +60,18 @@ std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const floa
 }
 
 std::size_t Group::measure(std::uint64_t timeout_ns) {
-  executor::Executor& executor = impl_->ready();
+  Runs runs(impl_->ready(), timeout_ns);
   if (!impl_->measured) {
     throw gpusock::Error(EINVAL, "measuring a group that has no choice: \"auto\" has one, where sums have any order");
   }
   auto& [data, seconds] = *impl_->measured;
   for (std::size_t i = 0; i < kSizes; ++i) {
-    seconds[i] = static_cast<float>(least_s(executor, kSmall, data.data(), Measured::kFloats[i], timeout_ns));
-    seconds[kSizes + i] = static_cast<float>(least_s(executor, kLarge, data.data(), Measured::kFloats[i], timeout_ns));
+    seconds[i] = static_cast<float>(least_s(runs, kSmall, data.data(), Measured::kFloats[i]));
+    seconds[kSizes + i] = static_cast<float>(least_s(runs, kLarge, data.data(), Measured::kFloats[i]));
   }
   // All ranks choose by the same figures: those of all, as rank 0 has added them.
-  executor.wait(executor.start(kSmall, seconds.data(), seconds.size(), timeout_ns));
-  executor.wait(executor.start(kBroadcast, seconds.data(), seconds.size(), timeout_ns));
+  runs.run(kSmall, seconds.data(), seconds.size());
+  runs.run(kBroadcast, seconds.data(), seconds.size());
   const std::vector<float> all(seconds.data(), seconds.data() + seconds.size());
   const std::span<const float> times(all);
   impl_->small_floats_max = boundary_of(Measured::kFloats, times.first(kSizes), times.last(kSizes));

@@ -3,6 +3,7 @@
 
 #include "executor/connect_retry.cuh"
 #include "training/state.cuh"
+#include "gpusock/greetings.cuh"
 
 namespace param_sync {
 
@@ -24,6 +25,7 @@ struct Hello {
     return HelloField::none;
   }
   GPUSOCK_FN std::uint64_t& operator[](HelloField field) { return value[static_cast<int>(field)]; }
+  GPUSOCK_FN std::uint64_t operator[](HelloField field) const { return value[static_cast<int>(field)]; }
 };
 
 /// Where this node listens; in mapped memory.
@@ -106,39 +108,45 @@ __device__ inline int first_missing(const NodeState& node) {
   return -1;
 }
 
-/// Accepts one peer. Other programs (a port scanner, a browser) are disconnected and do not count. One block of one
-/// thread for each peer, all on the same listener.
-[[maybe_unused]] static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
+/// Takes a caller whose hello has come whole. Programs that are no node (a port scanner, a browser) are disconnected
+/// and do not count. One thread.
+__device__ inline void take_peer(const NodeState& node, const Hello& ours, gpusock::Socket socket, const Hello& theirs,
+                                 gpusock::Deadline deadline) {
   const auto thread = gpusock::this_thread();
+  if (theirs.magic != Hello::kMagic ||
+      node.net.send(thread, socket, &ours, sizeof ours, gpusock::kWaitAll, deadline) < 0) {
+    node.net.close(thread, socket);
+    return;
+  }
+  const int peer = static_cast<int>(theirs.rank);
+  const HelloField field = ours.difference(theirs);
+  if (field != HelloField::none) {
+    fail(node, FailureKind::mismatch, peer, EPROTO, field, ours[field], theirs[field]);
+    return;
+  }
+  gpusock::Socket expected = -1;
+  const bool other = peer >= 0 && peer < node.layout.nodes && peer != node.rank;
+  if (!other || !SharedSocket(node.accepted_sockets[peer])
+                     .compare_exchange_strong(expected, socket, cuda::memory_order_relaxed,
+                                              cuda::memory_order_relaxed)) {  // relaxed: read by later kernels
+    fail(node, FailureKind::mismatch, peer, EPROTO, HelloField::rank);
+  }
+}
+
+/// Accepts all peers. One block of one thread.
+[[maybe_unused]] static __global__ void accept_peers(NodeState node, Hello ours, gpusock::Socket listener) {
   const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
-  while (!ended(node)) {
-    const gpusock::Socket socket = node.net.accept(thread, listener, deadline);
+  gpusock::Greetings<Hello> greetings(node.net, listener, kHelloNs);
+  while (!ended(node) && first_missing(node) >= 0) {
+    Hello theirs;
+    const gpusock::Socket socket = greetings.next(theirs, deadline);
     if (socket < 0) {
       // That a peer cannot be reached from here says more than that it has not come: that failure is recorded first.
       if (socket == -ETIMEDOUT) await_reached(node);
       fail(node, FailureKind::accept, first_missing(node), -socket);
       return;
     }
-    Hello theirs;
-    if (exchange(node.net, socket, ours, theirs, gpusock::Deadline::after_ns(kHelloNs)) != 0 ||
-        theirs.magic != Hello::kMagic) {
-      node.net.close(thread, socket);
-      continue;
-    }
-    const int peer = static_cast<int>(theirs.rank);
-    const HelloField field = ours.difference(theirs);
-    if (field != HelloField::none) {
-      fail(node, FailureKind::mismatch, peer, EPROTO, field, ours[field], theirs[field]);
-      return;
-    }
-    gpusock::Socket expected = -1;
-    const bool other = peer >= 0 && peer < node.layout.nodes && peer != node.rank;
-    if (!other || !SharedSocket(node.accepted_sockets[peer])
-                       .compare_exchange_strong(expected, socket, cuda::memory_order_relaxed,
-                                                cuda::memory_order_relaxed)) {  // relaxed: read by later kernels
-      fail(node, FailureKind::mismatch, peer, EPROTO, HelloField::rank);
-    }
-    return;
+    take_peer(node, ours, socket, theirs, deadline);
   }
 }
 

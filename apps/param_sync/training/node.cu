@@ -236,8 +236,7 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   const Hello hello = node.hello();
   NodeState setting_up = node.state();
   setting_up.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.accepting}, accept_peers, setting_up, hello,
-                  node.listening[0].socket);
+  gpusock::launch(node.context, {.stream = &node.accepting}, accept_peers, setting_up, hello, node.listening[0].socket);
   gpusock::launch(node.context, {.grid = grid, .stream = &node.connecting}, connect_peers, setting_up, hello,
                   node.memory.endpoints.data());
   node.await_setup(node.connecting);

@@ -487,14 +487,16 @@ class Failures(Runs):
                 self.assertRegex(err, f"rank {rank}: rank {1 - rank} was started with another .*({name})")
 
     def test_strangers_at_the_door_do_not_count(self):
+        """One speaks another language; more than there is time for say nothing, one after the other."""
         addresses = support.own_addresses(2)
         peers = ",".join(addresses)
         common = [*SMALL, "--nodes", 2, "--link", "tcp", "--peers", peers]
         first = self.start(*common, "--rank", 0)
         support.wait_for_line(first, "listening on")
         host, port = addresses[0].split(":")
-        with socket.create_connection((host, int(port))) as stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\nHost: somebody else\r\n\r\n".ljust(200))
+        with contextlib.ExitStack() as doors:
+            strangers = [doors.enter_context(socket.create_connection((host, int(port)))) for _ in range(20)]
+            strangers[0].sendall(b"GET / HTTP/1.1\r\nHost: somebody else\r\n\r\n".ljust(200))
             second = self.start(*common, "--rank", 1)
             for node in (first, second):
                 self.assertEqual(self.end(node)[0], 0)

@@ -58,11 +58,11 @@ class Group {
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
   /// Times the two schemes of "auto" at several sizes on the running links, and lets all_reduce() take the faster one
-  /// from then on. All ranks call it, and choose the same; it takes some 80 small sums. (A group of "auto" holds 1 MiB
-  /// of device memory for it.)
-  /// Returns up to how many floats it is "butterfly"; without a measurement that is 8,192. Sums of the sizes between
-  /// may then differ in their last bits from one run of the program to the next. Throws as the operations, and
-  /// gpusock::Error (EINVAL) where the options leave no choice.
+  /// from then on. All ranks call it, and choose the same; it takes some 80 small sums, which have `timeout_ns`
+  /// together. (A group of "auto" holds 1 MiB of device memory for it.) Returns up to how many floats it is
+  /// "butterfly"; without a measurement that is 8,192. Sums of the sizes between may then differ in their last bits
+  /// from one run of the program to the next. Throws as the operations, and gpusock::Error (EINVAL) where the options
+  /// leave no choice.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Each operation returns its number, which wait() and done() take.

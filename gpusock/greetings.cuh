@@ -1,0 +1,134 @@
+#pragma once
+/// @file Connections that begin with a greeting: a message of a fixed size that says who calls. Greetings receives
+/// those of many callers side by side, so that a caller which says nothing delays no other.
+
+#include "gpusock/device.cuh"
+
+namespace gpusock {
+
+/// Accepts the connections of a listener and receives their greetings. Any program can reach a listener with link=tcp,
+/// and may then say nothing, or one byte at a time: such callers wait here, beside those that are to be heard.
+///
+///     gpusock::Greetings<Hello> greetings(net, listener, 2'000'000'000);
+///     Hello hello;
+///     const gpusock::Socket caller = greetings.next(hello, deadline);
+///
+/// One thread makes it and uses it. Neither copied nor moved. It takes 400 bytes of the thread's stack. Callers that
+/// wait have sockets: Options::sockets_max must allow for kCallersMax more than are heard, else callers that say
+/// nothing keep others out until their patience ends.
+///
+/// `Greeting`: the message, trivially copyable and not longer than a ring.
+template <class Greeting>
+class Greetings {
+ public:
+  /// How many callers wait at a time. Where there are more, the one that has waited for longest makes room.
+  static constexpr unsigned kCallersMax = 32;
+  /// How long each caller has for its greeting even then: it may be on its way.
+  static constexpr std::uint64_t kYieldNs = 100'000'000;
+
+  /// `patience_ns`: how long a caller has for its greeting, from when it is accepted; then it is disconnected.
+  GPUSOCK_FN Greetings(const Net& net, Socket listener, std::uint64_t patience_ns)
+      : net_(net), listener_(listener), patience_ns_(patience_ns) {}
+  /// Disconnects those that wait.
+  GPUSOCK_FN ~Greetings() {
+    while (count_ != 0) dismiss(count_ - 1);
+  }
+  Greetings(const Greetings&) = delete;
+  Greetings& operator=(const Greetings&) = delete;
+
+  /// Waits for a caller whose greeting has come whole: writes it to `greeting`, and returns the caller's socket, which
+  /// is the program's from then on. Callers that end before are disconnected. A deadline ends the wait whatever callers
+  /// do; those that wait then are heard by the next call. The wait may end a millisecond after the deadline.
+  ///
+  /// Errors: those of Net::accept().
+  GPUSOCK_FN_APART Socket next(Greeting& greeting, Deadline deadline) {
+    const auto me = this_thread();
+    const Deadline until = begun(deadline);
+    for (bool looked = false;; looked = true) {
+      if (until.passed() && (looked || !until.is_now())) return until.is_now() ? -EAGAIN : -ETIMEDOUT;
+      if (const int error = take_callers(); error != 0) return error;
+      if (const Socket caller = hear(greeting); caller >= 0) return caller;
+      if (make_room()) continue;
+      // Bytes of a part of a greeting would end each poll of their socket at once: callers are looked at by time.
+      PollEntry entry{count_ == kCallersMax ? -1 : listener_, kPollIn, 0};
+      const Deadline soon = until.is_now() ? until : Deadline::after_ns(kLookNs);
+      const int ready = net_.poll(me, &entry, 1, count_ == 0 ? until : soon);
+      if (ready < 0) return ready;
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kLookNs = 1'000'000;
+
+  struct Caller {
+    Socket socket;
+    std::uint64_t came_ns;
+  };
+
+  /// The default is that of the listener, and begins here.
+  GPUSOCK_FN Deadline begun(Deadline deadline) const {
+    std::int64_t timeout_ns = -1;
+    if (!deadline.is_default()) return deadline.here();
+    if (net_.getsockopt(this_thread(), listener_, SocketOption::receive_timeout_ns, timeout_ns) != 0 || timeout_ns < 0)
+      return Deadline::never();
+    return Deadline::after_ns(static_cast<std::uint64_t>(timeout_ns));
+  }
+
+  /// Accepts those that have come, as far as there is room. 0, or an error.
+  GPUSOCK_FN int take_callers() {
+    while (count_ < kCallersMax) {
+      const Socket socket = net_.accept(this_thread(), listener_, Deadline::now());
+      if (socket < 0) return socket == -EAGAIN ? 0 : socket;
+      callers_[count_++] = {socket, clock_ns()};
+    }
+    return 0;
+  }
+
+  /// The first whose greeting is whole, or -1. Disconnects those that have ended, or had their time.
+  GPUSOCK_FN Socket hear(Greeting& greeting) {
+    const std::uint64_t now_ns = clock_ns();
+    for (unsigned i = 0; i < count_;) {
+      const Caller caller = callers_[i];
+      const std::int64_t got = net_.recv(this_thread(), caller.socket, &greeting, sizeof greeting, kWaitAll,
+                                         Deadline::now());
+      if (got == static_cast<std::int64_t>(sizeof greeting)) {
+        forget(i);
+        return caller.socket;
+      }
+      if (got != -EAGAIN || now_ns - caller.came_ns >= patience_ns_) {
+        dismiss(i);
+      } else {
+        ++i;
+      }
+    }
+    return -1;
+  }
+
+  /// Disconnects the one that has waited for longest, if another caller needs its place. True: it did.
+  GPUSOCK_FN bool make_room() {
+    if (count_ < kCallersMax || clock_ns() - callers_[0].came_ns < kYieldNs) return false;
+    PollEntry entry{listener_, kPollIn, 0};
+    if (net_.poll(this_thread(), &entry, 1, Deadline::now()) <= 0) return false;
+    dismiss(0);
+    return true;
+  }
+
+  GPUSOCK_FN void dismiss(unsigned which) {
+    net_.close(this_thread(), callers_[which].socket);
+    forget(which);
+  }
+
+  /// Takes a caller off those that wait; the others stay in the order in which they came.
+  GPUSOCK_FN void forget(unsigned which) {
+    --count_;
+    for (unsigned i = which; i < count_; ++i) callers_[i] = callers_[i + 1];
+  }
+
+  const Net& net_;
+  const Socket listener_;
+  const std::uint64_t patience_ns_;
+  unsigned count_ = 0;
+  Caller callers_[kCallersMax];
+};
+
+}  // namespace gpusock
