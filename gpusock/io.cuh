@@ -66,10 +66,10 @@ struct ReaderProgress {
   bool finished = false;     ///< what is in the buffer was given to the caller
 };
 
-/// How far a Writer is.
+/// How far a Writer is. Its buffer is a ring: bytes beyond its end lie at its start, where earlier ones were sent.
 struct WriterProgress {
-  std::size_t used = 0;  ///< bytes in the buffer
-  std::size_t sent = 0;  ///< how many of them are sent
+  std::size_t used = 0;  ///< where the next byte is written, counted from the start of the buffer
+  std::size_t sent = 0;  ///< where the next byte to send is; less than the buffer's size
   int error = 0;         ///< 0, or the first error
 };
 
@@ -133,17 +133,13 @@ class Reader {
   /// The next message: its length in 4 bytes (network byte order), then its bytes. An empty message is not the end of
   /// the stream: it has data.
   GPUSOCK_FN_APART Received message(Deadline deadline = Deadline::by_default()) {
+    GPUSOCK_GROUP_CALL(group_);
     if (!at_.in_message) {
-      const Received head = exactly(kLengthBytes, deadline);
-      if (!head) return head;
-      at_.length = 0;
-      for (std::size_t i = 0; i < kLengthBytes; ++i)
-        at_.length = at_.length << 8 | static_cast<unsigned char>(head.data[i]);
-      at_.in_message = true;
+      const Received head = read_length(deadline);
+      if (head.size <= 0) return head;
     }
     if (at_.length == 0) {
       at_.in_message = false;
-      begin();
       return finish(0);
     }
     const Received body = exactly(at_.length, deadline);
@@ -223,6 +219,30 @@ class Reader {
     return {static_cast<const char*>(data), static_cast<std::int64_t>(bytes)};
   }
 
+  /// Takes the length that a message begins with: no part of it needs room in the buffer. Returns its size, or why it
+  /// has not come.
+  GPUSOCK_FN Received read_length(Deadline deadline) {
+    if (buffer_ == nullptr) return {nullptr, -EBADF};
+    if (table::carries_records(socket_)) return {nullptr, -EPROTOTYPE};
+    begin();
+    if (at_.filled == 0) at_.length = 0;
+    while (at_.filled < kLengthBytes) {
+      const Span span = net_.peek(group_, socket_, kLengthBytes - at_.filled, deadline);
+      if (span.size == 0 && at_.filled != 0) return {nullptr, -EPROTO};
+      if (span.size <= 0) return {nullptr, span.size};
+      at_.length = static_cast<std::uint64_t>(detail::by_leader(group_, [&] {
+        std::uint64_t length = at_.length;
+        for (std::int64_t i = 0; i < span.size; ++i)
+          length = length << 8 | static_cast<const unsigned char*>(span.data)[i];
+        return static_cast<std::int64_t>(length);
+      }));
+      if (const int error = take(static_cast<std::uint64_t>(span.size)); error != 0) return {nullptr, error};
+    }
+    at_.filled = 0;
+    at_.in_message = true;
+    return {nullptr, kLengthBytes};
+  }
+
   /// Receives some bytes into the caller's memory, after those that are there, until these are `end` at most.
   GPUSOCK_FN Received receive(void* to, std::uint64_t end, Deadline deadline) {
     if (buffer_ == nullptr) return {nullptr, -EBADF};
@@ -276,8 +296,8 @@ class Writer {
   = default;
 
   /// `buffer` holds `bytes`, at least one. `timeout_ns`: how long each sending may take, then the error is -ETIMEDOUT.
-  /// The largest number means for ever. 0: sending does not wait, and -ETIMEDOUT means that the tx ring had no room
-  /// for it.
+  /// The largest number means for ever. 0: sending does not wait, and -ETIMEDOUT means that the buffer and the tx ring
+  /// have no room.
   GPUSOCK_FN Writer(const Group& group, const Net& net, Socket socket, void* buffer, std::size_t bytes,
                     std::uint64_t timeout_ns)
       : group_(group),
@@ -294,7 +314,7 @@ class Writer {
     const auto* from = static_cast<const char*>(data);
     while (bytes != 0 && at_.error == 0) {
       if (room_ == 0) at_.error = -EBADF;
-      if (at_.used == room_) send(kMore);
+      if (at_.error == 0 && pending() == room_) make_room();
       if (at_.error != 0) break;
       if (at_.used == 0 && bytes > room_) {  // what the buffer could not hold anyway is sent from where it lies
         const std::int64_t sent = net_.send(group_, socket_, from, bytes - room_, kMore,
@@ -303,8 +323,10 @@ class Writer {
         if (sent > 0) from += sent, bytes -= static_cast<std::size_t>(sent);
         continue;
       }
-      const std::size_t part = bytes < room_ - at_.used ? bytes : room_ - at_.used;
-      detail::copy(group_, buffer_ + at_.used, from, part);
+      const bool wraps = at_.used >= room_;
+      const std::size_t room = room_ - (wraps ? pending() : at_.used);  // in one piece
+      const std::size_t part = bytes < room ? bytes : room;
+      detail::copy(group_, buffer_ + at_.used - (wraps ? room_ : 0), from, part);
       at_.used += part;
       from += part;
       bytes -= part;
@@ -345,7 +367,7 @@ class Writer {
 
   /// Sends what is in the buffer. Returns 0, or the first error.
   GPUSOCK_FN int flush() {
-    if (at_.used != 0) send(0);
+    if (pending() != 0) send(0);
     return at_.error;
   }
 
@@ -354,19 +376,16 @@ class Writer {
   GPUSOCK_FN_APART int flush(Deadline deadline) {
     GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
-    while (at_.error == 0 && at_.sent != at_.used) {
-      const std::int64_t more = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, 0, deadline);
+    while (at_.error == 0 && pending() != 0) {
+      const std::int64_t more = send_piece(0, deadline);
       if (more == -EAGAIN || more == -ETIMEDOUT) return static_cast<int>(more);
-      if (more < 0) at_.error = static_cast<int>(more);
-      if (more > 0) at_.sent += static_cast<std::size_t>(more);
+      if (more < 0) fail(more);
     }
-    at_.used = at_.sent = 0;
+    drop_after_error();
     return at_.error;
   }
 
-  GPUSOCK_FN std::size_t pending() const {
-    return at_.used - at_.sent;
-  }  ///< how many bytes in the buffer wait to be sent
+  GPUSOCK_FN std::size_t pending() const { return at_.used - at_.sent; }  ///< bytes in the buffer that wait to be sent
 
   GPUSOCK_FN int error() const { return at_.error; }  ///< 0, or the first error
 
@@ -374,15 +393,43 @@ class Writer {
   GPUSOCK_FN void resume(const WriterProgress& progress) { at_ = progress; }  ///< goes on where another Writer was
 
  private:
+  /// After an error nothing more is sent.
+  GPUSOCK_FN void drop_after_error() {
+    if (at_.error != 0) at_.used = at_.sent = 0;
+  }
+  GPUSOCK_FN void fail(std::int64_t error) {
+    at_.error = static_cast<int>(error);
+    drop_after_error();
+  }
+
+  /// Sends pending bytes that lie in one piece, as Net::send(), and returns what that returns.
+  GPUSOCK_FN std::int64_t send_piece(int flags, Deadline deadline) {
+    const std::size_t end = at_.used < room_ ? at_.used : room_;
+    const std::int64_t sent = net_.send(group_, socket_, buffer_ + at_.sent, end - at_.sent, flags, deadline);
+    if (sent > 0) at_.sent += static_cast<std::size_t>(sent);
+    if (pending() == 0) at_.used = at_.sent = 0;
+    if (at_.sent == room_) at_.used -= room_, at_.sent = 0;
+    return sent;
+  }
+
+  /// Sends all that is pending, or makes an error.
   GPUSOCK_FN_APART void send(int flags) {
     GPUSOCK_GROUP_CALL(group_);
     group_.sync();  // all have written their part
-    if (at_.error == 0) {
-      const std::int64_t sent = net_.send(group_, socket_, buffer_ + at_.sent, at_.used - at_.sent, kWaitAll | flags,
-                                          Deadline::after_ns(timeout_ns_));
-      if (sent < 0) at_.error = static_cast<int>(sent);
+    const Deadline deadline = Deadline::after_ns(timeout_ns_);
+    while (at_.error == 0 && pending() != 0) {
+      if (const std::int64_t sent = send_piece(kWaitAll | flags, deadline); sent < 0) fail(sent);
     }
-    at_.used = at_.sent = 0;
+    drop_after_error();
+  }
+
+  /// Of a full buffer: sends all that is pending. Without a timeout, what the socket takes, or makes an error where
+  /// that is nothing.
+  GPUSOCK_FN void make_room() {
+    if (timeout_ns_ != 0) return send(kMore);
+    group_.sync();  // all have written their part
+    if (const std::int64_t sent = send_piece(kMore, Deadline::now()); sent < 0)
+      fail(sent == -EAGAIN ? -ETIMEDOUT : sent);
   }
 
   Group group_;

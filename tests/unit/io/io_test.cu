@@ -5,6 +5,10 @@
 #include "tests/conformance/party.cuh"
 #include "tests/unit/io/plain_http_client.cuh"
 
+#include <algorithm>
+#include <random>
+#include <string>
+
 namespace gpusock::conformance::io {
 namespace {
 
@@ -347,6 +351,122 @@ TYPED_TEST(Io, AWriterKeepsWhatCouldNotBeSentYet) {
   EXPECT_EQ(this->reading_.result(5), 0);
   EXPECT_TRUE(this->reading_.result(6)) << "a real error stays";
   EXPECT_EQ(this->writing_.result(0), kMuch);
+}
+
+/// Fills its buffer and the ring without waiting. What the ring has taken makes room in the buffer.
+struct WriteIntoWhatWasSent {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    Writer<Group> writer(group, net, socket, buffer, kMuch, 0);
+    for (std::size_t i = 0; i < kMuch; i += 26) writer << "abcdefghijklmnopqrstuvwxyz";
+    note(group, report, 0, writer.flush(Deadline::now()));
+    const std::size_t taken = kMuch - writer.pending();
+    for (std::size_t i = 0; i < taken; ++i) writer << letter(0, i);
+    note(group, report, 1, writer.error());
+    note(group, report, 2, writer.pending() == kMuch);
+    note(group, report, 3, static_cast<std::int64_t>(taken));
+    report->reached[0].raise();
+    int result = -EAGAIN;
+    while (result == -EAGAIN) result = flush_more(group, net, socket, writer);
+    note(group, report, 4, result);
+  }
+
+  template <class Group>
+  GPUSOCK_FN static int flush_more(const Group& group, const Net& net, Socket socket, Writer<Group>& writer) {
+    PollEntry entry{socket, kPollOut, 0};
+    const int ready = net.poll(this_thread(), &entry, 1, patience());
+    group.sync();
+    return ready == 1 ? writer.flush(Deadline::now()) : -ETIMEDOUT;
+  }
+};
+
+TYPED_TEST(Io, AWritersBufferHasRoomAgainForWhatWasSent) {
+  Mapped<char> much(this->reading_.context, kMuch);
+  converse(this->reading_, this->writing_, LinkKind::p2p, WriteIntoWhatWasSent{much.data()},
+           ReadMuch{&this->reading_.report()});
+  EXPECT_EQ(this->reading_.result(0), -EAGAIN);
+  EXPECT_EQ(this->reading_.result(1), 0);
+  EXPECT_TRUE(this->reading_.result(2));
+  EXPECT_GT(this->reading_.result(3), 0);
+  EXPECT_EQ(this->reading_.result(4), 0);
+  EXPECT_EQ(this->writing_.result(0), kMuch + this->reading_.result(3));
+}
+
+/// Both ends of a connection of host threads.
+struct Ends {
+  Context context{from_environment(small_rings())};
+  Net net = context.net();
+  Socket listener = net.listen(this_thread(), loopback(LinkKind::p2p), 1, patience());
+  Socket writing = connected();
+  Socket reading = net.accept(this_thread(), listener, patience());
+
+  Socket connected() {
+    Endpoint at;
+    net.getsockname(listener, at);
+    return net.connect(this_thread(), at, patience());
+  }
+};
+
+TEST(Writers, HaveAnErrorOnlyWhereNeitherBufferNorRingHasRoom) {
+  constexpr std::uint64_t kSmall = 100;
+  Ends ends;
+  char buffer[kSmall], bytes[3 * kSmall];
+  Writer<ThisThread> writer(this_thread(), ends.net, ends.writing, buffer, kSmall, 0);
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::uint64_t written = 0, read = 0;
+  for (int turn = 0; turn < 20'000; ++turn) {
+    const std::uint64_t room = kRing + kSmall - (written - read), wanted = random() % sizeof bytes;
+    const std::uint64_t part = std::min(wanted, room);
+    for (std::uint64_t i = 0; i < part; ++i) bytes[i] = letter(0, written + i);
+    writer.write(bytes, part);
+    ASSERT_EQ(writer.error(), 0) << turn << ": " << part << " bytes, room for " << room;
+    written += part;
+    if (random() % 2 == 0) {
+      const int flushed = writer.flush(Deadline::now());
+      ASSERT_TRUE(flushed == 0 || flushed == -EAGAIN) << flushed;
+    }
+    // Now and then there is nothing to read: all may wait in the buffer.
+    const auto got = ends.net.recv(this_thread(), ends.reading, bytes, 1 + random() % (sizeof bytes - 1), kDontWait);
+    for (std::int64_t i = 0; i < got; ++i) ASSERT_EQ(bytes[i], letter(0, read++)) << turn;
+  }
+  std::string rest(kRing + kSmall - (written - read), 'x');
+  writer.write(rest.data(), rest.size());
+  EXPECT_EQ(writer.error(), 0) << "all is full, to the last byte";
+  writer << 'x';
+  EXPECT_EQ(writer.error(), -ETIMEDOUT);
+}
+
+/// Messages of up to as many bytes as the buffer has, which is less than their length takes; also in pieces.
+struct ReadSmallMessages {
+  char* buffer;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    for (int bytes = 0; bytes < 4; ++bytes) {
+      Reader<Group> reader(group, net, socket, buffer, bytes);
+      Received first{nullptr, -EAGAIN};
+      while (first.size == -EAGAIN) first = reader.message(Deadline::now());
+      const Received second = reader.message(patience());
+      note(group, report, bytes,
+           first && second && same(first.text(), Text{"abc", static_cast<std::size_t>(bytes)}) && second.size == 0);
+    }
+    Reader<Group> reader(group, net, socket, buffer, 3);
+    note(group, report, 4, reader.message(patience()).size);
+  }
+};
+
+TYPED_TEST(Io, AMessagesLengthNeedsNoRoomInTheBuffer) {
+  std::string all;
+  for (unsigned bytes = 0; bytes < 4; ++bytes) {
+    all += std::string(3, '\0') + static_cast<char>(bytes) + std::string("abc").substr(0, bytes) + std::string(4, '\0');
+  }
+  all += std::string(3, '\0') + "\4abcd";
+  converse(this->reading_, this->writing_, LinkKind::tcp, ReadSmallMessages{this->buffer_.data()},
+           SendInPieces{{all.data(), all.size()}});
+  for (int bytes = 0; bytes < 4; ++bytes) EXPECT_TRUE(this->reading_.result(bytes)) << bytes;
+  EXPECT_EQ(this->reading_.result(4), -EMSGSIZE);
 }
 
 /// A client's seat in an array that is all zeros, or default constructed.
