@@ -33,7 +33,11 @@ __device__ inline bool try_send_header(const OpAt& at, bool& sent) {
   if (span.size == -EAGAIN) return true;
   if (span.size < 0) return at.lost(ExecutionFailureKind::send, span.size);
   sent = span.size == static_cast<std::int64_t>(sizeof(MessageHeader));  // less at the ring's end
-  if (sent && threadIdx.x == 0) *static_cast<MessageHeader*>(span.data) = at.header();
+  if (sent) {
+    const HeaderWords header(at.header());
+    auto* const to = static_cast<std::uint32_t*>(span.data);
+    for_own_share(kHeaderWords, [&](std::uint64_t i) { to[i] = header.word[i]; });
+  }
   const int error = sent ? at.out_net().commit(block, at.out(), sizeof(MessageHeader))
                          : at.out_net().abort(block, at.out());
   return error == 0 || at.lost(ExecutionFailureKind::send, error);

@@ -29,14 +29,11 @@ __device__ inline bool send_written(const OpAt& at) {
 /// Writes the header of a message, and says where its floats go. All lengths are multiples of 4. One thread.
 __device__ inline void lay_out(const MessageHeader& header, const gpusock::Span& first, const gpusock::Span& rest,
                                Place& place) {
-  constexpr std::uint64_t kHeaderWords = sizeof header / sizeof(std::uint32_t);
-  static_assert(sizeof(std::uint32_t) == sizeof(float));
   const std::uint64_t words = static_cast<std::uint64_t>(first.size) / sizeof(std::uint32_t);
   const std::uint64_t before = words < kHeaderWords ? words : kHeaderWords;  // words of the header before the turn
-  std::uint32_t from[kHeaderWords];
-  __builtin_memcpy(from, &header, sizeof header);
+  const HeaderWords from(header);
   auto *begin = static_cast<std::uint32_t*>(first.data), *turned = static_cast<std::uint32_t*>(rest.data);
-  for (std::uint64_t i = 0; i < kHeaderWords; ++i) (i < before ? begin[i] : turned[i - before]) = from[i];
+  for (std::uint64_t i = 0; i < kHeaderWords; ++i) (i < before ? begin[i] : turned[i - before]) = from.word[i];
   place.first = static_cast<float*>(first.data) + before;
   place.first_floats = words - before;
   place.rest = rest.size == 0 ? nullptr : static_cast<float*>(rest.data) + (kHeaderWords - before);

@@ -100,6 +100,16 @@ __device__ inline void for_own_share(std::uint64_t count, Call call) {
 #endif
 }
 
+/// A header is written into a ring by these. Messages are multiples of 4 bytes long, no more: wherever one begins,
+/// words of 4 bytes are aligned, as a GPU requires, and the header's longer fields need not be.
+inline constexpr std::uint64_t kHeaderWords = sizeof(MessageHeader) / sizeof(std::uint32_t);
+static_assert(sizeof(MessageHeader) % sizeof(std::uint32_t) == 0 && sizeof(std::uint32_t) == sizeof(float));
+
+struct HeaderWords {
+  __device__ explicit HeaderWords(const MessageHeader& header) { __builtin_memcpy(word, &header, sizeof word); }
+  std::uint32_t word[kHeaderWords];
+};
+
 /// Sends the header of the op's message; waits for room.
 __device__ inline bool send_header(const OpAt& at, const MessageHeader& header) {
   at.words = header.floats;
