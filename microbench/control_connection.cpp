@@ -6,7 +6,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 namespace bench {
 namespace {
@@ -27,6 +29,16 @@ bool wait_for(int descriptor, short event, std::uint64_t until_ns) {
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return true;  // the call that follows says what is wrong
   }
+}
+
+/// How many bytes the message takes of which the first are here; 0 if they are the beginning of none.
+std::size_t bytes_wanted(const char* front, std::size_t bytes, const std::string& peer) {
+  Header header;
+  std::memcpy(&header, front, std::min(bytes, sizeof header));
+  if (bytes < sizeof header.magic) return sizeof header.magic;
+  if (header.magic != kControlMagic) return 0;
+  if (bytes < sizeof header) return sizeof header;
+  return problem_of(header, peer).empty() ? sizeof header + header.body_bytes : 0;
 }
 
 /// A connected socket, or -errno.
@@ -125,6 +137,22 @@ std::optional<Frame> ControlConnection::receive_or_end(std::uint64_t limit_ns) {
   Frame frame{static_cast<MessageKind>(header.kind), std::string(header.body_bytes, '\0')};
   if (!receive_bytes(frame.body.data(), frame.body.size(), until_ns, limit_ns)) fail(ECONNRESET);
   return frame;
+}
+
+bool ControlConnection::has_message() {
+  std::array<char, 1024> front;  // longer than any message
+  const auto got = ::recv(socket_.get(), front.data(), front.size(), MSG_PEEK);
+  if (got <= 0) return got == 0 || (errno != EAGAIN && errno != EINTR);
+  pollfd ended{socket_.get(), POLLRDHUP, 0};
+  const std::size_t wanted = ::poll(&ended, 1, 0) > 0 ? 0 : bytes_wanted(front.data(), static_cast<std::size_t>(got), peer_);
+  const bool has = static_cast<std::size_t>(got) >= wanted;
+  report_from(has ? 1 : wanted);
+  return has;
+}
+
+void ControlConnection::report_from(std::size_t bytes) const {
+  const int value = static_cast<int>(bytes);
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
 }
 
 Frame ControlConnection::receive(std::uint64_t limit_ns) {

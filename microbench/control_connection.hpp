@@ -29,6 +29,10 @@ class ControlConnection {
   /// As receive(), but no frame if the peer has ended the connection instead of sending one.
   std::optional<Frame> receive_or_end(std::uint64_t limit_ns);
 
+  /// True if receive() would not wait: a whole message is here, or what is here is none, or the peer has ended. While it
+  /// is false, poll() reports POLLIN once more of the message is here, and POLLRDHUP once the peer has ended.
+  bool has_message();
+
   int descriptor() const { return socket_.get(); }
   /// "the server at HOST:PORT"; how messages name the other side.
   const std::string& peer() const { return peer_; }
@@ -40,6 +44,8 @@ class ControlConnection {
   bool receive_bytes(void* into, std::size_t bytes, std::uint64_t until_ns, std::uint64_t limit_ns);
   void wait(short event, std::uint64_t until_ns, std::uint64_t limit_ns) const;
   [[noreturn]] void fail(int error) const;
+  /// poll() reports POLLIN from so many bytes on.
+  void report_from(std::size_t bytes) const;
 
   Descriptor socket_;
   std::string peer_;

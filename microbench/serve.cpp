@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <deque>
 #include <iterator>
+#include <list>
 #include <optional>
+#include <vector>
 
 namespace bench {
 namespace {
@@ -20,6 +23,15 @@ constexpr int kClientsBacklog = 64;
 /// Clients that wait for the one that is served. Further ones are refused.
 constexpr std::size_t kQueueMax = 16;
 constexpr std::uint64_t kTellNs = 1'000'000;
+/// Clients whose first message has not come whole, side by side. A further one takes the place of the oldest.
+constexpr std::size_t kStrangersMax = 64;
+constexpr std::uint64_t kStrangerNs = 10'000'000'000;
+
+/// A client that has not said yet what it wants.
+struct Stranger {
+  ControlConnection control;
+  std::uint64_t due_ns;  ///< when it is sent away
+};
 
 /// An address that clients can use: of this host itself, if the server listens at all of them.
 std::string address_for_clients(gpusock::Endpoint at) {
@@ -53,6 +65,7 @@ class ServerLoop {
       result = end_session();
       if (!result && session_ == nullptr && !queue_.empty()) start_next();
       if (!result) accept();
+      if (!result) hear_strangers();
     }
     return result.value_or(true);
   }
@@ -64,10 +77,21 @@ class ServerLoop {
   }
 
   void wait() {
-    pollfd entries[] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    ::poll(entries, 2, -1);
+    std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    entries.reserve(entries.size() + strangers_.size());
+    for (const Stranger& stranger : strangers_) {
+      entries.push_back({stranger.control.descriptor(), POLLIN | POLLRDHUP, 0});
+    }
+    ::poll(entries.data(), entries.size(), wait_ms());
     std::uint64_t count = 0;
     [[maybe_unused]] const auto read = ::read(wake_.get(), &count, sizeof count);
+  }
+
+  /// Until the stranger that came first is to be sent away; -1: there is none.
+  int wait_ms() const {
+    if (strangers_.empty()) return -1;
+    const std::uint64_t now_ns = gpusock::clock_ns(), due_ns = strangers_.front().due_ns;
+    return due_ns <= now_ns ? 0 : static_cast<int>((due_ns - now_ns) / 1'000'000 + 1);
   }
 
   /// With --once, after the client: whether its session succeeded.
@@ -91,8 +115,27 @@ class ServerLoop {
       return;
     }
     try {
-      queue(ControlConnection(std::move(made)));
+      ControlConnection control(std::move(made));
+      if (strangers_.size() == kStrangersMax) strangers_.pop_front();
+      strangers_.push_back({std::move(control), gpusock::clock_ns() + kStrangerNs});
     } catch (const gpusock::Error&) {  // it is gone already
+    }
+  }
+
+  /// Who has said what it wants, or has ended, gets its turn. Silent clients wait side by side and hold up nobody.
+  void hear_strangers() {
+    const std::uint64_t now_ns = gpusock::clock_ns();
+    for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+      if (stranger->control.has_message()) {
+        queue(std::move(stranger->control));
+      } else if (stranger->due_ns > now_ns) {
+        ++stranger;
+        continue;
+      } else {
+        std::fprintf(stderr, "gpusock-bench: %s has not said what it wants for 10 s: it is sent away\n",
+                     stranger->control.peer().c_str());
+      }
+      stranger = strangers_.erase(stranger);
     }
   }
 
@@ -110,6 +153,7 @@ class ServerLoop {
   std::string device_;
   Descriptor listener_;
   Descriptor wake_;
+  std::list<Stranger> strangers_;  ///< in the order in which they came
   std::atomic<bool> stopping_{false};
   std::deque<ControlConnection> queue_;
   std::unique_ptr<Session> session_;

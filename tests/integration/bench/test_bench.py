@@ -5,6 +5,7 @@ usage: test_bench.py GPUSOCK_BENCH
 
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
+import contextlib
 import errno
 import json
 import os
@@ -419,6 +420,13 @@ class TwoProcesses(Bench):
                 self.assertIn("serves another client; waiting", second.stderr.readline())
             self.assertEqual(second.communicate(timeout=LIMIT_S)[1], "")
             self.assertEqual(second.returncode, 0)
+
+    def test_silent_and_slow_clients_hold_up_nobody(self):
+        with Served() as server, contextlib.ExitStack() as stack:
+            for number in range(100):  # more than are kept at a time
+                client = stack.enter_context(connect(server.address))
+                client.sendall(Control.open_message()[:number % 64])  # silent; or a part of a message, and no more
+            self.measure_at(server.address, "lat", "tcp", "--between", "threads")
 
     def lie(self, *answers):
         """A server that gives these answers, each to a message; at the end it closes. A None is silence."""

@@ -27,6 +27,11 @@ class ControlConnectionTest : public testing::Test {
     ASSERT_EQ(::send(other_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
   }
   void hang_up() { other_ = Descriptor(); }
+  /// Until poll() reports what has_message() is to see.
+  void await_readable() const {
+    pollfd entry{connection_.descriptor(), POLLIN | POLLRDHUP, 0};
+    ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
+  }
 
   /// The text of the error that a receive() ends with.
   std::string failure(std::uint64_t limit_ns = kPlentyNs) {
@@ -51,6 +56,29 @@ TEST_F(ControlConnectionTest, AMessageArrivesWhole) {
   say(started() + encode(to_refusal(EBUSY, "no")));
   EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::started);
   EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::refused);
+}
+
+TEST_F(ControlConnectionTest, HasAMessageOnceReceiveWouldNotWait) {
+  EXPECT_FALSE(connection_.has_message());
+  const std::string whole = started();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_FALSE(connection_.has_message()) << i;
+    say(whole.substr(i, 1));
+  }
+  await_readable();
+  EXPECT_TRUE(connection_.has_message());
+  EXPECT_EQ(connection_.receive(kPlentyNs).kind, MessageKind::started);
+  say("GET / HTTP/1.1");
+  await_readable();
+  EXPECT_TRUE(connection_.has_message());
+}
+
+TEST_F(ControlConnectionTest, AnEndWithinAMessageIsNotWaitedFor) {
+  say(started().substr(0, 9));
+  EXPECT_FALSE(connection_.has_message());
+  hang_up();
+  await_readable();
+  EXPECT_TRUE(connection_.has_message());
 }
 
 TEST_F(ControlConnectionTest, WhatIsSentArrives) {
