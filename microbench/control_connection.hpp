@@ -29,8 +29,8 @@ class ControlConnection {
   /// As receive(), but no frame if the peer has ended the connection instead of sending one.
   std::optional<Frame> receive_or_end(std::uint64_t limit_ns);
 
-  /// True if receive() would not wait: a whole message is here, or what is here is none, or the peer has ended. While it
-  /// is false, poll() reports POLLIN once more of the message is here, and POLLRDHUP once the peer has ended.
+  /// True if receive() would not wait: a whole message is here, or what is here is none, or the peer has ended. While
+  /// it is false, poll() reports POLLIN once more of the message is here, and POLLRDHUP once the peer has ended.
   bool has_message();
 
   int descriptor() const { return socket_.get(); }
