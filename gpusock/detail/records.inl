@@ -253,7 +253,7 @@ GPUSOCK_FN_APART inline ArrivedRecord wait_record(const Side& side, Socket socke
     if (looks.status) {
       if (const int error = look_before_ring(side, socket, slot, status); error != 0) return {error};
     }
-    if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {
+    if (looks.ring || !noted_to_flow(slot, table::kCallerShutRead)) {
       const auto [there, ended] = look_at_rx(side, socket, slot, status, ~std::uint64_t{0});
       if (there == ringbuf::kRingCorrupt) return {-EPROTO};
       std::uint64_t arrived = there;

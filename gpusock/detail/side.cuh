@@ -81,9 +81,18 @@ struct Side {
 using SystemRef = ringbuf::SystemAtomics::Ref<std::uint64_t>;
 using DeviceRef = ringbuf::DeviceAtomics::Ref<std::uint64_t>;
 
+/// True if the context ends. For calls that look at no socket's status, which says it as well.
+GPUSOCK_FN inline bool canceled(const Side& side) {
+  return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
+}
+
+/// The status says whether the context ends, also where the proxy that posts it stands still.
 GPUSOCK_FN inline table::Status load_status(const Side& side, std::uint32_t slot) {
-  SystemRef status(side.table.proxy_words[slot].status);
-  return table::Status::unpack(status.load(ringbuf::kAcquire));  // T4, pairs with T3
+  const bool ends = side.table.statuses_are_posted && canceled(side);  // before the acquire: the two loads overlap
+  SystemRef word(side.table.proxy_words[slot].status);
+  auto status = table::Status::unpack(word.load(ringbuf::kAcquire));  // T4, pairs with T3
+  if (ends) status.flags |= table::kStatusCanceled;
+  return status;
 }
 
 GPUSOCK_FN inline void ring_doorbell(const Side& side, Socket socket) {
@@ -169,11 +178,6 @@ GPUSOCK_FN inline void lock(const Side& side, std::uint64_t& word) {
 }
 GPUSOCK_FN inline void unlock(std::uint64_t& word) {
   DeviceRef(word).store(0, ringbuf::kRelease);  // T8, pairs with T7
-}
-
-/// True if the context ends. For calls that look at no socket's status, which says it as well.
-GPUSOCK_FN inline bool canceled(const Side& side) {
-  return SystemRef(*const_cast<std::uint64_t*>(side.table.abort)).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
 /// A wait until a deadline of this side (Deadline::here()). Its caller looks again after each turn at what it waits

@@ -158,17 +158,22 @@ GPUSOCK_FN_APART inline Status look_at_status(const Side& side, Socket socket, C
   return status;
 }
 
-/// True if nothing is known that stops this direction (kCallerShutRead or kCallerShutWrite). Then a call may use what
-/// the ring's words allow without a look at the status, which costs a crossing of the bus.
+/// True if callers have noted nothing that stops this direction (kCallerShutRead or kCallerShutWrite).
+GPUSOCK_FN inline bool noted_to_flow(CallerSlot& slot, std::uint64_t shut) {
+  const std::uint64_t stops = table::kCallerLooks | shut;
+  // Relaxed: each bit by itself.
+  return (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & (table::kCallerAdopted | stops)) == table::kCallerAdopted;
+}
+
+/// True if nothing is known that stops this direction. Then a call may use what the ring's words allow without a look
+/// at the status, which costs a crossing of the bus.
 GPUSOCK_FN inline bool known_to_flow(const Side& side, CallerSlot& slot, std::uint64_t shut) {
 #if !GPUSOCK_ON_GPU
   if (side.status_turns == 1 && canceled(side)) return false;  // where a look costs nothing, the end is seen at once
 #else
   (void)side;
 #endif
-  const std::uint64_t stops = table::kCallerLooks | shut;
-  // Relaxed: each bit by itself.
-  return (DeviceRef(slot.flags).load(ringbuf::kRelaxed) & (table::kCallerAdopted | stops)) == table::kCallerAdopted;
+  return noted_to_flow(slot, shut);
 }
 
 /// What a call that waits looks at in this turn.
@@ -181,7 +186,7 @@ GPUSOCK_FN inline Looks looks_in_turn(const Side& side, CallerSlot& slot, std::u
 #if !GPUSOCK_ON_GPU
   if (turns == 1) return {true, true};  // never on a GPU, whose looks cross the bus
 #endif
-  const bool status = turn % turns == 0 || !known_to_flow(side, slot, 0);
+  const bool status = turn % turns == 0 || !noted_to_flow(slot, 0);
   return {status, turn % turns != 0};
 }
 
@@ -439,7 +444,7 @@ GPUSOCK_FN_APART inline CopyRange wait_readable(const Side& side, Socket socket,
       if (const int error = look_before_ring(side, socket, slot, status); error != 0) return {error};
       if (status.phase != Phase::connected && status.phase != Phase::failed) return {-ENOTCONN};
     }
-    if (looks.ring || !known_to_flow(side, slot, table::kCallerShutRead)) {
+    if (looks.ring || !noted_to_flow(slot, table::kCallerShutRead)) {
       const auto [arrived, ended] = look_at_rx(side, socket, slot, status, least);
       if (arrived == ringbuf::kRingCorrupt) return {-EPROTO};
       if (arrived >= least || (arrived > 0 && ended)) return grant(arrived);

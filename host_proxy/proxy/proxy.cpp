@@ -117,8 +117,7 @@ bool Proxy::step_all(std::uint64_t now_ns, Pass pass) {
     scan_rings(hinted_slot_);
     hinted_slot_ = kNone;
   }
-  bool moved = full && slots_.post_end();
-  moved |= poll_links(now_ns);
+  bool moved = poll_links(now_ns);
   moved |= step_active(now_ns);
   scan(now_ns, full ? static_cast<std::uint32_t>(resting_.size()) : kColdPagesPerStep);
   if (full || active_.size() > kGuessedReads || stats_.steps % kPollInterval == 0) {

@@ -71,19 +71,6 @@ void ProxySlots::publish(std::uint32_t slot, table::Phase phase, int error, std:
   }
 }
 
-bool ProxySlots::post_end() {
-  if (end_is_posted_ || !table_.has_device_words() || !table_.is_canceled()) return false;
-  end_is_posted_ = true;
-  for (std::uint32_t slot = 0; slot < count(); ++slot) {
-    std::uint64_t& wanted = slots_[slot].status;
-    wanted |= table::kStatusCanceled;  // cancel() may not have come to this slot
-    if (std::uint64_t* const posted = table_.posted_for(slot, &view_.proxy_words[slot].status)) {
-      ringbuf::post(posted, wanted);
-    }
-  }
-  return true;
-}
-
 void ProxySlots::release(std::uint32_t slot) {
   slots_[slot].generation = table::next_generation(table::next_generation(slots_[slot].generation));
   slots_[slot].connection = nullptr;

@@ -41,9 +41,6 @@ class ProxySlots {
   /// Publishes how a socket stands, and with it everything written for it before.
   void publish(std::uint32_t slot, table::Phase phase, int error = 0, std::uint8_t flags = 0);
 
-  /// Once the context ends: tells kernels that poll statuses in their device's memory, once. True if it did.
-  bool post_end();
-
   /// Takes a closed socket's slot back and grants it again.
   void release(std::uint32_t slot);
 
@@ -63,7 +60,6 @@ class ProxySlots {
   TableMemory& table_;
   table::TableView view_;
   std::vector<ProxySlot> slots_;
-  bool end_is_posted_ = false;
   std::vector<std::uint32_t> accept_pool_;
   ringbuf::HandleProducer<> free_[2];
 };

@@ -21,7 +21,7 @@
 ///   T3     proxy: swap status      release  T4       the SocketSetup; the words' start for a new connection; rx_final
 ///   T4     caller: load status     acquire  T3, X1   as T3
 ///   T5     host: store abort, add  relaxed  T4, T6   nothing but itself: callers leave with -ECANCELED
-///          kStatusCanceled
+///          kStatusCanceled                            (posted as well, X1, where kernels poll their own memory)
 ///   T6     caller: load abort      relaxed  T5, X1   as T5
 ///   T7     caller: exchange lock   acquire  T8       the lock of CallerSlot::requests: T1 of one caller
 ///                                                    precedes the next one's, and a slot's next claim
@@ -292,6 +292,9 @@ struct TableView {
   SocketSetup* setups = nullptr;
   const std::uint64_t* abort = nullptr;  ///< non-zero: the context ends, every call returns -ECANCELED
   std::uint32_t slots = 0;
+  /// True if these callers poll statuses that the proxy posts in their device's memory. A proxy that stands still does
+  /// not post that the context ends; the thread that ends it posts `abort`. So who loads a status loads that as well.
+  bool statuses_are_posted = false;
 
   // Queues of handles; `taken` words are in the callers' memory.
   std::uint64_t* free_entries = nullptr;

@@ -96,16 +96,12 @@ void TableMemory::open_window(RingPlacement words) {
 
 void TableMemory::cancel() {
   ringbuf::SystemAtomics::Ref<std::uint64_t> abort(*abort_);
-  abort.store(1, ringbuf::kRelaxed);  // T5, pairs with T6
-  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);
+  abort.store(1, ringbuf::kRelaxed);                                                       // T5, pairs with T6
+  if (std::uint64_t* const posted_abort = posted(abort_)) ringbuf::post(posted_abort, 1);  // whoever posts it posts 1
   for (std::uint32_t slot = 0; slot < slots_; ++slot) {
     ringbuf::SystemAtomics::Ref<std::uint64_t> status(common_.proxy_words[slot].status);
     status.fetch_or(table::kStatusCanceled, ringbuf::kRelaxed);  // T5, pairs with T4
   }
-}
-
-bool TableMemory::is_canceled() const {
-  return ringbuf::SystemAtomics::Ref<std::uint64_t>(*abort_).load(ringbuf::kRelaxed) != 0;  // T6, pairs with T5
 }
 
 TableMemory::~TableMemory() { platform_->free_shared(memory_, bytes_); }
@@ -121,6 +117,7 @@ table::TableView TableMemory::view(SideKind side) const {
   view.free_entries = for_kernels(view.free_entries);
   view.free_published = for_kernels(view.free_published);
   view.abort = for_kernels(view.abort);
+  view.statuses_are_posted = has_device_words();
   return view;
 }
 

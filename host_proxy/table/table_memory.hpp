@@ -34,10 +34,10 @@ class TableMemory {
   /// The proxy's halves of the queues: of a side's free sockets, and of one that accepts.
   ringbuf::HandleProducer<> free_queue(SideKind side) const;
   ringbuf::HandleProducer<> accept_queue(std::uint32_t which) const;
-  /// Ends every call on the table with -ECANCELED. Any thread. Where kernels poll statuses in their device's memory,
-  /// the proxy posts them (ProxySlots::post_end()): two threads that post one word would not know whose comes last.
+  /// Ends every call on the table with -ECANCELED. Any thread, and with no help of the proxy's, which may stand still.
+  /// Where kernels poll their device's memory, this posts the word `abort` alone: posted statuses are the proxy's, and
+  /// two threads that post different values of one word would not know whose comes last.
   void cancel();
-  bool is_canceled() const;
 
   /// Where the host posts what kernels poll in their device's memory, of something that view(SideKind::host) or a
   /// SocketSetup names. nullptr: kernels poll it in host memory.

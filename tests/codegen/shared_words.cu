@@ -32,7 +32,9 @@ extern "C" __global__ void table_T1_T7_T8(detail::Side side, Socket socket) {
                        table::kRequestOpen);
 }
 
-extern "C" __global__ void table_T4(detail::Side side, Word* result) { *result = detail::load_status(side, 0).pack(); }
+extern "C" __global__ void table_T6_T4(detail::Side side, Word* result) {
+  *result = detail::load_status(side, 0).pack();
+}
 
 extern "C" __global__ void table_T6(detail::Side side, int* result) { *result = detail::canceled(side); }
 

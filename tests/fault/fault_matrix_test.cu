@@ -30,6 +30,7 @@ enum class Fault {
   peer_stopped,
   proxy_stalled,
   context_ended,
+  context_ended_stalled,
   link_cut,
   link_lost,
   ring_full,
@@ -37,8 +38,9 @@ enum class Fault {
 };
 
 constexpr const char* kCalls[] = {"connect", "accept", "send", "reserve", "recv", "recv_all", "peek", "poll"};
-constexpr const char* kFaults[] = {"peer_killed", "peer_stopped", "proxy_stalled", "context_ended",
-                                   "link_cut",    "link_lost",    "ring_full",     "table_full"};
+constexpr const char* kFaults[] = {
+    "peer_killed", "peer_stopped", "proxy_stalled", "context_ended", "context_ended_stalled",
+    "link_cut",    "link_lost",    "ring_full",     "table_full"};
 
 void PrintTo(Fault fault, std::ostream* out) { *out << kFaults[static_cast<int>(fault)]; }
 
@@ -71,6 +73,7 @@ Answers expected(Call call, Fault fault, const std::string& link) {
   const bool opens = call == Call::connect;
   switch (fault) {
     case Fault::context_ended:
+    case Fault::context_ended_stalled:  // nobody needs the proxy to see it
       return {-ECANCELED};
     case Fault::table_full:
       if (opens) return {-EMFILE};
@@ -219,8 +222,9 @@ class Cell {
 
   /// Does what concerns this context alone.
   void break_it() {
-    if (fault_ == Fault::proxy_stalled) stalled_.emplace(stall(context_));
-    if (fault_ == Fault::context_ended) context_.cancel();
+    const bool stalls = fault_ == Fault::proxy_stalled || fault_ == Fault::context_ended_stalled;
+    if (stalls) stalled_.emplace(stall(context_));
+    if (fault_ == Fault::context_ended || fault_ == Fault::context_ended_stalled) context_.cancel();
   }
 
   void check() {

@@ -93,6 +93,7 @@ struct Shared : Results {
     while ((word = ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).load(ringbuf::kAcquire)) == 0) give_way();
     return static_cast<Socket>(word);
   }
+  bool is_open() { return ringbuf::DeviceAtomics::Ref<std::uint64_t>(handle).load(ringbuf::kRelaxed) != 0; }
 
   std::uint64_t handle = 0;
 };
@@ -370,6 +371,42 @@ Case cancel(const std::string& name, Looks looks) {
           1'000};
 }
 
+/// The proxy stands still once the socket is open: what waits ends all the same.
+Case cancel_without_proxy(const std::string& name, Looks looks) {
+  return {"sockets." + name,
+          [looks](Run& run) {
+            auto& world = run.make<Shared>(1u, looks);
+            run.thread([&world] {
+              world.open();
+              char byte = 0;
+              world.of[0] = outcome(world.net().recv(kMe, world.socket(), &byte, 1));
+            });
+            run.thread([&world] {
+              world.socket();
+              world.cancel();
+            });
+            run.server([&world] {
+              if (!world.is_open()) world.step();
+            });
+            run.at_end([&world] { return world.of[0]; });
+          },
+          {"ECANCELED"},
+          1'000};
+}
+
+/// The proxy has never come to it.
+Case cancel_of_an_open(const std::string& name, Looks looks) {
+  return {"sockets." + name,
+          [looks](Run& run) {
+            auto& world = run.make<Results>(1u, looks);
+            run.thread([&world] { world.of[0] = outcome(world.net().connect(kMe, somewhere())); });
+            run.thread([&world] { world.cancel(); });
+            run.at_end([&world] { return world.of[0]; });
+          },
+          {"ECANCELED"},
+          1'000};
+}
+
 /// So does a wait for no socket, which looks at no status.
 Case cancel_of_a_poll(const std::string& name, Looks looks) {
   return {"sockets." + name,
@@ -460,6 +497,11 @@ std::vector<Case> socket_cases() {
           cancel("cancel_ends_every_wait", Looks::often),
           cancel("cancel_ends_every_wait_with_few_looks", Looks::seldom),
           cancel("cancel_ends_every_wait_on_the_device", Looks::on_device),
+          cancel_without_proxy("cancel_needs_no_proxy", Looks::often),
+          cancel_without_proxy("cancel_needs_no_proxy_with_few_looks", Looks::seldom),
+          cancel_without_proxy("cancel_needs_no_proxy_on_the_device", Looks::on_device),
+          cancel_of_an_open("cancel_ends_an_open_without_proxy", Looks::often),
+          cancel_of_an_open("cancel_ends_an_open_without_proxy_on_the_device", Looks::on_device),
           cancel_of_a_poll("cancel_ends_a_poll_of_nothing", Looks::often),
           cancel_of_a_poll("cancel_ends_a_poll_on_the_device", Looks::on_device),
           deadline("a_deadline_passes", "", {"ETIMEDOUT ", "open ETIMEDOUT"}),

@@ -190,8 +190,8 @@ void Node::make_net() {
     if (proxy_matters && waited_ns < kAssistNs) node.assist(~std::uint32_t{0});
     node.schedule_.sleep(std::clamp(waited_ns / 2, kBackOffNsMin, kBackOffNsMax));
   };
-  const detail::Side side{table_.view(callers_side()), slots_.data(), taken_.data(),
-                          taken_.data() + 1,           &set_view_,    &hooks_};
+  detail::Side side{table_.view(callers_side()), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
+  side.status_turns = options_.status_turns;
   net_ = Net(side, side);
 }
 
@@ -282,7 +282,6 @@ void Node::expect_ring() {
 void Node::cancel() {
   canceled_ns_ = schedule_.now_ns();
   table_.cancel();
-  if (options_.device_words) ring(0);  // a GPU's proxy does not sleep for long
 }
 
 void Node::drain(std::uint64_t linger_ns) {

@@ -30,6 +30,7 @@ struct NodeOptions {
   bool gpudirect = false;     ///< which RDMA NICs reach themselves
   bool flushed = false;       ///< where kernels see what NICs wrote only once it is flushed
   std::uint64_t copy_bytes_max = 4096;
+  std::uint32_t status_turns = 1;            ///< as detail::Side's: kernels of a GPU look at the status seldom
   std::uint64_t nap_ns = ~std::uint64_t{0};  ///< the longest sleep: the engine's is 1 s
   bool tells_lost_rings = false;             ///< it is a problem where nobody wakes the proxy for what there is to do
   std::uint64_t handshake_timeout_ns = 5'000'000'000;
