@@ -4,6 +4,7 @@
 #include "cpu_device/pool.hpp"
 
 #include <chrono>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -17,6 +18,8 @@ namespace {
 // Set before the first launch, and then only read.
 constinit std::atomic<std::uint64_t> g_kernel_clock_ahead_ns{0};
 constinit std::atomic<std::uint64_t> g_kernel_clock_step_ns{1};
+
+constexpr std::size_t kDescribedMax = 32;
 
 }  // namespace
 
@@ -52,6 +55,25 @@ DeviceShape Pool::shape() {
   return shape_;
 }
 
+std::unique_lock<std::mutex> Pool::wait_for_room(const Launch& launch) {
+  const DeviceShape shape = this->shape();
+  const std::uint64_t max = shape.queued_launches_max;
+  if (max == 0) return {};
+  std::unique_lock turn(launching_);
+  {
+    Lock lock(mutex_);
+    const auto has_room = [&] { return launch.stream->unended < max; };
+    if (some_launch_ended_.wait_for(lock, std::chrono::nanoseconds(shape.wait_max_ns), has_room)) return turn;
+  }
+  std::fprintf(stderr,
+               "cpu_device: a launch of %s has waited for %.2f s, as on a GPU, because %" PRIu64
+               " launches of its stream have not ended. All other launches wait for it. Synchronize with the stream "
+               "more often. Launched and not ended:\n%s",
+               launch.kernel_name().c_str(), static_cast<double>(shape.wait_max_ns) * 1e-9, max,
+               describe_launches().c_str());
+  std::abort();
+}
+
 std::shared_ptr<LaunchQueue> Pool::queue_of_new_stream() {
   {
     const Lock lock(mutex_);
@@ -73,10 +95,19 @@ bool Pool::any_launch() {
   return !unended_.empty();
 }
 
+WaitingBlocks Pool::waiting_blocks() {
+  Lock lock(mutex_);
+  const bool full = in_blocks_.load(std::memory_order_relaxed) >= shape_.resident_blocks_max;  // relaxed: a hint
+  return {full ? pending(lock) : 0, blocks_ended_.load(std::memory_order_relaxed)};
+}
+
 std::string Pool::describe_launches() {
   const Lock lock(mutex_);
   std::string text;
+  std::size_t left = unended_.size();
   for (const auto& launch : unended_) {
+    if (unended_.size() - left == kDescribedMax) return text + "  and " + std::to_string(left) + " more\n";
+    --left;
     const bool runs = launch->stream->queue->launches.front() == launch;
     text += "  " + launch->kernel_name() + ": " + std::to_string(launch->ended.load(std::memory_order_relaxed)) +
             " of " + std::to_string(launch->blocks) + " blocks have ended" +
@@ -101,6 +132,8 @@ void set_device_shape(const DeviceShape& shape) {
 }
 
 DeviceShape device_shape() { return detail::pool().shape(); }
+
+WaitingBlocks waiting_blocks() { return detail::pool().waiting_blocks(); }
 
 bool kernels_run() { return detail::pool().any_launch(); }
 

@@ -18,12 +18,16 @@ struct DeviceShape {
   /// Blocks that are resident at the same time, in all grids together; later ones wait until one has ended. 1 to
   /// kResidentBlocksMax.
   unsigned resident_blocks_max = kResidentBlocksMax;
+  /// Launches of one stream that have not ended; another one waits until one of them has, and meanwhile the launches of
+  /// all other threads wait, as in drivers that do that with a lock. After wait_max_ns it ends the program. 0: any
+  /// number.
+  unsigned queued_launches_max = 0;
   /// What clock_ns(), clock64() and globaltimer show in kernels: the host's clock, so much ahead, in steps.
   std::uint64_t kernel_clock_ahead_ns = 0;
   std::uint64_t kernel_clock_step_ns = 1;
   /// Host threads that touch device memory (device_memory.hpp) fault, where the processor has protection keys.
   bool guarded_device_memory = false;
-  /// How long wait_for_kernels() waits before it ends the program.
+  /// How long wait_for_kernels(), or a launch for room, waits before it ends the program.
   std::uint64_t wait_max_ns = 10'000'000'000;
 };
 
@@ -37,11 +41,19 @@ DeviceShape device_shape();
 /// which kernels, and aborts: kernel and call wait for each other. Throws std::logic_error in a kernel.
 void wait_for_kernels(std::string_view call);
 
+/// How many blocks of grids that have begun wait for one of DeviceShape::resident_blocks_max others to end, and how
+/// many blocks have ended so far: where the latter stands still, they may wait for each other.
+struct WaitingBlocks {
+  std::uint64_t waiting = 0;
+  std::uint64_t ended = 0;
+};
+WaitingBlocks waiting_blocks();
+
 /// True if a launch has not ended.
 bool kernels_run();
 
-/// The launches that have not ended, the oldest first: each one's kernel, blocks that have ended, and whether it waits
-/// for a queue.
+/// The first 32 launches that have not ended, the oldest first: each one's kernel, blocks that have ended, and whether
+/// it waits for a queue.
 std::string describe_launches();
 
 }  // namespace cpu_device

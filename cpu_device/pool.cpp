@@ -62,6 +62,7 @@ Pool::Pool()
 
 void Pool::enqueue(std::shared_ptr<Launch> launch) {
   std::list<std::shared_ptr<Launch>> queued{launch}, unended{launch};
+  const auto turn = wait_for_room(*launch);
   Lock lock(mutex_);
   StreamState& stream = *launch->stream;
   if (stream.process != getpid()) throw std::invalid_argument("a stream of the process that forked this one");

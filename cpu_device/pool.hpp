@@ -85,11 +85,14 @@ class Pool {
 
   // device_shape.cpp
   void set_shape(const DeviceShape& shape);
+  /// Waits until the launch's stream has room for it; the lock is the one that all launches of the shape need.
+  [[nodiscard]] std::unique_lock<std::mutex> wait_for_room(const Launch& launch);
   DeviceShape shape();
   std::shared_ptr<LaunchQueue> queue_of_new_stream();
   /// Waits for the launches that were made before, so long; true if all have ended.
   bool wait_for_launches(std::uint64_t wait_max_ns);
   bool any_launch();
+  WaitingBlocks waiting_blocks();
   std::string describe_launches();
 
   /// Of a resident block: it leaves its processor unused from here on; it does not any more.
@@ -121,6 +124,7 @@ class Pool {
   bool try_start_worker(Lock& lock) noexcept;
   std::uint64_t pending(Lock& lock) const;
 
+  std::mutex launching_;  ///< one launch at a time, in a shape where they wait
   const std::int64_t processors_;
   const KernelFault no_memory_;  ///< copying it allocates nothing
   std::mutex mutex_;

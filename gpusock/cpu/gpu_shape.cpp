@@ -11,6 +11,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #include <string>
@@ -24,6 +25,7 @@ namespace {
 constexpr unsigned kResidentBlocks = 128;
 constexpr unsigned kHardwareQueues = 32;  // the most there are; on GPUs, too, gpusock asks for as many
                                           // (cuda/environment.cpp)
+constexpr unsigned kQueuedLaunchesMax = 1024;
 constexpr std::uint64_t kClockAheadNs = 7ull * 365 * 24 * 3600 * 1'000'000'000;
 constexpr std::uint64_t kClockStepNs = 1000;
 
@@ -225,6 +227,31 @@ class GpuShapedPlatform final : public proxy::Platform {
   proxy::HostPlatform host_;
 };
 
+/// One of so many streams as gpusock has at one time on a GPU: of its hardware queues one is for copies. (With fewer
+/// queues than that, streams share them here.)
+class CountedStream final : public CpuStream {
+ public:
+  CountedStream() {
+    if (count().fetch_add(1) < kStreamsMax) return;
+    count().fetch_sub(1);
+    throw Error(ENOBUFS, "another stream on the GPU: there are " + std::to_string(kStreamsMax) +
+                             ", as many as it has hardware queues for kernels. Use fewer contexts and streams in this "
+                             "process");
+  }
+  ~CountedStream() override { count().fetch_sub(1); }
+  CountedStream(const CountedStream&) = delete;
+  CountedStream& operator=(const CountedStream&) = delete;
+
+ private:
+  static constexpr unsigned kStreamsMax = kHardwareQueues - 1;
+
+  /// Of all GPUs: they share their queues, too.
+  static std::atomic<unsigned>& count() {
+    static std::atomic<unsigned> streams{0};
+    return streams;
+  }
+};
+
 class GpuShapedDevice final : public Device {
  public:
   explicit GpuShapedDevice(int gpu) : platform_(std::make_shared<GpuShapedPlatform>(gpu)) {}
@@ -262,7 +289,7 @@ class GpuShapedDevice final : public Device {
     return true;
   }
 
-  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::unique_ptr<DeviceStream> make_stream() override { return std::make_unique<CountedStream>(); }
   void relax(std::uint64_t waited_ns) override { cpu_device::relax(waited_ns); }
   std::int64_t running_block() const override { return cpu_device::running_block(); }
 
@@ -276,6 +303,7 @@ void give_shape() {
   cpu_device::DeviceShape shape;
   shape.hardware_queues = hardware_queues();
   shape.resident_blocks_max = kResidentBlocks;
+  shape.queued_launches_max = kQueuedLaunchesMax;
   shape.kernel_clock_ahead_ns = kClockAheadNs;
   shape.kernel_clock_step_ns = kClockStepNs;
   shape.guarded_device_memory = true;

@@ -6,7 +6,7 @@
 
 namespace gpusock::detail {
 
-class CpuStream final : public DeviceStream {
+class CpuStream : public DeviceStream {
  public:
   void synchronize() override {
     try {

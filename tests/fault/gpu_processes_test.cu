@@ -1,5 +1,6 @@
 // Kernels of two processes, which meet in GPU memory or in host rings: what they say to each other arrives, and what
-// happens when one process is stopped or killed. GPUSOCK_TEST_GPUS=2: each process has a GPU of its own.
+// happens when one process is stopped or killed. (A GPU's kernels run on when their process is stopped.)
+// GPUSOCK_TEST_GPUS=2: each process has a GPU of its own.
 #include "peer.hpp"
 
 #include <gpusock/device.cuh>
@@ -160,13 +161,24 @@ TEST_P(GpuProcesses, AKilledPeerResetsTheConnection) {
   EXPECT_TRUE(next.same());
 }
 
-TEST_P(GpuProcesses, AStoppedPeerIsWaitedForAndGoesOn) {
+/// A GPU does not stop a kernel with its process, and this kernel needs nothing of the host.
+TEST_P(GpuProcesses, AStoppedPeersKernelGoesOnAndAnswers) {
   Pair pair(GetParam());
   ASSERT_EQ(pair.round(), static_cast<std::int64_t>(kMessage));
-  pair.peer->stop();
-  EXPECT_EQ(pair.round(true, 30'000'000), -ETIMEDOUT);
-  pair.peer->go_on();
-  EXPECT_EQ(pair.round(false), static_cast<std::int64_t>(kMessage));
+  pair.peer->stop_host();
+  for (int i = 0; i < 30; ++i) {  // several times around the rings
+    ASSERT_EQ(pair.round(), static_cast<std::int64_t>(kMessage));
+    ASSERT_TRUE(pair.same());
+  }
+  pair.peer->let_host_go_on();
+  EXPECT_EQ(pair.round(), static_cast<std::int64_t>(kMessage));
+  EXPECT_TRUE(pair.same());
+}
+
+TEST_P(GpuProcesses, AKernelThatSaysNothingIsWaitedFor) {
+  Pair pair(GetParam());
+  EXPECT_EQ(pair.round(false, 30'000'000), -ETIMEDOUT);
+  EXPECT_EQ(pair.round(), static_cast<std::int64_t>(kMessage));
   EXPECT_TRUE(pair.same());
 }
 

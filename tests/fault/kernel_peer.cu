@@ -1,6 +1,7 @@
 #include "kernel_peer.hpp"
 
 #include "obedient_peer.hpp"
+#include "stall.hpp"
 
 #include <gpusock/device.cuh>
 #include <gpusock/gpusock.hpp>
@@ -11,6 +12,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iostream>
+#include <mutex>
+#include <string>
 
 namespace gpusock::fault {
 namespace {
@@ -36,6 +40,11 @@ __global__ void echo(Net net, Endpoint at, Served* served) {
   net.close(this_thread(), socket);
 }
 
+void say(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int echo_in_kernel(const std::string& endpoint) {
@@ -43,8 +52,13 @@ int echo_in_kernel(const std::string& endpoint) {
   Mapped<Served> served(context, 1);
   launch(context, {}, echo, context.net(), Endpoint::parse(endpoint), served.data());
   while (detail::SystemRef(served[0].listening).load(ringbuf::kAcquire) == 0) usleep(100);
-  std::puts(served[0].at.host_port().c_str());
-  std::fflush(stdout);
+  say(served[0].at.host_port());
+  std::unique_lock<std::mutex> stopped;
+  for (std::string command; std::getline(std::cin, command); say(command)) {
+    if (command == "stop") stopped = stall(context);
+    if (command == "go_on") stopped = {};
+  }
+  stopped = {};
   context.synchronize();
   return 0;
 }

@@ -82,6 +82,20 @@ void Peer::stop() const {
 
 void Peer::go_on() const { ::kill(process_, SIGCONT); }
 
+#if defined(GPUSOCK_DEVICE_CUDA) && !defined(GPUSOCK_CUDA_DOUBLE)
+void Peer::stop_host() const { stop(); }
+void Peer::let_host_go_on() const { go_on(); }
+#else
+void Peer::stop_host() const {
+  say("stop");
+  require(read_line() == "stop", "stopping the peer");
+}
+void Peer::let_host_go_on() const {
+  say("go_on");
+  require(read_line() == "go_on", "letting the peer go on");
+}
+#endif
+
 void Peer::kill_and_wait() {
   if (process_ < 0) return;
   ::kill(process_, SIGKILL);

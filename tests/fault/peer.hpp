@@ -34,6 +34,9 @@ class Peer {
 
   void stop() const;  ///< returns when no thread of it runs any more
   void go_on() const;
+  /// The same of a peer whose kernel answers, as a GPU sees it: the kernel runs on (kernel_peer.hpp).
+  void stop_host() const;
+  void let_host_go_on() const;
   void kill_and_wait();
   /// A line that it printed.
   std::string read_line() const;

@@ -15,7 +15,10 @@ namespace cuda_double {
 inline constexpr int kGpus = 2;
 inline constexpr std::size_t kStackBytes = 1024;  ///< of each thread, until a kernel or cudaDeviceSetLimit makes it
                                                   ///< more
-inline constexpr unsigned char kFresh = 0xA5;     ///< what new memory holds (its first MiB)
+inline constexpr std::size_t kStackBytesMax = 64 << 10;  ///< all threads that may be resident on a large GPU have 17 GB
+inline constexpr unsigned kResidentBlocksMax = 128;      ///< of all kernels; later ones wait until one ends
+inline constexpr std::size_t kQueuedMax = 1024;  ///< launches and copies in a hardware queue; the next launch waits
+inline constexpr unsigned char kFresh = 0xA5;    ///< what new memory holds (its first MiB)
 
 /// How the driver read the environment, at the first CUDA call of the process.
 bool loads_lazily();

@@ -36,6 +36,7 @@ cpu_device::DeviceShape gpu_shape() {
   shape.kernel_clock_ahead_ns = std::uint64_t{5} * 365 * 24 * 3600 * 1'000'000'000;
   shape.kernel_clock_step_ns = 1'000;
   shape.guarded_device_memory = true;
+  shape.resident_blocks_max = kResidentBlocksMax;
   return shape;
 }
 
@@ -107,6 +108,17 @@ void Machine::wait_for(Lock& lock, const Work& work, const std::string&) {
   changed.notify_all();
   changed.wait(lock, [&] { return work->ended; });  // not watched: a program may wait for its kernels as long as it
                                                     // likes
+}
+
+void Machine::wait_for_room(Lock& lock, const CUstream_st& stream, const std::string& call) {
+  const Queue& queue = *gpus[static_cast<std::size_t>(stream.gpu)].queues[static_cast<std::size_t>(stream.queue)];
+  wait(
+      lock, call + " (" + thread_name() + ")",
+      [&] {
+        return "room in its hardware queue, where " + std::to_string(queue.waiting.size()) + " wait for " +
+               running_work(stream.gpu);
+      },
+      [&] { return queue.waiting.size() < kQueuedMax; });
 }
 
 void Machine::end_launch(Lock& lock, const Work& work, const std::string& call) {
@@ -222,7 +234,20 @@ std::string Machine::find_hang(std::chrono::milliseconds limit) const {
       }
     }
   }
-  return too_long ? text : "";
+  const bool blocks_too_long = waiting_blocks.waiting != 0 && now - blocks_stand_since > limit;
+  if (blocks_too_long) {
+    text += "  " + std::to_string(waiting_blocks.waiting) + " blocks wait to become resident, as " +
+            std::to_string(kResidentBlocksMax) + " are, of which none ends: " + running_work(0) + " on GPU 0, " +
+            running_work(1) + " on GPU 1\n";
+  }
+  return too_long || blocks_too_long ? text : "";
+}
+
+void Machine::look_at_blocks() {
+  const auto now = cpu_device::waiting_blocks();
+  const bool stands = now.waiting != 0 && now.ended == waiting_blocks.ended && waiting_blocks.waiting != 0;
+  if (!stands) blocks_stand_since = Clock::now();
+  waiting_blocks = now;
 }
 
 void Machine::watch() {
@@ -230,6 +255,7 @@ void Machine::watch() {
   for (Lock lock(mutex);;) {
     const auto limit = hang_limit.count() != 0 ? hang_limit : kHangLimit;
     changed.wait_for(lock, limit / 4);
+    look_at_blocks();
     const std::string hang = find_hang(limit);
     if (hang.empty()) told.clear();
     if (hang.empty() || !told.empty()) continue;

@@ -5,6 +5,7 @@
 #include "tests/support/cuda_double/include/cuda.h"
 #include "tests/support/cuda_double/include/cuda_runtime_api.h"
 
+#include "cpu_device/device_shape.hpp"
 #include "cpu_device/launch.hpp"
 #include "host_proxy/base/descriptor.hpp"
 
@@ -127,6 +128,8 @@ class Machine {
   /// The same of the GPUs that reach this one's memory.
   void wait_for_peers(Lock& lock, int gpu, const std::string& call);
   void wait_for(Lock& lock, const Work& work, const std::string& call);
+  /// Waits until the stream's hardware queue has room for a launch. Whoever calls keeps the driver's lock.
+  void wait_for_room(Lock& lock, const CUstream_st& stream, const std::string& call);
   /// Where launches block: waits until this one has ended. Whoever calls keeps the driver's lock.
   void end_launch(Lock& lock, const Work& work, const std::string& call);
   Work enqueue(Lock& lock, CUstream_st& stream, std::string name, bool is_copy, std::function<void()> run);
@@ -182,7 +185,11 @@ class Machine {
   std::function<void(const std::string&)> hang_handler;
   std::chrono::milliseconds hang_limit{0};
 
+  cpu_device::WaitingBlocks waiting_blocks;
+  Clock::time_point blocks_stand_since{};
+
  private:
+  void look_at_blocks();
   bool holds_back(const Queue& queue) const;  ///< True if the next one is a copy that SlowCopies holds back.
   void serve(Queue& queue);
   void run(Lock& lock, Queue& queue, const Work& work);

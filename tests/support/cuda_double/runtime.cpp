@@ -24,8 +24,10 @@ cudaError_t launch(Call& call, Kernel& kernel, const void* symbol, const cpu_dev
   if (!machine.streams.contains(stream) || stream->gpu != call.gpu()) return cudaErrorInvalidResourceHandle;
   if (!is_shape(shape.grid, shape.block)) return cudaErrorInvalidConfiguration;
   if (shape.shared_bytes > kernel.shared_bytes_max) return cudaErrorInvalidValue;
+  if (kernel.stack_bytes > kStackBytesMax) return cudaErrorLaunchOutOfResources;
   machine.load(call.lock(), call.gpu(), kernel, call.name());
   machine.set_stack(call.lock(), call.gpu(), kernel.stack_bytes, call.name() + " of " + kernel.name);
+  machine.wait_for_room(call.lock(), *stream, call.name() + " of " + kernel.name);
   auto body = kernel.bind(symbol, arguments);
   // Each launch has a stream of the CPU device: it ends with the operation.
   const Work work = machine.enqueue(call.lock(), *stream, kernel.name, false,
@@ -101,6 +103,7 @@ cudaError_t cudaDeviceGetByPCIBusId(int* device, const char* address) {
 cudaError_t cudaDeviceSetLimit(enum cudaLimit, std::size_t value) {
   Call call("cudaDeviceSetLimit");
   if (call.ends()) return call.error();
+  if (value > kStackBytesMax) return call.end(cudaErrorMemoryAllocation);
   call.machine().set_stack(call.lock(), call.gpu(), value, call.name());
   return call.end(cudaSuccess);
 }

@@ -4,6 +4,7 @@
 #include "tests/unit/cpu_device/run.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -180,6 +181,49 @@ TEST_F(DeviceShapes, ACallThatWaitsForAKernelThatWaitsForItEndsTheProgramAndName
   };
   EXPECT_DEATH(wait_for_each_other(),
                "pinning 4096 bytes has waited for 0.02 s.*waits_for_memory: 0 of 1 blocks have ended");
+}
+
+TEST_F(DeviceShapes, LaunchesBeyondThoseThatAStreamHasWaitForRoom) {
+  const DeviceShape before = device_shape();
+  DeviceShape shape = before;
+  shape.queued_launches_max = 4;
+  set_device_shape(shape);
+  int go = 0, ended = 0;
+  std::atomic<int> launched{0};
+  Stream stream;
+  std::thread launches([&] {
+    stream.enqueue({}, "waits", [&] { wait_for(go); });
+    for (int i = 0; i < 100; ++i) {
+      launched = i + 1;  // at most 3 can be behind the first one, and a fourth waits
+      stream.enqueue({}, "counts", [&] { atomicAdd(&ended, 1); });
+    }
+  });
+  while (launched < 4) std::this_thread::yield();
+  EXPECT_EQ(launched, 4);
+  atomicExch(&go, 1);
+  launches.join();
+  stream.synchronize();
+  EXPECT_EQ(ended, 100);
+  set_device_shape(before);
+}
+
+TEST_F(DeviceShapes, ALaunchThatWaitsForRoomForEverEndsTheProgramAndIsNamed) {
+  if (kThreadSanitized) GTEST_SKIP() << "ThreadSanitizer runs no death tests with threads";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto launch_too_many = [] {
+    DeviceShape shape = device_shape();
+    shape.wait_max_ns = 20'000'000;
+    shape.queued_launches_max = 4;
+    set_device_shape(shape);
+    int go = 0;
+    Stream stream;
+    stream.enqueue({}, "waits_for_the_host", [&] { wait_for(go); });
+    for (int i = 0; i < 4; ++i) stream.enqueue({}, "one_of_many", [] {});
+    atomicExch(&go, 1);
+  };
+  EXPECT_DEATH(launch_too_many(),
+               "a launch of one_of_many has waited for 0.02 s.*4 launches of its stream.*Synchronize.*\n.*"
+               "waits_for_the_host: 0 of 1 blocks have ended");
 }
 
 }  // namespace

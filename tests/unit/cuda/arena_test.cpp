@@ -33,8 +33,14 @@ class Arena : public testing::Test {
     return mapping(where, descriptor, bytes, where.name_on_host()).error;
   }
 
+  /// A launch on the context's own stream makes none later: it takes this one, which is kept.
+  std::vector<std::string> left_with_a_stream() {
+    { const Stream kept(context); }
+    return cuda_double::left();
+  }
+
   Context context{small_options()};
-  std::vector<std::string> before = cuda_double::left();
+  std::vector<std::string> before = left_with_a_stream();
   cudart::CudaPlatform platform{0}, other{1};
   std::unique_ptr<proxy::DeviceArena> arena = platform.make_arena(kArenaBytes);
 };

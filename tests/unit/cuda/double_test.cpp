@@ -109,6 +109,43 @@ TEST_F(Double, ALaunchThatWaitsForItsKernelIsNamed) {
   EXPECT_NE(hang.text().find("wait_for<0>"), std::string::npos) << hang.text();
 }
 
+/// Each block waits until all have come, or the host gives up.
+__global__ void meet(std::uint64_t* words) {
+  if (threadIdx.x != 0) return;
+  Word(words[1]).fetch_add(1, ringbuf::kRelease);
+  while (Word(words[1]).load(ringbuf::kAcquire) < gridDim.x && Word(words[0]).load(ringbuf::kAcquire) == 0)
+    __nanosleep(1'000);
+}
+
+TEST_F(Double, BlocksThatWaitForThoseThatCannotBecomeResidentAreNamed) {
+  HangExpected hang([this] { raise(word[0]); });
+  launch(context, {.grid = cuda_double::kResidentBlocksMax, .stream = &stream}, meet, word.data());
+  stream.synchronize();
+  EXPECT_EQ(hang.text(), "");
+  word[1] = 0;
+  launch(context, {.grid = cuda_double::kResidentBlocksMax + 3, .stream = &stream}, meet, word.data());
+  stream.synchronize();
+  EXPECT_EQ(word[1], cuda_double::kResidentBlocksMax + 3);
+  EXPECT_NE(hang.text().find("3 blocks wait to become resident, as 128 are, of which none ends: "), std::string::npos)
+      << hang.text();
+  EXPECT_NE(hang.text().find("meet"), std::string::npos) << hang.text();
+}
+
+TEST_F(Double, ALaunchThatFindsNoRoomInItsQueueWaitsAndIsNamed) {
+  HangExpected hang([this] { raise(word[0]); });
+  launch(context, {.stream = &stream}, wait_for<0>, word.data());
+  for (std::uint64_t i = 0; i <= cuda_double::kQueuedMax; ++i) {
+    if (i < cuda_double::kQueuedMax) {
+      EXPECT_EQ(hang.text(), "") << i;
+    }
+    launch(context, {.stream = &stream}, set<0>, &word[1], i);
+  }
+  stream.synchronize();
+  EXPECT_EQ(word[1], cuda_double::kQueuedMax);
+  EXPECT_NE(hang.text().find("room in its hardware queue, where 1024 wait for"), std::string::npos) << hang.text();
+  EXPECT_NE(hang.text().find("wait_for<0>"), std::string::npos) << hang.text();
+}
+
 /// Raw streams, made in turn until two share a queue.
 TEST_F(Double, StreamsBeyondTheHardwareQueuesShareThemAndTheHangIsNamed) {
   std::vector<cudaStream_t> streams(static_cast<std::size_t>(cuda_double::hardware_queues()) + 1);

@@ -135,6 +135,23 @@ TEST_F(Launch, AKernelThatNeedsALargerStackBesideThoseThatRunIsRefused) {
   EXPECT_NE(thrown.what.find("stack"), std::string::npos) << thrown.what;
 }
 
+TEST_F(Launch, AKernelWhoseFramesAreTooLargeIsRefused) {
+  cuda_double::describe_library({facts_of_set<106>(cuda_double::kStackBytesMax + 1)});
+  const std::size_t before = cuda_double::stack_bytes();
+  const Thrown thrown = thrown_by([&] { launch(context, {}, set<106>, word.data(), std::uint64_t{1}); });
+  EXPECT_EQ(thrown.error, ENOMEM);
+  EXPECT_NE(thrown.what.find("stacks of 65537 bytes"), std::string::npos) << thrown.what;
+  EXPECT_EQ(cuda_double::stack_bytes(), before);
+  std::uint64_t* to = word.data();
+  std::uint64_t value = 1;
+  void* arguments[] = {static_cast<void*>(&to), &value};
+  cudaStream_t raw = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking), cudaSuccess);
+  EXPECT_EQ(cudaLaunchKernel(cuda_double::symbol_of(set<106>), 1, 1, arguments, 0, raw), cudaErrorLaunchOutOfResources);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchOutOfResources);
+  EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
+}
+
 __global__ void use_shared(std::uint64_t* result, std::size_t bytes) {
   auto* const shared = dynamic_shared<unsigned char>();
   shared[bytes - 1] = 9;

@@ -2,6 +2,7 @@
 #include "connected.hpp"
 
 #include "cpu_device/device_shape.hpp"
+#include "cpu_device/sanitizers.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <gtest/gtest.h>
@@ -130,6 +131,7 @@ TEST(ContextsThatEnd, LeaveNothingInEitherOrder) {
   }
 }
 
+#if !CPU_DEVICE_TSAN  // exit() takes seconds there
 /// The name is the same in the test and in the process that it starts.
 std::string name_of_exiting() {
   constexpr const char* kVariable = "EXITING_PROCESS";
@@ -166,6 +168,7 @@ TEST(ContextsThatEnd, AreTheParentsInAChild) {
   pair.contexts[1].reset();
   EXPECT_FALSE(std::filesystem::exists(proxy::HostRings::path_of(name)));
 }
+#endif
 
 /// Looks that the proxy's thread makes while a kernel runs, from its naps or without any.
 TEST(ContextsBesideKernels, TheProxyNapsOrSpinsAsTheOptionSays) {
