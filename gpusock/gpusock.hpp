@@ -200,7 +200,7 @@ struct LaunchShape {
   dim3 grid = 1;                 ///< blocks
   dim3 block = 1;                ///< threads of a block
   std::size_t shared_bytes = 0;  ///< dynamic shared memory per block, see dynamic_shared()
-  Stream* stream = nullptr;      ///< nullptr: the context's own stream
+  Stream* stream = nullptr;      ///< nullptr: the context's own stream, which is made when it is first used
 };
 
 namespace detail {

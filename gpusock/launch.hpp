@@ -51,8 +51,9 @@ void note_launch(Context& context, Stream* stream) noexcept;
 
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
 /// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
-/// have, (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory; then nothing
-/// is launched. A kernel that fails is reported by synchronize().
+/// have, (EAGAIN) where the CPU device can start no thread to run it, (ENOMEM) where there is no memory, (ENOBUFS)
+/// where the context's own stream is to be made and, in the shape of a GPU, there is none left; then nothing is
+/// launched. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
@@ -92,7 +93,8 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
 /// Starts `kernel` on every thread of the shape and returns at once; kernels of one stream run in order. The arguments
 /// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
 /// have, (EBUSY) where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where
-/// there is no memory for its stack. A kernel that fails is reported by synchronize().
+/// there is no memory for its stack, (ENOBUFS) where the context's own stream is to be made and each hardware queue has
+/// one. A kernel that fails is reported by synchronize().
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {

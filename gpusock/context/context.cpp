@@ -103,18 +103,18 @@ Context::Impl::Impl(const Options& chosen)
       engine(proxy, network,
              {policy_of(options, *held->platform).assists, held->platform->callers_can_wake(),
               processors_of(options, *held->platform), &observer,
-              policy_of(options, *held->platform).spins ? &memory.kernels_may_run() : nullptr}),
-      own_stream(device.make_stream()) {
-  memory.add(*own_stream);
+              policy_of(options, *held->platform).spins ? &memory.kernels_may_run() : nullptr}) {
   make_net();
   Contexts::instance().add(*this);
 }
 
 Context::Impl::~Impl() {
   Contexts::instance().remove(*this);
-  own_stream->finish();
-  memory.remove(*own_stream);
-  own_stream.reset();
+  if (own_stream_ != nullptr) {
+    own_stream_->finish();
+    memory.remove(*own_stream_);
+    own_stream_.reset();
+  }
   engine.drain(kDrainNs);
 }
 
@@ -195,6 +195,15 @@ void Context::Impl::leave_to_parent() noexcept {
   for (table::CallerSet& set : host_callers_sets) {
     if (set.lock != 0) set.lock = 0;
   }
+}
+
+detail::DeviceStream& Context::Impl::own_stream() {
+  std::call_once(own_stream_once_, [this] {
+    auto stream = device.make_stream();
+    memory.add(*stream);
+    own_stream_ = std::move(stream);
+  });
+  return *own_stream_;
 }
 
 void Context::Impl::synchronize() {
@@ -304,7 +313,7 @@ void free_mapped(Context& context, void* memory) noexcept {
 }
 
 DeviceStream& chosen_stream(Context& context, Stream* stream) {
-  return stream != nullptr ? *stream->impl().native : *context.impl().own_stream;
+  return stream != nullptr ? *stream->impl().native : context.impl().own_stream();
 }
 
 void note_launch(Context& context, Stream* stream) noexcept {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace gpusock {
@@ -24,6 +25,9 @@ struct Context::Impl {
   ~Impl();
 
   void synchronize();
+  /// The context's own stream, made at the first launch on it: many programs launch on their own ones alone, and on a
+  /// GPU there are few. Throws Error as Stream's constructor does.
+  detail::DeviceStream& own_stream();
   /// A launch, a synchronization or a memory call begins. Throws Error (ECANCELED) in a process that was forked.
   void begin_call() {
     require_own_process();
@@ -61,9 +65,10 @@ struct Context::Impl {
   std::atomic<std::uint64_t> host_api_calls{0};
   proxy::Observer observer;
   proxy::Engine engine;
-  std::unique_ptr<detail::DeviceStream> own_stream;
 
  private:
+  std::once_flag own_stream_once_;
+  std::unique_ptr<detail::DeviceStream> own_stream_;
   void make_net();
 };
 

@@ -120,12 +120,18 @@ void Model::score(SamplesView samples, std::uint32_t batch, Activations& activat
 }
 
 void Model::evaluate(const DeviceSamples& samples, const float* parameters, Activations& activations, Score* result) {
+  constexpr std::size_t kQueuedRowsMax = 10'000;  // a stream has room for so many launches
   const std::size_t all = samples.visits();
+  std::size_t queued = 0;
   for (std::size_t first = 0; first < all; first += activations.rows_max()) {
     const auto batch = static_cast<std::uint32_t>(std::min<std::size_t>(activations.rows_max(), all - first));
     gather(samples.from(first), batch, activations);
     for (int layer = 0; layer < layout_.layers; ++layer) forward(layer, parameters, batch, activations);
     score(samples.from(first), batch, activations, result);
+    queued += batch;
+    if (queued < kQueuedRowsMax) continue;
+    stream_.synchronize();
+    queued = 0;
   }
 }
 

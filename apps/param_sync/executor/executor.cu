@@ -343,9 +343,10 @@ Executor::Executor(gpusock::Context& context, const Settings& settings, std::vec
 }
 
 Executor::~Executor() {
-  // On the context's own stream, since a run may be in flight on the executor's: closing ends its calls.
+  // A run may be in flight on the executor's stream: closing ends its calls, from the context's own stream.
   try {
-    gpusock::launch(impl_->context, {}, close_channels, impl_->run(), impl_->listening[0].socket);
+    gpusock::Stream* const free_stream = impl_->stream.idle() ? &impl_->stream : nullptr;
+    gpusock::launch(impl_->context, {.stream = free_stream}, close_channels, impl_->run(), impl_->listening[0].socket);
     impl_->stream.synchronize();
     impl_->context.synchronize();
     if (impl_->places.empty()) return;

@@ -8,8 +8,10 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -78,6 +80,7 @@ struct InProcessRun {
   std::vector<NodeReport> reports;
   std::vector<float> weights;
   std::vector<std::exception_ptr> failures;
+  std::vector<std::unique_ptr<Node>> nodes;
 
   InProcessRun(const Config& run, const Dataset& dataset)
       : config(run),
@@ -87,23 +90,35 @@ struct InProcessRun {
         reports(static_cast<std::size_t>(run.nodes)),
         failures(static_cast<std::size_t>(run.nodes)) {}
 
-  void run_node(int rank) {
-    try {
+  /// All, before the first one runs a kernel. Throws gpusock::Error, which says how many fit if these are too many.
+  void make_nodes() {
+    for (int rank = 0; rank < config.nodes; ++rank) {
       Config mine = config;
       mine.rank = rank;
-      Node node(mine, data);
-      stoppables.add(node);
       try {
-        train(node, rank);
-      } catch (...) {
-        stoppables.remove(node);
-        throw;
+        nodes.push_back(std::make_unique<Node>(mine, data));
+      } catch (const gpusock::Error& error) {
+        if (error.code().value() != ENOBUFS) throw;
+        throw gpusock::Error::with_cause(
+            ENOBUFS,
+            fmt::format("{0} nodes fit in one process here, and {1} were asked for: give --nodes {0}, or leave "
+                        "out --in-process ({2})",
+                        rank, config.nodes, error.what()));
       }
-      stoppables.remove(node);
+    }
+  }
+
+  void run_node(int rank) {
+    std::unique_ptr<Node>& node = nodes[static_cast<std::size_t>(rank)];
+    stoppables.add(*node);
+    try {
+      train(*node, rank);
     } catch (...) {
       failures[static_cast<std::size_t>(rank)] = std::current_exception();
       addresses.fail();
     }
+    stoppables.remove(*node);
+    node.reset();  // its peers learn of its end
   }
 
   void train(Node& node, int rank) {
@@ -160,6 +175,7 @@ int run_in_process(const Config& config) {
   const Dataset data = load_dataset(config.data, config.limit);
   gpusock::program::block_stop_signals();
   InProcessRun run(config, data);
+  run.make_nodes();
   {
     gpusock::program::StopWatcher watcher([&](int) { run.stoppables.stop_all(); });
     std::vector<std::jthread> threads;

@@ -5,6 +5,7 @@
 #include "training/exchange.cuh"
 #include "training/hello.cuh"
 #include "training/node_impl.cuh"
+#include "training/queued.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +16,6 @@
 namespace param_sync {
 namespace {
 
-constexpr std::uint64_t kQueuedStepsMax = 32;  // steps launched ahead of the device
 // After a loss, before this node's own sockets close, if no process reports that the others have seen which node was
 // lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
@@ -70,7 +70,7 @@ std::string Node::Impl::end_kernels() noexcept {
   std::string fault;
   end_waits(memory.stop[0]);
   context.cancel();
-  for (gpusock::Stream* stream : {&compute, &accepting, &connecting}) {
+  for (gpusock::Stream* stream : {&compute, &accepting}) {
     try {
       stream->synchronize();
     } catch (const gpusock::Error& error) {
@@ -237,9 +237,9 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   NodeState setting_up = node.state();
   setting_up.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
   gpusock::launch(node.context, {.stream = &node.accepting}, accept_peers, setting_up, hello, node.listening[0].socket);
-  gpusock::launch(node.context, {.grid = grid, .stream = &node.connecting}, connect_peers, setting_up, hello,
+  gpusock::launch(node.context, {.grid = grid, .stream = &node.compute}, connect_peers, setting_up, hello,
                   node.memory.endpoints.data());
-  node.await_setup(node.connecting);
+  node.await_setup(node.compute);
   node.await_setup(node.accepting);
   gpusock::launch(node.context, {.stream = &node.accepting}, meet_nodes, setting_up);
   node.await_setup(node.accepting);
@@ -255,19 +255,25 @@ NodeReport Node::train(const ProgressSink& progress) {
   const auto start = SteadyClock::now();
   const std::uint64_t calls_before = node.context.stats().host_api_calls;
   node.launch_residents();
+  QueuedSteps queued;
   for (std::uint64_t step = node.first_step; step < node.plan.steps; ++step) {
+    const std::uint64_t calls = step == node.first_step ? node.context.stats().host_api_calls : 0;
     node.launch_step(step);
+    // The first one may be traced, and then has the most launches.
+    if (step == node.first_step) queued.expect(node.context.stats().host_api_calls - calls);
+    queued.add();
     if (node.checkpoints && (step + 1) % node.config.checkpoint_steps == 0 && step + 1 < node.plan.steps) {
       node.write_checkpoint(step + 1);
     }
     if ((step + 1) % node.plan.steps_per_epoch == 0) {
       node.evaluate(step + 1, report);
-    } else if ((step + 1) % kQueuedStepsMax == 0) {
+    } else if (queued.full()) {
       node.compute.synchronize();
       node.check();
     } else {
       continue;
     }
+    queued.clear();
     if (!progress) continue;
     Progress now = node.progress(start);
     if (!report.accuracies.empty()) now.accuracy = report.accuracies.back();

@@ -62,9 +62,9 @@ struct Node::Impl {
   std::uint64_t first_step = 0;  ///< of this run: not 0 where it goes on from a checkpoint
 
   gpusock::Context context;
+  // With the lanes' one, three streams: on a GPU a process has at most 32, for all of its nodes.
   gpusock::Stream compute{context};
   gpusock::Stream accepting{context};
-  gpusock::Stream connecting{context};
   std::atomic<bool> stopping{false};
   std::vector<gpusock::Endpoint> addresses;
 

@@ -51,6 +51,26 @@ class Modes(unittest.TestCase):
             for link in ("p2p", "tcp"):
                 self.assertEqual(self.weights(nodes, "--in-process", "--link", link), reference, f"{nodes} nodes, {link}")
 
+    @unittest.skipIf(SANITIZED, "nine nodes take long")
+    def test_many_nodes_in_process_equal_serial(self):
+        """On a GPU the nodes of a process share its streams: three each, of 31."""
+        for nodes in (7, 9):
+            self.assertEqual(self.weights(nodes, "--in-process", "--link", "p2p"), self.weights(nodes, "--serial"), nodes)
+
+    @unittest.skipUnless(os.environ.get("GPUSOCK_CPU_SHAPE") == "gpu", "the CPU device has as many streams as one likes")
+    def test_more_nodes_than_streams_are_refused_before_they_begin(self):
+        status, out, err = run(*SMALL, "--nodes", 12, "--in-process")
+        self.assertEqual(status, 1, out + err)
+        self.assertRegex(err, r"(?s)^param_sync: 10 nodes fit in one process here, and 12 were asked for: give --nodes 10")
+        self.assertNotIn("step", out + err)
+
+    @unittest.skipIf(SANITIZED, "it is about how many launches are queued")
+    def test_many_launches_in_a_step_equal_serial(self):
+        """A step of eight layers of factors is 41 launches: 32 steps ahead would be more than a stream has room for."""
+        many = ["--data", SMALL[1], "--hidden", "8,8,8,8,8,8,8", "--batch", 4, "--epochs", 1, "--nodes", 2]
+        reference = results(*many, "--serial")["weights_hash"]
+        self.assertEqual(results(*many, "--in-process", "--scheme", "sfb")["weights_hash"], reference)
+
     @needs_processes
     def test_processes_equal_serial_on_every_link(self):
         for nodes in (2,) if SANITIZED else (2, 4):
@@ -288,11 +308,11 @@ class Modes(unittest.TestCase):
 
     def test_the_host_launches_ten_kernels_a_step_and_does_nothing_else(self):
         calls, steps, nodes = [], [], 3
-        for limit in (300, 600):  # as many evaluations; of the second run's steps the 32nd waits for the kernels so far
+        for limit in (300, 600):  # as many evaluations, and never 32 steps without one, after which the host would wait
             report = results(*SMALL, "--nodes", nodes, "--in-process", "--scheme", "ps:even", "--limit", limit)
             calls.append(sum(node["host_api_calls"] for node in report["node_reports"]))
             steps.append(report["steps"])
-        self.assertEqual(calls[1] - calls[0], nodes * ((steps[1] - steps[0]) * (3 * 3 + 1) + 1))
+        self.assertEqual(calls[1] - calls[0], nodes * ((steps[1] - steps[0]) * (3 * 3 + 1)))
 
 
 class Runs(unittest.TestCase):
