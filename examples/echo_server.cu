@@ -210,6 +210,9 @@ int run(const Settings& settings) {
   gpusock::Context context(options_for(settings));
   gpusock::Mapped<Report> report(context, 1);
   gpusock::DeviceBuffer<PollSet> sets(context, settings.blocks + 1);
+  const unsigned all = settings.seats() * settings.blocks;
+  gpusock::DeviceBuffer<Seat> seats(context, all);
+  seats.copy_in(std::vector<Seat>(all, Seat{-1, 0}));
   const Endpoint at = examples::stream_endpoint(settings.where);
   gpusock::launch(context, {.grid = 1, .block = 1}, open_listener, context.net(), at,
                   settings.idle_ms * std::int64_t{1'000'000}, sets.data(), static_cast<int>(settings.blocks + 1),
@@ -221,9 +224,6 @@ int run(const Settings& settings) {
   }
 
   gpusock::program::print_now("listening on " + report[0].local.to_string() + "\n");
-  const unsigned all = settings.seats() * settings.blocks;
-  gpusock::DeviceBuffer<Seat> seats(context, all);
-  seats.copy_in(std::vector<Seat>(all, Seat{-1, 0}));
   const Server server{context.net(),
                       report[0].listener,
                       static_cast<int>(settings.blocks),

@@ -72,8 +72,6 @@ void print_served(const http::Counters& counters) {
 int run(const Settings& settings) {
   gpusock::program::block_stop_signals();  // before the context starts its threads
   gpusock::Context context(options_for(settings));
-  const gpusock::Listener listener = examples::listen(context, endpoint_of(settings), settings.where, kBacklog);
-
   const http::Limits limits{settings.timeout_ms * std::uint64_t{1'000'000}, settings.body_bytes_max};
   const unsigned of_block = (settings.connections + settings.blocks - 1) / settings.blocks;
   const std::size_t all = std::size_t{of_block} * settings.blocks;
@@ -82,6 +80,8 @@ int run(const Settings& settings) {
   gpusock::DeviceBuffer<gpusock::PollEntry> entries(context, all + settings.blocks);
   gpusock::DeviceBuffer<http::Counters> counters(context, 1);
   gpusock::Mapped<int> failed(context, 1);
+  // Last: who connects is served.
+  const gpusock::Listener listener = examples::listen(context, endpoint_of(settings), settings.where, kBacklog);
   const http::Server server{context.net(),
                             listener.socket,
                             limits,

@@ -3,6 +3,7 @@
 #include "gpusock/cpu/gpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/stream.hpp"
+#include "gpusock/cpu/zeroed_memory.hpp"
 
 #include <cstring>
 #include <new>
@@ -10,12 +11,9 @@
 namespace gpusock::detail {
 namespace {
 
-constexpr std::align_val_t kAlignment{256};
-
-void* allocate_zeroed(std::size_t bytes) {
-  void* memory = ::operator new(bytes, kAlignment, std::nothrow);
+void* allocate_or_throw(std::size_t bytes) {
+  void* const memory = allocate_zeroed(bytes);
   if (memory == nullptr) throw Error(ENOMEM, "allocating " + std::to_string(bytes) + " bytes of device memory");
-  std::memset(memory, 0, bytes);
   return memory;
 }
 
@@ -23,12 +21,12 @@ class CpuDevice final : public Device {
  public:
   std::shared_ptr<proxy::Platform> platform() override { return std::make_shared<proxy::HostPlatform>(); }
   bool has_own_side() const override { return false; }
-  void* allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
-  void free(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void* allocate(std::size_t bytes) override { return allocate_or_throw(bytes); }
+  void free(void* memory) noexcept override { free_zeroed(memory); }
   void copy_in(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void copy_out(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
-  void* allocate_mapped(std::size_t bytes) override { return allocate_zeroed(bytes); }
-  void free_mapped(void* memory) noexcept override { ::operator delete(memory, kAlignment); }
+  void* allocate_mapped(std::size_t bytes) override { return allocate_or_throw(bytes); }
+  void free_mapped(void* memory) noexcept override { free_zeroed(memory); }
   bool free_without_waiting(void* memory, bool) noexcept override {
     free(memory);
     return true;

@@ -8,6 +8,7 @@
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/memory_copier.hpp"
 #include "gpusock/cpu/stream.hpp"
+#include "gpusock/cpu/zeroed_memory.hpp"
 
 #include <sys/mman.h>
 
@@ -270,14 +271,13 @@ class GpuShapedDevice final : public Device {
 
   void* allocate_mapped(std::size_t bytes) override {
     wait_for_kernels("pinning " + bytes_of(bytes) + " of host memory");
-    void* const memory = ::operator new(bytes, kAlignment, std::nothrow);
+    void* const memory = allocate_zeroed(bytes);
     if (memory == nullptr) throw Error(ENOMEM, "pinning " + bytes_of(bytes) + " of host memory");
-    std::memset(memory, 0, bytes);
     return memory;
   }
   void free_mapped(void* memory) noexcept override {
     wait_for_kernels("freeing pinned memory");
-    ::operator delete(memory, kAlignment);
+    free_zeroed(memory);
   }
   bool free_without_waiting(void* memory, bool mapped) noexcept override {
     return free_without_waiting([&] { mapped ? free_mapped(memory) : free(memory); });
@@ -294,7 +294,6 @@ class GpuShapedDevice final : public Device {
   std::int64_t running_block() const override { return cpu_device::running_block(); }
 
  private:
-  static constexpr std::align_val_t kAlignment{256};
   std::shared_ptr<GpuShapedPlatform> platform_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 namespace gpusock::proxy {
@@ -357,6 +358,14 @@ bool Proxy::has_link(const Endpoint& at, const char* doing) const {
   return false;
 }
 
+namespace {
+
+/// How many connections the system keeps beside those in the backlog. Who asks for the largest backlog gets as many as
+/// the system allows: it takes larger numbers for that (net.core.somaxconn).
+int system_queue(int backlog) { return backlog < table::kBacklogMax ? backlog : std::numeric_limits<int>::max(); }
+
+}  // namespace
+
 /// Listens at the first address of the endpoint that this host has. Any other error ends the attempt: if the first
 /// address is busy, clients reach the other server there, and not this one at a later address.
 std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& error) {
@@ -364,7 +373,7 @@ std::unique_ptr<Acceptor> Proxy::listen(const table::OpenRequest& request, int& 
   for (int index = 0; index < request.endpoint.addresses(); ++index) {
     const Endpoint at = request.endpoint.at_address(index);
     if (!may_listen(at, error)) return nullptr;
-    if (auto acceptor = network_.listen(at, request.backlog, error)) return acceptor;
+    if (auto acceptor = network_.listen(at, system_queue(request.backlog), error)) return acceptor;
     log_info("listening at " + at.host_port() + ": " + describe_errno(error));
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) return nullptr;
   }

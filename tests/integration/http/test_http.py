@@ -8,9 +8,11 @@ Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it need
 """
 import contextlib
 import json
+import os
 import pathlib
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -532,6 +534,35 @@ class Program(unittest.TestCase):
             done = self.run_program(server.where)
             self.assertEqual(done.returncode, 1)
             self.assertIn(server.where, done.stderr)
+
+    def test_listens_once_its_memory_is_made(self):
+        """Where there is neither the memory nor the port, the memory is what it complains about."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            where = f"127.0.0.1:{taken.getsockname()[1]}"
+            limited = f"ulimit -v {3 << 20} && exec \"$@\""
+            done = subprocess.run(["bash", "-c", limited, "-", Server.program, where, "--connections", "2048", "--body-max", "1900K"],
+                                  capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if "Sanitizer" in done.stderr or os.environ.get("GPUSOCK_TEST_NEEDS_GPU"):
+            self.skipTest("it needs more addresses than that in any case")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "allocating [0-9]* bytes of device memory")
+
+    def test_more_clients_can_connect_at_once_than_the_backlog_holds(self):
+        """The system's queue is as long as it allows: nobody has to try again, though the server does nothing now."""
+        count, allowed = 1000, int(pathlib.Path("/proc/sys/net/core/somaxconn").read_text())
+        if allowed < count:
+            self.skipTest(f"net.core.somaxconn is {allowed}")
+        make_room_for_descriptors(self, count)
+        with Server() as server:
+            server.process.send_signal(signal.SIGSTOP)
+            try:
+                waiting = select.poll()
+                for client in connect_idle(self, server, count):
+                    waiting.register(client, select.POLLOUT)
+                connected = len(waiting.poll(0))
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+        self.assertEqual(connected, count)
 
     def test_errors_quote_the_endpoint_as_it_was_typed(self):
         done = self.run_program("127.0.0.1:1x")

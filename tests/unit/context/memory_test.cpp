@@ -1,9 +1,16 @@
 #include "gpusock/gpusock.hpp"
+#include "tests/support/sanitized.hpp"
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <vector>
 
 namespace gpusock {
 namespace {
@@ -27,6 +34,48 @@ TEST(Memory, CountsWhoseBytesWrapAreRefused) {
   }
   EXPECT_EQ(refusal<Mapped<char>>(context, SIZE_MAX), ENOMEM);
   EXPECT_EQ(refusal<Mapped<std::uint64_t>>(context, 0), 0);
+}
+
+/// Bytes of memory that this process has in use.
+std::size_t resident_bytes() {
+  std::size_t all_pages = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all_pages >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+template <class Memory>
+void expect_to_take_memory_once_used() {
+  constexpr std::size_t kBytes = 512 << 20;
+  Context context;
+  const std::size_t before = resident_bytes();
+  const Memory memory(context, kBytes);
+  EXPECT_LT(resident_bytes(), before + kBytes / 4);
+}
+
+TEST(Memory, TakesTimeAndMemoryOnceItIsUsed) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer has memory of its own for each byte";
+  expect_to_take_memory_once_used<DeviceBuffer<char>>();
+  expect_to_take_memory_once_used<Mapped<char>>();
+}
+
+TEST(Memory, IsZeroAndAlignedWhateverItsSize) {
+  Context context;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 16, (std::size_t{1} << 20) - 1,
+                                  std::size_t{1} << 20, (std::size_t{3} << 20) + 5}) {
+    for (int again = 0; again < 2; ++again) {  // what was freed may come again
+      DeviceBuffer<char> buffer(context, bytes);
+      Mapped<char> mapped(context, bytes);
+      const std::vector<char> zeros(bytes), others(bytes, 'x');
+      std::vector<char> seen = others;
+      buffer.copy_out(seen);
+      EXPECT_TRUE(seen == zeros);
+      EXPECT_EQ(std::memcmp(mapped.data(), zeros.data(), bytes), 0);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 256, 0u);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mapped.data()) % 256, 0u);
+      buffer.copy_in(others);
+      std::memcpy(mapped.data(), others.data(), bytes);
+    }
+  }
 }
 
 }  // namespace
