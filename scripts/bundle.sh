@@ -21,6 +21,7 @@ main() {
   [ "$preset" != cuda ] || find_nvcc >/dev/null ||
     fail "--device cuda needs nvcc: install the CUDA Toolkit 12.4 or newer, or set CUDACXX to its nvcc"
   [ -n "$preset" ] || preset=$(device_preset)
+  [ "$preset" != cuda ] || architectures=${architectures:-90}
   [ -z "$architectures" ] || choose_architectures
   require_packages "${build_packages[@]}" "${check_packages[@]}"
   with_tests=ON

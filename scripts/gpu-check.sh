@@ -9,8 +9,9 @@ gpu_check_help() {
   cat <<'HELP'
 usage: ./run gpu-check [--steps A,B,...] [--minutes N] [--out DIR] [--device cuda|cpu] [--list]
 
-Runs tests, the demo and benchmarks on this machine's GPU: the shortest and most telling steps first, each with a limit of at most five
-minutes. In a bundle it needs no network, no package and no compiler; where the sources are it builds them first.
+Runs tests, benchmarks and the demo on this machine's GPU. A few short tests come first, then figures (latencies, the demo, bandwidths), then
+the long tests, each step with a limit of at most five minutes. In a bundle it needs no network, no package and no compiler; where the sources
+are it builds them first.
 
   --list         the steps in their order, each with its limit in seconds; runs nothing
   --steps A,B    these alone; the results of others, of the same programs on the same machine, stay in DIR
@@ -18,8 +19,8 @@ minutes. In a bundle it needs no network, no package and no compiler; where the 
   --device cpu   a rehearsal on the CPU device: shows what will run, and says nothing about a GPU
   --out DIR      where results go (default: gpu-check; of a rehearsal out/gpu-check-cpu)
 
-DIR/summary.txt is the page to read, or to send. Beside it: results.txt, machine.txt, doctor.txt, the JSON of the demo and the benchmarks,
-and logs/STEP.log. Of a test that hangs or crashes the name is in the summary; the tests after it run in a new process.
+DIR/summary.txt is the page to read. Beside it: results.txt, machine.txt, doctor.txt, the JSON of the demo and the benchmarks,
+and logs/STEP.log. DIR.tar.gz has all of them: the file to send. Of a test that hangs or crashes the name is in the summary; the tests after it run in a new process.
 GPUSOCK_TEST_SCALE (0 to 1, default 0.2) says how much the tests do, GPUSOCK_CHECKED_SCALE (0.02) how much under compute-sanitizer,
 GPUSOCK_TEST_SILENCE (45) after how many seconds without a line a test counts as hanging.
 
@@ -35,15 +36,17 @@ main() {
   choose_steps
   [ -z "$minutes" ] || deadline=$((SECONDS + $(awk -v minutes="$minutes" 'BEGIN { print int(60 * minutes) }'))) # building included
   require_gpu
+  [ "$device" = cpu ] || hold_gpus
   provide_programs
   [ -z "$out" ] || mkdir -p "$out"
   open_results
   require_driver
   read_data_options
   export GPUSOCK_TEST_SCALE=${GPUSOCK_TEST_SCALE:-0.2}
+  export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-$out/code} # what the driver translates is kept, also where the home folder cannot be written
   run_steps
   print_summary
-  say "results: $out (summary.txt is this page; logs/ has each step's output)"
+  say "results: $out (summary.txt is this page; logs/ has each step's output), and all of it in $out.tar.gz"
   ! grep -qE '^(FAIL|CUT)' "$out/results.txt" || fail "some steps failed"
   [ ${#left[@]} -eq 0 ] || fail "not all steps were run"
   say "all steps passed"
@@ -164,7 +167,7 @@ run_steps() {
       continue
     fi
     now="$name, since $(date -u '+%H:%M:%S UTC'), at most $limit_s s"
-    print_summary >"$out/summary.txt"
+    keep_results
     if ! command_of "$name"; then
       verdict "$missing" 0 "$name" "$why_not_run"
     elif [ "$left_s" -lt "$limit_s" ]; then
@@ -175,7 +178,14 @@ run_steps() {
     fi
   done
   now=''
+  keep_results
+}
+
+# The page so far, and the archive: also if this command is killed in the next step.
+keep_results() {
   print_summary >"$out/summary.txt"
+  tar -czf "$out.tar.gz.new" --exclude=code -C "$(dirname "$out")" "$(basename "$out")" && mv -f "$out.tar.gz.new" "$out.tar.gz" ||
+    say "there is no archive of the results: $out.tar.gz cannot be written"
 }
 
 print_summary() {

@@ -1,8 +1,10 @@
-# The steps of ./run gpu-check; sourced. The shortest and most telling come first: what fails early explains what fails later.
+# The steps of ./run gpu-check; sourced. What shows most in least time comes first: a person may have a GPU for ten minutes. So the order is: what
+# everything rests on, figures (one process, the demo, bandwidth, two processes), and then conformance. docs/testing.md has the same order.
 
 # Name, seconds at most, what it shows.
 step_table() {
   cat <<'TABLE'
+load              300  loads every program once, so that no later step waits for the driver to translate code
 memory             60  ring memory on the GPU: copies, dma-buf, what NICs write
 kernels            60  small well-known kernels
 bus                90  bytes and positions cross the bus in order, in both directions; requests to a NIC, which a host thread is
@@ -10,6 +12,16 @@ kernel-rings       90  the same between two kernels, in the memory of one GPU an
 two-addresses      60  kernels that reach one page by two addresses, as two processes do, see each other's bytes
 p2p-echo           60  a stream between two kernels of one process
 tcp-echo           60  the same through TCP
+TABLE
+  benchmark_steps lat one
+  cat <<'TABLE'
+model             120  the demo's kernels against a reference
+demo              300  trains on four nodes in one process
+demo-serial       300  the demo's work without sockets, to compare
+TABLE
+  benchmark_steps bw one
+  benchmark_steps lat two
+  cat <<'TABLE'
 calls             300  conformance: poll, zero-copy, records
 connections       300  conformance: streams, failures, options, endurance
 compat            120  kernels written for GPUnet
@@ -19,15 +31,6 @@ host-rings        180  streams on rings between processes, in pinned host memory
 gpu-processes     180  kernels of two processes on one GPU, on rings in its memory; one is stopped, killed
 two-gpus          180  streams between kernels of two GPUs, on rings in the memory of both
 two-gpu-processes 180  the same between two processes, of which one is stopped, killed
-TABLE
-  benchmark_steps lat
-  cat <<'TABLE'
-model             120  the demo's kernels against a reference
-demo              300  trains on four nodes in one process
-demo-serial       300  the demo's work without sockets, to compare
-TABLE
-  benchmark_steps bw
-  cat <<'TABLE'
 echo-server       180  ordinary TCP clients talk to a kernel (needs python3)
 faults            300  what each call returns when peers die, links are cut
 memcheck-kernels  120  compute-sanitizer: invalid and misaligned accesses
@@ -39,21 +42,33 @@ TABLE
 }
 
 # What, link, bytes, between, rings, where the other side is (here, gpu: on another GPU, process: in another process, gpu-process: both; posted-words: here, and the proxy's
-# words in the GPU's memory, as in none of the others), and the step's name. The
-# latencies are in the order of docs/performance.md, "What to measure first on a GPU".
+# words in the GPU's memory, as in none of the others), how many processes, and the step's name. The latencies of one process, then those of two, are in
+# the order of docs/performance.md, "What to measure first on a GPU".
 gpu_benchmarks() {
-  local what link size between rings other
+  local what link size between rings other processes
   while read -r what link size between rings other; do
-    echo "$what $link $size $between $rings $other bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; posted-words) echo -posted-words ;; *) echo "-other-$other" ;; esac)"
-  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels host process' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu' 'lat p2p 64 kernels device gpu-process' \
-             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host posted-words' 'lat tcp 64 kernels device here'
+    case "$other" in *process) processes=two ;; *) processes=one ;; esac
+    echo "$what $link $size $between $rings $other $processes bench-$what-$link-$between$([ "$rings" != device ] || echo -device)$(case "$other" in here) ;; posted-words) echo -posted-words ;; *) echo "-other-$other" ;; esac)"
+  done < <(printf '%s\n' 'lat p2p 64 kernels host here' 'lat p2p 64 kernels device here' 'lat p2p 64 kernels device gpu' \
+             'lat tcp 64 kernels host here' 'lat tcp 64 threads host here' 'lat tcp 64 kernels host posted-words' 'lat tcp 64 kernels device here' \
+             'lat p2p 64 kernels host process' 'lat p2p 64 kernels device process' 'lat p2p 64 kernels device gpu-process'
            benchmarks | awk '$1 == "bw" { print $0, "auto", "here" }')
 }
 
-# benchmark_steps WHAT: their lines of the table.
+# benchmark_steps WHAT PROCESSES: their lines of the table.
 benchmark_steps() {
-  gpu_benchmarks | awk -v what="$1" '$1 == what { print $7, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
+  gpu_benchmarks | awk -v what="$1" -v processes="$2" '$1 == what && $7 == processes { print $8, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
 }
+
+# calls_of WHAT: which threads make a benchmark's calls. One thread shows how long a call takes; it takes many to fill a bus.
+calls_of() {
+  if [ "$1" = bw ]; then echo '--group block --block-threads 512 --sockets 8'; else echo '--group thread'; fi
+}
+
+# What of a step's output is its figure, as sed scripts: the row of a benchmark's table, the result of a training.
+figure_of_latency='s/^ *[0-9]\{1,\}  *\([0-9.]*\)  *\([0-9.]*\)  *\([0-9.]*\) .*/round trip p50 \1 us, p99 \2 us; raw p50 \3 us/p'
+figure_of_bandwidth='s/^ *[0-9]\{1,\}  *\([0-9.]*\)  *[0-9.]*  *\([0-9.]*\) .*/\1 GB\/s; raw \2 GB\/s/p'
+figure_of_training='s/^\(test accuracy .*samples\/s\).*/\1/p'
 
 # Cases of connections_test and calls_test. On a GPU a p2p connection is between kernels, or between host threads, not between the two.
 echo_of() { echo "StreamPromise/$1_Block_Block.EveryByteArrivesInOrderWhateverTheChunks"; }
@@ -68,8 +83,9 @@ device_ring_calls='ZeroCopy/tcp_*:ZeroCopy/p2p_Block.*:ZeroCopy/p2p_Thread.*:Rec
 command_of() {
   local shape=() # in a rehearsal: as a GPU has them
   [ "$device" = cuda ] || shape=(GPUSOCK_CPU_SHAPE=gpu)
-  command=() why_not_run='' missing=SKIP
+  command=() why_not_run='' missing=SKIP figure_of=''
   case "$1" in
+    load) load_of ;;
     memory) if [ "$device" = cuda ]; then tests_of gpu_memory_test; else skip "it asks a GPU"; fi ;;
     kernels) tests_of kernels_test ;;
     bus) tests_of calls_test "$bus_cases" ;;
@@ -91,6 +107,7 @@ command_of() {
     model) tests_of param_sync_model_test ;;
     faults) tests_of fault_matrix_test ;;
     demo)
+      figure_of=$figure_of_training
       ! in_bundle || [ -d data/fashion-mnist ] || { skip "this bundle has no images (./run bundle --data)"; return; }
       command=("$param_sync" --nodes 4 --epochs 2 --in-process --json "$out/param_sync.json" "${data_options[@]}") ;;
     demo-serial) command_of demo && command=("$param_sync" --nodes 4 --epochs 2 --serial --json "$out/$1.json" "${data_options[@]}") ;;
@@ -104,10 +121,25 @@ command_of() {
 
 skip() { why_not_run=$1; return 1; }
 
+# program_of NAME: where the test program is.
+program_of() { find "$tests" -name "$1" -type f -perm -100 | head -n 1; }
+
+# load_of: all programs that later steps run.
+load_of() {
+  local name program
+  command=(bash scripts/load_programs.sh)
+  for name in kernels_test calls_test connections_test param_sync_model_test fault_matrix_test gpunet_test; do
+    program=$(program_of "$name")
+    [ -z "$program" ] || command+=("$program")
+  done
+  command+=("$bench")
+  in_bundle && [ ! -d data/fashion-mnist ] || command+=("$param_sync")
+}
+
 # tests_of PROGRAM [FILTER]
 tests_of() {
   local program
-  program=$(find "$tests" -name "$1" -type f -perm -100 | head -n 1)
+  program=$(program_of "$1")
   [ -n "$program" ] || { missing=FAIL; skip "there is no $1 in $tests"; return; }
   # Host rings only where a step asks for them (GPUSOCK_TEST_HOST_RINGS): other processes of this user may use those of the default name.
   command=(env GPUSOCK_HOST_RINGS=off bash scripts/google_test.sh --silence "$silence_s" --filter "${2:-*}" "$program")
@@ -123,10 +155,12 @@ has_gdrcopy() {
 }
 
 benchmark_of() {
-  local what link size between rings other name
-  while read -r what link size between rings other name; do
+  local what link size between rings other processes name
+  while read -r what link size between rings other processes name; do
     [ "$1" = "$name" ] || continue
-    command=("$what" --link "$link" --size "$size" --between "$between" --group thread --json "$out/$1.json")
+    [ "$what" = bw ] && figure_of=$figure_of_bandwidth || figure_of=$figure_of_latency
+    # shellcheck disable=SC2046
+    command=("$what" --link "$link" --size "$size" --between "$between" $(calls_of "$what") --json "$out/$1.json")
     case "$other" in
       here) command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=host "$bench" "${command[@]}") ;;
       posted-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;
@@ -143,10 +177,23 @@ checked_of() {
   local sanitizer silence_s=$((2 * silence_s))
   [ "$device" = cuda ] || { skip "it checks kernels on a GPU"; return; }
   sanitizer=$(find_sanitizer) || { skip "no compute-sanitizer here"; return; }
+  sanitizer_works "$sanitizer" || return
   command_of "$1" || return
   command=(env "GPUSOCK_TEST_SCALE=${GPUSOCK_CHECKED_SCALE:-0.02}" "${command[@]}" "$sanitizer" --tool memcheck --error-exitcode 1)
 }
 
 find_sanitizer() {
   command -v compute-sanitizer || { [ -x /usr/local/cuda/bin/compute-sanitizer ] && echo /usr/local/cuda/bin/compute-sanitizer; }
+}
+
+# sanitizer_works SANITIZER: does it check a program here. A sandbox may keep it from attaching to one; it then ends without its summary. Asked once.
+sanitizer_refused=unknown
+sanitizer_works() {
+  local said=$out/logs/compute-sanitizer.log
+  if [ "$sanitizer_refused" = unknown ]; then
+    timeout --kill-after=5 90 "$1" --tool memcheck bash scripts/first_test.sh "$(program_of kernels_test)" >"$said" 2>&1 </dev/null || true
+    sanitizer_refused=''
+    grep -q 'ERROR SUMMARY' "$said" || sanitizer_refused="compute-sanitizer cannot check a program here: $(tail -n 1 "$said" | sed 's/^=* *//')"
+  fi
+  [ -z "$sanitizer_refused" ] || skip "$sanitizer_refused"
 }

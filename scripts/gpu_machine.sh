@@ -10,6 +10,15 @@ ask_doctor() {
 # What it has said, in the file $1, with each of its findings in a line: it wraps them.
 findings() { sed ':a;N;$!ba;s/\n \{20\}\([^ >]\)/ \1/g' "$1"; }
 
+# hold_gpus [FOLDER]: keeps the GPUs' device files open until this shell ends. Else the driver shuts a GPU down whenever no program uses it, and
+# each step would wait until it is up again.
+hold_gpus() {
+  local file held
+  for file in "${1:-/dev}"/nvidia[0-9]*; do
+    [ ! -r "$file" ] || { exec {held}<"$file"; } 2>/dev/null || say "$file cannot be held open: programs may start slowly"
+  done
+}
+
 # GPUs' compute capabilities, "90", a line each; the CUDA version of the driver, "13.0": from what the doctor has said.
 capabilities() { findings "$1" | sed -n 's/.*GPU [0-9]*: .*, sm_\([0-9]*\).*/\1/p'; }
 driver_cuda() { findings "$1" | sed -n 's/.*driver .*for CUDA \([0-9.]*[0-9]\).*/\1/p' | sed -n 1p; }
