@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iomanip>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <sstream>
 #include <type_traits>
@@ -20,6 +22,57 @@ constexpr const char* kStatuses =
     "Exit status: 0 success, 1 failure, 2 misuse: wrong arguments, or a GPUSOCK_... variable.";
 
 CLI::Option& option_of(void* option) { return *static_cast<CLI::Option*>(option); }
+
+/// What --help calls a value: N, BYTES, TEXT. CLI11 puts the rules of an option's validators after it, each after a
+/// ':'.
+std::string name_of_value(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  return type.substr(0, type.find(':'));
+}
+
+/// What a value must be, in words: "1 to 100", "one of auto, on"; empty: anything.
+std::string rules_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t end = type.find(':');
+  std::string rules = end == std::string::npos ? "" : type.substr(end + 1);
+  if (!rules.starts_with('{')) return rules;
+  std::string words = "one of ";
+  for (const char c : rules.substr(1, rules.find('}') - 1)) words += c == ',' ? std::string(", ") : std::string(1, c);
+  return words;
+}
+
+/// Prints an option as `--nodes N`, and its rule and its default after what it means: `how many (1 to 64; default 2)`.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 || option->get_positional() ? "" : " " + name_of_value(*option);
+  }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return option->get_description();
+    const std::string rules = rules_of(*option), start = option->get_default_str();
+    std::string remarks = rules;
+    const auto add = [&remarks](const std::string& remark) { remarks += (remarks.empty() ? "" : "; ") + remark; };
+    if (!start.empty()) add("default " + start);
+    if (option->get_required() && !option->get_positional()) add("required");
+    return option->get_description() + (remarks.empty() ? "" : " (" + remarks + ")");
+  }
+};
+
+/// A number as people write it: no 1e+06 for a million.
+template <class Value>
+std::string in_digits(Value value) {
+  std::ostringstream digits;
+  digits << std::setprecision(10) << value;
+  return digits.str();
+}
+
+/// The rule of a range. The largest number that there is stands for no bound.
+template <class Value>
+std::string range_rule(Value min, Value max) {
+  const bool bounded = max < std::numeric_limits<Value>::max();
+  return bounded ? in_digits(min) + " to " + in_digits(max) : "at least " + in_digits(min);
+}
 
 /// CLI::Range, but NaN is refused, and the words are the same with every version of CLI11.
 template <class Value>
@@ -35,13 +88,13 @@ CLI::Validator in_range(Value min, Value max) {
     words << "Value " << text << " not in range " << min << " to " << max;
     return words.str();
   };
-  return CLI::Validator(problem, CLI::Range(min, max).get_description());
+  return CLI::Validator(problem, range_rule(min, max));
 }
 
 template <class Value>
 Argument add_number(CLI::App& app, const std::string& name, Value& value, const std::string& help, Value min,
                     Value max) {
-  return Argument(app.add_option(name, value, help)->capture_default_str()->check(in_range(min, max)));
+  return Argument(app.add_option(name, value, help)->type_name("N")->capture_default_str()->check(in_range(min, max)));
 }
 
 /// As it would be given on the command line: 4K, 1M.
@@ -55,7 +108,12 @@ std::string in_units(std::uint64_t bytes) {
 template <class Value>
 CLI::Option& add_bytes(CLI::App& app, const std::string& name, Value& value, const std::string& help, std::uint64_t min,
                        std::uint64_t max) {
-  return *app.add_option(name, value, help)->transform(CLI::AsSizeValue(false))->check(in_range(min, max));
+  const bool bounded = max < std::numeric_limits<std::uint64_t>::max();
+  const std::string rule = bounded ? in_units(min) + " to " + in_units(max) : "at least " + in_units(min);
+  return *app.add_option(name, value, help)
+              ->type_name("BYTES")
+              ->transform(CLI::AsSizeValue(false).description(""))
+              ->check(in_range(min, max).description(rule));
 }
 
 /// The message about arguments that no option takes; empty if there are none. CLI11 would complain first of
@@ -117,6 +175,7 @@ Arguments::Arguments(const std::string& description, const std::string& footer) 
   impl_->app = impl_->own.get();
   const bool tells_statuses = footer.find("Exit status") != std::string::npos;
   impl_->app->footer(footer + (tells_statuses ? "" : std::string(footer.empty() ? "" : "\n") + kStatuses));
+  impl_->app->formatter(std::make_shared<Help>());  // its commands take it over
   impl_->app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto version = [impl = impl_.get()] { return impl->program + " (gpusock) " GPUSOCK_VERSION; };
   impl_->app->set_version_flag("--version", version, "Print the version and exit");

@@ -1,9 +1,9 @@
 #include "gpusock/context/context_impl.hpp"
 #include "gpusock/context/make_links.hpp"
 #include "gpusock/context/options.hpp"
-#include "gpusock/context/variables.hpp"
 #include "gpusock/owned_socket.cuh"
 #include "host_proxy/base/processors.hpp"
+#include "host_proxy/base/variables.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ constexpr std::uint64_t kDrainNs = 2'000'000'000;
 
 Options checked(const Options& options) {
   detail::check(options);
-  detail::warn_of_unknown_variables();
+  proxy::warn_of_unknown_variables();
   return options;
 }
 

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <sys/stat.h>
+
 namespace gpusock {
 namespace {
 
@@ -42,7 +44,12 @@ std::optional<bool> parse_spin(std::string_view text) {
 std::string parse_folder(std::string_view text) {
   if (text == "off") return {};
   if (!text.starts_with('/')) reject("GPUSOCK_OBSERVE='" + std::string(text) + "' must be an absolute path, or off");
-  return std::string(text);
+  std::string folder(text);
+  struct stat found {};
+  if (stat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode)) {
+    reject("GPUSOCK_OBSERVE='" + folder + "' is no folder: make it (mkdir -p), or unset the variable");
+  }
+  return folder;
 }
 
 /// A provider's name: whether libfabric has it here is asked when the first connection needs it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promise of gpusock/context/variables.cpp: it names each environment variable that the code and the scripts read and the documents
+"""Promise of host_proxy/base/variables.cpp: it names each environment variable that the code and the scripts read and the documents
 name, and no other. (A program warns of those that it does not name.)
 
 usage: test_variables.py SOURCE_FOLDER
@@ -31,7 +31,7 @@ class Variables(unittest.TestCase):
     def test_the_table_names_what_is_read_and_what_is_documented(self):
         sources = [f"{folder}/**/*.{kind}" for folder in ("gpusock", "host_proxy", "program", "apps", "examples", "microbench", "cpu_device", "rdma")
                    for kind in ("cpp", "hpp", "cu", "cuh", "inl")]
-        table = self.names(f'"({NAME})"', "gpusock/context/variables.cpp")
+        table = self.names(f'"({NAME})"', "host_proxy/base/variables.cpp")
         read = self.names(rf'(?:getenv|environment|environment_of|variable|text|number)\((?:variable, )?"({NAME})"', *sources)
         read |= self.names(rf'Names k\w+\{{"({NAME})"', *sources) | self.names(rf'Names k\w+\{{"{NAME}", "({NAME})"', *sources)
         read |= self.names(rf"\$\{{?({NAME})", "run", "scripts/*")

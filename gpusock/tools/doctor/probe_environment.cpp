@@ -2,6 +2,7 @@
 #include "gpusock/tools/doctor/probes.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/processors.hpp"
+#include "host_proxy/base/variables.hpp"
 #include "host_proxy/links/fabric/provider_name.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
@@ -120,6 +121,15 @@ void probe_shape(const Sources& sources, Report& report) {
   }
 }
 
+/// Variables of ours that nothing reads, as misspelt ones.
+void probe_unknown_variables(const Sources& sources, Report& report) {
+  for (const std::string& variable : sources.variables()) {
+    if (const auto remark = proxy::remark_on_variable(variable)) {
+      report.add("environment", Level::note, *remark, "unset " + variable.substr(0, variable.find('=')));
+    }
+  }
+}
+
 /// What CUDA reads, and what that means for kernels that wait for each other.
 void probe_cuda_variables(const Sources& sources, Report& report) {
   if (!report.facts.gpu_build) return;
@@ -163,6 +173,7 @@ void probe_environment(const Sources& sources, Report& report) {
   probe_host_rings_variable(sources, report);
   probe_fabric_provider(sources, report);
   probe_cuda_variables(sources, report);
+  probe_unknown_variables(sources, report);
   const auto level = sources.environment("GPUSOCK_LOG");
   if (level && !proxy::is_log_level(*level)) {
     report_invalid(report, "GPUSOCK_LOG", *level, "must be trace, debug, info, warn, error or off");

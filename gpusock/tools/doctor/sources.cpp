@@ -66,6 +66,12 @@ std::optional<std::string> environment_of(const char* name) {
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
+std::vector<std::string> all_variables() {
+  std::vector<std::string> all;
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) all.emplace_back(*variable);
+  return all;
+}
+
 }  // namespace
 
 Sources Sources::of_this_machine() {
@@ -85,6 +91,7 @@ Sources Sources::of_this_machine() {
   sources.space = space_in;
   sources.make_memory_file = can_make_memory_file;
   sources.environment = environment_of;
+  sources.variables = all_variables;
   sources.host_rings = [](const std::string& name) {
     return proxy::HostRings::look_at(proxy::HostRings::path_of(name));
   };

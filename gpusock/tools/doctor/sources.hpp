@@ -65,6 +65,7 @@ struct Sources {
   std::function<std::optional<Space>(const std::string& folder)> space;  ///< nothing: it cannot be written to
   std::function<bool()> make_memory_file;                                ///< memfd_create, with seals
   std::function<std::optional<std::string>(const char* name)> environment;
+  std::function<std::vector<std::string>()> variables;  ///< all of the environment, as NAME=value
   /// Host rings of this name; as HostRings::look_at().
   std::function<std::optional<proxy::HostRings::Look>(const std::string& name)> host_rings;
 

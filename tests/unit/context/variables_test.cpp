@@ -1,5 +1,5 @@
 // A misspelt variable is told of, those that there are and those of others are not.
-#include "gpusock/context/variables.hpp"
+#include "host_proxy/base/variables.hpp"
 
 #include <gpusock/gpusock.hpp>
 
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace gpusock::detail {
+namespace gpusock::proxy {
 namespace {
 
 TEST(Variables, AMisspeltOneIsNamedWithTheOneThatWasMeant) {
@@ -45,4 +45,4 @@ TEST(Variables, AContextWarnsOnce) {
 }
 
 }  // namespace
-}  // namespace gpusock::detail
+}  // namespace gpusock::proxy

@@ -79,12 +79,14 @@ TEST(OptionsTest, ReadsTheEnvironment) {
     EXPECT_THROW(Options::from_env(), Error) << bad;
   }
   unsetenv("GPUSOCK_GPU");
-  setenv("GPUSOCK_OBSERVE", "/some/folder", 1);
-  EXPECT_EQ(Options::from_env().observe, "/some/folder");
+  setenv("GPUSOCK_OBSERVE", "/dev", 1);
+  EXPECT_EQ(Options::from_env().observe, "/dev");
   setenv("GPUSOCK_OBSERVE", "off", 1);
   EXPECT_EQ(Options::from_env().observe, "");
-  setenv("GPUSOCK_OBSERVE", "some/folder", 1);
-  EXPECT_THROW(Options::from_env(), Error);
+  for (const char* bad : {"some/folder", "/dev/null", "/dev/null/there is none"}) {
+    setenv("GPUSOCK_OBSERVE", bad, 1);
+    EXPECT_THROW(Options::from_env(), Error) << bad;
+  }
   unsetenv("GPUSOCK_OBSERVE");
   setenv("GPUSOCK_PROCESSORS", "any", 1);
   EXPECT_EQ(Options::from_env().processors, "any");

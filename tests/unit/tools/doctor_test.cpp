@@ -51,6 +51,11 @@ struct Machine {
       const auto found = environment.find(name);
       return found == environment.end() ? std::nullopt : std::optional(found->second);
     };
+    sources.variables = [this] {
+      std::vector<std::string> all;
+      for (const auto& [name, value] : environment) all.push_back(name + "=" + value);
+      return all;
+    };
   }
   void write(const std::string& name, const std::string& text) const { folder.write(name, text); }
   void write_cache(const std::string& at, const char* level, const char* type, const char* size,
@@ -756,6 +761,18 @@ TEST(Doctor, TheEnvironmentsOtherValuesAreChecked) {
   machine.add_gpu();
   machine.environment = {{"GPUSOCK_GPU", "1"}};
   expect_mend(machine.examine(), "GPUs here are 0 to 0", "GPUSOCK_GPU=0");
+}
+
+TEST(Doctor, SeesVariablesThatNothingReads) {
+  Machine machine;
+  machine.environment = {{"GPUSOCK_LINKS", "tcp"}, {"GPUSOCK_TEST_SCALE", "1"}, {"OTHER_LINKS", "x"}};
+  std::vector<std::string> commands;
+  for (const Finding& finding : machine.examine().findings) {
+    if (finding.says.find("nothing reads it") == std::string::npos) continue;
+    EXPECT_EQ(finding.says, "GPUSOCK_LINKS is set, but nothing reads it: did you mean GPUSOCK_LINK?");
+    commands.push_back(finding.command);
+  }
+  EXPECT_EQ(commands, std::vector<std::string>{"unset GPUSOCK_LINKS"});
 }
 
 TEST(Doctor, EverythingToMendNamesACommand) {

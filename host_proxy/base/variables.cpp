@@ -1,4 +1,4 @@
-#include "gpusock/context/variables.hpp"
+#include "host_proxy/base/variables.hpp"
 
 #include "host_proxy/base/log.hpp"
 
@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-namespace gpusock::detail {
+namespace gpusock::proxy {
 namespace {
 
 constexpr std::string_view kPrefix = "GPUSOCK_";
@@ -80,10 +80,10 @@ void warn_of_unknown_variables() noexcept {
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (!std::string_view(*variable).starts_with(kPrefix)) continue;
     try {
-      if (const auto remark = remark_on_variable(*variable)) proxy::log_warn(*remark);
+      if (const auto remark = remark_on_variable(*variable)) log_warn(*remark);
     } catch (const std::bad_alloc&) {  // a warning less
     }
   }
 }
 
-}  // namespace gpusock::detail
+}  // namespace gpusock::proxy
