@@ -31,7 +31,7 @@ uint3 at(std::uint64_t linear, const dim3& shape) {
 }  // namespace
 
 constinit thread_local const ThreadInfo* t_thread = &kHostThread;
-[[gnu::tls_model("initial-exec")]] constinit thread_local Block* t_running = nullptr;
+constinit thread_local Block* t_running = nullptr;
 constinit thread_local unsigned t_atomic_calls = 0;
 
 void ThreadQueue::push(Thread& thread) {

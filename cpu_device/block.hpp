@@ -189,7 +189,10 @@ class Block {
 };
 
 /// The block that this OS thread runs now; null between blocks and on host threads. Each socket call reads it several
-/// times: by a load (initial-exec), not by a call.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local Block* t_running;
+/// times (CMakeLists.txt): in a program by a load, since the linker knows its place there; in a shared library by a
+/// call, as each access to __shared__ memory does. With a TLS model that saves the call (initial-exec), all of such a
+/// library's thread-local memory would have to fit in what the process has left for libraries that are loaded while it
+/// runs: some 1.6 KiB, so that dlopen() refuses.
+extern constinit thread_local Block* t_running;
 
 }  // namespace cpu_device::detail

@@ -10,7 +10,7 @@ namespace cpu_device::detail {
 namespace {
 
 [[maybe_unused]] constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-constexpr std::size_t kSignalStackBytes = 64 * 1024;
+constexpr std::size_t kSignalStackBytes = 64 * 1024 + 64;  // no usual size: by it a handler knows the stack
 struct sigaction previous[NSIG];
 
 /// What would have happened without us.
@@ -26,9 +26,16 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
+/// True on a thread that runs blocks. Only such a thread may look for the block that it runs: in a shared library a
+/// thread's first access to thread-local memory allocates it, which a handler must not do.
+[[maybe_unused]] bool runs_blocks() {
+  stack_t now{};
+  return sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_ONSTACK) != 0 && now.ss_size == kSignalStackBytes;
+}
+
 [[maybe_unused]] void on_fault(int signal, siginfo_t* info, void* context) {
   const bool by_instruction = info->si_code > 0;
-  if (t_running && by_instruction) t_running->fail_by_signal(signal, info->si_addr);
+  if (by_instruction && runs_blocks() && t_running) t_running->fail_by_signal(signal, info->si_addr);
   pass_on(signal, info, context);
 }
 
