@@ -19,14 +19,18 @@ check_hosts() {
 
 # Sets isolate: how this user gets namespaces here. Ends with 77 where there is no way.
 find_isolation() {
-  local as said why=''
-  for as in '' --map-root-user; do
-    isolate=(unshare $as --net --mount --uts --ipc --pid --fork --kill-child --mount-proc)
+  local way said why='' spaces=(--net --mount --uts --ipc --pid --fork --kill-child --mount-proc)
+  for way in root user chroot; do
+    case $way in
+      root) isolate=(unshare "${spaces[@]}") ;;
+      user) isolate=(unshare --map-root-user "${spaces[@]}") ;;
+      chroot) isolate=(unshare --mount --propagation=unchanged bash "$root/scripts/inside_own_root.sh" unshare "${spaces[@]}") ;;
+    esac
     ! said=$("${isolate[@]}" true 2>&1) || return 0
     why+="${why:+; }$said"
   done
   printf 'run: this machine lets you make no network namespaces (%s): %s\n' "$why" "be root, or allow them (sysctl \
-kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, --privileged in a container; in a chroot, the root must be a mount point)" >&2
+kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu, --privileged in a container)" >&2
   exit 77
 }
 

@@ -129,6 +129,28 @@ done
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(self.lines(1, "--", "pwd", cwd=folder)[0], [os.path.realpath(folder)])
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root may enter a chroot")
+    def test_in_a_chroot_whose_root_is_no_mount_point(self):
+        """As in a system that was unpacked into a folder. Here the folder has all that is in / as mounts."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = """
+                set -eu
+                for entry in /*; do
+                  if [ -L "$entry" ]; then cp -P "$entry" "$1$entry"
+                  elif [ -d "$entry" ]; then mkdir -p "$1$entry"; mount --rbind "$entry" "$1$entry"
+                  fi
+                done
+                exec chroot "$1" bash -c 'cd "$1" && exec "$2" cluster 2 -- sh -c "pwd; cat /etc/hosts"' - "$2" "$3"
+                """
+            done = subprocess.run(["unshare", "--mount", "bash", "-c", script, "-", folder, os.getcwd(), Settings.run], stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            lines = by_rank(done.stdout)
+            self.assertEqual(set(lines), {0, 1})
+            for rank in range(2):
+                self.assertEqual(lines[rank][0], os.getcwd())
+                self.assertIn("10.78.0.2 host1", lines[rank])
+
     @unittest.skipUnless(os.geteuid() == 0, "this is no root already")
     def test_needs_no_root_where_users_may_have_namespaces(self):
         as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
