@@ -80,7 +80,7 @@ class Commands(unittest.TestCase):
         return bundle
 
     def test_a_bundle_is_for_what_the_demo_could_run_on(self):
-        nvcc = str(self.tool("nvcc"))
+        nvcc = str(self.tool("nvcc", "#!/bin/sh\necho sm_80 sm_90\n"))
         for gpu, options, preset in ((False, [], "host"), (True, [], "cuda"), (True, ["--device", "cpu"], "host"),
                                      (False, ["--device=cuda"], "cuda"), (False, ["--device", "cuda"], "cuda")):
             with self.subTest(gpu=gpu, options=options):
@@ -88,7 +88,8 @@ class Commands(unittest.TestCase):
                 done = self.run_bundle(*options, CUDACXX=nvcc)
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertIn(f"build {preset}\n", done.stdout)
-                self.assertIn(f"fill {self.folder}/made {preset} part ", done.stdout)
+                how = "in build/cuda-90 with -DGPUSOCK_CUDA_ARCHITECTURES=90-real" if preset == "cuda" else "in its folder with nothing"
+                self.assertIn(f"fill {self.folder}/made {preset} part {how}\n", done.stdout)
         self.gpu(False)
         self.assertIn("./run bundle --device cuda", self.run_bundle(CUDACXX=nvcc).stdout)
 
@@ -106,7 +107,7 @@ class Commands(unittest.TestCase):
         nvcc = str(self.tool("nvcc", "#!/bin/sh\nprintf '%s\\n' sm_80 sm_90 sm_90a\n"))
         done = self.run_bundle("--device", "cuda", "--arch", "80,90a", "--data", "none", CUDACXX=nvcc)
         self.assertIn("cuda none in build/cuda-80-90a with -DGPUSOCK_CUDA_ARCHITECTURES=80-real;90a-real\n", done.stdout)
-        self.assertIn("cuda part in its folder with nothing\n", self.run_bundle("--device", "cuda", CUDACXX=nvcc).stdout)
+        self.assertIn("cuda part in build/cuda-90 with -DGPUSOCK_CUDA_ARCHITECTURES=90-real\n", self.run_bundle("--device", "cuda", CUDACXX=nvcc).stdout)
         for wrong, status, says in (("91", 1, "makes no code for sm_91; it makes: sm_80 sm_90"), ("sm_90", 2, "numbers as in 80,90")):
             done = self.run_bundle("--device", "cuda", "--arch", wrong, CUDACXX=nvcc)
             self.assertEqual(done.returncode, status, done.stdout)

@@ -223,16 +223,6 @@ class GpuCheck(unittest.TestCase):
         held = self.in_scripts(". scripts/gpu_machine.sh; hold_gpus \"$1\"; readlink /proc/$$/fd/* || true", self.folder).splitlines()
         self.assertEqual([name for name in held if name.startswith(str(self.folder))], [str(self.folder / name) for name in ("nvidia0", "nvidia1")])
 
-    def test_a_bundle_for_gpus_holds_code_for_an_h100(self):
-        nvcc = self.folder / "makes_code"
-        self.program(nvcc, "#!/bin/sh\necho sm_80 sm_90\n")
-        stand_ins = "require_packages() { :; }; build_programs() { echo \"$build_folder ${build_options[*]}\"; }; fill_bundle() { mkdir \"$1\"; }"
-        for device, options, builds in (("cuda", (), "build/cuda-90 -DGPUSOCK_CUDA_ARCHITECTURES=90-real\n"),
-                                        ("cuda", ("--arch", "80,90"), "build/cuda-80-90 -DGPUSOCK_CUDA_ARCHITECTURES=80-real;90-real\n"), ("cpu", (), " \n")):
-            to = self.folder / f"to-{device}-{len(options)}"
-            said = self.in_scripts(f". scripts/bundle.sh; {stand_ins}; main \"$@\"", "--device", device, *options, to, CUDACXX=str(nvcc))
-            self.assertTrue(said.startswith(builds), said)
-
     def test_tests_after_one_that_does_not_pass_are_run_and_it_is_named(self):
         does = ["A.Good pass", "A.Hangs hang", "B.Crashes crash", "B.Leaves exit", "B.Fails fail", "C.Skips skip", "C.Last pass"]
         for silence_s in (1, 4, 16):  # a busy machine makes other tests silent for some time, too
