@@ -120,22 +120,30 @@ void Segment::attach() {
 }
 
 void Segment::place_rings() {
-  const bool in_file = file_bytes() != kHeaderBytes;
-  rings_ = in_file ? base_ + kHeaderBytes : platform_->allocate_device(2 * room_bytes_ + sizeof(OwnDeviceWords));
+  rings_ = base_ + kHeaderBytes;
   nic_word_ = &header().nic_committed.value;
-  if (!in_file) {
-    auto* const words = reinterpret_cast<OwnDeviceWords*>(rings_ + 2 * room_bytes_);
-    words_ = &words->shared;
-    nic_word_ = &words->nic_committed.value;
-    try {
-      platform_->zero_device(reinterpret_cast<std::byte*>(words), sizeof *words);
-    } catch (...) {
-      platform_->free_device(rings_);
-      throw;
-    }
-    start_ = kStartsApart;
-  }
+  if (file_bytes() == kHeaderBytes) place_on_device();
   proxy_rings_ = placement_ == RingPlacement::device ? platform_->proxy_address(rings_) : rings_;
+}
+
+/// Rings and words apart: a GPU gives its memory out in pieces of 2 MiB, which rings fill and words beside them would
+/// exceed; it puts all that is small together.
+void Segment::place_on_device() {
+  std::byte* const rings = platform_->allocate_device(2 * room_bytes_);
+  std::byte* words = nullptr;
+  try {
+    words = platform_->allocate_device(sizeof(OwnDeviceWords));
+    platform_->zero_device(words, sizeof(OwnDeviceWords));
+  } catch (...) {
+    if (words != nullptr) platform_->free_device(words);
+    platform_->free_device(rings);
+    throw;
+  }
+  rings_ = rings;
+  own_words_ = words;
+  words_ = &reinterpret_cast<OwnDeviceWords*>(words)->shared;
+  nic_word_ = &reinterpret_cast<OwnDeviceWords*>(words)->nic_committed.value;
+  start_ = kStartsApart;
 }
 
 std::uint64_t* Segment::proxy_nic_word() const {
@@ -145,7 +153,10 @@ std::uint64_t* Segment::proxy_nic_word() const {
 
 Segment::~Segment() {
   if (borrows_) return;
-  if (file_bytes() == kHeaderBytes) platform_->free_device(rings_);
+  if (own_words_ != nullptr) {
+    platform_->free_device(own_words_);
+    platform_->free_device(rings_);
+  }
   platform_->detach(base_, file_bytes());
   munmap(base_, file_bytes());
 }

@@ -106,6 +106,7 @@ class Segment {
   void map();
   void attach();
   void place_rings();
+  void place_on_device();
   /// Bytes of the file: without the rings where these cannot be in one.
   std::size_t file_bytes() const;
 
@@ -118,6 +119,7 @@ class Segment {
   std::byte* base_ = nullptr;         // the file's memory: the header first
   std::byte* rings_ = nullptr;        // as callers know them
   std::byte* proxy_rings_ = nullptr;  // as the proxy does
+  std::byte* own_words_ = nullptr;    // OwnDeviceWords, where rings and words are in device memory of its own
   DeviceWords* words_ = nullptr;      // of p2p, where those are in device memory
   std::uint64_t* nic_word_ = nullptr;
   std::uint64_t start_ = 0;

@@ -73,7 +73,7 @@ struct SegmentHeader {
 static_assert(sizeof(SegmentHeader) == SegmentHeader::kBytes);
 static_assert(offsetof(SegmentHeader, peer_credit) + sizeof(SegmentHeader::Credit) == SegmentHeader::kBytes);
 
-/// The words of p2p in device memory: after the rings. No host thread reaches them, and so nobody sets them before a
+/// The words of p2p in device memory. No host thread reaches them, and so nobody sets them before a
 /// connection (RingMemory::words_are_kept).
 struct DeviceWords {
   SegmentHeader::Word rx_committed;
@@ -82,7 +82,7 @@ struct DeviceWords {
   SegmentHeader::Word tx_committed;
 };
 
-/// What follows the rings in device memory that is a segment's own.
+/// The words that a segment has beside its own rings in device memory.
 struct OwnDeviceWords {
   DeviceWords shared;
   SegmentHeader::Word nic_committed;

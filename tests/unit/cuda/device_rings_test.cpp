@@ -3,6 +3,8 @@
 #include "gpusock/device.cuh"
 #include "tests/unit/cuda/fixture.hpp"
 
+#include <map>
+
 namespace gpusock::cuda_test {
 namespace {
 
@@ -59,6 +61,35 @@ TEST_F(BesideBlockingCalls, BytesOfRingsInDeviceMemoryDoNotAndTheHangIsNamed) {
   EXPECT_NE(hang_.find("  cudaFree ("), std::string::npos) << hang_;
   EXPECT_NE(hang_.find("receive("), std::string::npos) << hang_;
   EXPECT_NE(hang_.find(") waits for cudaFree ("), std::string::npos) << hang_;  // the proxy, in whichever call
+}
+
+/// How many pieces of device memory there are, by their bytes.
+std::map<std::size_t, int> pieces_of_device_memory() {
+  const std::string call = "cudaMalloc ";
+  std::map<std::size_t, int> pieces;
+  for (const std::string& each : cuda_double::left()) {
+    if (each.starts_with(call)) ++pieces[std::stoull(each.substr(call.size()))];
+  }
+  return pieces;
+}
+
+/// A GPU gives large pieces out in multiples of 2 MiB, and puts small ones together.
+TEST(RingsInDeviceMemory, TakeNoMoreOfAGpuThanTheyAreLong) {
+  constexpr std::size_t kGranule = 2 << 20, kLarge = 1 << 20;
+  Options options = small_options();
+  options.ring = RingPlacement::device;
+  options.ring_bytes = kGranule / 2;  // the default on a GPU
+  auto pieces = pieces_of_device_memory();
+  for (auto& [bytes, count] : pieces) count = -count;
+  const Context context(options);
+  for (const auto& [bytes, count] : pieces_of_device_memory()) pieces[bytes] += count;
+  std::size_t taken = 0, small = 0;
+  for (const auto& [bytes, count] : pieces) {
+    const std::size_t in_granules = (bytes + kGranule - 1) / kGranule * kGranule;
+    (bytes >= kLarge ? taken : small) += static_cast<std::size_t>(count) * (bytes >= kLarge ? in_granules : bytes);
+  }
+  EXPECT_EQ(taken, options.connections_max * kGranule);
+  EXPECT_LT(small, kLarge);
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ class PinningPlatform : public Platform {
   bool callers_can_wake() const override { return false; }
   bool device_memory_is_mappable() const override { return !is_gpu; }
   std::byte* allocate_device(std::size_t bytes) override {
+    constexpr std::size_t kSmall = 1024;  // words, not rings
+    if (bytes <= kSmall) return host_.allocate_device(bytes);
     if (device_pieces_left == 0) throw Error(ENOMEM, "device memory for rings");
     --device_pieces_left;
     return host_.allocate_device(bytes);
