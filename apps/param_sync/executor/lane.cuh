@@ -7,8 +7,9 @@
 
 namespace param_sync::executor {
 
-/// What arrived joins, or becomes, what is there.
-__device__ inline void take(bool adds, float* __restrict data, const float* __restrict arrived, std::uint64_t count) {
+/// What arrived joins, or becomes, what is there. (What arrived is never `const … __restrict`: by that a GPU may keep a
+/// ring's bytes beyond their time, see tests/codegen/check_ring_reads.py.)
+__device__ inline void take(bool adds, float* __restrict data, const float* arrived, std::uint64_t count) {
   if (adds) {
     for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i] + data[i]; });
   } else {
@@ -17,7 +18,7 @@ __device__ inline void take(bool adds, float* __restrict data, const float* __re
 }
 
 /// The same, and the result goes on.
-__device__ inline void take_and_forward(bool adds, float* __restrict data, const float* __restrict arrived,
+__device__ inline void take_and_forward(bool adds, float* __restrict data, const float* arrived,
                                         float* __restrict onward, std::uint64_t count) {
   if (adds) {
     for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i] + data[i]; });

@@ -280,8 +280,8 @@ TEST_F(VerbsKernelsWordTest, ItsKeyIsNarrowAndGoesWithTheConnection) {
   calls.clear();
   a_->segment.reset();
   a_->link.reset();
-  EXPECT_EQ(calls,
-            (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "dereg_mr", "free_device", "free_device"}));
+  EXPECT_EQ(calls, (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "dereg_mr",
+                                             "free_device", "free_device"}));
 }
 
 TEST_F(VerbsKernelsWordTest, WhereTheCardDoesNotGetTheWordTheProxyPassesPositionsOn) {
@@ -328,7 +328,8 @@ TEST_F(VerbsLinkTest, ClosingInTheMiddleRevokesTheKeysBeforeTheGpusMemoryGoes) {
   calls.clear();
   a_->segment.reset();  // as a connection gives it up when it is over
   a_->link.reset();
-  EXPECT_EQ(calls, (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "free_device", "free_device"}));
+  EXPECT_EQ(calls,
+            (std::vector<std::string>{"destroy_qp", "dereg_mr", "dereg_mr", "dereg_mr", "free_device", "free_device"}));
   fake::work();
   b_->step();
   EXPECT_EQ(b_->heard.failed, ECONNRESET);
