@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace param_sync {
@@ -69,6 +70,13 @@ struct Config {
   std::string trace_file;
   std::uint64_t trace_steps = 10;  ///< that are in it: the first ones of this run
   std::string weights_file;
+
+  /// True where this program is to start several nodes on one GPU, that of GPUSOCK_GPU: they have to run in one process.
+  /// Kernels of several processes take turns on a GPU, one time slice each, and nodes that wait for each other would
+  /// wait for turns. `device`: "cpu" or "cuda".
+  bool shares_gpu(std::string_view device) const {
+    return device == "cuda" && nodes > 1 && rank < 0 && !launch && !serial;
+  }
 
   /// How long nodes wait for each other's connections. Those that this program has started are all there by then, so
   /// that one that takes long is slow; those of others may never come.

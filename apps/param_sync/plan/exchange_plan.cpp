@@ -149,6 +149,12 @@ ExchangePlan make_exchange_plan(const Config& config, const Layout& layout) {
   return plan;
 }
 
+int connections_between(const ExchangePlan& plan, int nodes) {
+  std::size_t ends = 0;
+  for (int rank = 0; rank < nodes; ++rank) ends += executor::channels_of(plan.schedules, rank).size();
+  return static_cast<int>(ends / 2) + nodes * (nodes - 1);
+}
+
 bool has_budget(const std::string& scheme) { return schedule::has_slots(scheme); }  // parameter servers
 
 }  // namespace param_sync

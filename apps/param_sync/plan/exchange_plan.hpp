@@ -54,6 +54,10 @@ struct ExchangePlan {
 /// Throws gpusock::Error (EINVAL) where there is no such schedule, or a budget has no room for headers.
 ExchangePlan make_exchange_plan(const Config& config, const Layout& layout);
 
+/// How many connections all nodes of a training have between them: those of the plan's lanes, and two between any two
+/// nodes, by which each knows how the other is.
+int connections_between(const ExchangePlan& plan, int nodes);
+
 /// True if a training by this scheme can keep to a budget.
 bool has_budget(const std::string& scheme);
 

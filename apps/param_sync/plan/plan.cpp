@@ -49,6 +49,15 @@ std::string problem_of_plan(const Config& config) {
   return "";
 }
 
+int connections_between_nodes(const Config& config) {
+  try {
+    const Plan plan = Plan::make(config, read_dataset_shape(config.data, config.limit));
+    return connections_between(make_exchange_plan(config, plan.layout), config.nodes);
+  } catch (const gpusock::Error&) {
+    return 0;  // the nodes report it
+  }
+}
+
 std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank) {
   std::vector<std::uint32_t> order;
   for (std::uint32_t epoch = 0; epoch < config.epochs; ++epoch) {

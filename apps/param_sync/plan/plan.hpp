@@ -36,6 +36,9 @@ inline std::vector<std::uint32_t> layer_widths(const Config& config, const Datas
 /// read.
 std::string problem_of_plan(const Config& config);
 
+/// How many connections all nodes of the run have between them; 0 where the data cannot be read, or do not fit.
+int connections_between_nodes(const Config& config);
+
 /// The training samples that `rank` visits in the whole run, one batch after the other.
 std::vector<std::uint32_t> training_order(const Config& config, const Dataset& data, int rank);
 

@@ -1,5 +1,6 @@
 #include "runs/runs.hpp"
 
+#include "plan/plan.hpp"
 #include "report/failure.hpp"
 #include "report/lane_stall.hpp"
 #include "report/progress.hpp"
@@ -22,12 +23,16 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 namespace param_sync {
 namespace {
+
+/// Options::host_rings_connections takes no more.
+constexpr int kHostRingsMax = 4096;
 
 constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still there then is killed
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // then nodes that have not seen the loss are not waited
@@ -239,9 +244,21 @@ class Cluster {
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();
 };
 
+/// Between processes that use GPUs, p2p takes one of a limited number of host rings for each connection. The nodes are
+/// started with as many as they need, unless the environment says how many there are, or that there are none.
+void ask_for_host_rings(const Config& config) {
+  const char* const set = std::getenv("GPUSOCK_HOST_RINGS");
+  const std::string rings = set == nullptr || *set == '\0' ? "auto" : set;
+  if (rings == "off" || rings.find(',') != std::string::npos) return;
+  const int wanted = connections_between_nodes(config);
+  if (wanted == 0) return;
+  setenv("GPUSOCK_HOST_RINGS", fmt::format("{},connections={}", rings, std::min(wanted, kHostRingsMax)).c_str(), 1);
+}
+
 }  // namespace
 
 int run_cluster(const Config& config, const std::string& program) {
+  ask_for_host_rings(config);
   std::optional<RunReport> run;
   {
     Cluster cluster(config, program);

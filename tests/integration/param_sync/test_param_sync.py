@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 import support
 from support import DEVICE, ENDLESS, LINKS_BETWEEN_PROCESSES, SANITIZED, SMALL, results, run, start
@@ -77,6 +78,12 @@ class Modes(unittest.TestCase):
             reference = self.weights(nodes, "--serial")
             for link in (*LINKS_BETWEEN_PROCESSES, "auto"):
                 self.assertEqual(self.weights(nodes, "--link", link), reference, f"{nodes} nodes, {link}")
+
+    @unittest.skipIf(DEVICE == "cuda" or SANITIZED, "in the shape of a GPU: the CPU device, and once is enough")
+    def test_processes_on_gpus_get_the_host_rings_that_they_need(self):
+        rings = {"GPUSOCK_CPU_SHAPE": "gpu", "GPUSOCK_HOST_RINGS": f"param-sync-{os.getpid()}"}
+        with unittest.mock.patch.dict(os.environ, rings):  # more connections than the 16 that a name has by default
+            self.assertEqual(self.weights(4, "--link", "p2p"), self.weights(4, "--serial"))
 
     def test_schemes_in_rank_order_equal_serial(self):
         reference = self.weights(3, "--serial")
