@@ -71,9 +71,9 @@ struct Config {
   std::uint64_t trace_steps = 10;  ///< that are in it: the first ones of this run
   std::string weights_file;
 
-  /// True where this program is to start several nodes on one GPU, that of GPUSOCK_GPU: they have to run in one process.
-  /// Kernels of several processes take turns on a GPU, one time slice each, and nodes that wait for each other would
-  /// wait for turns. `device`: "cpu" or "cuda".
+  /// True where this program is to start several nodes on one GPU, that of GPUSOCK_GPU: they have to run in one
+  /// process. Kernels of several processes take turns on a GPU, one time slice each, and nodes that wait for each other
+  /// would wait for turns. `device`: "cpu" or "cuda".
   bool shares_gpu(std::string_view device) const {
     return device == "cuda" && nodes > 1 && rank < 0 && !launch && !serial;
   }

@@ -59,8 +59,9 @@ int run(param_sync::Config config) {
   }
   if (config.serial) return run_serial(config);
   if (!config.in_process && config.shares_gpu(param_sync::device_name())) {
-    gpusock::program::print_now(fmt::format(
-        "{} nodes on one GPU run in one process, as with --in-process: processes would take turns there\n", config.nodes));
+    gpusock::program::print_now(
+        fmt::format("{} nodes on one GPU run in one process, as with --in-process: processes would take turns there\n",
+                    config.nodes));
     config.in_process = true;
   }
   if (config.in_process) return run_in_process(config);

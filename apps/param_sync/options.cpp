@@ -156,7 +156,8 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
                  "HOST:PORT of all nodes by rank, this one's included, with commas; --nodes may be left out");
-  arguments.flag("--in-process", config.in_process, "All nodes in this process; on a GPU always so, unless --rank or a launcher starts nodes");
+  arguments.flag("--in-process", config.in_process,
+                 "All nodes in this process; on a GPU always so, unless --rank or a launcher starts nodes");
   arguments.flag("--serial", config.serial, "No sockets: one process does all nodes' work in the same order");
   arguments.text("--checkpoint", config.checkpoint_folder,
                  "Folder for checkpoints: each node writes its own, and keeps its last two");

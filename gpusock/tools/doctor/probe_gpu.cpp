@@ -162,6 +162,22 @@ std::string words_problem(const Sources& sources, const Facts& facts, std::strin
   return sources.exists("dev/gdrdrv") ? "" : "the driver of GDRCopy is not loaded (/dev/gdrdrv)";
 }
 
+/// Whether kernels of several processes run on a GPU at the same time: by the Multi-Process Service, whose daemon has a
+/// pipe in a folder that its clients know.
+void report_processes(const Sources& sources, Report& report) {
+  std::string folder = sources.environment("CUDA_MPS_PIPE_DIRECTORY").value_or("");
+  if (!folder.starts_with('/')) folder = "/tmp/nvidia-mps";
+  if (sources.exists(folder.substr(1) + "/control")) {
+    report.add("mps", Level::fine, "kernels of several processes run on a GPU at the same time, by MPS in " + folder);
+    return;
+  }
+  report.add(
+      "mps", Level::note,
+      "several processes on a GPU take turns there, one time slice each, as MPS does not run: have contexts of one "
+      "process instead, or start MPS",
+      "nvidia-cuda-mps-control -d");
+}
+
 void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   const auto chosen = sources.environment("GPUSOCK_GPU");
   if (!chosen) return;
@@ -201,6 +217,7 @@ void probe_gpu(const Sources& sources, Report& report) {
     report.add("gpu", Level::fix, "this build is for the CPU device: its kernels do not run on the GPU",
                "./run build cuda");
   }
+  report_processes(sources, report);
   report_peers(cuda.gpus, report);
   report_affinity(sources, cuda.gpus, report);
   report_registration(sources, cuda.gpus, report);

@@ -526,6 +526,22 @@ TEST(Doctor, RdmaOfABuildWithoutItsLinkIsSeen) {
   EXPECT_NE(find(machine.examine(), "peermem").says.find("nothing says when"), std::string::npos);
 }
 
+TEST(Doctor, SaysWhetherProcessesTakeTurnsOnAGpu) {
+  Machine machine;
+  machine.sources.built_for = "cuda";
+  machine.add_gpu();
+  EXPECT_EQ(find(machine.examine(), "mps").level, Level::note);
+  EXPECT_EQ(find(machine.examine(), "mps").command, "nvidia-cuda-mps-control -d");
+  machine.write("tmp/nvidia-mps/control", "");
+  EXPECT_EQ(find(machine.examine(), "mps").level, Level::fine);
+  machine.environment["CUDA_MPS_PIPE_DIRECTORY"] = "/run/mps";
+  EXPECT_EQ(find(machine.examine(), "mps").level, Level::note) << "the daemon's folder is another one";
+  machine.write("run/mps/control", "");
+  EXPECT_EQ(find(machine.examine(), "mps").level, Level::fine);
+  machine.environment["CUDA_MPS_PIPE_DIRECTORY"] = "";
+  machine.examine();
+}
+
 TEST(Doctor, SaysWhereKernelsPollTheProxysWords) {
   Machine machine;
   machine.sources.built_for = "cuda";
