@@ -29,6 +29,9 @@ using gpusock::PollSet;
 using gpusock::Socket;
 
 constexpr int kBacklog = 512;
+/// Threads of a block, at most. serve() is compiled for as many: without that nvcc may take more registers for a thread
+/// than a GPU has for so many.
+constexpr unsigned kThreadsMax = 512;
 constexpr std::size_t kRingBytes = 64 << 10;
 /// Pieces that a client may have echoed before the others have their turn.
 constexpr int kTurnsMax = 16;
@@ -175,7 +178,7 @@ __device__ void leave_seat(const Block& block, const Server& server, const PollE
 }
 
 /// Each block serves the clients in its set: it waits for all of them at once, and no call waits for a single one.
-__global__ void serve(Server server) {
+__global__ void __launch_bounds__(kThreadsMax, 1) serve(Server server) {
   const auto block = gpusock::this_block();
   __shared__ PollEvent events[kEventsMax];
   for (;;) {
@@ -250,7 +253,7 @@ int main(int argc, char** argv) {
   arguments.positional("ENDPOINT", settings.where,
                        "host:port[,link=auto|p2p|verbs|fabric|tcp]; port 0 picks one; link=tcp serves any TCP client");
   arguments.number("--blocks", settings.blocks, "blocks; each has its share of the connections", 1, 127);
-  arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
+  arguments.number("--threads", settings.threads, "threads in a block", 1, kThreadsMax);
   arguments.number("--connections", settings.connections, "connections served at the same time; more wait", 1, 3072);
   arguments.number("--idle-ms", settings.idle_ms, "milliseconds after which a client that moves no byte is reset", 1,
                    1'000'000'000);

@@ -39,6 +39,9 @@ using gpusock::Socket;
 using gpusock::program::Attempt;
 
 constexpr int kBacklog = 128;
+/// Threads of a block, at most. receive_each() is compiled for as many: without that nvcc may take more registers for a
+/// thread than a GPU has for so many.
+constexpr unsigned kThreadsMax = 512;
 constexpr std::size_t kBufferBytes = 256 * 1024;
 constexpr std::int64_t kDrainBytesMax = 16 << 20;
 constexpr std::uint64_t kMagic = 0x31656C6966757067;  // "gpufile1"
@@ -98,8 +101,9 @@ __device__ void drain(const Block& block, const Net& net, Socket sender, std::by
 }
 
 /// Each block receives one file after the other; all of them accept on the same listener.
-__global__ void receive_each(Net net, Socket listener, std::byte* buffers, Report* report, Totals* totals,
-                             std::uint64_t patience_ns) {
+__global__ void __launch_bounds__(kThreadsMax, 1)
+    receive_each(Net net, Socket listener, std::byte* buffers, Report* report, Totals* totals,
+                 std::uint64_t patience_ns) {
   const auto block = gpusock::this_block();
   __shared__ block_crc::Tables tables;
   __shared__ Answer answer;
@@ -301,7 +305,7 @@ int main(int argc, char** argv) {
   for (auto* command : {&receive, &local}) {
     command->number("--blocks", settings.blocks,
                     "blocks, each receiving one file at a time; more senders wait their turn", 1, 256);
-    command->number("--threads", settings.threads, "threads in a block", 1, 1024);
+    command->number("--threads", settings.threads, "threads in a block", 1, kThreadsMax);
   }
   for (auto* command : {&receive, &send, &local}) {
     command->number("--patience", settings.patience_s, "seconds without any progress after which a peer is given up", 1,

@@ -1,4 +1,5 @@
 // gpusock between two kernels, one block for each socket.
+#include "bounds.hpp"
 #include "context_side.hpp"
 #include "sides.cuh"
 
@@ -33,14 +34,19 @@ __device__ auto group_of_kind() {
   }
 }
 
+/// nvcc is told how large a block may be: else it may take more registers for a thread than a GPU has for so many.
+constexpr unsigned threads_max(GroupKind kind) { return kind == GroupKind::block ? kBlockThreadsMax : 32; }
+
 template <GroupKind kind>
-__global__ void connect_and_ask(Net net, Endpoint to, Job job, SideMemory memory) {
+__global__ void __launch_bounds__(threads_max(kind), 1)
+    connect_and_ask(Net net, Endpoint to, Job job, SideMemory memory) {
   SocketNetwork network(net, to, -1, job);
   play_connector(group_of_kind<kind>(), network, job, blockIdx.x, memory.of(blockIdx.x, job));
 }
 
 template <GroupKind kind>
-__global__ void accept_and_answer(Net net, Endpoint at, Socket listener, Job job, SideMemory memory) {
+__global__ void __launch_bounds__(threads_max(kind), 1)
+    accept_and_answer(Net net, Endpoint at, Socket listener, Job job, SideMemory memory) {
   SocketNetwork network(net, at, listener, job);
   play_acceptor(group_of_kind<kind>(), network, job, memory.of(blockIdx.x, job));
 }

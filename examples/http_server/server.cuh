@@ -171,7 +171,11 @@ __device__ inline gpusock::Deadline deadline_at(unsigned long long at_ns) {
   return at_ns <= now_ns ? gpusock::Deadline::now() : gpusock::Deadline::after_ns(at_ns - now_ns);
 }
 
-__global__ void serve(Server server) {
+/// Threads of a block, at most. serve() is compiled for as many: without that nvcc may take more registers for a thread
+/// than a GPU has for so many.
+inline constexpr unsigned kThreadsMax = 256;
+
+__global__ void __launch_bounds__(kThreadsMax, 1) serve(Server server) {
   const auto block = gpusock::this_block();
   __shared__ Waiting waiting;
   __shared__ unsigned long long until_ns, now_ns;

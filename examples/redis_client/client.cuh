@@ -146,8 +146,13 @@ __device__ Failure run_command(const Block& block, const gpusock::Net& net, gpus
   return Failure::none;
 }
 
+/// Threads of a block, at most. talk() is compiled for as many: without that nvcc may take more registers for a thread
+/// than a GPU has for so many.
+inline constexpr unsigned kThreadsMax = 256;
+
 /// Sets, gets and deletes the block's keys.
-__global__ void talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers of_blocks, Outcome* outcomes) {
+__global__ void __launch_bounds__(kThreadsMax, 1)
+    talk(gpusock::Net net, gpusock::Endpoint to, Plan plan, Buffers of_blocks, Outcome* outcomes) {
   const auto block = gpusock::this_block();
   Outcome& outcome = outcomes[blockIdx.x];
   const std::uint64_t begin = plan.keys * blockIdx.x / gridDim.x, end = plan.keys * (blockIdx.x + 1) / gridDim.x;

@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
   arguments.number("--pipeline", settings.pipeline, "commands sent before their answers are read", 1, 4096);
   arguments.number("--mget", settings.mget, "keys of an MGET", 1, 64);
   arguments.number("--blocks", settings.blocks, "blocks, each with a connection and keys of its own", 1, 64);
-  arguments.number("--threads", settings.threads, "threads in a block", 1, 1024);
+  arguments.number("--threads", settings.threads, "threads in a block", 1, redis::kThreadsMax);
   arguments.number("--timeout-ms", settings.timeout_ms, "milliseconds to wait for the server", 1, 3'600'000);
   arguments.check([&] { return problem_of(settings); });
   arguments.check(gpusock::program::problem_of_environment);

@@ -38,6 +38,14 @@ class CudaStream final : public DeviceStream {
   OwnStream stream_;
 };
 
+/// What a launch was, for the error that it had.
+std::string describe_launch(cudaError_t error, const LaunchShape& shape) {
+  if (error != cudaErrorLaunchOutOfResources) return "launch";
+  const std::string threads = std::to_string(shape.block.x * shape.block.y * shape.block.z);
+  return "launch: a block of " + threads + " threads needs more registers than a GPU has for it: declare the kernel " +
+         "__launch_bounds__(" + threads + ", 1), or launch smaller blocks";
+}
+
 /// The GPU of this number. Throws Error (ENODEV, ENOTSUP) where there is none that gpusock can use as CUDA was set up.
 Gpu& find_gpu(int number) {
   cudart::require_launches_that_return();
@@ -139,7 +147,7 @@ void launch_native(Context& context, const LaunchShape& shape, const void* kerne
     return cudaLaunchKernel(kernel, shape.grid, shape.block, arguments, shape.shared_bytes,
                             native_stream(context, shape.stream));
   });
-  check(error, EINVAL, "launch");
+  check(error, EINVAL, describe_launch(error, shape));
   note_launch(context, shape.stream);
 }
 

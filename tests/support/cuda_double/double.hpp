@@ -15,6 +15,7 @@ namespace cuda_double {
 inline constexpr int kGpus = 2;
 inline constexpr std::size_t kStackBytes = 1024;  ///< of each thread, until a kernel or cudaDeviceSetLimit makes it
                                                   ///< more
+inline constexpr unsigned kRegisters = 64 << 10;  ///< that the threads of a block share
 inline constexpr std::size_t kStackBytesMax = 64 << 10;  ///< all threads that may be resident on a large GPU have 17 GB
 inline constexpr unsigned kResidentBlocksMax = 128;      ///< of all kernels; later ones wait until one ends
 inline constexpr std::size_t kQueuedMax = 1024;  ///< launches and copies in a hardware queue; the next launch waits
@@ -30,11 +31,12 @@ void set_lazy_loading(bool lazy);
 /// From here on launches return when their kernels have ended, or at once, whatever CUDA_LAUNCH_BLOCKING says.
 void set_launches_block(bool block);
 
-/// Kernels that are in one library, as those of one .cu file, and the stack that each needs. Others have a library
-/// each.
+/// Kernels that are in one library, as those of one .cu file, and the stack and the registers that each thread needs.
+/// Others have a library each.
 struct KernelFacts {
   const void* symbol;
   std::size_t stack_bytes = 0;
+  unsigned registers = 0;
 };
 void describe_library(const std::vector<KernelFacts>& kernels);
 /// Bytes of stack that each thread has now, on a GPU.

@@ -330,6 +330,7 @@ void describe_library(const std::vector<KernelFacts>& facts) {
   for (const KernelFacts& each : facts) {
     CUkern_st* const kernel = machine.kernel_of(each.symbol);
     kernel->stack_bytes = each.stack_bytes;
+    kernel->registers = each.registers;
     kernel->library = &library;
     library.kernels.push_back(kernel);
   }

@@ -45,6 +45,7 @@ struct Kernel {
   std::string name;
   Binder bind = nullptr;
   std::size_t stack_bytes = 0;
+  unsigned registers = 0;
   std::size_t shared_bytes_max = 48 << 10;
   CUlib_st* library = nullptr;
   std::array<bool, kGpus> loaded{};

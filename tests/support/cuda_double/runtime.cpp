@@ -25,6 +25,8 @@ cudaError_t launch(Call& call, Kernel& kernel, const void* symbol, const cpu_dev
   if (!is_shape(shape.grid, shape.block)) return cudaErrorInvalidConfiguration;
   if (shape.shared_bytes > kernel.shared_bytes_max) return cudaErrorInvalidValue;
   if (kernel.stack_bytes > kStackBytesMax) return cudaErrorLaunchOutOfResources;
+  if (kernel.registers * shape.block.x * shape.block.y * shape.block.z > kRegisters)
+    return cudaErrorLaunchOutOfResources;
   machine.load(call.lock(), call.gpu(), kernel, call.name());
   machine.set_stack(call.lock(), call.gpu(), kernel.stack_bytes, call.name() + " of " + kernel.name);
   machine.wait_for_room(call.lock(), *stream, call.name() + " of " + kernel.name);

@@ -152,6 +152,19 @@ TEST_F(Launch, AKernelWhoseFramesAreTooLargeIsRefused) {
   EXPECT_EQ(cudaStreamDestroy(raw), cudaSuccess);
 }
 
+TEST_F(Launch, ABlockThatNeedsMoreRegistersThanThereAreIsRefusedWithTheRemedy) {
+  constexpr unsigned kThreads = 1024;
+  cuda_double::KernelFacts facts = facts_of_set<107>();
+  facts.registers = cuda_double::kRegisters / kThreads + 1;
+  cuda_double::describe_library({facts});
+  const Thrown thrown = thrown_by(
+      [&] { launch(context, {.block = kThreads}, set<107>, word.data(), std::uint64_t{1}); });
+  EXPECT_EQ(thrown.error, EINVAL);
+  EXPECT_NE(thrown.what.find("__launch_bounds__(1024, 1)"), std::string::npos) << thrown.what;
+  launch(context, {.block = kThreads / 2}, set<107>, word.data(), std::uint64_t{1});
+  context.synchronize();
+}
+
 __global__ void use_shared(std::uint64_t* result, std::size_t bytes) {
   auto* const shared = dynamic_shared<unsigned char>();
   shared[bytes - 1] = 9;
