@@ -24,7 +24,14 @@ if(GPUSOCK_HELP2MAN)
   add_custom_command(OUTPUT "${PROJECT_BINARY_DIR}/changelog.gz" DEPENDS "${PROJECT_SOURCE_DIR}/CHANGELOG.md"
                      COMMAND sh -c "gzip -9nc CHANGELOG.md >${PROJECT_BINARY_DIR}/changelog.gz"
                      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}" VERBATIM)
+  set(with_all ALL)
+  if(GPUSOCK_SANITIZE)
+    set(with_all "")
+  endif()
+  add_custom_target(man_pages ${with_all} DEPENDS ${pages}) # for `cmake --install`, too
   add_custom_target(package_documents DEPENDS ${pages} "${PROJECT_BINARY_DIR}/changelog.gz")
+else()
+  message(STATUS "gpusock: no man pages (no help2man found)")
 endif()
 
 foreach(package libgpusock-dev gpusock-tools)

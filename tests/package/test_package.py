@@ -86,9 +86,54 @@ class Package(unittest.TestCase):
         self.assertRegex(guide, r"\[gpusock/io\.cuh\]\([^)]*include/gpusock/gpusock/io\.cuh\)")
         self.assertIn("`tests/fuzz/README.md` in the sources", (folder / "docs/testing.md").read_text(), "what is not installed is text")
 
-    def test_pkg_config_builds_the_readme_kernel_and_it_echoes(self):
+    def flags(self, package):
         environment = dict(os.environ, PKG_CONFIG_PATH=str(next(self.prefix.rglob("pkgconfig"))))
-        flags = call("pkg-config", "--cflags", "--libs", "gpusock", env=environment).split()
+        return call("pkg-config", "--cflags", "--libs", package, env=environment).split()
+
+    def test_the_examples_compile_against_it_as_a_project_of_their_own(self):
+        folder = self.work / "examples"
+        device = "cpu" if self.nvcc is None else "cuda"
+        options = [] if self.nvcc is None else [f"-DCMAKE_CUDA_COMPILER={self.nvcc}", "-DCMAKE_CUDA_ARCHITECTURES=90"]
+        call("cmake", "-G", "Ninja", "-S", self.prefix / "share/doc/gpusock/examples", "-B", folder, f"-DCMAKE_PREFIX_PATH={self.prefix}",
+             f"-DGPUSOCK_DEVICE={device}", "-DCMAKE_CXX_FLAGS=-O0", *options)
+        there = {line.split(":")[0] for line in call("ninja", "-C", folder, "-t", "targets", "all").splitlines()}
+        sources = self.prefix / "share/doc/gpusock/examples"
+        programs = {path.stem for path in sources.iterdir() if path.suffix in (".cu", ".cpp")} | {path.parent.name for path in sources.glob("*/main.cu")}
+        self.assertGreaterEqual(len(programs), 8)
+        self.assertEqual(programs - there, set(), "examples that the project does not build")
+        if self.nvcc is not None:
+            call("cmake", "--build", folder, "--target", "all_to_all")  # the others' kernels are compiled by the build itself
+            return
+        call("cmake", "--build", folder)
+        self.assertIn("--ranks", call(folder / "all_to_all", "--help"))
+
+    def test_nvcc_checks_kernels_without_cmake_also_where_the_package_was_built_without_it(self):
+        nvcc = self.nvcc or shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        if not os.path.exists(nvcc):
+            self.skipTest("there is no nvcc")
+        call(nvcc, "-std=c++20", "-arch=sm_90", "-DGPUSOCK_DEVICE_CUDA=1", f"-I{next(self.prefix.rglob('include/gpusock'))}", "-c",
+             CONSUMER / "echo.cu", "-o", self.work / "echo.o")
+
+    def test_the_rivals_of_param_sync_are_beside_it(self):
+        built = {path.name for path in self.build.rglob("param_sync-*") if path.is_file() and os.access(path, os.X_OK)}
+        installed = {path.name for path in (self.prefix / "bin").glob("param_sync-*")}
+        self.assertEqual(installed, built)
+
+    def test_man_pages_are_installed_where_they_can_be_made(self):
+        if shutil.which("help2man") is None:
+            self.skipTest("there is no help2man")
+        for tool in ("gpusock-doctor", "gpusock-top", "gpusock-bench", "param_sync"):
+            self.assertTrue((self.prefix / f"share/man/man1/{tool}.1.gz").is_file(), tool)
+
+    def test_pkg_config_builds_what_uses_param_sync(self):
+        if self.nvcc is not None:
+            self.skipTest("this package's gpusock::param_sync is for GPUs, which need CMake")
+        program = self.work / "sum_pkg_config"
+        call("c++", "-std=c++20", "-O1", "-x", "c++", CONSUMER / "sum.cu", "-x", "none", *self.flags("gpusock-param_sync"), "-o", program)
+        self.assertEqual(call(program), "sum 1 2\nweights 4.5 4\nin a kernel 14.5 14\n")
+
+    def test_pkg_config_builds_the_readme_kernel_and_it_echoes(self):
+        flags = self.flags("gpusock")
         program = self.work / "echo_pkg_config"
         call("c++", "-std=c++20", "-O2", "-x", "c++", CONSUMER / "echo.cu", "-x", "none", *flags, "-o", program)
         self.assertTrue(echoes(program))
