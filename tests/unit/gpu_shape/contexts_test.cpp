@@ -143,7 +143,7 @@ TEST(ContextsThatEnd, LeaveNothingBehindAProcessThatExits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::string name = name_of_exiting();
   const auto exit_with = [&](bool acceptor_ends, bool connector_ends) {
-    auto* const pair = new ConnectedPair(name);
+    static ConnectedPair* const pair = new ConnectedPair(name);  // static: no leak
     if (!std::filesystem::exists(proxy::HostRings::path_of(name))) _exit(1);
     if (acceptor_ends) pair->contexts[0].reset();
     if (connector_ends) pair->contexts[1].reset();
