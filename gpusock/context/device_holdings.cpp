@@ -118,13 +118,15 @@ class EndedHoldings {
   }
   /// In a child: the memory and the locks are the parent's to free.
   void leave_to_parent() noexcept {
-    for (DeviceHoldings* each = std::exchange(first_, nullptr); each != nullptr; each = each->next) {
+    parents_ = std::exchange(first_, nullptr);
+    for (DeviceHoldings* each = parents_; each != nullptr; each = each->next) {
       if (proxy::HostRings* rings = each->segments.host_rings()) rings->leave_to_parent();
     }
   }
 
   std::mutex mutex_;
   DeviceHoldings* first_ = nullptr;
+  DeviceHoldings* parents_ = nullptr;  ///< not a leak
 };
 
 }  // namespace
