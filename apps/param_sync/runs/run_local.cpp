@@ -101,8 +101,8 @@ struct InProcessRun {
         if (error.code().value() != ENOBUFS) throw;
         throw gpusock::Error::with_cause(
             ENOBUFS,
-            fmt::format("{0} nodes fit in one process here, and {1} were asked for: give --nodes {0}, or leave "
-                        "out --in-process ({2})",
+            fmt::format("{0} nodes fit in one process here, and {1} were asked for: give --nodes {0}, or use more GPUs "
+                        "({2})",
                         rank, config.nodes, error.what()));
       }
     }
