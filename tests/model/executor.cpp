@@ -116,6 +116,7 @@ struct Training {
     exchange.ready_per_step = 2;
     exchange.words = &words;
     exchange.positions = positions;
+    times.first_ready_ns = 1'000'000;  // now
   }
   void compute(int float_index) {
     lanes.data[float_index] = 3;
@@ -133,7 +134,7 @@ struct Training {
   TwoLanes lanes;
   ex::Exchange exchange;
   ex::ExchangeWords words = {};
-  ex::ExchangeTimes times = {.first_ready_ns = 1'000'000, .communicating_ns = 0, .versions = 0};  // now
+  ex::ExchangeTimes times = {};
   std::uint64_t positions[2] = {}, stop = 0;
   std::string result;
 };

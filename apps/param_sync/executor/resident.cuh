@@ -71,13 +71,9 @@ __device__ inline void end_step(const Exchange& exchange, std::uint64_t step, Ex
   const std::uint64_t all = static_cast<std::uint64_t>(exchange.run.lane_count) * (step + 1);
   const DeviceWord ended(exchange.words->lanes_ended);
   if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != all) return;  // L11
-  // relaxed, all times: a step's first gradients are ready before its last weights are there, and those before the next
-  // step's gradients; what comes between is ordered by L9 to L13
+  // relaxed: as all of ExchangeTimes
   const std::uint64_t versions = DeviceWord(times.versions).fetch_add(1, cuda::memory_order_relaxed) + 1;
-  if (versions % static_cast<std::uint64_t>(exchanges) == 0) {
-    const std::uint64_t start_ns = DeviceWord(times.first_ready_ns).load(cuda::memory_order_relaxed);
-    DeviceWord(times.communicating_ns).fetch_add(gpusock::clock_ns() - start_ns, cuda::memory_order_relaxed);
-  }
+  if (versions % static_cast<std::uint64_t>(exchanges) == 0) end_communication(times, gpusock::clock_ns());
   DeviceWord(exchange.words->version).store(step + 1, cuda::memory_order_release);  // L12, pairs with L13
 }
 

@@ -30,8 +30,9 @@ struct NodeCounters {
   std::uint64_t first_step = 0;  ///< not 0 where the run went on from a checkpoint
   std::uint64_t steps = 0;       ///< of this run
   std::vector<LayerTraffic> layers;
-  std::uint64_t communicating_ns = 0;         ///< sum over the steps: first push until last weights
-  std::vector<std::uint64_t> step_waited_ns;  ///< of that, forward kernels stood still, for each step; empty: never
+  std::uint64_t communicating_ns = 0;         ///< sum over the steps: from when a push may begin until the last weights
+  std::uint64_t exposed_ns = 0;               ///< of that, no kernel computed
+  std::vector<std::uint64_t> step_waited_ns;  ///< forward kernels stood still, for each step; empty: never
   std::vector<std::uint64_t> step_times_ns;   ///< when each step's loss was computed, since the first; empty: unknown
   std::uint64_t host_api_calls = 0;           ///< while training, evaluation included
   std::uint64_t proxy_steps = 0;
@@ -58,7 +59,8 @@ struct RunReport {
   std::vector<NodeReport> nodes;  ///< of this process, or of all
 
   double samples_per_s() const;
-  /// Share of the communication during which no forward kernel waited, 0 to 1, over all nodes; 1 without communication.
+  /// Share of the communication in which kernels of the same node computed, 0 to 1, over all nodes; 1 without
+  /// communication.
   double hidden_share() const;
   /// Mean over the nodes, for each step.
   std::vector<float> losses() const;

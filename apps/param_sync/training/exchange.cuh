@@ -32,25 +32,25 @@ __device__ inline void compute_in_place(const NodeState& node, int layer, const 
                             LayerDestination{destination.together(), block.begin, destination, before});
 }
 
-/// Computes the layer's gradient by its parameters, and hands it to the lanes that exchange its bucket. `is_first`: no
-/// layer's gradients come before this one's.
+/// Computes the layer's gradient by its parameters, and with overlap hands it to the lanes that exchange its bucket.
+/// `is_first`: no layer's gradients come before this one's.
 static __global__ void backward_and_hand_over(NodeState node, int layer, executor::Places places, std::uint64_t step,
                                               const float* input, const float* delta, std::uint32_t batch,
-                                              bool is_first, bool overlap, executor::ExchangeTimes* times) {
+                                              bool is_first, bool overlap) {
   if (!going_on(node)) return;
   compute_in_place(node, layer, places, step, input, delta, batch);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;
-  if (is_first && blockIdx.x == 0) {
-    // relaxed: see end_step()
-    DeviceWord(times->first_ready_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
-  }
-  if (overlap) executor::hand_over(node.exchanges[node.exchange_of[layer]]);
+  executor::has_computed(*node.times, gpusock::clock_ns());
+  if (!overlap) return;
+  if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
+  executor::hand_over(node.exchanges[node.exchange_of[layer]]);
 }
 
 /// Without overlap: hands all gradients over, when all are computed. `buckets`: a bit for each one. One thread.
 static __global__ void hand_over_all(NodeState node, std::uint32_t buckets) {
   if (ended(node)) return;
+  executor::begin_communication(*node.times, gpusock::clock_ns());
   for (int bucket = 0; buckets >> bucket != 0; ++bucket) {
     if ((buckets >> bucket & 1) != 0) executor::hand_over(node.exchanges[bucket]);
   }

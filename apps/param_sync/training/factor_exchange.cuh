@@ -34,8 +34,7 @@ __device__ inline void copy_share(const float* from, float* to, std::uint64_t co
 /// Instead of a gradient, gives the lanes the layer's factors. After the last kernel of the step that reads its
 /// weights. `is_first`: no layer's gradients or factors come before this one's.
 static __global__ void hand_over_factors(NodeState node, FactorExchange at, std::uint64_t clock, const float* input,
-                                         const float* delta, bool is_first, bool overlap,
-                                         executor::ExchangeTimes* times) {
+                                         const float* delta, bool is_first, bool overlap) {
   // The lanes no longer read the factors of the step before.
   if (!wait_until(node, [&] { return executor::has_version(node.exchanges[at.gather], clock); })) return;
   const executor::FactorLayout& factors = at.factors;
@@ -43,11 +42,9 @@ static __global__ void hand_over_factors(NodeState node, FactorExchange at, std:
   copy_share(input, at.inputs_of(node.rank), std::uint64_t{factors.samples} * factors.columns);
   __syncthreads();  // the whole block's writes come before its first thread's L9
   if (threadIdx.x != 0) return;
-  if (is_first && blockIdx.x == 0) {
-    // relaxed: see end_step()
-    DeviceWord(times->first_ready_ns).store(gpusock::clock_ns(), cuda::memory_order_relaxed);
-  }
+  executor::has_computed(*node.times, gpusock::clock_ns());
   if (!overlap) return;
+  if (is_first && blockIdx.x == 0) executor::begin_communication(*node.times, gpusock::clock_ns());
   executor::hand_over(node.exchanges[at.gather]);
   if (at.takes_weights()) executor::hand_over(node.exchanges[at.spread]);
 }
@@ -63,13 +60,16 @@ static __global__ void wait_for_factors(NodeState node, FactorExchange at, std::
 /// Makes the layer's weights of all nodes' factors. So many blocks as the backward kernel has.
 static __global__ void apply_factors(NodeState node, FactorExchange at, int layer) {
   if (!going_on(node)) return;
+  if (threadIdx.x == 0) executor::begin_compute(*node.times, gpusock::clock_ns());
   const LayerShape& shape = node.layout.layer[layer];
   layer_apply_factors(
       shape, blockIdx.x, node.layout.nodes, [&](int rank) { return at.errors_of(rank); },
       [&](int rank) { return at.inputs_of(rank); }, at.factors.samples, node.optimizer, node.velocity + shape.offset,
       node.weights + shape.offset);
   __syncthreads();  // the whole block's writes come before its first thread's L9
-  if (threadIdx.x == 0 && at.spread >= 0) executor::hand_over(node.exchanges[at.spread]);
+  if (threadIdx.x != 0) return;
+  executor::end_compute(*node.times, gpusock::clock_ns());
+  if (at.spread >= 0) executor::hand_over(node.exchanges[at.spread]);
 }
 
 }  // namespace param_sync

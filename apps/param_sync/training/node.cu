@@ -93,6 +93,7 @@ NodeState Node::Impl::state() {
   node.rank = config.rank;
   node.timeout_ns = static_cast<std::uint64_t>(config.timeout_s * 1e9);
   node.exchanges = exchange_words.data();
+  node.times = exchange_times.data();
   for (int layer = 0; layer < plan.layout.layers; ++layer) {
     node.exchange_of[layer] = static_cast<std::uint8_t>(exchange_plan.bucket_of(layer));
   }
@@ -197,7 +198,9 @@ void Node::Impl::finish(NodeReport& report) {
   collect_traffic(exchange_plan, plan.layout, words, report);
   executor::ExchangeTimes times{};
   exchange_times.copy_out({&times, 1});
+  executor::begin_compute(times, times.ended_ns);  // no kernel has computed after the last one
   report.communicating_ns = times.communicating_ns;
+  report.exposed_ns = times.exposed_ns;
   std::vector<std::uint64_t> written(marks.size());
   marks.copy_out(written);
   collect_trace(exchange_plan, exchange, written, plan.layout.layers, factors, traced_steps, report);

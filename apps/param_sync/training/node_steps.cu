@@ -62,13 +62,12 @@ void Node::Impl::launch_backward(int layer, std::uint64_t step) {
   const gpusock::LaunchShape shape = model.shape(plan.layout.layer[layer].blocks());
   if (factors.has(layer)) {
     gpusock::launch(context, model.shape(factors.copying_blocks(layer)), hand_over_factors, node, factors[layer],
-                    clock_of(step), activations.input(layer), activations.output_delta(layer), is_first, config.overlap,
-                    exchange_times.data());
+                    clock_of(step), activations.input(layer), activations.output_delta(layer), is_first,
+                    config.overlap);
   } else {
     const auto bucket = static_cast<std::size_t>(exchange_plan.bucket_of(layer));
     gpusock::launch(context, shape, backward_and_hand_over, node, layer, exchange.places(bucket), clock_of(step),
-                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap,
-                    exchange_times.data());
+                    activations.input(layer), activations.output_delta(layer), plan.batch, is_first, config.overlap);
   }
 }
 

@@ -42,7 +42,8 @@ struct NodeState {
   Failure* failure = nullptr;                    ///< mapped
   std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
   executor::ExchangeWords* exchanges = nullptr;  ///< by bucket
-  std::uint8_t exchange_of[kLayersMax] = {};     ///< by layer: the index of its bucket
+  executor::ExchangeTimes* times = nullptr;
+  std::uint8_t exchange_of[kLayersMax] = {};  ///< by layer: the index of its bucket
 };
 
 /// The rank that a block of a grid of one for each peer is for: all but this node's own.

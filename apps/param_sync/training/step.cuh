@@ -18,8 +18,11 @@ __device__ inline bool weights_are_of(const NodeState& node, int layer, std::uin
   std::uint64_t* waited_ns = blockIdx.x == 0 ? step_waited_ns : nullptr;
   const auto ready = [&] { return weights_are_of(node, layer, clock); };
   if (!wait_until(node, ready, waited_ns)) return;
+  if (threadIdx.x == 0) executor::begin_compute(*node.times, gpusock::clock_ns());
   const LayerShape& shape = node.layout.layer[layer];
   layer_forward(shape, node.weights + shape.offset, input, batch, layer + 1 < node.layout.layers, output);
+  __syncthreads();  // the whole block has computed
+  if (threadIdx.x == 0) executor::end_compute(*node.times, gpusock::clock_ns());
 }
 
 /// Ends when all layers' weights are those of `clock`. One block.

@@ -190,6 +190,37 @@ class Modes(unittest.TestCase):
                 pushes = [event["ts"] for event in events if event["cat"] == "push"]
                 self.assertGreaterEqual(min(pushes), ends - 0.001, "microseconds, rounded in the file")
 
+    def test_no_more_communication_is_called_hidden_than_the_trace_shows(self):
+        """That is what is sent while the same node's kernels compute: without overlap little, as each waits for what was sent."""
+        def together(first, second):
+            return sum(max(0, min(end, other_end) - max(begin, other)) for begin, end in first for other, other_end in second)
+
+        computes_much = [*SMALL, "--hidden", "256,128", "--batch", 100, "--limit", 600, "--epochs", 10, "--nodes", 3]
+        for options in (["--no-overlap"], []):
+            with tempfile.TemporaryDirectory() as folder:
+                report, trace = pathlib.Path(folder) / "report.json", pathlib.Path(folder) / "trace.json"
+                status, out, err = run(*computes_much, "--in-process", "--trace", trace, "--trace-steps", 20,
+                                       "--json", report, *options)
+                self.assertEqual(status, 0, out + err)
+                events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+                hidden_share = json.loads(report.read_text())["hidden_share"]
+            communicating, computing = [], []
+            for rank in range(3):
+                mine = [event for event in events if event["pid"] == rank]
+                computing.append([(event["ts"], event["ts"] + event["dur"]) for event in mine if event["cat"] in ("forward", "loss", "backward")])
+                communicating.append([])
+                for step in range(1, 21):
+                    lanes = [event for event in mine if event["args"]["step"] == step and event["cat"] not in
+                             ("forward wait", "forward", "loss", "backward")]
+                    communicating[-1].append((min(event["ts"] for event in lanes if event["cat"] == "push"),
+                                              max(event["ts"] + event["dur"] for event in lanes)))
+            all_us = sum(end - begin for rank in communicating for begin, end in rank)
+            shown = sum(together(*rank) for rank in zip(communicating, computing, strict=True)) / all_us
+            self.assertLessEqual(hidden_share, shown + 0.15, options)
+            if options:
+                untraced = results(*computes_much, "--in-process", *options)
+                self.assertLessEqual(untraced["hidden_share"], shown + 0.3)
+
     def test_with_one_slot_an_owner_gets_one_message_at_a_time(self):
         """Of all layers together; the weights are the same."""
         with tempfile.TemporaryDirectory() as folder:

@@ -21,6 +21,7 @@ NodeReport node_report(int rank) {
   report.steps = 4;
   report.layers = {{100, 200, 300, 400}, {1, 2, 3, 4}};
   report.communicating_ns = 1000;
+  report.exposed_ns = 250;
   report.step_waited_ns = {100, 0, 50, 100};
   report.host_api_calls = 40;
   report.p2p_tx_bytes = 500;
