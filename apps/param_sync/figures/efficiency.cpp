@@ -38,13 +38,16 @@ Figure efficiency(const models::Model& model, simulate::TrainingSettings setting
       model.name, settings.scheme, settings.batch, settings.flops_per_s * 1e-12);
   std::string ticks;
   for (const int count : nodes) ticks += fmt::format("{}{}", ticks.empty() ? "" : ", ", count);
-  figure.script += fmt::format("set xlabel 'nodes'\nset xtics ({})\n", ticks);
+  const auto axis = [](const char* label, double least, double most) {  // there may be one value only
+    return fmt::format("set xlabel '{}'\nset xrange [{:.4g}:{:.4g}]\n", label, least / 1.1, most * 1.1);
+  };
+  figure.script += axis("nodes", nodes.front(), nodes.back()) + fmt::format("set xtics ({})\n", ticks);
   int block = 0;
   for (const double rate : gigabits) {
     figure.script += fmt::format("{}'efficiency.dat' index {} using 1:3 with linespoints title '{} Gb/s'",
                                  rate == gigabits.front() ? "plot " : ", \\\n     ", block++, rate);
   }
-  figure.script += "\nset xlabel 'Gb/s'\nset xtics auto\n";
+  figure.script += "\n" + axis("Gb/s", gigabits.front(), gigabits.back()) + "set xtics auto\n";
   for (const int count : nodes) {
     figure.script += fmt::format("{}'efficiency.dat' index {} using 2:3 with linespoints title '{} nodes'",
                                  count == nodes.front() ? "plot " : ", \\\n     ", block++, count);

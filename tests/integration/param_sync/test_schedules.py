@@ -58,15 +58,17 @@ class Schedules(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def test_figures_are_drawn_of_what_a_training_has_written(self):
-        if shutil.which("gnuplot") is None:
-            self.skipTest("no gnuplot")
+    def write_results_of_a_training(self):
         rows = ["# step\tloss\ttest_accuracy\tpushed_mb\twaited_ms\tseconds", "# data images, it's ours", "1\t2.5\tnan\t1\t0\t0",
                 "2\t1.5\t0.5\t2\t0\t0.25"]
         (self.folder / "param_sync.tsv").write_text("\n".join(rows) + "\n")
         spans = [{"ph": "X", "name": f"{what} layer 0", "cat": what, "pid": 0, "tid": thread, "ts": 1000 * thread, "dur": 2000,
                   "args": {"step": 1, "first_layer": 0, "last_layer": 0}} for thread, what in enumerate(("backward", "push", "pull"))]
         (self.folder / "trace.json").write_text(json.dumps({"traceEvents": spans}))
+
+    @unittest.skipIf(shutil.which("gnuplot") is None, "no gnuplot")
+    def test_figures_are_drawn_of_what_a_training_has_written(self):
+        self.write_results_of_a_training()
         status, out, err = run("plot", self.folder, "--nodes", 2)
         self.assertEqual((status, err), (0, ""))
         for name, texts in (("loss", ("seconds since the first step", "gradients pushed until then", "data images, it s ours")),
@@ -124,6 +126,32 @@ class Schedules(unittest.TestCase):
             status, out, error = run("schedule", "--schedule", "-", text=json.dumps(dict(schedule, scheme=name)))
             self.assertEqual(status, 0, error)
             self.assertTrue(out.startswith(shown), out)
+
+    @unittest.skipIf(shutil.which("gnuplot") is None, "no gnuplot")
+    def test_each_figure_has_titles_axes_and_ranges_of_its_own(self):
+        self.write_results_of_a_training()
+        status, _, err = run("plot", self.folder, "--nodes", 4, "--measure", "--link", "p2p")
+        self.assertEqual((status, err), (0, ""))
+        percents = [str(10 * tens) for tens in range(0, 11, 2)]
+        rates = ["1", "10", "100"]
+        efficiency = ["vgg16, scheme ring, 32 samples a node, 6 TFLOP/s: training in virtual time"]
+        has = {"loss": ["param_sync: data images, it s ours", "training loss (nats)", "test accuracy", "seconds since the first step",
+                        "gradients pushed until then, all nodes (MB)"],
+               "layers": ["step 1: each layer has a row", "ms", "rank 0: kernels", "layer 0"],
+               "efficiency": [*efficiency, "nodes", "Gb/s", "efficiency (percent)", *percents, *rates],
+               "predicted": ["All-reduces, 4 ranks of one process, link p2p", "measured (ms)", "predicted (ms)"]}
+        for name, texts in has.items():
+            drawn = self.folder / f"{name}.svg"
+            shown = [text.strip() for text in xml.etree.ElementTree.parse(drawn).getroot().itertext() if text.strip()]
+            for text in texts:
+                self.assertTrue(any(text == one or len(text) > 20 and text in one for one in shown), f"{name}: {text} in {shown}")
+            for other, strange in has.items():
+                for text in strange[1:] if other != name else ():
+                    self.assertTrue(text in texts or text.isdigit() or text not in shown, f"{name} has {text} of {other}")
+            before = drawn.read_bytes()
+            drawn.unlink()
+            subprocess.run(["gnuplot", f"{name}.gp"], cwd=self.folder, check=True)
+            self.assertEqual(drawn.read_bytes(), before, f"{name} alone")
 
     def test_a_schedule_of_somebody_else_is_run(self):
         hand_made = {"version": 1, "scheme": "by hand", "nodes": 2, "chunks": 3, "result": "all_reduce", "ranks": [
