@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -152,6 +153,63 @@ class Schedules(unittest.TestCase):
             drawn.unlink()
             subprocess.run(["gnuplot", f"{name}.gp"], cwd=self.folder, check=True)
             self.assertEqual(drawn.read_bytes(), before, f"{name} alone")
+
+    def test_the_table_of_schemes_says_what_is_counted(self):
+        """Each row: its words in docs/schedules.md, and these as numbers, of P nodes in G groups of g; L is log2 P rounded down, extra: P - 2^L."""
+        def whole(node_count):
+            return 1 << (node_count.bit_length() - 1)
+
+        def height(count, arity):
+            last, above = count - 1, 0
+            while last > 0:
+                last, above = (last - 1) // arity, above + 1
+            return above
+
+        def stripes_height(nodes, stripes):
+            trees = min(stripes, nodes)
+            inner = [len(range(tree, nodes, trees)) for tree in range(trees)]
+            return max(height(nodes, max(1, -(-(nodes - 1) // count))) for count in inner)
+
+        def groups(nodes):
+            return -(-nodes // 4)
+
+        even = ("2 (P - 1) S / P", lambda p: (2 * (p - 1) / p,) * 2)
+        rows = {"ps": ("2", lambda p: (2, 2), "2 (P - 1) S / P on average", lambda p: (2 * (p - 1) / p, 2.6 * (p - 1) / p)),
+                "mesh": ("2", lambda p: (2, 2), *even), "ring": ("2 (P - 1)", lambda p: (2 * (p - 1),) * 2, *even),
+                "ring:segmented": ("2 (P - 1) for each P chunks of a lane", lambda p: (2 * (p - 1) * 8,) * 2, *even),
+                "chain": ("2 (P - 1)", lambda p: (2 * (p - 1),) * 2, "2 S; S where P is 2", lambda p: (1 if p == 2 else 2,) * 2),
+                "rhd": ("2 log2 P", lambda p: (2 * height(whole(p), 2) + 2 * (p != whole(p)),) * 2, "2 (P - 1) S / P",
+                        lambda p: (2 * (whole(p) - 1) / whole(p) + (p != whole(p)),) * 2),
+                "butterfly": ("log2 P", lambda p: (height(whole(p), 2) + (p != whole(p)), height(whole(p), 2) + 2 * (p != whole(p))),
+                              "S log2 P", lambda p: (height(whole(p), 2) + (p != whole(p)),) * 2),
+                "tree:binary": ("2 log2 P (rounded down)", lambda p: (2 * (p.bit_length() - 1),) * 2, "at most 3 S", lambda p: (1, 3)),
+                "tree:double-binary": ("2 log2 P (rounded up)", lambda p: (2 * (p - 1).bit_length(),) * 2, "at most 2 S", lambda p: (1, 2)),
+                "splitstream": ("twice the trees' height", lambda p: (2 * stripes_height(p, 4),) * 2, "at most 2.4 S, 2 S for most P",
+                                lambda p: (1, 2.4)),
+                "hierarchical": ("2 (G - 1) + 2; 2 (G - 1) where g is 1", lambda p: (2 * groups(p),) * 2,
+                                 "2 ((g - 1) / g + (G - 1) / (G g)) S where g divides P, else at most 2.4 S",
+                                 lambda p: (2 * (3 / 4 + (groups(p) - 1) / groups(p) / 4),) * 2 if p % 4 == 0 else (1, 2.4)),
+                "byteps": ("2", lambda p: (2, 2), "2 P (P - 1) S / (P² + k P - 2 k)", even[1]), "ps:even": ("2", lambda p: (2, 2), *even),
+                "blink": ("twice the trees' height", None, "", None)}
+        table = {}
+        for line in (pathlib.Path(__file__).parents[3] / "docs" / "schedules.md").read_text().split("## Schemes\n")[1].split("\n\n")[1].splitlines()[2:]:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            table[cells[0].strip("`")] = cells[1:3]
+        self.assertEqual(sorted(table), sorted(rows))
+        for scheme, (rounds, rounds_of, bytes_sent, bytes_of) in rows.items():
+            self.assertEqual(table[scheme], [rounds, bytes_sent], scheme)
+            for nodes in (2, 3, 4, 5, 6, 7, 8, 12, 16, 17) if rounds_of else ():
+                chunks = 16 * nodes
+                status, out, error = run("schedule", "--scheme", scheme, "--nodes", nodes, "--chunks", chunks, "--svg", self.folder / "drawn.svg")
+                self.assertEqual(status, 0, error)
+                counted = [int(number) for number in re.search(r"; (\d+) rounds, \d+ messages, (\d+) chunks sent, (\d+) by", out).groups()]
+                least, most = rounds_of(nodes)
+                self.assertTrue(least <= counted[0] <= most, (scheme, nodes, counted, least, most))
+                least, most = bytes_of(nodes)
+                self.assertTrue(least * chunks - 1.01 <= counted[2] <= most * chunks + 1.01, (scheme, nodes, counted, least, most))
+                extra = nodes - whole(nodes)
+                in_all = whole(nodes) * height(whole(nodes), 2) + 2 * extra if scheme == "butterfly" else 2 * (nodes - 1)
+                self.assertEqual(counted[1], in_all * chunks, (scheme, nodes))
 
     def test_a_schedule_of_somebody_else_is_run(self):
         hand_made = {"version": 1, "scheme": "by hand", "nodes": 2, "chunks": 3, "result": "all_reduce", "ranks": [
