@@ -25,53 +25,101 @@ double timed_run(executor::LocalRanks& ranks, std::size_t index, std::uint64_t f
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace
+/// Schedules on running links, which are timed again and again.
+class TimedSchedules {
+ public:
+  TimedSchedules(int nodes, gpusock::LinkKind link)
+      : schedules_(schedules_for(nodes)), ranks_(schedules_, link, {}, kFloatsMax) {
+    for (int rank = 0; rank < nodes; ++rank) ranks_.tensor(rank).copy_in(std::vector<float>(kFloatsMax));
+  }
 
-MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
-  double load = 0;
-  if (getloadavg(&load, 1) != 1) load = 0;
-  schedule::Request request;
-  request.nodes = nodes;
-  std::vector<schedule::Schedule> schedules;
-  for (const char* scheme : kMeasuredSchemes) schedules.push_back(schedule::generate(scheme, request));
-  const std::uint64_t floats_max = *std::max_element(std::begin(kMeasuredBytes), std::end(kMeasuredBytes)) / 4;
-  executor::LocalRanks ranks(schedules, link, {}, floats_max);
-  for (int rank = 0; rank < nodes; ++rank) ranks.tensor(rank).copy_in(std::vector<float>(floats_max));
+  struct Round {
+    std::vector<tune::Measurement> fitted, others;  ///< medians
+    double scatter = 0;
+  };
 
-  // All of them in turn, several times, so that other work on the machine disturbs all alike.
-  std::map<std::pair<std::size_t, std::uint64_t>, std::vector<double>> times;
-  for (int repeat = -1; repeat < repeats; ++repeat) {
-    for (std::size_t i = 0; i < schedules.size(); ++i) {
-      for (const std::uint64_t bytes : kMeasuredBytes) {
-        const double seconds = timed_run(ranks, i, bytes / sizeof(float));
-        if (repeat >= 0) times[{i, bytes}].push_back(seconds);
+  /// All of them in turn, several times, so that other work on the machine disturbs all alike.
+  Round time(int repeats) {
+    std::map<std::pair<std::size_t, std::uint64_t>, std::vector<double>> times;
+    for (int repeat = -1; repeat < repeats; ++repeat) {
+      for (std::size_t i = 0; i < schedules_.size(); ++i) {
+        for (const std::uint64_t bytes : kMeasuredBytes) {
+          const double seconds = timed_run(ranks_, i, bytes / sizeof(float));
+          if (repeat >= 0) times[{i, bytes}].push_back(seconds);
+        }
       }
     }
+    Round round;
+    std::vector<double> scatters;
+    for (auto& [which, seconds] : times) {
+      const auto& [index, bytes] = which;
+      const schedule::Schedule& made = schedules_[index];
+      std::sort(seconds.begin(), seconds.end());
+      scatters.push_back(tune::scatter_of(seconds));
+      (index < kFittedSchemes ? round.fitted : round.others)
+          .push_back({made.scheme + ", " + in_units(bytes), tune::costs_of(made, schedule::check(made)),
+                      static_cast<double>(bytes), seconds[seconds.size() / 2]});
+    }
+    std::sort(scatters.begin(), scatters.end());
+    round.scatter = scatters[scatters.size() / 2];
+    return round;
   }
-  std::vector<tune::Measurement> fitted, others;
-  std::vector<double> scatters;
-  for (auto& [which, seconds] : times) {
-    const auto& [index, bytes] = which;
-    const schedule::Schedule& made = schedules[index];
-    std::sort(seconds.begin(), seconds.end());
-    scatters.push_back(tune::scatter_of(seconds));
-    (index < kFittedSchemes ? fitted : others)
-        .push_back({made.scheme + ", " + in_units(bytes), tune::costs_of(made, schedule::check(made)),
-                    static_cast<double>(bytes), seconds[seconds.size() / 2]});
+
+ private:
+  static constexpr std::uint64_t kFloatsMax = *std::max_element(std::begin(kMeasuredBytes), std::end(kMeasuredBytes)) /
+                                              sizeof(float);
+
+  static std::vector<schedule::Schedule> schedules_for(int nodes) {
+    schedule::Request request;
+    request.nodes = nodes;
+    std::vector<schedule::Schedule> all;
+    for (const char* scheme : kMeasuredSchemes) all.push_back(schedule::generate(scheme, request));
+    return all;
   }
-  std::sort(scatters.begin(), scatters.end());
+
+  std::vector<schedule::Schedule> schedules_;
+  executor::LocalRanks ranks_;
+};
+
+std::vector<tune::Measurement> all_of(const TimedSchedules::Round& round) {
+  std::vector<tune::Measurement> all = round.fitted;
+  all.insert(all.end(), round.others.begin(), round.others.end());
+  return all;
+}
+
+MeasuredLinks links_of(const TimedSchedules::Round& round) {
   MeasuredLinks links;
-  links.scatter = scatters[scatters.size() / 2];
-  links.load = load;
-  links.fit = tune::fit(fitted);
-  links.fitted = tune::error_of(links.fit, fitted);
-  links.others = tune::error_of(links.fit, others);
+  links.scatter = round.scatter;
+  links.fit = tune::fit(round.fitted);
+  links.fitted = tune::error_of(links.fit, round.fitted);
+  links.others = tune::error_of(links.fit, round.others);
   for (const bool seen : {true, false}) {
-    for (const tune::Measurement& one : seen ? fitted : others) {
+    for (const tune::Measurement& one : seen ? round.fitted : round.others) {
       links.times.push_back({one.what, seen, links.fit.predicted_s(one.costs, one.bytes), one.seconds});
     }
   }
   return links;
+}
+
+}  // namespace
+
+MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
+  return links_of(TimedSchedules(nodes, link).time(repeats));
+}
+
+CheckedLinks measure_links_again(int nodes, gpusock::LinkKind link, int repeats) {
+  CheckedLinks checked;
+  if (getloadavg(&checked.load, 1) != 1) checked.load = 0;
+  TimedSchedules timed(nodes, link);
+  TimedSchedules::Round round = timed.time(repeats);
+  for (checked.rounds = 2;; ++checked.rounds) {
+    const TimedSchedules::Round later = timed.time(repeats);
+    checked.links = links_of(round);
+    checked.drift = tune::drift_of(all_of(round), all_of(later));
+    checked.regrets = tune::regrets_of(checked.links.fit, all_of(later));
+    if (checked.drift <= kDriftMax || checked.rounds == kRoundsMax) return checked;
+    round = later;
+  }
 }
 
 }  // namespace param_sync::commands

@@ -39,7 +39,19 @@ std::string error_text(const tune::FitError& error) {
   return fmt::format("mean {:.1f} %, at worst {:.1f} % ({})", 100 * error.mean, 100 * error.worst, error.worst_at);
 }
 
-std::string text_of(const MeasuredLinks& links, const PredictOptions& options) {
+/// What the model's choices lose, by measurements that it has not seen.
+std::string text_of(const std::vector<tune::Regret>& regrets) {
+  std::string text = fmt::format("  of these schemes the model would take, and a later round of medians of {} finds:\n",
+                                 kMeasuredRepeats);
+  for (const tune::Regret& regret : regrets) {
+    text += fmt::format("    {}: {:.0f} % longer than the fastest{}\n", regret.taken, 100 * regret.share,
+                        regret.taken == regret.best ? "" : fmt::format(" ({})", regret.best));
+  }
+  return text;
+}
+
+std::string text_of(const CheckedLinks& checked, const PredictOptions& options) {
+  const MeasuredLinks& links = checked.links;
   const simulate::NetworkModel& network = links.fit.network;
   return fmt::format(
       "measured on link {}, {} ranks of this process (least squares):\n"
@@ -47,25 +59,31 @@ std::string text_of(const MeasuredLinks& links, const PredictOptions& options) {
       "  {:.4g} us more for each run, which prices below contain and virtual times do not\n"
       "  error of the fit: {}\n"
       "  of schemes that it has not seen: {}\n"
-      "  times of equal runs differ by {:.0f} % (the middle half of them)\n"
+      "  times of equal runs differ by {:.0f} % (the middle half of them), medians of the last two of {} rounds by "
+      "{:.0f} %\n"
+      "{}"
       "  to train with them: --scheme auto --prices {:.4g},{:.4g},{:.4g},{:.4g},1000 (the last one is not "
       "measured here, but by --prices measured)\n\n",
       options.link.empty() ? "auto" : options.link, options.nodes, network.latency_s * 1e6, network.overhead_s * 1e6,
       quantity(network.bandwidth * 8e-9, "Gb/s", 1e6), quantity(network.reduce_bandwidth * 1e-9, "GB/s", 1e6),
-      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others), 100 * links.scatter,
-      network.latency_s * 1e6, network.overhead_s * 1e6, std::min(network.bandwidth * 8e-9, 1e6),
-      std::min(network.reduce_bandwidth * 1e-9, 1e6));
+      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others), 100 * links.scatter, checked.rounds,
+      100 * checked.drift, text_of(checked.regrets), network.latency_s * 1e6, network.overhead_s * 1e6,
+      std::min(network.bandwidth * 8e-9, 1e6), std::min(network.reduce_bandwidth * 1e-9, 1e6));
 }
 
 /// What a reader should know of how far to trust them. Empty where all is well.
-std::string warning_of(const MeasuredLinks& links) {
+std::string warning_of(const CheckedLinks& links) {
   constexpr double kScatterMax = 0.3;
   const auto processors = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
   std::string why;
   if (links.load > processors / 2)
     why = fmt::format("{:.1f} processes ran on its {:.0f} processors in the minute before", links.load, processors);
-  if (links.scatter > kScatterMax)
-    why += fmt::format("{}times of equal runs differ by {:.0f} %", why.empty() ? "" : ", and ", 100 * links.scatter);
+  const auto add = [&](const std::string& more) { why += (why.empty() ? "" : ", and ") + more; };
+  if (links.links.scatter > kScatterMax)
+    add(fmt::format("times of equal runs differ by {:.0f} %", 100 * links.links.scatter));
+  if (links.drift > kDriftMax)
+    add(fmt::format("the machine is not quiet: in {} rounds no two medians in a row differed by {:.0f} % or less",
+                    links.rounds, 100 * kDriftMax));
   if (why.empty()) return "";
   return fmt::format(
       "param_sync: these measurements are uncertain: {}. Measure again when nothing else runs, with no more ranks than "
@@ -104,7 +122,7 @@ void print_choices(const PredictOptions& options, const tune::Chooser& chooser, 
   print(fmt::format("\n{:>8}", ""));
   for (std::size_t i = 0; i < choosers.size(); ++i)
     print(fmt::format(" {:>20} {:>4} {:>10}", "scheme", "chk", "virtual ms"));
-  if (options.exhaustive) print("  regret: auto   Open MPI");
+  if (options.exhaustive) print("  regret in virtual time: auto   Open MPI");
   for (const std::uint64_t size : options.sizes_bytes) {
     const auto bytes = static_cast<double>(size);
     std::vector<tune::Candidate> taken{chooser.choose(bytes, model), tune::open_mpi_choice(options.nodes, bytes)};
@@ -119,15 +137,17 @@ void print_choices(const PredictOptions& options, const tune::Chooser& chooser, 
     print(fmt::format("  {:>10.1f} % {:>8.1f} %", 100 * (times[0] / times[2] - 1), 100 * (times[1] / times[2] - 1)));
   }
   print("\n");
+  print(fmt::format("virtual times, and regrets in them, are the model's own: param_sync bench --nodes {} measures\n",
+                    options.nodes));
 }
 
 int run_predict(const PredictOptions& options) {
   tune::Fit fit;
   fit.network = options.network.model();
   if (options.measures) {
-    const MeasuredLinks links = measure_links(
+    const CheckedLinks links = measure_links_again(
         options.nodes, gpusock::parse_link(options.link.empty() ? "auto" : options.link), kMeasuredRepeats);
-    fit = links.fit;
+    fit = links.links.fit;
     print(text_of(links, options));
     fmt::print(stderr, "{}", warning_of(links));
   }
@@ -148,7 +168,7 @@ std::optional<int> parse_predict(int argc, char** argv, PredictOptions& options)
                  "Measure latency and bandwidths instead, between ranks of this process, and say how well they fit");
   arguments.choice("--link", options.link, kLinks, "What is measured").shown_default("auto");
   arguments.flag("--exhaustive", options.exhaustive,
-                 "Also try all candidates in virtual time, and say how much longer the choices take (slow)");
+                 "Also try all candidates in virtual time, and say how much longer the choices take there (slow)");
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&options]() -> std::string {
     if (!options.measures) return options.link.empty() ? "" : "--link is for --measure";

@@ -1,9 +1,11 @@
 #include "tune/fit.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace param_sync::tune {
@@ -139,6 +141,34 @@ FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements) 
     result.worst_at = one.what;
   }
   return result;
+}
+
+std::vector<Regret> regrets_of(const Fit& fit, const std::vector<Measurement>& measurements) {
+  struct Choice {
+    const Measurement* taken = nullptr;
+    const Measurement* best = nullptr;
+  };
+  std::map<double, Choice> by_bytes;
+  for (const Measurement& one : measurements) {
+    auto& [taken, best] = by_bytes[one.bytes];
+    const auto predicted = [&](const Measurement& of) { return fit.predicted_s(of.costs, of.bytes); };
+    if (taken == nullptr || predicted(one) < predicted(*taken)) taken = &one;
+    if (best == nullptr || one.seconds < best->seconds) best = &one;
+  }
+  std::vector<Regret> all;
+  for (const auto& [bytes, choice] : by_bytes) {
+    all.push_back({bytes, choice.taken->what, choice.best->what, choice.taken->seconds / choice.best->seconds - 1});
+  }
+  return all;
+}
+
+double drift_of(const std::vector<Measurement>& first, const std::vector<Measurement>& second) {
+  std::vector<double> changes;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    changes.push_back(std::fabs(second[i].seconds / first[i].seconds - 1));
+  }
+  std::sort(changes.begin(), changes.end());
+  return changes[changes.size() / 2];
 }
 
 double scatter_of(const std::vector<double>& seconds) {

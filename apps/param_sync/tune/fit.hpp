@@ -50,6 +50,22 @@ struct PredictedTime {
 /// sorted, and at least one.
 double scatter_of(const std::vector<double>& seconds);
 
+/// What a choice by the fit loses, by later measurements: of equal bytes it takes the schedule that it predicts the
+/// fastest.
+struct Regret {
+  double bytes = 0;
+  std::string taken;  ///< Measurement::what
+  std::string best;   ///< the fastest by the measurements
+  double share = 0;   ///< measured time of `taken` / that of `best` - 1
+};
+
+/// By bytes, the least first.
+std::vector<Regret> regrets_of(const Fit& fit, const std::vector<Measurement>& measurements);
+
+/// By how much medians of equal runs differ between two rounds of measurements, as a part of the first one's: the
+/// median over all of them. Both have the same runs in the same order, at least one.
+double drift_of(const std::vector<Measurement>& first, const std::vector<Measurement>& second);
+
 FitError error_of(const Fit& fit, const std::vector<Measurement>& measurements);
 
 }  // namespace param_sync::tune

@@ -126,6 +126,36 @@ TEST(Fit, PricesAreNotNegative) {
   EXPECT_GT(found.network.reduce_bandwidth, 1e15);
 }
 
+/// What the fit takes is the cheapest by its prices; what it loses is said by other times than those that it has seen.
+TEST(Fit, RegretIsThatOfTheChoiceByLaterMeasurements) {
+  Costs few, many;
+  few.rounds = 1;
+  many.rounds = 2;
+  Fit fit;
+  fit.network.latency_s = 1;
+  const std::vector<Measurement> later{
+      {"few, 8", few, 8, 3.0}, {"many, 8", many, 8, 2.0}, {"few, 4", few, 4, 1.0}, {"many, 4", many, 4, 2.0}};
+  const std::vector<Regret> regrets = regrets_of(fit, later);
+  ASSERT_EQ(regrets.size(), 2U);
+  EXPECT_EQ(regrets[0].taken, "few, 4");
+  EXPECT_EQ(regrets[0].best, "few, 4");
+  EXPECT_EQ(regrets[0].share, 0);
+  EXPECT_EQ(regrets[1].taken, "few, 8");
+  EXPECT_EQ(regrets[1].best, "many, 8");
+  EXPECT_EQ(regrets[1].share, 0.5);
+}
+
+TEST(Fit, DriftIsThatOfMediansOfEqualRuns) {
+  const auto round = [](std::vector<double> seconds) {
+    std::vector<Measurement> all;
+    for (const double one : seconds) all.push_back({"", {}, 1, one});
+    return all;
+  };
+  EXPECT_EQ(drift_of(round({1, 2, 4}), round({1, 2, 4})), 0);
+  EXPECT_EQ(drift_of(round({1, 2, 4}), round({1.5, 1, 4})), 0.5) << "0.5, 0.5 and 0: either way";
+  EXPECT_EQ(drift_of(round({1, 1, 1}), round({1, 1, 100})), 0) << "one that was disturbed";
+}
+
 TEST(Fit, ScatterIsThatOfTheMiddleHalf) {
   EXPECT_EQ(scatter_of({5}), 0);
   EXPECT_EQ(scatter_of({2, 2, 2, 2, 100}), 0);
