@@ -7,6 +7,9 @@
 namespace param_sync::schedule {
 namespace {
 
+constexpr int kSpreadLanes = 8;                  // of a tree at a rank
+constexpr std::size_t kTreesWithManyLanes = 64;  // more trees have one each: a rank has at most kLanesMax lanes
+
 /// As many chunks for each tree as its share of the bandwidth gives; what is left goes to those that miss most.
 std::vector<int> share_out(const std::vector<PackedTree>& trees, int chunks) {
   double all = 0;
@@ -30,12 +33,14 @@ Schedule blink(const Topology& topology, int chunks) {
   Builder builder("blink", topology.nodes(), chunks);
   const std::vector<PackedTree> trees = pack_trees(topology);
   const std::vector<int> shares = share_out(trees, chunks);
-  int begin = 0, lane = 0;
+  // A child has a lane and a link of its own: where one lane sends to two children, each link is idle half of the time.
+  const int spread_lanes = trees.size() > kTreesWithManyLanes ? 1 : kSpreadLanes;
+  int begin = 0, channel = 0;
   for (std::size_t i = 0; i < trees.size(); ++i) {
     if (shares[i] == 0) continue;
-    reduce_and_broadcast(builder, trees[i].tree, {begin, begin + shares[i]}, lane, lane / 2);
+    const int lane = channel * (1 + spread_lanes);
+    reduce_and_broadcast(builder, trees[i].tree, {begin, begin + shares[i]}, lane, channel++, spread_lanes);
     begin += shares[i];
-    lane += 2;
   }
   return std::move(builder).finish();
 }

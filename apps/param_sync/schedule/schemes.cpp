@@ -47,7 +47,7 @@ const Scheme kSchemes[] = {
     {"ps:even", [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.slots); },
      one_for_each},
     {"blink", [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
-     [](const Request&) { return 128; }},
+     [](const Request&) { return 512; }},
 };
 
 const Scheme kFactorSchemes[] = {

@@ -45,9 +45,9 @@ void sum_at(Builder& builder, int rank, int parent, const std::vector<int>& chil
   }
 }
 
-/// The part of one rank in sending the sum down.
+/// The part of one rank in sending the sum down, in up to `lanes` lanes: the first child has the first one.
 void spread_at(Builder& builder, int rank, int parent, const std::vector<int>& children, Range chunk, int lane,
-               int channel) {
+               int channel, int lanes) {
   std::size_t served = 0;
   if (parent != kNobody) {
     if (children.empty()) {
@@ -57,7 +57,10 @@ void spread_at(Builder& builder, int rank, int parent, const std::vector<int>& c
       served = 1;
     }
   }
-  for (; served < children.size(); ++served) builder.send(rank, lane, children[served], chunk, channel);
+  for (; served < children.size(); ++served) {
+    const int own_lane = lane + std::min(static_cast<int>(served), lanes - 1);
+    builder.send(rank, own_lane, children[served], chunk, channel);
+  }
 }
 
 /// The parent of a rank in a binary tree in which all odd ranks are leaves: in-order numbers, rank 0 above all others.
@@ -103,7 +106,7 @@ Tree heap_tree(const std::vector<int>& ranks, int arity) {
   return tree;
 }
 
-void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int lane, int channel) {
+void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int lane, int channel, int spread_lanes) {
   const auto children = children_of(tree);
   const std::vector<int> order = from_the_root(tree, children);
   for (int chunk = chunks.begin; chunk < chunks.end; ++chunk) {
@@ -114,7 +117,7 @@ void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int 
     }
     for (const int rank : order) {
       const auto at = static_cast<std::size_t>(rank);
-      spread_at(builder, rank, tree[at], children[at], one, lane + 1, channel);
+      spread_at(builder, rank, tree[at], children[at], one, lane + 1, channel, spread_lanes);
     }
   }
 }

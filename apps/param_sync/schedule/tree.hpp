@@ -12,8 +12,11 @@ using Tree = std::vector<int>;
 
 int height(const Tree& tree);
 
-/// Sums these chunks up the tree and sends them down again, chunk by chunk. Uses the lanes `lane` and `lane` + 1.
-void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int lane, int channel);
+/// Sums these chunks up the tree and sends them down again, chunk by chunk. Uses the lane `lane` for sums, and the
+/// `spread_lanes` lanes after it for results: with one, a rank sends to one child after the other; with more, to so
+/// many side by side.
+void reduce_and_broadcast(Builder& builder, const Tree& tree, Range chunks, int lane, int channel,
+                          int spread_lanes = 1);
 
 /// The parents in a heap over these ranks, the first one at its root: that at index i has its parent at (i - 1) /
 /// arity.

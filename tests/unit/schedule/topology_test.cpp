@@ -5,11 +5,14 @@
 #include "schedule/check.hpp"
 #include "schedule/generators.hpp"
 #include "schedule/packing.hpp"
+#include "schedule/schemes.hpp"
+#include "simulate/simulation.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <map>
 
@@ -166,6 +169,37 @@ TEST(Blink, AnyNumberOfNodesIsRight) {
   for (int nodes = 1; nodes <= 64; nodes += nodes < 17 ? 1 : 47) {
     const Topology topology = random_topology(nodes, nodes, static_cast<unsigned>(nodes));
     EXPECT_EQ(check(blink(topology, 20)).chunks_sent(), static_cast<std::uint64_t>(2 * (nodes - 1) * 20));
+  }
+}
+
+/// An all-reduce's bandwidth as a share of the min-cut bound, in virtual time, where links are the only limit.
+double all_reduce_share(const Topology& topology) {
+  constexpr double kBytes = 1e9;
+  param_sync::simulate::NetworkModel model;
+  model.latency_s = model.overhead_s = 0;
+  model.reduce_bandwidth = 1e300;
+  model.topology = topology;
+  Request request;
+  request.nodes = topology.nodes();
+  request.topology = &topology;
+  const Schedule schedule = generate("blink", request);
+  return kBytes / param_sync::simulate::simulate(schedule, kBytes / schedule.chunks, model).end_s /
+         (topology.min_cut() * 1e9);
+}
+
+/// What docs/schedules.md promises: sums go up the links on which results come down.
+TEST(Blink, AnAllReduceHasTheShareOfTheBoundThatIsPromised) {
+  std::vector<double> shares;
+  for (unsigned seed = 0; seed < (kFew ? 6 : 60); ++seed) {
+    const int size = static_cast<int>(seed % 14);
+    shares.push_back(all_reduce_share(random_topology(3 + size, 4 + 2 * size, seed)));
+    EXPECT_GE(shares.back(), 0.4) << "seed " << seed;
+  }
+  std::sort(shares.begin(), shares.end());
+  std::printf("least %.3f, tenth %.3f, median %.3f, most %.3f\n", shares.front(), shares[shares.size() / 10],
+              shares[shares.size() / 2], shares.back());
+  if (!kFew) {
+    EXPECT_GE(shares[shares.size() / 2], 0.65);
   }
 }
 
