@@ -202,9 +202,10 @@ class Net {
   /// Adds a socket to a set, or changes how the set watches it. Returns 0. From now on wait() returns the socket while
   /// it has one of these events; with kPollEdge once, and again after each change that may have brought one. kPollErr
   /// and kPollHup are reported even if not asked for. A socket is in one set at most. Any thread may watch, also while
-  /// a group waits on the set. A socket that is closed leaves its set.
+  /// a group waits on the set. A socket that is closed leaves its set: with kPollNval the set is woken then, as by
+  /// wake(), once no call on the socket is left; without it, there is no event.
   ///
-  /// `events`: kPollIn, kPollOut and kPollEdge, combined with |. `tag`: what its events carry.
+  /// `events`: kPollIn, kPollOut, kPollNval and kPollEdge, combined with |. `tag`: what its events carry.
   ///
   /// Errors: -EBADF (no open socket or no open set of this side), -EINVAL (other events), -EBUSY (another open set
   /// watches it).
@@ -231,8 +232,8 @@ class Net {
                       Deadline deadline = Deadline::by_default()) const;
 
   /// Wakes the group that waits on a set, or its next wait(): that returns an event with kPollWake, one for all calls
-  /// since the last. Returns 0. Kernels and host threads may wake sets of either side. What the caller wrote before,
-  /// the group may read after.
+  /// since the last, and for all sockets watched with kPollNval that were closed. Returns 0. Kernels and host threads
+  /// may wake sets of either side. What the caller wrote before, the group may read after.
   ///
   /// Errors: -EBADF.
   template <class Group>

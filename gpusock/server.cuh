@@ -39,7 +39,8 @@ inline Listener open_listener(Context& context, const Endpoint& at, int backlog 
 /// The limits that serve() sets its clients. The largest number means none.
 struct ServerLimits {
   std::uint64_t idle_timeout_ns = 60'000'000'000;     ///< a client is reset after so long without a byte to
-                                                      ///< or from it: one that only listens is not idle
+                                                      ///< or from it: one that only listens is not idle. Not 0,
+                                                      ///< and at most 12 days (or none)
   std::uint64_t request_timeout_ns = 10'000'000'000;  ///< for the rest of a request once it has begun, and for the
                                                       ///< client to take the answer; then its connection is closed
   std::uint64_t displace_after_ns = 1'000'000'000;    ///< where all seats are taken: a client without an answered
@@ -60,6 +61,7 @@ struct Seat {
   std::uint64_t moved_ns;  ///< when it came, or its last request was answered
   // The group's own.
   Socket served;           ///< whom the rest belongs to
+  bool present;            ///< that client has a state: when it leaves, the program is told
   std::int32_t watched;    ///< PollEvents
   bool leaving;            ///< it gets no further answer
   bool shut;               ///< it was told so
@@ -77,6 +79,32 @@ struct Seat {
 /// What clients have of their own where a program says nothing else: nothing.
 struct NoState {};
 
+/// Why a client left a server.
+enum class Leave : std::uint8_t {
+  handled,  ///< the handler returned a number that sends the client away
+  slow,     ///< a request, or taking an answer, lasted longer than ServerLimits::request_timeout_ns; or its Writer and
+            ///< its ring had no room for an answer, or for what Client::tell_all() writes
+  failed,   ///< an answer could not be sent: the connection has failed
+  displaced,  ///< it made room for a new client (ServerLimits::displace_after_ns)
+  ended,      ///< the server ended
+};
+
+/// A client that leaves.
+template <class State>
+struct Departure {
+  Leave why;      ///< the reason
+  State& state;   ///< its own, for the last time
+  Socket socket;  ///< for the program's tables: it may be closed already
+  unsigned seat;  ///< its number in the group
+};
+
+/// The `departed` of serve() where a program says nothing else: does nothing.
+struct NoDeparture {
+  /// Does nothing.
+  template <class State>
+  GPUSOCK_FN void operator()(const Departure<State>&) const {}
+};
+
 /// The seats of one group of a server, in memory that all groups can use and that is zero at first: a DeviceBuffer with
 /// one for each group. kInBytes: the longest line or message that a Reader is to hold. kOutBytes: the longest answer.
 template <unsigned kSeats, std::size_t kInBytes = 512, std::size_t kOutBytes = 512, class State = NoState>
@@ -86,7 +114,8 @@ struct Seats {
   static constexpr int kEventsMax = 16;       ///< how many events the group takes at a time
 
   /// @cond INTERNAL
-  std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the two largest numbers: it has ended
+  std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
+                      ///< accepts no more
   PollEvent events[kEventsMax];  ///< that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
   /// @endcond
@@ -106,9 +135,10 @@ struct Client {
   unsigned seat;  ///< its number in the group
 
   /// Calls `write(writer)` with the Writer of each client that this group serves, this one included; or, where it takes
-  /// two arguments, `write(writer, state)` with the client's state, too: it may leave clients out. A client that has no
-  /// room for it, in its Writer and its ring, is closed: the others do not wait for a client that does not read. (Where
-  /// all clients are to be reached, the server has one group.)
+  /// two arguments, `write(writer, state)` with the client's state, too: it may leave clients out. The state is const:
+  /// all threads of the group call `write` with it, and only a client's own turn changes it. A client that has no
+  /// room for it, in its Writer and its ring, is closed: the others do not wait for a client that does not read.
+  /// Clients of other groups are not reached: a server that is to reach all of them has one group.
   template <class Write>
   GPUSOCK_FN void tell_all(Write write) {
     loop.tell_all(*this, write);
@@ -121,14 +151,14 @@ namespace detail {
 
 /// serve(), of one group. Which socket has which seat is an atomic word of the seat: the group that accepts fills it,
 /// and who changes it from a client to something else closes that client.
-template <class Group, class Memory, class Handler>
+template <class Group, class Memory, class Handler, class Departed>
 class ServerLoop {
  public:
   using GroupType = Group;
   using ClientState = typename Memory::ClientState;
 
   GPUSOCK_FN ServerLoop(const Group& group, const Net& net, Socket listener, Memory* all, unsigned count, unsigned own,
-                        const ServerLimits& limits, Handler& handler)
+                        const ServerLimits& limits, Handler& handler, Departed& departed)
       : group_(group),
         net_(net),
         clients_net_(net),
@@ -138,7 +168,8 @@ class ServerLoop {
         own_(all[own]),
         accepts_(own == 0),
         limits_(limits),
-        handler_(handler) {}
+        handler_(handler),
+        departed_(departed) {}
 
   GPUSOCK_FN int run() {
     set_ = net_.open_set(group_);
@@ -150,7 +181,7 @@ class ServerLoop {
       end(error);
       return 0;
     });
-    return error == -ECANCELED ? 0 : error;
+    return error == -ECANCELED || error == kDone ? 0 : error;
   }
 
   /// For Client::tell_all().
@@ -170,6 +201,9 @@ class ServerLoop {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   static constexpr std::uint64_t kEnded = ~std::uint64_t{0};  ///< in Seats::set
   static constexpr std::uint64_t kFailed = kEnded - 1;        ///< in Seats::set: ended, and the context has not
+  static constexpr std::uint64_t kClosed = kFailed - 1;       ///< in Seats::set: the listener is closed
+  static constexpr int kDone = 1;                             ///< of a turn: no client is left, and none will come
+  static constexpr int kClosing = 2;                          ///< the listener is closed
   static constexpr std::size_t kDrainBytes = 64 << 10;
   static constexpr int kTurnsMax = 16;  ///< requests of one client, or new clients, before the others have their turn
 
@@ -180,7 +214,7 @@ class ServerLoop {
     const std::uint64_t now_ns = clock_ns();
     return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
   }
-  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set < kFailed; }
+  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set < kClosed; }
   /// The leader's clock.
   GPUSOCK_FN std::uint64_t clock_of_group() const {
     return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
@@ -192,6 +226,7 @@ class ServerLoop {
   /// Tells the others that this group has a set, and group 0 that there are more seats. Both ends change group 0's
   /// word: so whichever comes second knows of the first.
   GPUSOCK_FN_APART int begin_serving() {
+    if (idle_option_ns() == 0) return -EINVAL;
     Endpoint at;
     if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
     const std::uint64_t set = static_cast<std::uint64_t>(set_) + 1;
@@ -203,12 +238,20 @@ class ServerLoop {
     DeviceRef(own_.set).store(set, ringbuf::kRelease);  // with what the set is; group 0 acquires it in admit()
     const std::uint64_t accepting = DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel);
     wake_accepting(accepting);
-    return accepting == kFailed ? -ESHUTDOWN : 0;
+    return accepting == kFailed ? -ESHUTDOWN : accepting == kClosed ? kDone : 0;
+  }
+
+  /// The idle timeout as the sockets' option has it; 0 if it cannot be set.
+  GPUSOCK_FN std::int64_t idle_option_ns() const {
+    constexpr std::uint64_t kMostNs = std::uint64_t{table::SocketOptions::kIdleMsMax} * 1'000'000;
+    if (limits_.idle_timeout_ns == kNever) return -1;
+    return limits_.idle_timeout_ns > kMostNs ? 0 : static_cast<std::int64_t>(limits_.idle_timeout_ns);
   }
 
   /// For a group that does not accept: 0 while group 0 does, or may begin in time.
   GPUSOCK_FN int look_at_accepting(bool in_time) const {
-    const std::uint64_t set = load(all_[0].set);
+    const std::uint64_t set = DeviceRef(all_[0].set).load(ringbuf::kAcquire);  // with the last clients that it seated
+    if (set == kClosed) return kClosing;
     return set == kFailed ? -ESHUTDOWN : set == 0 && !in_time ? -ETIMEDOUT : 0;
   }
 
@@ -239,18 +282,37 @@ class ServerLoop {
     }
     const std::uint64_t now_ns = clock_of_group();
     if (now_ns >= next_due_ns_) sweep(now_ns);
-    if (!accepts_) {
-      const bool in_time = now_ns < awaited_until_ns_;
-      if (!in_time) awaited_until_ns_ = kNever;
-      if (!look && in_time) return 0;
-      return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return look_at_accepting(in_time); }));
+    if (look) notice_displaced();
+    if (!closing_) {
+      const int error = accepts_ ? accept_in_turn(look, now_ns) : await_in_turn(look, now_ns);
+      if (error != kClosing) return error;
+      closing_ = true;
+      awaited_until_ns_ = kNever;
     }
+    return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return has_clients() ? 0 : kDone; }));
+  }
+
+  GPUSOCK_FN int accept_in_turn(bool look, std::uint64_t now_ns) {
     if (!look && !freed_ && now_ns < room_due_ns_) return 0;
     freed_ = false;
     const auto error = static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return accept_clients(); }));
     room_due_ns_ = static_cast<std::uint64_t>(
         by_leader(group_, [&] { return static_cast<std::int64_t>(room_due_ns_); }));
     return error;
+  }
+
+  GPUSOCK_FN int await_in_turn(bool look, std::uint64_t now_ns) {
+    const bool in_time = now_ns < awaited_until_ns_;
+    if (!in_time) awaited_until_ns_ = kNever;
+    if (!look && in_time) return 0;
+    return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return look_at_accepting(in_time); }));
+  }
+
+  GPUSOCK_FN bool has_clients() {
+    for (OneSeat& seat : own_.seats) {
+      if (load(seat.client) != 0) return true;
+    }
+    return false;
   }
 
   // The group that accepts; its leader alone.
@@ -286,15 +348,35 @@ class ServerLoop {
     return plan;
   }
 
+  /// For its clients, or only for its end. -EBADF if it is closed.
   GPUSOCK_FN int watch_listener(bool watch) {
-    if (watch == watches_listener_) return 0;
+    if (watch == watches_listener_) {
+      std::int64_t ignored = 0;
+      return net_.getsockopt(this_thread(), listener_, SocketOption::no_delay, ignored);
+    }
     watches_listener_ = watch;
-    return watch ? net_.watch(this_thread(), set_, listener_, kPollIn) : net_.unwatch(this_thread(), set_, listener_);
+    return net_.watch(this_thread(), set_, listener_, watch ? kPollIn | kPollNval : kPollNval);
   }
 
-  /// Gives seats to those that wait. Where there is none, they go on waiting in the listener's backlog.
+  /// Gives seats to those that wait. kClosing if the listener is closed: then the other groups are told.
   GPUSOCK_FN_APART int accept_clients() {
     room_due_ns_ = kNever;
+    const int error = accept_waiting();
+    if (error != -EBADF) return error;
+    room_due_ns_ = kNever;
+    DeviceRef(own_.set).exchange(kClosed, ringbuf::kAcqRel);  // as in end()
+    wake_others();
+    return kClosing;
+  }
+
+  GPUSOCK_FN void wake_others() const {
+    for (unsigned i = 1; i < count_; ++i) {
+      if (const PollSet other = open_set_of(i); other >= 0) net_.wake(this_thread(), other);
+    }
+  }
+
+  /// Where there is no seat, clients go on waiting in the listener's backlog.
+  GPUSOCK_FN_APART int accept_waiting() {
     for (int turn = 0; turn < kTurnsMax; ++turn) {
       const Plan plan = find_seat();
       if (plan.seat == kNever) {
@@ -312,8 +394,7 @@ class ServerLoop {
 
   GPUSOCK_FN_APART void admit(Socket client) {
     OneSeat& seat = seat_of(last_);
-    const auto idle_ns = limits_.idle_timeout_ns > kNever / 2 ? -1 : static_cast<std::int64_t>(limits_.idle_timeout_ns);
-    net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_ns);
+    net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_option_ns());
     const PollSet set = open_set_of(last_ % count_);
     // First of all, so that the other group may watch the client for something else once it finds it in the seat.
     if (set < 0 || net_.watch(this_thread(), set, client, kPollIn, last_ / count_) != 0) {
@@ -323,18 +404,56 @@ class ServerLoop {
     DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     const std::uint64_t before =
         DeviceRef(seat.client).exchange(static_cast<std::uint64_t>(client) + 1, ringbuf::kAcqRel);
-    if (before != 0) net_.close(this_thread(), static_cast<Socket>(before - 1));
-    if (open_set_of(last_ % count_) < 0) leave(seat, client);
+    if (before != 0) displace(seat, static_cast<Socket>(before - 1), set);
+    if (open_set_of(last_ % count_) < 0) free_seat(seat, client);
+  }
+
+  /// A client has lost its seat. Its group tells the program.
+  GPUSOCK_FN void displace(OneSeat& seat, Socket client, PollSet set) {
+    net_.close(this_thread(), client);
+    if (last_ % count_ != 0) {
+      net_.wake(this_thread(), set);
+    } else {
+      depart(seat, Leave::displaced);
+    }
   }
 
   // Every group.
 
   /// Frees a client's seat, unless another one has it already. The leader alone.
-  GPUSOCK_FN_APART void leave(OneSeat& seat, Socket client) {
+  GPUSOCK_FN_APART void free_seat(OneSeat& seat, Socket client) {
     std::uint64_t expected = static_cast<std::uint64_t>(client) + 1;
     if (!DeviceRef(seat.client).compare_exchange_strong(expected, 0, ringbuf::kRelaxed)) return;
     net_.close(this_thread(), client);
     if (!accepts_) wake_accepting(DeviceRef(all_[0].set).load(ringbuf::kAcquire));
+  }
+
+  // Of the group's own seats; the leader alone.
+
+  /// Tells the program, once, that the client whose state is in the seat leaves.
+  GPUSOCK_FN void depart(OneSeat& seat, Leave why) {
+    if (!seat.present) return;
+    seat.present = false;
+    departed_(Departure<ClientState>{why, seat.state, seat.served, static_cast<unsigned>(&seat - own_.seats)});
+  }
+
+  GPUSOCK_FN void leave(OneSeat& seat, Socket client, Leave why) {
+    depart(seat, canceled(NetAccess::side(net_)) ? Leave::ended : why);  // a call may have met the end first
+    free_seat(seat, client);
+  }
+
+  GPUSOCK_FN bool was_displaced(OneSeat& seat) const {
+    return seat.present && load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1;
+  }
+
+  /// Group 0 gives seats of the other groups to new clients, which may be silent: so it wakes them.
+  GPUSOCK_FN_APART void notice_displaced() {
+    by_leader(group_, [&]() -> std::int64_t {
+      for (OneSeat& seat : own_.seats) {
+        if (was_displaced(seat)) depart(seat, Leave::displaced);
+      }
+      return 0;
+    });
   }
 
   /// Closes those that took too long, and finds out when to look again.
@@ -345,7 +464,7 @@ class ServerLoop {
       for (OneSeat& seat : own_.seats) {
         if (seat.due_ns == 0 || load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1) continue;
         if (seat.due_ns <= now_ns) {
-          leave(seat, seat.served);
+          leave(seat, seat.served, seat.leaving ? Leave::handled : Leave::slow);
         } else if (seat.due_ns < next_ns) {
           next_ns = seat.due_ns;
         }
@@ -356,14 +475,14 @@ class ServerLoop {
 
   GPUSOCK_FN_APART void end(int error) {
     // Both ends change group 0's word: a group that begins later finds it, and those that began before are told.
-    DeviceRef(own_.set).exchange(error == -ECANCELED ? kEnded : kFailed, ringbuf::kAcqRel);
-    for (unsigned i = 1; i < count_ && accepts_ && error != -ECANCELED; ++i) {
-      if (const PollSet other = open_set_of(i); other >= 0) net_.wake(this_thread(), other);
-    }
+    const std::uint64_t how = error == -ECANCELED ? kEnded : error == kDone ? kClosed : kFailed;
+    DeviceRef(own_.set).exchange(how, ringbuf::kAcqRel);
+    if (accepts_ && how == kFailed) wake_others();
     if (set_ < 0) return;
     net_.close_set(this_thread(), set_);
     for (OneSeat& seat : own_.seats) {
-      if (const std::uint64_t client = load(seat.client); client != 0) leave(seat, static_cast<Socket>(client - 1));
+      depart(seat, was_displaced(seat) ? Leave::displaced : Leave::ended);
+      if (const std::uint64_t client = load(seat.client); client != 0) free_seat(seat, static_cast<Socket>(client - 1));
     }
   }
 
@@ -407,7 +526,7 @@ class ServerLoop {
       seat.writing = writer.progress();
       seat.watched = events;
       seat.due_ns = due_ns;
-      if (!stays) leave(seat, client);
+      if (!stays) leave(seat, client, why_not_sent(error));
       return 0;
     });
     if (!stays) freed_ = true;
@@ -418,7 +537,7 @@ class ServerLoop {
     return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
       const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
       const auto client = static_cast<Socket>(word) - 1;
-      if (word != 0 && (seat.served != client || seat.watched == 0)) begin(seat, client);
+      if (word != 0 && (seat.served != client || !seat.present)) begin(seat, client);
       return client;
     }));
   }
@@ -447,7 +566,7 @@ class ServerLoop {
     by_leader(group_, [&]() -> std::int64_t {
       keep(talk, seat, due_ns, events);
       end_owning();
-      if (!stays) leave(seat, event.socket);
+      if (!stays) leave(seat, event.socket, talk.leaving ? Leave::handled : why_not_sent(talk.writer.error()));
       return 0;
     });
     if (!stays) freed_ = true;
@@ -464,7 +583,12 @@ class ServerLoop {
     if (NetAccess::side(clients_net_).owned >= 0) leave_owner(NetAccess::side(clients_net_));
   }
 
+  /// -ETIMEDOUT: there was no room, and nothing waits for it.
+  GPUSOCK_FN static Leave why_not_sent(int error) { return error == -ETIMEDOUT ? Leave::slow : Leave::failed; }
+
   GPUSOCK_FN void begin(OneSeat& seat, Socket client) {
+    depart(seat, Leave::displaced);
+    seat.present = true;
     seat.served = client;
     seat.watched = kPollIn;
     seat.leaving = seat.shut = false;
@@ -534,9 +658,11 @@ class ServerLoop {
   const bool accepts_;
   const ServerLimits& limits_;
   Handler& handler_;
+  Departed& departed_;
   PollSet set_ = -1;
   std::uint64_t next_due_ns_ = kNever;       // no client's time is over before
   bool freed_ = false;                       // a seat may be free that was not
+  bool closing_ = false;                     // the listener is closed: no client comes any more
   std::uint64_t awaited_until_ns_ = kNever;  // until when group 0 may begin
   // The accepting leader's.
   std::uint64_t room_due_ns_ = kNever;  // when the client that is idle longest makes room
@@ -547,7 +673,9 @@ class ServerLoop {
 
 }  // namespace detail
 
-/// Serves the clients of `listener` until the context ends: then it returns 0.
+/// Serves the clients of `listener` until the context ends, or until the listener is closed and its clients have left:
+/// then it returns 0. After the listener is closed (by any thread of its side, also by the handler) no client comes,
+/// and those that have seats are served as before: each leaves by itself, or by a limit.
 ///
 /// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
 /// Seats for each group. Two groups with one number do not work: a block of several threads passes this_block(), or
@@ -568,16 +696,24 @@ class ServerLoop {
 ///   any other number, as Received::error() of the end of the stream: the client gets what is in the Writer, then the
 ///             end of the connection.
 /// It is also called when the client has ended or an error has come (idle_timeout_ns: -ETIMEDOUT), and reads that. A
-/// client that is displaced, or too slow, leaves without a call.
+/// client that is displaced, or too slow, leaves without a call of the handler.
+///
+/// `departed`: `void departed(const Departure<State>& client)`, called once for each client that the handler was called
+/// for, or that tell_all() has written to, when it leaves, for whatever reason: here the program frees what it keeps
+/// for the client. One thread of the group calls it (thread 0), so it makes no calls for the group; tell_all() may call
+/// it, too. In another group than 0, a client is displaced a moment before the call.
+///
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///
-/// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBUSY (the listener is in another set: as
+/// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBADF (the listener was closed before group 0
+/// began, or is none), -EINVAL (ServerLimits::idle_timeout_ns), -EBUSY (the listener is in another set: as
 /// when two groups pass the same number), -EPROTOTYPE (the listener's connections carry records), -ETIMEDOUT (group 0
 /// has not begun), -ESHUTDOWN (group 0 has ended with an error).
-template <class Group, class Memory, class Handler>
+template <class Group, class Memory, class Handler, class Departed = NoDeparture>
 GPUSOCK_FN_APART int serve(const Group& group, const Net& net, Socket listener, Memory* seats, unsigned count,
-                           unsigned own, const ServerLimits& limits, Handler handler) {
-  detail::ServerLoop<Group, Memory, Handler> loop(group, net, listener, seats, count, own, limits, handler);
+                           unsigned own, const ServerLimits& limits, Handler handler, Departed departed = {}) {
+  detail::ServerLoop<Group, Memory, Handler, Departed> loop(group, net, listener, seats, count, own, limits, handler,
+                                                            departed);
   return loop.run();
 }
 

@@ -36,8 +36,8 @@ enum PollEvents : std::int16_t {
   kPollOut = 0x04,     ///< send would not wait: there is room, or it would return an error
   kPollErr = 0x08,     ///< the connection failed; reported even if not asked for, as are the next two
   kPollHup = 0x10,     ///< the peer neither receives nor sends any more
-  kPollNval = 0x20,    ///< not an open socket of this side
-  kPollWake = 0x40,    ///< of a poll set: wake() was called
+  kPollNval = 0x20,    ///< not an open socket of this side; for watch(): the set is woken when the socket is closed
+  kPollWake = 0x40,    ///< of a poll set: wake() was called, or a socket was closed that is watched with kPollNval
   kPollEdge = 0x4000,  ///< for watch(): the socket is returned once after each change, not as long as it is ready
 };
 

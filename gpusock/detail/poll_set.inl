@@ -10,7 +10,7 @@ using table::PollSetWords;
 static_assert(table::kWatchIn == kPollIn && table::kWatchOut == kPollOut);
 
 /// PollEvents that a watch may have.
-inline constexpr int kWatchable = kPollIn | kPollOut | kPollEdge;
+inline constexpr int kWatchable = kPollIn | kPollOut | kPollNval | kPollEdge;
 /// In PollEvent::events while a group looks: the slot stays marked.
 inline constexpr int kStaysMarked = 1 << 16;
 
@@ -99,28 +99,6 @@ GPUSOCK_FN_APART inline int close_one_set(const Side& side, PollSet set) {
   const bool open = is_open_set(side, set);  // else another thread closed it first
   if (open) next_set_generation(side, table::index_of_set(set));
   unlock(own.lock);
-  return open ? 0 : -EBADF;
-}
-
-/// Wakes the group that waits on a set of either side. A caller with an old handle never writes over the word of a
-/// newer generation: under this side's lock it sees at least the generation of those that had the lock before.
-GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
-  const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
-  if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;
-  lock(side, side.sets->callers[index].lock);
-  PollSetWords& words = side.sets->words_of(index);
-  // Relaxed, both: T7 ordered them, or the program that passed the handle on.
-  const bool open = SystemRef(words.generation).load(ringbuf::kRelaxed) == generation;
-  SystemRef wakes(words.wakes[side.sets->side]);
-  const std::uint64_t before = wakes.load(ringbuf::kRelaxed);
-  const std::uint64_t first = std::uint64_t{generation} << 32;
-  const std::uint64_t next = (before >> 32 == generation ? first | ((before + 1) & 0xffffffffu) : first | 1);
-  if (open) wakes.store(next, ringbuf::kRelease);  // W1, pairs with W2
-#if !GPUSOCK_ON_GPU
-  const bool is_posted = side.sets->posted != nullptr && !side.sets->is_own(index);
-  if (open && is_posted) ringbuf::post(&side.sets->posted[index].wakes[side.sets->side], next);
-#endif
-  unlock(side.sets->callers[index].lock);
   return open ? 0 : -EBADF;
 }
 

@@ -116,9 +116,43 @@ GPUSOCK_FN inline Socket adopt(const Side& side, Socket socket, CallerSlot& slot
   return setup.records != 0 ? socket | table::kRecordBit : socket;
 }
 
+/// Wakes the group that waits on a set of either side. A caller with an old handle never writes over the word of a
+/// newer generation: under this side's lock it sees at least the generation of those that had the lock before.
+GPUSOCK_FN_APART inline int wake_one_set(const Side& side, PollSet set) {
+  const std::uint32_t index = table::index_of_set(set), generation = table::generation_of_set(set);
+  if (set < 0 || (generation & 1) == 0 || index >= side.sets->count) return -EBADF;
+  lock(side, side.sets->callers[index].lock);
+  table::PollSetWords& words = side.sets->words_of(index);
+  // Relaxed, both: T7 ordered them, or the program that passed the handle on.
+  const bool open = SystemRef(words.generation).load(ringbuf::kRelaxed) == generation;
+  SystemRef wakes(words.wakes[side.sets->side]);
+  const std::uint64_t before = wakes.load(ringbuf::kRelaxed);
+  const std::uint64_t first = std::uint64_t{generation} << 32;
+  const std::uint64_t next = (before >> 32 == generation ? first | ((before + 1) & 0xffffffffu) : first | 1);
+  if (open) wakes.store(next, ringbuf::kRelease);  // W1, pairs with W2
+#if !GPUSOCK_ON_GPU
+  const bool is_posted = side.sets->posted != nullptr && !side.sets->is_own(index);
+  if (open && is_posted) ringbuf::post(&side.sets->posted[index].wakes[side.sets->side], next);
+#endif
+  unlock(side.sets->callers[index].lock);
+  return open ? 0 : -EBADF;
+}
+
+/// Wakes the set that watches a socket for its end (kPollNval), before the proxy is told of the close. Under the slot's
+/// lock: for a late call on an old handle the slot may be another socket's.
+GPUSOCK_FN_APART inline void tell_watcher(const Side& side, CallerSlot& slot, std::uint32_t closed_generation) {
+  lock(side, slot.request_lock);
+  const std::uint64_t word = DeviceRef(slot.generation_and_users).load(ringbuf::kRelaxed);  // relaxed: T7 ordered it
+  const bool first = table::generation_in(word) == closed_generation && (slot.requests & table::kRequestClose) == 0;
+  const PollSet set = first && (slot.watch.events & kPollNval) != 0 ? slot.watch.set : 0;
+  unlock(slot.request_lock);
+  if (set != 0) wake_one_set(side, set);
+}
+
 /// Tells the proxy that the socket is closed, in a generation that is even.
 GPUSOCK_FN inline void post_close(const Side& side, Socket socket, CallerSlot& slot, std::uint32_t closed_generation) {
   note(side, Unfinished::close, table::make_handle(table::slot_of(socket), closed_generation));
+  tell_watcher(side, slot, closed_generation);
   post_request(side, socket, slot, closed_generation, table::kRequestClose);
   note(side, Unfinished::nothing, socket);
 }

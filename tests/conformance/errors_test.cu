@@ -194,7 +194,7 @@ void use_sets(Connected& at) {
   EXPECT_EQ(set, -EMFILE);
   EXPECT_EQ(sets.size(), at.context.options().sockets_max);
   EXPECT_EQ(net.watch(self, sets[0], -1, kPollIn), -EBADF);
-  EXPECT_EQ(net.watch(self, sets[0], at.near, kPollNval), -EINVAL);
+  EXPECT_EQ(net.watch(self, sets[0], at.near, kPollErr), -EINVAL);
   EXPECT_EQ(net.unwatch(self, sets[0], at.near), -ENOENT);
   EXPECT_EQ(net.watch(self, sets[0], at.near, kPollIn), 0);
   EXPECT_EQ(net.watch(self, sets[1], at.near, kPollIn), -EBUSY);

@@ -323,6 +323,47 @@ TEST(PollSetWakes, ABlockHandsWorkToAnotherOneAndTheHostHearsOfTheEnd) {
   EXPECT_EQ(work[0].sum, Work::kItems * (Work::kItems + 1) / 2);
 }
 
+/// One block waits for a listener's end alone, and another one closes it.
+struct Closing {
+  Socket listener;
+  Flag watched;
+  int watch, count, again;
+  PollEvent event, none;
+};
+
+__global__ void close_what_another_waits_for(Net net, Endpoint at, Closing* closing) {
+  const auto block = this_block();
+  if (blockIdx.x == 0) {
+    const PollSet set = net.open_set(block);
+    const Socket listener = net.listen(block, at, 1, patience());
+    const int watch = net.watch(block, set, listener, kPollIn | kPollNval);
+    if (threadIdx.x == 0) {
+      closing->listener = listener;
+      closing->watch = watch;
+      closing->watched.raise();
+    }
+    const int count = net.wait(block, set, &closing->event, 1, patience());
+    const int again = net.wait(block, set, &closing->none, 1, Deadline::now());
+    if (threadIdx.x == 0) closing->count = count, closing->again = again;
+  } else {
+    closing->watched.wait(block);
+    net.close(block, closing->listener);
+  }
+}
+
+TEST(PollSetWakes, TheEndOfASocketThatIsWatchedForIt) {
+  Context context(set_options());
+  Mapped<Closing> closing(context, 1);
+  launch(context, {.grid = 2, .block = 32}, close_what_another_waits_for, context.net(), loopback(LinkKind::tcp),
+         closing.data());
+  context.synchronize();
+  EXPECT_EQ(closing[0].watch, 0);
+  EXPECT_EQ(closing[0].count, 1);
+  EXPECT_EQ(closing[0].event.events, kPollWake);
+  EXPECT_EQ(closing[0].event.tag, 1u);
+  EXPECT_EQ(closing[0].again, 0) << "told once";
+}
+
 /// Connections within one context, for tests of host threads.
 class Many {
  public:

@@ -33,12 +33,14 @@ Options small_rings() {
   return options;
 }
 
-/// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum. "bye":
-/// the last answer.
+/// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
+/// "close": no client comes any more. "bye": the last answer.
 template <class Group>
 struct Answer {
   Group group;
   const char* zeros;
+  const Net& net;
+  Socket listener;
 
   template <class AnyClient>
   GPUSOCK_FN int operator()(AnyClient& client) const {
@@ -63,15 +65,29 @@ struct Answer {
         if (sum.total != 0) writer << rest << '\n';
       });
     } else {
+      if (same(command, "close")) net.close(group, listener);
       client.writer << command << '\n';
     }
     return same(command, "bye") ? -EPIPE : 0;
   }
 };
 
+constexpr std::size_t kReasons = static_cast<std::size_t>(Leave::ended) + 1;
+
 struct Served {
   Listener listener;
   int result[kGroups];
+  std::uint64_t left[kReasons];  ///< how many clients
+  std::uint64_t left_total;      ///< the sum of their sums
+};
+
+struct CountDepartures {
+  Served* served;
+
+  GPUSOCK_FN void operator()(const Departure<Sum>& client) const {
+    detail::SystemRef(served->left_total).fetch_add(static_cast<std::uint64_t>(client.state.total), ringbuf::kRelaxed);
+    detail::SystemRef(served->left[static_cast<std::size_t>(client.why)]).fetch_add(1, ringbuf::kRelease);
+  }
 };
 
 /// `first`: the number of the first group.
@@ -81,7 +97,8 @@ __global__ void serve_all(Net net, Served* served, Memory* memory, unsigned coun
   const auto group = Scope::group();
   const unsigned own = first + blockIdx.x;
   const int result = serve(group, net, served->listener.socket, memory, count, own, limits,
-                           Answer<decltype(Scope::group())>{group, zeros});
+                           Answer<decltype(Scope::group())>{group, zeros, net, served->listener.socket},
+                           CountDepartures{served});
   if (group.thread_rank() == 0) served->result[own] = result;
 }
 
@@ -104,10 +121,22 @@ class Server : public testing::Test {
   }
   void TearDown() override {
     context_.cancel();
+    expect_end();
+  }
+  void expect_end() {
     context_.synchronize();
     for (const int result : served_[0].result) EXPECT_EQ(result, 0);
   }
+  /// How many clients have left for this reason, once these are so many.
+  std::uint64_t left(Leave why, std::uint64_t awaited) {
+    detail::SystemRef word(served_[0].left[static_cast<std::size_t>(why)]);
+    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+    while (word.load(ringbuf::kAcquire) < awaited && clock_ns() < until_ns) conformance::pause();
+    return word.load(ringbuf::kAcquire);
+  }
+  std::uint64_t left_total() { return detail::SystemRef(served_[0].left_total).load(ringbuf::kAcquire); }
 
+  void cancel() { context_.cancel(); }
   const Endpoint& where() { return served_[0].listener.where; }
 
   Clients clients_;  // before the server's kernels run: a GPU makes no memory beside them
@@ -219,6 +248,90 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
   for (const int stays : {0, 2, 3}) EXPECT_NE(seated[stays]->ask("add 1"), "end");
 }
 
+TYPED_TEST(Server, ADisplacedClientIsToldOfAtOnceAlsoWhereItsSuccessorIsSilent) {
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 1;
+  this->start(limits);
+  Clients& clients = this->clients_;
+  std::vector<std::unique_ptr<Visitor>> visitors;
+  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
+    visitors.push_back(std::make_unique<Visitor>(clients, this->where()));
+    EXPECT_EQ(visitors.back()->ask("add 1" + std::string(i, '0')), "1" + std::string(i, '0'));
+  }
+  for (const std::uint64_t displaced : {1u, 2u}) {  // one of each group
+    visitors.push_back(std::make_unique<Visitor>(clients, this->where()));
+    EXPECT_EQ(this->left(Leave::displaced, displaced), displaced);
+  }
+  EXPECT_EQ(this->left_total(), 11u) << "of the two that were idle for longest";
+  EXPECT_EQ(this->left(Leave::handled, 0) + this->left(Leave::slow, 0) + this->left(Leave::failed, 0), 0u);
+}
+
+TYPED_TEST(Server, EachClientThatLeavesIsToldOfOnceAndWhy) {
+  ServerLimits limits = no_limits();
+  limits.request_timeout_ns = 20'000'000;
+  this->start(limits);
+  Clients& clients = this->clients_;
+  Visitor stays(clients, this->where());
+  EXPECT_EQ(stays.ask("add 1000"), "1000");
+  {
+    Visitor polite(clients, this->where()), slow(clients, this->where()), gone(clients, this->where());
+    EXPECT_EQ(polite.ask("add 1"), "1");
+    EXPECT_EQ(polite.ask("bye"), "bye");
+    EXPECT_EQ(polite.hear(), "end");
+    EXPECT_EQ(slow.ask("add 10"), "10");
+    slow.say("add");
+    EXPECT_EQ(slow.hear(), "end");
+    EXPECT_EQ(gone.ask("add 100"), "100");
+  }
+  EXPECT_EQ(this->left(Leave::handled, 2), 2u) << "those that ended";
+  EXPECT_EQ(this->left(Leave::slow, 1), 1u);
+  EXPECT_EQ(this->left_total(), 111u);
+  EXPECT_EQ(stays.ask("close"), "close");
+  this->cancel();
+  this->expect_end();
+  EXPECT_EQ(this->left(Leave::ended, 1), 1u);
+  EXPECT_EQ(this->left_total(), 1111u);
+  EXPECT_EQ(this->left(Leave::displaced, 0) + this->left(Leave::failed, 0), 0u);
+}
+
+TYPED_TEST(Server, ClosingItsListenerKeepsItsClientsAndEndsItAfterThem) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  {
+    std::vector<std::unique_ptr<Visitor>> seated;  // in both groups
+    for (int i = 0; i < 3; ++i) {
+      seated.push_back(std::make_unique<Visitor>(clients, this->where()));
+      EXPECT_EQ(seated.back()->ask("add 1"), "1");
+    }
+    EXPECT_EQ(seated[0]->ask("close"), "close");
+    EXPECT_EQ(Visitor(clients, this->where()).hear(), "ECONNREFUSED");
+    for (int sum = 2; sum < 4; ++sum) {
+      for (auto& visitor : seated) EXPECT_EQ(visitor->ask("add 1"), std::to_string(sum));
+    }
+    EXPECT_EQ(seated[1]->ask("bye"), "bye");
+    EXPECT_EQ(seated[2]->ask("add 1"), "4");
+  }
+  this->expect_end();
+  EXPECT_EQ(this->left(Leave::handled, 3), 3u);
+}
+
+TYPED_TEST(Server, ItsListenerMayBeClosedWhileAllSeatsAreTaken) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  {
+    std::vector<std::unique_ptr<Visitor>> seated;
+    for (unsigned i = 0; i < kGroups * kSeats; ++i) {
+      seated.push_back(std::make_unique<Visitor>(clients, this->where()));
+      EXPECT_EQ(seated.back()->ask("add 1"), "1");
+    }
+    Visitor waits(clients, this->where());
+    EXPECT_EQ(seated.back()->ask("close"), "close");
+    EXPECT_EQ(waits.hear(), "ECONNRESET") << "nobody will accept it";
+    for (auto& visitor : seated) EXPECT_EQ(visitor->ask("add 1"), "2");
+  }
+  this->expect_end();
+}
+
 TYPED_TEST(Server, AGroupThatNeverBeginsKeepsNoClientWaiting) {
   ServerLimits limits = no_limits();
   limits.displace_after_ns = 1;
@@ -306,6 +419,15 @@ TYPED_TEST(Groups, WhereTheGroupThatAcceptsNeverBeginsTheOthersEnd) {
   ServerLimits limits = no_limits();
   limits.group_start_ns = 1;
   EXPECT_EQ(ends_of<TypeParam>(false, limits), std::pair(0, -ETIMEDOUT));
+}
+
+TYPED_TEST(Groups, AnIdleTimeoutThatCannotBeIsAnError) {
+  constexpr std::uint64_t kDayNs = 86'400'000'000'000;
+  for (const std::uint64_t idle_ns : {std::uint64_t{0}, 13 * kDayNs, ~std::uint64_t{0} - 1}) {
+    ServerLimits limits = no_limits();
+    limits.idle_timeout_ns = idle_ns;
+    EXPECT_EQ(ends_of<TypeParam>(true, limits), std::pair(-EINVAL, -EINVAL)) << idle_ns;
+  }
 }
 
 TYPED_TEST(Groups, WhereTheGroupThatAcceptsFailsTheOthersEnd) {
