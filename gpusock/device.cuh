@@ -122,6 +122,9 @@ class Net {
   /// Until then sending on this socket, and another reservation, give -EBUSY. The memory stays valid even if the socket
   /// is closed or fails meanwhile, so the socket's place in the table is not used again before the reservation ends.
   ///
+  /// The memory begins where the bytes before it end (a record at a multiple of 8). An access whose size does not
+  /// divide its address ends a kernel on a GPU, and not on the CPU device (docs/cpu_device.md).
+  ///
   /// Records: returns room for all of `bytes_max`. Other groups may go on sending; their records arrive after this one,
   /// so not before it ends.
   ///
@@ -161,8 +164,8 @@ class Net {
   /// fewer than have arrived, as at the ring's end. Size 0 is the end of the stream: then, and after an error, no peek
   /// is open. Otherwise release() ends the peek.
   ///
-  /// Until then receiving on this socket, and another peek, give -EBUSY. The memory stays valid, as that of a
-  /// reservation does.
+  /// Until then receiving on this socket, and another peek, give -EBUSY. The memory stays valid, and begins, as that of
+  /// a reservation does. Do not read it through `const T* __restrict`: a GPU may then keep bytes beyond the release().
   ///
   /// Records: returns one whole record. Releasing any byte of it consumes it.
   ///

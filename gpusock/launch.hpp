@@ -94,7 +94,8 @@ const void* symbol_of(void (*kernel)(Parameters...)) {
 /// are converted to the kernel's parameter types and copied now. Throws Error (EINVAL) on a shape the device does not
 /// have, (EBUSY) where the kernel's first launch would wait for kernels that run (docs/semantics.md), (ENOMEM) where
 /// there is no memory for its stack, (ENOBUFS) where the context's own stream is to be made and each hardware queue has
-/// one. A kernel that fails is reported by synchronize().
+/// one. A kernel that fails is reported by synchronize(). A kernel for blocks of more than 256 threads is declared with
+/// __launch_bounds__(threads, 1): else its threads may need more registers than a GPU has for a block (EINVAL).
 template <class... Parameters, class... Arguments>
 void launch(Context& context, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if constexpr (detail::can_launch<Arguments&&...>(static_cast<void (*)(Parameters...)>(nullptr))) {
