@@ -7,7 +7,9 @@ namespace bench {
 
 inline constexpr std::uint64_t kMessageBytesMax = 64 << 20;
 inline constexpr std::uint64_t kIterationsMax = 100'000'000;
-inline constexpr std::uint64_t kWarmupMax = 1000;        ///< messages
+inline constexpr std::uint64_t kWarmupMax = 1000;  ///< messages
+/// Of round trips. Bandwidth's warm-up waits for no answers.
+inline constexpr std::uint64_t kWarmupMaxNs = 200'000'000;
 inline constexpr std::uint64_t kSamplesMax = 1'000'000;  ///< of all sockets of a round
 inline constexpr std::uint32_t kSocketsMax = 128;        ///< of each direction
 inline constexpr std::uint32_t kBlockThreadsMax = 512;   ///< kernels are compiled for as many

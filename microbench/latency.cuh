@@ -6,24 +6,32 @@
 namespace bench {
 
 /// The measuring side. A sample is the time from the call of send to the return of recv; filling and checking are
-/// outside.
+/// outside. The warm-up ends after Job::warmup messages or Job::warmup_ns, whichever comes first: where two processes
+/// take turns on one GPU, each round trip takes as long as their turns.
 template <class Group, class Wire>
 GPUSOCK_FN void ping(const Group& group, Wire& wire, const Job& job, const Memory& memory) {
   const bool leads = group.thread_rank() == 0;
+  const std::uint64_t began_ns = leads ? gpusock::clock_ns() : 0;
   std::uint64_t started_ns = 0;
+  bool warming = job.warmup != 0, started = false;
   for (std::uint64_t number = 0;; ++number) {
     fill(group, memory.out, job.bytes, number);
     group.sync();
-    if (number == job.warmup && !start_together(group, job, memory)) return;
+    const bool starts = !warming && !started;
+    if (starts && !start_together(group, job, memory)) return;
     const std::uint64_t sent_ns = leads ? gpusock::clock_ns() : 0;
-    if (number == job.warmup) started_ns = sent_ns;
+    if (starts) started_ns = sent_ns;
+    started = !warming;
     if (!all_moved(group, wire.send(group, memory.out, job.bytes), job.bytes, Step::send, memory)) return;
     if (!all_moved(group, wire.receive(group, memory.in, job.bytes), job.bytes, Step::receive, memory)) return;
     const std::uint64_t back_ns = leads ? gpusock::clock_ns() : 0;
     check(group, memory.in, job.bytes, number, *memory.account);
     bool more = true;
-    if (leads && number >= job.warmup) more = note_sample(job, memory, started_ns, sent_ns, back_ns);
-    if (!agree(group, memory, more)) return;
+    if (leads && warming) more = number + 1 < job.warmup && back_ns - began_ns < job.warmup_ns;
+    if (leads && started) more = note_sample(job, memory, started_ns, sent_ns, back_ns);
+    more = agree(group, memory, more);
+    if (started && !more) return;
+    warming = warming && more;
   }
 }
 

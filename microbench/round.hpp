@@ -1,6 +1,7 @@
 #pragma once
 /// @file What one round is asked and what it reports: plain data that kernels take by value.
 
+#include "bounds.hpp"
 #include "ringbuf/annotations.hpp"
 
 #include <cstdint>
@@ -13,12 +14,13 @@ enum class Question : std::uint32_t { latency, bandwidth, connections };
 /// whichever comes first. A message of Question::connections is one connection.
 struct Job {
   Question question = Question::latency;
-  std::uint32_t sockets_out = 1;   ///< bandwidth: sockets on which the asking side sends; else all sockets
-  std::uint32_t sockets_in = 0;    ///< bandwidth: sockets on which the answering side sends; else 0
-  std::uint64_t bytes = 0;         ///< of one message, at least 1
-  std::uint64_t warmup = 0;        ///< messages before the clock starts, all bytes checked
-  std::uint64_t messages_max = 0;  ///< of each socket, at least 1
-  std::uint64_t samples_max = 0;   ///< that the asking side has room for, of each socket; messages_max is no more
+  std::uint32_t sockets_out = 1;           ///< bandwidth: sockets on which the asking side sends; else all sockets
+  std::uint32_t sockets_in = 0;            ///< bandwidth: sockets on which the answering side sends; else 0
+  std::uint64_t bytes = 0;                 ///< of one message, at least 1
+  std::uint64_t warmup = 0;                ///< messages before the clock starts, all bytes checked
+  std::uint64_t warmup_ns = kWarmupMaxNs;  ///< latency: the warm-up ends then, also after fewer messages
+  std::uint64_t messages_max = 0;          ///< of each socket, at least 1
+  std::uint64_t samples_max = 0;  ///< that the asking side has room for, of each socket; messages_max is no more
   std::uint64_t duration_ns = 0;
   std::uint64_t limit_ns = 0;  ///< a round that takes longer has failed
   std::uint64_t token = 0;     ///< by which the answering side knows this round's connections

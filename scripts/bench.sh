@@ -4,8 +4,8 @@
 main() {
   local preset program what link size between results=out/bench
   if in_bundle; then
-    program=bin/gpusock-bench
-    asks_for_help "$@" || require_device "$(cat BUNDLE.preset)"
+    program=bin/gpusock-bench preset=$(cat BUNDLE.preset)
+    asks_for_help "$@" || require_device "$preset"
   else
     require_packages "${build_packages[@]}"
     preset=$(device_preset)
@@ -18,7 +18,8 @@ main() {
   fi
   mkdir -p "$results"
   while read -r what link size between; do
-    "$program" "$what" --link "$link" --size "$size" --between "$between" --group thread --json "$results/$what-$link-$between.json" </dev/null
+    # shellcheck disable=SC2046
+    "$program" "$what" --link "$link" --size "$size" --between "$between" $(calls_of "$what" "$preset") --json "$results/$what-$link-$between.json" </dev/null
   done < <(benchmarks)
   say "results: $results/*.json"
 }

@@ -173,6 +173,12 @@ benchmarks() {
   printf '%s\n' 'lat tcp 64 threads' 'lat tcp 64 kernels' 'lat p2p 64 kernels' 'bw tcp 65536 kernels' 'bw p2p 65536 kernels'
 }
 
+# calls_of WHAT PRESET: which threads make a benchmark's calls. One thread shows how long a call takes; it takes many to fill a GPU's bus. On the CPU
+# device more threads only take longer.
+calls_of() {
+  if [ "$1 $2" = 'bw cuda' ]; then echo '--group block --block-threads 512 --sockets 8'; else echo '--group thread'; fi
+}
+
 # Sets data_options: where param_sync finds the images.
 read_data_options() {
   data_options=()

@@ -60,11 +60,6 @@ benchmark_steps() {
   gpu_benchmarks | awk -v what="$1" -v processes="$2" '$1 == what && $7 == processes { print $8, 90, $3 " bytes, rings: " $5 ", beside the raw rival" }'
 }
 
-# calls_of WHAT: which threads make a benchmark's calls. One thread shows how long a call takes; it takes many to fill a bus.
-calls_of() {
-  if [ "$1" = bw ]; then echo '--group block --block-threads 512 --sockets 8'; else echo '--group thread'; fi
-}
-
 # What of a step's output is its figure, as sed scripts: the row of a benchmark's table, the result of a training.
 figure_of_latency='s/^ *[0-9]\{1,\}  *\([0-9.]*\)  *\([0-9.]*\)  *\([0-9.]*\) .*/round trip p50 \1 us, p99 \2 us; raw p50 \3 us/p'
 figure_of_bandwidth='s/^ *[0-9]\{1,\}  *\([0-9.]*\)  *[0-9.]*  *\([0-9.]*\) .*/\1 GB\/s; raw \2 GB\/s/p'
@@ -160,7 +155,7 @@ benchmark_of() {
     [ "$1" = "$name" ] || continue
     [ "$what" = bw ] && figure_of=$figure_of_bandwidth || figure_of=$figure_of_latency
     # shellcheck disable=SC2046
-    command=("$what" --link "$link" --size "$size" --between "$between" $(calls_of "$what") --json "$out/$1.json")
+    command=("$what" --link "$link" --size "$size" --between "$between" $(calls_of "$what" cuda) --limit 30 --json "$out/$1.json")
     case "$other" in
       here) command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=host "$bench" "${command[@]}") ;;
       posted-words) has_gdrcopy || return; command=(env "GPUSOCK_RING=$rings" GPUSOCK_WORDS=device "${shape[@]}" "$bench" "${command[@]}") ;;

@@ -194,7 +194,7 @@ class Bench(unittest.TestCase):
                           ["bw", "--link", "tcp", "--duration", "-1"], ["lat", "--link", "tcp", "--duration", "nan"],
                           ["lat", "--link", "tcp", "--repeat", "0"],
                           ["lat", "--link", "tcp", "--between", "friends"], ["lat", "--link", "tcp", "--at", "no:where"],
-                          ["lat", "--link", "tcp", "--group", "crowd"],
+                          ["lat", "--link", "tcp", "--group", "crowd"], ["lat", "--link", "tcp", "--block-threads", "513"],
                           ["lat", "--link", "tcp", "--between", "threads", "--group", "block"],
                           ["lat", "--link", "tcp", "--direction", "in"], ["conn", "--link", "tcp", "--size", "64"],
                           ["bw", "--link", "tcp", "--direction", "up"], ["bw", "--link", "tcp", "--sockets", "0"],

@@ -149,6 +149,16 @@ class Commands(unittest.TestCase):
         done = self.attempt(bundle / "run", "demo")
         self.assertEqual(done.returncode, 0, done.stdout)
 
+    def test_bandwidth_is_measured_by_many_threads_of_a_gpu_and_by_one_of_the_cpu_device(self):
+        self.gpu(True)
+        for preset, calls in (("cuda", "--group block --block-threads 512 --sockets 8"), ("host", "--group thread")):
+            bundle = self.fill(preset)
+            done = self.attempt(bundle / "run", "bench")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            for what, link, threads in (("bw", "p2p", calls), ("bw", "tcp", calls), ("lat", "p2p", "--group thread")):
+                self.assertRegex(done.stdout, rf"called: {what} --link {link} --size \d+ --between kernels {threads} --json")
+            shutil.rmtree(bundle)
+
     @staticmethod
     def read_all(terminal):
         """What was written to a terminal that nobody has open any more: it comes in pieces, then an error."""
