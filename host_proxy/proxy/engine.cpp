@@ -105,15 +105,15 @@ bool Engine::looks_again_at_once(std::uint64_t now) const {
 }
 
 void Engine::sleep_in_network() {
-  bool moved = false;
+  bool may_sleep = false;
   std::uint64_t timeout_ns = 0;
   {
     const std::lock_guard lock(stepping_);
-    sleeper_.fall_asleep(proxy_.waits_for_credit() ? Sleeper::kWantsCredit : Sleeper::kWantsCommits);
-    moved = proxy_.step(monotonic_ns(), Proxy::Pass::full);
+    may_sleep = sleeper_.may_sleep([this] { return proxy_.waits_for_credit(); },
+                                   [this] { return proxy_.step(monotonic_ns(), Proxy::Pass::full); });
     timeout_ns = nap_ns(monotonic_ns());
   }
-  if (!moved && !stopping_.load(std::memory_order_acquire)) {
+  if (may_sleep && !stopping_.load(std::memory_order_acquire)) {
     network_.sleep(timeout_ns);
     wakeups_.fetch_add(1, std::memory_order_relaxed);
   }

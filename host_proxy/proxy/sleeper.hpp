@@ -25,6 +25,16 @@ class Sleeper {
     cuda::atomic_thread_fence(cuda::memory_order_seq_cst, cuda::thread_scope_system);  // E1, pairs with E2
   }
 
+  /// The thread's: true if it may sleep now. `look` looks around once more, and says whether it found something to do;
+  /// `waits_for_credit` says whether something waits until callers give space back. The last look may be the first to
+  /// find that: then callers who give it back do not ring yet, and the thread must look again before it sleeps.
+  template <class WaitsForCredit, class Look>
+  bool may_sleep(WaitsForCredit waits_for_credit, Look look) {
+    const Asleep wants = waits_for_credit() ? kWantsCredit : kWantsCommits;
+    fall_asleep(wants);
+    return !look() && (wants == kWantsCredit || !waits_for_credit());
+  }
+
   void wake_up() { Ref(asleep_).store(kAwake, ringbuf::kRelaxed); }
 
   /// A caller's, after its commit: true if it must ring.

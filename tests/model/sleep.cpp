@@ -70,13 +70,12 @@ struct RingOffice : Office {
   ringbuf::ByteConsumer<> consumer{{bytes, 2, 0}, &committed, &consumed};
 
   /// The thread's: sleeps unless a look around finds something; false: it was rung.
-  template <class Look>
-  bool rest(proxy::Sleeper::Asleep wants, Look finds) {
-    sleeper.fall_asleep(wants);
-    const bool found = finds();
-    while (!found && ringbuf::SystemAtomics::Ref<std::uint64_t>(bell).load(ringbuf::kAcquire) == 0) give_way();
+  template <class WaitsForCredit, class Look>
+  bool rest(WaitsForCredit waits_for_credit, Look finds) {
+    const bool may_sleep = sleeper.may_sleep(waits_for_credit, finds);
+    while (may_sleep && ringbuf::SystemAtomics::Ref<std::uint64_t>(bell).load(ringbuf::kAcquire) == 0) give_way();
     sleeper.wake_up();
-    return found;
+    return !may_sleep;
   }
 
   /// A caller's, behind what it did.
@@ -101,15 +100,43 @@ Case ring_while_falling_asleep(bool credit) {
               office.ring_doorbell(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits);
             });
             run.thread([&office, credit] {
-              office.rung = !office.rest(credit ? proxy::Sleeper::kWantsCredit : proxy::Sleeper::kWantsCommits, [&] {
-                return credit ? office.producer.writable() != 0 : office.consumer.readable() != 0;
-              });
+              office.rung = !office.rest(
+                  [credit] { return credit; },
+                  [&] { return credit ? office.producer.writable() != 0 : office.consumer.readable() != 0; });
               require(!office.rung || (credit ? office.producer.writable() : office.consumer.readable()) == 2,
                       "who is rung finds it");
             });
             run.at_end([&] { return std::string(office.rung ? "rung" : "seen"); });
           },
           {"rung", "seen"}};
+}
+
+/// The thread finds out that a ring is full only by its last look, as where a caller's step has filled it just before;
+/// then space is given back, and nothing else happens.
+Case full_at_the_last_look() {
+  return {"sleep.a_ring_is_found_full_at_the_last_look",
+          [](Run& run) {
+            auto& office = run.make<RingOffice>();
+            office.producer.commit(2);
+            run.thread([&office] {
+              require(office.consumer.readable() == 2, "the ring is full");
+              office.consumer.release(2);
+              office.ring_doorbell(proxy::Sleeper::kWantsCredit);
+            });
+            run.thread([&office] {
+              bool full = false;
+              const auto finds_room = [&] {
+                full = office.producer.writable() == 0;
+                return !full;
+              };
+              int rests = 0;
+              while (office.producer.writable() == 0) {
+                office.rest([&full] { return full; }, finds_room);
+                require(++rests <= 2, "a second rest ends with room");
+              }
+            });
+          },
+          {""}};
 }
 
 /// Who knows that the thread has woken up does not ring.
@@ -147,11 +174,8 @@ Case credit_does_not_wake() {
 }  // namespace
 
 std::vector<Case> sleep_cases() {
-  return {commits_while_falling_asleep(1),
-          commits_while_falling_asleep(2),
-          ring_while_falling_asleep(false),
-          ring_while_falling_asleep(true),
-          awake_is_not_rung(),
+  return {commits_while_falling_asleep(1), commits_while_falling_asleep(2), ring_while_falling_asleep(false),
+          ring_while_falling_asleep(true), full_at_the_last_look(),         awake_is_not_rung(),
           credit_does_not_wake()};
 }
 

@@ -25,6 +25,8 @@ constexpr std::uint64_t kAboutToRingNs = 200'000;
 constexpr std::uint64_t kBackOffNsMin = 200;
 constexpr std::uint64_t kBackOffNsMax = 500'000;
 constexpr std::uint64_t kCopyNsMax = 100'000;
+/// How long the engine's thread may be kept from its processor before it falls asleep.
+constexpr std::uint64_t kGapNsMax = 100'000;
 
 /// Copies that end in any order, each not before its time; their bytes move when that is found out, the latest that can
 /// be.
@@ -179,9 +181,9 @@ Node::~Node() { process_.on_news = nullptr; }
 void Node::make_net() {
   hooks_.self = this;
   hooks_.ring_doorbell = [](void* self, std::uint32_t slot) {
-    if (!node_of(self).assist(slot)) node_of(self).ring(1);
+    if (!node_of(self).assist(slot)) node_of(self).ring(proxy::Sleeper::kWantsCommits);
   };
-  hooks_.ring_for_credit = [](void* self) { node_of(self).ring(2); };
+  hooks_.ring_for_credit = [](void* self) { node_of(self).ring(proxy::Sleeper::kWantsCredit); };
   hooks_.move_past_ring = [](void* self, std::uint32_t slot, const detail::PastRing& wanted) {
     return node_of(self).move_past_ring(slot, wanted);
   };
@@ -210,7 +212,7 @@ bool Node::assist(std::uint32_t slot) {
   if (!options_.assist || stepping_ || schedule_.now_ns() < stalled_until_ns_) return false;
   if (slot < table_.slots()) proxy_.hint(slot);
   step(proxy::Proxy::Pass::quick);
-  if (asleep_ != 0) ring(0);  // this step may have left work behind
+  if (sleeper_.end_sleep()) wake_server();  // this step may have left work behind
   return true;
 }
 
@@ -224,38 +226,58 @@ std::uint64_t Node::move_past_ring(std::uint32_t slot, const detail::PastRing& w
   const std::uint64_t moved = proxy_.move_past_ring(slot, wanted, schedule_.read_clock_ns());
   --self.whole;
   stepping_ = false;
-  if (asleep_ != 0) ring(0);
+  if (sleeper_.end_sleep()) wake_server();
   return moved;
 }
 
-void Node::ring(int least) {
-  if (asleep_ < least) return;
-  asleep_ = 0;
+void Node::wake_server() {
   rung_ = true;
   schedule_.wake(*server_);
 }
 
+void Node::ring(proxy::Sleeper::Asleep least) {
+  if (sleeper_.must_be_rung(least)) wake_server();
+}
+
+/// Takes what stands for the engine's lock, until its next step is over.
+void Node::lock() {
+  while (stepping_ || schedule_.now_ns() < stalled_until_ns_)
+    schedule_.sleep_until(std::max(stalled_until_ns_, schedule_.now_ns() + 500));
+  stepping_ = true;
+}
+
+bool Node::may_sleep() {
+  lock();
+  ++server_->whole;
+  const bool may = sleeper_.may_sleep([this] { return proxy_.waits_for_credit(); },
+                                      [this] {
+                                        const bool moved = step(proxy::Proxy::Pass::full);
+                                        stepping_ = true;  // the engine keeps its lock until it sleeps
+                                        return moved;
+                                      });
+  --server_->whole;
+  stepping_ = false;
+  return may;
+}
+
 void Node::serve() {
   for (;;) {
-    while (stepping_ || schedule_.now_ns() < stalled_until_ns_)
-      schedule_.sleep_until(std::max(stalled_until_ns_, schedule_.now_ns() + 500));
+    lock();
     const bool unasked = std::exchange(slept_through_, false) && !rung_ && !process_.epoll->has_news();
     rung_ = false;
-    if (unasked) asleep_ = 2;
+    if (unasked) sleeper_.fall_asleep(proxy::Sleeper::kWantsCredit);
     const bool moved = step(proxy::Proxy::Pass::full);
     if (unasked && moved) expect_ring();
-    asleep_ = 0;
+    sleeper_.wake_up();
     if (moved) {
       idle_since_ns_ = schedule_.now_ns();
       schedule_.sleep(100 + schedule_.random().below(3'000));
       continue;
     }
-    stepping_ = true;  // until the step is over: the question may look at shared words, and nobody must step meanwhile
-    ++server_->whole;
-    asleep_ = proxy_.waits_for_credit() ? 2 : 1;
-    --server_->whole;
-    if (step(proxy::Proxy::Pass::full)) {
-      asleep_ = 0;
+    if (options_.assist && schedule_.random().one_in(4))  // callers may make steps before it falls asleep
+      schedule_.sleep(schedule_.random().magnitude(100, kGapNsMax));
+    if (!may_sleep()) {
+      sleeper_.wake_up();
       continue;
     }
     std::uint64_t nap_ns = options_.nap_ns;
@@ -269,7 +291,7 @@ void Node::serve() {
       slept_through_ = options_.tells_lost_rings && !proxy_.wants_polling();
       schedule_.sleep_until(until_ns);
     }
-    asleep_ = 0;
+    sleeper_.wake_up();
   }
 }
 

@@ -10,6 +10,7 @@
 #include "host_proxy/links/verbs/maker.hpp"
 #include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/proxy/proxy.hpp"
+#include "host_proxy/proxy/sleeper.hpp"
 #include "tests/support/sim/kernel.hpp"
 
 #include <memory>
@@ -71,10 +72,13 @@ class Node {
  private:
   static proxy::LinkResources list_links(Node& node);
   void serve();
+  bool may_sleep();
   void expect_ring();
   bool step(proxy::Proxy::Pass pass);
   bool assist(std::uint32_t slot);
-  void ring(int least);
+  void wake_server();
+  void ring(proxy::Sleeper::Asleep least);
+  void lock();
   std::uint64_t move_past_ring(std::uint32_t slot, const detail::PastRing& wanted);
   void make_net();
 
@@ -101,7 +105,7 @@ class Node {
   bool slept_through_ = false;
   std::string problem_;
   std::uint64_t canceled_ns_ = Schedule::kNever;
-  int asleep_ = 0;  // 1: commits wake it, 2: and credit
+  proxy::Sleeper sleeper_;
   std::uint64_t stalled_until_ns_ = 0;
   std::uint64_t idle_since_ns_ = 0;
   Fiber* server_ = nullptr;

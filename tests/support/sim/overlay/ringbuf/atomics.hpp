@@ -21,6 +21,13 @@ inline bool is_posted(const void* at) {
 }
 }  // namespace gpusock::sim
 
+namespace cuda {
+using std::memory_order_seq_cst;
+enum thread_scope { thread_scope_system };
+/// Nobody reorders accesses here.
+inline void atomic_thread_fence(std::memory_order, thread_scope) {}
+}  // namespace cuda
+
 namespace gpusock::ringbuf {
 
 template <class T>
