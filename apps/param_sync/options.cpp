@@ -152,7 +152,9 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .shown_default("any number");
   arguments.flag("--no-priority", texts.no_priority, "What the next forward pass needs first is not sent first");
   arguments.flag("--no-overlap", texts.no_overlap, "Exchanges gradients only when those of all layers are computed");
-  arguments.number("--timeout", config.timeout_s, "Seconds to wait for another node before giving it up", 0.1, 86400.0);
+  arguments.number("--timeout", config.timeout_s,
+                   "Seconds to wait for another node before giving it up; to start, one that runs has 30 at least", 0.1,
+                   86400.0);
   arguments.number("--rank", config.rank, "Run only this node; needs --peers", 0, kNodesMax - 1).shown_default("");
   arguments.text("--peers", texts.peers,
                  "HOST:PORT of all nodes by rank, this one's included, with commas; --nodes may be left out");

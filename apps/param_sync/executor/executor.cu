@@ -141,6 +141,11 @@ __global__ void begin_with_weights(const float* weights, float* made, std::uint6
   for_own_share(count, [&](std::uint64_t i) { made[i] = weights[i]; });
 }
 
+/// One thread.
+__global__ void fail_by_argument(Run run) {
+  fail(run, {.kind = ExecutionFailureKind::argument, .error = EINVAL, .lost = run.last_words.rank});
+}
+
 __global__ void copy_floats(float* to, const float* from, std::uint64_t count) {
   const std::uint64_t threads = std::uint64_t{blockDim.x} * gridDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
@@ -170,11 +175,11 @@ struct Executor::Impl {
       : context(of),
         settings(completed(given)),
         schedules(std::move(all)),
-        channels(channels_of(checked(schedules, settings.rank), settings.rank)),
+        channels(channels_with(settings, channels_of(checked(schedules, settings.rank), settings.rank))),
         sockets(context, channels.size()),
         on_device(context, channels.size()),
         progress(context, schedule::kLanesMax),
-        words(context, 2),
+        words(context, 3),
         failure(context, 1),
         completed_run(context, 1),
         listening(context, 1),
@@ -214,6 +219,10 @@ struct Executor::Impl {
     return all;
   }
 
+  static std::vector<Channel> channels_with(const Settings& settings, const std::vector<Channel>& channels) {
+    return settings.last_words ? with_last_words(channels) : channels;
+  }
+
   int nodes() const { return schedules.front().nodes(); }
 
   Run run() const {
@@ -224,8 +233,12 @@ struct Executor::Impl {
     run.progress = progress.data();
     run.lanes_ended = words.data();
     run.failed = words.data() + 1;
+    run.failing = words.data() + 2;
     run.failure = failure.data();
     run.completed = completed_run.data();
+    if (settings.last_words) {
+      run.last_words = {run.net, on_device.data(), run.sockets, run.socket_count, settings.rank, addresses.data()};
+    }
     return run;
   }
 
@@ -253,6 +266,24 @@ struct Executor::Impl {
                                       " bytes: take larger units");
     }
     return run;
+  }
+
+  /// The same; where an argument is invalid the other ranks learn of it, which would wait for this one.
+  Run run_or_give_up(std::size_t index, float* data, std::uint64_t count, const Optimizing& optimizing) {
+    try {
+      if (data == nullptr && count != 0) {
+        throw gpusock::Error(EINVAL, "a tensor of " + std::to_string(count) + " floats at a null pointer");
+      }
+      return run_of(index, data, count, optimizing);
+    } catch (const gpusock::Error&) {
+      give_up();
+      throw;
+    }
+  }
+
+  /// On the context's own stream, since a run may be in flight on the executor's.
+  void give_up() {
+    if (!channels.empty() && !failed()) gpusock::launch(context, {}, fail_by_argument, run());
   }
 
   gpusock::Endpoint as_ours(gpusock::Endpoint at) const {
@@ -316,7 +347,7 @@ struct Executor::Impl {
   gpusock::DeviceBuffer<gpusock::Socket> sockets;
   gpusock::DeviceBuffer<Channel> on_device;
   gpusock::DeviceBuffer<std::uint64_t> progress;
-  gpusock::DeviceBuffer<std::uint64_t> words;  // lanes_ended, failed
+  gpusock::DeviceBuffer<std::uint64_t> words;  // lanes_ended, failed, failing
   gpusock::Mapped<FailureRecord> failure;
   gpusock::Mapped<std::uint64_t> completed_run;
   gpusock::Mapped<Listening> listening;
@@ -412,7 +443,7 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
                               const Optimizing& optimizing, std::uint32_t tag) {
   Impl& rank = *impl_;
   if (rank.failed()) rank.throw_failure();
-  Run run = rank.run_of(index, data, count, optimizing);
+  Run run = rank.run_or_give_up(index, data, count, optimizing);
   run.number = rank.started + 1;
   run.operation ^= tag;
   run.timeout_ns = timeout_ns;
@@ -421,6 +452,10 @@ std::uint64_t Executor::start(std::size_t index, float* data, std::uint64_t coun
       {.grid = static_cast<unsigned>(run.lane_count), .block = rank.settings.threads, .stream = &rank.stream},
       run_lanes, run);
   return ++rank.started;
+}
+
+void Executor::give_up() {
+  if (!impl_->address_texts.empty()) impl_->give_up();
 }
 
 void Executor::copy(float* to, const float* from, std::uint64_t floats) {

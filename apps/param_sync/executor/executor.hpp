@@ -25,6 +25,9 @@ struct Settings {
   std::uint64_t connect_timeout_ns = 30'000'000'000;
   unsigned threads = 0;  ///< of a lane; 0: 1 on the CPU device, 256 on a GPU
   Execution execution;
+  /// A connection more to each peer, by which a rank that fails tells which rank it has lost, before it ends its
+  /// connections. Else failures name the peer whose connection has ended, which may have lost another one.
+  bool last_words = false;
 };
 
 /// What `apply` does at the owner of a chunk. Without memory sums stay what they are.
@@ -99,10 +102,15 @@ class Executor {
 
   /// Starts a run of schedules[index] on `count` floats at `data`, and returns its number. Runs go one after the other.
   /// `data` is memory that kernels reach: of a DeviceBuffer or a Mapped. The run fails when it takes longer than
-  /// `timeout_ns` from when it begins. It also fails where ranks give different tags: what the run is for. Throws
-  /// gpusock::Error after a failure.
+  /// `timeout_ns` from when it begins; with last words up to 8 s later, where a peer does not answer. It also fails
+  /// where ranks give different tags: what the run is for. Throws gpusock::Error after a failure, and where an argument
+  /// is invalid (EINVAL, EFBIG): then all ranks fail.
   std::uint64_t start(std::size_t index, float* data, std::uint64_t count, std::uint64_t timeout_ns,
                       const Optimizing& optimizing = {}, std::uint32_t tag = 0);
+
+  /// After an invalid argument: tells the peers, which fail at once instead of waiting for this rank in vain, and ends
+  /// all runs. Any call after it throws. Nothing where the executor is not connected.
+  void give_up();
 
   /// Copies floats between memory that kernels reach, after the runs that were started before, and before later ones.
   void copy(float* to, const float* from, std::uint64_t floats);

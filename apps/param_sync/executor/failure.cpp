@@ -68,15 +68,43 @@ std::string describe_message(const MessageHeader& got, const MessageHeader& expe
                      expected.pass);
 }
 
+/// `lost`: the rank that the peer has named.
+std::string describe_loss(const ExecutionFailure& failure, const std::string& peer, const std::string& lost) {
+  switch (failure.blame) {
+    case Blame::none:
+    case Blame::peer:
+      break;
+    case Blame::silent_peer:
+      return fmt::format("lost {}: nothing more came of it in time, and nothing answers there (ETIMEDOUT)", peer);
+    case Blame::told:
+      return fmt::format("lost {}: {} has lost it, and told so", lost, peer);
+    case Blame::told_of_schedule:
+      return fmt::format("{} does not follow the schedule: {} has told so, and says more", lost, peer);
+    case Blame::told_of_argument:
+      return fmt::format("{} was given an invalid argument, and has ended: see what it says", lost);
+    case Blame::this_rank:
+      return fmt::format("{} has given this rank up: see what it says", peer);
+    case Blame::unknown:
+      if (failure.error != ETIMEDOUT) return fmt::format("{} ended the connection; the lost rank is unknown", peer);
+      return fmt::format(
+          "nothing more came of {} in time. It waits itself, or has stopped; the lost rank is unknown (ETIMEDOUT)",
+          peer);
+  }
+  return fmt::format("lost {}: {}", peer, reason_of(failure.error));
+}
+
 }  // namespace
 
 std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
                      const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules) {
   std::string peer = "another rank";
+  const auto at = [&](std::int32_t number) {
+    const auto index = static_cast<std::size_t>(number);
+    return fmt::format("rank {}", number) +
+           (index < addresses.size() ? fmt::format(" ({})", addresses[index]) : std::string());
+  };
   if (failure.channel >= 0 && static_cast<std::size_t>(failure.channel) < channels.size()) {
-    const auto number = static_cast<std::size_t>(channels[static_cast<std::size_t>(failure.channel)].peer);
-    peer = fmt::format("rank {}", number);
-    if (number < addresses.size()) peer += fmt::format(" ({})", addresses[number]);
+    peer = at(channels[static_cast<std::size_t>(failure.channel)].peer);
   }
   std::string where;
   if (failure.schedule >= 0 && failure.lane >= 0 && failure.op >= 0) {
@@ -104,10 +132,12 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
                                 name_of(failure.field), failure.theirs, failure.ours);
     case ExecutionFailureKind::receive:
     case ExecutionFailureKind::send:
-      return self + fmt::format("lost {}: {}{}", peer, reason_of(failure.error), where);
+      return self + describe_loss(failure, peer, failure.lost < 0 ? "" : at(failure.lost)) + where;
     case ExecutionFailureKind::message:
       return self + fmt::format("{} does not follow the schedule: {}{}", peer,
                                 describe_message(failure.got, failure.expected), where);
+    case ExecutionFailureKind::argument:
+      return self + "an operation was given an invalid argument, which all ranks were told: make new groups";
     case ExecutionFailureKind::late:
       return self + fmt::format("lane {} has waited in vain for another lane", failure.lane);
   }

@@ -19,6 +19,19 @@ enum class ExecutionFailureKind : std::uint32_t {
   send,      ///< a message could not be sent
   message,   ///< another message came than the schedule says
   late,      ///< another lane of this rank did not get so far
+  argument,  ///< this rank was given an invalid argument
+};
+
+/// Which rank is lost, where a peer's connection has ended or nothing came of it in time (last_words.cuh).
+enum class Blame : std::uint32_t {
+  none,              ///< nobody was asked: it may be the peer, or a rank that the peer has lost
+  peer,              ///< the peer: it has ended without a word
+  silent_peer,       ///< the peer: it neither says nor answers anything
+  told,              ///< `lost`: the peer has told so
+  told_of_schedule,  ///< `lost` does not follow the schedule: the peer has told so
+  told_of_argument,  ///< none: `lost` was given an invalid argument, the peer has told so
+  this_rank,         ///< the peer has given this rank up
+  unknown,
 };
 
 /// What all ranks must share, in the order in which it is compared.
@@ -47,6 +60,8 @@ struct ExecutionFailure {
   std::int32_t schedule = -1;  ///< index of the one that ran; -1: none yet
   std::int32_t lane = -1;
   std::int32_t op = -1;  ///< index in the lane
+  Blame blame = Blame::none;
+  std::int32_t lost = -1;  ///< rank, where `blame` says so
   ChannelHelloField field = ChannelHelloField::none;
   std::uint64_t ours = 0;       ///< mismatch: this rank's value
   std::uint64_t theirs = 0;     ///< mismatch: the other rank's

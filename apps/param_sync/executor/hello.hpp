@@ -8,7 +8,7 @@ namespace param_sync::executor {
 /// The first message of each side of a connection: its rank, which channel this is, and what all ranks must share.
 struct ChannelHello {
   static constexpr std::uint64_t kMagic = 0x65786563536d6150;  // "PamScexe"
-  static constexpr std::uint64_t kVersion = 2;
+  static constexpr std::uint64_t kVersion = 3;
   static constexpr std::uint64_t kPatienceNs = 5'000'000'000;  ///< a rank that connects sends its hello within this
                                                                ///< time
   std::uint64_t magic = kMagic;

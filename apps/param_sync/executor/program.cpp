@@ -143,6 +143,12 @@ std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedule
   return {channels.begin(), channels.end()};
 }
 
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels) {
+  std::set<Channel> all(channels.begin(), channels.end());
+  for (const Channel& channel : channels) all.insert({channel.peer, kLastWordsChannel});
+  return {all.begin(), all.end()};
+}
+
 Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
                    const Execution& execution) {
   const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];

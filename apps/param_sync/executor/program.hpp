@@ -7,6 +7,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace param_sync::executor {
@@ -17,6 +18,9 @@ struct Channel {
   int number = 0;
   auto operator<=>(const Channel&) const = default;
 };
+
+/// The number of the channel to a peer on which only last words go (last_words.cuh): the last one.
+inline constexpr int kLastWordsChannel = std::numeric_limits<int>::max();
 
 /// An op. `in` and `out` are indices of channels, or schedule::kNobody.
 struct LaneOp {
@@ -68,6 +72,9 @@ struct Program {
 
 /// All channels that this rank has in any of the schedules, in order.
 std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
+
+/// The same, and one for last words to each peer.
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels);
 
 /// How a schedule is executed where more is wanted than its result.
 struct Execution {

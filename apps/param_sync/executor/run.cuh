@@ -6,7 +6,7 @@
 ///   label  operation                       order    partner  data protected
 ///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
 ///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
-///   L3     failed.compare_exchange, load   relaxed  L3       nothing: it only decides who writes the failure record
+///   L3     failed, failing.compare_ex., load relaxed L3       nothing: it only decides who writes the failure record
 ///   L4     failure.recorded.store          release  L5       the failure record
 ///   L5     host: failure.recorded.load     acquire  L4       the same
 ///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
@@ -18,6 +18,7 @@
 #include "arithmetic/optimizer.hpp"
 #include "executor/budget.cuh"
 #include "executor/failure.hpp"
+#include "executor/last_words.cuh"
 #include "executor/place.cuh"
 #include "executor/program.hpp"
 #include "param_sync/exchange_words.cuh"
@@ -66,9 +67,11 @@ struct Run {
   std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
   std::uint64_t* lanes_ended = nullptr;  ///< of this run
   std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
+  std::uint64_t* failing = nullptr;      ///< not 0 once a lane finds out which rank is lost
   std::uint64_t* stop = nullptr;         ///< mapped, or none: the host sets it to end the run
   bool keeps_sockets = false;            ///< when it fails: the host ends what others wait for
   FailureRecord* failure = nullptr;      ///< mapped
+  LastWords last_words;                  ///< none: this rank fails without
   std::uint64_t* completed = nullptr;    ///< mapped: the last run that has ended well
 };
 
@@ -78,21 +81,32 @@ GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t o
 /// True if a lane has failed, or the host wants an end. One thread.
 __device__ inline bool has_failed(const Run& run) { return has_ended(*run.failed, run.stop); }
 
-/// Records the first failure, and ends what the other lanes, and the peers, wait for. One thread.
-__device__ inline void fail(const Run& run, const ExecutionFailure& what) {
+/// Records the first failure, and ends what the other lanes, and the peers, wait for. Finds out before which rank is
+/// lost, and tells the peers. One thread.
+__device__ inline void fail(const Run& run, ExecutionFailure what) {
   if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
+  what.schedule = run.schedule;
   std::uint64_t expected = 0;
+  if (run.last_words.exist()) {  // before the failure is known to anyone, since its record is not whole until then
+    const DeviceWord failing(*run.failing);
+    // L3
+    if (!failing.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) return;
+    exchange_last_words(run.last_words, run.timeout_ns, what);
+  }
+  expected = 0;
   const DeviceWord failed(*run.failed);
   if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // L3
     return;
   }
   run.failure->failure = what;
-  run.failure->failure.schedule = run.schedule;
   SystemWord(run.failure->recorded).store(1, cuda::memory_order_release);  // L4, pairs with L5
   if (run.keeps_sockets) return;
   const auto thread = gpusock::this_thread();
   for (int i = 0; i < run.socket_count; ++i) {
-    if (run.sockets[i] >= 0) run.net.shutdown(thread, run.sockets[i], gpusock::Shutdown::both);
+    if (run.sockets[i] < 0) continue;
+    // What was said arrives before the end does.
+    run.net.shutdown(thread, run.sockets[i],
+                     run.last_words.carries(i) ? gpusock::Shutdown::write : gpusock::Shutdown::both);
   }
 }
 

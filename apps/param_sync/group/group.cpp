@@ -72,6 +72,7 @@ executor::Settings settings_of(int rank, const GroupOptions& options) {
   settings.rank = rank;
   settings.ring_bytes = options.ring_bytes;
   settings.connect_timeout_ns = options.connect_timeout_ns;
+  settings.last_words = true;
   return settings;
 }
 
@@ -109,7 +110,11 @@ Group::Operation Group::all_gather(float* data, std::size_t count, std::uint64_t
 }
 
 Group::Operation Group::broadcast(float* data, std::size_t count, int root, std::uint64_t timeout_ns) {
-  if (root < 0 || root >= impl_->nodes) refuse("a broadcast from rank " + std::to_string(root));
+  if (root < 0 || root >= impl_->nodes) {
+    impl_->executor.give_up();
+    refuse("a broadcast from rank " + std::to_string(root) + ", but ranks are 0 to " +
+           std::to_string(impl_->nodes - 1));
+  }
   return impl_->ready().start(kBroadcast + static_cast<std::size_t>(root), data, count, timeout_ns);
 }
 

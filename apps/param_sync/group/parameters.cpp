@@ -9,9 +9,10 @@
 namespace param_sync {
 namespace {
 
-std::size_t checked_size(std::span<const float> initial) {
-  if (initial.empty()) throw gpusock::Error(EINVAL, "parameters of 0 weights: give a value for each weight");
-  return initial.size();
+std::size_t checked_size(std::span<const float> initial, executor::Executor& executor) {
+  if (!initial.empty()) return initial.size();
+  executor.give_up();
+  throw gpusock::Error(EINVAL, "parameters of 0 weights: give a value for each weight");
 }
 
 /// Differs, but for chance, where ranks use other weights, or the same with other values or another update.
@@ -29,7 +30,7 @@ std::uint32_t tag_of(std::span<const float> initial, const Update& update, std::
 struct Parameters::Impl {
   Impl(Group& of, std::span<const float> initial, const Update& update)
       : group(*of.impl_),
-        size(checked_size(initial)),
+        size(checked_size(initial, group.executor)),
         part(of.part(group.rank, size)),
         tag(tag_of(initial, update, group.parameters_made++)),
         weights(group.context, std::max<std::size_t>(1, part.end - part.begin)),

@@ -97,8 +97,11 @@ struct ResidentSums::Impl {
   bool started = false;
 };
 
-ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns)
-    : impl_(std::make_unique<Impl>(group, tensors, timeout_ns)) {}
+ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns) try
+    : impl_(std::make_unique<Impl>(group, tensors, timeout_ns)) {
+} catch (const gpusock::Error&) {
+  group.impl_->executor.give_up();  // the others wait for this rank in start()
+}
 
 ResidentSums::~ResidentSums() {
   executor::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits

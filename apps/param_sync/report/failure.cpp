@@ -112,6 +112,11 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
       return lost("sending to it");
     case FailureKind::end:
       return lost("training");
+    case FailureKind::told:
+      if (failure.rank < 0 || failure.rank == rank) {
+        return text + fmt::format("rank {} has ended the run, and says why; the lost rank is unknown", failure.teller);
+      }
+      return text + fmt::format("lost {}: rank {} has lost it, and told so", who, failure.teller);
     case FailureKind::protocol:
       return text + who + at + " sent a message that cannot come here: are both the same version?";
     case FailureKind::late:

@@ -22,6 +22,7 @@ enum class FailureKind : std::uint32_t {
   receive,   ///< receiving gradients or weights from a peer
   send,      ///< sending gradients or weights to a peer
   end,       ///< a peer has ended before its training did
+  told,      ///< a peer (`teller`) has failed and told which rank it has lost; -1: it does not know
   protocol,  ///< a peer sent a message that cannot come here
   late,      ///< no peer in particular: what a kernel waited for did not happen in time
 };
@@ -55,6 +56,7 @@ struct Failure {
   HelloField field = HelloField::none;
   std::uint64_t ours = 0;    ///< mismatch: this node's value
   std::uint64_t theirs = 0;  ///< mismatch: the peer's
+  std::int32_t teller = -1;
 };
 
 /// True if it happened in training, when the nodes were connected to each other.

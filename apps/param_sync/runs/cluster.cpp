@@ -38,6 +38,8 @@ constexpr auto kEndAfterFailure = std::chrono::seconds(5);   // what is still th
 constexpr auto kSeenAfterFailure = std::chrono::seconds(1);  // then nodes that have not seen the loss are not waited
                                                              // for
 
+constexpr auto kNoticedByOthers = std::chrono::seconds(1);  // after --timeout
+
 using gpusock::program::kFailure;
 using gpusock::program::kMisuse;
 using SteadyClock = std::chrono::steady_clock;
@@ -66,8 +68,9 @@ class Cluster {
       for (std::size_t rank = 0; rank < nodes_.size(); ++rank) take_messages(rank);
       reap();
       give_up_waiting_for_starts();
+      give_up_stopped_nodes();
       if (failed_) release();
-      if (failed_ && SteadyClock::now() >= give_up_at_) kill_all(SIGKILL);
+      if (failed_ && (SteadyClock::now() >= give_up_at_ || only_stopped_are_left())) kill_all(SIGKILL);
     }
     if (stalled_ && !interrupted_) tell_stall();
     return !failed_ && !interrupted_;
@@ -152,8 +155,9 @@ class Cluster {
   /// Lets nodes that have lost another end, once all have seen it: the sockets that they close then are no news to
   /// anyone.
   void release() {
-    const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(),
-                                     [](const NodeProcess& node) { return node.exited || node.lost_a_node; });
+    const bool all_saw = std::all_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) {
+      return node.exited || node.lost_a_node || node.stopped_at;
+    });
     if (!all_saw && SteadyClock::now() < give_up_at_ - kEndAfterFailure + kSeenAfterFailure) return;
     for (NodeProcess& node : nodes_) {
       if (!node.exited && std::exchange(node.lost_a_node, false)) tell(node, {{"seen", true}});
@@ -181,7 +185,10 @@ class Cluster {
     for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
       NodeProcess& node = nodes_[rank];
       int status = 0;
-      if (node.exited || waitpid(node.pid, &status, WNOHANG) != node.pid) continue;
+      if (node.exited || waitpid(node.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != node.pid) continue;
+      if (WIFSTOPPED(status)) node.stopped_at = SteadyClock::now();
+      if (WIFCONTINUED(status)) node.stopped_at.reset();
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       take_messages(rank);
       take_signals();  // a terminal's signal comes to all, and to us no later
       node.exited = true;
@@ -213,6 +220,26 @@ class Cluster {
     fmt::print(stderr, "param_sync: {}\n", describe_missing(missing, config_.nodes, limit_s));
     fail();
     kill_all(SIGTERM);
+  }
+
+  /// They end by nothing but SIGKILL, and the others have ended.
+  bool only_stopped_are_left() const {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [](const NodeProcess& node) { return node.exited || node.stopped_at; });
+  }
+
+  /// A stopped node is not slow to start, which takes kStartSecondsMin. In training the others notice first.
+  void give_up_stopped_nodes() {
+    for (std::size_t rank = 0; rank < nodes_.size() && !failed_; ++rank) {
+      const NodeProcess& node = nodes_[rank];
+      if (node.exited || !node.stopped_at) continue;
+      const std::chrono::duration<double> stopped = SteadyClock::now() - *node.stopped_at;
+      if (stopped < std::chrono::duration<double>(config_.timeout_s) + kNoticedByOthers) continue;
+      fmt::print(stderr, "param_sync: rank {} was stopped by a signal, and not continued for {:g} s (--timeout)\n",
+                 rank, config_.timeout_s);
+      fail();
+      kill_all(SIGTERM);
+    }
   }
 
   bool started() const {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,7 +25,8 @@ struct NodeProcess {
   bool lost_a_node = false;           ///< and waits until the others have seen that too
   bool reported_progress = false;     ///< when it lost that
   bool channel_ended = false;
-  bool exited = false;  ///< and has been waited for
+  bool exited = false;                                              ///< and has been waited for
+  std::optional<std::chrono::steady_clock::time_point> stopped_at;  ///< by a signal; nothing: it runs
 
   NodeProcess(pid_t process, int fd) : pid(process), control(fd) {}
   NodeProcess(NodeProcess&& other) noexcept;

@@ -6,9 +6,11 @@
 #include "training/hello.cuh"
 #include "training/node_impl.cuh"
 #include "training/queued.hpp"
+#include "training/watch.cuh"
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -42,6 +44,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       exchange_times(context, 1),
       factors(context, exchange_plan, plan, run.rank),
       ending(context, 1),
+      heard(context, static_cast<std::size_t>(run.nodes)),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
       test(context, dataset.test, test_order(dataset)),
       activations(context, plan.layout, plan.batch),
@@ -55,6 +58,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       image(context, config.checkpoint_folder.empty() ? 1 : std::size_t{2} * plan.layout.parameters()),
       traced_steps(config.trace_file.empty() ? 0 : std::min(config.trace_steps, plan.steps)),
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers, plan.layout.layers))) {
+  for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
   if (!config.checkpoint_folder.empty()) {
     const Hello settings = hello();
     checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
@@ -142,10 +146,39 @@ std::optional<Failure> Node::Impl::failure() {
   return record;
 }
 
+/// A lane has seen the end of a peer's connection: which rank the peer has lost, if it has not ended first.
+void Node::Impl::ask_peer(Failure& record) {
+  const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
+  const bool ended = record.error == 0 || record.error == ECONNRESET || record.error == EPIPE;
+  if (!of_peer || !ended || record.rank < 0) return;
+  gpusock::launch(context, {.stream = &accepting}, hear_peer, state(), record.rank, heard.data());
+  accepting.synchronize();  // watch_nodes() ends as the run has failed
+  const std::uint8_t said = heard[static_cast<std::size_t>(record.rank)];
+  if (said == kEndedMute) return;
+  record.kind = FailureKind::told;
+  record.teller = std::exchange(record.rank, lost_rank_of(said));
+}
+
+/// Which rank this node has lost, so that they do not take its end for the cause.
+void Node::Impl::tell_others(const Failure& record) {
+  const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
+                    (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
+                     record.kind == FailureKind::end || record.kind == FailureKind::told);
+  const auto farewell = static_cast<std::uint8_t>(lost ? kFirstLost + record.rank : int{kFailed});
+  gpusock::launch(context, {}, bid_farewell, state(), farewell);
+}
+
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
-    const Failure record = *recorded;
+    Failure record = *recorded;
+    const bool tells = in_training(record) && peer_count > 0 && !stopping;
+    try {
+      if (tells) ask_peer(record);
+      if (tells) tell_others(record);
+    } catch (const gpusock::Error&) {
+      // A kernel has faulted, which end_kernels() tells.
+    }
     const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
     const gpusock::Endpoint peer = known ? addresses[record.rank] : gpusock::Endpoint{};
     Loss loss;

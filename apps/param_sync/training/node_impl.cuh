@@ -48,6 +48,8 @@ struct Node::Impl {
   /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
+  void ask_peer(Failure& record);
+  void tell_others(const Failure& record);
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   Progress progress(std::chrono::steady_clock::time_point start) const;
@@ -74,6 +76,7 @@ struct Node::Impl {
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   FactorLayers factors;
   gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
+  gpusock::Mapped<std::uint8_t> heard;    ///< by rank: what it has told of its end
 
   Model model{context, compute, plan.layout};
   DeviceSamples training;

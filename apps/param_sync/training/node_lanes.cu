@@ -71,7 +71,8 @@ void Node::Impl::prepare_residents() {
 
 void Node::Impl::launch_residents() {
   exchange.start_resident();
-  if (peer_count != 0) gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data());
+  if (peer_count != 0)
+    gpusock::launch(context, {.stream = &accepting}, watch_nodes, state(), ending.data(), heard.data());
 }
 
 /// Blocks that compute a bucket's gradients.

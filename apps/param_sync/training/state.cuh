@@ -60,7 +60,8 @@ __device__ inline bool ended(const NodeState& node) {
 
 /// Records why the run ends; the first failure counts. One thread.
 __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, std::int64_t error,
-                            HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0) {
+                            HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0,
+                            int teller = -1) {
   if (error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
   std::uint64_t expected = 0;
   const DeviceWord failed(*node.failed);
@@ -74,7 +75,13 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
   record.field = field;
   record.ours = ours;
   record.theirs = theirs;
+  record.teller = teller;
   SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8, pairs with S11
+}
+
+/// A peer has failed, and told which rank it has lost, or -1. One thread.
+__device__ inline void fail_as_told(const NodeState& node, int peer, int lost) {
+  fail(node, FailureKind::told, lost, 0, HelloField::none, 0, 0, peer);
 }
 
 /// True if a kernel has failed; then the record is whole. For the host.

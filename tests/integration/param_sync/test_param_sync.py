@@ -429,6 +429,20 @@ class Failures(Runs):
         self.assertEqual(status, 1)
         self.assertRegex(err, r"\Aparam_sync: rank 0: waited 2 s in vain for rank 1's (gradients|new weights) of step \d+\. ")
 
+    def test_nodes_started_by_hand_say_no_rank_to_be_lost_that_lives(self):
+        for sent, timeout in ((signal.SIGKILL, 30), (signal.SIGSTOP, 1)):
+            for link in LINKS_BETWEEN_PROCESSES:
+                peers = ",".join(support.own_addresses(3))
+                nodes = [self.start(*ENDLESS, "--rank", rank, "--peers", peers, "--timeout", timeout, "--link", link, "--scheme", "ring") for rank in range(3)]
+                for node in nodes:
+                    support.wait_for_line(node, r"step \d+/")
+                nodes[1].send_signal(sent)
+                for rank in (0, 2):
+                    status, _, err = self.end(nodes[rank])
+                    self.assertEqual(status, 1)
+                    self.assertRegex(err, "lost rank 1: |the lost rank is unknown|waited 1 s in vain", (sent, link))
+                    self.assertNotRegex(err, "lost rank [02]: ", (sent, link))
+
     def test_interrupting_a_cluster_ends_all_its_nodes(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             cluster, nodes = self.training_cluster()
@@ -455,7 +469,7 @@ class Failures(Runs):
         self.end(cluster)
         self.wait_for_the_end_of(nodes.values())
 
-    def starting_cluster(self):
+    def starting_cluster(self, *options):
         """A cluster of two whose nodes wait for their data, which comes once somebody writes it into the pipe; and its nodes."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -464,7 +478,7 @@ class Failures(Runs):
         self.pipe = pathlib.Path(folder.name) / "train-images-idx3-ubyte"
         self.pipe.unlink()
         os.mkfifo(self.pipe)
-        cluster = self.start(*ENDLESS, "--data", folder.name, "--nodes", 2, env=dict(os.environ, GPUSOCK_OBSERVE=folder.name))
+        cluster = self.start(*ENDLESS, "--data", folder.name, "--nodes", 2, *options, env=dict(os.environ, GPUSOCK_OBSERVE=folder.name))
         nodes = {}
         while len(nodes) < 2:
             nodes = support.node_processes(cluster)
@@ -489,7 +503,8 @@ class Failures(Runs):
             os.kill(nodes[1], signal.SIGTERM)
             self.wait_for_the_end_of([nodes[1]])
         finally:
-            os.kill(nodes[0], signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # where the cluster has ended it
+                os.kill(nodes[0], signal.SIGCONT)
         status, _, err = self.end(cluster)
         self.assertEqual((status, err), (1, "param_sync: rank 1 was killed by signal 15 (Terminated)\n"))
 
@@ -523,6 +538,14 @@ class Failures(Runs):
         self.assertEqual(status, 1)
         self.assertIn("the same GPUSOCK_HOST_RINGS=NAME", err)
         self.assertLess(time.monotonic() - began, 30, err)
+
+    def test_a_stopped_node_is_given_up_in_time_when_all_start(self):
+        cluster, nodes = self.starting_cluster("--timeout", 1)
+        began = time.monotonic()
+        os.kill(nodes[0], signal.SIGSTOP)
+        status, _, err = self.end(cluster)
+        self.assertEqual((status, err), (1, "param_sync: rank 0 was stopped by a signal, and not continued for 1 s (--timeout)\n"))
+        self.assertLess(time.monotonic() - began, 25)  # not kStartSecondsMin
 
     def test_a_loopback_interface_that_is_down_is_named(self):
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]

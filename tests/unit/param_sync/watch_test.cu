@@ -71,6 +71,7 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   gpusock::Stream watching(self.context);
   gpusock::Mapped<Opened> opened(self.context, 1);
   gpusock::Mapped<std::uint64_t> ending(self.context, 1);
+  gpusock::Mapped<std::uint8_t> heard(self.context, 1 + kOthers);
   gpusock::launch(self.context, {}, open, self.context.net(), gpusock::Endpoint::parse("127.0.0.1:0,link=tcp"),
                   opened.data());
   self.context.synchronize();
@@ -80,7 +81,8 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   self.context.synchronize();
   others.context.synchronize();
 
-  gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(self.sockets, self.none), ending.data());
+  gpusock::launch(self.context, {.stream = &watching}, watch_nodes, self.state(self.sockets, self.none), ending.data(),
+                  heard.data());
   gpusock::launch(others.context, {}, leave, others.state(others.none, others.sockets));
   others.context.synchronize();
   const auto watched = std::async(std::launch::async, [&watching] { watching.synchronize(); });
