@@ -41,7 +41,7 @@ def faults_of_command(command, source, build):
     part = words[1:2] if len(words) > 1 and not words[1].startswith("-") else []
     text = help_of(str(build / PROGRAMS[words[0]]), *part)
     faults = [f"{words[0]} takes no {word}" for word in words if word.startswith("--") and not re.search(rf"^ +{word}\b", text, re.MULTILINE)]
-    if "--scheme" in words and not re.search(rf"[ ,{{]{words[words.index('--scheme') + 1]}[,:}}]", text):
+    if "--scheme" in words and not re.search(rf"[ ,{{]{words[words.index('--scheme') + 1]}[,:;)}}]", text):
         faults.append(f"{words[0]} knows no such scheme: {command}")
     return faults
 
