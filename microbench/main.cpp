@@ -5,20 +5,9 @@
 #include "program/arguments.hpp"
 #include "program/run.hpp"
 
-#include <cerrno>
-#include <fstream>
+#include <optional>
 
 namespace {
-
-/// Opened before anything is measured: a file that cannot be written should fail before a long run.
-std::ofstream open_json(const std::string& file) {
-  std::ofstream json;
-  if (file.empty()) return json;
-  errno = 0;
-  json.open(file);
-  if (!json) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
-  return json;
-}
 
 /// What clients are told of a server.
 std::string describe_device() {
@@ -27,14 +16,13 @@ std::string describe_device() {
 }
 
 void run(const bench::BenchOptions& options) {
-  std::ofstream json = open_json(options.json_file);
+  // Opened before anything is measured: a file that cannot be written should fail before a long run.
+  std::optional<gpusock::program::JsonOutput> json;
+  if (!options.json_file.empty()) json.emplace(options.json_file);
   const auto machine = bench::read_machine_facts(gpusock::Options::from_env().gpu);
   const auto result = bench::run_contest(options);
   gpusock::program::print(bench::make_table(options, machine, result));
-  if (!json.is_open()) return;
-  json << bench::make_json(options, machine, result);
-  json.close();
-  if (!json) throw gpusock::Error(EIO, "cannot write " + options.json_file);
+  if (json) json->write(bench::make_json(options, machine, result));
 }
 
 }  // namespace

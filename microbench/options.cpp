@@ -113,7 +113,7 @@ void add_options(Arguments& arguments, BenchOptions& options, Words& words) {
                   kRingBytesMax);
   arguments.number("--answer-gpu", options.answer_gpu, "GPU of the side that answers, in this process", 0, kGpuMax)
       .shown_default("GPUSOCK_GPU, as the other side's");
-  arguments.text("--json", options.json_file, "write all figures and the machine's facts to this file");
+  arguments.json(options.json_file, "all figures and the machine's facts as JSON");
   arguments.text("--commit", options.commit, "what the JSON names as the commit, instead of the one built from")
       .shown_default("");
 }

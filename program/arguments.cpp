@@ -193,6 +193,16 @@ Argument Arguments::text(const std::string& name, std::string& value, const std:
   return Argument(option);
 }
 
+Argument Arguments::json(std::string& file, const std::string& help) {
+  const auto take = [&file](const std::vector<std::string>& given) {
+    file = given.empty() || given.front().empty() ? "-" : given.front();
+    return true;
+  };
+  auto* option = impl_->app->add_option(
+      "--json", take, help + "; without FILE, or with -: standard output, which then has nothing else");
+  return Argument(option->expected(0, 1)->type_name("[FILE]"));
+}
+
 Argument Arguments::flag(const std::string& name, bool& value, const std::string& help) {
   return Argument(impl_->app->add_flag(name, value, help));
 }

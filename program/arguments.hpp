@@ -48,6 +48,9 @@ class Arguments {
   /// A required argument without a name of its own, as ENDPOINT or FILE.
   Argument positional(const std::string& name, std::string& value, const std::string& help);
   Argument text(const std::string& name, std::string& value, const std::string& help);
+  /// --json [FILE], the same in all programs: `file` is "-" where no FILE is given, and stays empty without --json. For
+  /// JsonOutput (program/run.hpp).
+  Argument json(std::string& file, const std::string& help);
   Argument flag(const std::string& name, bool& value, const std::string& help);
   Argument number(const std::string& name, int& value, const std::string& help, int min, int max);
   Argument number(const std::string& name, unsigned& value, const std::string& help, unsigned min, unsigned max);

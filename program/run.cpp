@@ -22,6 +22,9 @@ void tell(const std::string& program, const std::string& what) {
 /// fail with.
 std::atomic<int> first_error{0};
 
+/// print() leaves standard output to JSON.
+std::atomic<bool> output_is_json{false};
+
 bool note_error() {
   int none = 0;
   first_error.compare_exchange_strong(none, errno);
@@ -38,7 +41,25 @@ bool copy_closes_well() {
 }  // namespace
 
 void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), output_is_json ? stderr : stdout) != text.size()) note_error();
+}
+
+JsonOutput::JsonOutput(const std::string& file) : name_(file) {
+  output_is_json = output_is_json || file == "-";
+  if (file == "-") return;
+  errno = 0;
+  file_.open(file, std::ios::binary);
+  if (!file_) throw Error(errno != 0 ? errno : EIO, "cannot write " + file);
+}
+
+void JsonOutput::write(const std::string& text) {
+  errno = 0;
+  if (file_.is_open()) {
+    if (!(file_ << text << std::flush)) throw Error(errno != 0 ? errno : EIO, "cannot write " + name_);
+    return;
+  }
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
+  if (!flush_output()) throw OutputError();
 }
 
 bool flush_output() {

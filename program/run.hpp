@@ -3,6 +3,7 @@
 /// standard output, as on a full disk, is reported as a failure, as coreutils' programs do: a later reader must
 /// not take a part for all.
 
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -28,6 +29,20 @@ void print_now(const std::string& text);
 /// Returns `status` if all that was printed is written. Else writes the reason to stderr, and returns kFailure if
 /// `status` was none. For a program's end.
 int check_output(const std::string& program, int status);
+
+/// Where --json FILE puts its text: into the file, or, where it is "-", to standard output; what print() gets then goes
+/// to standard error, so that standard output has JSON alone.
+class JsonOutput {
+ public:
+  /// Opens the file. Throws gpusock::Error: it cannot be written.
+  explicit JsonOutput(const std::string& file);
+  /// Writes at once. Throws gpusock::Error, or OutputError.
+  void write(const std::string& text);
+
+ private:
+  std::string name_;
+  std::ofstream file_;
+};
 
 /// The arguments ask for something impossible, which is known only after the work has begun. The program exits with 2.
 class Misuse : public std::runtime_error {

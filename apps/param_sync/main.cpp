@@ -35,7 +35,7 @@ int problem_of_writing(const std::string& file) {
 /// Before anything is trained: a file that cannot be written should fail before a long run.
 void check_writable(const param_sync::Config& config) {
   for (const std::string& file : {config.json_file, config.series_file, config.trace_file, config.weights_file}) {
-    const int error = file.empty() ? 0 : problem_of_writing(file);
+    const int error = file.empty() || file == "-" ? 0 : problem_of_writing(file);
     if (error != 0) throw gpusock::Error(error, "cannot write " + file);
   }
 }
@@ -50,6 +50,7 @@ void check_plan(param_sync::Config config) {
 }
 
 int run(param_sync::Config config) {
+  if (config.json_file == "-") gpusock::program::JsonOutput{"-"};  // what is printed from here on is no JSON
   check_plan(config);
   check_writable(config);
   if (config.measures_prices) {

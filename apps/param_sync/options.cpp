@@ -169,7 +169,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
       .text("--resume", config.resume,
             "Go on from a checkpoint: a step, or latest, which begins anew where there is none")
       .check(resume_problem);
-  arguments.text("--json", config.json_file, "Write the results here");
+  arguments.json(config.json_file, "The results as JSON");
   arguments.text("--series", config.series_file, "Write loss and accuracy over the steps here, for plot.gp");
   arguments.text("--trace", config.trace_file,
                  "Write what each node did when here, by layer and lane; opens in https://ui.perfetto.dev");

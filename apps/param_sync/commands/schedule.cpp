@@ -83,7 +83,7 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   Arguments arguments(
       "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it.");
   add_source(arguments, options.source, false, all_schemes());
-  arguments.text("--json", options.json_file, "Write it here (docs/schedules.md); -: standard output");
+  arguments.json(options.json_file, "The schedule as JSON (docs/schedules.md)");
   arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");

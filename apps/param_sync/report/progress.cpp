@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 namespace param_sync {
 namespace {
@@ -25,7 +24,7 @@ ProgressLine::ProgressLine(int nodes, std::uint32_t batch, bool rewrites)
     : nodes_(nodes), batch_(batch), terminal_(rewrites && isatty(STDOUT_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
-  if (open_) std::fputc('\n', stdout);
+  if (open_) gpusock::program::print("\n");
 }
 
 void ProgressLine::note_waiting(int rank, double waited_s) {

@@ -1,6 +1,7 @@
 #include "report/report.hpp"
 
 #include "gpusock/gpusock.hpp"
+#include "program/run.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -318,7 +319,11 @@ nlohmann::json RunReport::json() const {
 }
 
 void RunReport::write_files() const {
-  if (!config.json_file.empty()) write_file(config.json_file, json().dump(1) + "\n");
+  if (config.json_file == "-") {
+    gpusock::program::JsonOutput("-").write(json().dump(1) + "\n");
+  } else if (!config.json_file.empty()) {
+    write_file(config.json_file, json().dump(1) + "\n");
+  }
   if (!config.trace_file.empty()) write_file(config.trace_file, trace_text(nodes, schemes()));
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();

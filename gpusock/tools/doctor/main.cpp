@@ -7,12 +7,16 @@ int main(int argc, char** argv) {
   gpusock::program::Arguments arguments(
       "Says what this machine has, which link each kind of peer gets and why not a better one, and what fixes it.",
       "\nExit status: 0 all is well, 1 there is something to fix (a GPUSOCK_... variable, too), 2 misuse.");
-  bool json = false;
-  arguments.flag("--json", json, "JSON instead of a page");
+  std::string json_file;
+  arguments.json(json_file, "JSON instead of a page");
   if (const auto status = arguments.parse(argc, argv)) return *status;
   return gpusock::program::run("gpusock-doctor", [&] {
     const auto report = gpusock::doctor::examine(gpusock::doctor::Sources::of_this_machine());
-    gpusock::program::print(json ? make_json(report) : make_page(report));
+    if (json_file.empty()) {
+      gpusock::program::print(make_page(report));
+    } else {
+      gpusock::program::JsonOutput(json_file).write(make_json(report));
+    }
     return report.well() ? gpusock::program::kSuccess : gpusock::program::kFailure;
   });
 }

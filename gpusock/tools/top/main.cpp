@@ -33,7 +33,7 @@ constexpr unsigned kPidMax = 1u << 22;  // the operating system's own bound
 
 struct TopOptions {
   bool once = false;
-  bool json = false;
+  std::string json_file;  ///< empty: a table
   double interval_s = 1;
   double wait_s = 2;
   unsigned pid = 0;  // all
@@ -123,15 +123,19 @@ void run_once(Observation& observation, const TopOptions& options) {
   look = observation.look_for_answers(monotonic_ns(), wait, nap);
   gpusock::top::TableOptions table = options.table;
   if (const auto terminal = terminal_size()) table.columns = terminal->ws_col;
-  gpusock::program::print(options.json ? make_json(look, unix_ns(), true) : make_table(look, unix_ns(), table));
+  if (options.json_file.empty()) {
+    gpusock::program::print(make_table(look, unix_ns(), table));
+  } else {
+    gpusock::program::JsonOutput(options.json_file).write(make_json(look, unix_ns(), true));
+  }
 }
 
 void run_live(Observation& observation, const TopOptions& options) {
   const std::uint64_t interval = to_ns(options.interval_s), patience = to_ns(options.wait_s);
   Look look = observation.look_for_answers(monotonic_ns(), patience, [] { return wait_ns(kNapNs); });
-  if (options.json) {
-    for (;;) {
-      gpusock::program::print_now(make_json(look, unix_ns(), false));
+  if (!options.json_file.empty()) {
+    for (gpusock::program::JsonOutput json(options.json_file);;) {
+      json.write(make_json(look, unix_ns(), false));
       if (!wait_ns(interval)) return;
       look = observation.look(2 * interval + patience, patience);
     }
@@ -165,7 +169,7 @@ std::optional<int> parse(int argc, char** argv, TopOptions& options) {
   std::string sort = "socket";
   gpusock::program::Arguments arguments("Live table of the gpusock contexts and sockets of this machine.", kFooter);
   arguments.flag("--once", options.once, "one table, with rates over a fifth of a second, then end");
-  arguments.flag("--json", options.json, "JSON instead of a table: an object, or one on each line without --once");
+  arguments.json(options.json_file, "JSON instead of a table: an object, or one on each line without --once");
   arguments.number("--interval", options.interval_s, "seconds between tables", 0.1, 10.0);
   arguments.number("--wait", options.wait_s, "seconds without an answer after which a context counts as stalled", 1.5,
                    600.0);

@@ -76,6 +76,18 @@ class Programs(unittest.TestCase):
                          str(results))
         self.assertGreater(json.loads(results.read_text())["steps"], 0)
 
+    def test_json_is_alone_on_standard_output_or_in_a_file(self):
+        training = ("--serial", "--nodes", "2", "--data", str(support.DATA.folder), "--hidden", "8", "--batch", "10", "--epochs", "1")
+        for command in (("gpusock-doctor",), ("gpusock-top", "--folder", str(self.folder), "--once"), ("param_sync", *training),
+                        ("param_sync", "schedule", "--scheme", "ring"),
+                        ("gpusock-bench", "lat", "--link", "tcp", "--between", "threads", "--iterations", "10", "--repeat", "1")):
+            for json_option in (("--json",), ("--json", "-"), ("--json", str(self.folder / "out.json"))):
+                with self.subTest(command=command, json_option=json_option):
+                    done = self.run_program(*command, *json_option, stdout=subprocess.PIPE)
+                    self.assertIn(done.returncode, (0, 1), done.stderr)  # 1: the doctor found something
+                    text = pathlib.Path(json_option[-1]).read_text() if json_option[-1].endswith(".json") else done.stdout
+                    self.assertIsInstance(json.loads(text), dict)
+
     def test_tensors_that_memory_does_not_hold_are_refused(self):
         done = self.run_program("all_reduce", "--ranks", "16", "--floats", str(1 << 28))
         self.assertEqual(done.returncode, 2, done.stderr)

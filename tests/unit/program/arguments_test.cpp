@@ -68,6 +68,23 @@ TEST(Arguments, AreTaken) {
   EXPECT_EQ(server.sizes, (std::vector<std::uint64_t>{1, 2 << 20}));
 }
 
+TEST(Arguments, JsonGoesToAFileOrToStandardOutput) {
+  for (const auto& [words, file] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{{{}, ""},
+                                                                     {{"--json"}, "-"},
+                                                                     {{"--json", "-"}, "-"},
+                                                                     {{"--json", "x.json"}, "x.json"},
+                                                                     {{"--json", "--once"}, "-"}}) {
+    std::string json = "";
+    bool once = false;
+    Arguments arguments{"Prints."};
+    arguments.json(json, "figures");
+    arguments.flag("--once", once, "once");
+    EXPECT_EQ(parse(arguments, words).status, std::nullopt);
+    EXPECT_EQ(json, file);
+  }
+}
+
 TEST(Arguments, AnUnknownOptionIsNamedBeforeWhatIsMissing) {
   EXPECT_EQ(complaint({"--bloks"}), "there is no option --bloks");
   EXPECT_EQ(complaint({"--bloks", "3", "here:1"}), "there is no option --bloks")
