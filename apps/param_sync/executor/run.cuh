@@ -6,14 +6,14 @@
 ///   label  operation                       order    partner  data protected
 ///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
 ///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
-///   L3     failed, failing.compare_ex., load relaxed L3       nothing: it only decides who writes the failure record
+///   L3     failed, failing: exchange, load relaxed  L3       none: the first lane to set them reports the failure
 ///   L4     failure.recorded.store          release  L5       the failure record
 ///   L5     host: failure.recorded.load     acquire  L4       the same
 ///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
 ///   L7     completed.store                 release  L8       the tensor
 ///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
-/// L3 is relaxed because it orders nothing: the lane that wins it is the only writer of the record, which L4 publishes,
-/// and a lane that finds that the run has failed only returns.
+/// L3 may be relaxed: no data is published by it. The lane whose compare-exchange succeeds is the only one that writes
+/// the record, which L4 publishes. A lane that comes later, or reads that the run has failed, only returns.
 
 #include "arithmetic/optimizer.hpp"
 #include "executor/budget.cuh"
