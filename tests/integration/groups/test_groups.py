@@ -7,13 +7,17 @@ usage: test_groups.py GROUP_RANK
 Exit status: 0 kept, 1 broken, 2 misuse, 77 the program cannot run here (it needs a GPU).
 """
 import collections
+import concurrent.futures
 import os
 import pathlib
 import re
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import typing
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -21,6 +25,7 @@ from server import LIMIT_S, main  # noqa: E402
 
 LINKS = ("p2p", "tcp")
 TIMEOUT_MS = 1000  # of an operation; who waits for a stopped rank then asks around
+AT_ONCE = 4  # groups: some only wait for deadlines
 
 
 class Group:
@@ -28,16 +33,16 @@ class Group:
 
     def __init__(self, program, link, does, timeout_ms=60_000):
         self.ranks = [subprocess.Popen([program, str(rank), str(len(does)), link, what, str(timeout_ms)], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True) for rank, what in enumerate(does)]
+                                       stdout=subprocess.PIPE, bufsize=0) for rank, what in enumerate(does)]
         self.guard = threading.Timer(LIMIT_S, self.kill)
         self.guard.start()
-        addresses = " ".join(self.read(rank, "listening ") for rank in range(len(does)))
+        self.strangers = []
+        self.addresses = [self.read(rank, "listening ") for rank in range(len(does))]
         for rank in self.ranks:
-            rank.stdin.write(addresses + "\n")
-            rank.stdin.flush()
+            rank.stdin.write(" ".join(self.addresses).encode() + b"\n")
 
     def read(self, rank, words):
-        line = self.ranks[rank].stdout.readline()
+        line = self.ranks[rank].stdout.readline().decode()
         if not line.startswith(words):
             raise AssertionError(f"rank {rank} said {line!r} instead of {words!r}")
         return line[len(words):].strip()
@@ -51,6 +56,22 @@ class Group:
         self.ranks[rank].wait()
         return said
 
+    def lose_one_more(self, survivors):
+        """When the first of them ends, another is killed; which."""
+        told, _, _ = select.select([self.ranks[rank].stdout for rank in survivors], [], [])
+        victim = next(rank for rank in survivors if self.ranks[rank].stdout is not told[0])
+        self.ranks[victim].kill()
+        return victim
+
+    def send_strangers(self):
+        """Silent ones, to the ports of all ranks."""
+        for address in self.addresses:
+            host, port = address.rsplit(":", 1)
+            stranger = socket.socket()
+            self.strangers.append(stranger)
+            stranger.setblocking(False)  # nobody but the system answers for a stopped rank
+            stranger.connect_ex((host, int(port)))
+
     def kill(self):
         for rank in self.ranks:
             rank.kill()
@@ -58,6 +79,8 @@ class Group:
     def end(self):
         self.guard.cancel()
         self.kill()
+        for stranger in self.strangers:
+            stranger.close()
         for rank in self.ranks:
             rank.communicate()
 
@@ -70,37 +93,51 @@ def verdict(error, lost):
     return "right" if named and int(named[1]) in lost else "wrong"
 
 
-def lose(program, link, does, ranks, victims, sent):
-    """What the survivors say when these ranks get this signal."""
-    group = Group(program, link, [does] * ranks, TIMEOUT_MS if sent == signal.SIGSTOP else 60_000)
+class Loss(typing.NamedTuple):
+    """Of ranks, by a signal; and what fails second, while that is being reported."""
+    link: str
+    does: str
+    victims: tuple = (1,)
+    sent: signal.Signals = signal.SIGKILL
+    second: str = ""  # "kill" of another rank, or "strangers"
+
+
+def lose(program, loss, ranks=4):
+    """The ranks that were lost, and what the survivors say."""
+    group = Group(program, loss.link, [loss.does] * ranks, TIMEOUT_MS if loss.sent == signal.SIGSTOP else 60_000)
     try:
         group.await_running()
-        for victim in victims:
-            os.kill(group.ranks[victim].pid, sent)
-        return {rank: group.error(rank) for rank in range(ranks) if rank not in victims}
+        for victim in loss.victims:
+            os.kill(group.ranks[victim].pid, loss.sent)
+        lost = list(loss.victims)
+        if loss.second == "strangers":
+            group.send_strangers()
+        if loss.second == "kill":
+            lost.append(group.lose_one_more([rank for rank in range(ranks) if rank not in lost]))
+        return lost, {rank: group.error(rank) for rank in range(ranks) if rank not in lost}
     finally:
         group.end()
+
+
+def lose_all(program, losses):
+    """(loss, lost ranks, what survivors say) of each."""
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return [(loss, *result) for loss, result in zip(losses, pool.map(lambda loss: lose(program, loss), losses))]
 
 
 class Groups(unittest.TestCase):
     program = ""
 
-    def expect(self, said, lost, words):
-        for rank, error in said.items():
-            self.assertNotEqual(verdict(error, lost), "wrong", (words, rank, error))
-
     def test_no_rank_that_lives_is_said_to_be_lost(self):
+        losses = [Loss(link, "sums", sent=signal.SIGSTOP, second=second) for link in LINKS for second in ("", "kill", "strangers")]
         for link in LINKS:
-            for does in ("sums", "parameters"):
-                for victims in ((1,), (0, 2)):  # one, and another while the first is being told
-                    said = lose(self.program, link, does, 4, victims, signal.SIGKILL)
-                    self.expect(said, victims, (link, does, victims))
-                    self.assertIn("right", [verdict(error, victims) for error in said.values()], said)
-
-    def test_a_stopped_rank_is_named_or_unknown(self):
-        for link in LINKS:
-            said = lose(self.program, link, "sums", 3, (1,), signal.SIGSTOP)
-            self.expect(said, (1,), link)
+            losses += [Loss(link, does, victims) for does in ("sums", "parameters") for victims in ((1,), (0, 2))]
+            losses.append(Loss(link, "sums", second="strangers"))
+        for loss, lost, said in lose_all(self.program, losses):
+            verdicts = [verdict(error, lost) for error in said.values()]
+            self.assertNotIn("wrong", verdicts, (loss, lost, said))
+            if loss.sent == signal.SIGKILL:
+                self.assertIn("right", verdicts, (loss, said))
 
     def test_an_invalid_argument_ends_all_ranks_at_once(self):
         for link in LINKS:
@@ -116,16 +153,15 @@ class Groups(unittest.TestCase):
 
 def count(program, rounds):
     told = collections.Counter()
-    for _ in range(rounds):
-        for link in LINKS:
-            for does in ("sums", "parameters"):
-                for sent in (signal.SIGKILL, signal.SIGSTOP):
-                    for victim in range(4):
-                        for rank, error in lose(program, link, does, 4, (victim,), sent).items():
-                            found = verdict(error, (victim,))
-                            told[link, does, sent.name, found] += 1
-                            if found == "wrong":
-                                print(f"{link} {does} {sent.name} of rank {victim}: {error}", flush=True)
+    losses = [Loss(link, does, (victim,), sent, second) for link in LINKS for does in ("sums", "parameters")
+              for sent in (signal.SIGKILL, signal.SIGSTOP) for victim in range(4) for second in ("", "kill", "strangers")
+              if sent == signal.SIGSTOP or second != "kill"]
+    for loss, lost, said in lose_all(program, losses * rounds):
+        for rank, error in said.items():
+            found = verdict(error, lost)
+            told[loss.link, loss.does, loss.sent.name, loss.second or "alone", found] += 1
+            if found == "wrong":
+                print(f"{loss}, lost {lost}: {error}", flush=True)
     for key in sorted(told):
         print(*key, told[key])
 

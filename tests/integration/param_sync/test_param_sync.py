@@ -430,17 +430,20 @@ class Failures(Runs):
         self.assertRegex(err, r"\Aparam_sync: rank 0: waited 2 s in vain for rank 1's (gradients|new weights) of step \d+\. ")
 
     def test_nodes_started_by_hand_say_no_rank_to_be_lost_that_lives(self):
-        for sent, timeout in ((signal.SIGKILL, 30), (signal.SIGSTOP, 1)):
-            for link in LINKS_BETWEEN_PROCESSES:
+        for sent, timeout in ((signal.SIGKILL, 30), (signal.SIGSTOP, 4)):
+            runs = {}
+            for link in LINKS_BETWEEN_PROCESSES:  # side by side
                 peers = ",".join(support.own_addresses(3))
-                nodes = [self.start(*ENDLESS, "--rank", rank, "--peers", peers, "--timeout", timeout, "--link", link, "--scheme", "ring") for rank in range(3)]
+                runs[link] = [self.start(*ENDLESS, "--rank", rank, "--peers", peers, "--timeout", timeout, "--link", link, "--scheme", "ring") for rank in range(3)]
+            for nodes in runs.values():
                 for node in nodes:
                     support.wait_for_line(node, r"step \d+/")
                 nodes[1].send_signal(sent)
+            for link, nodes in runs.items():
                 for rank in (0, 2):
                     status, _, err = self.end(nodes[rank])
                     self.assertEqual(status, 1)
-                    self.assertRegex(err, "lost rank 1: |the lost rank is unknown|waited 1 s in vain", (sent, link))
+                    self.assertRegex(err, f"lost rank 1: |the lost rank is unknown|waited {timeout} s in vain", (sent, link))
                     self.assertNotRegex(err, "lost rank [02]: ", (sent, link))
 
     def test_interrupting_a_cluster_ends_all_its_nodes(self):
