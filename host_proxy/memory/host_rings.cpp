@@ -178,6 +178,16 @@ bool HostRings::claim(std::uint32_t number, const Id& ticket) {
   return rested;
 }
 
+/// Who gives a slot back has seen the other end: if that has died, the slot's rest begins now, not when it is next asked
+/// for.
+void HostRings::note_death(Slot& its, std::uint32_t number, Role other) const noexcept {
+  const bool uses = (other == kMaker ? its.maker_uses : its.peer_uses) != 0;
+  if (!uses || its.rests_since_ns != 0 || (roles_[number] & other) != 0) return;
+  if (!file_.is_locked_elsewhere(other == kMaker ? maker_lock(number) : peer_lock(number))) {
+    its.rests_since_ns = host_now_ns();
+  }
+}
+
 /// True if its last users have given it back, or have been dead for long enough.
 bool HostRings::has_rested(Slot& its) const {
   if (its.maker_uses == 0 && its.peer_uses == 0) return true;
@@ -238,7 +248,9 @@ std::shared_ptr<Segment> HostRings::lend(std::shared_ptr<Lease> lease, std::uint
 }
 
 void HostRings::give_back(std::uint32_t number, Role role) noexcept {
-  (role == kMaker ? slot(number).maker_uses : slot(number).peer_uses) = 0;
+  Slot& its = slot(number);
+  (role == kMaker ? its.maker_uses : its.peer_uses) = 0;
+  note_death(its, number, role == kMaker ? kPeer : kMaker);
   roles_[number] = static_cast<std::uint8_t>(roles_[number] & ~role);
   file_.unlock(role == kMaker ? maker_lock(number) : peer_lock(number), 1);
 }

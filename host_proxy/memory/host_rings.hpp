@@ -124,6 +124,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   Slot& slot(std::uint32_t number) const;
   bool claim(std::uint32_t number, const Id& ticket);
   bool has_rested(Slot& slot) const;
+  void note_death(Slot& its, std::uint32_t number, Role other) const noexcept;
   std::shared_ptr<Segment> lend(std::shared_ptr<Lease> lease, std::uint32_t number, Role role,
                                 std::uint64_t ring_bytes);
   void give_back(std::uint32_t number, Role role) noexcept;

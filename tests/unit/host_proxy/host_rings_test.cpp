@@ -246,6 +246,19 @@ TEST_F(HostRingsTest, TheSlotOfADeadProcessRests) {
   }
 }
 
+TEST_F(HostRingsTest, TheRestOfADeadPeersSlotBeginsWhenTheMakerGivesItBack) {
+  constexpr std::uint64_t kShortRest = 1;  // has passed if it began before
+  const auto rings = open(1, kShortRest);
+  Place place;
+  auto maker = rings->take(kSlotRing, place);
+  OtherProcess([&] {
+    static auto its = open(1);
+    static auto segment = its->join(place);
+  }).end();
+  maker.reset();
+  EXPECT_NE(rings->take(kSlotRing, place), nullptr) << "whenever it is asked for";
+}
+
 TEST_F(HostRingsTest, AForkedChildKeepsNothing) {
   auto rings = open(1);
   Place place;
