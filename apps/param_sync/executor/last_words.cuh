@@ -64,14 +64,15 @@ struct LastWords {
     return -EBADF;
   }
 
-  /// False where nothing answers at the peer's address: its process is gone or stopped, or its host. By a link that the
-  /// peer's operating system serves alone (tcp) a stopped process is no different from one that waits.
+  /// False where nothing answers at the peer's address: its process is stopped, or its host is gone. By a link that the
+  /// peer's operating system serves alone (tcp) a stopped process is no different from one that waits. A refusal is an
+  /// answer: who has only closed its listener lives, and the connections of a process that is gone end.
   __device__ bool answers(int peer) const {
     constexpr std::uint64_t kPatienceNs = 2'000'000'000;
     const auto thread = gpusock::this_thread();
     const gpusock::Socket socket = net.connect(thread, addresses[peer], gpusock::Deadline::after_ns(kPatienceNs));
     if (socket >= 0) net.close(thread, socket);
-    return socket != -ETIMEDOUT && socket != -ECONNREFUSED && socket != -EHOSTUNREACH && socket != -ENETUNREACH;
+    return socket != -ETIMEDOUT && socket != -EHOSTUNREACH && socket != -ENETUNREACH;
   }
 };
 
