@@ -178,8 +178,8 @@ bool HostRings::claim(std::uint32_t number, const Id& ticket) {
   return rested;
 }
 
-/// Who gives a slot back has seen the other end: if that has died, the slot's rest begins now, not when it is next asked
-/// for.
+/// Who gives a slot back has seen the other end: if that has died, the slot's rest begins now, not when it is next
+/// asked for.
 void HostRings::note_death(Slot& its, std::uint32_t number, Role other) const noexcept {
   const bool uses = (other == kMaker ? its.maker_uses : its.peer_uses) != 0;
   if (!uses || its.rests_since_ns != 0 || (roles_[number] & other) != 0) return;
