@@ -140,16 +140,17 @@ struct Training {
 };
 
 Case training_step() {
-  return {"executor.a_training_step",
-          [](Run& run) {
-            auto& training = run.make<Training>();
-            for (int block = 0; block < 2; ++block) run.thread([&training, block] { training.compute(block); });
-            for (unsigned lane = 0; lane < 2; ++lane) run.thread([&training, lane] { training.run_lane(lane); });
-            run.thread([&] { training.step_again(); });
-            run.at_end([&] { return training.result; });
-          },
-          {"2 2, stands at 1 1, 0 ns"},  // 5 - 3; time stands still
-          20'000};
+  return {
+      "executor.a_training_step",
+      [](Run& run) {
+        auto& training = run.make<Training>();
+        for (int block = 0; block < 2; ++block) run.thread([&training, block] { training.compute(block); });
+        for (unsigned lane = 0; lane < 2; ++lane) run.thread([&training, lane] { training.run_lane(lane); });
+        run.thread([&] { training.step_again(); });
+        run.at_end([&] { return training.result + (training.times.ended_ns != 0 ? "" : ", and nobody says when"); });
+      },
+      {"2 2, stands at 1 1, 0 ns"},  // 5 - 3; time stands still
+      20'000};
 }
 
 void write_part(ex::Places places, std::uint64_t step, int part, ex::ExchangeWords* words) {

@@ -12,7 +12,7 @@ import sys
 import unittest
 
 # By program, the package that has it; nothing for what no package can bring.
-PACKAGES = {"curl": "curl", "gnuplot": "gnuplot-nox", "help2man": "help2man", "mpirun": "openmpi-bin", "nc": "netcat-openbsd", "nvcc": None, "nvidia-smi": None,
+PACKAGES = {"curl": "curl", "gnuplot": "gnuplot-nox", "mpirun": "openmpi-bin", "nc": "netcat-openbsd", "nvcc": None, "nvidia-smi": None,
             "redis-server": "redis-server", "wrk": "wrk"}
 
 
