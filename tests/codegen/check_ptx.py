@@ -14,8 +14,16 @@ import re
 import sys
 import unittest
 
-# The last one out of a closed socket tells it to the proxy: T9, T15, and T1 under the lock T7, T8 (nvcc repeats a spin's first look).
-LEAVE = ["atom.add.release.gpu", "ld.acquire.gpu", "atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"]
+# (nvcc repeats a spin's first look.)
+LOCK = ["atom.exch.acquire.gpu", "atom.exch.acquire.gpu"]
+# Who closes a socket wakes the set that watches for that: the slot's watch under the lock T7, T8, then W1 under the set's.
+TELL = [*LOCK, "ld.relaxed.gpu", "st.release.gpu", *LOCK, "ld.relaxed.sys", "ld.relaxed.sys", "st.release.sys", "st.release.gpu"]
+# Its plain loads: the watch, under the slot's lock, and the view of the sets, which never changes.
+WATCH = ["ld"] * 9
+# It tells the proxy: T1 under the lock.
+CLOSE = [*TELL, *LOCK, "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"]
+# The last one out of a closed socket does both: T9, T15.
+LEAVE = ["atom.add.release.gpu", "ld.acquire.gpu", *CLOSE]
 
 # The strong accesses of each kernel as "operation.order.scope", and its plain accesses ("ld", "st") to memory.
 PROMISED = {
@@ -44,9 +52,8 @@ PROMISED = {
     # (T6 beside the status only where the proxy posts statuses)
     "table_T6_T4": (["ld.relaxed.sys", "ld.acquire.sys"], ["st"]),
     "table_T6": (["ld.relaxed.sys"], ["st"]),
-    "slot_enter_leave": (["ld.relaxed.gpu", "atom.add.relaxed.gpu", *LEAVE, *LEAVE], ["ld", "ld", "st", "st", "ld", "st"]),
-    "slot_close": (["ld.relaxed.gpu", "ld.relaxed.gpu", "atom.cas.acq_rel.gpu", "atom.exch.acquire.gpu",
-                    "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"], ["ld", "st", "st"]),
+    "slot_enter_leave": (["ld.relaxed.gpu", "atom.add.relaxed.gpu", *LEAVE, *LEAVE], ["ld", "ld", *WATCH, "st", "st", "ld", *WATCH, "st"]),
+    "slot_close": (["ld.relaxed.gpu", "ld.relaxed.gpu", "atom.cas.acq_rel.gpu", *CLOSE], ["ld", *WATCH, "st", "st"]),
 }
 
 # The half's own copy of the position, the position, and the host's copy of it if it is in device memory.
