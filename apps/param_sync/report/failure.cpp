@@ -93,8 +93,8 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
   const std::string at = peer.empty() ? "" : " at " + peer;
   const std::string why = reason(failure.error);
   const std::string text = "rank " + std::to_string(rank) + ": ";
-  const auto lost = [&](const char* doing) {
-    return text + "lost " + who + ": " + why + (peer.empty() ? "" : ", at " + peer) + ", while " + doing;
+  const auto lost = [&](const std::string& how) {
+    return text + "lost " + who + ": " + how + (peer.empty() ? "" : ", at " + peer);
   };
   switch (failure.kind) {
     case FailureKind::listen:
@@ -107,11 +107,13 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
     case FailureKind::mismatch:
       return text + mismatch(failure, layout);
     case FailureKind::receive:
-      return lost("receiving from it");
+      return lost(why) + ", while receiving from it";
     case FailureKind::send:
-      return lost("sending to it");
+      return lost(why) + ", while sending to it";
     case FailureKind::end:
-      return lost("training");
+      return lost(why);
+    case FailureKind::interrupted:
+      return lost("it was told to end (SIGTERM or SIGINT)");
     case FailureKind::told:
       if (failure.rank < 0 || failure.rank == rank) {
         return text + fmt::format("rank {} has ended the run, and says why; the lost rank is unknown", failure.teller);

@@ -15,16 +15,17 @@ namespace param_sync {
 /// What ended the run.
 enum class FailureKind : std::uint32_t {
   none,
-  listen,    ///< this node could not listen
-  connect,   ///< a peer could not be reached
-  accept,    ///< a peer did not connect to this node
-  mismatch,  ///< a peer was started with other settings; `field` says which
-  receive,   ///< receiving gradients or weights from a peer
-  send,      ///< sending gradients or weights to a peer
-  end,       ///< a peer has ended before its training did
-  told,      ///< a peer (`teller`) has failed and told which rank it has lost; -1: it does not know
-  protocol,  ///< a peer sent a message that cannot come here
-  late,      ///< no peer in particular: what a kernel waited for did not happen in time
+  listen,       ///< this node could not listen
+  connect,      ///< a peer could not be reached
+  accept,       ///< a peer did not connect to this node
+  mismatch,     ///< a peer was started with other settings; `field` says which
+  receive,      ///< receiving gradients or weights from a peer
+  send,         ///< sending gradients or weights to a peer
+  end,          ///< a peer has ended without a last word
+  told,         ///< a peer (`teller`) has failed and told which rank it has lost; -1: it does not know
+  interrupted,  ///< a peer was told to end
+  protocol,     ///< a peer sent a message that cannot come here
+  late,         ///< no peer in particular: what a kernel waited for did not happen in time
 };
 
 /// The settings that all nodes must share, in the order they are compared.
@@ -59,7 +60,7 @@ struct Failure {
   std::int32_t teller = -1;
 };
 
-/// True if it happened in training, when the nodes were connected to each other.
+/// True if it happened when the nodes were connected to each other.
 bool in_training(const Failure& failure);
 
 /// A node could not go on: its message says with whom, why, and what to do.

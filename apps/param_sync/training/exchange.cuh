@@ -1,5 +1,5 @@
 #pragma once
-/// @file The kernels that hand gradients to resident lanes, and one in which nodes meet.
+/// @file The kernels that hand gradients to resident lanes.
 
 #include "executor/handover.cuh"
 #include "training/state.cuh"
@@ -53,24 +53,6 @@ static __global__ void hand_over_all(NodeState node, std::uint32_t buckets) {
   executor::begin_communication(*node.times, gpusock::clock_ns());
   for (int bucket = 0; buckets >> bucket != 0; ++bucket) {
     if ((buckets >> bucket & 1) != 0) executor::hand_over(node.exchanges[bucket]);
-  }
-}
-
-/// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
-/// of nodes. One block of one thread.
-static __global__ void meet_nodes(NodeState node) {
-  const auto thread = gpusock::this_thread();
-  const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
-  char all_here = 1;
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    if (peer == node.rank) continue;
-    const auto sent = node.net.send(thread, node.accepted_sockets[peer], &all_here, sizeof all_here, 0, deadline);
-    if (sent != 1) return fail(node, FailureKind::accept, peer, sent < 0 ? -sent : ECONNRESET);
-  }
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    if (peer == node.rank) continue;
-    const auto got = node.net.recv(thread, node.connected_sockets[peer], &all_here, sizeof all_here, 0, deadline);
-    if (got != 1) return fail(node, FailureKind::accept, peer, got < 0 ? -got : ECONNRESET);
   }
 }
 

@@ -12,7 +12,7 @@ inline constexpr std::uint64_t kHelloNs = 5'000'000'000;  ///< a peer that conne
 /// The first message of each side of a connection: its rank, and the settings that all must share.
 struct Hello {
   static constexpr std::uint64_t kMagic = 0x636e79536d617250;  // "ParmSync"
-  static constexpr std::uint64_t kVersion = 6;                 ///< 6: each layer has a schedule
+  static constexpr std::uint64_t kVersion = 7;                 ///< 7: last words (watch.cuh)
   std::uint64_t magic = kMagic;
   std::uint64_t value[static_cast<int>(HelloField::rank)] = {};  ///< by HelloField; value[0] is not used
   std::uint64_t rank = 0;

@@ -23,11 +23,26 @@ namespace {
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
 constexpr auto kSetupTurn = std::chrono::milliseconds(1);
+constexpr auto kSayingTurn = std::chrono::microseconds(100);
 
 using SteadyClock = std::chrono::steady_clock;
 
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
+
+/// True if a lane has seen the end of a peer's connection.
+bool has_ended(const Failure& record) {
+  const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
+  return of_peer && (record.error == 0 || record.error == ECONNRESET || record.error == EPIPE);
+}
+
+/// What a node tells of its failure.
+std::uint8_t word_of(const Failure& record) {
+  const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
+                    (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
+                     record.kind == FailureKind::end || record.kind == FailureKind::told);
+  return static_cast<std::uint8_t>(lost ? kFirstLost + record.rank : int{kFailed});
 }
 
 }  // namespace
@@ -45,6 +60,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
       factors(context, exchange_plan, plan, run.rank),
       ending(context, 1),
       heard(context, static_cast<std::size_t>(run.nodes)),
+      said(context, 1),
       training(context, dataset.train, training_order(run, dataset, run.rank)),
       test(context, dataset.test, test_order(dataset)),
       activations(context, plan.layout, plan.batch),
@@ -67,7 +83,10 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
   prepare_residents();
 }
 
-Node::Impl::~Impl() { end_kernels(); }
+Node::Impl::~Impl() {
+  say_last(kFailed);  // where this node's end has another cause than those that check() tells
+  end_kernels();
+}
 
 /// Ends all kernels, as is due before the memory goes that they use. Says which kernel has faulted, if one has.
 std::string Node::Impl::end_kernels() noexcept {
@@ -139,6 +158,9 @@ std::optional<Failure> Node::Impl::failure() {
   const auto lanes = exchange.failure();
   if (!lanes) return std::nullopt;
   Failure record{1, FailureKind::protocol, -1, lanes->error};
+  if (lanes->kind == executor::ExecutionFailureKind::connect) record.kind = FailureKind::connect;
+  if (lanes->kind == executor::ExecutionFailureKind::accept) record.kind = FailureKind::accept;
+  if (lanes->kind == executor::ExecutionFailureKind::mismatch) record.kind = FailureKind::mismatch;
   if (lanes->kind == executor::ExecutionFailureKind::receive) record.kind = FailureKind::receive;
   if (lanes->kind == executor::ExecutionFailureKind::send) record.kind = FailureKind::send;
   if (lanes->kind == executor::ExecutionFailureKind::late) record.kind = FailureKind::late;
@@ -146,41 +168,64 @@ std::optional<Failure> Node::Impl::failure() {
   return record;
 }
 
-/// A lane has seen the end of a peer's connection: which rank the peer has lost, if it has not ended first.
+/// Lanes have failed with a peer: which rank the peer has lost, if it has not ended first.
 void Node::Impl::ask_peer(Failure& record) {
-  const bool of_peer = record.kind == FailureKind::receive || record.kind == FailureKind::send;
-  const bool ended = record.error == 0 || record.error == ECONNRESET || record.error == EPIPE;
-  if (!of_peer || !ended || record.rank < 0) return;
+  if (record.rank < 0 || peer_count == 0) return;
   gpusock::launch(context, {.stream = &accepting}, hear_peer, state(), record.rank, heard.data());
   accepting.synchronize();  // watch_nodes() ends as the run has failed
-  const std::uint8_t said = heard[static_cast<std::size_t>(record.rank)];
-  if (said == kEndedMute) return;
-  record.kind = FailureKind::told;
-  record.teller = std::exchange(record.rank, lost_rank_of(said));
+  const std::uint8_t word = heard[static_cast<std::size_t>(record.rank)];
+  if (word == kEndedMute && in_training(record)) return;
+  if (word == kNothingSaid && !in_training(record)) return;
+  record = failure_of(word, record.rank);
 }
 
-/// Which rank this node has lost, so that they do not take its end for the cause.
-void Node::Impl::tell_others(const Failure& record) {
-  const bool lost = record.rank >= 0 && record.error != ETIMEDOUT &&
-                    (record.kind == FailureKind::receive || record.kind == FailureKind::send ||
-                     record.kind == FailureKind::end || record.kind == FailureKind::told);
-  const auto farewell = static_cast<std::uint8_t>(lost ? kFirstLost + record.rank : int{kFailed});
-  gpusock::launch(context, {}, bid_farewell, state(), farewell);
+/// This node's last word to all others, so that they do not take its end for the cause: the first one counts. It is
+/// said when this returns, or cannot be. Any thread.
+void Node::Impl::say_last(std::uint8_t word) noexcept {
+  constexpr auto kPatience = std::chrono::seconds(10);  // only a device that has failed takes so long
+  const std::lock_guard lock(saying);
+  if (std::exchange(last_said, true) || peer_count == 0) return;
+  try {
+    gpusock::launch(context, {}, tell_word, state(), word, said.data());
+  } catch (const gpusock::Error&) {
+    return;  // a kernel has faulted, which end_kernels() tells
+  }
+  const auto until = SteadyClock::now() + kPatience;
+  while (!has_said(said[0]) && SteadyClock::now() < until) std::this_thread::sleep_for(kSayingTurn);
+}
+
+/// The executor's channels could not be opened. Throws.
+void Node::Impl::fail_connecting(const gpusock::Error& error) {
+  if (stopping) throw Interrupted();
+  Failure record = failure().value_or(Failure{});
+  const bool of_peer = record.kind == FailureKind::connect || record.kind == FailureKind::accept;
+  try {
+    if (of_peer) ask_peer(record);
+  } catch (const gpusock::Error&) {
+    // A kernel has faulted, which the message below tells.
+  }
+  say_last(word_of(record));
+  if (!in_training(record)) throw NodeFailure(error.what());
+  throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
+}
+
+gpusock::Endpoint Node::Impl::address_of(int rank) const {
+  const bool known = rank >= 0 && static_cast<std::size_t>(rank) < addresses.size();
+  return known ? addresses[static_cast<std::size_t>(rank)] : gpusock::Endpoint{};
 }
 
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
     Failure record = *recorded;
-    const bool tells = in_training(record) && peer_count > 0 && !stopping;
-    try {
-      if (tells) ask_peer(record);
-      if (tells) tell_others(record);
-    } catch (const gpusock::Error&) {
-      // A kernel has faulted, which end_kernels() tells.
+    if (!stopping && has_ended(record)) {
+      try {
+        ask_peer(record);
+      } catch (const gpusock::Error&) {
+        // A kernel has faulted, which end_kernels() tells.
+      }
     }
-    const bool known = record.rank >= 0 && static_cast<std::size_t>(record.rank) < addresses.size();
-    const gpusock::Endpoint peer = known ? addresses[record.rank] : gpusock::Endpoint{};
+    if (!stopping) say_last(word_of(record));
     Loss loss;
     if (in_training(record) && peer_count > 0) {
       loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
@@ -191,7 +236,7 @@ void Node::Impl::check() {
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
     if (!stopping && loss.stalled)
       throw NodeFailure(describe_lanes_alone(exchange_plan, *loss.step_progress, config.timeout_s));
-    if (!stopping) throw NodeFailure(describe(record, config.rank, peer, plan.layout));
+    if (!stopping) throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
   }
   if (stopping) throw Interrupted();
 }
@@ -277,7 +322,7 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
                   node.memory.endpoints.data());
   node.await_setup(node.compute);
   node.await_setup(node.accepting);
-  gpusock::launch(node.context, {.stream = &node.accepting}, meet_nodes, setting_up);
+  gpusock::launch(node.context, {.stream = &node.accepting}, meet_nodes, setting_up, node.heard.data());
   node.await_setup(node.accepting);
   node.connect_exchange();
 }
@@ -327,6 +372,7 @@ std::vector<float> Node::weights() const { return impl_->memory.final_weights();
 
 void Node::request_stop() noexcept {
   impl_->stopping = true;
+  impl_->say_last(kInterrupted);  // no call tells anything any more once the context is ended
   end_waits(impl_->memory.stop[0]);
   impl_->context.cancel();
 }

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,7 +50,9 @@ struct Node::Impl {
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
   void ask_peer(Failure& record);
-  void tell_others(const Failure& record);
+  void say_last(std::uint8_t word) noexcept;
+  [[noreturn]] void fail_connecting(const gpusock::Error& error);
+  gpusock::Endpoint address_of(int rank) const;
   void await_setup(gpusock::Stream& stream);
   void finish(NodeReport& report);
   Progress progress(std::chrono::steady_clock::time_point start) const;
@@ -77,6 +80,9 @@ struct Node::Impl {
   FactorLayers factors;
   gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end
   gpusock::Mapped<std::uint8_t> heard;    ///< by rank: what it has told of its end
+  gpusock::Mapped<std::uint64_t> said;    ///< tell_word()'s
+  std::mutex saying;
+  bool last_said = false;  ///< the last word, or it is being said; `saying` guards it
 
   Model model{context, compute, plan.layout};
   DeviceSamples training;

@@ -4,6 +4,8 @@
 #include "training/node_impl.cuh"
 #include "training/watch.cuh"
 
+#include <utility>
+
 namespace param_sync {
 
 executor::Settings Node::Impl::exchange_settings() const {
@@ -23,8 +25,7 @@ void Node::Impl::connect_exchange() {
     exchange.begin_connect(addresses);
     exchange.await_connect();
   } catch (const gpusock::Error& error) {
-    if (stopping) throw Interrupted();
-    throw NodeFailure(error.what());
+    fail_connecting(error);
   }
 }
 
@@ -85,9 +86,14 @@ std::uint64_t Node::Impl::blocks_of(const Bucket& bucket) const {
 /// All weights are there: the resident kernels have nothing left to do.
 void Node::Impl::await_residents() {
   exchange.await_resident();
-  end_watch(ending[0]);
-  gpusock::launch(context, {.stream = &compute}, leave, state());
-  compute.synchronize();
+  check();
+  {
+    const std::lock_guard lock(saying);
+    if (std::exchange(last_said, true)) throw Interrupted();  // request_stop() has said it
+    end_watch(ending[0]);
+    gpusock::launch(context, {.stream = &compute}, leave, state());
+    compute.synchronize();
+  }
   accepting.synchronize();
 }
 

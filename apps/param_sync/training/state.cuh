@@ -9,6 +9,8 @@
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
 ///   S11    host: failure.recorded: load   acquire  S8       the failure record
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
+///   S13    said.store                     release  S14      nothing: the calls that have told peers were made before
+///   S14    host: said.load                acquire  S13      the same
 /// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
 /// record, which S8 publishes, and who finds that the run ends only returns.
 
@@ -79,9 +81,8 @@ __device__ inline void fail(const NodeState& node, FailureKind kind, int rank, s
   SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8, pairs with S11
 }
 
-/// A peer has failed, and told which rank it has lost, or -1. One thread.
-__device__ inline void fail_as_told(const NodeState& node, int peer, int lost) {
-  fail(node, FailureKind::told, lost, 0, HelloField::none, 0, 0, peer);
+__device__ inline void fail(const NodeState& node, const Failure& what) {
+  fail(node, what.kind, what.rank, what.error, what.field, what.ours, what.theirs, what.teller);
 }
 
 /// True if a kernel has failed; then the record is whole. For the host.
@@ -92,6 +93,11 @@ inline bool has_failed(Failure& record) {
 /// Ends whatever kernels wait for. The host's; any thread.
 inline void end_waits(std::uint64_t& stop) {
   SystemWord(stop).store(1, cuda::memory_order_relaxed);  // S12, pairs with S9
+}
+
+/// True once a kernel has told the peers this node's last word. The host's.
+inline bool has_said(std::uint64_t& said) {
+  return SystemWord(said).load(cuda::memory_order_acquire) != 0;  // S14, pairs with S13
 }
 
 /// This node has trained to its end. The host's.

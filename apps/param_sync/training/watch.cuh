@@ -1,5 +1,9 @@
 #pragma once
-/// @file How a node notices that another one ends.
+/// @file What nodes tell each other of their state, from when they are connected to their end; and how a node notices
+/// that another one ends.
+///
+/// A node that ends, for whatever reason, tells all others before it ends its connections. So who hears nothing before
+/// a connection's end knows that its peer was killed, or is gone, and did not end for another one's sake.
 
 #include "training/state.cuh"
 
@@ -8,22 +12,29 @@
 
 namespace param_sync {
 
-/// What a node tells all others before it ends its connections: one byte to each.
-enum FarewellByte : std::uint8_t {
+/// What a node tells each of the others, on the connection that it has accepted from it.
+enum Word : std::uint8_t {
   kNothingSaid,
-  kTrained,    ///< it has trained to its end
-  kFailed,     ///< it has failed, and does not know which rank is lost
-  kFirstLost,  ///< rank 0 is lost; the next value: rank 1
+  kHere,         ///< it has accepted all others; all other words are its last one
+  kTrained,      ///< it has trained to its end
+  kFailed,       ///< it has failed, and does not know which rank is lost
+  kInterrupted,  ///< it was told to end
+  kFirstLost,    ///< rank 0 is lost; the next value: rank 1
   kEndedMute = 255,
 };
 static_assert(kFirstLost + kNodesMax < kEndedMute);
 
-/// As the failure of the node that has heard it. `heard` is no other value than kFailed and those after it.
-GPUSOCK_FN inline std::int32_t lost_rank_of(std::uint8_t heard) {
-  return heard >= kFirstLost && heard < kFirstLost + kNodesMax ? heard - kFirstLost : -1;
+/// As the failure of the node that has heard it of `peer`. `heard` is a last word, and not kTrained.
+GPUSOCK_FN inline Failure failure_of(std::uint8_t heard, int peer) {
+  if (heard == kEndedMute) return {0, FailureKind::end, peer};
+  if (heard == kInterrupted) return {0, FailureKind::interrupted, peer};
+  Failure told{0, FailureKind::told};
+  if (heard >= kFirstLost && heard < kFirstLost + kNodesMax) told.rank = heard - kFirstLost;
+  told.teller = peer;
+  return told;
 }
 
-/// A byte of a peer's farewell, or its end. One thread.
+/// A peer's next word, or its end. One thread.
 __device__ inline std::int64_t hear(const NodeState& node, int peer, std::uint8_t* heard, gpusock::Deadline deadline) {
   std::uint8_t said = kNothingSaid;
   const auto got = node.net.recv(gpusock::this_thread(), node.connected_sockets[peer], &said, sizeof said, 0, deadline);
@@ -32,20 +43,46 @@ __device__ inline std::int64_t hear(const NodeState& node, int peer, std::uint8_
   return got;
 }
 
-/// Lanes have seen the end of this peer's connections: what it has said before. One block of one thread, when
+/// Some kernel has seen the end of this peer's connections: what it has said before. One block of one thread, when
 /// watch_nodes() has ended.
 [[maybe_unused]] static __global__ void hear_peer(NodeState node, int peer, std::uint8_t* heard) {
   constexpr std::uint64_t kPatienceNs = 2'000'000'000;
   if (heard[peer] == kNothingSaid) hear(node, peer, heard, gpusock::Deadline::after_ns(kPatienceNs));
 }
 
-/// Tells all others. One block of one thread.
-[[maybe_unused]] static __global__ void bid_farewell(NodeState node, std::uint8_t farewell) {
+/// Tells all others that are connected, and then the host by `said`. It waits for nobody. One block of one thread.
+[[maybe_unused]] static __global__ void tell_word(NodeState node, std::uint8_t word, std::uint64_t* said) {
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    // relaxed: while nodes connect, another kernel may store the socket
+    const gpusock::Socket socket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>(
+                                       node.accepted_sockets[peer])
+                                       .load(cuda::memory_order_relaxed);
+    if (socket < 0) continue;
+    // A peer that has ended does not hear it.
+    node.net.send(gpusock::this_thread(), socket, &word, sizeof word, 0, gpusock::Deadline::now());
+  }
+  if (said != nullptr) SystemWord(*said).store(1, cuda::memory_order_release);  // S13, pairs with S14
+}
+
+/// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
+/// of nodes. One block of one thread.
+[[maybe_unused]] static __global__ void meet_nodes(NodeState node, std::uint8_t* heard) {
+  const auto deadline = gpusock::Deadline::after_ns(node.timeout_ns);
+  const std::uint8_t here = kHere;
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     if (peer == node.rank) continue;
-    // A peer that has ended does not hear it.
-    node.net.send(gpusock::this_thread(), node.accepted_sockets[peer], &farewell, sizeof farewell, 0,
-                  gpusock::Deadline::now());
+    const auto sent = node.net.send(gpusock::this_thread(), node.accepted_sockets[peer], &here, sizeof here, 0,
+                                    deadline);
+    // Where it has ended, its last word says why.
+    const bool there = sent == 1 || sent == -ECONNRESET || sent == -EPIPE;
+    if (!there) return fail(node, FailureKind::accept, peer, -sent);
+  }
+  for (int peer = 0; peer < node.layout.nodes; ++peer) {
+    if (peer == node.rank) continue;
+    const auto got = hear(node, peer, heard, deadline);
+    if (heard[peer] == kNothingSaid) return fail(node, FailureKind::accept, peer, -got);
+    if (heard[peer] != kHere) return fail(node, failure_of(heard[peer], peer));
+    heard[peer] = kNothingSaid;
   }
 }
 
@@ -71,7 +108,7 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, std::u
       if (got != 1) {
         fail(node, FailureKind::end, peer, got < 0 ? -got : 0);
       } else if (heard[peer] != kTrained) {
-        fail_as_told(node, peer, lost_rank_of(heard[peer]));
+        fail(node, failure_of(heard[peer], peer));
       }
       entries[peer].socket = -1;
       --training;
