@@ -64,6 +64,7 @@ struct Seat {
   bool present;            ///< that client has a state: when it leaves, the program is told
   std::int32_t watched;    ///< PollEvents
   bool leaving;            ///< it gets no further answer
+  bool unfinished;         ///< and that is why: Leave::unfinished
   bool shut;               ///< it was told so
   std::uint64_t due_ns;    ///< when its connection is closed; 0: nothing is under way
   std::uint64_t answered;  ///< how many of its bytes belong to answered requests
@@ -85,8 +86,10 @@ enum class Leave : std::uint8_t {
   slow,     ///< a request, or taking an answer, lasted longer than ServerLimits::request_timeout_ns; or its Writer and
             ///< its ring had no room for an answer, or for what Client::tell_all() writes
   failed,   ///< an answer could not be sent: the connection has failed
-  displaced,  ///< it made room for a new client (ServerLimits::displace_after_ns)
-  ended,      ///< the server ended
+  displaced,   ///< it made room for a new client (ServerLimits::displace_after_ns)
+  unfinished,  ///< the handler returned -EAGAIN, as if a request had not come whole, and took none of what was there:
+               ///< more than the Reader's buffer holds, the end of the stream, or an error
+  ended,       ///< the server ended
 };
 
 /// A client that leaves.
@@ -115,7 +118,7 @@ struct Seats {
 
   /// @cond INTERNAL
   std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
-                      ///< accepts no more
+                      ///< accepts no more. Nobody makes it 0 again
   PollEvent events[kEventsMax];  ///< that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
   /// @endcond
@@ -223,19 +226,18 @@ class ServerLoop {
   /// has seen its event, which comes after the watch() of the group that accepted it.
   GPUSOCK_FN static std::uint64_t load(std::uint64_t& word) { return DeviceRef(word).load(ringbuf::kRelaxed); }
 
-  /// Tells the others that this group has a set, and group 0 that there are more seats. Both ends change group 0's
-  /// word: so whichever comes second knows of the first.
+  /// Takes the seats. Tells the others that this group has a set, and group 0 that there are more seats. Both ends
+  /// change group 0's word: so whichever comes second knows of the first.
   GPUSOCK_FN_APART int begin_serving() {
     if (idle_option_ns() == 0) return -EINVAL;
     Endpoint at;
     if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
-    const std::uint64_t set = static_cast<std::uint64_t>(set_) + 1;
-    if (accepts_) {
-      began_ns_ = clock_ns();
-      DeviceRef(own_.set).exchange(set, ringbuf::kAcqRel);
-      return watch_listener(true);
-    }
-    DeviceRef(own_.set).store(set, ringbuf::kRelease);  // with what the set is; group 0 acquires it in admit()
+    if (accepts_) began_ns_ = clock_ns();
+    std::uint64_t before = 0;  // released with what the set is; group 0 acquires it in admit()
+    seated_ = DeviceRef(own_.set).compare_exchange_strong(before, static_cast<std::uint64_t>(set_) + 1,
+                                                          ringbuf::kAcqRel);
+    if (!seated_) return is_open(before) ? -EBUSY : -EALREADY;
+    if (accepts_) return watch_listener(true);
     const std::uint64_t accepting = DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel);
     wake_accepting(accepting);
     return accepting == kFailed ? -ESHUTDOWN : accepting == kClosed ? kDone : 0;
@@ -383,6 +385,8 @@ class ServerLoop {
         room_due_ns_ = plan.due_ns;
         return watch_listener(false);
       }
+      // No error of one client or of a shortage: until the context has a socket and rings for a client, it waits in the
+      // listener's backlog.
       const Socket client = net_.accept(this_thread(), listener_, Deadline::now());
       if (client == -EAGAIN) break;
       if (client < 0) return client;
@@ -394,11 +398,12 @@ class ServerLoop {
 
   GPUSOCK_FN_APART void admit(Socket client) {
     OneSeat& seat = seat_of(last_);
+    // Cannot fail: the value was looked at, and nobody else has the socket yet.
     net_.setsockopt(this_thread(), client, SocketOption::idle_timeout_ns, idle_option_ns());
     const PollSet set = open_set_of(last_ % count_);
     // First of all, so that the other group may watch the client for something else once it finds it in the seat.
     if (set < 0 || net_.watch(this_thread(), set, client, kPollIn, last_ / count_) != 0) {
-      net_.close(this_thread(), client);  // that group has ended meanwhile
+      net_.close(this_thread(), client);  // that group has ended meanwhile: a new socket is in no set
       return;
     }
     DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
@@ -464,7 +469,7 @@ class ServerLoop {
       for (OneSeat& seat : own_.seats) {
         if (seat.due_ns == 0 || load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1) continue;
         if (seat.due_ns <= now_ns) {
-          leave(seat, seat.served, seat.leaving ? Leave::handled : Leave::slow);
+          leave(seat, seat.served, seat.leaving ? why_sent_away(seat.unfinished) : Leave::slow);
         } else if (seat.due_ns < next_ns) {
           next_ns = seat.due_ns;
         }
@@ -474,12 +479,15 @@ class ServerLoop {
   }
 
   GPUSOCK_FN_APART void end(int error) {
-    // Both ends change group 0's word: a group that begins later finds it, and those that began before are told.
+    // Both ends change group 0's word: a group that begins later finds it, and those that began before are told. Where
+    // the seats are another's, their word stays.
     const std::uint64_t how = error == -ECANCELED ? kEnded : error == kDone ? kClosed : kFailed;
-    DeviceRef(own_.set).exchange(how, ringbuf::kAcqRel);
-    if (accepts_ && how == kFailed) wake_others();
-    if (set_ < 0) return;
-    net_.close_set(this_thread(), set_);
+    std::uint64_t unused = 0;
+    const bool told = seated_ ? DeviceRef(own_.set).exchange(how, ringbuf::kAcqRel) != 0
+                              : DeviceRef(own_.set).compare_exchange_strong(unused, how, ringbuf::kAcqRel);
+    if (told && accepts_ && how == kFailed) wake_others();
+    if (set_ >= 0) net_.close_set(this_thread(), set_);
+    if (!seated_) return;
     for (OneSeat& seat : own_.seats) {
       depart(seat, was_displaced(seat) ? Leave::displaced : Leave::ended);
       if (const std::uint64_t client = load(seat.client); client != 0) free_seat(seat, static_cast<Socket>(client - 1));
@@ -490,7 +498,7 @@ class ServerLoop {
   struct Talk {
     Reader<Group> reader;
     Writer<Group> writer;
-    bool leaving, shut;
+    bool leaving, unfinished, shut;
     bool moved = false;  ///< a request was answered, or the client is told to leave
     std::uint64_t answered;
   };
@@ -550,6 +558,7 @@ class ServerLoop {
     Talk talk{{group_, clients_net_, event.socket, seat.in, sizeof seat.in},
               {group_, clients_net_, event.socket, seat.out, sizeof seat.out, 0},
               seat.leaving,
+              seat.unfinished,
               seat.shut,
               false,
               seat.answered};
@@ -566,7 +575,8 @@ class ServerLoop {
     by_leader(group_, [&]() -> std::int64_t {
       keep(talk, seat, due_ns, events);
       end_owning();
-      if (!stays) leave(seat, event.socket, talk.leaving ? Leave::handled : why_not_sent(talk.writer.error()));
+      if (!stays)
+        leave(seat, event.socket, talk.leaving ? why_sent_away(talk.unfinished) : why_not_sent(talk.writer.error()));
       return 0;
     });
     if (!stays) freed_ = true;
@@ -585,13 +595,14 @@ class ServerLoop {
 
   /// -ETIMEDOUT: there was no room, and nothing waits for it.
   GPUSOCK_FN static Leave why_not_sent(int error) { return error == -ETIMEDOUT ? Leave::slow : Leave::failed; }
+  GPUSOCK_FN static Leave why_sent_away(bool unfinished) { return unfinished ? Leave::unfinished : Leave::handled; }
 
   GPUSOCK_FN void begin(OneSeat& seat, Socket client) {
     depart(seat, Leave::displaced);
     seat.present = true;
     seat.served = client;
     seat.watched = kPollIn;
-    seat.leaving = seat.shut = false;
+    seat.leaving = seat.unfinished = seat.shut = false;
     seat.due_ns = seat.answered = 0;
     seat.reading = {};
     seat.writing = {};
@@ -602,6 +613,7 @@ class ServerLoop {
     seat.reading = talk.reader.progress();
     seat.writing = talk.writer.progress();
     seat.leaving = talk.leaving;
+    seat.unfinished = talk.unfinished;
     seat.shut = talk.shut;
     seat.answered = talk.answered;
     seat.due_ns = due_ns;
@@ -618,13 +630,22 @@ class ServerLoop {
 
   /// Takes the client's requests, as long as it takes the answers. False: close its connection.
   GPUSOCK_FN_APART bool converse(Talk& talk, OneSeat& seat, Socket socket) {
+    bool refused = false;  // the handler has left input that was there, and asked for more
     for (int turn = 0; turn < kTurnsMax; ++turn) {
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
       if (talk.leaving) return farewell(talk, socket);
       Client<ServerLoop> client{talk.reader, talk.writer, seat.state, socket, static_cast<unsigned>(&seat - own_.seats),
                                 *this};
+      const std::uint64_t taken = talk.reader.progress().taken;
       const int result = handler_(client);
-      if (result == -EAGAIN) break;
+      if (result == -EAGAIN) {
+        if (talk.reader.progress().taken != taken || !has_input(socket)) break;
+        // The set would report the socket at once, again and again. A second call: this may have come after the first.
+        talk.leaving = talk.unfinished = refused;
+        refused = true;
+        continue;
+      }
+      refused = false;
       talk.answered = talk.reader.progress().taken;
       talk.moved = true;
       talk.leaving = result != 0;
@@ -633,6 +654,13 @@ class ServerLoop {
     }
     const int error = talk.writer.flush(Deadline::now());
     return error == 0 || error == -EAGAIN;
+  }
+
+  /// True if a call to read would not wait: also at the end of the stream, and after an error.
+  GPUSOCK_FN_APART bool has_input(Socket socket) {
+    const Span input = clients_net_.peek(group_, socket, 1, Deadline::now());
+    if (input.size > 0) clients_net_.release(group_, socket, 0);
+    return input.size != -EAGAIN;
   }
 
   /// After the last answer: the end of this side, then the client's, so that no unread input resets the connection.
@@ -660,6 +688,7 @@ class ServerLoop {
   Handler& handler_;
   Departed& departed_;
   PollSet set_ = -1;
+  bool seated_ = false;                      // the seats are this group's
   std::uint64_t next_due_ns_ = kNever;       // no client's time is over before
   bool freed_ = false;                       // a seat may be free that was not
   bool closing_ = false;                     // the listener is closed: no client comes any more
@@ -678,9 +707,10 @@ class ServerLoop {
 /// and those that have seats are served as before: each leaves by itself, or by a limit.
 ///
 /// Called by `count` groups at the same time, each with its number `own` and all with the same `seats`: an array of a
-/// Seats for each group. Two groups with one number do not work: a block of several threads passes this_block(), or
-/// gives each thread a number. Clients may be given to any of the groups, so all must run: clients wait in the
-/// listener's backlog until group 0 begins, and group 0 waits for the seats of the others for
+/// Seats for each group. Each number is for one group, and for one call: for a second server, after the first has ended
+/// (with an error, too), make new seats, or fill these with zeros once all groups have returned. A block of several
+/// threads passes this_block(), or gives each thread a number. Clients may be given to any of the groups, so all must
+/// run: clients wait in the listener's backlog until group 0 begins, and group 0 waits for the seats of the others for
 /// ServerLimits::group_start_ns before it takes seats from idle clients. Where group 0 does not begin, or ends with an
 /// error, the others end with an error, too: nothing accepts. Group 0 accepts, and gives each client to the
 /// next group that has a free seat. Each group waits for all its clients at once, and no call waits for a single one.
@@ -692,7 +722,8 @@ class ServerLoop {
 /// Deadline::now(), writes the answer, and returns
 ///   0         a request was handled: it is called again for the next one
 ///   -EAGAIN   the request has not come whole: it is called again when more has come. What it must remember until then
-///             is in the Reader, and in client.state
+///             is in the Reader, and in client.state. Read until the Reader says so: a client whose input, end or error
+///             the handler leaves where it is, leaves (Leave::unfinished)
 ///   any other number, as Received::error() of the end of the stream: the client gets what is in the Writer, then the
 ///             end of the connection.
 /// It is also called when the client has ended or an error has come (idle_timeout_ns: -ETIMEDOUT), and reads that. A
@@ -706,9 +737,10 @@ class ServerLoop {
 /// An answer longer than the Writer's buffer closes the connection if the client does not take it at once.
 ///
 /// Errors: those of Net::open_set(), Net::wait() and Net::accept(); -EBADF (the listener was closed before group 0
-/// began, or is none), -EINVAL (ServerLimits::idle_timeout_ns), -EBUSY (the listener is in another set: as
-/// when two groups pass the same number), -EPROTOTYPE (the listener's connections carry records), -ETIMEDOUT (group 0
-/// has not begun), -ESHUTDOWN (group 0 has ended with an error).
+/// began, or is none), -EINVAL (ServerLimits::idle_timeout_ns), -EBUSY (another group that serves has this number: it
+/// goes on; or the listener is in another set), -EALREADY (a server with these seats has ended), -EPROTOTYPE (the
+/// listener's connections carry records), -ETIMEDOUT (group 0 has not begun), -ESHUTDOWN (group 0 has ended with an
+/// error).
 template <class Group, class Memory, class Handler, class Departed = NoDeparture>
 GPUSOCK_FN_APART int serve(const Group& group, const Net& net, Socket listener, Memory* seats, unsigned count,
                            unsigned own, const ServerLimits& limits, Handler handler, Departed departed = {}) {

@@ -22,6 +22,7 @@ constexpr std::size_t kLine = 64, kLong = 16 << 10;
 
 struct Sum {
   std::int64_t total;
+  bool stubborn;
 };
 using Memory = Seats<kSeats, kLine, kLong + 1, Sum>;
 
@@ -34,7 +35,8 @@ Options small_rings() {
 }
 
 /// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
-/// "close": no client comes any more. "bye": the last answer.
+/// "close": no client comes any more. "bye": the last answer. "stubborn": from now on the handler wants more of a
+/// request, whatever keeps it from reading on.
 template <class Group>
 struct Answer {
   Group group;
@@ -45,6 +47,7 @@ struct Answer {
   template <class AnyClient>
   GPUSOCK_FN int operator()(AnyClient& client) const {
     const Received line = client.reader.line(Deadline::now());
+    if (!line && client.state.stubborn) return -EAGAIN;
     if (line.size == -EMSGSIZE) client.writer << "too long\n";
     if (!line) return line.error();
     Text rest = line.text();
@@ -66,6 +69,9 @@ struct Answer {
       });
     } else {
       if (same(command, "close")) net.close(group, listener);
+      group.sync();  // all have read it
+      if (group.thread_rank() == 0 && same(command, "stubborn")) client.state.stubborn = true;
+      group.sync();
       client.writer << command << '\n';
     }
     return same(command, "bye") ? -EPIPE : 0;
@@ -102,6 +108,11 @@ __global__ void serve_all(Net net, Served* served, Memory* memory, unsigned coun
   if (group.thread_rank() == 0) served->result[own] = result;
 }
 
+ServerLimits no_limits() {
+  constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  return {kNone, kNone, kNone, kNone, kNone};
+}
+
 /// The clients' context.
 struct Clients {
   Context context{from_environment(small_rings())};
@@ -136,6 +147,15 @@ class Server : public testing::Test {
   }
   std::uint64_t left_total() { return detail::SystemRef(served_[0].left_total).load(ringbuf::kAcquire); }
 
+  /// Serves with seats that groups have used or use, as the groups from `first` on. What the first of them returns.
+  int serve_again(unsigned groups, unsigned first) {
+    again_[0].listener = served_[0].listener;
+    launch(context_, {.grid = groups, .block = Scope::kThreads, .stream = &stream_}, serve_all<Scope>, context_.net(),
+           again_.data(), memory_.data(), kGroups, first, zeros_.data(), no_limits());
+    stream_.synchronize();
+    return again_[0].result[first];
+  }
+
   void cancel() { context_.cancel(); }
   const Endpoint& where() { return served_[0].listener.where; }
 
@@ -143,16 +163,12 @@ class Server : public testing::Test {
 
  private:
   Context context_{from_environment(small_rings())};
-  Mapped<Served> served_{context_, 1};
+  Mapped<Served> served_{context_, 1}, again_{context_, 1};
+  Stream stream_{context_};
   DeviceBuffer<Memory> memory_{context_, kGroups};
   DeviceBuffer<char> zeros_{context_, kLong};
 };
 TYPED_TEST_SUITE(Server, KernelScopes, ScopeName);
-
-ServerLimits no_limits() {
-  constexpr std::uint64_t kNone = ~std::uint64_t{0};
-  return {kNone, kNone, kNone, kNone, kNone};
-}
 
 /// A client, on a host thread.
 class Visitor {
@@ -330,6 +346,44 @@ TYPED_TEST(Server, ItsListenerMayBeClosedWhileAllSeatsAreTaken) {
     for (auto& visitor : seated) EXPECT_EQ(visitor->ask("add 1"), "2");
   }
   this->expect_end();
+}
+
+TYPED_TEST(Server, ASecondGroupWithANumberOfOneThatServesIsRefusedAndHarmsNobody) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  std::vector<std::unique_ptr<Visitor>> seated;  // in both groups
+  for (int i = 0; i < 3; ++i) {
+    seated.push_back(std::make_unique<Visitor>(clients, this->where()));
+    EXPECT_EQ(seated.back()->ask("add 1"), "1");
+  }
+  for (const unsigned own : {0u, 1u}) {
+    EXPECT_EQ(this->serve_again(1, own), -EBUSY) << own;
+    for (auto& visitor : seated) EXPECT_EQ(visitor->ask("add 1"), std::to_string(own + 2));
+  }
+  EXPECT_EQ(Visitor(clients, this->where()).ask("add 1"), "1");
+}
+
+TYPED_TEST(Server, SeatsOfAServerThatHasEndedAreRefused) {
+  this->start(no_limits());
+  EXPECT_EQ(Visitor(this->clients_, this->where()).ask("close"), "close");
+  this->expect_end();
+  for (const unsigned own : {1u, 0u}) EXPECT_EQ(this->serve_again(1, own), -EALREADY) << own;
+}
+
+TYPED_TEST(Server, AHandlerThatWaitsForMoreAndDoesNotReadOnLosesItsClient) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  Visitor in_pieces(clients, this->where()), too_long(clients, this->where()), ended(clients, this->where());
+  for (Visitor* client : {&in_pieces, &too_long, &ended}) EXPECT_EQ(client->ask("stubborn"), "stubborn");
+  EXPECT_TRUE(in_pieces.say("ad"));
+  EXPECT_TRUE(too_long.say(std::string(3 * kLine, 'x')));
+  EXPECT_EQ(too_long.hear(), "end");
+  EXPECT_TRUE(ended.say("add"));
+  ended.end();
+  EXPECT_EQ(ended.hear(), "end");
+  too_long.end();
+  EXPECT_EQ(this->left(Leave::unfinished, 2), 2u);
+  EXPECT_EQ(in_pieces.ask("d 5"), "5") << "who is only slow stays";
 }
 
 TYPED_TEST(Server, AGroupThatNeverBeginsKeepsNoClientWaiting) {
