@@ -33,13 +33,8 @@ class TimedSchedules {
     for (int rank = 0; rank < nodes; ++rank) ranks_.tensor(rank).copy_in(std::vector<float>(kFloatsMax));
   }
 
-  struct Round {
-    std::vector<tune::Measurement> fitted, others;  ///< medians
-    double scatter = 0;
-  };
-
   /// All of them in turn, several times, so that other work on the machine disturbs all alike.
-  Round time(int repeats) {
+  tune::Round time(int repeats) {
     std::map<std::pair<std::size_t, std::uint64_t>, std::vector<double>> times;
     for (int repeat = -1; repeat < repeats; ++repeat) {
       for (std::size_t i = 0; i < schedules_.size(); ++i) {
@@ -49,7 +44,7 @@ class TimedSchedules {
         }
       }
     }
-    Round round;
+    tune::Round round;
     std::vector<double> scatters;
     for (auto& [which, seconds] : times) {
       const auto& [index, bytes] = which;
@@ -81,13 +76,7 @@ class TimedSchedules {
   executor::LocalRanks ranks_;
 };
 
-std::vector<tune::Measurement> all_of(const TimedSchedules::Round& round) {
-  std::vector<tune::Measurement> all = round.fitted;
-  all.insert(all.end(), round.others.begin(), round.others.end());
-  return all;
-}
-
-MeasuredLinks links_of(const TimedSchedules::Round& round) {
+MeasuredLinks links_of(const tune::Round& round) {
   MeasuredLinks links;
   links.scatter = round.scatter;
   links.fit = tune::fit(round.fitted);
@@ -107,19 +96,16 @@ MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats) {
   return links_of(TimedSchedules(nodes, link).time(repeats));
 }
 
-CheckedLinks measure_links_again(int nodes, gpusock::LinkKind link, int repeats) {
+CheckedLinks measure_links_again(int nodes, gpusock::LinkKind link, int repeats, std::chrono::seconds patience) {
   CheckedLinks checked;
   if (getloadavg(&checked.load, 1) != 1) checked.load = 0;
   TimedSchedules timed(nodes, link);
-  TimedSchedules::Round round = timed.time(repeats);
-  for (checked.rounds = 2;; ++checked.rounds) {
-    const TimedSchedules::Round later = timed.time(repeats);
-    checked.links = links_of(round);
-    checked.drift = tune::drift_of(all_of(round), all_of(later));
-    checked.regrets = tune::regrets_of(checked.links.fit, all_of(later));
-    if (checked.drift <= kDriftMax || checked.rounds == kRoundsMax) return checked;
-    round = later;
-  }
+  const auto until = std::chrono::steady_clock::now() + patience;
+  checked.settled = tune::settle([&] { return timed.time(repeats); },
+                                 [until] { return std::chrono::steady_clock::now() < until; });
+  checked.links = links_of(checked.settled.round);
+  checked.regrets = tune::regrets_of(checked.links.fit, all_of(checked.settled.later));
+  return checked;
 }
 
 }  // namespace param_sync::commands

@@ -3,7 +3,9 @@
 
 #include "gpusock/endpoint.hpp"
 #include "tune/fit.hpp"
+#include "tune/rounds.hpp"
 
+#include <chrono>
 #include <vector>
 
 namespace param_sync::commands {
@@ -16,15 +18,11 @@ struct MeasuredLinks {
   double scatter = 0;     ///< by how much equal runs differ: the middle half of their times, as a part of the median
 };
 
-inline constexpr double kDriftMax = 0.15;  ///< of a quiet machine
-inline constexpr int kRoundsMax = 4;
-
 /// The last round but one, and what the last one says of it.
 struct CheckedLinks {
   MeasuredLinks links;
   std::vector<tune::Regret> regrets;  ///< of choices by the fit, by the last round
-  double drift = 0;                   ///< of medians between the two
-  int rounds = 0;
+  tune::Settled settled;
   double load = 0;  ///< processes that ran on this machine in the minute before
 };
 
@@ -32,8 +30,8 @@ struct CheckedLinks {
 /// the cost model to the medians. Throws what LocalRanks throws.
 MeasuredLinks measure_links(int nodes, gpusock::LinkKind link, int repeats);
 
-/// The same in rounds, until the medians of one differ by kDriftMax or less from those of the round before it, but
-/// kRoundsMax at most. Throws what measure_links() throws.
-CheckedLinks measure_links_again(int nodes, gpusock::LinkKind link, int repeats);
+/// The same in rounds, until the last two are steady (tune/rounds.hpp), but no new one begins after `patience`. Throws
+/// what measure_links() throws.
+CheckedLinks measure_links_again(int nodes, gpusock::LinkKind link, int repeats, std::chrono::seconds patience);
 
 }  // namespace param_sync::commands

@@ -11,7 +11,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <stdexcept>
 #include <thread>
 
 namespace param_sync::commands {
@@ -24,12 +26,14 @@ struct PredictOptions {
   int nodes = 4;
   std::vector<std::uint64_t> sizes_bytes = {1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20};
   bool measures = false;
+  bool unsteady = false;
   std::string link;
   bool exhaustive = false;
 };
 
 constexpr int kMeasuredNodesMax = 16;
 constexpr int kMeasuredRepeats = 7;
+constexpr auto kMeasuringMax = std::chrono::seconds(20);  // then an unsteady machine is given up
 
 std::string quantity(double value, const char* unit, double highest) {
   return value < highest ? fmt::format("{:.4g} {}", value, unit) : "too fast to tell";
@@ -66,29 +70,34 @@ std::string text_of(const CheckedLinks& checked, const PredictOptions& options) 
       "measured here, but by --prices measured)\n\n",
       options.link.empty() ? "auto" : options.link, options.nodes, network.latency_s * 1e6, network.overhead_s * 1e6,
       quantity(network.bandwidth * 8e-9, "Gb/s", 1e6), quantity(network.reduce_bandwidth * 1e-9, "GB/s", 1e6),
-      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others), 100 * links.scatter, checked.rounds,
-      100 * checked.drift, text_of(checked.regrets), network.latency_s * 1e6, network.overhead_s * 1e6,
-      std::min(network.bandwidth * 8e-9, 1e6), std::min(network.reduce_bandwidth * 1e-9, 1e6));
+      links.fit.start_s * 1e6, error_text(links.fitted), error_text(links.others), 100 * links.scatter,
+      checked.settled.rounds, 100 * checked.settled.drift, text_of(checked.regrets), network.latency_s * 1e6,
+      network.overhead_s * 1e6, std::min(network.bandwidth * 8e-9, 1e6),
+      std::min(network.reduce_bandwidth * 1e-9, 1e6));
 }
 
 /// What a reader should know of how far to trust them. Empty where all is well.
-std::string warning_of(const CheckedLinks& links) {
-  constexpr double kScatterMax = 0.3;
+std::string doubt_of(const CheckedLinks& links) {
   const auto processors = static_cast<double>(std::max(1u, std::thread::hardware_concurrency()));
-  std::string why;
-  if (links.load > processors / 2)
-    why = fmt::format("{:.1f} processes ran on its {:.0f} processors in the minute before", links.load, processors);
-  const auto add = [&](const std::string& more) { why += (why.empty() ? "" : ", and ") + more; };
-  if (links.links.scatter > kScatterMax)
-    add(fmt::format("times of equal runs differ by {:.0f} %", 100 * links.links.scatter));
-  if (links.drift > kDriftMax)
-    add(fmt::format("the machine is not quiet: in {} rounds no two medians in a row differed by {:.0f} % or less",
-                    links.rounds, 100 * kDriftMax));
-  if (why.empty()) return "";
-  return fmt::format(
-      "param_sync: these measurements are uncertain: {}. Measure again when nothing else runs, with no more ranks than "
-      "processors\n",
-      why);
+  std::string doubt = tune::unsteadiness_of(links.settled);
+  if (links.load > processors / 2) {
+    doubt += fmt::format("{}{:.1f} processes ran on its {:.0f} processors in the minute before",
+                         doubt.empty() ? "" : "; ", links.load, processors);
+  }
+  return doubt;
+}
+
+/// Throws where the machine stays unsteady, unless the user takes such prices.
+CheckedLinks measured_links(const PredictOptions& options) {
+  const auto link = gpusock::parse_link(options.link.empty() ? "auto" : options.link);
+  CheckedLinks links = measure_links_again(options.nodes, link, kMeasuredRepeats,
+                                           options.unsteady ? std::chrono::seconds(0) : kMeasuringMax);
+  if (links.settled.is_steady() || options.unsteady) return links;
+  throw std::runtime_error(fmt::format(
+      "this machine is too unsteady to measure on: {}. Measure again when nothing else runs, with no more ranks "
+      "(--nodes) than processors, or give the prices that you know (--latency, --overhead, --bandwidth, --reduce); "
+      "--unsteady takes such times all the same",
+      doubt_of(links)));
 }
 
 /// By size and scheme.
@@ -145,11 +154,11 @@ int run_predict(const PredictOptions& options) {
   tune::Fit fit;
   fit.network = options.network.model();
   if (options.measures) {
-    const CheckedLinks links = measure_links_again(
-        options.nodes, gpusock::parse_link(options.link.empty() ? "auto" : options.link), kMeasuredRepeats);
+    const CheckedLinks links = measured_links(options);
     fit = links.links.fit;
     print(text_of(links, options));
-    fmt::print(stderr, "{}", warning_of(links));
+    const std::string doubt = doubt_of(links);
+    if (!doubt.empty()) fmt::print(stderr, "param_sync: these measurements are uncertain: {}\n", doubt);
   }
   const tune::Chooser chooser(options.nodes);
   print_prices(options, chooser, fit);
@@ -164,13 +173,17 @@ std::optional<int> parse_predict(int argc, char** argv, PredictOptions& options)
   arguments.number("--nodes", options.nodes, "Nodes", 2, 64);
   arguments.bytes("--sizes", options.sizes_bytes, "Bytes of data, with commas", 1, kSizeMax);
   add_network(arguments, options.network);
-  arguments.flag("--measure", options.measures,
-                 "Measure latency and bandwidths instead, between ranks of this process, and say how well they fit");
+  arguments.flag(
+      "--measure", options.measures,
+      "Measure latency and bandwidths instead, between ranks of this process, until they are steady, and say "
+      "how well they fit");
+  arguments.flag("--unsteady", options.unsteady, "Take what --measure finds first, also on a machine that is unsteady");
   arguments.choice("--link", options.link, kLinks, "What is measured").shown_default("auto");
   arguments.flag("--exhaustive", options.exhaustive,
                  "Also try all candidates in virtual time, and say how much longer the choices take there (slow)");
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&options]() -> std::string {
+    if (!options.measures && options.unsteady) return "--unsteady is for --measure";
     if (!options.measures) return options.link.empty() ? "" : "--link is for --measure";
     if (options.network.given()) return "--measure finds --bandwidth, --latency, --overhead and --reduce itself";
     if (options.nodes <= kMeasuredNodesMax) return "";

@@ -9,14 +9,17 @@
 #include "tune/cost_model.hpp"
 #include "tune/fit.hpp"
 #include "tune/open_mpi.hpp"
+#include "tune/rounds.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -154,6 +157,51 @@ TEST(Fit, DriftIsThatOfMediansOfEqualRuns) {
   EXPECT_EQ(drift_of(round({1, 2, 4}), round({1, 2, 4})), 0);
   EXPECT_EQ(drift_of(round({1, 2, 4}), round({1.5, 1, 4})), 0.5) << "0.5, 0.5 and 0: either way";
   EXPECT_EQ(drift_of(round({1, 1, 1}), round({1, 1, 100})), 0) << "one that was disturbed";
+}
+
+/// Rounds of one measurement, with this median and scatter, one after the other; the last one again and again.
+std::function<Round()> rounds_of(std::vector<std::pair<double, double>> rounds) {
+  return [rounds, next = std::size_t{0}]() mutable {
+    const auto [seconds, scatter] = rounds[std::min(next++, rounds.size() - 1)];
+    return Round{{{"ring, 8", {}, 8, seconds}}, {}, scatter};
+  };
+}
+bool always() { return true; }
+bool never() { return false; }
+
+TEST(Rounds, AreTwoWhereTheMachineIsSteady) {
+  const Settled settled = settle(rounds_of({{1, 0.1}, {1.1, 0.2}}), always);
+  EXPECT_TRUE(settled.is_steady());
+  EXPECT_EQ(settled.rounds, 2);
+  EXPECT_EQ(settled.round.fitted[0].seconds, 1);
+  EXPECT_EQ(settled.later.fitted[0].seconds, 1.1);
+  EXPECT_EQ(unsteadiness_of(settled), "");
+}
+
+TEST(Rounds, AreRepeatedUntilMediansAgree) {
+  const Settled settled = settle(rounds_of({{1, 0}, {2, 0}, {4, 0}, {4.2, 0}}), always);
+  EXPECT_TRUE(settled.is_steady());
+  EXPECT_EQ(settled.rounds, 4);
+  EXPECT_EQ(settled.round.fitted[0].seconds, 4);
+}
+
+TEST(Rounds, AreRepeatedUntilEqualRunsTakeAsLong) {
+  const Settled settled = settle(rounds_of({{1, 0.5}, {1, 0.1}, {1, 0.1}}), always);
+  EXPECT_TRUE(settled.is_steady());
+  EXPECT_EQ(settled.rounds, 3) << "both rounds are steady";
+}
+
+TEST(Rounds, EndAndSayWhatIsUnsteadyWhereThereIsNoMoreTime) {
+  const Settled drifting = settle(rounds_of({{1, 0}, {2, 0}}), never);
+  EXPECT_FALSE(drifting.is_steady());
+  EXPECT_EQ(drifting.rounds, 2);
+  EXPECT_EQ(unsteadiness_of(drifting), "medians of the last two of 2 rounds differ by 100 %, where 15 % are steady");
+
+  int left = 5;
+  const Settled scattered = settle(rounds_of({{1, 0.7}}), [&left] { return --left > 0; });
+  EXPECT_FALSE(scattered.is_steady());
+  EXPECT_EQ(scattered.rounds, 6);
+  EXPECT_EQ(unsteadiness_of(scattered), "times of equal runs differ by 70 %, where 30 % are steady");
 }
 
 TEST(Fit, ScatterIsThatOfTheMiddleHalf) {
