@@ -62,6 +62,7 @@ std::size_t boundary_of(std::span<const std::size_t> sizes, std::span<const floa
 std::size_t Group::measure(std::uint64_t timeout_ns) {
   Runs runs(impl_->ready(), timeout_ns);
   if (!impl_->measured) {
+    impl_->executor.give_up();  // a rank whose options leave a choice would wait for this one
     throw gpusock::Error(EINVAL, "measuring a group that has no choice: \"auto\" has one, where sums have any order");
   }
   auto& [data, seconds] = *impl_->measured;

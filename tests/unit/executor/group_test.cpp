@@ -1,6 +1,7 @@
 // The public API: what each operation leaves in the tensors.
 #include "apps/param_sync/group/connected_group.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/patience.hpp"
 #include "tests/unit/executor/groups.hpp"
 
 #include <gtest/gtest.h>
@@ -83,6 +84,43 @@ TEST(GroupOperations, AllRanksMeasureAndChooseTheSame) {
   for (const auto& result : groups.run([](Group&group, float*data) { return group.all_reduce(data, 100); })) {
     EXPECT_EQ(result[99], Groups::sum(99));
   }
+}
+
+// Two schemes of few ranks may send alike, so that only measure() tells their options apart.
+TEST(GroupOperations, RanksWithOtherChoicesDoNotConnect) {
+  const auto of = [](const char* scheme, bool deterministic) {
+    GroupOptions options;
+    options.all_reduce = scheme;
+    options.deterministic = deterministic;
+    return options;
+  };
+  for (const GroupOptions& other : {of("ring", false), of("butterfly", false), of("mesh", false), of("chain", false),
+                                    of("rhd", false), of("auto", true)}) {
+    gpusock::Context contexts[2];
+    Group one(contexts[0], 0, 2), two(contexts[1], 1, 2, other);
+    const std::vector<gpusock::Endpoint> addresses{one.listen(gpusock::Endpoint::parse("127.0.0.1:0")),
+                                                   two.listen(gpusock::Endpoint::parse("127.0.0.1:0"))};
+    std::string errors[2];
+    {
+      const std::jthread connecting([&] { errors[1] = error_of([&] { two.connect(addresses); }); });
+      errors[0] = error_of([&] { one.connect(addresses); });
+    }
+    EXPECT_NE((errors[0] + errors[1]).find("was started with other settings: schedules"), std::string::npos)
+        << other.all_reduce << errors[0] << errors[1];
+  }
+}
+
+// Of ranks that are to measure one has a choice no more than the others; they learn so at once.
+TEST(GroupOperations, ARankThatCannotMeasureEndsTheOthersOperations) {
+  GroupOptions options;
+  options.deterministic = true;
+  Groups groups(100, options);
+  const auto sum = groups.group(0).all_reduce(groups.tensor(0).data(), 100, gpusock::kPatienceNs);
+  EXPECT_NE(error_of<gpusock::Error>([&] { groups.group(1).measure(); }).find("has no choice"), std::string::npos);
+  const std::uint64_t start_ns = gpusock::clock_ns();
+  const std::string error = error_of<gpusock::Error>([&] { groups.group(0).wait(sum); });
+  EXPECT_NE(error.find("was given an invalid argument"), std::string::npos) << error;
+  EXPECT_LT(gpusock::clock_ns() - start_ns, gpusock::kPatienceNs);
 }
 
 TEST(GroupOperations, TheBoundaryBetweenSchemesLosesLeast) {

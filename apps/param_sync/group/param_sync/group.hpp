@@ -63,7 +63,7 @@ class Group {
   /// together. (A group of "auto" holds 1 MiB of device memory for it.) Returns up to how many floats it is
   /// "butterfly"; without a measurement that is 8,192. Sums of the sizes between may then differ in their last bits
   /// from one run of the program to the next. Throws as the operations, and gpusock::Error (EINVAL) where the options
-  /// leave no choice.
+  /// leave no choice: then all ranks fail.
   std::size_t measure(std::uint64_t timeout_ns = kTimeoutNs);
 
   /// Each operation returns its number, which wait() and done() take.
