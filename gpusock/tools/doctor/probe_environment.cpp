@@ -10,7 +10,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <system_error>
 
 namespace gpusock::doctor {
 namespace {
@@ -130,28 +132,49 @@ void probe_unknown_variables(const Sources& sources, Report& report) {
   }
 }
 
-/// What CUDA reads, and what that means for kernels that wait for each other.
+/// The number that the whole text is, or 0.
+int number_of(const std::string& text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+/// A variable that CUDA reads, and a value that does kernels which wait for each other no good.
+struct CudaVariable {
+  const char* name;
+  bool (*accepts)(const std::string& value);
+  Level level;
+  const char* says;     ///< of another value, after the variable and the value
+  const char* command;  ///< what to do then
+};
+
+constexpr int kQueuesMax = 32;
+
+constexpr CudaVariable kCudaVariables[] = {
+    {"CUDA_LAUNCH_BLOCKING", [](const std::string& value) { return value.empty() || value == "0"; }, Level::fix,
+     " makes programs wait for the end of each kernel: no context can be made", "unset CUDA_LAUNCH_BLOCKING"},
+    {"CUDA_MODULE_LOADING", [](const std::string& value) { return value == "EAGER"; }, Level::note,
+     ": this build's programs change it before they use CUDA; where a program takes gpusock up later, a new kernel may "
+     "have to wait for those that run, and fail",
+     "export CUDA_MODULE_LOADING=EAGER"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS",
+     [](const std::string& value) { return number_of(value) >= 1 && number_of(value) <= kQueuesMax; }, Level::note,
+     " is no number from 1 to 32: a process may use CUDA's default of 8 streams of a GPU at one time; there "
+     "could be 32",
+     "unset CUDA_DEVICE_MAX_CONNECTIONS"},
+    {"CUDA_DEVICE_MAX_CONNECTIONS",
+     [](const std::string& value) { return number_of(value) < 1 || number_of(value) >= kQueuesMax; }, Level::note,
+     ": a process may use so many streams of a GPU at one time; there could be 32",
+     "unset CUDA_DEVICE_MAX_CONNECTIONS"},
+};
+
 void probe_cuda_variables(const Sources& sources, Report& report) {
   if (!report.facts.gpu_build) return;
-  const std::string blocking = sources.environment("CUDA_LAUNCH_BLOCKING").value_or("");
-  if (!blocking.empty() && blocking != "0") {
-    report_invalid(report, "CUDA_LAUNCH_BLOCKING", blocking, "makes programs wait for the end of each kernel");
-  }
-  const auto loading = sources.environment("CUDA_MODULE_LOADING");
-  if (loading && *loading != "EAGER") {
-    report.add("environment", Level::note,
-               fmt::format("CUDA_MODULE_LOADING='{}': this build's programs change it before they use CUDA; where a "
-                           "program takes gpusock up later, a new kernel may have to wait for those that run, and fail",
-                           *loading),
-               "export CUDA_MODULE_LOADING=EAGER");
-  }
-  const auto queues = sources.environment("CUDA_DEVICE_MAX_CONNECTIONS");
-  if (queues && *queues != "32") {
-    report.add("environment", Level::note,
-               fmt::format("CUDA_DEVICE_MAX_CONNECTIONS='{}': a process may use so many streams of a GPU at one time; "
-                           "there could be 32",
-                           *queues),
-               "unset CUDA_DEVICE_MAX_CONNECTIONS");
+  for (const CudaVariable& variable : kCudaVariables) {
+    const auto value = sources.environment(variable.name);
+    if (!value || variable.accepts(*value)) continue;
+    report.add("environment", variable.level, fmt::format("{}='{}'{}", variable.name, *value, variable.says),
+               variable.command);
   }
 }
 

@@ -711,6 +711,15 @@ TEST(Doctor, WhatCudaReadsAndKernelsThatWaitDoNotBearIsSaid) {
   EXPECT_EQ(find(machine.examine(), "environment").command, "export CUDA_MODULE_LOADING=EAGER");
   machine.environment["CUDA_MODULE_LOADING"] = "EAGER";
   EXPECT_EQ(find(machine.examine(), "environment").command, "unset CUDA_DEVICE_MAX_CONNECTIONS");
+  EXPECT_NE(find(machine.examine(), "environment").says.find("='1': a process may use so many streams"),
+            std::string::npos);
+  for (const char* const none : {"0", "-1", "33", "many", "8 or so"}) {
+    machine.environment["CUDA_DEVICE_MAX_CONNECTIONS"] = none;
+    const auto found = find(machine.examine(), "environment");
+    EXPECT_NE(found.says.find(std::string("='") + none + "' is no number from 1 to 32"), std::string::npos)
+        << found.says;
+    EXPECT_EQ(found.command, "unset CUDA_DEVICE_MAX_CONNECTIONS");
+  }
   machine.environment["CUDA_DEVICE_MAX_CONNECTIONS"] = "32";
   EXPECT_EQ(find(machine.examine(), "environment").says, "");
 }
