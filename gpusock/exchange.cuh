@@ -126,6 +126,9 @@ GPUSOCK_FN_APART std::int64_t receive_record_of(const Group& group, const Net& n
 /// and `in`: memory that all threads of the group can use; `in` has `room`. After an error the connection cannot be
 /// used for messages any more: a part may have been sent.
 ///
+/// Deadline::by_default() is as long as the socket's timeouts: the shorter one of receive_timeout_ns and
+/// send_timeout_ns while the call waits for both. It counts anew whenever bytes have moved.
+///
 /// Errors: those of Net::send() and Net::recv(), without -EAGAIN: with Deadline::now() a call that would have to wait
 /// returns -ETIMEDOUT, as nothing can be tried again; -EMSGSIZE (what comes is longer than `room`; on a
 /// stream also for more than 4 GiB), -EPIPE (the peer has ended its direction), -EPROTO (it did so within its message,
@@ -142,7 +145,9 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
     return error;
   const std::uint64_t head = records ? detail::kRecordsHeadBytes : Reader<Group>::kLengthBytes;
   const std::uint64_t record_bytes_max = static_cast<std::uint64_t>(ring_bytes) / 8;  // poll() says if that fits
-  const Deadline until = deadline.here();
+  const Deadline given = deadline.here();
+  Deadline until = given;
+  bool moved = true;  // since `until` began
   detail::HalfOfExchange sending{0, head + bytes}, receiving{0, head};
   std::uint64_t length = 0;
   while (!sending.is_done() || !receiving.is_done()) {
@@ -160,8 +165,11 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
       if (error == -EMSGSIZE) net.shutdown(group, socket, Shutdown::read);
       if (error < 0 && error != -EAGAIN) return error;
     }
+    moved = moved || sending.done + receiving.done != before;
     if (sending.done + receiving.done != before) continue;
     const int events = (sending.is_done() ? 0 : kPollOut) | (receiving.is_done() ? 0 : kPollIn);
+    if (moved) until = detail::begun(group, net, socket, events, given);
+    moved = false;
     PollEntry entry{socket, static_cast<std::int16_t>(events), 0};  // the leader's is the one that poll uses
     const int ready = net.poll(group, &entry, 1, until);
     if (ready < 0) return ready;
@@ -196,7 +204,7 @@ GPUSOCK_FN_APART inline Socket call_rank(const Net& net, const Endpoint& peer, s
 /// `peers`: where each of the `ranks` listens, the same in all of them. `listener`: this rank's, of the same link and
 /// type. Writes a socket for each rank to `sockets`, or why there is none; -1 for its own. Connections that send no
 /// rank's number within 2 s are closed; the others do not wait for them (Greetings). After an error the caller closes
-/// those sockets that are there.
+/// those sockets that are there. Deadline::by_default() is as long as the listener's receive_timeout_ns, for all ranks.
 ///
 /// Errors: the first of those that Net::connect(), Net::accept() and Net::send() gave; -ETIMEDOUT where a rank has not
 /// come.
@@ -204,7 +212,7 @@ GPUSOCK_FN_APART inline int connect_all(const Net& net, Socket listener, const E
                                         std::uint32_t ranks, Socket* sockets, Deadline deadline) {
   constexpr std::uint64_t kGreetingNs = 2'000'000'000;  // how long a connection may take to send its rank
   const auto me = this_thread();
-  const Deadline until = deadline.here();
+  const Deadline until = detail::begun(me, net, listener, kPollIn, deadline);
   int error = 0;
   for (std::uint32_t peer = 0; peer < ranks; ++peer) sockets[peer] = peer == own ? -1 : -ETIMEDOUT;
   for (std::uint32_t peer = 0; peer < own; ++peer) {

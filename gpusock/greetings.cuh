@@ -6,6 +6,26 @@
 
 namespace gpusock {
 
+namespace detail {
+
+/// The deadline of a call that waits several times: by_default() begins now, and is as long as the socket's timeouts
+/// for `events` (kPollIn: receive_timeout_ns, kPollOut: send_timeout_ns; the shorter one for both).
+template <class Group>
+GPUSOCK_FN_APART Deadline begun(const Group& group, const Net& net, Socket socket, int events, Deadline deadline) {
+  if (!deadline.is_default()) return deadline.here();
+  std::uint64_t shortest_ns = ~std::uint64_t{0};  // for ever
+  const auto shorten = [&](SocketOption option) {
+    std::int64_t timeout_ns = -1;
+    if (net.getsockopt(group, socket, option, timeout_ns) != 0 || timeout_ns < 0) return;
+    if (static_cast<std::uint64_t>(timeout_ns) < shortest_ns) shortest_ns = static_cast<std::uint64_t>(timeout_ns);
+  };
+  if ((events & kPollIn) != 0) shorten(SocketOption::receive_timeout_ns);
+  if ((events & kPollOut) != 0) shorten(SocketOption::send_timeout_ns);
+  return Deadline::after_ns(shortest_ns);
+}
+
+}  // namespace detail
+
 /// Accepts the connections of a listener and receives their greetings. Any program can reach a listener with link=tcp,
 /// and may then say nothing, or one byte at a time: such callers wait here, beside those that are to be heard.
 ///
@@ -43,7 +63,7 @@ class Greetings {
   /// Errors: those of Net::accept().
   GPUSOCK_FN_APART Socket next(Greeting& greeting, Deadline deadline) {
     const auto me = this_thread();
-    const Deadline until = begun(deadline);
+    const Deadline until = detail::begun(me, net_, listener_, kPollIn, deadline);
     for (bool looked = false;; looked = true) {
       if (until.passed() && (looked || !until.is_now())) return until.is_now() ? -EAGAIN : -ETIMEDOUT;
       if (const int error = take_callers(); error != 0) return error;
@@ -64,15 +84,6 @@ class Greetings {
     Socket socket;
     std::uint64_t came_ns;
   };
-
-  /// The default is that of the listener, and begins here.
-  GPUSOCK_FN Deadline begun(Deadline deadline) const {
-    std::int64_t timeout_ns = -1;
-    if (!deadline.is_default()) return deadline.here();
-    if (net_.getsockopt(this_thread(), listener_, SocketOption::receive_timeout_ns, timeout_ns) != 0 || timeout_ns < 0)
-      return Deadline::never();
-    return Deadline::after_ns(static_cast<std::uint64_t>(timeout_ns));
-  }
 
   /// Accepts those that have come, as far as there is room. 0, or an error.
   GPUSOCK_FN int take_callers() {

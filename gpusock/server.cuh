@@ -443,7 +443,8 @@ class ServerLoop {
   }
 
   GPUSOCK_FN void leave(OneSeat& seat, Socket client, Leave why) {
-    depart(seat, canceled(NetAccess::side(net_)) ? Leave::ended : why);  // a call may have met the end first
+    // A call may have met the server's end, or the end of the client's seat, first.
+    depart(seat, canceled(NetAccess::side(net_)) ? Leave::ended : was_displaced(seat) ? Leave::displaced : why);
     free_seat(seat, client);
   }
 
@@ -525,8 +526,11 @@ class ServerLoop {
     const bool stays = error == 0 || error == -EAGAIN;
     const int events = writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
-    const std::uint64_t due_ns = seat.due_ns != 0 || error == 0 ? seat.due_ns
-                                                                : later(clock_of_group(), limits_.request_timeout_ns);
+    // Nothing waits for a client that has taken all, unless it has begun a request.
+    const bool under_way = writer.pending() != 0 || seat.reading.taken != seat.answered;
+    const std::uint64_t due_ns = !under_way         ? 0
+                                 : seat.due_ns != 0 ? seat.due_ns
+                                                    : later(clock_of_group(), limits_.request_timeout_ns);
     group_.sync();  // all have read the seat
     if (rewatch) net_.watch(group_, set_, client, events, number);
     if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
@@ -630,16 +634,20 @@ class ServerLoop {
 
   /// Takes the client's requests, as long as it takes the answers. False: close its connection.
   GPUSOCK_FN_APART bool converse(Talk& talk, OneSeat& seat, Socket socket) {
+    bool waits = false;    // for more input
     bool refused = false;  // the handler has left input that was there, and asked for more
-    for (int turn = 0; turn < kTurnsMax; ++turn) {
+    for (int turn = 0;; ++turn) {
       if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
+      // After the last request of a turn, too: a client that is to leave has no event that would end its connection.
       if (talk.leaving) return farewell(talk, socket);
+      if (waits || turn == kTurnsMax) return true;
       Client<ServerLoop> client{talk.reader, talk.writer, seat.state, socket, static_cast<unsigned>(&seat - own_.seats),
                                 *this};
       const std::uint64_t taken = talk.reader.progress().taken;
       const int result = handler_(client);
       if (result == -EAGAIN) {
-        if (talk.reader.progress().taken != taken || !has_input(socket)) break;
+        waits = talk.reader.progress().taken != taken || !has_input(socket);
+        if (waits) continue;
         // The set would report the socket at once, again and again. A second call: this may have come after the first.
         talk.leaving = talk.unfinished = refused;
         refused = true;
@@ -652,8 +660,6 @@ class ServerLoop {
       // Before the client has the answer: who knows of that is not taken for idle.
       if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     }
-    const int error = talk.writer.flush(Deadline::now());
-    return error == 0 || error == -EAGAIN;
   }
 
   /// True if a call to read would not wait: also at the end of the stream, and after an error.

@@ -238,6 +238,50 @@ TEST(Ranks, SayWhichOneHasNotCome) {
   EXPECT_EQ(sockets[1], -ETIMEDOUT);
 }
 
+TEST(Ranks, DoNotWaitForEverForOneThatDoesNotListen) {
+  Options options = small_rings();
+  options.timeout_ns = 1'000'000;
+  Context context(from_environment(options));
+  const Net net = context.net();
+  const Socket listener = net.listen(this_thread(), loopback(LinkKind::tcp), 16, patience());
+  const Socket closed = net.listen(this_thread(), loopback(LinkKind::tcp), 16, patience());
+  Endpoint all[2];
+  net.getsockname(closed, all[0]);
+  net.getsockname(listener, all[1]);
+  net.close(this_thread(), closed);
+  Socket sockets[2];
+  const int error = connect_all(net, listener, all, 1, 2, sockets, Deadline::by_default());
+  EXPECT_TRUE(error == -ECONNREFUSED || error == -ETIMEDOUT) << error;  // -ETIMEDOUT: the last try was not answered
+}
+
+/// Sends and receives at the same time, with no deadline of its own, what the peer never answers.
+struct ExchangeWithNobody {
+  char* bytes;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report* report) {
+    net.setsockopt(group, socket, SocketOption::receive_timeout_ns, 1'000'000);
+    note(group, report, 0, exchange(group, net, socket, bytes, 5, bytes, kRoom));
+  }
+};
+
+/// Says nothing.
+struct ReceiveToTheEnd {
+  char* bytes;
+  template <class Group>
+  GPUSOCK_FN void operator()(const Group& group, const Net& net, Socket socket, Report*) {
+    while (net.recv(group, socket, bytes, kRoom, 0, patience()) > 0) {
+    }
+  }
+};
+
+TYPED_TEST(Exchange, WithoutADeadlineItHasTheSocketsTimeouts) {
+  const std::uint64_t began_ns = clock_ns();  // the context's own timeout is a minute
+  converse(this->one_, this->other_, LinkKind::tcp, ExchangeWithNobody{this->out_.data()},
+           ReceiveToTheEnd{this->others_in_.data()});
+  EXPECT_EQ(this->one_.result(0), -ETIMEDOUT);
+  EXPECT_LT(clock_ns() - began_ns, kPatienceNs);
+}
+
 /// A rank of all to all by plain calls, in kernels.
 struct PlainRank {
   Context context{from_environment({})};

@@ -19,6 +19,7 @@ namespace {
 
 constexpr unsigned kGroups = 2, kSeats = 2;  // of each group
 constexpr std::size_t kLine = 64, kLong = 16 << 10;
+constexpr std::size_t kRing = 4 << 10, kFlood = kRing + 2000;
 
 struct Sum {
   std::int64_t total;
@@ -28,21 +29,25 @@ using Memory = Seats<kSeats, kLine, kLong + 1, Sum>;
 
 Options small_rings() {
   Options options;
-  options.ring_bytes = 4 << 10;
+  options.ring_bytes = kRing;
   options.sockets_max = 32;
   options.connections_max = 16;
   return options;
 }
 
 /// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
-/// "close": no client comes any more. "bye": the last answer. "stubborn": from now on the handler wants more of a
-/// request, whatever keeps it from reading on.
+/// "flood": kFlood zeros to those with a sum. "group": its number. "hold": waits until the test says so. "close": no
+/// client comes any more. "bye": the last answer. "stubborn": from now on the handler wants more of a request, whatever
+/// keeps it from reading on.
 template <class Group>
 struct Answer {
   Group group;
   const char* zeros;
   const Net& net;
   Socket listener;
+  std::uint64_t& may_go_on;
+  std::uint64_t& holds;
+  unsigned own;  ///< the group's number
 
   template <class AnyClient>
   GPUSOCK_FN int operator()(AnyClient& client) const {
@@ -63,6 +68,16 @@ struct Answer {
       client.writer << Text{zeros, kLong} << '\n';
     } else if (same(command, "tell")) {
       client.tell_all([rest](auto& writer) { writer << rest << '\n'; });
+    } else if (same(command, "flood")) {
+      client.tell_all([this](auto& writer, const Sum& sum) {
+        if (sum.total != 0) writer << Text{zeros, kFlood};
+      });
+    } else if (same(command, "group")) {
+      client.writer << own << '\n';
+    } else if (same(command, "hold")) {
+      const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+      if (group.thread_rank() == 0) detail::SystemRef(holds).store(1, ringbuf::kRelease);
+      while (detail::SystemRef(may_go_on).load(ringbuf::kAcquire) == 0 && clock_ns() < until_ns) conformance::pause();
     } else if (same(command, "some")) {
       client.tell_all([rest](auto& writer, const Sum& sum) {
         if (sum.total != 0) writer << rest << '\n';
@@ -85,6 +100,8 @@ struct Served {
   int result[kGroups];
   std::uint64_t left[kReasons];  ///< how many clients
   std::uint64_t left_total;      ///< the sum of their sums
+  std::uint64_t may_go_on;       ///< a handler that holds waits for this
+  std::uint64_t holds;           ///< one does
 };
 
 struct CountDepartures {
@@ -103,7 +120,8 @@ __global__ void serve_all(Net net, Served* served, Memory* memory, unsigned coun
   const auto group = Scope::group();
   const unsigned own = first + blockIdx.x;
   const int result = serve(group, net, served->listener.socket, memory, count, own, limits,
-                           Answer<decltype(Scope::group())>{group, zeros, net, served->listener.socket},
+                           Answer<decltype(Scope::group())>{group, zeros, net, served->listener.socket,
+                                                            served->may_go_on, served->holds, own},
                            CountDepartures{served});
   if (group.thread_rank() == 0) served->result[own] = result;
 }
@@ -124,8 +142,9 @@ template <class Scope>
 class Server : public testing::Test {
  protected:
   /// `absent`: how many of the server's groups never begin.
-  void start(const ServerLimits& limits, unsigned groups = kGroups, unsigned absent = 0) {
-    served_[0].listener = open_listener(context_, loopback(LinkKind::tcp));
+  void start(const ServerLimits& limits, unsigned groups = kGroups, unsigned absent = 0,
+             LinkKind link = LinkKind::tcp) {
+    served_[0].listener = open_listener(context_, loopback(link));
     for (unsigned i = 0; i < groups; ++i) served_[0].result[i] = 1;
     launch(context_, {.grid = groups, .block = Scope::kThreads}, serve_all<Scope>, context_.net(), served_.data(),
            memory_.data(), groups + absent, 0u, zeros_.data(), limits);
@@ -140,11 +159,9 @@ class Server : public testing::Test {
   }
   /// How many clients have left for this reason, once these are so many.
   std::uint64_t left(Leave why, std::uint64_t awaited) {
-    detail::SystemRef word(served_[0].left[static_cast<std::size_t>(why)]);
-    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
-    while (word.load(ringbuf::kAcquire) < awaited && clock_ns() < until_ns) conformance::pause();
-    return word.load(ringbuf::kAcquire);
+    return once(served_[0].left[static_cast<std::size_t>(why)], awaited);
   }
+  bool holds() { return once(served_[0].holds, 1) != 0; }
   std::uint64_t left_total() { return detail::SystemRef(served_[0].left_total).load(ringbuf::kAcquire); }
 
   /// Serves with seats that groups have used or use, as the groups from `first` on. What the first of them returns.
@@ -156,8 +173,16 @@ class Server : public testing::Test {
     return again_[0].result[first];
   }
 
+  void let_go_on() { detail::SystemRef(served_[0].may_go_on).store(1, ringbuf::kRelease); }
   void cancel() { context_.cancel(); }
   const Endpoint& where() { return served_[0].listener.where; }
+
+  static std::uint64_t once(std::uint64_t& counter, std::uint64_t awaited) {
+    detail::SystemRef word(counter);
+    const std::uint64_t until_ns = clock_ns() + kPatienceNs;
+    while (word.load(ringbuf::kAcquire) < awaited && clock_ns() < until_ns) conformance::pause();
+    return word.load(ringbuf::kAcquire);
+  }
 
   Clients clients_;  // before the server's kernels run: a GPU makes no memory beside them
 
@@ -189,6 +214,11 @@ class Visitor {
     if (line.ended()) return "end";
     const Text name = error_name(line.size);
     return {name.data, name.bytes};
+  }
+  /// Whether so many bytes have come. They do not pass through the Reader, which holds none between lines.
+  bool take(std::size_t bytes) {
+    std::vector<char> taken(bytes);
+    return net_.recv(me_, socket_, taken.data(), bytes, kWaitAll, patience()) == static_cast<std::int64_t>(bytes);
   }
   std::string ask(const std::string& line) { return say(line + "\n") ? hear() : "not sent"; }
 
@@ -280,6 +310,28 @@ TYPED_TEST(Server, ADisplacedClientIsToldOfAtOnceAlsoWhereItsSuccessorIsSilent) 
   }
   EXPECT_EQ(this->left_total(), 11u) << "of the two that were idle for longest";
   EXPECT_EQ(this->left(Leave::handled, 0) + this->left(Leave::slow, 0) + this->left(Leave::failed, 0), 0u);
+}
+
+TYPED_TEST(Server, ADisplacedClientWhoseRequestIsBeingHandledIsSaidToBeDisplaced) {
+  ServerLimits limits = no_limits();
+  limits.displace_after_ns = 1;
+  this->start(limits);
+  Clients& clients = this->clients_;
+  std::vector<std::unique_ptr<Visitor>> visitors;
+  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
+    visitors.push_back(std::make_unique<Visitor>(clients, this->where()));
+    // Group 0 accepts, so it must not hold: a visitor of group 1 comes first.
+    if (visitors.back()->ask("group") == "1") std::swap(visitors.front(), visitors.back());
+  }
+  for (auto& visitor : visitors) EXPECT_EQ(visitor->ask("add 1"), "1");  // idle for longest: the first, then the second
+  visitors[0]->say("hold\n");
+  EXPECT_TRUE(this->holds());
+  Visitor one(clients, this->where()), other(clients, this->where());
+  EXPECT_EQ(visitors[1]->hear(), "end") << "for the second of the two that came, so the first has a seat already";
+  this->let_go_on();
+  EXPECT_EQ(this->left(Leave::displaced, 2), 2u);
+  EXPECT_EQ(one.ask("add 7"), "7");
+  EXPECT_EQ(this->left(Leave::failed, 0) + this->left(Leave::handled, 0), 0u);
 }
 
 TYPED_TEST(Server, EachClientThatLeavesIsToldOfOnceAndWhy) {
@@ -410,6 +462,38 @@ TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
   EXPECT_EQ(silent.hear(), "all of you");
   EXPECT_EQ(silent.ask("tell thanks"), "thanks");
   EXPECT_EQ(speaker.hear(), "thanks");
+}
+
+TYPED_TEST(Server, WhoHasTakenAllThatIsToldIsNotTooSlow) {
+  ServerLimits limits = no_limits();
+  limits.request_timeout_ns = 20'000'000;
+  this->start(limits, 1, 0, LinkKind::p2p);  // whose rings alone hold bytes: the first of the two finds them full
+  Clients& clients = this->clients_;
+  Visitor subscriber(clients, this->where()), speaker(clients, this->where());
+  EXPECT_EQ(subscriber.ask("add 1"), "1");
+  ASSERT_TRUE(speaker.say("flood\nhold\ntell x\n"));  // in one turn, so that no event of the subscriber comes between
+  EXPECT_TRUE(subscriber.take(kRing)) << "so that its ring has room again";
+  this->let_go_on();
+  EXPECT_TRUE(subscriber.take(kFlood - kRing));
+  EXPECT_EQ(subscriber.hear(), "x");
+  EXPECT_EQ(speaker.hear(), "x");
+  ASSERT_TRUE(speaker.say("add"));
+  EXPECT_EQ(speaker.hear(), "end") << "later than the subscriber's time would have been over";
+  EXPECT_EQ(subscriber.ask("add 1"), "2");
+}
+
+TYPED_TEST(Server, WhoIsSentAwayByTheLastRequestOfATurnGetsItsEndAtOnce) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  for (const int before : {14, 15, 16, 31}) {  // the group has turns of 16 requests
+    Visitor client(clients, this->where());
+    std::string all;
+    for (int i = 0; i < before; ++i) all += "add 1\n";
+    ASSERT_TRUE(client.say(all + "bye\n"));
+    for (int i = 1; i <= before; ++i) ASSERT_EQ(client.hear(), std::to_string(i));
+    EXPECT_EQ(client.hear(), "bye");
+    EXPECT_EQ(client.hear(), "end") << before;
+  }
 }
 
 TEST(Listeners, SayWhyTheyAreNotOpen) {
