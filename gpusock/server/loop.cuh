@@ -1,0 +1,319 @@
+#pragma once
+/// @file The loop of one group of a server.
+
+#include "gpusock/server/accepting.cuh"
+#include "gpusock/server/client.cuh"
+#include "gpusock/server/talk.cuh"
+
+namespace gpusock {
+namespace detail {
+
+/// serve(), of one group.
+template <class Group, class Memory, class Handler, class Departed>
+class ServerLoop : ServerWords {
+ public:
+  using GroupType = Group;
+  using ClientState = typename Memory::ClientState;
+
+  GPUSOCK_FN ServerLoop(const Group& group, const Net& net, Socket listener, Memory* all, unsigned count, unsigned own,
+                        const ServerLimits& limits, Handler& handler, Departed& departed)
+      : group_(group),
+        net_(net),
+        clients_net_(net),
+        listener_(listener),
+        seats_(net, all, count, own, departed),
+        accepting_(net, listener, limits, seats_),
+        limits_(limits),
+        handler_(handler) {}
+
+  GPUSOCK_FN int run() {
+    set_ = net_.open_set(group_);
+    auto error = set_ < 0 ? set_
+                          : static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return begin_serving(); }));
+    if (!seats_.accepts()) awaited_until_ns_ = later(clock_of_group(), limits_.group_start_ns);
+    while (error == 0) error = turn();
+    by_leader(group_, [&]() -> std::int64_t {
+      end(error);
+      return 0;
+    });
+    return error == -ECANCELED || error == kDone ? 0 : error;
+  }
+
+  /// For Client::tell_all().
+  template <class Write>
+  GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
+    for (unsigned i = 0; i < Memory::kCount; ++i) {
+      if (i == teller.seat) {
+        write_to(teller.writer, teller.state, write);
+      } else {
+        tell(i, write);
+      }
+    }
+  }
+
+ private:
+  using Shared = SharedSeats<Memory, Departed>;
+  using OneSeat = typename Shared::OneSeat;
+  using OneTalk = Talk<Group>;
+
+  GPUSOCK_FN static Deadline deadline_at(std::uint64_t at_ns) {
+    const std::uint64_t now_ns = clock_ns();
+    return at_ns == kNever ? Deadline::never() : at_ns <= now_ns ? Deadline::now() : Deadline::after_ns(at_ns - now_ns);
+  }
+
+  /// The leader's clock.
+  GPUSOCK_FN std::uint64_t clock_of_group() const {
+    return static_cast<std::uint64_t>(by_leader(group_, [] { return static_cast<std::int64_t>(clock_ns()); }));
+  }
+
+  /// Takes the seats, and tells the others of it.
+  GPUSOCK_FN_APART int begin_serving() {
+    if (idle_option_ns(limits_) == 0) return -EINVAL;
+    Endpoint at;
+    if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
+    if (const int error = seats_.take(set_); error != 0) return error;
+    return seats_.accepts() ? accepting_.begin(set_) : seats_.join();
+  }
+
+  /// Waits once, and handles what has come.
+  GPUSOCK_FN_APART int turn() {
+    const std::uint64_t own_due_ns = seats_.accepts() ? room_due_ns_ : awaited_until_ns_;
+    const std::uint64_t until_ns = own_due_ns < next_due_ns_ ? own_due_ns : next_due_ns_;
+    const int count = net_.wait(group_, set_, seats_.own().events, Memory::kEventsMax, deadline_at(until_ns));
+    if (count < 0) return count;
+    bool look = false;
+    for (int i = 0; i < count; ++i) {
+      const PollEvent event = seats_.own().events[i];
+      if (event.socket < 0 || event.socket == listener_) {
+        look = true;  // a client has come, or a seat became free; or group 0 has ended
+      } else {
+        serve(event);
+      }
+    }
+    const std::uint64_t now_ns = clock_of_group();
+    if (now_ns >= next_due_ns_) sweep(now_ns);
+    if (look) notice_displaced();
+    if (!closing_) {
+      const int error = seats_.accepts() ? accept_in_turn(look, now_ns) : await_in_turn(look, now_ns);
+      if (error != kClosing) return error;
+      closing_ = true;
+      awaited_until_ns_ = kNever;
+    }
+    return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return has_clients() ? 0 : kDone; }));
+  }
+
+  GPUSOCK_FN int accept_in_turn(bool look, std::uint64_t now_ns) {
+    if (!look && !freed_ && now_ns < room_due_ns_) return 0;
+    freed_ = false;
+    const auto error = static_cast<int>(
+        by_leader(group_, [&]() -> std::int64_t { return accepting_.accept_clients(); }));
+    room_due_ns_ = static_cast<std::uint64_t>(
+        by_leader(group_, [&] { return static_cast<std::int64_t>(accepting_.room_due_ns()); }));
+    return error;
+  }
+
+  GPUSOCK_FN int await_in_turn(bool look, std::uint64_t now_ns) {
+    const bool in_time = now_ns < awaited_until_ns_;
+    if (!in_time) awaited_until_ns_ = kNever;
+    if (!look && in_time) return 0;
+    return static_cast<int>(by_leader(group_, [&]() -> std::int64_t { return seats_.look_at_accepting(in_time); }));
+  }
+
+  GPUSOCK_FN bool has_clients() {
+    for (OneSeat& seat : seats_.own().seats) {
+      if (load(seat.client) != 0) return true;
+    }
+    return false;
+  }
+
+  GPUSOCK_FN void leave(OneSeat& seat, Socket client, Leave why) {
+    // A call may have met the server's end, or the end of the client's seat, first.
+    const bool ended = canceled(NetAccess::side(net_));
+    seats_.depart(seat, ended ? Leave::ended : seats_.was_displaced(seat) ? Leave::displaced : why);
+    seats_.free_seat(seat, client);
+  }
+
+  /// Group 0 gives seats of the other groups to new clients, which may be silent: so it wakes them.
+  GPUSOCK_FN_APART void notice_displaced() {
+    by_leader(group_, [&]() -> std::int64_t {
+      for (OneSeat& seat : seats_.own().seats) {
+        if (seats_.was_displaced(seat)) seats_.depart(seat, Leave::displaced);
+      }
+      return 0;
+    });
+  }
+
+  /// Closes those that took too long, and finds out when to look again.
+  GPUSOCK_FN_APART void sweep(std::uint64_t now_ns) {
+    freed_ = true;
+    next_due_ns_ = static_cast<std::uint64_t>(by_leader(group_, [&]() -> std::int64_t {
+      std::uint64_t next_ns = kNever;
+      for (OneSeat& seat : seats_.own().seats) {
+        if (seat.due_ns == 0 || load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1) continue;
+        if (seat.due_ns <= now_ns) {
+          leave(seat, seat.served, seat.leaving ? OneTalk::why_sent_away(seat.unfinished) : Leave::slow);
+        } else if (seat.due_ns < next_ns) {
+          next_ns = seat.due_ns;
+        }
+      }
+      return static_cast<std::int64_t>(next_ns);
+    }));
+  }
+
+  GPUSOCK_FN_APART void end(int error) {
+    seats_.tell_end(error == -ECANCELED ? kEnded : error == kDone ? kClosed : kFailed);
+    if (set_ >= 0) net_.close_set(this_thread(), set_);
+    if (!seats_.taken()) return;
+    for (OneSeat& seat : seats_.own().seats) {
+      seats_.depart(seat, seats_.was_displaced(seat) ? Leave::displaced : Leave::ended);
+      if (const std::uint64_t client = load(seat.client); client != 0)
+        seats_.free_seat(seat, static_cast<Socket>(client - 1));
+    }
+  }
+
+  template <class Write>
+  GPUSOCK_FN static void write_to(Writer<Group>& writer, const ClientState& state, Write& write) {
+    if constexpr (requires { write(writer, state); }) {
+      write(writer, state);
+    } else {
+      write(writer);
+    }
+  }
+
+  /// Writes to a client that has not asked for it.
+  template <class Write>
+  GPUSOCK_FN_APART void tell(unsigned number, Write& write) {
+    OneSeat& seat = seats_.own().seats[number];
+    const Socket client = client_of(seat);
+    if (client < 0 || seat.leaving) return;
+    Writer<Group> writer(group_, net_, client, seat.out, sizeof seat.out, 0);
+    writer.resume(seat.writing);
+    write_to(writer, seat.state, write);
+    const int error = writer.flush(Deadline::now());
+    const bool stays = error == 0 || error == -EAGAIN;
+    const int events = writer.pending() != 0 ? kPollOut : kPollIn;
+    const bool rewatch = stays && seat.watched != events;
+    // Nothing waits for a client that has taken all, unless it has begun a request.
+    const bool under_way = writer.pending() != 0 || seat.reading.taken != seat.answered;
+    const std::uint64_t due_ns = !under_way         ? 0
+                                 : seat.due_ns != 0 ? seat.due_ns
+                                                    : later(clock_of_group(), limits_.request_timeout_ns);
+    group_.sync();  // all have read the seat
+    if (rewatch) net_.watch(group_, set_, client, events, number);
+    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
+    by_leader(group_, [&]() -> std::int64_t {
+      seat.writing = writer.progress();
+      seat.watched = events;
+      seat.due_ns = due_ns;
+      if (!stays) leave(seat, client, OneTalk::why_not_sent(error));
+      return 0;
+    });
+    if (!stays) freed_ = true;
+  }
+
+  /// The client in this seat, ready to be served; negative: the seat is free.
+  GPUSOCK_FN_APART Socket client_of(OneSeat& seat) {
+    return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
+      const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
+      const auto client = static_cast<Socket>(word) - 1;
+      if (word != 0 && (seat.served != client || !seat.present)) begin(seat, client);
+      return client;
+    }));
+  }
+
+  /// Handles an event of a client.
+  GPUSOCK_FN_APART void serve(const PollEvent& event) {
+    OneSeat& seat = seats_.own().seats[event.tag];
+    if (client_of(seat) != event.socket) return;  // it has left, or is not seated yet
+    begin_owning(event.socket);
+    OneTalk talk(group_, clients_net_, event.socket, seat);
+    const bool stays = converse(talk, seat, event.socket);
+    const std::uint64_t now_ns = clock_of_group();
+    const std::uint64_t due_ns = talk.due_ns(seat, limits_, now_ns);
+    const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
+    const bool rewatch = stays && seat.watched != events;
+    group_.sync();  // all have read the seat
+    if (rewatch) clients_net_.watch(group_, set_, event.socket, events, event.tag);
+    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
+    by_leader(group_, [&]() -> std::int64_t {
+      talk.keep(seat, due_ns, events);
+      end_owning();
+      if (!stays) leave(seat, event.socket, talk.why_closed());
+      return 0;
+    });
+    if (!stays) freed_ = true;
+  }
+
+  /// Counts the group into a client for its turn, as OwnedSocket does; but no thread waits for the others. Not for
+  /// longer: until an owner ends, a client that is displaced keeps its connection. If it has left, its calls say so.
+  GPUSOCK_FN void begin_owning(Socket client) {
+    const bool owned = group_.thread_rank() == 0 && enter_owner(NetAccess::side(net_), client) == 0;
+    NetAccess::own(clients_net_, owned ? client : -1, holds_);
+  }
+
+  /// The leader alone.
+  GPUSOCK_FN void end_owning() {
+    if (NetAccess::side(clients_net_).owned >= 0) leave_owner(NetAccess::side(clients_net_));
+  }
+
+  GPUSOCK_FN void begin(OneSeat& seat, Socket client) {
+    seats_.depart(seat, Leave::displaced);
+    seat.present = true;
+    seat.served = client;
+    seat.watched = kPollIn;
+    seat.leaving = seat.unfinished = seat.shut = false;
+    seat.due_ns = seat.answered = 0;
+    seat.reading = {};
+    seat.writing = {};
+    seat.state = {};
+  }
+
+  /// Takes the client's requests, as long as it takes the answers. False: close its connection.
+  GPUSOCK_FN_APART bool converse(OneTalk& talk, OneSeat& seat, Socket socket) {
+    bool waits = false;    // for more input
+    bool refused = false;  // the handler has left input that was there, and asked for more
+    for (int turn = 0;; ++turn) {
+      if (const int error = talk.writer.flush(Deadline::now()); error != 0) return error == -EAGAIN;
+      // After the last request of a turn, too: a client that is to leave has no event that would end its connection.
+      if (talk.leaving) return talk.farewell();
+      if (waits || turn == kTurnsMax) return true;
+      Client<ServerLoop> client{
+          talk.reader, talk.writer, seat.state, socket, static_cast<unsigned>(&seat - seats_.own().seats), *this};
+      const std::uint64_t taken = talk.reader.progress().taken;
+      const int result = handler_(client);
+      if (result == -EAGAIN) {
+        waits = talk.reader.progress().taken != taken || !talk.has_input();
+        if (waits) continue;
+        // The set would report the socket at once, again and again. A second call: this may have come after the first.
+        talk.leaving = talk.unfinished = refused;
+        refused = true;
+        continue;
+      }
+      refused = false;
+      talk.answered = talk.reader.progress().taken;
+      talk.moved = true;
+      talk.leaving = result != 0;
+      // Before the client has the answer: who knows of that is not taken for idle.
+      if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
+    }
+  }
+
+  const Group& group_;
+  const Net& net_;
+  Net clients_net_;     ///< of the client whose turn it is: the group is counted into its socket once for all calls
+  unsigned holds_ = 0;  ///< of it
+  const Socket listener_;
+  Shared seats_;
+  Accepting<Memory, Departed> accepting_;
+  const ServerLimits& limits_;
+  Handler& handler_;
+  PollSet set_ = -1;
+  std::uint64_t next_due_ns_ = kNever;       // no client's time is over before
+  bool freed_ = false;                       // a seat may be free that was not
+  bool closing_ = false;                     // the listener is closed: no client comes any more
+  std::uint64_t awaited_until_ns_ = kNever;  // until when group 0 may begin
+  std::uint64_t room_due_ns_ = kNever;       // as Accepting's
+};
+
+}  // namespace detail
+}  // namespace gpusock

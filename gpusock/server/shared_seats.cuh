@@ -1,0 +1,130 @@
+#pragma once
+/// @file What the groups of a server do with each other's seats.
+
+#include "gpusock/server/seats.cuh"
+
+namespace gpusock {
+namespace detail {
+
+/// What the words of a server's seats say.
+struct ServerWords {
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  static constexpr std::uint64_t kEnded = ~std::uint64_t{0};  ///< in Seats::set
+  static constexpr std::uint64_t kFailed = kEnded - 1;        ///< in Seats::set: ended, and the context has not
+  static constexpr std::uint64_t kClosed = kFailed - 1;       ///< in Seats::set: the listener is closed
+  static constexpr int kDone = 1;                             ///< of a turn: no client is left, and none will come
+  static constexpr int kClosing = 2;                          ///< of a turn: the listener is closed
+  static constexpr int kTurnsMax = 16;  ///< requests of one client, or new clients, before the others have their turn
+
+  GPUSOCK_FN static std::uint64_t later(std::uint64_t from_ns, std::uint64_t by_ns) {
+    return by_ns > kNever - from_ns ? kNever : from_ns + by_ns;
+  }
+  GPUSOCK_FN static bool is_open(std::uint64_t set) { return set != 0 && set < kClosed; }
+  /// Relaxed: the seat's other words are the group's own, or hints. Before it reads what belongs to a client, the group
+  /// has seen its event, which comes after the watch() of the group that accepted it.
+  GPUSOCK_FN static std::uint64_t load(std::uint64_t& word) { return DeviceRef(word).load(ringbuf::kRelaxed); }
+};
+
+/// The seats of all groups, as one group sees them. Which socket has which seat is an atomic word of the seat: the
+/// group that accepts fills it, and who changes it from a client to something else closes that client. Of the leaders
+/// alone.
+template <class Memory, class Departed>
+class SharedSeats : public ServerWords {
+ public:
+  using ClientState = typename Memory::ClientState;
+  using OneSeat = std::remove_reference_t<decltype(std::declval<Memory&>().seats[0])>;
+
+  GPUSOCK_FN SharedSeats(const Net& net, Memory* all, unsigned count, unsigned own, Departed& departed)
+      : net_(net), all_(all), count_(count), number_(own), departed_(departed) {}
+
+  GPUSOCK_FN Memory& own() const { return all_[number_]; }
+  GPUSOCK_FN bool accepts() const { return number_ == 0; }  ///< this group is the one that does
+  GPUSOCK_FN unsigned groups() const { return count_; }
+  GPUSOCK_FN OneSeat& seat_of(std::uint64_t seat) const { return all_[seat % count_].seats[seat / count_]; }
+  GPUSOCK_FN std::uint64_t set_word_of(std::uint64_t seat) const { return load(all_[seat % count_].set); }
+  GPUSOCK_FN bool taken() const { return taken_; }
+
+  /// Makes this group's seats its own, and tells which set it has. -EBUSY, -EALREADY: they are or were another's.
+  GPUSOCK_FN_APART int take(PollSet set) {
+    std::uint64_t before = 0;  // released with what the set is; group 0 acquires it in Accepting::admit()
+    taken_ = DeviceRef(own().set).compare_exchange_strong(before, static_cast<std::uint64_t>(set) + 1,
+                                                          ringbuf::kAcqRel);
+    return taken_ ? 0 : is_open(before) ? -EBUSY : -EALREADY;
+  }
+
+  /// For a group that does not accept: tells group 0 that there are more seats. Both ends change group 0's word: so
+  /// whichever comes second knows of the first.
+  GPUSOCK_FN int join() const {
+    const std::uint64_t accepting = DeviceRef(all_[0].set).fetch_add(0, ringbuf::kAcqRel);
+    wake_accepting(accepting);
+    return accepting == kFailed ? -ESHUTDOWN : accepting == kClosed ? kDone : 0;
+  }
+
+  /// Both ends change group 0's word: a group that begins later finds it, and those that began before are told. Where
+  /// the seats are another's, their word stays.
+  GPUSOCK_FN_APART void tell_end(std::uint64_t how) const {
+    std::uint64_t unused = 0;
+    const bool told = taken_ ? DeviceRef(own().set).exchange(how, ringbuf::kAcqRel) != 0
+                             : DeviceRef(own().set).compare_exchange_strong(unused, how, ringbuf::kAcqRel);
+    if (told && accepts() && how == kFailed) wake_others();
+  }
+
+  /// For group 0: the listener is closed.
+  GPUSOCK_FN void tell_closed() const {
+    DeviceRef(own().set).exchange(kClosed, ringbuf::kAcqRel);  // as in tell_end()
+    wake_others();
+  }
+
+  /// For a group that does not accept: 0 while group 0 does, or may begin in time.
+  GPUSOCK_FN int look_at_accepting(bool in_time) const {
+    const std::uint64_t set = DeviceRef(all_[0].set).load(ringbuf::kAcquire);  // with the last clients that it seated
+    if (set == kClosed) return kClosing;
+    return set == kFailed ? -ESHUTDOWN : set == 0 && !in_time ? -ETIMEDOUT : 0;
+  }
+
+  /// A group's set, or -1: it has not begun, or has ended.
+  GPUSOCK_FN PollSet open_set_of(std::uint64_t group) const {
+    const std::uint64_t set = DeviceRef(all_[group].set).load(ringbuf::kAcquire);
+    return is_open(set) ? static_cast<PollSet>(set - 1) : -1;
+  }
+
+  GPUSOCK_FN void wake_accepting(std::uint64_t set) const {
+    if (is_open(set)) net_.wake(this_thread(), static_cast<PollSet>(set - 1));
+  }
+
+  GPUSOCK_FN void wake_others() const {
+    for (unsigned i = 1; i < count_; ++i) {
+      if (const PollSet other = open_set_of(i); other >= 0) net_.wake(this_thread(), other);
+    }
+  }
+
+  /// Frees a client's seat, unless another one has it already.
+  GPUSOCK_FN_APART void free_seat(OneSeat& seat, Socket client) const {
+    std::uint64_t expected = static_cast<std::uint64_t>(client) + 1;
+    if (!DeviceRef(seat.client).compare_exchange_strong(expected, 0, ringbuf::kRelaxed)) return;
+    net_.close(this_thread(), client);
+    if (!accepts()) wake_accepting(DeviceRef(all_[0].set).load(ringbuf::kAcquire));
+  }
+
+  /// Tells the program, once, that the client whose state is in the seat leaves.
+  GPUSOCK_FN void depart(OneSeat& seat, Leave why) const {
+    if (!seat.present) return;
+    seat.present = false;
+    departed_(Departure<ClientState>{why, seat.state, seat.served, static_cast<unsigned>(&seat - own().seats)});
+  }
+
+  GPUSOCK_FN bool was_displaced(OneSeat& seat) const {
+    return seat.present && load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1;
+  }
+
+ private:
+  const Net& net_;
+  Memory* const all_;
+  const unsigned count_;
+  const unsigned number_;
+  Departed& departed_;
+  bool taken_ = false;
+};
+
+}  // namespace detail
+}  // namespace gpusock
