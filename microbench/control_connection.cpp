@@ -59,10 +59,10 @@ int try_to_connect(const gpusock::Endpoint& to, std::uint64_t until_ns) {
 
 }  // namespace
 
-ControlConnection::ControlConnection(Descriptor socket) : socket_(std::move(socket)) {
+ControlConnection::ControlConnection(Descriptor socket, std::string peer)
+    : socket_(std::move(socket)), peer_(std::move(peer)) {
   fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
   set_no_delay(socket_.get());
-  set_peer_kind("client");
 }
 
 ControlConnection ControlConnection::connect(const std::string& server, std::uint64_t limit_ns) {
@@ -72,9 +72,7 @@ ControlConnection ControlConnection::connect(const std::string& server, std::uin
   for (int i = 0; i < all.addresses(); ++i) {
     const int made = try_to_connect(all.at_address(i), until_ns);
     if (made >= 0) {
-      ControlConnection connection{Descriptor(made)};
-      connection.set_peer_kind("server");
-      return connection;
+      return {Descriptor(made), "the server at " + all.at_address(i).host_port()};
     }
     error = -made;
   }

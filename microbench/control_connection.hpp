@@ -10,8 +10,9 @@ namespace bench {
 
 class ControlConnection {
  public:
-  /// Takes a connected socket.
-  explicit ControlConnection(Descriptor socket);
+  /// Takes a connected socket. `peer`: how messages name the other side, as "the client at HOST:PORT". (Whoever has it
+  /// from accept() knows it also where the peer has ended the connection since.)
+  ControlConnection(Descriptor socket, std::string peer);
 
   /// Connects to the first of the server's addresses that answers. Throws Error.
   static ControlConnection connect(const std::string& server, std::uint64_t limit_ns);
@@ -34,9 +35,7 @@ class ControlConnection {
   bool has_message();
 
   int descriptor() const { return socket_.get(); }
-  /// "the server at HOST:PORT"; how messages name the other side.
-  const std::string& peer() const { return peer_; }
-  void set_peer_kind(const std::string& kind) { peer_ = "the " + kind + " at " + peer_of(socket_.get()).host_port(); }
+  const std::string& peer() const { return peer_; }  ///< how messages name the other side
 
  private:
   void send_bytes(const std::string& bytes, std::uint64_t limit_ns);

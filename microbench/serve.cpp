@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -108,14 +109,16 @@ class ServerLoop {
   }
 
   void accept() {
-    Descriptor made(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    sockaddr_storage from{};
+    socklen_t bytes = sizeof from;
+    Descriptor made(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_CLOEXEC));
     if (made.get() < 0) {
       constexpr int kNap_ms = 100;
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) ::poll(nullptr, 0, kNap_ms);  // until one is free
       return;
     }
     try {
-      ControlConnection control(std::move(made));
+      ControlConnection control(std::move(made), "the client at " + to_endpoint(from).host_port());
       if (strangers_.size() == kStrangersMax) strangers_.pop_front();
       strangers_.push_back({std::move(control), gpusock::clock_ns() + kStrangerNs});
     } catch (const gpusock::Error&) {  // it is gone already
@@ -139,12 +142,24 @@ class ServerLoop {
     }
   }
 
+  /// False: the client has ended its connection, or does not read. It must not end the server.
+  template <class Message>
+  static bool tell(ControlConnection& control, const Message& message) {
+    try {
+      control.send(message, kTellNs);
+      return true;
+    } catch (const gpusock::Error& error) {
+      std::fprintf(stderr, "gpusock-bench: %s\n", error.what());
+      return false;
+    }
+  }
+
   void queue(ControlConnection control) {
     if (queue_.size() == kQueueMax) {
-      control.send(to_refusal(EBUSY, "it serves another client, and too many others wait"), kTellNs);
+      tell(control, to_refusal(EBUSY, "it serves another client, and too many others wait"));
       return;
     }
-    if (session_ != nullptr) control.send(WaitMessage{}, kTellNs);
+    if (session_ != nullptr && !tell(control, WaitMessage{})) return;
     queue_.push_back(std::move(control));
     if (session_ == nullptr) start_next();
   }

@@ -10,7 +10,6 @@
 #include <cstring>
 
 namespace bench {
-namespace {
 
 gpusock::Endpoint to_endpoint(const sockaddr_storage& storage) {
   gpusock::Endpoint endpoint;
@@ -28,6 +27,8 @@ gpusock::Endpoint to_endpoint(const sockaddr_storage& storage) {
   }
   return endpoint;
 }
+
+namespace {
 
 template <class Ask>
 gpusock::Endpoint end_of(int descriptor, Ask ask) {

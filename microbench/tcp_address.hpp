@@ -40,6 +40,9 @@ struct TcpAddress {
 /// The endpoint's first address.
 TcpAddress to_tcp_address(const gpusock::Endpoint& endpoint);
 
+/// An address as the system has it; without one if it is of no family that TCP has.
+gpusock::Endpoint to_endpoint(const sockaddr_storage& storage);
+
 /// This, or the other end's address of a socket.
 gpusock::Endpoint local_of(int descriptor);
 gpusock::Endpoint peer_of(int descriptor);

@@ -254,8 +254,8 @@ class Control:
     HEADER = struct.Struct("<8sIIII")
     MAGIC = b"gpsbench"
     VERSION = 2
-    OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED = range(1, 7)
-    SIZES = {OPEN: 40, READY: 128, ROUND: 56, STARTED: 8, ACCOUNT: 48, REFUSED: 408, 7: 8}
+    OPEN, READY, ROUND, STARTED, ACCOUNT, REFUSED, WAIT = range(1, 8)
+    SIZES = {OPEN: 40, READY: 128, ROUND: 56, STARTED: 8, ACCOUNT: 48, REFUSED: 408, WAIT: 8}
 
     @classmethod
     def message(cls, kind, body=b"", version=VERSION):
@@ -382,6 +382,24 @@ class TwoProcesses(Bench):
             status, problems = server.end()
             self.assertEqual(status, 0)
             self.assertIn("during a round", problems)
+
+    def test_strangers_that_reset_their_connections_end_nobodys_measurement(self):
+        with Served() as server, connect(server.address) as client:
+            client.sendall(Control.open_message())
+            self.assertEqual(Control.receive(client)[0], Control.READY)
+            client.sendall(Control.round_message())
+            self.assertEqual(Control.receive(client)[0], Control.STARTED)
+            for said in (b"", b"GPU", Control.open_message()) * 4:
+                stranger = connect(server.address)
+                stranger.sendall(said)
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
+                stranger.close()
+            with connect(server.address) as waits:  # it is heard after all of them
+                waits.sendall(Control.open_message())
+                self.assertEqual(Control.receive(waits)[0], Control.WAIT)
+            status, problems = server.end()
+            self.assertEqual(status, 0, problems)
+            self.assertNotIn("none", problems)
 
     def test_a_server_that_is_stopped_in_a_round_ends_it(self):
         with Served() as server, connect(server.address) as client:
