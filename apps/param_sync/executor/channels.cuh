@@ -93,10 +93,11 @@ __device__ inline bool connect_channel(const Opening& opening, int index, gpusoc
   return false;
 }
 
-/// The first channel that a higher rank has not opened yet, or -1. One thread.
-__device__ inline int first_missing(const Opening& opening, int rank) {
+/// The first channel to a higher (or lower) rank that is not open yet, or -1. One thread.
+__device__ inline int first_missing(const Opening& opening, bool higher) {
   for (int i = 0; i < opening.run.socket_count; ++i) {
-    if (opening.channels[i].peer > rank && SharedSocket(opening.sockets[i]).load(cuda::memory_order_relaxed) < 0) {
+    if ((opening.channels[i].peer > opening.hello.rank) == higher &&
+        SharedSocket(opening.sockets[i]).load(cuda::memory_order_relaxed) < 0) {
       return i;
     }
   }
@@ -105,20 +106,34 @@ __device__ inline int first_missing(const Opening& opening, int rank) {
 
 using ChannelGreetings = gpusock::Greetings<ChannelHello>;
 
+/// The next caller's socket, or a negated errno: -ETIMEDOUT also once the other block has failed. One thread.
+__device__ inline gpusock::Socket next_caller(const Opening& opening, ChannelGreetings& greetings, ChannelHello& theirs,
+                                              gpusock::Deadline deadline) {
+  constexpr std::uint64_t kLookNs = 5'000'000;
+  gpusock::Socket socket = -1;
+  do {
+    socket = greetings.next(theirs, gpusock::Deadline::after_ns(kLookNs));
+  } while (socket == -ETIMEDOUT && !deadline.passed() && !has_failed(opening.run));
+  // Higher ranks wait for the same lower rank as this one: so it is what the other block is about to say, not that they
+  // have not come. That block has the same deadline.
+  while (socket == -ETIMEDOUT && first_missing(opening, false) >= 0 && !has_failed(opening.run)) __nanosleep(100'000);
+  return socket;
+}
+
 /// Accepts one connection. Programs that are no rank of this run are disconnected. False if none comes, or one of a
 /// rank with other settings. One thread.
 __device__ inline bool accept_channel(const Opening& opening, ChannelGreetings& greetings, gpusock::Deadline deadline) {
   const gpusock::Net& net = opening.run.net;
   const auto thread = gpusock::this_thread();
-  const int rank = opening.hello.rank;
   ChannelHello theirs;
-  const gpusock::Socket socket = greetings.next(theirs, deadline);
+  const gpusock::Socket socket = next_caller(opening, greetings, theirs, deadline);
   if (socket < 0) {
+    if (has_failed(opening.run)) return false;
     fail(opening.run,
-         {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, rank), .error = -socket});
+         {.kind = ExecutionFailureKind::accept, .channel = first_missing(opening, true), .error = -socket});
     return false;
   }
-  if (theirs.magic != ChannelHello::kMagic || theirs.rank <= rank) {
+  if (theirs.magic != ChannelHello::kMagic || theirs.rank <= opening.hello.rank) {
     net.close(thread, socket);
     return true;
   }
@@ -148,7 +163,7 @@ static __global__ void open_channels(Opening opening) {
     }
   } else {
     ChannelGreetings greetings(opening.run.net, opening.listener, ChannelHello::kPatienceNs);
-    while (first_missing(opening, rank) >= 0 && !has_failed(opening.run)) {
+    while (first_missing(opening, true) >= 0 && !has_failed(opening.run)) {
       if (!accept_channel(opening, greetings, deadline)) return;
     }
   }

@@ -39,6 +39,7 @@ const char* advice_on_connecting(int error) {
     return ": raise the limits (ulimit -n, -f, -v), or, with link p2p on a GPU, give all ranks "
            "GPUSOCK_HOST_RINGS=NAME,connections=N with a larger N";
   }
+  if (error == ECONNREFUSED) return ": it does not run, or has ended: see what it says";
   if (error == EHOSTUNREACH) return ": with link p2p on a GPU, all ranks need the same GPUSOCK_HOST_RINGS=NAME";
   return "";
 }
@@ -125,7 +126,7 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
       return self + fmt::format("cannot connect to {}: {}{}", peer, gpusock::describe_errno(failure.error),
                                 advice_on_connecting(failure.error));
     case ExecutionFailureKind::accept:
-      if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running?", peer);
+      if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running, and can it reach this rank?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::mismatch:
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,

@@ -6,6 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
 namespace {
 
 using gpusock::test::error_of;
@@ -108,6 +113,54 @@ TEST(GroupOperations, RanksWithOtherChoicesDoNotConnect) {
     EXPECT_NE((errors[0] + errors[1]).find("was started with other settings: schedules"), std::string::npos)
         << other.all_reduce << errors[0] << errors[1];
   }
+}
+
+std::string error_of_connecting(Group& group, const std::vector<gpusock::Endpoint>& addresses) {
+  return error_of<gpusock::Error>([&] { group.connect(addresses); });
+}
+
+// A rank that is not there keeps all above it from going on: none of them is to blame another one that waits.
+TEST(GroupOperations, RanksAboveOneThatIsNotThereNameItAndNotEachOther) {
+  GroupOptions options;
+  options.connect_timeout_ns = 30'000'000;
+  for (int turn = 0; turn < 8; ++turn) {
+    gpusock::Context contexts[3];
+    std::vector<gpusock::Endpoint> addresses;
+    std::deque<Group> groups;
+    for (int rank = 0; rank < 3; ++rank) {
+      groups.emplace_back(contexts[rank], rank, 3, options);
+      addresses.push_back(groups.back().listen(gpusock::Endpoint::parse("127.0.0.1:0")));
+    }
+    groups.pop_front();
+    std::string errors[2];
+    {
+      const std::jthread connecting([&] { errors[1] = error_of_connecting(groups[1], addresses); });
+      errors[0] = error_of_connecting(groups[0], addresses);
+    }
+    for (const std::string& error : errors) EXPECT_NE(error.find("to rank 0"), std::string::npos) << error;
+  }
+}
+
+TEST(GroupOperations, OtherSettingsAreToldBeforeTheConnectTimeout) {
+  GroupOptions options, others;
+  options.connect_timeout_ns = others.connect_timeout_ns = 2 * gpusock::kPatienceNs;
+  others.ring_bytes = 4096;
+  gpusock::Context contexts[3];
+  Group first(contexts[0], 0, 3, options), other(contexts[1], 1, 3, others), absent(contexts[2], 2, 3, options);
+  std::vector<gpusock::Endpoint> addresses;
+  for (Group* const group : {&first, &other, &absent})
+    addresses.push_back(group->listen(gpusock::Endpoint::parse("127.0.0.1:0")));
+  const std::uint64_t start_ns = gpusock::clock_ns();
+  std::string errors[2];
+  {
+    const std::jthread connecting([&] { errors[1] = error_of_connecting(other, addresses); });
+    errors[0] = error_of_connecting(first, addresses);
+  }
+  EXPECT_NE(errors[0].find("rank 1 "), std::string::npos) << errors[0];
+  EXPECT_NE(errors[1].find("rank 0 "), std::string::npos) << errors[1];
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("other settings: ring size"), std::string::npos) << error;
+  EXPECT_LT(gpusock::clock_ns() - start_ns, gpusock::kPatienceNs);
 }
 
 // Of ranks that are to measure one has a choice no more than the others; they learn so at once.
