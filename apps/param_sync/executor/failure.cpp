@@ -126,7 +126,8 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
       return self + fmt::format("cannot connect to {}: {}{}", peer, gpusock::describe_errno(failure.error),
                                 advice_on_connecting(failure.error));
     case ExecutionFailureKind::accept:
-      if (failure.error == ETIMEDOUT) return self + fmt::format("{} has not connected in time: is it running, and can it reach this rank?", peer);
+      if (failure.error == ETIMEDOUT)
+        return self + fmt::format("{} has not connected in time: is it running, and can it reach this rank?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::mismatch:
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,
