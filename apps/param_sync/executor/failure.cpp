@@ -127,7 +127,8 @@ std::string describe(const ExecutionFailure& failure, int rank, const std::vecto
                                 advice_on_connecting(failure.error));
     case ExecutionFailureKind::accept:
       if (failure.error == ETIMEDOUT)
-        return self + fmt::format("{} has not connected in time: is it running, and can it reach this rank?", peer);
+        return self +
+               fmt::format("{} has not connected in time: is it running, and can it reach the ranks before it?", peer);
       return self + fmt::format("cannot accept {}: {}", peer, gpusock::describe_errno(failure.error));
     case ExecutionFailureKind::mismatch:
       return self + fmt::format("{} was started with other settings: {} is {:#x} there and {:#x} here", peer,

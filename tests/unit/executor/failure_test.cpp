@@ -142,7 +142,7 @@ TEST(ExecutionFailure, WhoIsNotThereIsNamed) {
   Executor low(context, settings, {make("ring", 3)});
   const Endpoint at = low.listen(kAnyPort);
   low.begin_connect({at, at, at});
-  expect_says(error_of([&] { low.await_connect(); }), "has not connected in time: is it running");
+  expect_says(error_of([&] { low.await_connect(); }), "is it running, and can it reach the ranks before it?");
   settings.rank = 2;
   Executor high(context, settings, {make("ring", 3)});
   high.begin_connect({Endpoint::parse("127.0.0.1:1,link=tcp"), at, at});

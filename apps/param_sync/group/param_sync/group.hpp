@@ -54,8 +54,9 @@ class Group {
   /// Listens at `at`, which also names the link, and says where: port 0 is replaced.
   gpusock::Endpoint listen(const gpusock::Endpoint& at);
   /// Connects to the ranks that listen at these addresses, by rank; waits until all are there. Throws gpusock::Error
-  /// (ETIMEDOUT, ECONNREFUSED, ...): which rank cannot be reached; (EPROTO) which rank was started with other options;
-  /// (EINVAL) the group is connected already.
+  /// (ETIMEDOUT, ECONNREFUSED, ...): which rank cannot be reached, or has not come and may itself wait for another;
+  /// (EPROTO) which rank was started with other options; (EINVAL) the group is connected already. Ranks do not tell
+  /// each other why they fail here, so a rank may name one that is as it should be (docs/groups.md).
   void connect(const std::vector<gpusock::Endpoint>& addresses);
 
   /// Times the two schemes of "auto" at several sizes on the running links, and lets all_reduce() take the faster one
