@@ -65,7 +65,10 @@ Session::~Session() {
   thread_.join();
 }
 
-void Session::stop() noexcept { ::shutdown(control_.descriptor(), SHUT_RDWR); }
+void Session::stop() noexcept {
+  stopped_ = true;
+  ::shutdown(control_.descriptor(), SHUT_RDWR);
+}
 
 void Session::run() {
   try {
@@ -82,6 +85,10 @@ void Session::run() {
 }
 
 void Session::tell_failure(int error, const std::string& text) {
+  if (stopped_) {  // what failed since is not the client's fault, and it cannot be told
+    std::fprintf(stderr, "gpusock-bench: the server was stopped while it served %s\n", control_.peer().c_str());
+    return;
+  }
   const bool names_client = text.starts_with(control_.peer());
   std::fprintf(stderr, "gpusock-bench: %s%s\n", names_client ? "" : (control_.peer() + ": ").c_str(), text.c_str());
   try {

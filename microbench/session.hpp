@@ -44,6 +44,7 @@ class Session {
   bool opened_ = false;
   bool succeeded_ = false;
   std::atomic<bool> ended_{false};
+  std::atomic<bool> stopped_{false};
   std::thread thread_;
 };
 

@@ -401,13 +401,32 @@ class TwoProcesses(Bench):
             self.assertEqual(status, 0, problems)
             self.assertNotIn("none", problems)
 
+    def test_strangers_that_reset_their_connections_do_not_end_an_idle_server(self):
+        with Served() as server:
+            for _ in range(20):
+                stranger = connect(server.address)
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
+                stranger.close()
+            with connect(server.address) as client:  # it is heard after all of them
+                client.sendall(Control.open_message())
+                kinds = [Control.receive(client)[0]]
+                if kinds[0] == Control.WAIT:  # a stranger's session has not ended yet
+                    kinds.append(Control.receive(client)[0])
+                self.assertEqual(kinds[-1], Control.READY)
+            status, problems = server.end()
+            self.assertEqual(status, 0, problems)
+            self.assertNotIn("none", problems)
+
     def test_a_server_that_is_stopped_in_a_round_ends_it(self):
         with Served() as server, connect(server.address) as client:
             client.sendall(Control.open_message())
             Control.receive(client)
             client.sendall(Control.round_message())
             self.assertEqual(Control.receive(client)[0], Control.STARTED)
-            self.assertEqual(server.end()[0], 0)
+            status, problems = server.end()
+            self.assertEqual(status, 0)
+            self.assertIn("the server was stopped while it served the client at 127.0.0.1:", problems)
+            self.assertNotIn("the client left", problems)
 
     def test_strangers_on_the_measured_port_do_no_harm(self):
         with Served() as server, connect(server.address) as client:
