@@ -180,9 +180,9 @@ class Reader {
   /// Drops the next `bytes` bytes. 0 once all of them have come, else the error; -EPIPE at the end of the stream.
   GPUSOCK_FN_APART int skip(std::uint64_t bytes, Deadline deadline = Deadline::by_default()) {
     GPUSOCK_GROUP_CALL(group_);
+    if (buffer_ == nullptr) return -EBADF;
     begin();
     while (at_.filled < bytes) {
-      if (buffer_ == nullptr) return -EBADF;
       if (table::carries_records(socket_)) return -EPROTOTYPE;
       const Span span = net_.peek(group_, socket_, bytes - at_.filled, deadline);
       if (span.size == 0) return at_.filled == 0 ? -EPIPE : -EPROTO;

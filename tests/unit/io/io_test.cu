@@ -479,6 +479,7 @@ void expect_without_socket(Seat& seat) {
   EXPECT_EQ(seat.reader.line().size, -EBADF);
   EXPECT_EQ(seat.reader.exactly(1).size, -EBADF);
   EXPECT_EQ(seat.reader.message().size, -EBADF);
+  EXPECT_EQ(seat.reader.skip(0), -EBADF);
   EXPECT_FALSE(seat.reader.begun());
   EXPECT_EQ(seat.writer.pending(), 0u);
   EXPECT_EQ(seat.writer.flush(Deadline::now()), 0);
