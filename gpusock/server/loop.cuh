@@ -186,29 +186,10 @@ class ServerLoop : ServerWords {
     OneSeat& seat = seats_.own().seats[number];
     const Socket client = client_of(seat);
     if (client < 0 || seat.leaving) return;
-    Writer<Group> writer(group_, net_, client, seat.out, sizeof seat.out, 0);
-    writer.resume(seat.writing);
-    write_to(writer, seat.state, write);
-    const int error = writer.flush(Deadline::now());
-    const bool stays = error == 0 || error == -EAGAIN;
-    const int events = writer.pending() != 0 ? kPollOut : kPollIn;
-    const bool rewatch = stays && seat.watched != events;
-    // Nothing waits for a client that has taken all, unless it has begun a request.
-    const bool under_way = writer.pending() != 0 || seat.reading.taken != seat.answered;
-    const std::uint64_t due_ns = !under_way         ? 0
-                                 : seat.due_ns != 0 ? seat.due_ns
-                                                    : later(clock_of_group(), limits_.request_timeout_ns);
-    group_.sync();  // all have read the seat
-    if (rewatch) net_.watch(group_, set_, client, events, number);
-    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
-    by_leader(group_, [&]() -> std::int64_t {
-      seat.writing = writer.progress();
-      seat.watched = events;
-      seat.due_ns = due_ns;
-      if (!stays) leave(seat, client, OneTalk::why_not_sent(error));
-      return 0;
-    });
-    if (!stays) freed_ = true;
+    OneTalk talk(group_, net_, client, seat);
+    write_to(talk.writer, seat.state, write);
+    const int error = talk.writer.flush(Deadline::now());
+    settle(talk, number, client, error == 0 || error == -EAGAIN, [] {});
   }
 
   /// The client in this seat, ready to be served; negative: the seat is free.
@@ -228,17 +209,24 @@ class ServerLoop : ServerWords {
     begin_owning(event.socket);
     OneTalk talk(group_, clients_net_, event.socket, seat);
     const bool stays = converse(talk, seat, event.socket);
-    const std::uint64_t now_ns = clock_of_group();
-    const std::uint64_t due_ns = talk.due_ns(seat, limits_, now_ns);
+    settle(talk, static_cast<unsigned>(event.tag), event.socket, stays, [this] { end_owning(); });
+  }
+
+  /// After a client was served, or told something: notes how far it is, what it is watched for, and until when it may
+  /// take. Where it does not stay, it leaves; before that the leader calls `ending()`.
+  template <class Ending>
+  GPUSOCK_FN_APART void settle(const OneTalk& talk, unsigned number, Socket client, bool stays, Ending ending) {
+    OneSeat& seat = seats_.own().seats[number];
+    const std::uint64_t due_ns = talk.due_ns(seat, limits_, [this] { return clock_of_group(); });
     const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
     group_.sync();  // all have read the seat
-    if (rewatch) clients_net_.watch(group_, set_, event.socket, events, event.tag);
+    if (rewatch) talk.net().watch(group_, set_, client, events, number);
     if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
       talk.keep(seat, due_ns, events);
-      end_owning();
-      if (!stays) leave(seat, event.socket, talk.why_closed());
+      ending();
+      if (!stays) leave(seat, client, talk.why_closed());
       return 0;
     });
     if (!stays) freed_ = true;

@@ -8,7 +8,7 @@
 namespace gpusock {
 namespace detail {
 
-/// What a group works with while it serves a client; each thread has the same. `net`: it owns the client.
+/// What a group works with while it serves a client, or tells it something; each thread has the same.
 template <class Group>
 class Talk : ServerWords {
  public:
@@ -33,6 +33,9 @@ class Talk : ServerWords {
     writer.resume(seat.writing);
   }
 
+  /// The calls' own; it may own the client.
+  GPUSOCK_FN const Net& net() const { return net_; }
+
   template <class OneSeat>
   GPUSOCK_FN void keep(OneSeat& seat, std::uint64_t due_ns, int events) const {
     seat.reading = reader.progress();
@@ -45,13 +48,13 @@ class Talk : ServerWords {
     seat.watched = events;
   }
 
-  /// When the client's time is over: 0 where it may be idle.
-  template <class OneSeat>
-  GPUSOCK_FN std::uint64_t due_ns(const OneSeat& seat, const ServerLimits& limits, std::uint64_t now_ns) const {
+  /// When the client's time is over: 0 where it may be idle. `now_ns()` is asked where its time begins.
+  template <class OneSeat, class Now>
+  GPUSOCK_FN std::uint64_t due_ns(const OneSeat& seat, const ServerLimits& limits, Now now_ns) const {
     const bool under_way = leaving || writer.pending() != 0 || reader.progress().taken != answered;
     if (!under_way) return 0;
     if (seat.due_ns != 0 && !moved && shut == seat.shut) return seat.due_ns;
-    return later(now_ns, shut ? limits.farewell_ns : limits.request_timeout_ns);
+    return later(now_ns(), shut ? limits.farewell_ns : limits.request_timeout_ns);
   }
 
   GPUSOCK_FN Leave why_closed() const { return leaving ? why_sent_away(unfinished) : why_not_sent(writer.error()); }
