@@ -169,18 +169,22 @@ std::optional<Failure> Node::Impl::failure() {
 }
 
 /// Lanes have failed with a peer: which rank the peer has lost, if it has not ended first.
-void Node::Impl::ask_peer(Failure& record) {
+void Node::Impl::ask_peer(Failure& record) noexcept {
   if (record.rank < 0 || peer_count == 0) return;
-  gpusock::launch(context, {.stream = &accepting}, hear_peer, state(), record.rank, heard.data());
-  accepting.synchronize();  // watch_nodes() ends as the run has failed
+  try {
+    gpusock::launch(context, {.stream = &accepting}, hear_peer, state(), record.rank, heard.data());
+    accepting.synchronize();  // watch_nodes() ends as the run has failed
+  } catch (const gpusock::Error&) {
+    return;  // a kernel has faulted, which the caller tells
+  }
   const std::uint8_t word = heard[static_cast<std::size_t>(record.rank)];
   if (word == kEndedMute && in_training(record)) return;
   if (word == kNothingSaid && !in_training(record)) return;
   record = failure_of(word, record.rank);
 }
 
-/// This node's last word to all others, so that they do not take its end for the cause: the first one counts. It is
-/// said when this returns, or cannot be. Any thread.
+/// Tells all others this node's last word, so that they do not take its end for the cause. Only the first call says
+/// anything. When it returns, the others have been told, or cannot be. Any thread may call it.
 void Node::Impl::say_last(std::uint8_t word) noexcept {
   constexpr auto kPatience = std::chrono::seconds(10);  // only a device that has failed takes so long
   const std::lock_guard lock(saying);
@@ -199,11 +203,7 @@ void Node::Impl::fail_connecting(const gpusock::Error& error) {
   if (stopping) throw Interrupted();
   Failure record = failure().value_or(Failure{});
   const bool of_peer = record.kind == FailureKind::connect || record.kind == FailureKind::accept;
-  try {
-    if (of_peer) ask_peer(record);
-  } catch (const gpusock::Error&) {
-    // A kernel has faulted, which the message below tells.
-  }
+  if (of_peer) ask_peer(record);
   say_last(word_of(record));
   if (!in_training(record)) throw NodeFailure(error.what());
   throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
@@ -218,13 +218,7 @@ gpusock::Endpoint Node::Impl::address_of(int rank) const {
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
     Failure record = *recorded;
-    if (!stopping && has_ended(record)) {
-      try {
-        ask_peer(record);
-      } catch (const gpusock::Error&) {
-        // A kernel has faulted, which end_kernels() tells.
-      }
-    }
+    if (!stopping && has_ended(record)) ask_peer(record);
     if (!stopping) say_last(word_of(record));
     Loss loss;
     if (in_training(record) && peer_count > 0) {

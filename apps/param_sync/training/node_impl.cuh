@@ -49,7 +49,7 @@ struct Node::Impl {
   /// Kernels count clocks from 0 in every run; steps count from the beginning of the training.
   std::uint64_t clock_of(std::uint64_t step) const { return step - first_step; }
   void check();
-  void ask_peer(Failure& record);
+  void ask_peer(Failure& record) noexcept;
   void say_last(std::uint8_t word) noexcept;
   [[noreturn]] void fail_connecting(const gpusock::Error& error);
   gpusock::Endpoint address_of(int rank) const;

@@ -50,18 +50,20 @@ __device__ inline std::int64_t hear(const NodeState& node, int peer, std::uint8_
   if (heard[peer] == kNothingSaid) hear(node, peer, heard, gpusock::Deadline::after_ns(kPatienceNs));
 }
 
+/// Tells a peer. One that has ended does not hear it, which is no failure here. One thread.
+__device__ inline void say(const NodeState& node, int peer, std::uint8_t word) {
+  // relaxed: while nodes connect, another kernel may store the socket
+  const gpusock::Socket socket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>(
+                                     node.accepted_sockets[peer])
+                                     .load(cuda::memory_order_relaxed);
+  if (socket < 0) return;
+  node.net.send(gpusock::this_thread(), socket, &word, sizeof word, 0, gpusock::Deadline::now());
+}
+
 /// Tells all others that are connected, and then the host by `said`. It waits for nobody. One block of one thread.
 [[maybe_unused]] static __global__ void tell_word(NodeState node, std::uint8_t word, std::uint64_t* said) {
-  for (int peer = 0; peer < node.layout.nodes; ++peer) {
-    // relaxed: while nodes connect, another kernel may store the socket
-    const gpusock::Socket socket = cuda::atomic_ref<gpusock::Socket, cuda::thread_scope_device>(
-                                       node.accepted_sockets[peer])
-                                       .load(cuda::memory_order_relaxed);
-    if (socket < 0) continue;
-    // A peer that has ended does not hear it.
-    node.net.send(gpusock::this_thread(), socket, &word, sizeof word, 0, gpusock::Deadline::now());
-  }
-  if (said != nullptr) SystemWord(*said).store(1, cuda::memory_order_release);  // S13, pairs with S14
+  for (int peer = 0; peer < node.layout.nodes; ++peer) say(node, peer, word);
+  SystemWord(*said).store(1, cuda::memory_order_release);  // S13, pairs with S14
 }
 
 /// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
@@ -119,13 +121,10 @@ static __global__ void watch_nodes(NodeState node, std::uint64_t* ending, std::u
 /// Tells all others that this node has trained to its end, and ends watch_nodes(), whose `ending` is not 0 by now. One
 /// block of one thread.
 static __global__ void leave(NodeState node) {
-  const auto thread = gpusock::this_thread();
-  const std::uint8_t end = kTrained;
   for (int peer = 0; peer < node.layout.nodes; ++peer) {
     if (peer == node.rank) continue;
-    // A peer that has left already, or died since, is no failure.
-    node.net.send(thread, node.accepted_sockets[peer], &end, sizeof end, 0, gpusock::Deadline::now());
-    node.net.shutdown(thread, node.connected_sockets[peer], gpusock::Shutdown::both);
+    say(node, peer, kTrained);
+    node.net.shutdown(gpusock::this_thread(), node.connected_sockets[peer], gpusock::Shutdown::both);
   }
 }
 
