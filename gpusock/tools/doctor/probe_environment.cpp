@@ -10,9 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
-#include <system_error>
 
 namespace gpusock::doctor {
 namespace {
@@ -132,13 +130,6 @@ void probe_unknown_variables(const Sources& sources, Report& report) {
   }
 }
 
-/// The number that the whole text is, or 0.
-int number_of(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
-}
-
 /// A variable that CUDA reads, and a value that does kernels which wait for each other no good.
 struct CudaVariable {
   const char* name;
@@ -148,7 +139,13 @@ struct CudaVariable {
   const char* command;  ///< what to do then
 };
 
-constexpr int kQueuesMax = 32;
+constexpr unsigned kQueuesMax = 32;
+
+/// How many queues the text asks for; 0: it is no such number.
+unsigned queues_of(const std::string& text) {
+  const unsigned queues = number_of(text).value_or(0);
+  return queues <= kQueuesMax ? queues : 0;
+}
 
 constexpr CudaVariable kCudaVariables[] = {
     {"CUDA_LAUNCH_BLOCKING", [](const std::string& value) { return value.empty() || value == "0"; }, Level::fix,
@@ -157,13 +154,12 @@ constexpr CudaVariable kCudaVariables[] = {
      ": this build's programs change it before they use CUDA; where a program takes gpusock up later, a new kernel may "
      "have to wait for those that run, and fail",
      "export CUDA_MODULE_LOADING=EAGER"},
-    {"CUDA_DEVICE_MAX_CONNECTIONS",
-     [](const std::string& value) { return number_of(value) >= 1 && number_of(value) <= kQueuesMax; }, Level::note,
+    {"CUDA_DEVICE_MAX_CONNECTIONS", [](const std::string& value) { return queues_of(value) != 0; }, Level::note,
      " is no number from 1 to 32: a process may use CUDA's default of 8 streams of a GPU at one time; there "
      "could be 32",
      "unset CUDA_DEVICE_MAX_CONNECTIONS"},
     {"CUDA_DEVICE_MAX_CONNECTIONS",
-     [](const std::string& value) { return number_of(value) < 1 || number_of(value) >= kQueuesMax; }, Level::note,
+     [](const std::string& value) { return queues_of(value) == 0 || queues_of(value) == kQueuesMax; }, Level::note,
      ": a process may use so many streams of a GPU at one time; there could be 32",
      "unset CUDA_DEVICE_MAX_CONNECTIONS"},
 };

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 namespace gpusock::doctor {
 namespace {
@@ -181,13 +180,12 @@ void report_processes(const Sources& sources, Report& report) {
 void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   const auto chosen = sources.environment("GPUSOCK_GPU");
   if (!chosen) return;
-  unsigned number = 0;
-  const auto [end, error] = std::from_chars(chosen->data(), chosen->data() + chosen->size(), number);
-  if (error != std::errc{} || end != chosen->data() + chosen->size()) {
+  const auto number = number_of(*chosen);
+  if (!number) {
     report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU='{}' is not a GPU's number", *chosen),
                "export GPUSOCK_GPU=0");
-  } else if (sources.built_for == "cuda" && gpus > 0 && number >= gpus) {
-    report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", number, gpus - 1),
+  } else if (sources.built_for == "cuda" && gpus > 0 && *number >= gpus) {
+    report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", *number, gpus - 1),
                "export GPUSOCK_GPU=0");
   }
 }

@@ -129,6 +129,12 @@ bool Sources::exists(const std::string& path) const {
   return std::filesystem::exists(root / path, error);
 }
 
+std::optional<unsigned> number_of(const std::string& text) {
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
 std::string value_of(const std::string& text, std::string_view name) {
   std::size_t start = 0;
   while (start < text.size()) {

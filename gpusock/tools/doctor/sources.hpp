@@ -90,4 +90,7 @@ std::vector<Interface> ask_interfaces();
 /// The value of "Name:   value" in a text of such lines; "" where there is none.
 std::string value_of(const std::string& text, std::string_view name);
 
+/// The number that the whole text is, if it is one.
+std::optional<unsigned> number_of(const std::string& text);
+
 }  // namespace gpusock::doctor
