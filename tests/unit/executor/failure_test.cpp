@@ -4,6 +4,7 @@
 #include "executor/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/whole.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>
@@ -166,18 +167,13 @@ class FalseRank {
   }
   template <class T>
   void send(const T& what) {
-    EXPECT_EQ(net_.send(gpusock::this_thread(), socket_, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
-              static_cast<std::int64_t>(sizeof what));
+    gpusock::test::send_whole(net_, socket_, what);
   }
   /// As the other side says hello, but for the rank.
   executor::ChannelHello exchange_hello(executor::ChannelHello hello) {
     hello.rank = 1;
     send(hello);
-    executor::ChannelHello theirs;
-    EXPECT_EQ(
-        net_.recv(gpusock::this_thread(), socket_, &theirs, sizeof theirs, gpusock::kWaitAll, gpusock::patience()),
-        static_cast<std::int64_t>(sizeof theirs));
-    return theirs;
+    return gpusock::test::receive_whole<executor::ChannelHello>(net_, socket_);
   }
   void close() { net_.close(gpusock::this_thread(), socket_); }
 

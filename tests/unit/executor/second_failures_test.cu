@@ -6,6 +6,7 @@
 #include "executor/last_words.cuh"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/whole.hpp"
 #include "tests/support/strangers.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
@@ -23,6 +24,8 @@ using executor::ChannelHello;
 using executor::ChannelHelloField;
 using executor::LastWord;
 using gpusock::Endpoint;
+using gpusock::test::receive_whole;
+using gpusock::test::send_whole;
 
 constexpr int kRanks = 3, kNext = 1, kBefore = 2;  // in the ring rank 0 sends to one, and receives from the other
 constexpr std::uint64_t kShortNs = 100'000'000;
@@ -72,16 +75,16 @@ class PlayedRank {
       const gpusock::Socket socket = net_.connect(gpusock::this_thread(), zero, gpusock::patience());
       ASSERT_GE(socket, 0);
       hello.channel = channel.number;
-      send(socket, hello);
-      receive<ChannelHello>(socket);
+      send_whole(net_, socket, hello);
+      receive_whole<ChannelHello>(net_, socket);
       (channel.number == executor::kLastWordsChannel ? words_ : data_).push_back(socket);
     }
     ASSERT_EQ(words_.size(), 1u);
     ASSERT_GE(data_.size(), 1u);
   }
 
-  void say(const LastWord& word) { send(words_.at(0), word); }
-  LastWord hear() { return receive<LastWord>(words_.at(0)); }
+  void say(const LastWord& word) { send_whole(net_, words_.at(0), word); }
+  LastWord hear() { return receive_whole<LastWord>(net_, words_.at(0)); }
   void end_data() { close(data_); }
   void end() {
     close(data_);
@@ -90,18 +93,6 @@ class PlayedRank {
   void close_listener() { EXPECT_EQ(net_.close(gpusock::this_thread(), listener_), 0); }
 
  private:
-  template <class T>
-  void send(gpusock::Socket socket, const T& what) {
-    EXPECT_EQ(net_.send(gpusock::this_thread(), socket, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
-              static_cast<std::int64_t>(sizeof what));
-  }
-  template <class T>
-  T receive(gpusock::Socket socket) {
-    T what;
-    EXPECT_EQ(net_.recv(gpusock::this_thread(), socket, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
-              static_cast<std::int64_t>(sizeof what));
-    return what;
-  }
   void close(std::vector<gpusock::Socket>& sockets) {
     for (const gpusock::Socket socket : sockets) EXPECT_EQ(net_.close(gpusock::this_thread(), socket), 0);
     sockets.clear();

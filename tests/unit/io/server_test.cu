@@ -230,6 +230,17 @@ class Visitor {
   Reader<ThisThread> reader_{me_, net_, socket_, line_, sizeof line_};
 };
 
+/// Visitors who come one after the other; each has a sum of 1. So many take all seats.
+std::vector<std::unique_ptr<Visitor>> take_seats(Clients& clients, const Endpoint& where,
+                                                 unsigned count = kGroups * kSeats) {
+  std::vector<std::unique_ptr<Visitor>> seated;
+  for (unsigned i = 0; i < count; ++i) {
+    seated.push_back(std::make_unique<Visitor>(clients, where));
+    EXPECT_EQ(seated.back()->ask("add 1"), "1");
+  }
+  return seated;
+}
+
 TYPED_TEST(Server, EachClientHasAStateOfItsOwn) {
   this->start(no_limits());
   Clients& clients = this->clients_;
@@ -261,11 +272,7 @@ TYPED_TEST(Server, AClientMayAskMuchAtOnceAndEndItsSide) {
 TYPED_TEST(Server, MoreClientsThanSeatsWaitForOne) {
   this->start(no_limits());
   Clients& clients = this->clients_;
-  std::vector<std::unique_ptr<Visitor>> seated;
-  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
-    seated.push_back(std::make_unique<Visitor>(clients, this->where()));
-    EXPECT_EQ(seated.back()->ask("add 1"), "1");
-  }
+  auto seated = take_seats(clients, this->where());
   Visitor late(clients, this->where()), later(clients, this->where());
   ASSERT_TRUE(late.say("add 5\n"));
   ASSERT_TRUE(later.say("add 6\n"));
@@ -282,11 +289,7 @@ TYPED_TEST(Server, WhereAllSeatsAreTakenTheLongestIdleMakesRoom) {
   limits.displace_after_ns = 1;
   this->start(limits);
   Clients& clients = this->clients_;
-  std::vector<std::unique_ptr<Visitor>> seated;
-  for (unsigned i = 0; i < kGroups * kSeats; ++i) {
-    seated.push_back(std::make_unique<Visitor>(clients, this->where()));
-    EXPECT_EQ(seated.back()->ask("add 1"), "1");
-  }
+  const auto seated = take_seats(clients, this->where());
   EXPECT_EQ(seated[0]->ask("add 1"), "2") << "so the second is idle for longest";
   Visitor late(clients, this->where());
   EXPECT_EQ(late.ask("add 7"), "7");
@@ -366,11 +369,7 @@ TYPED_TEST(Server, ClosingItsListenerKeepsItsClientsAndEndsItAfterThem) {
   this->start(no_limits());
   Clients& clients = this->clients_;
   {
-    std::vector<std::unique_ptr<Visitor>> seated;  // in both groups
-    for (int i = 0; i < 3; ++i) {
-      seated.push_back(std::make_unique<Visitor>(clients, this->where()));
-      EXPECT_EQ(seated.back()->ask("add 1"), "1");
-    }
+    const auto seated = take_seats(clients, this->where(), 3);  // in both groups
     EXPECT_EQ(seated[0]->ask("close"), "close");
     EXPECT_EQ(Visitor(clients, this->where()).hear(), "ECONNREFUSED");
     for (int sum = 2; sum < 4; ++sum) {
@@ -387,11 +386,7 @@ TYPED_TEST(Server, ItsListenerMayBeClosedWhileAllSeatsAreTaken) {
   this->start(no_limits());
   Clients& clients = this->clients_;
   {
-    std::vector<std::unique_ptr<Visitor>> seated;
-    for (unsigned i = 0; i < kGroups * kSeats; ++i) {
-      seated.push_back(std::make_unique<Visitor>(clients, this->where()));
-      EXPECT_EQ(seated.back()->ask("add 1"), "1");
-    }
+    const auto seated = take_seats(clients, this->where());
     Visitor waits(clients, this->where());
     EXPECT_EQ(seated.back()->ask("close"), "close");
     EXPECT_EQ(waits.hear(), "ECONNRESET") << "nobody will accept it";

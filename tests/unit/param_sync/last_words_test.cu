@@ -5,6 +5,7 @@
 #include "plan/plan.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
+#include "tests/support/whole.hpp"
 #include "training/hello.cuh"
 #include "training/node.hpp"
 #include "training/watch.cuh"
@@ -24,6 +25,8 @@ using namespace param_sync;
 using executor::ChannelHello;
 using executor::ChannelHelloField;
 using gpusock::Endpoint;
+using gpusock::test::receive_whole;
+using gpusock::test::send_whole;
 using ::testing::HasSubstr;
 
 constexpr int kNodes = 3;
@@ -60,12 +63,12 @@ class PlayedNode {
   /// With the same settings as rank 0.
   void connect() {
     from_zero_ = open(net_.accept(gpusock::this_thread(), listener_, gpusock::patience()));
-    auto hello = receive<Hello>(from_zero_);
+    auto hello = receive_whole<Hello>(net_, from_zero_);
     hello.rank = static_cast<std::uint64_t>(rank_);
-    send(from_zero_, hello);
+    send_whole(net_, from_zero_, hello);
     to_zero_ = open(net_.connect(gpusock::this_thread(), zero_, gpusock::patience()));
-    send(to_zero_, hello);
-    receive<Hello>(to_zero_);
+    send_whole(net_, to_zero_, hello);
+    receive_whole<Hello>(net_, to_zero_);
   }
   void meet() {
     EXPECT_EQ(hear(), kHere);
@@ -87,11 +90,11 @@ class PlayedNode {
     hello[ChannelHelloField::schedules] = executor::fingerprint(plan.schedules);
     hello.channel = channel.number;
     channels_.push_back(open(net_.connect(gpusock::this_thread(), zero_, gpusock::patience())));
-    send(channels_.back(), hello);
-    receive<ChannelHello>(channels_.back());
+    send_whole(net_, channels_.back(), hello);
+    receive_whole<ChannelHello>(net_, channels_.back());
   }
 
-  void say(std::uint8_t word) { send(from_zero_, word); }
+  void say(std::uint8_t word) { send_whole(net_, from_zero_, word); }
   /// Rank 0's next word, or kEndedMute.
   std::uint8_t hear() {
     std::uint8_t word = kNothingSaid;
@@ -108,18 +111,6 @@ class PlayedNode {
     EXPECT_GE(socket, 0);
     sockets_.push_back(socket);
     return socket;
-  }
-  template <class T>
-  void send(gpusock::Socket socket, const T& what) {
-    EXPECT_EQ(net_.send(gpusock::this_thread(), socket, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
-              static_cast<std::int64_t>(sizeof what));
-  }
-  template <class T>
-  T receive(gpusock::Socket socket) {
-    T what{};
-    EXPECT_EQ(net_.recv(gpusock::this_thread(), socket, &what, sizeof what, gpusock::kWaitAll, gpusock::patience()),
-              static_cast<std::int64_t>(sizeof what));
-    return what;
   }
   void close(const std::vector<gpusock::Socket>& sockets) {
     for (const gpusock::Socket socket : sockets) net_.close(gpusock::this_thread(), socket);  // again: an error
@@ -150,7 +141,7 @@ class NodeLastWords : public ::testing::TestWithParam<const char*> {
     one_.connect();
     two_.connect();
   }
-  /// The same, and the node trains, in vain: nobody sends anything.
+  /// The same, and the node begins to train. It waits for ever, as the other ranks send no gradients.
   void start_training() {
     start();
     one_.meet();
@@ -167,7 +158,7 @@ class NodeLastWords : public ::testing::TestWithParam<const char*> {
   Config config_ = settings(GetParam());
   Dataset data_ = small_data();
   ExchangePlan plan_ = make_exchange_plan(config_, Plan::make(config_, data_).layout);
-  /// No patience: if a word were still on its way when this node ends, nobody would hear it.
+  /// This node does not linger at its end: a word that were still on its way then would be lost.
   std::unique_ptr<Node> node_ = std::make_unique<Node>(config_, data_, [](const Loss&) {});
   Endpoint zero_ = node_->listen(Endpoint::parse(std::string("127.0.0.1:0,link=") + GetParam()));
   PlayedNode one_{1, zero_}, two_{2, zero_};
