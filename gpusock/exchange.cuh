@@ -165,8 +165,10 @@ GPUSOCK_FN_APART std::int64_t exchange(const Group& group, const Net& net, Socke
       if (error == -EMSGSIZE) net.shutdown(group, socket, Shutdown::read);
       if (error < 0 && error != -EAGAIN) return error;
     }
-    moved = moved || sending.done + receiving.done != before;
-    if (sending.done + receiving.done != before) continue;
+    if (sending.done + receiving.done != before) {
+      moved = true;
+      continue;
+    }
     const int events = (sending.is_done() ? 0 : kPollOut) | (receiving.is_done() ? 0 : kPollIn);
     if (moved) until = detail::begun(group, net, socket, events, given);
     moved = false;

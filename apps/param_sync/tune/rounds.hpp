@@ -9,7 +9,7 @@
 
 namespace param_sync::tune {
 
-/// Medians of runs, each of which was timed several times.
+/// What one round has measured: the median time of each schedule and size, which were timed several times.
 struct Round {
   std::vector<Measurement> fitted;  ///< of schemes that a fit is made of
   std::vector<Measurement> others;
