@@ -40,6 +40,7 @@ constexpr Instead kInstead[] = {
     {"rdma/mlx5/completion_queue.hpp", "G4", Weakening::left_out, "the NIC may learn of room later"},
     {"apps/param_sync/training/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
     {"apps/param_sync/training/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
+    {"apps/param_sync/training/state.cuh", "S18, pairs with S19", Weakening::left_out, "the host may hear later"},
     {"apps/param_sync/executor/handover.cuh", "times.ended_ns).store", Weakening::left_out,
      "when a step ended may be told later"},
     {"apps/param_sync/executor/lane.cuh", "L1", Weakening::left_out, "another lane may go on later"},

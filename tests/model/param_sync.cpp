@@ -107,8 +107,30 @@ Case losses() {
           {"0", "1", "2"}};
 }
 
+/// The host ends a node's connections once its last word was said: what the kernel did before has been done.
+Case last_word() {
+  struct Ending {
+    std::uint64_t said = 0;
+    int told = 0;
+  };
+  return {"param_sync.the_last_word_is_said",
+          [](Run& run) {
+            auto& node = run.make<Ending>();
+            run.thread([&] {
+              node.told = 1;
+              ps::note_said(node.said);
+            });
+            run.thread([&] {
+              while (!ps::has_said(node.said)) give_way();
+              require(node.told == 1, "the peers were told");
+            });
+            run.at_end([&] { return std::to_string(node.told); });
+          },
+          {"1"}};
+}
+
 }  // namespace
 
-std::vector<Case> param_sync_cases() { return {two_failures(), end_of_a_run(), late_weights(), losses()}; }
+std::vector<Case> param_sync_cases() { return {two_failures(), end_of_a_run(), late_weights(), losses(), last_word()}; }
 
 }  // namespace gpusock::model

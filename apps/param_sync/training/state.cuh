@@ -9,8 +9,8 @@
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
 ///   S11    host: failure.recorded: load   acquire  S8       the failure record
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
-///   S13    said.store                     release  S14      nothing: the calls that have told peers were made before
-///   S14    host: said.load                acquire  S13      the same
+///   S18    said.store                     release  S19      what peers were told: the host ends the connections next
+///   S19    host: said.load                acquire  S18      as S18
 /// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
 /// record, which S8 publishes, and who finds that the run ends only returns.
 
@@ -95,9 +95,14 @@ inline void end_waits(std::uint64_t& stop) {
   SystemWord(stop).store(1, cuda::memory_order_relaxed);  // S12, pairs with S9
 }
 
+/// The peers have been told this node's last word. One thread.
+__device__ inline void note_said(std::uint64_t& said) {
+  SystemWord(said).store(1, cuda::memory_order_release);  // S18, pairs with S19
+}
+
 /// True once a kernel has told the peers this node's last word. The host's.
 inline bool has_said(std::uint64_t& said) {
-  return SystemWord(said).load(cuda::memory_order_acquire) != 0;  // S14, pairs with S13
+  return SystemWord(said).load(cuda::memory_order_acquire) != 0;  // S19, pairs with S18
 }
 
 /// This node has trained to its end. The host's.

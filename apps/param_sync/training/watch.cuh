@@ -63,7 +63,7 @@ __device__ inline void say(const NodeState& node, int peer, std::uint8_t word) {
 /// Tells all others that are connected, and then the host by `said`. It waits for nobody. One block of one thread.
 [[maybe_unused]] static __global__ void tell_word(NodeState node, std::uint8_t word, std::uint64_t* said) {
   for (int peer = 0; peer < node.layout.nodes; ++peer) say(node, peer, word);
-  SystemWord(*said).store(1, cuda::memory_order_release);  // S13, pairs with S14
+  note_said(*said);
 }
 
 /// Ends when all nodes have accepted all others: until then a node would take the connections of an executor for those
