@@ -3,6 +3,7 @@
 #include "plan/plan.hpp"
 #include "report/failure.hpp"
 #include "report/lane_stall.hpp"
+#include "report/loss.hpp"
 #include "report/progress.hpp"
 #include "report/stall.hpp"
 #include "runs/node_process.hpp"
@@ -72,7 +73,7 @@ class Cluster {
       if (failed_) release();
       if (failed_ && (SteadyClock::now() >= give_up_at_ || only_stopped_are_left())) kill_all(SIGKILL);
     }
-    if (stalled_ && !interrupted_) tell_stall();
+    if (losses_.stalled() && !interrupted_) tell_stall();
     return !failed_ && !interrupted_;
   }
 
@@ -112,8 +113,8 @@ class Cluster {
       const auto message = node.control.try_receive(node.channel_ended);
       if (!message) break;
       if (message->contains("listening")) node.listening = message->at("listening");
-      if (message->contains("lost")) lose(node, message->at("lost"));
-      if (message->contains("failure") && !interrupted_ && !(stalled_ && node.reported_progress)) {
+      if (message->contains("lost")) lose(node, loss_from(message->at("lost")));
+      if (message->contains("failure") && !interrupted_ && !(losses_.stalled() && node.reported_progress)) {
         fmt::print(stderr, "param_sync: {}\n", message->at("failure").get<std::string>());
       }
       if (message->contains("report")) {
@@ -134,21 +135,20 @@ class Cluster {
                 now.at("dense_per_step"), now.at("waited_s"), now.at("accuracy")});
   }
 
-  void lose(NodeProcess& node, const nlohmann::json& loss) {
+  void lose(NodeProcess& node, const Loss& loss) {
     node.lost_a_node = true;
-    if (!failed_) stalled_ = loss.at("stalled").get<bool>();
-    node.reported_progress = loss.contains("step_progress");
-    if (node.reported_progress) step_progress_.push_back(step_progress_from(loss.at("step_progress")));
-    fail();
-    if (stalled_)
+    node.reported_progress = loss.step_progress.has_value();
+    fail(loss);
+    if (losses_.stalled())
       give_up_at_ = SteadyClock::now() + kEndAfterFailure;  // the others report, too; one that does not is suspected
   }
 
   /// What nodes say one by one of a stall tells who waited for whom, not why: all of them wait. What they lack together
   /// does.
   void tell_stall() const {
-    const ExchangePlan plan = make_exchange_plan(config_, make_layout(step_progress_.front().widths, config_.nodes));
-    const Stall stall = find_lane_stall(plan, step_progress_, config_.nodes);
+    const std::vector<StepProgress>& told = losses_.step_progress();
+    const ExchangePlan plan = make_exchange_plan(config_, make_layout(told.front().widths, config_.nodes));
+    const Stall stall = find_lane_stall(plan, told, config_.nodes);
     fmt::print(stderr, "param_sync: {}\n", describe(stall, config_.timeout_s));
   }
 
@@ -246,7 +246,9 @@ class Cluster {
     return std::none_of(nodes_.begin(), nodes_.end(), [](const NodeProcess& node) { return node.listening.empty(); });
   }
 
-  void fail() {
+  /// The run ends. By default its cause is no stall.
+  void fail(const Loss& loss = {}) {
+    losses_.add(loss);
     if (!failed_) give_up_at_ = SteadyClock::now() + kEndAfterFailure;
     failed_ = true;
   }
@@ -264,8 +266,7 @@ class Cluster {
   std::vector<NodeProcess> nodes_;
   SteadyClock::time_point began_at_ = SteadyClock::now();
   bool failed_ = false;
-  bool stalled_ = false;                     // it began with a node that has waited for too long
-  std::vector<StepProgress> step_progress_;  // of nodes that cannot go on
+  Losses losses_;
   bool interrupted_ = false;
   bool killing_ = false;  // what ends from now on was told to
   SteadyClock::time_point give_up_at_ = SteadyClock::time_point::max();

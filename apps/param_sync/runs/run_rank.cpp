@@ -54,12 +54,11 @@ Trained train(Node& node, const ProgressSink& progress) {
 Trained train_controlled(const Config& config, const Dataset& data, ProcessChannel& control,
                          std::atomic<int>& stopped_by) {
   gpusock::program::block_stop_signals();
-  Node node(config, data, [&](const Loss& loss) {
-    nlohmann::json told{{"stalled", loss.stalled}};
-    if (loss.step_progress) told["step_progress"] = to_json(*loss.step_progress);
-    control.send({{"lost", told}});
-    control.receive();  // the cluster answers once all nodes have told the same
-  });
+  const LossObserver cluster{[&](const Loss& loss) {
+                               control.send({{"lost", to_json(loss)}});
+                             },
+                             [&] { control.receive(); }};  // it answers once all nodes have told the same
+  Node node(config, data, cluster);
   gpusock::program::StopWatcher watcher([&](int signal) {
     stopped_by = signal;
     node.request_stop();

@@ -18,8 +18,8 @@
 namespace param_sync {
 namespace {
 
-// After a loss, before this node's own sockets close, if no process reports that the others have seen which node was
-// lost first.
+// How long a node that has no observer waits, after a loss, before it closes its own sockets: the others see meanwhile
+// which node was lost first.
 constexpr auto kLinger = std::chrono::milliseconds(300);
 
 constexpr auto kSetupTurn = std::chrono::milliseconds(1);
@@ -45,12 +45,18 @@ std::uint8_t word_of(const Failure& record) {
   return static_cast<std::uint8_t>(lost ? kFirstLost + record.rank : int{kFailed});
 }
 
+Loss::Cause cause_of(const Failure& record) {
+  if (record.error == ETIMEDOUT) return Loss::Cause::stalled;  // on which node, says little: see stall.hpp
+  const bool peer_does_not_know = record.kind == FailureKind::told && record.rank < 0;
+  return peer_does_not_know ? Loss::Cause::unknown : Loss::Cause::lost;
+}
+
 }  // namespace
 
-Node::Impl::Impl(const Config& run, const Dataset& dataset, Linger until_seen)
+Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_observer)
     : config(run),
       data(dataset),
-      linger(until_seen ? std::move(until_seen) : [](const Loss&) { std::this_thread::sleep_for(kLinger); }),
+      observer(std::move(loss_observer)),
       plan(Plan::make(run, dataset)),
       peer_count(run.nodes - 1),
       exchange_plan(make_exchange_plan(run, plan.layout)),
@@ -214,21 +220,28 @@ gpusock::Endpoint Node::Impl::address_of(int rank) const {
   return known ? addresses[static_cast<std::size_t>(rank)] : gpusock::Endpoint{};
 }
 
+/// Tells the observer, then the other nodes, and gives them time to see it.
+void Node::Impl::tell(const Loss& loss, std::uint8_t word) {
+  if (observer.tell) observer.tell(loss);
+  say_last(word);
+  if (observer.await_others) return observer.await_others();
+  std::this_thread::sleep_for(kLinger);
+}
+
 /// Throws what a kernel has recorded, or Interrupted.
 void Node::Impl::check() {
   if (const auto recorded = failure()) {
     Failure record = *recorded;
     if (!stopping && has_ended(record)) ask_peer(record);
-    if (!stopping) say_last(word_of(record));
     Loss loss;
     if (in_training(record) && peer_count > 0) {
-      loss.stalled = record.error == ETIMEDOUT;  // whom that wait was for says little: see stall.hpp
+      loss.cause = cause_of(record);
       loss.step_progress = {config.rank, exchange.positions(), first_step, layer_widths(config, data)};
     }
-    if (!stopping) linger(loss);
+    if (!stopping) tell(loss, word_of(record));
     // A kernel's fault explains more than that another kernel has waited for it in vain.
     if (const std::string fault = end_kernels(); !fault.empty()) throw gpusock::Error(EFAULT, fault);
-    if (!stopping && loss.stalled)
+    if (!stopping && loss.cause == Loss::Cause::stalled)
       throw NodeFailure(describe_lanes_alone(exchange_plan, *loss.step_progress, config.timeout_s));
     if (!stopping) throw NodeFailure(describe(record, config.rank, address_of(record.rank), plan.layout));
   }
@@ -283,8 +296,8 @@ void Node::Impl::finish(NodeReport& report) {
   }
 }
 
-Node::Node(const Config& config, const Dataset& data, Linger linger)
-    : impl_(std::make_unique<Impl>(config, data, std::move(linger))) {}
+Node::Node(const Config& config, const Dataset& data, LossObserver observer)
+    : impl_(std::make_unique<Impl>(config, data, std::move(observer))) {}
 Node::~Node() = default;
 
 gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {

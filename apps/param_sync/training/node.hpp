@@ -4,33 +4,32 @@
 #include "config.hpp"
 #include "data/dataset.hpp"
 #include "report/failure.hpp"
+#include "report/loss.hpp"
 #include "report/progress.hpp"
 #include "report/report.hpp"
-#include "report/stall.hpp"
 
 #include "gpusock/gpusock.hpp"
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 namespace param_sync {
 
-/// A node cannot go on.
-struct Loss {
-  bool stalled = false;  ///< it has waited for too long; else another node was lost, or is none to work with
-  std::optional<StepProgress> step_progress;  ///< where it trains
+/// Where a node tells that it cannot go on. Without functions, nobody is told.
+struct LossObserver {
+  /// Called before the other nodes learn of it, so that whoever observes several nodes is told causes before their
+  /// consequences.
+  std::function<void(const Loss&)> tell = {};
+  /// Called when the other nodes have been told. Returns once they have seen which node was lost first, or no longer
+  /// can; then this node's sockets close.
+  std::function<void()> await_others = {};
 };
-
-/// Returns once the other nodes have seen which node was lost first, or no longer can.
-using Linger = std::function<void(const Loss&)>;
 
 class Node {
  public:
-  /// `config.rank` says which. `linger` is called when another node was lost, before this node's own sockets close;
-  /// without one, they close a moment later. Throws gpusock::Error where device or settings do not allow it.
-  Node(const Config& config, const Dataset& data, Linger linger = {});
+  /// `config.rank` says which. Throws gpusock::Error where device or settings do not allow it.
+  Node(const Config& config, const Dataset& data, LossObserver observer = {});
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

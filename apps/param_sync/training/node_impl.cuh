@@ -26,7 +26,7 @@
 namespace param_sync {
 
 struct Node::Impl {
-  Impl(const Config& run, const Dataset& dataset, Linger until_seen);
+  Impl(const Config& run, const Dataset& dataset, LossObserver loss_observer);
   ~Impl();
 
   NodeState state();
@@ -51,6 +51,7 @@ struct Node::Impl {
   void check();
   void ask_peer(Failure& record) noexcept;
   void say_last(std::uint8_t word) noexcept;
+  void tell(const Loss& loss, std::uint8_t word);
   [[noreturn]] void fail_connecting(const gpusock::Error& error);
   gpusock::Endpoint address_of(int rank) const;
   void await_setup(gpusock::Stream& stream);
@@ -60,7 +61,7 @@ struct Node::Impl {
 
   Config config;
   const Dataset& data;
-  Linger linger;
+  LossObserver observer;
   Plan plan;
   int peer_count;
   std::optional<CheckpointFiles> checkpoints;

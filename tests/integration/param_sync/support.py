@@ -1,10 +1,12 @@
 """What the tests of param_sync share: a small data set, running the program, addresses that nobody else uses."""
+import contextlib
 import json
 import os
 import pathlib
 import random
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -101,6 +103,15 @@ def node_processes(cluster):
         if ranks:
             return ranks
     raise AssertionError("the cluster has no nodes")
+
+
+def kill_with_nodes(cluster):
+    """Also nodes that are stopped: of a killed cluster, these end only when they are continued, and hold its pipes open."""
+    children = pathlib.Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children")
+    for child in children.read_text().split() if children.exists() else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child), signal.SIGKILL)
+    cluster.kill()
 
 
 def state(pid):

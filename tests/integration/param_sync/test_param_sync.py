@@ -358,7 +358,7 @@ class Runs(unittest.TestCase):
 
     def tearDown(self):
         for process in getattr(self, "processes", []):
-            process.kill()
+            support.kill_with_nodes(process)
             process.communicate(timeout=support.PATIENCE_S)
 
     def start(self, *arguments, **more):

@@ -1,6 +1,6 @@
 // What a node tells the others before it ends its connections, and what it makes of their words. It is rank 0 of three;
 // the test plays the others, so that it decides who says what and when.
-#include "executor/hello.hpp"
+#include "param_sync/executor/hello.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/plan.hpp"
 #include "tests/support/error_of.hpp"
@@ -158,8 +158,8 @@ class NodeLastWords : public ::testing::TestWithParam<const char*> {
   Config config_ = settings(GetParam());
   Dataset data_ = small_data();
   ExchangePlan plan_ = make_exchange_plan(config_, Plan::make(config_, data_).layout);
-  /// This node does not linger at its end: a word that were still on its way then would be lost.
-  std::unique_ptr<Node> node_ = std::make_unique<Node>(config_, data_, [](const Loss&) {});
+  /// This node waits for no other at its end: a word that were still on its way then would be lost.
+  std::unique_ptr<Node> node_ = std::make_unique<Node>(config_, data_, LossObserver{.await_others = [] {}});
   Endpoint zero_ = node_->listen(Endpoint::parse(std::string("127.0.0.1:0,link=") + GetParam()));
   PlayedNode one_{1, zero_}, two_{2, zero_};
   std::future<std::string> running_;

@@ -1,5 +1,6 @@
 // Who held up a run, by what its nodes tell when they have waited for too long.
 #include "report/lane_stall.hpp"
+#include "report/loss.hpp"
 #include "report/stall.hpp"
 
 #include <gmock/gmock.h>
@@ -23,6 +24,24 @@ TEST(Stall, ProgressComesThroughTheChannelAsItWas) {
   EXPECT_EQ(heard.positions, told.positions);
   EXPECT_EQ(heard.first_step, 4u);
   EXPECT_EQ(heard.widths, told.widths);
+}
+
+Losses told_of(const std::vector<Loss::Cause>& causes) {
+  Losses losses;
+  for (const Loss::Cause cause : causes) losses.add(loss_from(nlohmann::json::parse(to_json(Loss{cause}).dump())));
+  return losses;
+}
+
+// A node that waited for too long tells its peers, and they end at once: what they tell may be read first.
+TEST(Losses, TheFirstNodeThatKnowsTheCauseDecidesWhetherTheRunStalled) {
+  using enum Loss::Cause;
+  EXPECT_TRUE(told_of({stalled, unknown, unknown}).stalled());
+  EXPECT_TRUE(told_of({unknown, unknown, stalled}).stalled());
+  EXPECT_TRUE(told_of({unknown, stalled, lost}).stalled());
+  EXPECT_FALSE(told_of({unknown, lost, stalled}).stalled());
+  EXPECT_FALSE(told_of({lost, stalled}).stalled());
+  EXPECT_FALSE(told_of({unknown, unknown}).stalled());
+  EXPECT_FALSE(told_of({}).stalled());
 }
 
 // Who tells nothing may wait for another that tells nothing.

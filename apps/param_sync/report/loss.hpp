@@ -1,0 +1,45 @@
+#pragma once
+/// @file Why nodes could not go on, as they tell the process that started them; and whether a stall ended the run.
+
+#include "report/stall.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <vector>
+
+namespace param_sync {
+
+/// A node cannot go on.
+struct Loss {
+  enum class Cause {
+    lost,     ///< another node was lost, or the nodes do not fit each other
+    stalled,  ///< it has waited for --timeout
+    unknown,  ///< a peer has ended the run and did not know which node was lost
+  };
+  Cause cause = Cause::lost;
+  std::optional<StepProgress> step_progress = {};  ///< if it was training
+};
+
+nlohmann::json to_json(const Loss& loss);
+Loss loss_from(const nlohmann::json& json);
+
+/// What the nodes of a run have told, in any order.
+class Losses {
+ public:
+  void add(const Loss& loss);
+
+  /// True if the run ended because nodes waited for too long. The first node that knows the cause decides: those that
+  /// end later may only have lost the first one. A node whose cause is unknown decides nothing: the peer that ended the
+  /// run has told its own cause, but its message may be read later.
+  bool stalled() const { return cause_ == Loss::Cause::stalled; }
+
+  /// Of all nodes that were training.
+  const std::vector<StepProgress>& step_progress() const { return step_progress_; }
+
+ private:
+  Loss::Cause cause_ = Loss::Cause::unknown;
+  std::vector<StepProgress> step_progress_;
+};
+
+}  // namespace param_sync
