@@ -13,7 +13,7 @@ main() {
   else
     require_packages "${build_packages[@]}" "${demo_packages[@]}"
     preset=$(device_preset)
-    program="build/$preset/apps/param_sync/param_sync" plot=apps/param_sync/figures/plot.gp
+    program="build/$preset/apps/param_sync/param_sync" plot=tools/schedule_lab/figures/plot.gp
     say "building for $([ "$preset" = cuda ] && echo 'the GPU' || echo 'the CPU device (no GPU with nvcc here)')"
     build "$preset" param_sync
   fi

@@ -76,7 +76,7 @@ while read -r program; do
 done < <(programs_in "$from/tests")
 copy_libraries
 copy_data
-install -m 644 apps/param_sync/figures/plot.gp "$to/data/"
+install -m 644 tools/schedule_lab/figures/plot.gp "$to/data/"
 install -m 644 -D tests/integration/server.py "$to/tests/integration/server.py"
 install -m 644 -D tests/integration/echo/test_echo.py "$to/tests/integration/echo/test_echo.py"
 tar -C "$to" --owner=0 --group=0 -czf "$to/packed.tar.gz" "${seldom[@]/#/bin/}" tests

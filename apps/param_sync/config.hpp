@@ -4,6 +4,7 @@
 #include "bootstrap/launch.hpp"
 
 #include "gpusock/endpoint.hpp"
+#include "param_sync/cost/exchange_prices.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,20 +19,6 @@ inline constexpr double kStartSecondsMin = 30;  ///< to come up takes what the m
 
 /// Each node owns an equal share of each layer, and adds in rank order: the weights are those of --serial, bit for bit.
 inline constexpr const char* kDefaultScheme = "ps:even";
-
-/// What --scheme auto reckons with.
-struct ExchangePrices {
-  double latency_us = 50;        ///< from a message's leaving to its arrival
-  double overhead_us = 1;        ///< of each message
-  double gigabits = 10;          ///< per second, of each node, each way
-  double reduce_gigabytes = 10;  ///< per second that a lane adds
-  double multiply_adds = 1000;   ///< 10^9 per second, of a node that makes gradients of factors
-};
-
-/// The members of ExchangePrices, in the order of --prices.
-inline constexpr double ExchangePrices::*kPrices[] = {&ExchangePrices::latency_us, &ExchangePrices::overhead_us,
-                                                      &ExchangePrices::gigabits, &ExchangePrices::reduce_gigabytes,
-                                                      &ExchangePrices::multiply_adds};
 
 struct Config {
   // The same on all nodes

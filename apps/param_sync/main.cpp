@@ -1,7 +1,7 @@
 /// @file Trains a model across nodes whose kernels talk over gpusock. See README.md.
 
-#include "commands/commands.hpp"
-#include "commands/prices.hpp"
+#include "tools/schedule_lab/commands/commands.hpp"
+#include "tools/schedule_lab/commands/prices.hpp"
 #include "options.hpp"
 #include "plan/layer_schemes.hpp"
 #include "plan/plan.hpp"

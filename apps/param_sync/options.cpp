@@ -4,7 +4,7 @@
 #include "layout/layout.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/layer_schemes.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"

@@ -1,5 +1,5 @@
 // Kernels that read rings, in each way that there is: the test beside this file reads the PTX that nvcc makes of them.
-#include "executor/resident.cuh"  // run_lanes, run_exchanges
+#include "param_sync/executor/resident.cuh"  // run_lanes, run_exchanges
 
 #include "gpusock/exchange.cuh"
 #include "gpusock/io.cuh"

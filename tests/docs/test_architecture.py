@@ -102,7 +102,7 @@ class Architecture(unittest.TestCase):
     def test_where_to_begin_names_what_there_is(self):
         self.assertEqual(first_places(self.source, self.document), [])
         self.assertEqual(first_places(self.source, self.document.replace("`kSchemes` in", "`kScheme` in")),
-                         ["apps/param_sync/schedule/schemes.cpp has no kScheme"])
+                         ["param_sync/schedule/schemes.cpp has no kScheme"])
         self.assertEqual(first_places(self.source, self.document.replace("and json.cpp", "and jason.cpp")), ["there is no jason.cpp"])
 
     def test_a_function_that_is_gone_and_one_that_is_not_called_are_found(self):

@@ -4,7 +4,7 @@
 usage: test_layers.py SOURCE_FOLDER
 
 A README says it in a paragraph "May include: ringbuf, gpusock/error.hpp": folders (their own files, not those of folders below) and
-single files, or "nothing". (Files of param_sync name its own folders without the path to them.) A folder without such a README has the nearest one above it, and includes all below that one. What a README
+single files, or "nothing". (Files of the trainer and of the schedule lab name their own folders without the path to them.) A folder without such a README has the nearest one above it, and includes all below that one. What a README
 allows and no file includes is reported, too.
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
@@ -14,8 +14,9 @@ import sys
 import tempfile
 import unittest
 
-LAYERS = ("ringbuf", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "apps", "examples", "microbench")
-APP = "apps/param_sync"
+LAYERS = ("ringbuf", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "param_sync", "apps", "tools", "examples", "microbench")
+HOUSES = ("apps/param_sync", "tools/schedule_lab")  # their files name their own folders without the path to them
+APP = HOUSES[0]
 SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".inl", ".h")
 
 
@@ -27,8 +28,10 @@ def statement(readme):
 
 def named(root, source, name):
     """The header that an include of `name` means."""
-    app = root / APP
-    return app / name if source.is_relative_to(app) and (app / name).is_file() else root / name
+    for house in (root / house for house in HOUSES):
+        if source.is_relative_to(house) and (house / name).is_file():
+            return house / name
+    return root / name
 
 
 def included(source):

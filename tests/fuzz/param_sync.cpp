@@ -3,7 +3,7 @@
 #include "cpu_device/cuda.hpp"
 #include "cpu_device/launch.hpp"
 
-#include "apps/param_sync/executor/lane.cuh"
+#include "param_sync/executor/lane.cuh"
 #include "apps/param_sync/training/hello.cuh"
 #include "apps/param_sync/bootstrap/rendezvous_messages.hpp"
 #include "tests/fuzz/session.hpp"

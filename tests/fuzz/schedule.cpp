@@ -1,9 +1,9 @@
 // Files of schedules and topologies: any text is refused with an Error, or what it describes can be written, checked,
 // run in virtual time and, for small topologies, packed with trees.
-#include "schedule/check.hpp"
-#include "schedule/file.hpp"
-#include "schedule/packing.hpp"
-#include "schedule/topology.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/file.hpp"
+#include "param_sync/schedule/packing.hpp"
+#include "param_sync/schedule/topology.hpp"
 #include "simulate/simulation.hpp"
 #include "tests/fuzz/target.hpp"
 

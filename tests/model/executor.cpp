@@ -1,11 +1,11 @@
-// The kernel that executes schedules (apps/param_sync/executor), as it is: lanes of one thread, and ops without
+// The kernel that executes schedules (param_sync/executor), as it is: lanes of one thread, and ops without
 // sockets. Whoever reads floats that another lane writes without an order between them races.
 #include "cases.hpp"
 #include "wires.hpp"
 #include "world.hpp"
 
-#include "apps/param_sync/executor/resident.cuh"
-#include "apps/param_sync/group/param_sync/rows.cuh"
+#include "param_sync/executor/resident.cuh"
+#include "param_sync/rows.cuh"
 
 #include <cerrno>
 #include <string>

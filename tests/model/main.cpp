@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kHelp =
     R"(usage: model_check [--mutants] [--only TEXT] [--scale X] [--seed N] [--source FOLDER] [--help]
 
-Explores the executions of the lock-free code in ringbuf, host_proxy, gpusock and apps/param_sync: every order of its atomic accesses, every stale
+Explores the executions of the lock-free code in ringbuf, host_proxy, gpusock, param_sync and apps/param_sync: every order of its atomic accesses, every stale
 value that they may read, and races on plain memory.
   --mutants         then weaken every ordering, one at a time; each must make a case fail
   --only TEXT       cases whose name contains it
@@ -34,10 +34,7 @@ const std::vector<std::string> kUnchecked = {"host_proxy/links/one_sided_link.cp
                                                                                      // which has a queue of its own:
                                                                                      // ring.* has the same two accesses
                                              "gpusock/compat/gpunet_state.cuh",  // its own word beside the socket calls
-                                             "gpusock/compat/gpunet_memory.cuh",         // words of the application
-                                             "apps/param_sync/commands/table_trial.cu",  // locks that are measured
-                                                                                         // beside the table, which has
-                                                                                         // none
+                                             "gpusock/compat/gpunet_memory.cuh",  // words of the application
                                              // Words of groups that serve; ThreadSanitizer runs their tests.
                                              "gpusock/server/accepting.cuh", "gpusock/server/loop.cuh",
                                              "gpusock/server/shared_seats.cuh"};

@@ -1,7 +1,7 @@
 #pragma once
 /// @file How the ranks' gradients become new weights in the serial reference: in rank order, as owners do it.
 
-#include "arithmetic/optimizer.hpp"
+#include "param_sync/update/optimizer.hpp"
 
 #include "gpusock/device.cuh"
 

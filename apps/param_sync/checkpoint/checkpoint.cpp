@@ -1,6 +1,6 @@
 #include "checkpoint/checkpoint.hpp"
 
-#include "layout/hash.hpp"
+#include "param_sync/wire/hash.hpp"
 #include "report/failure.hpp"
 
 #include "gpusock/error.hpp"

@@ -1,7 +1,7 @@
 #include "data/dataset.hpp"
 
 #include "data/idx.hpp"
-#include "layout/hash.hpp"
+#include "param_sync/wire/hash.hpp"
 #include "layout/random.hpp"
 #include "gpusock/gpusock.hpp"
 

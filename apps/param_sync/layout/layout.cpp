@@ -1,6 +1,6 @@
 #include "layout/layout.hpp"
 
-#include "layout/hash.hpp"
+#include "param_sync/wire/hash.hpp"
 #include "layout/random.hpp"
 #include "gpusock/gpusock.hpp"
 

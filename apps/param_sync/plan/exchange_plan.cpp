@@ -1,8 +1,8 @@
 #include "plan/exchange_plan.hpp"
 
-#include "executor/failure.hpp"
-#include "executor/program.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/program.hpp"
+#include "param_sync/schedule/schemes.hpp"
 
 #include "gpusock/gpusock.hpp"
 

@@ -2,11 +2,11 @@
 /// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
 
 #include "config.hpp"
-#include "executor/program.hpp"
+#include "param_sync/executor/program.hpp"
 #include "layout/layout.hpp"
 #include "plan/layer_exchange.hpp"
 #include "plan/layer_schemes.hpp"
-#include "schedule/schedule.hpp"
+#include "param_sync/schedule/schedule.hpp"
 
 #include <cstdint>
 #include <string>

@@ -1,9 +1,9 @@
 #include "plan/layer_exchange.hpp"
 
-#include "executor/failure.hpp"
-#include "executor/program.hpp"
-#include "schedule/factors.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/program.hpp"
+#include "param_sync/schedule/factors.hpp"
+#include "param_sync/schedule/schemes.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 /// @file The schedules by which a layer, or neighbouring layers together, are exchanged in training.
 
 #include "layout/layout.hpp"
-#include "schedule/schedule.hpp"
+#include "param_sync/schedule/schedule.hpp"
 
 #include <cstdint>
 #include <string>

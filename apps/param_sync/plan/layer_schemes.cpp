@@ -1,9 +1,9 @@
 #include "plan/layer_schemes.hpp"
 
 #include "plan/layer_exchange.hpp"
-#include "schedule/check.hpp"
-#include "schedule/schemes.hpp"
-#include "tune/cost_model.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/schemes.hpp"
+#include "param_sync/cost/cost_model.hpp"
 
 #include "gpusock/gpusock.hpp"
 #include "program/arguments.hpp"
@@ -59,8 +59,8 @@ class Pricing {
       return -1;
     }
     const auto key = std::pair(scheme, exchange.schedule.chunks);
-    if (!costs_.contains(key)) costs_[key] = tune::costs_of(exchange.schedule, schedule::check(exchange.schedule));
-    const double sent_s = tune::predicted_s(costs_[key], static_cast<double>(exchange.floats * sizeof(float)),
+    if (!costs_.contains(key)) costs_[key] = cost::costs_of(exchange.schedule, schedule::check(exchange.schedule));
+    const double sent_s = cost::predicted_s(costs_[key], static_cast<double>(exchange.floats * sizeof(float)),
                                             network_);
     if (exchange.carries != Carries::factors) return sent_s;
     const double others = static_cast<double>(shape.nodes - 1) * shape.batch;
@@ -69,8 +69,8 @@ class Pricing {
 
  private:
   ExchangePrices prices_;
-  simulate::NetworkModel network_;
-  std::map<std::pair<std::string, int>, tune::Costs> costs_;  // by scheme and chunks
+  cost::NetworkModel network_;
+  std::map<std::pair<std::string, int>, cost::Costs> costs_;  // by scheme and chunks
 };
 
 LayerScheme choose_cheapest(Pricing& pricing, const ExchangeShape& shape) {

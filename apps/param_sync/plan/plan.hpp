@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a run amounts to, worked out from its settings and its data: the same on every node.
 
-#include "arithmetic/optimizer.hpp"
+#include "param_sync/update/optimizer.hpp"
 #include "config.hpp"
 #include "data/dataset.hpp"
 #include "layout/layout.hpp"

@@ -1,6 +1,6 @@
 #include "report/lane_stall.hpp"
 
-#include "executor/program.hpp"
+#include "param_sync/executor/program.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "report/trace.hpp"
 
-#include "executor/program.hpp"
+#include "param_sync/executor/program.hpp"
 #include "report/report.hpp"
 
 #include <fmt/format.h>

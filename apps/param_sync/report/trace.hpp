@@ -1,7 +1,7 @@
 #pragma once
 /// @file What nodes did in the first steps of a training, and when: as a trace that Perfetto and Chrome open.
 
-#include "executor/traced_op.hpp"
+#include "param_sync/executor/traced_op.hpp"
 #include "plan/exchange_plan.hpp"
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,6 +1,6 @@
 #include "training/collect.cuh"
 
-#include "executor/handover.cuh"
+#include "param_sync/executor/handover.cuh"
 #include "report/trace.hpp"
 
 #include <algorithm>

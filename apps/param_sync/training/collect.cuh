@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a node's kernels have counted in a training, for its report. The host's, when all kernels have ended.
 
-#include "executor/executor.hpp"
+#include "param_sync/executor/executor.hpp"
 #include "plan/exchange_plan.hpp"
 #include "report/report.hpp"
 #include "training/factor_layers.cuh"

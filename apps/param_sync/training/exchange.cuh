@@ -1,7 +1,7 @@
 #pragma once
 /// @file The kernels that hand gradients to resident lanes.
 
-#include "executor/handover.cuh"
+#include "param_sync/executor/handover.cuh"
 #include "training/state.cuh"
 
 namespace param_sync {

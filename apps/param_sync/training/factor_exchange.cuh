@@ -2,7 +2,7 @@
 /// @file Layers that are exchanged as factors: the kernels that hand a node's factors to the lanes, and make weights of
 /// all nodes' factors.
 
-#include "executor/factors.hpp"
+#include "param_sync/executor/factors.hpp"
 #include "training/state.cuh"
 
 namespace param_sync {

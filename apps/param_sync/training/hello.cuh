@@ -1,7 +1,7 @@
 #pragma once
 /// @file How the nodes find each other, in kernels: listen, connect to all peers, accept them all, compare settings.
 
-#include "executor/connect_retry.cuh"
+#include "param_sync/executor/connect_retry.cuh"
 #include "training/state.cuh"
 #include "gpusock/greetings.cuh"
 

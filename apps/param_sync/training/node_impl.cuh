@@ -4,7 +4,7 @@
 
 #include "arithmetic/model.hpp"
 #include "checkpoint/checkpoint.hpp"
-#include "executor/executor.hpp"
+#include "param_sync/executor/executor.hpp"
 #include "plan/exchange_plan.hpp"
 #include "plan/plan.hpp"
 #include "training/factor_layers.cuh"

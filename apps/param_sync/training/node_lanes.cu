@@ -1,5 +1,5 @@
 // A node's resident lanes: by which schedules, of which tensors, from when to when.
-#include "executor/handover.cuh"
+#include "param_sync/executor/handover.cuh"
 #include "training/exchange.cuh"
 #include "training/node_impl.cuh"
 #include "training/watch.cuh"

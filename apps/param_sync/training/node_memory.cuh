@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a node's kernels work on, allocated before any of them runs: allocating later could wait for them.
 
-#include "layout/hash.hpp"
+#include "param_sync/wire/hash.hpp"
 #include "plan/plan.hpp"
 #include "report/report.hpp"
 #include "training/state.cuh"

@@ -2,7 +2,7 @@
 
 #include "arithmetic/gradients.cuh"
 #include "arithmetic/model.hpp"
-#include "layout/hash.hpp"
+#include "param_sync/wire/hash.hpp"
 #include "plan/plan.hpp"
 
 #include <chrono>

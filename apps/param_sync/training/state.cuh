@@ -15,7 +15,7 @@
 /// record, which S8 publishes, and who finds that the run ends only returns.
 
 #include "arithmetic/kernels.cuh"
-#include "executor/handover.cuh"
+#include "param_sync/executor/handover.cuh"
 #include "layout/layout.hpp"
 #include "report/failure.hpp"
 

@@ -632,7 +632,7 @@ class Checkpoints(Runs):
         """What ./run demo draws of a run has a title that says which run it is, and shows loss, accuracy, bytes and waiting."""
         if shutil.which("gnuplot") is None:
             return
-        script, picture = pathlib.Path(__file__).resolve().parents[3] / "apps/param_sync/figures/plot.gp", self.folder / "plot.svg"
+        script, picture = pathlib.Path(__file__).resolve().parents[3] / "tools/schedule_lab/figures/plot.gp", self.folder / "plot.svg"
         done = subprocess.run(["gnuplot", "-e", f"series='{series}'; picture='{picture}'", script], capture_output=True, text=True,
                               timeout=support.PATIENCE_S, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))

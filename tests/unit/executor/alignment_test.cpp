@@ -1,6 +1,6 @@
 // After an odd number of floats a ring stands where 4 divides the position, and 8 does not. A GPU ends a kernel that
 // makes a longer access there. These tests end so too where they are built to check it (gpusock_check_alignment).
-#include "executor/local_ranks.hpp"
+#include "trial/local_ranks.hpp"
 #include "tests/unit/executor/groups.hpp"
 #include "tests/unit/executor/schedules.hpp"
 

@@ -1,8 +1,8 @@
 // Parameter servers whose ranks send only so many bytes in a step: the largest changes, and nothing is lost.
-#include "executor/failure.hpp"
-#include "executor/handover.cuh"
-#include "executor/largest.cuh"
-#include "executor/local_ranks.hpp"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/handover.cuh"
+#include "param_sync/executor/largest.cuh"
+#include "trial/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/unit/executor/schedules.hpp"
 

@@ -1,5 +1,5 @@
 // How much of a step's communication is hidden: synthetic timelines of a node with two layers.
-#include "executor/handover.cuh"
+#include "param_sync/executor/handover.cuh"
 
 #include <gtest/gtest.h>
 

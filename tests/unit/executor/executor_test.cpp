@@ -1,5 +1,5 @@
 // Each scheme's sums over real sockets, beside sums of doubles.
-#include "executor/local_ranks.hpp"
+#include "trial/local_ranks.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>

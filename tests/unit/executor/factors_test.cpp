@@ -1,7 +1,7 @@
 // Factors of gradients go over real sockets, and the gradient is made again where they arrive.
-#include "executor/factor_trial.hpp"
+#include "trial/factor_trial.hpp"
 
-#include "schedule/schedule.hpp"
+#include "param_sync/schedule/schedule.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>

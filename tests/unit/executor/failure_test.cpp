@@ -1,7 +1,7 @@
 // How runs end that cannot end well: every wait ends, and the message names the rank.
-#include "executor/failure.hpp"
-#include "executor/hello.hpp"
-#include "executor/local_ranks.hpp"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/hello.hpp"
+#include "trial/local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/support/whole.hpp"

@@ -1,5 +1,5 @@
 // The public API: what each operation leaves in the tensors.
-#include "apps/param_sync/group/connected_group.hpp"
+#include "param_sync/group/connected_group.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/executor/groups.hpp"

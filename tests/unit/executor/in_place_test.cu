@@ -1,8 +1,8 @@
 // Gradients that are written where they are sent from: by whichever of a lane and a block is first, with the same sums.
-#include "executor/handover.cuh"
-#include "executor/in_place.hpp"
-#include "executor/local_ranks.hpp"
-#include "executor/place.cuh"
+#include "param_sync/executor/handover.cuh"
+#include "param_sync/executor/in_place.hpp"
+#include "trial/local_ranks.hpp"
+#include "param_sync/executor/place.cuh"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>

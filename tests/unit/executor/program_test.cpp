@@ -1,5 +1,5 @@
 // How schedules become tables, and tensors parts.
-#include "executor/program.hpp"
+#include "param_sync/executor/program.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>

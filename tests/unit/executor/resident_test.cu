@@ -1,6 +1,6 @@
 // Resident lanes: what they send first, and what becomes of it.
-#include "executor/handover.cuh"
-#include "executor/local_ranks.hpp"
+#include "param_sync/executor/handover.cuh"
+#include "trial/local_ranks.hpp"
 #include "tests/unit/executor/schedules.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #pragma once
 // Small schedules of each scheme.
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "tests/unit/schedule/topologies.hpp"
 
 namespace executor_test {

@@ -1,9 +1,9 @@
 // While one failure is being reported something else fails, too. The rank that finds out still ends in time, and says
 // no rank to be lost that lives. It is rank 0 of three; the test plays the others, so that it decides who says what
 // and when.
-#include "executor/executor.hpp"
-#include "executor/hello.hpp"
-#include "executor/last_words.cuh"
+#include "param_sync/executor/executor.hpp"
+#include "param_sync/executor/hello.hpp"
+#include "param_sync/executor/last_words.cuh"
 #include "tests/support/error_of.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/support/whole.hpp"

@@ -1,7 +1,7 @@
 /// @file The kernels against a double-precision reference, and the reference against finite differences.
 #include "arithmetic/model.hpp"
 
-#include "arithmetic/optimizer.hpp"
+#include "param_sync/update/optimizer.hpp"
 #include "layout/random.hpp"
 #include "reference.hpp"
 

@@ -1,7 +1,7 @@
 // What the checker refuses in hand-written schedules, and what it counts.
-#include "schedule/check.hpp"
-#include "schedule/check_price.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/check_price.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <fmt/format.h>

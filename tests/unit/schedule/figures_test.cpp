@@ -1,7 +1,7 @@
 // Figures: which data they are made of.
 #include "figures/figures.hpp"
 #include "models/model.hpp"
-#include "schedule/schedule.hpp"
+#include "param_sync/schedule/schedule.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
 // Schedules as files: what is written is read again, and what is no schedule is refused by name.
 #include "topologies.hpp"
 
-#include "schedule/check.hpp"
-#include "schedule/file.hpp"
-#include "schedule/json_price.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/file.hpp"
+#include "param_sync/schedule/json_price.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // Each scheme is right for any number of nodes and chunks, and costs what its paper says.
 #include "topologies.hpp"
 
-#include "schedule/check.hpp"
-#include "schedule/consistent_hash.hpp"
-#include "schedule/generators.hpp"
-#include "schedule/rank_order.hpp"
-#include "schedule/schemes.hpp"
-#include "schedule/senders.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/consistent_hash.hpp"
+#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/rank_order.hpp"
+#include "param_sync/schedule/schemes.hpp"
+#include "param_sync/schedule/senders.hpp"
 #include "tests/support/error_of.hpp"
 
 #include <gtest/gtest.h>

@@ -3,9 +3,9 @@
 #include "oracle.hpp"
 #include "topologies.hpp"
 
-#include "schedule/check.hpp"
-#include "schedule/schemes.hpp"
-#include "schedule/senders.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/schemes.hpp"
+#include "param_sync/schedule/senders.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
 #pragma once
 /// @file A network for tests of times: 10 Gbit/s, 50 us.
 
-#include "simulate/network_model.hpp"
+#include "param_sync/cost/network_model.hpp"
 
 namespace schedule_test {
 
-inline param_sync::simulate::NetworkModel network() {
-  param_sync::simulate::NetworkModel model;
+inline param_sync::cost::NetworkModel network() {
+  param_sync::cost::NetworkModel model;
   model.latency_s = 50e-6;
   model.overhead_s = 2e-6;
   model.bandwidth = 1.25e9;

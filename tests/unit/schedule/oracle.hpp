@@ -2,7 +2,7 @@
 /// @file Runs a schedule on numbers, with lanes in random order: what the checker says is compared with it. It shares
 /// no code with the checker.
 
-#include "schedule/schedule.hpp"
+#include "param_sync/schedule/schedule.hpp"
 
 #include <cstdint>
 #include <string>

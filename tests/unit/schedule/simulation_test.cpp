@@ -2,9 +2,9 @@
 #include "network.hpp"
 #include "topologies.hpp"
 
-#include "schedule/check.hpp"
-#include "schedule/generators.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "simulate/draw.hpp"
 #include "simulate/simulation.hpp"
 #include "tune/chooser.hpp"
@@ -17,9 +17,9 @@
 namespace {
 
 using namespace param_sync::schedule;
-using param_sync::simulate::NetworkModel;
 using param_sync::simulate::simulate;
 using param_sync::simulate::Timeline;
+using namespace param_sync::cost;
 using namespace param_sync::tune;
 using schedule_test::network;
 

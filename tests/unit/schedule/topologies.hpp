@@ -1,7 +1,7 @@
 #pragma once
 /// @file Topologies for tests.
 
-#include "schedule/topology.hpp"
+#include "param_sync/schedule/topology.hpp"
 
 #include <random>
 #include <vector>

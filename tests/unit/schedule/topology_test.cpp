@@ -1,11 +1,11 @@
 // Spanning trees packed over a topology.
 #include "topologies.hpp"
 
-#include "schedule/arborescence.hpp"
-#include "schedule/check.hpp"
-#include "schedule/generators.hpp"
-#include "schedule/packing.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/arborescence.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/generators.hpp"
+#include "param_sync/schedule/packing.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "simulate/simulation.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -175,7 +175,7 @@ TEST(Blink, AnyNumberOfNodesIsRight) {
 /// An all-reduce's bandwidth as a share of the min-cut bound, in virtual time, where links are the only limit.
 double all_reduce_share(const Topology& topology) {
   constexpr double kBytes = 1e9;
-  param_sync::simulate::NetworkModel model;
+  param_sync::cost::NetworkModel model;
   model.latency_s = model.overhead_s = 0;
   model.reduce_bandwidth = 1e300;
   model.topology = topology;

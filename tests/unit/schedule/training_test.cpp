@@ -2,9 +2,9 @@
 #include "topologies.hpp"
 
 #include "models/model.hpp"
-#include "schedule/check.hpp"
-#include "schedule/factors.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/factors.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "simulate/simulation.hpp"
 #include "simulate/traffic.hpp"
 #include "simulate/training.hpp"
@@ -18,11 +18,11 @@
 namespace {
 
 using namespace param_sync;
+using cost::NetworkModel;
 using models::Layer;
 using models::Model;
 using schedule::Request;
 using schedule::Schedule;
-using simulate::NetworkModel;
 using simulate::Order;
 using simulate::train;
 using simulate::TrainingSettings;

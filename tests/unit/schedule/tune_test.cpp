@@ -2,11 +2,11 @@
 #include "network.hpp"
 #include "topologies.hpp"
 
-#include "schedule/check.hpp"
-#include "schedule/schemes.hpp"
+#include "param_sync/schedule/check.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "simulate/simulation.hpp"
 #include "tune/chooser.hpp"
-#include "tune/cost_model.hpp"
+#include "param_sync/cost/cost_model.hpp"
 #include "tune/fit.hpp"
 #include "tune/open_mpi.hpp"
 #include "tune/rounds.hpp"
@@ -25,8 +25,8 @@
 namespace {
 
 using namespace param_sync::schedule;
-using param_sync::simulate::NetworkModel;
 using param_sync::simulate::simulate;
+using namespace param_sync::cost;
 using namespace param_sync::tune;
 using schedule_test::network;
 

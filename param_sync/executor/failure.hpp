@@ -1,0 +1,82 @@
+#pragma once
+/// @file Why a run of a schedule ended early: what a kernel records, and how it is told.
+
+#include "param_sync/executor/program.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace param_sync::executor {
+
+enum class ExecutionFailureKind : std::uint32_t {
+  none,
+  listen,    ///< this rank could not listen
+  connect,   ///< another rank could not be reached
+  accept,    ///< a rank did not connect
+  mismatch,  ///< a rank was started with other settings; `field` says which
+  receive,   ///< a message did not come
+  send,      ///< a message could not be sent
+  message,   ///< another message came than the schedule says
+  late,      ///< another lane of this rank did not get so far
+  argument,  ///< this rank was given an invalid argument
+};
+
+/// Which rank is lost, where a peer's connection has ended or nothing came of it in time (last_words.cuh).
+enum class Blame : std::uint32_t {
+  none,              ///< nobody was asked: it may be the peer, or a rank that the peer has lost
+  peer,              ///< the peer: it has ended without a word
+  silent_peer,       ///< the peer: it neither says nor answers anything
+  told,              ///< `lost`: the peer has told so
+  told_of_schedule,  ///< `lost` does not follow the schedule: the peer has told so
+  told_of_argument,  ///< none: `lost` was given an invalid argument, the peer has told so
+  this_rank,         ///< the peer has given this rank up
+  unknown,
+};
+
+/// What all ranks must share, in the order in which it is compared.
+enum class ChannelHelloField : std::uint32_t { none, version, nodes, ring_bytes, unit_bytes, schedules };
+inline constexpr int kChannelHelloFields = 6;
+
+/// The first bytes of each message.
+struct MessageHeader {
+  static constexpr std::uint32_t kMagic = 0x45537350;           // "PsSE"
+  static constexpr std::uint32_t kMagicOfChanges = 0x43537350;  // "PsSC": changes follow, each as long as two floats
+  std::uint32_t magic = kMagic;
+  std::uint32_t chunk = 0;
+  std::uint32_t count = 0;
+  std::uint32_t pass = 0;
+  std::uint32_t run = 0;        ///< Run::number, modulo 2^32
+  std::uint32_t operation = 0;  ///< Run::operation
+  std::uint64_t floats = 0;     ///< that follow; of changes twice as many
+  bool operator==(const MessageHeader&) const = default;
+};
+static_assert(sizeof(MessageHeader) == 32);
+
+struct ExecutionFailure {
+  ExecutionFailureKind kind = ExecutionFailureKind::none;
+  std::int32_t channel = -1;   ///< index, where it is about one
+  std::int32_t error = 0;      ///< errno, positive; 0 where the peer ended its connection
+  std::int32_t schedule = -1;  ///< index of the one that ran; -1: none yet
+  std::int32_t lane = -1;
+  std::int32_t op = -1;  ///< index in the lane
+  Blame blame = Blame::none;
+  std::int32_t lost = -1;  ///< rank, where `blame` says so
+  ChannelHelloField field = ChannelHelloField::none;
+  std::uint64_t ours = 0;       ///< mismatch: this rank's value
+  std::uint64_t theirs = 0;     ///< mismatch: the other rank's
+  MessageHeader expected = {};  ///< message
+  MessageHeader got = {};       ///< message
+};
+
+/// Written once, by the first lane that fails; read by the host.
+struct FailureRecord {
+  std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
+  ExecutionFailure failure;
+};
+
+/// "rank 2: lost rank 1: ...", and what to do. `addresses`: of the ranks, where they are known.
+std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
+                     const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules);
+
+}  // namespace param_sync::executor

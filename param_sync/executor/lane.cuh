@@ -1,0 +1,398 @@
+#pragma once
+/// @file What a lane does: one op after the other, straight from and into the rings. All calls are block-collective,
+/// and return false where the run has failed.
+
+#include "param_sync/executor/changes.cuh"
+#include "param_sync/executor/offer.cuh"
+
+namespace param_sync::executor {
+
+/// What arrived joins, or becomes, what is there. (What arrived is never `const … __restrict`: by that a GPU may keep a
+/// ring's bytes beyond their time, see tests/codegen/check_ring_reads.py.)
+__device__ inline void take(bool adds, float* __restrict data, const float* arrived, std::uint64_t count) {
+  if (adds) {
+    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i] + data[i]; });
+  } else {
+    for_own_share(count, [&](std::uint64_t i) { data[i] = arrived[i]; });
+  }
+}
+
+/// The same, and the result goes on.
+__device__ inline void take_and_forward(bool adds, float* __restrict data, const float* arrived,
+                                        float* __restrict onward, std::uint64_t count) {
+  if (adds) {
+    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i] + data[i]; });
+  } else {
+    for_own_share(count, [&](std::uint64_t i) { onward[i] = data[i] = arrived[i]; });
+  }
+}
+
+/// The same if there is room at once: then `sent` is true.
+__device__ inline bool try_send_header(const OpAt& at, bool& sent) {
+  const auto block = gpusock::this_block();
+  const gpusock::Span span = at.out_net().reserve(block, at.out(), sizeof(MessageHeader), gpusock::Deadline::now());
+  if (span.size == -EAGAIN) return true;
+  if (span.size < 0) return at.lost(ExecutionFailureKind::send, span.size);
+  sent = span.size == static_cast<std::int64_t>(sizeof(MessageHeader));  // less at the ring's end
+  if (sent) {
+    const HeaderWords header(at.header());
+    auto* const to = static_cast<std::uint32_t*>(span.data);
+    for_own_share(kHeaderWords, [&](std::uint64_t i) { to[i] = header.word[i]; });
+  }
+  const int error = sent ? at.out_net().commit(block, at.out(), sizeof(MessageHeader))
+                         : at.out_net().abort(block, at.out());
+  return error == 0 || at.lost(ExecutionFailureKind::send, error);
+}
+
+/// Sends floats of the tensor; waits for room.
+__device__ inline bool send_floats(const OpAt& at, Floats floats) {
+  const auto block = gpusock::this_block();
+  while (floats.begin < floats.end) {
+    const std::uint64_t count = min(kPieceFloats, floats.count());
+    const auto sent = at.out_net().send(block, at.out(), at.data() + floats.begin, count * sizeof(float),
+                                        gpusock::kWaitAll, at.deadline);
+    if (sent < 0) return at.lost(ExecutionFailureKind::send, sent);
+    floats.begin += count;
+  }
+  return true;
+}
+
+/// Receives the header of the op's message. `of_changes`: true if changes follow.
+__device__ inline bool receive_header(const OpAt& at, bool& of_changes) {
+  alignas(16) __shared__ MessageHeader got;
+  const auto result = at.in_net().recv(gpusock::this_block(), at.in(), &got, sizeof got, gpusock::kWaitAll,
+                                       at.deadline);
+  if (result != static_cast<std::int64_t>(sizeof got)) return at.lost(ExecutionFailureKind::receive, result);
+  const MessageHeader expected = at.header();
+  of_changes = is_of_changes(at, got, expected);
+  const bool right = of_changes || got == expected;
+  if (!right) at.unexpected(expected, got);
+  at.words = got.floats;
+  __syncthreads();  // all have read it before the next one is received
+  return right;
+}
+
+/// Receives so many floats.
+__device__ inline bool receive_floats(const OpAt& at, float* to, std::uint64_t count) {
+  const auto bytes = static_cast<std::int64_t>(count * sizeof(float));
+  if (bytes == 0) return true;
+  const auto got = at.in_net().recv(gpusock::this_block(), at.in(), to, static_cast<std::size_t>(bytes),
+                                    gpusock::kWaitAll, at.deadline);
+  return got == bytes || at.lost(ExecutionFailureKind::receive, got);
+}
+
+/// The terms of a sum that an op completes.
+class Terms {
+ public:
+  /// `slots`: the lane's; `own`: this rank's term.
+  __device__ Terms(const OpAt& at, const float* slots, const float* own)
+      : terms_(at.run.terms + at.op.terms_begin),
+        count_(at.op.terms_end - at.op.terms_begin),
+        slots_(slots),
+        slot_floats_(at.run.slot_floats),
+        own_(own) {}
+
+  /// Floats [from, from + count) of the sums, in the order of the terms. `arrived` begins with float `from`.
+  __device__ void sum(float* data, const float* arrived, std::uint64_t from, std::uint64_t count) const {
+    for_own_share((count + kTogether - 1) / kTogether, [&](std::uint64_t i) {
+      const std::uint64_t begin = i * kTogether, end = min(begin + kTogether, count);
+      float sums[kTogether];
+      for (int term = 0; term < count_; ++term) {
+        const float* values = values_of(terms_[term], arrived, from);
+        for (std::uint64_t k = begin; k < end; ++k) {
+          sums[k - begin] = term == 0 ? values[k] : sums[k - begin] + values[k];
+        }
+      }
+      for (std::uint64_t k = begin; k < end; ++k) data[from + k] = sums[k - begin];
+    });
+  }
+
+ private:
+#if GPUSOCK_ON_GPU
+  static constexpr std::uint64_t kTogether = 1;
+#else
+  static constexpr std::uint64_t kTogether = 64;  // the compiler adds several at a time
+#endif
+
+  __device__ const float* values_of(int term, const float* arrived, std::uint64_t from) const {
+    if (term == kTermArriving) return arrived;
+    return (term == kTermOwn ? own_ : slots_ + slot_floats_ * static_cast<std::uint64_t>(term)) + from;
+  }
+
+  const int* terms_;
+  int count_;
+  const float* slots_;
+  std::uint64_t slot_floats_;
+  const float* own_;
+};
+
+/// Where only a part of a float has arrived: takes it when it is whole.
+__device__ inline bool take_one(const OpAt& at, float* data) {
+  alignas(16) __shared__ float one;
+  const auto got = at.in_net().recv(gpusock::this_block(), at.in(), &one, sizeof one, gpusock::kWaitAll, at.deadline);
+  if (got != static_cast<std::int64_t>(sizeof one)) return at.lost(ExecutionFailureKind::receive, got);
+  if (threadIdx.x == 0) *data = at.op.kind == schedule::Kind::recv_send ? one : one + *data;
+  __syncthreads();
+  return true;
+}
+
+/// Adds floats that arrive to the tensor, from the ring.
+__device__ inline bool reduce_floats(const OpAt& at, Floats floats) {
+  const auto block = gpusock::this_block();
+  while (floats.begin < floats.end) {
+    const std::uint64_t most = min(kPieceFloats, floats.count());
+    float* data = at.run.data + floats.begin;
+    const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
+    if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
+    const std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+    take(true, data, static_cast<const float*>(arrived.data), count);
+    const int error = at.in_net().release(block, at.in(), count * sizeof(float));
+    if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
+    if (count == 0 && !take_one(at, data)) return false;
+    floats.begin += count == 0 ? 1 : count;
+  }
+  return true;
+}
+
+/// This lane's slots.
+__device__ inline float* slots_of(const Run& run, int lane) {
+  return run.slots + run.slot_floats * static_cast<std::uint64_t>(run.slots_of_lane) * static_cast<std::uint64_t>(lane);
+}
+
+/// Receives the last terms of sums, and adds all terms in the order of ranks. `before`: how many floats of the same
+/// message came before these.
+__device__ inline bool sum_floats(const OpAt& at, Floats floats, std::uint64_t before) {
+  const auto block = gpusock::this_block();
+  float* data = at.run.data + floats.begin;
+  const Terms terms(at, slots_of(at.run, at.lane) + before, data);
+  for (std::uint64_t done = 0; done < floats.count();) {
+    const std::uint64_t most = min(kPieceFloats, floats.count() - done);
+    const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
+    if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
+    std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+    terms.sum(data, static_cast<const float*>(arrived.data), done, count);
+    const int error = at.in_net().release(block, at.in(), count * sizeof(float));
+    if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
+    if (count == 0) {  // only a part of a float has come
+      alignas(16) __shared__ float one;
+      if (!receive_floats(at, &one, 1)) return false;
+      terms.sum(data, &one, done, 1);
+      __syncthreads();  // all have read it before the next one is received
+      count = 1;
+    }
+    done += count;
+  }
+  return true;
+}
+
+/// How far a chunk has gone through a lane that forwards it.
+struct Forwarding {
+  Floats floats;               ///< of the chunk
+  std::uint64_t received = 0;  ///< up to this one
+  std::uint64_t sent = 0;      ///< up to this one: the rest waits in the tensor
+};
+
+/// Room in the outgoing ring for at most `count` floats if it is worth it; else none. Does not wait.
+__device__ inline bool try_reserve(const OpAt& at, std::uint64_t count, gpusock::Span& room) {
+  constexpr std::uint64_t kWorthItFloats = 256;
+  const auto block = gpusock::this_block();
+  room = at.out_net().reserve(block, at.out(), count * sizeof(float), gpusock::Deadline::now());
+  if (room.size >= static_cast<std::int64_t>(min(count, kWorthItFloats) * sizeof(float))) return true;
+  const int error = room.size > 0 ? at.out_net().abort(block, at.out()) : static_cast<int>(room.size);
+  room = {};
+  return error == 0 || error == -EAGAIN || at.lost(ExecutionFailureKind::send, error);
+}
+
+/// Takes what has arrived, a piece at most. It goes on straight into the outgoing ring if that has room and nothing
+/// before it is left; else it stays in the tensor for now.
+__device__ inline bool forward_piece(const OpAt& at, bool header_sent, Forwarding& chunk) {
+  const auto block = gpusock::this_block();
+  const bool adds = at.op.kind == schedule::Kind::recv_reduce_send;
+  const std::uint64_t most = min(kPieceFloats, chunk.floats.end - chunk.received);
+  float* data = at.data() + chunk.received;
+  const gpusock::Span arrived = at.in_net().peek(block, at.in(), most * sizeof(float), at.deadline);
+  if (arrived.size <= 0) return at.lost(ExecutionFailureKind::receive, arrived.size);
+  std::uint64_t count = static_cast<std::uint64_t>(arrived.size) / sizeof(float);
+  gpusock::Span room;
+  const bool direct = header_sent && chunk.sent == chunk.received && count != 0;
+  if (direct && !try_reserve(at, count, room)) return false;
+  if (room.size > 0) {
+    count = min(count, static_cast<std::uint64_t>(room.size) / sizeof(float));
+    take_and_forward(adds, data, static_cast<const float*>(arrived.data), static_cast<float*>(room.data), count);
+    const int error = at.out_net().commit(block, at.out(), count * sizeof(float));
+    if (error != 0) return at.lost(ExecutionFailureKind::send, error);
+    chunk.sent += count;
+  } else {
+    take(adds, data, static_cast<const float*>(arrived.data), count);
+  }
+  const int error = at.in_net().release(block, at.in(), count * sizeof(float));
+  if (error != 0) return at.lost(ExecutionFailureKind::receive, error);
+  if (count == 0 && !take_one(at, data)) return false;
+  chunk.received += count == 0 ? 1 : count;
+  return true;
+}
+
+/// Receives and sends on, chunk by chunk. As the checker assumes, a lane has at most one chunk that it has taken from
+/// one ring and not put into the other: it takes a whole chunk whether or not there is room for it, and then waits for
+/// room.
+__device__ inline bool forward(const OpAt& at) {
+  bool of_changes = false, header_sent = false;
+  if (!receive_header(at, of_changes)) return false;
+  if (!try_send_header(at, header_sent)) return false;
+  for (int index = at.op.chunk; index < at.op.chunk + at.op.count; ++index) {
+    const Floats floats = at.part(index);
+    Forwarding chunk{floats, floats.begin, floats.begin};
+    while (chunk.received < floats.end) {
+      if (!forward_piece(at, header_sent, chunk)) return false;
+    }
+    if (!header_sent && !send_header(at, at.header())) return false;
+    header_sent = true;
+    if (!send_floats(at, {chunk.sent, floats.end})) return false;
+  }
+  return true;
+}
+
+/// The optimizer computes new weights from the sums. No socket is used.
+__device__ inline void apply_floats(const Run& run, Floats floats) {
+  if (run.apply.weights == nullptr) return;
+  float* weights = run.budget.holds() ? run.budget.made : run.apply.weights;
+  for_own_share(floats.count(), [&](std::uint64_t i) {
+    const std::uint64_t at = floats.begin + i, in_memory = at - run.apply.owned.begin;
+    run.apply.optimizer.apply(run.data[at], run.apply.velocity[in_memory], weights[in_memory]);
+    if (!run.apply.weights_apart) run.data[at] = weights[in_memory];
+  });
+}
+
+/// Receives floats, and adds them or keeps them in a slot for later. `before`: how many floats of the same message came
+/// before these.
+__device__ inline bool add_floats(const OpAt& at, Floats floats, std::uint64_t before) {
+  if (at.op.slot == LaneOp::kDirect) return reduce_floats(at, floats);
+  if (at.op.slot == LaneOp::kSums) return sum_floats(at, floats, before);
+  float* slot = slots_of(at.run, at.lane) + at.run.slot_floats * static_cast<std::uint64_t>(at.op.slot);
+  return receive_floats(at, slot + before, floats.count());
+}
+
+__device__ inline bool execute(const OpAt& at) {
+  using schedule::Kind;
+  const LaneOp& op = at.op;
+  if (op.kind == Kind::recv_send || op.kind == Kind::recv_reduce_send) return forward(at);
+  if (is_written(at.run, at.lane, at.index, at.pass)) return send_written(at);
+  if (op.kind == Kind::send && at.run.budget.holds() && !op.of_weights) {
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) choose_gradients(at, chunk);
+  }
+  if (sends_changes(at)) return send_changes(at);
+  if (op.kind == Kind::send && !send_header(at, at.header())) return false;
+  bool of_changes = false;
+  if ((op.kind == Kind::recv || op.kind == Kind::recv_reduce) && !receive_header(at, of_changes)) return false;
+  if (of_changes) return receive_changes(at);
+  std::uint64_t before = 0;
+  for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+    const Floats floats = at.part(chunk);
+    if (op.kind == Kind::send && !send_floats(at, floats)) return false;
+    if (op.kind == Kind::recv && !receive_floats(at, at.data() + floats.begin, floats.count())) return false;
+    if (op.kind == Kind::recv_reduce && !add_floats(at, floats, before)) return false;
+    if (op.kind == Kind::apply) apply_floats(at.run, floats);
+    if (op.kind == Kind::apply && at.run.budget.holds()) choose_weights(at, chunk);
+    before += floats.count();
+  }
+  return true;
+}
+
+/// Waits for what must be complete before an op of this pass.
+__device__ inline bool await_others(const Run& run, const LaneOp& op, std::uint64_t pass, gpusock::Deadline deadline) {
+  for (int i = op.after_begin; i < op.after_end; ++i) {
+    const Reached before = run.after[i];
+    const std::uint64_t ops = static_cast<std::uint64_t>(run.lanes[before.lane].end - run.lanes[before.lane].begin);
+    if (!await_lane(run, before.lane, pass * ops + static_cast<std::uint64_t>(before.ops), deadline)) return false;
+  }
+  return true;
+}
+
+/// Waits until all lanes have ended a pass.
+__device__ inline bool await_pass(const Run& run, std::uint64_t pass, gpusock::Deadline deadline) {
+  for (int lane = 0; lane < run.lane_count; ++lane) {
+    const std::uint64_t ops = static_cast<std::uint64_t>(run.lanes[lane].end - run.lanes[lane].begin);
+    if (ops != 0 && !await_lane(run, lane, (pass + 1) * ops, deadline)) return false;
+  }
+  return true;
+}
+
+/// A lane's share of these floats.
+__device__ inline Floats share_of(Floats floats, const Run& run, int lane) {
+  const auto lanes = static_cast<std::uint64_t>(run.lane_count), index = static_cast<std::uint64_t>(lane);
+  return {floats.begin + floats.count() * index / lanes, floats.begin + floats.count() * (index + 1) / lanes};
+}
+
+/// The sums that this rank owns become weights, when all lanes have ended. Block-collective.
+__device__ inline bool apply_owned(const Run& run, int lane, gpusock::Deadline deadline) {
+  if (run.apply.owned.count() == 0) return true;
+  if (!await_pass(run, run.cut.passes() - 1, deadline)) return false;
+  apply_floats(run, share_of(run.apply.owned, run, lane));
+  return true;
+}
+
+/// Calls that wait for a peer end at the deadline, and those that wait for another lane a little later: the former say
+/// more.
+struct Deadlines {
+  static constexpr std::uint64_t kGraceNs = 2'000'000'000;
+  gpusock::Deadline peers;
+  gpusock::Deadline lanes;
+  __device__ static Deadlines after_ns(std::uint64_t timeout_ns) {
+    return {gpusock::Deadline::after_ns(timeout_ns), gpusock::Deadline::after_ns(timeout_ns + kGraceNs)};
+  }
+};
+
+/// A listener of run_lane() that has nothing to do.
+struct Unheard {
+  __device__ bool before_op(const LaneOp&) { return true; }
+  __device__ void after_op(const LaneOp&, int, std::uint64_t, std::uint64_t) {}
+};
+
+/// One lane's part of a run. `deadlines()` gives those of the next op. `listener` hears of each op: before it starts,
+/// when it may wait, or end the run by false; and when it is complete, with its index in the lane, its pass, and how
+/// many words of four bytes its message had.
+template <class DeadlinesOf, class Listener>
+__device__ inline bool run_lane(const Run& run, int lane, LaneSockets& sockets, DeadlinesOf deadlines,
+                                Listener& listener) {
+  const LaneOps own = run.lanes[lane];
+  const std::uint64_t passes = own.begin == own.end ? 0 : run.cut.passes();
+  std::uint64_t done = 0;
+  for (std::uint64_t pass = 0; pass < passes; ++pass) {
+    for (int i = own.begin; i < own.end; ++i) {
+      const LaneOp op = run.ops[i];
+      const Deadlines until = deadlines();
+      if (!await_others(run, op, pass, until.lanes)) return false;
+      if (!listener.before_op(op)) return false;
+      std::uint64_t words = 0;
+      sockets.use_for(op, run.sockets);
+      if (!execute({run, sockets, op, lane, i - own.begin, pass, until.peers, words})) return false;
+      __syncthreads();  // the whole block's writes come before its first thread's L1
+      ++done;
+      if (threadIdx.x == 0) {
+        DeviceWord(run.progress[lane]).store(progress_word(run.number, done), cuda::memory_order_release);  // L1
+      }
+      listener.after_op(op, i - own.begin, pass, words);
+    }
+    if (run.lanes_meet && pass + 1 < passes && !await_pass(run, pass, deadlines().lanes)) return false;
+  }
+  return true;
+}
+
+/// One block is one lane. The grid is resident as a whole, since lanes wait for each other.
+static __global__ void run_lanes(Run run) {
+  const Deadlines until = Deadlines::after_ns(run.timeout_ns);
+  const auto deadlines = [&] { return until; };
+  Unheard unheard;
+  const int lane = static_cast<int>(blockIdx.x);
+  LaneSockets sockets(run);
+  const bool done = run_lane(run, lane, sockets, deadlines, unheard) && apply_owned(run, lane, until.lanes);
+  sockets.release();
+  __syncthreads();
+  if (!done || threadIdx.x != 0) return;
+  const DeviceWord ended(*run.lanes_ended);
+  if (ended.fetch_add(1, cuda::memory_order_acq_rel) + 1 != static_cast<std::uint64_t>(run.lane_count)) return;  // L6
+  ended.store(0, cuda::memory_order_relaxed);  // relaxed: the next run's kernel comes after this one
+  SystemWord(*run.completed).store(run.number, cuda::memory_order_release);  // L7, pairs with L8
+}
+
+}  // namespace param_sync::executor

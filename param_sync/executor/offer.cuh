@@ -1,0 +1,105 @@
+#pragma once
+/// @file How a resident lane offers room in rings (place.cuh), and sends what was written there.
+
+#include "param_sync/executor/op.cuh"
+
+namespace param_sync::executor {
+
+/// The place of an op, or none.
+__device__ inline Place* place_of(const Run& run, int lane, int index) {
+  if (run.places == nullptr) return nullptr;
+  const int place = run.place_of_op[run.lanes[lane].begin + index];
+  return place == schedule::kNobody ? nullptr : run.places + place;
+}
+
+/// True if what the op sends now was written into the ring. When the step's gradients are there.
+__device__ inline bool is_written(const Run& run, int lane, int index, std::uint64_t pass) {
+  Place* place = pass == 0 ? place_of(run, lane, index) : nullptr;
+  return place != nullptr && place->is_in_ring(run.number - 1);
+}
+
+/// Sends it. Block-collective.
+__device__ inline bool send_written(const OpAt& at) {
+  at.words = at.header().floats;
+  const int error = at.out_net().commit(gpusock::this_block(), at.out(),
+                                        sizeof(MessageHeader) + at.words * sizeof(float));
+  return error == 0 || at.lost(ExecutionFailureKind::send, error);
+}
+
+/// Writes the header of a message, and says where its floats go. All lengths are multiples of 4. One thread.
+__device__ inline void lay_out(const MessageHeader& header, const gpusock::Span& first, const gpusock::Span& rest,
+                               Place& place) {
+  const std::uint64_t words = static_cast<std::uint64_t>(first.size) / sizeof(std::uint32_t);
+  const std::uint64_t before = words < kHeaderWords ? words : kHeaderWords;  // words of the header before the turn
+  const HeaderWords from(header);
+  auto *begin = static_cast<std::uint32_t*>(first.data), *turned = static_cast<std::uint32_t*>(rest.data);
+  for (std::uint64_t i = 0; i < kHeaderWords; ++i) (i < before ? begin[i] : turned[i - before]) = from.word[i];
+  place.first = static_cast<float*>(first.data) + before;
+  place.first_floats = words - before;
+  place.rest = rest.size == 0 ? nullptr : static_cast<float*>(rest.data) + (kHeaderWords - before);
+}
+
+/// Reserves room for what an op sends in its first pass, and offers it. False if that is to be tried again: there is no
+/// room yet. An error of the socket is left to the op. Reserved by the run's Net: the lane's own would end the
+/// reservation with the lane, while blocks may still write there. Block-collective.
+__device__ inline bool try_offer(const OpAt& at, Place& place) {
+  const auto block = gpusock::this_block();
+  const bool open = threadIdx.x != 0 ||
+                    // relaxed: it only saves a reservation
+                    DeviceWord(place.settled).load(cuda::memory_order_relaxed) < Place::in_tensor(at.step());
+  if (__syncthreads_and(open) == 0) return true;
+  const MessageHeader header = at.header();
+  gpusock::Span rest;
+  const gpusock::Span first = at.run.net.reserve(block, at.out(), sizeof header + header.floats * sizeof(float), rest,
+                                                 gpusock::Deadline::now());
+  if (first.size < 0) return first.size != -EAGAIN;
+  bool taken = true;
+  if (threadIdx.x == 0) {
+    lay_out(header, first, rest, place);
+    taken = offer(place, at.step());
+  }
+  if (__syncthreads_and(taken) == 0) at.run.net.abort(block, at.out());
+  return true;
+}
+
+/// Waits until all lanes have ended so many steps: then no other op uses the channels any more. Block-collective.
+__device__ inline bool await_steps(const Run& run, ExchangeWords& words, std::uint64_t steps) {
+  bool there = true;
+  if (threadIdx.x == 0) {
+    unsigned pause_ns = 100;
+    while (!has_version(words, steps)) {
+      there = !has_failed(run);
+      if (!there) break;
+      __nanosleep(pause_ns);
+      pause_ns = min(2 * pause_ns, 20'000u);
+    }
+  }
+  return __syncthreads_and(there) != 0;
+}
+
+/// Offers room for all sends of a lane that may be written in place, in the step that the run's number says. False
+/// where the run has failed. Block-collective. It ends: where a ring has no room, blocks that compute find no offer.
+__device__ inline bool offer_places(const Run& run, LaneSockets& sockets, ExchangeWords& words, int lane) {
+  if (run.places == nullptr) return true;
+  const int ops = run.lanes[lane].end - run.lanes[lane].begin;
+  std::uint64_t unused = 0;
+  unsigned pause_ns = 100;
+  for (bool left = true, ended = false; left;) {
+    left = false;
+    for (int index = 0; index < ops; ++index) {
+      Place* place = place_of(run, lane, index);
+      if (place == nullptr) continue;
+      if (!ended && !await_steps(run, words, run.number - 1)) return false;
+      ended = true;
+      const LaneOp op = run.ops[run.lanes[lane].begin + index];
+      if (!try_offer({run, sockets, op, lane, index, 0, gpusock::Deadline::now(), unused}, *place)) left = true;
+    }
+    if (!left) break;
+    if (__syncthreads_and(threadIdx.x != 0 || !has_failed(run)) == 0) return false;
+    __nanosleep(pause_ns);
+    pause_ns = min(2 * pause_ns, 20'000u);
+  }
+  return true;
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,20 @@
+#pragma once
+/// @file An order in which all ranks' ops can be done one at a time.
+
+#include "param_sync/schedule/schedule.hpp"
+
+#include <vector>
+
+namespace param_sync::executor {
+
+struct OpPlace {
+  int rank = 0;
+  int lane = 0;
+  int index = 0;
+};
+
+/// Of a schedule that the checker accepts: such a schedule does the same in any order, so one order shows what each op
+/// finds.
+std::vector<OpPlace> order_of(const schedule::Schedule& schedule);
+
+}  // namespace param_sync::executor

@@ -1,0 +1,239 @@
+#include "param_sync/executor/program.hpp"
+
+#include "param_sync/executor/budget.cuh"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/order.hpp"
+#include "param_sync/wire/hash.hpp"
+
+#include "gpusock/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace param_sync::executor {
+namespace {
+
+int index_of(const std::vector<Channel>& channels, const Channel& channel) {
+  return static_cast<int>(std::lower_bound(channels.begin(), channels.end(), channel) - channels.begin());
+}
+
+bool has_signals(const schedule::Rank& rank) {
+  return std::any_of(rank.lanes.begin(), rank.lanes.end(), [](const schedule::Lane& lane) {
+    return std::any_of(lane.begin(), lane.end(), [](const schedule::Op& op) { return op.is_signal(); });
+  });
+}
+
+/// True if two lanes send on one channel, or two receive.
+bool lanes_share_channels(const schedule::Rank& rank) {
+  std::map<std::pair<Channel, bool>, std::size_t> lane_of;  // by channel, and whether it sends
+  for (std::size_t lane = 0; lane < rank.lanes.size(); ++lane) {
+    for (const schedule::Op& op : rank.lanes[lane]) {
+      if (op.receives() && lane_of.try_emplace({{op.from, op.channel}, false}, lane).first->second != lane) return true;
+      if (op.sends() && lane_of.try_emplace({{op.to, op.channel}, true}, lane).first->second != lane) return true;
+    }
+  }
+  return false;
+}
+
+/// Runs a parameter server's schedule, and finds which ops move weights: by rank, lane and op.
+class WeightsRun {
+ public:
+  using Flags = std::vector<std::vector<std::vector<bool>>>;
+
+  explicit WeightsRun(const schedule::Schedule& schedule) {
+    for (const schedule::Rank& rank : schedule.ranks) {
+      chunks_.emplace_back(static_cast<std::size_t>(schedule.chunks));
+      flags_.emplace_back(rank.lanes.size());
+    }
+    for (const OpPlace& place : order_of(schedule)) {
+      step(place, schedule.ranks[at(place.rank)].lanes[at(place.lane)][at(place.index)]);
+    }
+  }
+
+  const Flags& flags() const { return flags_; }
+
+ private:
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  void step(const OpPlace& place, const schedule::Op& op) {
+    std::vector<bool>& chunks = chunks_[at(place.rank)];
+    if (op.receives()) {
+      auto& arrived = messages_[{op.from, place.rank, op.channel}];
+      if (op.is_signal()) arrived.pop_front();
+      for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+        chunks[at(chunk)] = arrived.front();
+        arrived.pop_front();
+      }
+    }
+    for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+      if (op.kind == schedule::Kind::apply) chunks[at(chunk)] = true;
+      if (chunks[at(chunk)] != chunks[at(op.chunk)]) {
+        throw schedule::Error(schedule::place(place.rank, place.lane, place.index) + ": " + schedule::describe(op) +
+                              " moves weights and gradients together");
+      }
+    }
+    if (op.sends()) {
+      auto& sent = messages_[{place.rank, op.to, op.channel}];
+      sent.insert(sent.end(), chunks.begin() + op.chunk, chunks.begin() + op.chunk + std::max(op.count, 1));
+    }
+    flags_[at(place.rank)][at(place.lane)].push_back(!op.is_signal() && chunks[at(op.chunk)]);
+  }
+
+  std::vector<std::vector<bool>> chunks_;  // by rank: true if it is weights
+  Flags flags_;                            // grow as ops are done
+  std::map<std::tuple<int, int, int>, std::deque<bool>> messages_;
+};
+
+/// The op adds to the same chunks as the one before it, and no op uses what the sum was between the two: such an op
+/// would come after the one before, and before this one. A signal may do so, since it uses no chunk.
+bool continues_sum(const schedule::Rank& rank, std::size_t lane, std::size_t index) {
+  const schedule::Op &before = rank.lanes[lane][index - 1], &op = rank.lanes[lane][index];
+  if (before.kind != schedule::Kind::recv_reduce || op.kind != schedule::Kind::recv_reduce ||
+      before.chunk != op.chunk || before.count != op.count || !op.after.empty()) {
+    return false;
+  }
+  const schedule::OpRef partial{static_cast<int>(lane), static_cast<int>(index) - 1};
+  for (const schedule::Lane& other : rank.lanes) {
+    for (const schedule::Op& user : other) {
+      if (user.is_signal()) continue;
+      if (std::find(user.after.begin(), user.after.end(), partial) != user.after.end()) return false;
+    }
+  }
+  return true;
+}
+
+/// Makes one sum, in the order of ranks, of ops [begin, end) of a lane. The last one to arrive is added from its ring.
+void sum_in_rank_order(Program& program, int rank, const schedule::Lane& lane, std::size_t begin, std::size_t end,
+                       int first_op) {
+  if (end - begin < 2) return;
+  std::vector<std::pair<int, int>> terms{{rank, kTermOwn}};
+  for (std::size_t i = begin; i < end; ++i) {
+    const bool last = i + 1 == end;
+    const int slot = static_cast<int>(i - begin);
+    program.ops[static_cast<std::size_t>(first_op) + i].slot = last ? LaneOp::kSums : slot;
+    terms.emplace_back(lane[i].from, last ? kTermArriving : slot);
+    if (!last) program.slots = std::max(program.slots, slot + 1);
+  }
+  program.slot_chunks = std::max(program.slot_chunks, lane[begin].count);
+  std::sort(terms.begin(), terms.end());
+  LaneOp& sums = program.ops[static_cast<std::size_t>(first_op) + end - 1];
+  sums.terms_begin = static_cast<int>(program.terms.size());
+  for (const auto& [of_rank, term] : terms) program.terms.push_back(term);
+  sums.terms_end = static_cast<int>(program.terms.size());
+}
+
+}  // namespace
+
+std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank) {
+  std::set<Channel> channels;
+  for (const schedule::Schedule& schedule : schedules) {
+    for (const schedule::Lane& lane : schedule.ranks[static_cast<std::size_t>(rank)].lanes) {
+      for (const schedule::Op& op : lane) {
+        if (op.receives()) channels.insert({op.from, op.channel});
+        if (op.sends()) channels.insert({op.to, op.channel});
+      }
+    }
+  }
+  return {channels.begin(), channels.end()};
+}
+
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels) {
+  std::set<Channel> all(channels.begin(), channels.end());
+  for (const Channel& channel : channels) all.insert({channel.peer, kLastWordsChannel});
+  return {all.begin(), all.end()};
+}
+
+Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
+                   const Execution& execution) {
+  const schedule::Rank& part = schedule.ranks[static_cast<std::size_t>(rank)];
+  Program program;
+  program.chunks = schedule.chunks;
+  program.lanes_meet = lanes_share_channels(part) || has_signals(part);
+  WeightsRun::Flags weights;
+  if (execution.weights_apart && schedule.result == schedule::Result::parameter_server) {
+    weights = WeightsRun(schedule).flags();
+  }
+  for (std::size_t number = 0; number < part.lanes.size(); ++number) {
+    const schedule::Lane& lane = part.lanes[number];
+    const int begin = static_cast<int>(program.ops.size());
+    for (std::size_t index = 0; index < lane.size(); ++index) {
+      const schedule::Op& op = lane[index];
+      LaneOp flat{.kind = op.kind, .chunk = op.chunk, .count = op.count};
+      if (op.receives()) flat.in = index_of(channels, {op.from, op.channel});
+      if (op.sends()) flat.out = index_of(channels, {op.to, op.channel});
+      flat.after_begin = static_cast<int>(program.after.size());
+      for (const schedule::OpRef& before : op.after) program.after.push_back({before.lane, before.index + 1});
+      flat.after_end = static_cast<int>(program.after.size());
+      flat.of_weights = !weights.empty() && weights[static_cast<std::size_t>(rank)][number][index];
+      program.ops.push_back(flat);
+    }
+    for (std::size_t first = 0, index = 1; execution.rank_order && index <= lane.size(); ++index) {
+      if (index < lane.size() && continues_sum(part, number, index)) continue;
+      sum_in_rank_order(program, rank, lane, first, index, begin);
+      first = index;
+    }
+    program.lanes.push_back({begin, static_cast<int>(program.ops.size())});
+  }
+  if (program.lanes.empty()) program.lanes.push_back({});
+  return program;
+}
+
+Sent& Sent::operator+=(const Sent& other) {
+  messages += other.messages;
+  floats += other.floats;
+  return *this;
+}
+
+Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights) {
+  Sent sent;
+  for (std::uint64_t pass = 0; pass < cut.passes(); ++pass) {
+    for (const LaneOp& op : program.ops) {
+      if (op.out == schedule::kNobody || op.of_weights != of_weights) continue;
+      ++sent.messages;
+      for (int chunk = op.chunk; chunk < op.chunk + op.count; ++chunk) {
+        sent.floats += cut.part(static_cast<std::uint32_t>(chunk), pass).count();
+      }
+    }
+  }
+  return sent;
+}
+
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank) {
+  const std::uint64_t headers_bytes = sent.messages * sizeof(MessageHeader);
+  if (budget_bytes < headers_bytes) {
+    throw gpusock::Error(EINVAL, fmt::format("a budget of {} bytes: rank {} sends {} messages in a step, whose headers "
+                                             "alone have {} bytes; take more, or ps:even and fusion, which have the "
+                                             "fewest messages",
+                                             budget_bytes, rank, sent.messages, headers_bytes));
+  }
+  const auto left = static_cast<double>(budget_bytes - headers_bytes);
+  if (left >= static_cast<double>(sent.floats * sizeof(float))) return 0.5;  // also where there are none
+  return left / static_cast<double>(sent.floats * sizeof(Change));
+}
+
+std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules) {
+  std::vector<std::int32_t> words;
+  for (const schedule::Schedule& schedule : schedules) {
+    words.insert(words.end(), {schedule.nodes(), schedule.chunks, static_cast<int>(schedule.result), schedule.workers});
+    for (const schedule::Rank& rank : schedule.ranks) {
+      words.push_back(static_cast<int>(rank.lanes.size()));
+      for (const schedule::Lane& lane : rank.lanes) {
+        words.push_back(static_cast<int>(lane.size()));
+        for (const schedule::Op& op : lane) {
+          words.insert(words.end(), {static_cast<int>(op.kind), op.chunk, op.count, op.from, op.to, op.channel,
+                                     static_cast<int>(op.after.size())});
+          for (const schedule::OpRef& before : op.after) words.insert(words.end(), {before.lane, before.index});
+        }
+      }
+    }
+  }
+  return fnv1a(words.data(), words.size() * sizeof words[0]);
+}
+
+}  // namespace param_sync::executor

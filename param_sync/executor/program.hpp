@@ -1,0 +1,140 @@
+#pragma once
+/// @file One rank's part of a schedule as flat tables, which kernels read.
+
+#include "param_sync/schedule/schedule.hpp"
+
+#include "gpusock/types.hpp"
+
+#include <compare>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace param_sync::executor {
+
+/// A connection to another rank. It carries the messages of this number in both directions.
+struct Channel {
+  int peer = 0;
+  int number = 0;
+  auto operator<=>(const Channel&) const = default;
+};
+
+/// The number of the channel to a peer on which only last words go (last_words.cuh): the last one.
+inline constexpr int kLastWordsChannel = std::numeric_limits<int>::max();
+
+/// An op. `in` and `out` are indices of channels, or schedule::kNobody.
+struct LaneOp {
+  schedule::Kind kind = schedule::Kind::send;
+  int chunk = 0;
+  int count = 0;
+  int in = schedule::kNobody;
+  int out = schedule::kNobody;
+  int after_begin = 0;  ///< what it waits for: Program::after[after_begin, after_end)
+  int after_end = 0;
+  int slot = kDirect;   ///< of a recv_reduce: where what arrives waits for the rest of its sum; or one of the below
+  int terms_begin = 0;  ///< of the op that makes the sum: Program::terms[terms_begin, terms_end), in rank order
+  int terms_end = 0;
+  bool of_weights = false;  ///< what it moves are weights that are apart; also of an apply
+
+  GPUSOCK_FN bool is_signal() const { return count == 0; }
+
+  static constexpr int kDirect = -1;  ///< what arrives is added at once
+  static constexpr int kSums = -2;    ///< this op's data completes a sum: it is made of all of its terms
+};
+
+/// A term of a sum of more than two ranks' data: the number of a slot, or one of these.
+inline constexpr int kTermArriving = -1;
+inline constexpr int kTermOwn = -2;
+
+/// A lane that has completed so many ops of a pass.
+struct Reached {
+  int lane = 0;
+  int ops = 0;
+};
+
+/// A lane's ops: Program::ops[begin, end).
+struct LaneOps {
+  int begin = 0;
+  int end = 0;
+};
+
+struct Program {
+  int chunks = 1;
+  std::vector<LaneOps> lanes;  ///< at least one
+  std::vector<LaneOp> ops;
+  std::vector<Reached> after;
+  std::vector<int> terms;
+  int slots = 0;            ///< of a lane, at most
+  int slot_chunks = 0;      ///< of a slot
+  bool lanes_meet = false;  ///< no lane begins a pass before all have ended the pass before it: two lanes share a
+                            ///< direction of a channel, or signals say when another rank may send
+};
+
+/// All channels that this rank has in any of the schedules, in order.
+std::vector<Channel> channels_of(const std::vector<schedule::Schedule>& schedules, int rank);
+
+/// The same, and one for last words to each peer.
+std::vector<Channel> with_last_words(const std::vector<Channel>& channels);
+
+/// How a schedule is executed where more is wanted than its result.
+struct Execution {
+  /// Where a lane adds several ranks' data to the same chunks in ops that follow each other, it adds in the order of
+  /// ranks, its own data among them, whatever the order in which it receives; what comes too early waits in slots.
+  bool rank_order = false;
+  /// Of a parameter server: weights are received, made and sent where they are used, not in the gradients' memory.
+  bool weights_apart = false;
+};
+
+/// `channels`: channels_of() these and other schedules. Throws schedule::Error where weights shall be apart, and an op
+/// moves weights and gradients together.
+Program program_of(const schedule::Schedule& schedule, int rank, const std::vector<Channel>& channels,
+                   const Execution& execution = {});
+
+/// Equal for equal schedules.
+std::uint64_t fingerprint(const std::vector<schedule::Schedule>& schedules);
+
+/// Floats [begin, end) of a tensor.
+struct Floats {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  GPUSOCK_FN std::uint64_t count() const { return end - begin; }
+};
+
+/// How a tensor is cut. Each chunk is a run of neighbouring floats: chunk i of C begins at float N * i / C. Each pass
+/// moves the next `unit_floats` of every chunk, so that what a pass moves of a chunk fits into a ring.
+struct Cut {
+  std::uint64_t floats = 0;
+  std::uint64_t unit_floats = 1;
+  std::uint32_t chunks = 1;
+
+  GPUSOCK_FN std::uint64_t chunk_begin(std::uint32_t chunk) const { return floats * chunk / chunks; }
+
+  /// At least one, so that ranks also meet where the tensor is empty.
+  GPUSOCK_FN std::uint64_t passes() const {
+    const std::uint64_t largest = (floats + chunks - 1) / chunks;
+    return largest == 0 ? 1 : (largest + unit_floats - 1) / unit_floats;
+  }
+
+  /// What a pass moves of a chunk: empty where the chunk has ended.
+  GPUSOCK_FN Floats part(std::uint32_t chunk, std::uint64_t pass) const {
+    const std::uint64_t begin = chunk_begin(chunk), end = chunk_begin(chunk + 1), length = end - begin;
+    const std::uint64_t from = pass * unit_floats < length ? pass * unit_floats : length;
+    const std::uint64_t to = length - from < unit_floats ? length : from + unit_floats;
+    return {begin + from, begin + to};
+  }
+};
+
+/// What a rank sends in a step.
+struct Sent {
+  std::uint64_t messages = 0;  ///< signals included
+  std::uint64_t floats = 0;    ///< gradients and weights
+  Sent& operator+=(const Sent& other);
+};
+/// `of_weights`: only weights that are apart, or all but these.
+Sent sent_in_step(const Program& program, const Cut& cut, bool of_weights);
+
+/// How many changes a rank may send for each float, so that what it sends in a step has so many bytes, headers
+/// included. 0.5 or more: it may send all floats. Throws gpusock::Error (EINVAL) where the headers alone have more.
+double changes_per_float(const Sent& sent, std::uint64_t budget_bytes, int rank);
+
+}  // namespace param_sync::executor

@@ -1,0 +1,144 @@
+#pragma once
+/// @file What the lanes of a rank share, and how they wait for each other.
+///
+/// The words are in device memory and used with device scope; those of L4, L5, L7 and L8 are in mapped memory, between
+/// device and host, with system scope. They only grow, and no run resets another's.
+///   label  operation                       order    partner  data protected
+///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
+///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
+///   L3     failed, failing: exchange, load relaxed  L3       none: the first lane to set them reports the failure
+///   L4     failure.recorded.store          release  L5       the failure record
+///   L5     host: failure.recorded.load     acquire  L4       the same
+///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
+///   L7     completed.store                 release  L8       the tensor
+///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
+/// L3 may be relaxed: no data is published by it. The lane whose compare-exchange succeeds is the only one that writes
+/// the record, which L4 publishes. A lane that comes later, or reads that the run has failed, only returns.
+
+#include "param_sync/update/optimizer.hpp"
+#include "param_sync/executor/budget.cuh"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/last_words.cuh"
+#include "param_sync/executor/place.cuh"
+#include "param_sync/executor/program.hpp"
+#include "param_sync/exchange_words.cuh"
+
+#include "gpusock/device.cuh"
+
+#include <cuda/atomic>
+
+#include <cerrno>
+
+namespace param_sync::executor {
+
+/// What `apply` does at the owner of a chunk: the sums become weights. Without memory they stay what they are.
+struct Apply {
+  Optimizer optimizer;
+  float* velocity = nullptr;  ///< one for each float of the tensor, or of `owned`; device memory, as the weights
+  float* weights = nullptr;
+  bool weights_apart = false;  ///< else the tensor gets the weights, too
+  Floats owned{};  ///< to which a run without `apply` applies it at its end; no other floats have memory then
+};
+
+/// One run of a schedule; handed to kernels by value. Pointers are to device memory, unless they say otherwise.
+struct Run {
+  gpusock::Net net;
+  const LaneOp* ops = nullptr;
+  const Reached* after = nullptr;
+  const LaneOps* lanes = nullptr;
+  const int* terms = nullptr;
+  float* slots = nullptr;  ///< slots_of_lane for each lane
+  std::int32_t slots_of_lane = 0;
+  std::uint64_t slot_floats = 0;
+  std::int32_t lane_count = 0;
+  bool lanes_meet = false;
+  const gpusock::Socket* sockets = nullptr;  ///< by channel
+  std::int32_t socket_count = 0;
+  float* data = nullptr;
+  Cut cut;
+  Apply apply;
+  Budget budget;
+  Place* places = nullptr;           ///< of sends that kernels may write in place; none: there are none
+  const int* place_of_op = nullptr;  ///< by op: the index of its place, or schedule::kNobody
+  std::int32_t schedule = -1;        ///< its index
+  std::uint64_t number = 0;          ///< of the run, counted by each rank: they agree where all run the same ones
+  std::uint32_t operation = 0;       ///< the schedule's index and Executor::start()'s tag: the same at all ranks
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
+  std::uint64_t* lanes_ended = nullptr;  ///< of this run
+  std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
+  std::uint64_t* failing = nullptr;      ///< not 0 once a lane finds out which rank is lost
+  std::uint64_t* stop = nullptr;         ///< mapped, or none: the host sets it to end the run
+  bool keeps_sockets = false;            ///< when it fails: the host ends what others wait for
+  FailureRecord* failure = nullptr;      ///< mapped
+  LastWords last_words;                  ///< none: this rank fails without
+  std::uint64_t* completed = nullptr;    ///< mapped: the last run that has ended well
+};
+
+/// The word of a lane that has completed so many ops of a run.
+GPUSOCK_FN inline std::uint64_t progress_word(std::uint64_t run, std::uint64_t ops) { return run << 32 | ops; }
+
+/// True if a lane has failed, or the host wants an end. One thread.
+__device__ inline bool has_failed(const Run& run) { return has_ended(*run.failed, run.stop); }
+
+/// Records the first failure, and ends what the other lanes, and the peers, wait for. Finds out before which rank is
+/// lost, and tells the peers. One thread.
+__device__ inline void fail(const Run& run, ExecutionFailure what) {
+  if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
+  what.schedule = run.schedule;
+  std::uint64_t expected = 0;
+  if (run.last_words.exist()) {  // before the failure is known to anyone, since its record is not whole until then
+    const DeviceWord failing(*run.failing);
+    // L3
+    if (!failing.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) return;
+    exchange_last_words(run.last_words, run.timeout_ns, what);
+  }
+  expected = 0;
+  const DeviceWord failed(*run.failed);
+  if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // L3
+    return;
+  }
+  run.failure->failure = what;
+  SystemWord(run.failure->recorded).store(1, cuda::memory_order_release);  // L4, pairs with L5
+  if (run.keeps_sockets) return;
+  const auto thread = gpusock::this_thread();
+  for (int i = 0; i < run.socket_count; ++i) {
+    if (run.sockets[i] < 0) continue;
+    // What was said arrives before the end does.
+    run.net.shutdown(thread, run.sockets[i],
+                     run.last_words.carries(i) ? gpusock::Shutdown::write : gpusock::Shutdown::both);
+  }
+}
+
+/// True if a lane has recorded a failure; then the record is whole. For the host.
+inline bool is_recorded(FailureRecord& record) {
+  return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // L5, pairs with L4
+}
+
+/// True if the run of this number has ended well; then its tensor may be read. For the host.
+inline bool is_completed(std::uint64_t& completed, std::uint64_t number) {
+  return SystemWord(completed).load(cuda::memory_order_acquire) >= number;  // L8, pairs with L7
+}
+
+/// The block waits until another lane has completed so many ops of this run; false where the run fails first. Waits for
+/// messages end at the run's deadline, and name a peer; this wait ends a little later. Block-collective.
+__device__ inline bool await_lane(const Run& run, int lane, std::uint64_t ops, gpusock::Deadline deadline) {
+  bool there = true;
+  if (threadIdx.x == 0) {
+    const DeviceWord progress(run.progress[lane]);
+    const std::uint64_t wanted = progress_word(run.number, ops);
+    unsigned pause_ns = 100;
+    while (progress.load(cuda::memory_order_acquire) < wanted) {  // L2, pairs with L1
+      if (deadline.passed()) {
+        fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
+      }
+      there = !has_failed(run);
+      if (!there) break;
+      __nanosleep(pause_ns);
+      pause_ns = min(2 * pause_ns, 20'000u);
+    }
+  }
+  return __syncthreads_and(there) != 0;
+}
+
+}  // namespace param_sync::executor

@@ -1,0 +1,121 @@
+#include "param_sync/resident.hpp"
+
+#include "param_sync/group/connected_group.hpp"
+#include "param_sync/executor/failure.hpp"
+#include "param_sync/executor/handover.cuh"
+
+#include <cerrno>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace param_sync {
+namespace {
+
+[[noreturn]] void refuse_sums(const std::string& why) { throw gpusock::Error(EINVAL, "resident sums: " + why); }
+
+std::vector<schedule::Schedule> schedules_of(const std::vector<ResidentTensor>& tensors, int nodes,
+                                             const GroupOptions& options) {
+  if (tensors.empty()) refuse_sums("no tensor");
+  std::vector<schedule::Schedule> all;
+  int channels = 0;
+  for (const ResidentTensor& tensor : tensors) {
+    if (tensor.starting_blocks == 0)
+      refuse_sums("a tensor that 0 blocks hand over: give the number of blocks of the kernel");
+    const std::string scheme = all_reduce_scheme(options, tensor.count);
+    all.push_back(all_reduce_of(scheme, nodes, options.deterministic));
+    channels = schedule::shift_channels(all.back(), channels);
+  }
+  return all;
+}
+
+std::vector<std::uint32_t> starting_blocks_of(const std::vector<ResidentTensor>& tensors) {
+  std::vector<std::uint32_t> all;
+  for (const ResidentTensor& tensor : tensors) all.push_back(tensor.starting_blocks);
+  return all;
+}
+
+}  // namespace
+
+struct ResidentSums::Impl {
+  Impl(Group& with, const std::vector<ResidentTensor>& tensors, std::uint64_t timeout_ns)
+      : group(with),
+        of((static_cast<void>(with.impl_->ready()), *with.impl_)),
+        words(of.context, tensors.size()),
+        starting(of.context, tensors.size()),
+        times(of.context, 1),
+        failed(of.context, 1),
+        stop(of.context, 1),
+        ports(of.context, static_cast<std::size_t>(of.nodes)) {
+    executor.emplace(of.context, settings_of(of.rank, of.options), schedules_of(tensors, of.nodes, of.options));
+    starting.copy_in(starting_blocks_of(tensors));
+    words.copy_in(std::vector<executor::ExchangeWords>(tensors.size()));
+    times.copy_in(std::vector<executor::ExchangeTimes>(1));
+    failed.copy_in(std::vector<std::uint64_t>(1));
+    stop[0] = 0;
+    prepare(tensors, timeout_ns);
+    ports[static_cast<std::size_t>(of.rank)] = static_cast<float>(executor->listen(of.listens_at.with_port(0)).port);
+  }
+
+  void prepare(const std::vector<ResidentTensor>& tensors, std::uint64_t timeout_ns) {
+    std::vector<executor::Exchanged> exchanged(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      exchanged[i].schedule = i;
+      exchanged[i].gradients = tensors[i].data;
+      exchanged[i].count = tensors[i].count;
+      exchanged[i].ready_per_step = tensors[i].starting_blocks;
+    }
+    executor::Residence residence;
+    residence.steps = std::numeric_limits<std::uint32_t>::max();
+    residence.timeout_ns = timeout_ns;
+    residence.words = words.data();
+    residence.times = times.data();
+    residence.failed = failed.data();
+    residence.stop = stop.data();
+    residence.in_order = false;
+    residence.keeps_sockets = false;
+    executor->prepare_resident(exchanged, residence);
+  }
+
+  /// A port is a whole number below 2^24, which a float holds as it is.
+  std::vector<gpusock::Endpoint> exchange_addresses() {
+    group.wait(group.all_gather(ports.data(), ports.size(), of.options.connect_timeout_ns));
+    std::vector<gpusock::Endpoint> all = of.addresses;
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = all[i].with_port(static_cast<std::uint16_t>(ports[i]));
+    return all;
+  }
+
+  Group& group;
+  Group::Impl& of;
+  gpusock::DeviceBuffer<executor::ExchangeWords> words;
+  gpusock::DeviceBuffer<std::uint32_t> starting;
+  gpusock::DeviceBuffer<executor::ExchangeTimes> times;
+  gpusock::DeviceBuffer<std::uint64_t> failed;
+  gpusock::Mapped<std::uint64_t> stop;
+  gpusock::Mapped<float> ports;                // by rank
+  std::optional<executor::Executor> executor;  // ends before its memory does
+  bool started = false;
+};
+
+ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, std::uint64_t timeout_ns) try
+    : impl_(std::make_unique<Impl>(group, tensors, timeout_ns)) {
+} catch (const gpusock::Error&) {
+  group.impl_->executor.give_up();  // the others wait for this rank in start()
+}
+
+ResidentSums::~ResidentSums() {
+  executor::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
+}
+
+SumsHandle ResidentSums::start() {
+  if (impl_->started) refuse_sums("start() was called before");
+  impl_->started = true;
+  impl_->executor->begin_connect(impl_->exchange_addresses());
+  impl_->executor->await_connect();
+  impl_->executor->start_resident();
+  return {impl_->words.data(), impl_->starting.data(), impl_->failed.data(), impl_->stop.data()};
+}
+
+void ResidentSums::check() { impl_->executor->check(); }
+
+}  // namespace param_sync

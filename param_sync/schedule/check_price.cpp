@@ -1,0 +1,130 @@
+#include "param_sync/schedule/check_price.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace param_sync::schedule {
+namespace {
+
+// Bytes, rounded up to what the allocator takes.
+constexpr std::uint64_t kUsesBytes = 64;    // of a chunk at a rank: the op that wrote it, and a list of readers
+constexpr std::uint64_t kReaderBytes = 16;  // in that list, which doubles when it grows
+constexpr std::uint64_t kOpBytes = 64;      // its channels, its place among awaited ops, the rounds that it is in
+constexpr std::uint64_t kLaneBytes = 384;
+constexpr std::uint64_t kChannelBytes = 384;
+constexpr std::uint64_t kAwaitedBytes = 128;
+constexpr std::uint64_t kClocks = 2;       // of whatever has any
+constexpr std::uint64_t kChunkSteps = 64;  // of a chunk that an op handles, beside its symbols
+
+/// How many different values there are. The vector is used up.
+template <class Value>
+std::uint64_t distinct(std::vector<Value>&& values) {
+  std::sort(values.begin(), values.end());
+  return static_cast<std::uint64_t>(std::unique(values.begin(), values.end()) - values.begin());
+}
+
+/// Counts an edge's channel, where the lane's last op was not on the same one.
+class ChannelKeys {
+ public:
+  void add(int from, int to, int channel) {
+    const std::uint64_t key = (static_cast<std::uint64_t>(from) << 48) | (static_cast<std::uint64_t>(to) << 32) |
+                              static_cast<std::uint64_t>(channel);
+    if (keys_.empty() || keys_.back() != key) keys_.push_back(key);
+  }
+  std::uint64_t count() && { return distinct(std::move(keys_)); }
+
+ private:
+  std::vector<std::uint64_t> keys_;
+};
+
+/// What the ops of one rank amount to.
+struct RankSums {
+  std::uint64_t ops = 0;
+  std::uint64_t chunks = 0;    ///< that ops handle
+  std::uint64_t reading = 0;   ///< of those: of ops that only read them
+  std::uint64_t messages = 0;  ///< sent and received
+  std::uint64_t afters = 0;
+  std::uint64_t awaited = 0;  ///< ops that an `after` names
+};
+
+RankSums sums_of(const Rank& rank) {
+  RankSums sums;
+  std::vector<std::pair<int, int>> awaited;
+  for (const Lane& lane : rank.lanes) {
+    for (const Op& op : lane) {
+      ++sums.ops;
+      sums.chunks += static_cast<std::uint64_t>(std::max(op.count, 1));
+      if (op.kind == Kind::send) sums.reading += static_cast<std::uint64_t>(op.count);
+      sums.messages += (op.sends() ? 1U : 0U) + (op.receives() ? 1U : 0U);
+      sums.afters += op.after.size();
+      for (const OpRef& before : op.after) awaited.emplace_back(before.lane, before.index);
+    }
+  }
+  sums.awaited = distinct(std::move(awaited));
+  return sums;
+}
+
+std::uint64_t channels_of(const Schedule& schedule) {
+  ChannelKeys in, out;
+  for (int rank = 0; rank < schedule.nodes(); ++rank) {
+    for (const Lane& lane : schedule.ranks[static_cast<std::size_t>(rank)].lanes) {
+      for (const Op& op : lane) {
+        if (op.receives()) in.add(op.from, rank, op.channel);
+        if (op.sends()) out.add(rank, op.to, op.channel);
+      }
+    }
+  }
+  return std::max(std::move(in).count(), std::move(out).count());
+}
+
+}  // namespace
+
+CheckPrice price_of_check(const Schedule& schedule, Known known) {
+  const auto nodes = static_cast<std::uint64_t>(schedule.nodes()), chunks = static_cast<std::uint64_t>(schedule.chunks);
+  const std::uint64_t symbol_words = 2 * ((nodes + 63) / 64), channels = channels_of(schedule);
+  const bool across = known == Known::across_ranks;
+  std::uint64_t all_lanes = 0;
+  for (const Rank& rank : schedule.ranks) all_lanes += rank.lanes.size();
+
+  CheckPrice price;
+  price.chunk_bytes = nodes * chunks * (symbol_words * sizeof(std::uint64_t) + kUsesBytes + 1);
+  price.op_bytes = channels * (kChannelBytes + symbol_words * sizeof(std::uint64_t));
+  price.clock_bytes = across ? channels * all_lanes * kClocks * sizeof(std::uint32_t) : 0;
+  for (const Rank& rank : schedule.ranks) {
+    const RankSums sums = sums_of(rank);
+    const std::uint64_t lanes = rank.lanes.size(), clock = across ? all_lanes : lanes;
+    price.chunk_bytes += std::min(sums.reading, chunks * lanes) * kReaderBytes;
+    price.op_bytes += sums.ops * kOpBytes + sums.awaited * kAwaitedBytes +
+                      lanes * (kLaneBytes + symbol_words * sizeof(std::uint64_t));
+    price.clock_bytes += (lanes + sums.awaited) * clock * kClocks * sizeof(std::uint32_t);
+    price.steps += sums.chunks * (symbol_words + kChunkSteps) + sums.reading * lanes +
+                   kClocks * clock * (lanes + sums.afters + sums.awaited + (across ? sums.messages : 0));
+  }
+  return price;
+}
+
+void require_affordable(const CheckPrice& price) {
+  const auto mib = [](std::uint64_t bytes) { return (bytes >> 20) + 1; };
+  if (const std::uint64_t state = price.chunk_bytes + price.clock_bytes; state > kCheckStateBytesMax) {
+    throw Error(fmt::format(
+        "checking it would take {} MiB ({} for chunks at ranks, {} for clocks of lanes), more than {}: make chunks "
+        "larger, or take fewer ranks or lanes",
+        mib(state), mib(price.chunk_bytes), mib(price.clock_bytes), kCheckStateBytesMax >> 20));
+  }
+  if (price.op_bytes > kCheckOpBytesMax) {
+    throw Error(
+        fmt::format("checking it would take {} MiB for its ops, more than {}: take fewer ops, lanes or channels",
+                    mib(price.op_bytes), kCheckOpBytesMax >> 20));
+  }
+  if (price.steps > kCheckStepsMax) {
+    throw Error(
+        fmt::format("checking it would take {:.1f} billion steps, more than {:.1f}: make chunks larger, or take "
+                    "fewer ops, lanes or entries in \"after\"",
+                    static_cast<double>(price.steps) * 1e-9, static_cast<double>(kCheckStepsMax) * 1e-9));
+  }
+}
+
+}  // namespace param_sync::schedule

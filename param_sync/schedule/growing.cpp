@@ -1,0 +1,120 @@
+#include "param_sync/schedule/growing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace param_sync::schedule {
+namespace {
+
+constexpr double kUnits = 1 << 14;  // of the bound, in which bandwidths are counted
+
+constexpr std::size_t index_of(int index) { return static_cast<std::size_t>(index); }
+
+/// What each direction of the links can carry beside the trees that were grown so far.
+class Growth {
+ public:
+  explicit Growth(const Topology& topology)
+      : nodes_(topology.nodes()),
+        neighbours_(index_of(nodes_)),
+        rest_(index_of(nodes_), std::vector<double>(index_of(nodes_))) {
+    for (const Link& link : topology.links()) {
+      rest_[index_of(link.a)][index_of(link.b)] = rest_[index_of(link.b)][index_of(link.a)] = link.bandwidth;
+      neighbours_[index_of(link.a)].push_back(link.b);
+      neighbours_[index_of(link.b)].push_back(link.a);
+    }
+  }
+
+  double widest() const {
+    double widest = 0;
+    for (const auto& row : rest_) widest = std::max(widest, *std::max_element(row.begin(), row.end()));
+    return widest;
+  }
+
+  /// Grows a tree that takes `width` of each of its arcs and leaves the root paths of `left` - `width` to each other
+  /// node; there are such of `left` before. Empty, and nothing is taken, where it finds none. (Lovász, 1976: an arc may
+  /// be taken if what the tree has left still gives paths of `left` from the root and the arc's start to its end.)
+  Tree grow(double width, double left) {
+    const auto before = rest_;
+    Tree tree(index_of(nodes_), kNobody);
+    std::vector<int> reached{0};
+    for (std::size_t i = 0; i < reached.size(); ++i) {  // nearest to the root first: flat trees take fewer rounds
+      const int from = reached[i];
+      for (const int to : neighbours_[index_of(from)]) {
+        if (to == 0 || tree[index_of(to)] != kNobody || rest_[index_of(from)][index_of(to)] < width) continue;
+        if (!has_flow(from, to, left)) continue;  // later arcs only take more: it would be refused again
+        rest_[index_of(from)][index_of(to)] -= width;
+        tree[index_of(to)] = from;
+        reached.push_back(to);
+      }
+    }
+    if (reached.size() == index_of(nodes_)) return tree;
+    rest_ = before;
+    return {};
+  }
+
+ private:
+  /// True if the root and `from` together have paths of `wanted` to `to`.
+  bool has_flow(int from, int to, double wanted) const {
+    auto rest = rest_;
+    const double enough = wanted * (1 - 1e-9);
+    for (double flow = 0; flow < enough;) {
+      std::vector<int> came_from(index_of(nodes_), kNobody), queue{0};
+      came_from[0] = 0;
+      if (from != 0) {
+        came_from[index_of(from)] = from;
+        queue.push_back(from);
+      }
+      for (std::size_t i = 0; i < queue.size() && came_from[index_of(to)] == kNobody; ++i) {
+        for (const int next : neighbours_[index_of(queue[i])]) {
+          if (came_from[index_of(next)] != kNobody || rest[index_of(queue[i])][index_of(next)] <= wanted * 1e-12)
+            continue;
+          came_from[index_of(next)] = queue[i];
+          queue.push_back(next);
+        }
+      }
+      if (came_from[index_of(to)] == kNobody) return false;
+      double part = wanted - flow;
+      for (int node = to; came_from[index_of(node)] != node; node = came_from[index_of(node)])
+        part = std::min(part, rest[index_of(came_from[index_of(node)])][index_of(node)]);
+      for (int node = to; came_from[index_of(node)] != node; node = came_from[index_of(node)]) {
+        rest[index_of(came_from[index_of(node)])][index_of(node)] -= part;
+        rest[index_of(node)][index_of(came_from[index_of(node)])] += part;
+      }
+      flow += part;
+    }
+    return true;
+  }
+
+  int nodes_;
+  std::vector<std::vector<int>> neighbours_;
+  std::vector<std::vector<double>> rest_;
+};
+
+}  // namespace
+
+std::vector<PackedTree> grow_trees(const Topology& topology, double wanted) {
+  const double bound = topology.min_cut(), unit = bound / kUnits;
+  const std::size_t trees_max = 2 * topology.links().size();
+  std::vector<Link> links = topology.links();  // in whole units: then there is always a tree of one unit
+  for (Link& link : links) link.bandwidth = std::floor(std::min(link.bandwidth, bound) / unit);
+  const Topology whole(topology.nodes(), links);
+  Growth growth(whole);
+  std::vector<PackedTree> trees;
+  double left = whole.min_cut();
+  const double enough = left - wanted * kUnits;
+  for (double width = std::min(left, growth.widest()); left > std::max(0.0, enough) && trees.size() < trees_max;) {
+    Tree tree = growth.grow(width, left);
+    if (tree.empty()) {
+      if (width == 1) break;
+      width = std::floor(std::min(width / 2, growth.widest()));
+      continue;
+    }
+    left -= width;
+    trees.push_back({std::move(tree), width * unit});
+    width = std::min(2 * width, left);
+  }
+  return trees;
+}
+
+}  // namespace param_sync::schedule

@@ -1,0 +1,113 @@
+#include "commands/arguments.hpp"
+#include "commands/commands.hpp"
+
+#include "trial/trial.hpp"
+#include "program/run.hpp"
+#include "param_sync/schedule/file.hpp"
+#include "param_sync/schedule/rank_order.hpp"
+#include "param_sync/schedule/senders.hpp"
+#include "simulate/draw.hpp"
+
+#include <fmt/format.h>
+
+namespace param_sync::commands {
+namespace {
+
+using gpusock::program::print;
+using schedule::Counts;
+using schedule::Schedule;
+
+struct ScheduleOptions {
+  Source source;
+  std::string json_file;
+  std::string svg_file;
+  bool run = false;
+  std::uint64_t size_bytes = 1 << 20;
+  std::string link = "auto";
+  bool deterministic = false;
+};
+
+/// The ops of every lane, one a line.
+std::string listing(const Schedule& schedule, const Counts& counts) {
+  std::string text;
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    const schedule::Work& work = counts.ranks[rank];
+    text += fmt::format("rank {}: sends {} chunks, receives {}, adds {}; memory: {} read, {} written\n", rank,
+                        work.sent, work.received, work.reduced, work.reads, work.writes);
+    const auto& lanes = schedule.ranks[rank].lanes;
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+      for (std::size_t index = 0; index < lanes[lane].size(); ++index) {
+        std::string after;
+        for (const schedule::OpRef& before : lanes[lane][index].after) {
+          after += fmt::format("{} op {} of lane {}", after.empty() ? ", after" : " and", before.index, before.lane);
+        }
+        text += fmt::format("  lane {} op {}: {}{}\n", lane, index, describe(lanes[lane][index]), after);
+      }
+    }
+  }
+  return text;
+}
+
+/// Runs the schedule on sockets, and says how it went.
+std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& options) {
+  if (options.deterministic && !sums_in_rank_order(schedule)) {
+    throw Misuse(fmt::format("{} does not add in the order of ranks for {} ranks. --scheme chain does", schedule.scheme,
+                             schedule.workers));
+  }
+  executor::TrialSettings settings;
+  settings.floats = options.size_bytes / sizeof(float);
+  settings.link = gpusock::parse_link(options.link);
+  const executor::Trial trial = executor::try_out(schedule, settings);
+  if (options.deterministic && !trial.in_rank_order) throw schedule::Error("the sums are not those in rank order");
+  return fmt::format("ran on {} floats, link {}: {:.3f} ms (median of {}); the results are right{}\n", settings.floats,
+                     options.link, trial.median_s() * 1e3, trial.seconds.size(),
+                     trial.in_rank_order ? ", bit for bit those of sums in rank order" : "");
+}
+
+int run_schedule(ScheduleOptions& options) {
+  const auto [schedule, counts] = take_schedule(options.source);
+  const std::string about = summary(schedule, counts);
+  if (!options.json_file.empty()) write_text(options.json_file, to_json(schedule));
+  if (!options.svg_file.empty()) write_text(options.svg_file, simulate::draw(schedule, about));
+  if (options.json_file == "-" || options.svg_file == "-") return gpusock::program::kSuccess;
+  print(about + "\n");
+  if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
+  print("the checker finds it right\n");
+  if (options.source.given.slots != 0)
+    print(fmt::format("messages on their way to one owner at a time: {} at most\n", senders_at_once(schedule)));
+  if (options.run) print(run_on_sockets(schedule, options));
+  return gpusock::program::kSuccess;
+}
+
+std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& options) {
+  Arguments arguments(
+      "Makes the schedule of a scheme, or takes one from a file; checks it and prints, writes or draws it.");
+  add_source(arguments, options.source, false, all_schemes());
+  arguments.json(options.json_file, "The schedule as JSON (docs/schedules.md)");
+  arguments.text("--svg", options.svg_file, "Draw it here: ranks down, time across, an arrow for each message");
+  arguments.flag("--run", options.run,
+                 "Run it, all ranks in this process, and compare the result with sums of doubles");
+  arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run", 4, std::uint64_t{1} << 30);
+  arguments.choice("--link", options.link, kLinks, "What carries it, for --run");
+  arguments.flag("--deterministic", options.deterministic,
+                 "With --run: sums are in the order of ranks, bit for bit; else it is an error");
+  arguments.check([&]() -> std::string {
+    if (options.run && (options.json_file == "-" || options.svg_file == "-"))
+      return "--run prints to standard output: write to a file";
+    if (const std::string problem = problem_of_floats("--size", options.size_bytes); !problem.empty()) return problem;
+    if (options.deterministic && !options.run) return "--deterministic is for --run";
+    return options.json_file == "-" && options.svg_file == "-" ? "only one of --json and --svg can be standard output"
+                                                               : "";
+  });
+  return arguments.parse(argc, argv);
+}
+
+}  // namespace
+
+int schedule_command(int argc, char** argv) {
+  ScheduleOptions options;
+  if (const auto status = parse_schedule(argc, argv, options)) return *status;
+  return gpusock::program::run("param_sync", [&] { return run_schedule(options); });
+}
+
+}  // namespace param_sync::commands
