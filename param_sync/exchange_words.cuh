@@ -50,7 +50,7 @@ __device__ inline bool has_version(ExchangeWords& words, std::uint64_t steps) {
 
 /// True if a kernel has failed, or the host wants an end. `stop`: mapped, or none. One thread.
 __device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
-  if (DeviceWord(failed).load(cuda::memory_order_relaxed) != 0) return true;  // L3
+  if (DeviceWord(failed).load(cuda::memory_order_relaxed) != 0) return true;  // F1
   // relaxed: it only ends waits
   return stop != nullptr && SystemWord(*stop).load(cuda::memory_order_relaxed) != 0;
 }

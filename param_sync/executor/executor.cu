@@ -334,7 +334,7 @@ struct Executor::Impl {
   }
 
   [[noreturn]] void throw_failure() {
-    const ExecutionFailure record = failure[0].failure;
+    const ExecutionFailure record = failure[0].what;
     const int error = record.error != 0 ? record.error : ECONNRESET;
     throw gpusock::Error::with_cause(error, describe(record, settings.rank, channels, address_texts, schedules));
   }
@@ -348,7 +348,7 @@ struct Executor::Impl {
   gpusock::DeviceBuffer<Channel> on_device;
   gpusock::DeviceBuffer<std::uint64_t> progress;
   gpusock::DeviceBuffer<std::uint64_t> words;  // lanes_ended, failed, failing
-  gpusock::Mapped<FailureRecord> failure;
+  gpusock::Mapped<FailureRecord<ExecutionFailure>> failure;
   gpusock::Mapped<std::uint64_t> completed_run;
   gpusock::Mapped<Listening> listening;
   gpusock::DeviceBuffer<std::uint64_t> slots_taken;  // of all resident lanes
@@ -370,7 +370,7 @@ struct Executor::Impl {
 Executor::Executor(gpusock::Context& context, const Settings& settings, std::vector<schedule::Schedule> schedules)
     : impl_(std::make_unique<Impl>(context, settings, std::move(schedules))) {
   impl_->listening[0] = {};
-  impl_->failure[0].failure = {};
+  impl_->failure[0].what = {};
 }
 
 Executor::~Executor() {
@@ -422,7 +422,6 @@ void Executor::begin_connect(const std::vector<gpusock::Endpoint>& addresses) {
   opening.run = rank.run();
   opening.run.timeout_ns = rank.settings.connect_timeout_ns;
   opening.hello.rank = rank.settings.rank;
-  opening.hello[ChannelHelloField::version] = ChannelHello::kVersion;
   opening.hello[ChannelHelloField::nodes] = static_cast<std::uint64_t>(rank.nodes());
   opening.hello[ChannelHelloField::ring_bytes] = rank.settings.ring_bytes;
   opening.hello[ChannelHelloField::unit_bytes] = rank.settings.unit_bytes;
@@ -568,7 +567,7 @@ void Executor::check() {
 
 std::optional<ExecutionFailure> Executor::failure() {
   if (!impl_->failed()) return std::nullopt;
-  return impl_->failure[0].failure;
+  return impl_->failure[0].what;
 }
 
 std::vector<std::uint64_t> Executor::positions() {

@@ -69,12 +69,6 @@ struct ExecutionFailure {
   MessageHeader got = {};       ///< message
 };
 
-/// Written once, by the first lane that fails; read by the host.
-struct FailureRecord {
-  std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
-  ExecutionFailure failure;
-};
-
 /// "rank 2: lost rank 1: ...", and what to do. `addresses`: of the ranks, where they are known.
 std::string describe(const ExecutionFailure& failure, int rank, const std::vector<Channel>& channels,
                      const std::vector<std::string>& addresses, const std::vector<schedule::Schedule>& schedules);

@@ -1,19 +1,15 @@
 #pragma once
 /// @file What the lanes of a rank share, and how they wait for each other.
 ///
-/// The words are in device memory and used with device scope; those of L4, L5, L7 and L8 are in mapped memory, between
-/// device and host, with system scope. They only grow, and no run resets another's.
+/// The words are in device memory and used with device scope; those of L7 and L8 are in mapped memory, between device
+/// and host, with system scope. They only grow, and no run resets another's. Failures are recorded as
+/// wire/failure_record.cuh says (F1 to F3); of the lanes that fail the first one to set `failing` does so (F1).
 ///   label  operation                       order    partner  data protected
 ///   L1     progress[lane].store            release  L2       the lane's part of the tensor, up to its last complete op
 ///   L2     progress[other].load            acquire  L1       the same, before an op that comes after that one starts
-///   L3     failed, failing: exchange, load relaxed  L3       none: the first lane to set them reports the failure
-///   L4     failure.recorded.store          release  L5       the failure record
-///   L5     host: failure.recorded.load     acquire  L4       the same
 ///   L6     lanes_ended.fetch_add           acq_rel  L6       the tensor, for the last lane to publish
 ///   L7     completed.store                 release  L8       the tensor
 ///   L8     host: completed.load            acquire  L7       the same, before the host or a later kernel reads it
-/// L3 may be relaxed: no data is published by it. The lane whose compare-exchange succeeds is the only one that writes
-/// the record, which L4 publishes. A lane that comes later, or reads that the run has failed, only returns.
 
 #include "param_sync/update/optimizer.hpp"
 #include "param_sync/executor/budget.cuh"
@@ -22,6 +18,7 @@
 #include "param_sync/executor/place.cuh"
 #include "param_sync/executor/program.hpp"
 #include "param_sync/exchange_words.cuh"
+#include "param_sync/wire/failure_record.cuh"
 
 #include "gpusock/device.cuh"
 
@@ -64,15 +61,15 @@ struct Run {
   std::uint64_t number = 0;          ///< of the run, counted by each rank: they agree where all run the same ones
   std::uint32_t operation = 0;       ///< the schedule's index and Executor::start()'s tag: the same at all ranks
   std::uint64_t timeout_ns = 0;
-  std::uint64_t* progress = nullptr;     ///< by lane: the run, and how many ops of it are complete
-  std::uint64_t* lanes_ended = nullptr;  ///< of this run
-  std::uint64_t* failed = nullptr;       ///< not 0 once a lane of any run has failed
-  std::uint64_t* failing = nullptr;      ///< not 0 once a lane finds out which rank is lost
-  std::uint64_t* stop = nullptr;         ///< mapped, or none: the host sets it to end the run
-  bool keeps_sockets = false;            ///< when it fails: the host ends what others wait for
-  FailureRecord* failure = nullptr;      ///< mapped
-  LastWords last_words;                  ///< none: this rank fails without
-  std::uint64_t* completed = nullptr;    ///< mapped: the last run that has ended well
+  std::uint64_t* progress = nullptr;                   ///< by lane: the run, and how many ops of it are complete
+  std::uint64_t* lanes_ended = nullptr;                ///< of this run
+  std::uint64_t* failed = nullptr;                     ///< not 0 once a lane of any run has failed
+  std::uint64_t* failing = nullptr;                    ///< not 0 once a lane finds out which rank is lost
+  std::uint64_t* stop = nullptr;                       ///< mapped, or none: the host sets it to end the run
+  bool keeps_sockets = false;                          ///< when it fails: the host ends what others wait for
+  FailureRecord<ExecutionFailure>* failure = nullptr;  ///< mapped
+  LastWords last_words;                                ///< none: this rank fails without
+  std::uint64_t* completed = nullptr;                  ///< mapped: the last run that has ended well
 };
 
 /// The word of a lane that has completed so many ops of a run.
@@ -86,20 +83,11 @@ __device__ inline bool has_failed(const Run& run) { return has_ended(*run.failed
 __device__ inline void fail(const Run& run, ExecutionFailure what) {
   if (run.keeps_sockets && (what.error == ECANCELED || has_failed(run))) return;  // the end of the run, not its cause
   what.schedule = run.schedule;
-  std::uint64_t expected = 0;
   if (run.last_words.exist()) {  // before the failure is known to anyone, since its record is not whole until then
-    const DeviceWord failing(*run.failing);
-    // L3
-    if (!failing.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) return;
+    if (!is_first_to_fail(*run.failing)) return;
     exchange_last_words(run.last_words, run.timeout_ns, what);
   }
-  expected = 0;
-  const DeviceWord failed(*run.failed);
-  if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // L3
-    return;
-  }
-  run.failure->failure = what;
-  SystemWord(run.failure->recorded).store(1, cuda::memory_order_release);  // L4, pairs with L5
+  if (!record_failure(*run.failed, *run.failure, what)) return;
   if (run.keeps_sockets) return;
   const auto thread = gpusock::this_thread();
   for (int i = 0; i < run.socket_count; ++i) {
@@ -108,11 +96,6 @@ __device__ inline void fail(const Run& run, ExecutionFailure what) {
     run.net.shutdown(thread, run.sockets[i],
                      run.last_words.carries(i) ? gpusock::Shutdown::write : gpusock::Shutdown::both);
   }
-}
-
-/// True if a lane has recorded a failure; then the record is whole. For the host.
-inline bool is_recorded(FailureRecord& record) {
-  return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // L5, pairs with L4
 }
 
 /// True if the run of this number has ended well; then its tensor may be read. For the host.

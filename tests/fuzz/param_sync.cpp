@@ -62,7 +62,7 @@ struct Receiver {
   const Socket socket;
   float floats[kFloats + 1] = {};
   std::uint64_t progress = 0, lanes_ended = 0, failed = 0, completed = 0;
-  executor::FailureRecord failure{};
+  FailureRecord<executor::ExecutionFailure> failure{};
   executor::Run run;
 };
 
@@ -81,7 +81,7 @@ void receive(Input& input, const Node& node, Socket socket, Wire& wire) {
                            std::memcmp(message.data(), &expected, sizeof expected) == 0;
   const bool fits = header_fits && message.size() == sizeof expected + gradients.size();
   FUZZ_CHECK(executor::is_completed(rank.completed, 7) == fits);
-  FUZZ_CHECK(executor::is_recorded(rank.failure) != fits);
+  FUZZ_CHECK(is_recorded(rank.failure) != fits);
   FUZZ_CHECK(rank.floats[Receiver::kFloats] == 0);
 }
 
@@ -121,18 +121,17 @@ FUZZ_TARGET(param_sync) {
   FUZZ_CHECK(socket >= 0);
   const auto wire = node.network.last();
 
-  Hello ours, theirs;
+  NodeHello ours, theirs;
   for (std::size_t i = 1; i < std::size(ours.value); ++i) ours.value[i] = i;
   ours.rank = 1;
   const std::string said = near_honest(input, ours, "");
   wire->to_node = said;
   wire->ended = said.size() < sizeof ours;
-  const std::int64_t error = exchange(node.net, socket, ours, theirs, Deadline::never());
+  const std::int64_t error = exchange_hellos(node.net, socket, ours, theirs, Deadline::never());
   FUZZ_CHECK((error == 0) == (said.size() == sizeof ours));
-  const bool fits = error == 0 && theirs.magic == Hello::kMagic && ours.difference(theirs) == HelloField::none &&
-                    theirs.rank == ours.rank;
+  const bool fits = error == 0 && ours.difference(theirs) == HelloField::none && theirs.rank == ours.rank;
   if (error == 0) {
-    Hello same;
+    NodeHello same;
     std::memcpy(&same, said.data(), sizeof same);
     same.value[0] = ours.value[0];  // not used
     FUZZ_CHECK(fits == (std::memcmp(&same, &ours, sizeof ours) == 0));

@@ -48,7 +48,7 @@ struct TwoLanes {
   const ex::LaneOps lanes[2] = {{0, 1}, {1, 2}};
   float data[2] = {2, 2}, weights[2] = {5, 5}, velocity[2] = {};
   std::uint64_t progress[2] = {}, lanes_ended = 0, failed = 0, completed = 0;
-  ex::FailureRecord failure;
+  param_sync::FailureRecord<ex::ExecutionFailure> failure;
   ex::Run run;
 };
 
@@ -95,8 +95,8 @@ Case two_lanes_fail() {
             run.thread([&] { rank.run_lane(1); });
             auto& got = run.make<ex::ExecutionFailure>();
             run.thread([&] {
-              while (!ex::is_recorded(rank.failure)) give_way();
-              got = rank.failure.failure;
+              while (!param_sync::is_recorded(rank.failure)) give_way();
+              got = rank.failure.what;
             });
             run.at_end([&] { return std::to_string(got.channel) + " " + std::to_string(got.error); });
           },

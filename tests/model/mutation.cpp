@@ -38,7 +38,6 @@ constexpr Instead kInstead[] = {
      "the lock is held until behind the next step"},
     {"rdma/mlx5/send_queue.hpp", "G2, after G1", Weakening::left_out, "a doorbell may be rung later"},
     {"rdma/mlx5/completion_queue.hpp", "G4", Weakening::left_out, "the NIC may learn of room later"},
-    {"apps/param_sync/training/state.cuh", "S8, pairs with S11", Weakening::left_out, "a failure may be told later"},
     {"apps/param_sync/training/state.cuh", "S12, pairs with S9", Weakening::left_out, "a run may end later"},
     {"apps/param_sync/training/state.cuh", "S18, pairs with S19", Weakening::left_out, "the host may hear later"},
     {"param_sync/executor/handover.cuh", "times.ended_ns).store", Weakening::left_out,
@@ -49,7 +48,7 @@ constexpr Instead kInstead[] = {
     {"param_sync/executor/resident.cuh", "L12, pairs with L13", Weakening::left_out, "a version may be told later"},
     {"param_sync/executor/resident.cuh", "wanted.store(", Weakening::left_out, "others may give way later"},
     {"param_sync/executor/resident.cuh", "positions", Weakening::left_out, "how far a lane is may be told later"},
-    {"param_sync/executor/run.cuh", "L4, pairs with L5", Weakening::left_out, "a failure may be told later"},
+    {"param_sync/wire/failure_record.cuh", "F2, pairs with F3", Weakening::left_out, "a failure may be told later"},
     {"apps/param_sync/arithmetic/step_board.cuh", "S14, pairs with S15", Weakening::left_out,
      "the host may hear later"},
 };

@@ -27,7 +27,7 @@ struct OneNode {
   void await_weights() { run_block(0, 1, ps::wait_for_weights, state, 1); }
 
   ps::executor::ExchangeWords words = {};
-  ps::Failure failure;
+  ps::FailureRecord<ps::Failure> failure;
   std::uint64_t failed = 0, stop = 0;
   ps::NodeState state;
 };
@@ -42,8 +42,8 @@ Case two_failures() {
             run.thread([&] { node.await_weights(); });
             auto& got = run.make<ps::Failure>();
             run.thread([&] {
-              while (!ps::has_failed(node.failure)) give_way();
-              got = node.failure;
+              while (!ps::is_recorded(node.failure)) give_way();
+              got = node.failure.what;
             });
             run.at_end([&] { return std::to_string(got.rank) + " " + std::to_string(got.error); });
           },
@@ -71,10 +71,10 @@ Case late_weights() {
             run.let_time_pass();
             run.thread([&] { node.await_weights(); });
             run.thread([&] {
-              while (!ps::has_failed(node.failure)) give_way();
-              require(node.failure.kind == ps::FailureKind::late, "the record says so");
+              while (!ps::is_recorded(node.failure)) give_way();
+              require(node.failure.what.kind == ps::FailureKind::late, "the record says so");
             });
-            run.at_end([&] { return std::to_string(node.failure.error); });
+            run.at_end([&] { return std::to_string(node.failure.what.error); });
           },
           {std::to_string(ETIMEDOUT)},
           20'000};

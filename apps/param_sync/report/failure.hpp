@@ -48,9 +48,8 @@ enum class HelloField : std::uint32_t {
 /// A setting in words, with the options that decide it.
 std::string field_name(HelloField field);
 
-/// Written once, by the first kernel that fails; read by the host.
+/// Why a node could not go on.
 struct Failure {
-  std::uint64_t recorded = 0;  ///< not 0 once the rest is there: stored last, with release and system scope
   FailureKind kind = FailureKind::none;
   std::int32_t rank = -1;  ///< the peer, where it is one
   std::int32_t error = 0;  ///< errno, positive; 0 where the peer closed its connection

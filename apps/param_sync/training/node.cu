@@ -82,7 +82,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
       marks(context, std::max<std::size_t>(1, traced_steps * marks_of_step(plan.layout.layers, plan.layout.layers))) {
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
   if (!config.checkpoint_folder.empty()) {
-    const Hello settings = hello();
+    const NodeHello settings = hello();
     checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
     if (!config.resume.empty()) resume();
   }
@@ -129,10 +129,9 @@ NodeState Node::Impl::state() {
   return node;
 }
 
-Hello Node::Impl::hello() const {
-  Hello hello;
-  hello.rank = static_cast<std::uint64_t>(config.rank);
-  hello[HelloField::version] = Hello::kVersion;
+NodeHello Node::Impl::hello() const {
+  NodeHello hello;
+  hello.rank = config.rank;
   hello[HelloField::nodes] = static_cast<std::uint64_t>(config.nodes);
   hello[HelloField::model] = plan.layout.fingerprint();
   hello[HelloField::data] = data.fingerprint();
@@ -160,10 +159,10 @@ void Node::Impl::resume() {
 
 /// What a kernel of this node has recorded.
 std::optional<Failure> Node::Impl::failure() {
-  if (has_failed(memory.failure[0])) return memory.failure[0];
+  if (is_recorded(memory.failure[0])) return memory.failure[0].what;
   const auto lanes = exchange.failure();
   if (!lanes) return std::nullopt;
-  Failure record{1, FailureKind::protocol, -1, lanes->error};
+  Failure record{FailureKind::protocol, -1, lanes->error};
   if (lanes->kind == executor::ExecutionFailureKind::connect) record.kind = FailureKind::connect;
   if (lanes->kind == executor::ExecutionFailureKind::accept) record.kind = FailureKind::accept;
   if (lanes->kind == executor::ExecutionFailureKind::mismatch) record.kind = FailureKind::mismatch;
@@ -304,11 +303,11 @@ gpusock::Endpoint Node::listen(const gpusock::Endpoint& at) {
   Impl& node = *impl_;
   gpusock::Endpoint listening_at = at;
   listening_at.ring_bytes = static_cast<std::uint32_t>(node.exchange_plan.ring_bytes);
-  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), listening_at,
+  gpusock::launch(node.context, {.stream = &node.compute}, open_listener, node.context.net(), listening_at, kNodesMax,
                   node.listening.data());
   node.compute.synchronize();
   if (node.listening[0].socket < 0) {
-    const Failure failed{1, FailureKind::listen, node.config.rank, -node.listening[0].socket};
+    const Failure failed{FailureKind::listen, node.config.rank, -node.listening[0].socket};
     node.check();
     throw NodeFailure(describe(failed, node.config.rank, at, node.plan.layout));
   }
@@ -321,7 +320,7 @@ void Node::connect(const std::vector<gpusock::Endpoint>& peers) {
   if (node.peer_count == 0) return;
   node.memory.endpoints.copy_in(peers);
   const auto grid = static_cast<unsigned>(node.peer_count);
-  const Hello hello = node.hello();
+  const NodeHello hello = node.hello();
   NodeState setting_up = node.state();
   setting_up.timeout_ns = static_cast<std::uint64_t>(node.config.connect_timeout_s() * 1e9);
   gpusock::launch(node.context, {.stream = &node.accepting}, accept_peers, setting_up, hello, node.listening[0].socket);

@@ -30,7 +30,7 @@ struct Node::Impl {
   ~Impl();
 
   NodeState state();
-  Hello hello() const;
+  NodeHello hello() const;
   void launch_step(std::uint64_t step);
   void prepare_residents();
   void launch_residents();

@@ -19,7 +19,7 @@ struct NodeMemory {
   gpusock::DeviceBuffer<gpusock::Socket> connected_sockets, accepted_sockets;
   gpusock::DeviceBuffer<gpusock::Endpoint> endpoints;
   gpusock::DeviceBuffer<std::uint64_t> failed;
-  gpusock::Mapped<Failure> failure;
+  gpusock::Mapped<FailureRecord<Failure>> failure;
   gpusock::Mapped<std::uint64_t> stop;
 
   NodeMemory(gpusock::Context& context, const Config& config, const Plan& plan)

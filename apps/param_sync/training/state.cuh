@@ -1,21 +1,18 @@
 #pragma once
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
-/// How they exchange gradients and weights: param_sync/exchange_words.cuh. S7 is in device memory, with device scope;
-/// the others are between host and device, in mapped memory, with system scope:
+/// How they exchange gradients and weights: param_sync/exchange_words.cuh. How a failure is recorded:
+/// param_sync/wire/failure_record.cuh. These words are between host and device, in mapped memory, with system scope:
 ///   label  operation                      order    partner  data protected
-///   S7     failed.compare_exchange, load  relaxed  S7       nothing: it only decides who writes the failure record
-///   S8     failure.recorded: store        release  S11      the failure record
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
-///   S11    host: failure.recorded: load   acquire  S8       the failure record
 ///   S12    host: stop.store               relaxed  S9       nothing: it only ends waits
 ///   S18    said.store                     release  S19      what peers were told: the host ends the connections next
 ///   S19    host: said.load                acquire  S18      as S18
-/// S7 and S9 are relaxed because nobody reads anything on their strength: the one who wins S7 is the only writer of the
-/// record, which S8 publishes, and who finds that the run ends only returns.
+/// S9 is relaxed because nobody reads anything on its strength: a kernel that finds that the run ends only returns.
 
 #include "arithmetic/kernels.cuh"
 #include "param_sync/executor/handover.cuh"
+#include "param_sync/wire/failure_record.cuh"
 #include "layout/layout.hpp"
 #include "report/failure.hpp"
 
@@ -41,7 +38,7 @@ struct NodeState {
   gpusock::Socket* connected_sockets = nullptr;  ///< by rank: this node has connected them, and watches them
   gpusock::Socket* accepted_sockets = nullptr;   ///< by rank: this node has accepted them
   std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
-  Failure* failure = nullptr;                    ///< mapped
+  FailureRecord<Failure>* failure = nullptr;     ///< mapped
   std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
   executor::ExchangeWords* exchanges = nullptr;  ///< by bucket
   executor::ExchangeTimes* times = nullptr;
@@ -56,38 +53,19 @@ __device__ inline int peer_of_block(const NodeState& node) {
 
 /// True if a kernel has failed, or the host wants the run to end. One thread.
 __device__ inline bool ended(const NodeState& node) {
-  return DeviceWord(*node.failed).load(cuda::memory_order_relaxed) != 0 ||  // S7
-         SystemWord(*node.stop).load(cuda::memory_order_relaxed) != 0;      // S9, pairs with S12
+  return has_failed(*node.failed) || SystemWord(*node.stop).load(cuda::memory_order_relaxed) != 0;  // S9, pairs with
+                                                                                                    // S12
 }
 
 /// Records why the run ends; the first failure counts. One thread.
-__device__ inline void fail(const NodeState& node, FailureKind kind, int rank, std::int64_t error,
-                            HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0,
-                            int teller = -1) {
-  if (error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
-  std::uint64_t expected = 0;
-  const DeviceWord failed(*node.failed);
-  if (!failed.compare_exchange_strong(expected, 1, cuda::memory_order_relaxed, cuda::memory_order_relaxed)) {  // S7
-    return;
-  }
-  Failure& record = *node.failure;
-  record.kind = kind;
-  record.rank = rank;
-  record.error = static_cast<std::int32_t>(error);
-  record.field = field;
-  record.ours = ours;
-  record.theirs = theirs;
-  record.teller = teller;
-  SystemWord(record.recorded).store(1, cuda::memory_order_release);  // S8, pairs with S11
-}
-
 __device__ inline void fail(const NodeState& node, const Failure& what) {
-  fail(node, what.kind, what.rank, what.error, what.field, what.ours, what.theirs, what.teller);
+  if (what.error == ECANCELED || ended(node)) return;  // the end of the run, not its cause
+  record_failure(*node.failed, *node.failure, what);
 }
 
-/// True if a kernel has failed; then the record is whole. For the host.
-inline bool has_failed(Failure& record) {
-  return SystemWord(record.recorded).load(cuda::memory_order_acquire) != 0;  // S11, pairs with S8
+__device__ inline void fail(const NodeState& node, FailureKind kind, int rank, std::int64_t error,
+                            HelloField field = HelloField::none, std::uint64_t ours = 0, std::uint64_t theirs = 0) {
+  fail(node, Failure{kind, rank, static_cast<std::int32_t>(error), field, ours, theirs});
 }
 
 /// Ends whatever kernels wait for. The host's; any thread.

@@ -26,9 +26,9 @@ static_assert(kFirstLost + kNodesMax < kEndedMute);
 
 /// As the failure of the node that has heard it of `peer`. `heard` is a last word, and not kTrained.
 GPUSOCK_FN inline Failure failure_of(std::uint8_t heard, int peer) {
-  if (heard == kEndedMute) return {0, FailureKind::end, peer};
-  if (heard == kInterrupted) return {0, FailureKind::interrupted, peer};
-  Failure told{0, FailureKind::told};
+  if (heard == kEndedMute) return {FailureKind::end, peer};
+  if (heard == kInterrupted) return {FailureKind::interrupted, peer};
+  Failure told{FailureKind::told};
   if (heard >= kFirstLost && heard < kFirstLost + kNodesMax) told.rank = heard - kFirstLost;
   told.teller = peer;
   return told;

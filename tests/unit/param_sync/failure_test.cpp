@@ -21,23 +21,23 @@ std::string told(const Failure& failure, int rank, const gpusock::Endpoint& at) 
 }
 
 TEST(Failure, NamesWhoLostWhom) {
-  EXPECT_EQ(told({1, FailureKind::receive, 2, ECONNRESET}, 0, kPeer),
+  EXPECT_EQ(told({FailureKind::receive, 2, ECONNRESET}, 0, kPeer),
             "rank 0: lost rank 2: connection reset by peer (ECONNRESET), at 127.0.0.1:7002, while receiving from it");
 }
 
 TEST(Failure, TellsAnOrderlyEndFromAReset) {
-  EXPECT_THAT(told({1, FailureKind::send, 1, 0}, 3, {}), StartsWith("rank 3: lost rank 1: it closed the connection"));
+  EXPECT_THAT(told({FailureKind::send, 1, 0}, 3, {}), StartsWith("rank 3: lost rank 1: it closed the connection"));
 }
 
 TEST(Failure, SaysWhichSettingDiffers) {
-  EXPECT_THAT(told({1, FailureKind::mismatch, 1, EPROTO, HelloField::seed, 1, 2}, 0, {}),
+  EXPECT_THAT(told({FailureKind::mismatch, 1, EPROTO, HelloField::seed, 1, 2}, 0, {}),
               HasSubstr("another --seed: 2 there, 1 here"));
 }
 
 // Two ranks with auto and other --prices were sent to look at --scheme, which was the same.
 TEST(Failure, NamesThePricesWhereSchemesDifferAndTheLayerAsTheSummaryDoes) {
   const auto code = [](const char* second) { return code_of({{"ps", ""}, {second, ""}}); };
-  const Failure failure{1, FailureKind::mismatch, 1, EPROTO, HelloField::scheme, code("mesh"), code("ring")};
+  const Failure failure{FailureKind::mismatch, 1, EPROTO, HelloField::scheme, code("mesh"), code("ring")};
   EXPECT_THAT(
       told(failure, 0, {}),
       HasSubstr("another --scheme (or --prices, by which auto chooses): layer 16 x 8 has ring there, mesh here"));
@@ -46,7 +46,7 @@ TEST(Failure, NamesThePricesWhereSchemesDifferAndTheLayerAsTheSummaryDoes) {
 // A node with another link was said to be no gpusock, or to be absent.
 TEST(Failure, SaysThatLinksMayDiffer) {
   for (const int error : {EPROTO, ECONNREFUSED, ECONNRESET}) {
-    const std::string text = told({1, FailureKind::connect, 1, error}, 0, kPeer);
+    const std::string text = told({FailureKind::connect, 1, error}, 0, kPeer);
     EXPECT_THAT(text, HasSubstr("ll nodes need the same --link"));
     EXPECT_THAT(text, ::testing::Not(HasSubstr("link=tcp")));
   }
@@ -54,29 +54,29 @@ TEST(Failure, SaysThatLinksMayDiffer) {
 
 // A node that is not up is refused until it is given up; that --peers is wrong explains no other error.
 TEST(Failure, SaysWhatToDoAboutTheError) {
-  EXPECT_THAT(told({1, FailureKind::connect, 1, ECONNREFUSED}, 0, kPeer),
+  EXPECT_THAT(told({FailureKind::connect, 1, ECONNREFUSED}, 0, kPeer),
               HasSubstr("refused (ECONNREFUSED). Start that node, or correct --peers"));
   setenv("GPUSOCK_FABRIC_PROVIDER", "tpc", 1);
-  const std::string text = told({1, FailureKind::connect, 1, ENODEV}, 0, kPeer);
+  const std::string text = told({FailureKind::connect, 1, ENODEV}, 0, kPeer);
   unsetenv("GPUSOCK_FABRIC_PROVIDER");
   EXPECT_THAT(text, StartsWith("rank 0: cannot reach rank 1 at 127.0.0.1:7002: no such device (ENODEV): "
                                "GPUSOCK_FABRIC_PROVIDER=tpc names "));
   EXPECT_THAT(text, HasSubstr("unset it, or name one"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("--peers")));
-  EXPECT_THAT(told({1, FailureKind::listen, 0, EADDRINUSE}, 0, kPeer),
+  EXPECT_THAT(told({FailureKind::listen, 0, EADDRINUSE}, 0, kPeer),
               HasSubstr("in use (EADDRINUSE): another process listens there"));
 }
 
 TEST(Failure, NamesANodeThatDidNotConnect) {
-  EXPECT_EQ(told({1, FailureKind::accept, 2, ETIMEDOUT}, 0, kPeer).substr(0, 54),
+  EXPECT_EQ(told({FailureKind::accept, 2, ETIMEDOUT}, 0, kPeer).substr(0, 54),
             "rank 0: rank 2 at 127.0.0.1:7002 has not connected: co");
-  EXPECT_THAT(told({1, FailureKind::accept, -1, ETIMEDOUT}, 0, {}), StartsWith("rank 0: not all peers connected"));
+  EXPECT_THAT(told({FailureKind::accept, -1, ETIMEDOUT}, 0, {}), StartsWith("rank 0: not all peers connected"));
 }
 
 // Nodes that were up, but had no descriptors left, were said not to be started.
 TEST(Failure, DoesNotSayThatASilentNodeIsDown) {
-  EXPECT_THAT(told({1, FailureKind::connect, 1, ETIMEDOUT}, 0, kPeer), HasSubstr("if it runs"));
-  EXPECT_THAT(told({1, FailureKind::connect, 1, ENOBUFS}, 0, kPeer), HasSubstr("ulimit -n"));
+  EXPECT_THAT(told({FailureKind::connect, 1, ETIMEDOUT}, 0, kPeer), HasSubstr("if it runs"));
+  EXPECT_THAT(told({FailureKind::connect, 1, ENOBUFS}, 0, kPeer), HasSubstr("ulimit -n"));
 }
 
 TEST(Failure, NodesThatDidNotComeUpAreNamedInOneLine) {
@@ -107,7 +107,7 @@ TEST(Failure, IsOneWhereNodesOfOthersDoNotComeInTime) {
 TEST(Failure, EveryKindHasAMessageOfItsOwn) {
   for (auto kind = FailureKind::listen; kind <= FailureKind::late;
        kind = static_cast<FailureKind>(static_cast<std::uint32_t>(kind) + 1)) {
-    const std::string text = told({1, kind, 1, ETIMEDOUT, HelloField::nodes}, 0, kPeer);
+    const std::string text = told({kind, 1, ETIMEDOUT, HelloField::nodes}, 0, kPeer);
     EXPECT_THAT(text, StartsWith("rank 0: "));
     EXPECT_THAT(text, ::testing::Not(HasSubstr("unknown")));
   }

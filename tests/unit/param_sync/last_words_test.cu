@@ -63,12 +63,12 @@ class PlayedNode {
   /// With the same settings as rank 0.
   void connect() {
     from_zero_ = open(net_.accept(gpusock::this_thread(), listener_, gpusock::patience()));
-    auto hello = receive_whole<Hello>(net_, from_zero_);
-    hello.rank = static_cast<std::uint64_t>(rank_);
+    auto hello = receive_whole<NodeHello>(net_, from_zero_);
+    hello.rank = rank_;
     send_whole(net_, from_zero_, hello);
     to_zero_ = open(net_.connect(gpusock::this_thread(), zero_, gpusock::patience()));
     send_whole(net_, to_zero_, hello);
-    receive_whole<Hello>(net_, to_zero_);
+    receive_whole<NodeHello>(net_, to_zero_);
   }
   void meet() {
     EXPECT_EQ(hear(), kHere);
@@ -83,7 +83,6 @@ class PlayedNode {
   void open_channel(const ExchangePlan& plan, const executor::Channel& channel) {
     ChannelHello hello;
     hello.rank = rank_;
-    hello[ChannelHelloField::version] = ChannelHello::kVersion;
     hello[ChannelHelloField::nodes] = kNodes;
     hello[ChannelHelloField::ring_bytes] = plan.ring_bytes;
     hello[ChannelHelloField::unit_bytes] = plan.unit_bytes;

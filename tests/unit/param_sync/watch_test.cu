@@ -60,7 +60,7 @@ struct Nodes {
   gpusock::Context context;
   gpusock::DeviceBuffer<gpusock::Socket> sockets, none;
   gpusock::DeviceBuffer<std::uint64_t> failed;
-  gpusock::Mapped<Failure> failure;
+  gpusock::Mapped<FailureRecord<Failure>> failure;
   gpusock::Mapped<std::uint64_t> stop;
 };
 
@@ -88,7 +88,7 @@ TEST(WatchNodes, EndsWhenAllOthersHaveSaidThatTheyHaveTrainedToTheirEnd) {
   const auto watched = std::async(std::launch::async, [&watching] { watching.synchronize(); });
   EXPECT_EQ(watched.wait_for(std::chrono::nanoseconds(gpusock::kPatienceNs)), std::future_status::ready);
   EXPECT_TRUE(watching.idle());
-  EXPECT_FALSE(has_failed(self.failure[0]));
+  EXPECT_FALSE(is_recorded(self.failure[0]));
   end_watch(ending[0]);
   watched.wait();
 }
