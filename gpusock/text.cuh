@@ -185,6 +185,8 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
       return text("EAFNOSUPPORT");
     case EAGAIN:
       return text("EAGAIN");
+    case EALREADY:
+      return text("EALREADY");
     case EBADF:
       return text("EBADF");
     case EBUSY:
@@ -211,6 +213,8 @@ GPUSOCK_FN_APART inline Text error_name(std::int64_t error) {
       return text("ENOBUFS");
     case ENODEV:
       return text("ENODEV");
+    case ENOENT:
+      return text("ENOENT");
     case ENOMEM:
       return text("ENOMEM");
     case ENOPROTOOPT:

@@ -70,6 +70,8 @@ class ServerLoop : ServerWords {
   GPUSOCK_FN_APART int begin_serving() {
     if (idle_option_ns(limits_) == 0) return -EINVAL;
     Endpoint at;
+    Endpoint peer;
+    if (net_.getpeername(listener_, peer) == 0) return -EBADF;  // it is connected
     if (net_.getsockname(listener_, at) == 0 && at.type == SocketType::seqpacket) return -EPROTOTYPE;
     if (const int error = seats_.take(set_); error != 0) return error;
     return seats_.accepts() ? accepting_.begin(set_) : seats_.join();

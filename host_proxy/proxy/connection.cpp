@@ -321,7 +321,9 @@ void Connection::watch_idleness(std::uint64_t now_ns) {
   if (idle_due_ns_ != kNever && now_ns < idle_due_ns_) return;
   const std::uint64_t moved = bytes_moved();
   const bool first = idle_due_ns_ == kNever;
-  quiet_looks_ = first || moved != moved_before_ ? 0 : quiet_looks_ + 1;
+  // Time counts from the first look, which may come at any time, or from the look that finds that bytes have moved:
+  // these moved within the quarter before it.
+  quiet_looks_ = first ? 0 : moved != moved_before_ ? 1 : quiet_looks_ + 1;
   moved_before_ = moved;
   if (quiet_looks_ > kIdleLooks) {
     try_log(LogLevel::info, [&] {
@@ -365,6 +367,7 @@ void Connection::close(std::uint64_t now_ns) {
     return;
   }
   link_->close();
+  closing_since_ns_ = now_ns;
   deadline_ns_ = later_ns(now_ns, linger_ns());
   proxy_.due(deadline_ns_);
 }
@@ -403,6 +406,15 @@ void Connection::expire() {
     }
     fail_opening(ETIMEDOUT);
   }
+}
+
+void Connection::cut_closing_short() {
+  try_log(LogLevel::info, [&] {
+    return "reset the connection to " + peer_.host_port() +
+           ", which was closed and had not taken all that was sent: a client waits for its place";
+  });
+  if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
+  phase_ = Phase::over;
 }
 
 void Connection::evict() {

@@ -51,8 +51,14 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint64_t deadline_ns() const { return std::min({deadline_ns_, link_due_ns_, idle_due_ns_, next_attempt_ns_}); }
   /// True if it is over: it can be destroyed, and its slot, if any, released.
   bool over() const { return phase_ == Phase::over; }
+  /// True if its rings carry records.
+  bool carries_records() const { return asked_.type == SocketType::seqpacket; }
   /// True if its caller has closed it.
   bool closed() const { return closing_; }
+  /// Since when its closed end goes on delivering what was sent; ~0 if it does not.
+  std::uint64_t closing_since_ns() const { return phase_ == Phase::established ? closing_since_ns_ : kNever; }
+  /// Resets it, where closing_since_ns() is not ~0: the peer gets no more of what was sent.
+  void cut_closing_short();
   /// True if it came in, has a link, and waits for a slot.
   bool wants_slot() const { return phase_ == Phase::agreed && !has_slot_; }
   /// True if it has no rings, and there are none before another connection has ended. Accepted connections of plain
@@ -183,6 +189,7 @@ class Connection final : public LinkEvents, public ReadySink {
   std::uint64_t moved_before_ = 0;      // bytes_moved() at the last look
   std::uint32_t quiet_looks_ = 0;       // looks one after the other that found nothing moved
   bool closing_ = false;
+  std::uint64_t closing_since_ns_ = kNever;
   int error_ = 0;        // why nothing can be sent any more
   bool failed_ = false;  // nor does anything arrive
   std::uint8_t flags_ = 0;

@@ -30,6 +30,9 @@ constexpr std::uint64_t kRetireNs = 1'000'000'000;
 /// processor busy.
 constexpr std::uint64_t kRetryNs = 10'000'000;
 
+/// Closed connections that go on delivering have at least this long before they make room for a client.
+constexpr std::uint64_t kClosingMinNs = 1'000'000'000;
+
 /// A client that waits no longer than this for a place is not worth a line: another one was just closed.
 constexpr std::uint64_t kWaitToldNs = 100'000'000;
 
@@ -503,6 +506,7 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
       const auto slot = no_rings ? std::nullopt : slots_.take_for_accept();
       if (!slot) {
         tell_of_wait(connection, no_rings, now_ns);
+        cut_closing_short(now_ns);
         slot_waiters_[kept++] = &connection;
         continue;
       }
@@ -513,6 +517,26 @@ bool Proxy::hand_over(std::uint64_t now_ns) {
   slot_waiters_.erase(slot_waiters_.begin() + static_cast<std::ptrdiff_t>(kept),
                       slot_waiters_.begin() + static_cast<std::ptrdiff_t>(count));
   return kept != count;
+}
+
+/// Peers that do not take what was sent to them must not keep sockets from others for as long as these linger: while a
+/// client waits for a socket or its rings, the connection that was closed first is reset.
+void Proxy::cut_closing_short(std::uint64_t now_ns) {
+  if (now_ns < closing_look_ns_) {
+    due(closing_look_ns_);
+    return;
+  }
+  Connection* first = nullptr;
+  for (const auto& connection : connections_) {
+    if (first == nullptr || connection->closing_since_ns() < first->closing_since_ns()) first = connection.get();
+  }
+  const std::uint64_t since_ns = first->closing_since_ns();
+  closing_look_ns_ = later_ns(since_ns == kNever ? now_ns : since_ns, kClosingMinNs);
+  if (closing_look_ns_ <= now_ns) {
+    first->cut_closing_short();
+    activate(*first);
+  }
+  due(closing_look_ns_);
 }
 
 void Proxy::accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns) {

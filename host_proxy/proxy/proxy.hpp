@@ -128,6 +128,7 @@ class Proxy {
   void make_room(Listener& listener, std::uint64_t now_ns);
   void wait_for_slot(Connection& connection);
   bool hand_over(std::uint64_t now_ns);
+  void cut_closing_short(std::uint64_t now_ns);
   void accept_agreed(Connection& connection, std::uint32_t slot, std::uint64_t now_ns);
   bool step_active(std::uint64_t now_ns);
   void expire(std::uint64_t now_ns);
@@ -178,7 +179,8 @@ class Proxy {
   std::uint32_t next_page_ = 0;
   std::uint64_t moves_since_step_ = 0;
   std::uint64_t due_ns_ = ~std::uint64_t{0};
-  std::uint64_t retry_ns_ = 0;  // when to try again what an exception ended last; in the past: nothing
+  std::uint64_t closing_look_ns_ = 0;  // when to look again for a closed connection that makes room
+  std::uint64_t retry_ns_ = 0;         // when to try again what an exception ended last; in the past: nothing
   ProxyStats stats_;
 };
 

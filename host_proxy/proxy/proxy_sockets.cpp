@@ -80,6 +80,7 @@ SocketInfo Proxy::describe_slot(std::uint32_t slot, std::uint64_t now_ns) const 
     info.pending = state.listener->pending();
     info.backlog = state.listener->backlog();
   } else if (state.connection != nullptr) {
+    if (state.connection->carries_records()) info.handle |= table::kRecordBit;
     info.state = state_of(*state.connection, status, accept_queue_of_[slot] == kNone);
     describe(*state.connection, info);
   } else {

@@ -76,6 +76,20 @@ TEST_P(Sockets, AListenerSaysWhereItListensAndHowManyWait) {
   EXPECT_EQ(info.pending, 0u);
 }
 
+TEST(SocketsOfRecords, HaveTheHandlesThatTheirCallersPass) {
+  Context server{small_context()}, client{small_context()};
+  const Net ours = server.net(), theirs = client.net();
+  Endpoint at = Endpoint::parse("127.0.0.1:0").with_type(SocketType::seqpacket), bound;
+  const Socket listener = ours.listen(this_thread(), at, 7, patience());
+  ASSERT_EQ(ours.getsockname(listener, bound), 0);
+  const Socket visitor = theirs.connect(this_thread(), bound.with_type(SocketType::seqpacket), patience());
+  const Socket peer = ours.accept(this_thread(), listener, patience());
+  ASSERT_GE(visitor, 0);
+  ASSERT_GE(peer, 0);
+  EXPECT_EQ(find_socket(client, visitor).state, SocketState::connected);
+  EXPECT_EQ(find_socket(server, peer).state, SocketState::connected);
+}
+
 TEST_P(Sockets, AConnectionIsWaitingUntilItIsAccepted) {
   const auto count = [&](SocketState state) {
     const auto all = server_.sockets();

@@ -108,6 +108,8 @@ TEST(TextBuffer, CutsOffWhatHasNoRoom) {
 TEST(ErrorNames, AreThoseOfErrno) {
   EXPECT_EQ(string_of(error_name(-ECONNRESET)), "ECONNRESET");
   EXPECT_EQ(string_of(error_name(ETIMEDOUT)), "ETIMEDOUT");
+  EXPECT_EQ(string_of(error_name(-EALREADY)), "EALREADY");
+  EXPECT_EQ(string_of(error_name(-ENOENT)), "ENOENT");
   EXPECT_EQ(string_of(error_name(0)), "ok");
   EXPECT_EQ(string_of(error_name(-100'000)), "error");
 }
