@@ -48,11 +48,16 @@ __device__ inline bool has_version(ExchangeWords& words, std::uint64_t steps) {
   return DeviceWord(words.version).load(cuda::memory_order_acquire) >= steps;  // L13, pairs with L12
 }
 
-/// True if a kernel has failed, or the host wants an end. `stop`: mapped, or none. One thread.
-__device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
-  if (DeviceWord(failed).load(cuda::memory_order_relaxed) != 0) return true;  // F1
+/// True if the host wants an end. `stop`: mapped, or none. One thread.
+__device__ inline bool is_stopped(std::uint64_t* stop) {
   // relaxed: it only ends waits
   return stop != nullptr && SystemWord(*stop).load(cuda::memory_order_relaxed) != 0;
+}
+
+/// True if a kernel has failed, or the host wants an end. One thread.
+__device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
+  if (DeviceWord(failed).load(cuda::memory_order_relaxed) != 0) return true;  // F1
+  return is_stopped(stop);
 }
 
 }  // namespace param_sync::executor

@@ -35,9 +35,10 @@ struct TensorPart {
 /// gpusock::Mapped; no other code uses them until the operation has ended. One host thread at a time.
 ///
 /// Each operation fails if it takes longer than its `timeout_ns` from when it begins. After a failure on any rank all
-/// operations of all ranks fail: make a new group. An invalid argument is such a failure, too. Calls throw
-/// gpusock::Error; the message names the rank that was lost, or says that it is unknown (docs/groups.md). A rank that
-/// waits for one that does not answer asks around first: it fails up to 8 s after the deadline.
+/// operations of all ranks fail (but for one of a late rank that has all of its data by then): make a new group. An
+/// invalid argument is such a failure, too. Calls throw gpusock::Error; the message names the rank that was lost, or
+/// says that it is unknown (docs/groups.md). A rank that waits for one that does not answer asks around first: it fails
+/// up to 8 s after the deadline.
 class Group {
  public:
   /// How long an operation may take that is given no other limit.

@@ -46,10 +46,10 @@ __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, st
     result = 0;
     unsigned pause_ns = 100;
     while (!executor::has_version(sums.words[tensor], number)) {
-      if (executor::has_ended(*sums.failed, nullptr)) {
-        result = -ECONNRESET;
-      } else if (executor::has_ended(*sums.failed, sums.stop)) {
+      if (executor::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
         result = -ECANCELED;
+      } else if (executor::has_ended(*sums.failed, nullptr)) {
+        result = -ECONNRESET;
       } else if (until.passed()) {
         result = -ETIMEDOUT;
       }

@@ -333,7 +333,18 @@ struct Executor::Impl {
     exchange.places = static_cast<int>(sends.size());
   }
 
+  /// Of several kernels that fail, the first one finds out which rank is lost before it records that; the others only
+  /// end. So the record may come later than the end of a run.
+  void await_record() {
+    constexpr auto kPatience = std::chrono::seconds(20);  // only a device that has failed takes so long
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!failed() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
   [[noreturn]] void throw_failure() {
+    await_record();
     const ExecutionFailure record = failure[0].what;
     const int error = record.error != 0 ? record.error : ECONNRESET;
     throw gpusock::Error::with_cause(error, describe(record, settings.rank, channels, address_texts, schedules));
@@ -480,6 +491,14 @@ void Executor::wait(std::uint64_t run) {
     while (!done(run)) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   if (!rank.ended_well(run)) rank.throw_failure();
+}
+
+void Executor::await_runs() noexcept {
+  try {
+    impl_->stream.synchronize();
+  } catch (const gpusock::Error&) {
+    // A kernel has faulted: nothing runs any more.
+  }
 }
 
 void Executor::prepare_resident(std::span<const Exchanged> tensors, const Residence& residence) {

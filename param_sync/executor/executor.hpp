@@ -118,6 +118,9 @@ class Executor {
   /// True if the run has ended, well or not.
   bool done(std::uint64_t run);
 
+  /// Waits until all runs that were started have ended, well or not.
+  void await_runs() noexcept;
+
   /// Waits for a run. Throws gpusock::Error (ECONNRESET, ETIMEDOUT, EPROTO, ECANCELED, EFAULT): which rank it lost, and
   /// where. After a failure on any rank, runs of all ranks fail; make new executors then.
   void wait(std::uint64_t run);

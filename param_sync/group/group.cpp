@@ -82,7 +82,7 @@ Group::Group(gpusock::Context& context, int rank, int nodes, const GroupOptions&
   if (has_choice(options)) impl_->measured.emplace(context);
 }
 
-Group::~Group() = default;
+Group::~Group() { impl_->executor.await_runs(); }
 
 gpusock::Endpoint Group::listen(const gpusock::Endpoint& at) {
   impl_->listens_at = at;

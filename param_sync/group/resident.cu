@@ -20,6 +20,8 @@ std::vector<schedule::Schedule> schedules_of(const std::vector<ResidentTensor>& 
   std::vector<schedule::Schedule> all;
   int channels = 0;
   for (const ResidentTensor& tensor : tensors) {
+    if (tensor.data == nullptr && tensor.count != 0)
+      refuse_sums("a tensor of " + std::to_string(tensor.count) + " floats at a null pointer");
     if (tensor.starting_blocks == 0)
       refuse_sums("a tensor that 0 blocks hand over: give the number of blocks of the kernel");
     const std::string scheme = all_reduce_scheme(options, tensor.count);

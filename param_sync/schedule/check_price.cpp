@@ -80,17 +80,31 @@ std::uint64_t channels_of(const Schedule& schedule) {
   return std::max(std::move(in).count(), std::move(out).count());
 }
 
+/// Of what an op depends on, by rank: a bit for each rank that it contains, and one for each that it must contain.
+std::uint64_t symbol_words_of(std::uint64_t nodes) { return 2 * ((nodes + 63) / 64); }
+
+/// Of chunks at ranks, but for their readers.
+std::uint64_t chunk_bytes_of(std::uint64_t nodes, std::uint64_t chunks) {
+  return nodes * chunks * (symbol_words_of(nodes) * sizeof(std::uint64_t) + kUsesBytes + 1);
+}
+
 }  // namespace
+
+CheckPrice least_price_of_check(int nodes, int chunks) {
+  CheckPrice price;
+  price.chunk_bytes = chunk_bytes_of(static_cast<std::uint64_t>(nodes), static_cast<std::uint64_t>(chunks));
+  return price;
+}
 
 CheckPrice price_of_check(const Schedule& schedule, Known known) {
   const auto nodes = static_cast<std::uint64_t>(schedule.nodes()), chunks = static_cast<std::uint64_t>(schedule.chunks);
-  const std::uint64_t symbol_words = 2 * ((nodes + 63) / 64), channels = channels_of(schedule);
+  const std::uint64_t symbol_words = symbol_words_of(nodes), channels = channels_of(schedule);
   const bool across = known == Known::across_ranks;
   std::uint64_t all_lanes = 0;
   for (const Rank& rank : schedule.ranks) all_lanes += rank.lanes.size();
 
   CheckPrice price;
-  price.chunk_bytes = nodes * chunks * (symbol_words * sizeof(std::uint64_t) + kUsesBytes + 1);
+  price.chunk_bytes = chunk_bytes_of(nodes, chunks);
   price.op_bytes = channels * (kChannelBytes + symbol_words * sizeof(std::uint64_t));
   price.clock_bytes = across ? channels * all_lanes * kClocks * sizeof(std::uint32_t) : 0;
   for (const Rank& rank : schedule.ranks) {

@@ -30,6 +30,9 @@ inline constexpr std::uint64_t kCheckStepsMax = std::uint64_t{20} << 30;  ///< h
 /// The price of a schedule that validate() passes. Takes time and memory in proportion to its ops.
 CheckPrice price_of_check(const Schedule& schedule, Known known);
 
+/// What checking any schedule of so many chunks costs at least: known before it is made.
+CheckPrice least_price_of_check(int nodes, int chunks);
+
 /// Throws Error, which says what the schedule asks for and which limit that passes, and how to make it smaller.
 void require_affordable(const CheckPrice& price);
 

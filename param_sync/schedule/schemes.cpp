@@ -1,5 +1,6 @@
 #include "param_sync/schedule/schemes.hpp"
 
+#include "param_sync/schedule/check_price.hpp"
 #include "param_sync/schedule/factors.hpp"
 #include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/topology.hpp"
@@ -119,6 +120,8 @@ Schedule generate(const std::string& name, const Request& request) {
   }
   const int chunks = request.chunks != 0 ? request.chunks : scheme.chunks(request);
   require(chunks >= 1 && chunks <= kChunksMax, fmt::format("{} chunks, not 1 to {}", chunks, kChunksMax));
+  const int ranks = request.nodes + (name == "byteps" ? request.summation_nodes : 0);
+  require_affordable(least_price_of_check(ranks, chunks));  // making it takes as much memory as checking it
   return scheme.make(request, chunks);
 }
 

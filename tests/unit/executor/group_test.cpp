@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <deque>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +58,40 @@ TEST(GroupOperations, ABarrierEndsWhenAllHaveStartedIt) {
   groups.group(2).wait(groups.group(2).barrier());
   groups.group(0).wait(first);
   groups.group(1).wait(second);
+}
+
+TEST(GroupOperations, ARankThatEndsItsGroupFirstWaitsForItsOperations) {
+  constexpr std::size_t kFloats = 300'000;  // more than a ring holds
+  Groups groups(kFloats);
+  groups.tensor(0).copy_in(std::vector<float>(kFloats, 7));
+  groups.group(0).broadcast(groups.tensor(0).data(), kFloats, 0);
+  const auto ending = std::async(std::launch::async, [&] { groups.end(0); });
+  EXPECT_EQ(ending.wait_for(std::chrono::milliseconds(100)), std::future_status::timeout)
+      << "the others have not begun";
+  for (const int rank : {1, 2}) {
+    groups.group(rank).wait(groups.group(rank).broadcast(groups.tensor(rank).data(), kFloats, 0));
+    std::vector<float> result(kFloats);
+    groups.tensor(rank).copy_out(result);
+    EXPECT_EQ(result, std::vector<float>(kFloats, 7));
+  }
+}
+
+TEST(GroupOperations, EachErrorAfterAnInvalidArgumentSaysThatThereWasOne) {
+  for (int i = 0; i < 20; ++i) {
+    Groups groups(1);
+    std::vector<std::string> errors(kRanks);
+    {
+      std::vector<std::jthread> ranks;
+      for (int rank = 0; rank < kRanks; ++rank) {
+        ranks.emplace_back([&, rank] {
+          EXPECT_THROW(groups.group(rank).broadcast(nullptr, 0, kRanks), gpusock::Error);
+          errors[static_cast<std::size_t>(rank)] = error_of<gpusock::Error>(
+              [&] { groups.group(rank).wait(groups.group(rank).barrier()); });
+        });
+      }
+    }
+    for (const std::string& error : errors) EXPECT_NE(error.find("invalid argument"), std::string::npos) << error;
+  }
 }
 
 std::string error_of_group(const GroupOptions& options, int rank = 0, int nodes = kRanks) {

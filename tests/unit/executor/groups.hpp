@@ -58,6 +58,9 @@ class Groups {
   static float value(int rank, std::size_t i) { return static_cast<float>(rank * 1000 + static_cast<int>(i)); }
   static float sum(std::size_t i) { return value(0, i) + value(1, i) + value(2, i); }
 
+  /// Ends the rank's group.
+  void end(int rank) { groups_[static_cast<std::size_t>(rank)].reset(); }
+
   Group& group(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
   gpusock::Context& context(int rank) { return *contexts_[static_cast<std::size_t>(rank)]; }
   gpusock::DeviceBuffer<float>& tensor(int rank) { return *tensors_[static_cast<std::size_t>(rank)]; }

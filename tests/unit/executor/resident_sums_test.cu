@@ -161,6 +161,7 @@ TEST(ResidentSumsOfAGroup, MisuseIsRefused) {
   group.connect({group.listen(gpusock::Endpoint::parse("127.0.0.1:0"))});
   EXPECT_NE(error({}).find("no tensor"), std::string::npos);
   EXPECT_NE(error({{tensor.data(), 1, 0}}).find("0 blocks"), std::string::npos);
+  EXPECT_NE(error({{nullptr, 1}}).find("1 floats at a null pointer"), std::string::npos);
   ResidentSums sums(group, {{tensor.data(), 1}});
   sums.start();
   EXPECT_NE(error_of<gpusock::Error>([&] { sums.start(); }).find("was called before"), std::string::npos);

@@ -276,6 +276,18 @@ TEST(Check, ClocksOfAllRanksArePricedWhereMessagesOrderOps) {
 }
 
 /// What generators make is checked, up to the sizes that docs/schedules.md promises.
+// Making them would take more memory than a machine has.
+TEST(Check, SchedulesThatNobodyCouldCheckAreRefusedBeforeTheyAreMade) {
+  for (const auto& [scheme, nodes, chunks] :
+       {std::tuple{"mesh", 1024, 1 << 20}, std::tuple{"ring", 64, 1 << 20}, std::tuple{"butterfly", 512, 1 << 16}}) {
+    Request request;
+    request.nodes = nodes;
+    request.chunks = chunks;
+    EXPECT_NE(error_of<Error>([&] { generate(scheme, request); }).find("make chunks larger"), std::string::npos)
+        << scheme;
+  }
+}
+
 TEST(Check, PricesOfLargeSchedulesOfGeneratorsAreAffordable) {
   const auto is_affordable = [](const char* scheme, int nodes, int chunks) {
     Request request;
