@@ -38,7 +38,7 @@ install(DIRECTORY "${PROJECT_BINARY_DIR}/man/" DESTINATION "${CMAKE_INSTALL_MAND
         FILES_MATCHING PATTERN "*.1.gz")
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
-install(DIRECTORY ringbuf cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
+install(DIRECTORY ringbuf plain_types cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h"
         PATTERN context EXCLUDE PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN tools EXCLUDE)
 # Of the proxy, only what the public headers are made of.

@@ -1,7 +1,7 @@
 #pragma once
 /// @file The plain types of the socket calls: handles, flags, deadlines. For kernels and host threads alike.
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "gpusock/endpoint.hpp"
 #include "ringbuf/annotations.hpp"
 
@@ -127,7 +127,7 @@ GPUSOCK_FN inline std::uint64_t clock_ns() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 #else
-  return detail::on_kernels_side() ? detail::kernels_apart->clock_ns() : proxy::monotonic_ns();
+  return detail::on_kernels_side() ? detail::kernels_apart->clock_ns() : detail::monotonic_ns();
 #endif
 }
 
@@ -146,7 +146,7 @@ class Deadline {
   /// This many nanoseconds from now; the call returns -ETIMEDOUT when they have passed. Beyond the clock's end:
   /// never().
   GPUSOCK_FN static Deadline after_ns(std::uint64_t duration_ns) {
-    return Deadline(proxy::later_ns(clock_ns(), duration_ns), sided(duration_ns));
+    return Deadline(detail::later_ns(clock_ns(), duration_ns), sided(duration_ns));
   }
   /// This many milliseconds from now, as after_ns().
   GPUSOCK_FN static Deadline after_ms(std::uint64_t duration_ms) {
@@ -184,7 +184,7 @@ class Deadline {
   GPUSOCK_FN bool is_foreign() const { return ((sided_ & kKernels) != 0) != detail::on_kernels_side(); }
   /// This one, or so long after `now_ns` for by_default().
   GPUSOCK_FN constexpr Deadline or_after(std::uint64_t now_ns, std::uint64_t timeout_ns) const {
-    return is_default() ? Deadline(proxy::later_ns(now_ns, timeout_ns), kKernels) : *this;
+    return is_default() ? Deadline(detail::later_ns(now_ns, timeout_ns), kKernels) : *this;
   }
   /// For a deadline of this side, at this time of its clock.
   GPUSOCK_FN constexpr bool passed_at(std::uint64_t now_ns) const { return now_ns >= at_ns_; }

@@ -5,7 +5,7 @@
 
 main() {
   local folders=("$@") folder units=() start=$SECONDS
-  [ ${#folders[@]} -gt 0 ] || folders=(host_proxy rdma gpusock)  # ringbuf is headers, which these include
+  [ ${#folders[@]} -gt 0 ] || folders=(plain_types host_proxy rdma gpusock)  # ringbuf is headers, which these include
   for folder in "${folders[@]}"; do [ -d "$folder" ] || misuse "there is no folder \"$folder\""; done
   needs_sources tidy
   require_packages "${build_packages[@]}" clang clang-tidy

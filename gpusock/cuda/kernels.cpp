@@ -2,7 +2,7 @@
 
 #include "gpusock/cuda/check.hpp"
 #include "gpusock/cuda/driver.hpp"
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,11 +30,11 @@ std::shared_lock<std::shared_mutex> Kernels::make_ready(const void* symbol) {
       if (ready_.contains(symbol)) return lock;
     }
     if (kernel == nullptr) {
-      started_ns = proxy::monotonic_ns();
+      started_ns = detail::monotonic_ns();
       check(cudaGetKernel(&kernel, symbol), EINVAL, "launch: finding the kernel");
     }
     if (try_make_ready(symbol, kernel)) continue;
-    if (proxy::monotonic_ns() - started_ns > patience_ns()) {
+    if (detail::monotonic_ns() - started_ns > patience_ns()) {
       throw Error(EBUSY, "launch: the kernel is launched for the first time, and " +
                              std::string(loads_lazily() ? "loading it" : "setting up its stack") +
                              " would wait for kernels that run, for ever if one of them waits for it. Launch it once "

@@ -2,7 +2,7 @@
 /// @file What a socket call works on: one side's slots, the shared table, and on a CPU the way to the proxy.
 
 #include "gpusock/types.hpp"
-#include "gpusock/detail/past_ring.hpp"
+#include "plain_types/past_ring.hpp"
 #include "host_proxy/table/socket_table.hpp"
 #include "ringbuf/look_pace.hpp"
 #include "ringbuf/store_choice.hpp"

@@ -1,6 +1,6 @@
 #include "host_proxy/base/log.hpp"
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "host_proxy/base/log_limiter.hpp"
 #include "host_proxy/base/standard_error.hpp"
 
@@ -105,7 +105,7 @@ void log(LogLevel level, const std::string& line, const CodeLine& kind) try {
     log.logger->log(its_level, line);
     return;
   }
-  const std::uint64_t now_ns = monotonic_ns();
+  const std::uint64_t now_ns = detail::monotonic_ns();
   const auto lines = log.limiter.admit(kind, level, line, now_ns);
   log.write(log.limiter.overdue(now_ns));
   log.write(lines);

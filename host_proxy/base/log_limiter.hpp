@@ -1,7 +1,7 @@
 #pragma once
 /// @file Bounds how often one kind of message is logged, and counts equal ones.
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "host_proxy/base/code_line.hpp"
 #include "host_proxy/base/log.hpp"
 
@@ -75,7 +75,7 @@ class LogLimiter {
     LogLevel level = LogLevel::warn;  ///< of `last`
     std::string last;
 
-    bool is_over(std::uint64_t now_ns) const { return now_ns >= later_ns(window_start_ns, kWindowNs); }
+    bool is_over(std::uint64_t now_ns) const { return now_ns >= detail::later_ns(window_start_ns, kWindowNs); }
     /// The message, with what was not written before it.
     std::string take_counts(const std::string& message) {
       std::string line = message;

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Unguessable bytes, from the operating system.
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 
 #include <sys/random.h>
 

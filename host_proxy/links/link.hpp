@@ -1,8 +1,8 @@
 #pragma once
 /// @file What carries bytes between a socket's rings and its peer.
 
-#include "gpusock/detail/clock.hpp"
-#include "gpusock/detail/past_ring.hpp"
+#include "plain_types/clock.hpp"
+#include "plain_types/past_ring.hpp"
 
 #include <cstdint>
 
@@ -32,7 +32,7 @@ class Link {
 
   /// Does what depends on the time, after progress(). Returns when to call it again at the latest; kNever if only after
   /// an event.
-  virtual std::uint64_t maintain(std::uint64_t /*now_ns*/) { return kNever; }
+  virtual std::uint64_t maintain(std::uint64_t /*now_ns*/) { return detail::kNever; }
 
   /// False if callers reach the peer's rings themselves.
   virtual bool moves_bytes() const { return true; }

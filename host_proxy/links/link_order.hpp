@@ -1,7 +1,7 @@
 #pragma once
 /// @file Which link is better.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 
 #include <array>
 

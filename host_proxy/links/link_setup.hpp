@@ -13,7 +13,7 @@
 /// come whole and unaltered, from the peer that was authenticated. A link checks what they say: a peer that knows the
 /// secret may lie.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/network.hpp"

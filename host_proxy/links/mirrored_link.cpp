@@ -1,6 +1,6 @@
 #include "host_proxy/links/mirrored_link.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 
 #include <string>

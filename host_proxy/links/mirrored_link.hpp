@@ -32,7 +32,7 @@ class MirroredLink final : public Link, private LinkEvents {
   void set_link(std::unique_ptr<Link> link) { link_ = std::move(link); }
 
   bool progress() override;
-  std::uint64_t maintain(std::uint64_t now_ns) override { return failed_ ? kNever : link_->maintain(now_ns); }
+  std::uint64_t maintain(std::uint64_t now_ns) override { return failed_ ? detail::kNever : link_->maintain(now_ns); }
   void end_sending() override { end_wanted_ = true; }
   void end_receiving() override;
   void close() override { link_->close(); }

@@ -4,7 +4,7 @@
 /// control channel reports a lost network, but only while it has something to deliver: a probe. The peer's operating
 /// system acknowledges it, so a peer that is slow, stopped, or does not read is not taken for a lost one.
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -21,12 +21,12 @@ class NetworkProbe {
   /// True if a probe is due now. `waits`: this side waits for the peer; `news`: a number that each sign of the peer
   /// changes.
   bool is_due(std::uint64_t now_ns, bool waits, std::uint64_t news) {
-    const bool waited = due_ns_ != kNever;
+    const bool waited = due_ns_ != detail::kNever;
     if (waits && waited && news == news_ && now_ns < due_ns_) return false;
     const bool due = waits && waited && news == news_;
     news_ = news;
     interval_ns_ = due ? std::min(2 * interval_ns_, kLastNs) : kFirstNs;
-    due_ns_ = waits ? later_ns(now_ns, interval_ns_) : kNever;
+    due_ns_ = waits ? detail::later_ns(now_ns, interval_ns_) : detail::kNever;
     return due;
   }
 
@@ -34,7 +34,7 @@ class NetworkProbe {
   std::uint64_t due_ns() const { return due_ns_; }
 
  private:
-  std::uint64_t due_ns_ = kNever;
+  std::uint64_t due_ns_ = detail::kNever;
   std::uint64_t interval_ns_ = kFirstNs;
   std::uint64_t news_ = 0;
 };

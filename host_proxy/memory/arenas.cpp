@@ -1,6 +1,6 @@
 #include "host_proxy/memory/arenas.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
 

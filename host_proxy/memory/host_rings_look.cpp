@@ -1,5 +1,5 @@
 // What is in a file of host rings, without being one of its users.
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/memory/host_rings_layout.hpp"
 
 #include <cstring>

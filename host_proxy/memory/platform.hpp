@@ -1,7 +1,7 @@
 #pragma once
 /// @file What the proxy needs of a device: memory that device and host both reach, and ring memory of the device's own.
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/copier.hpp"
 #include "host_proxy/memory/device_arena.hpp"

@@ -2,8 +2,8 @@
 /// @file The memory of one connection: two rings and their words, in a memory file that another process can map; or, of
 /// rings on a GPU, the words alone.
 
-#include "gpusock/endpoint.hpp"
-#include "gpusock/ring_placement.hpp"
+#include "plain_types/endpoint.hpp"
+#include "plain_types/ring_placement.hpp"
 #include "host_proxy/base/descriptor.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "host_proxy/memory/ring_sizes.hpp"

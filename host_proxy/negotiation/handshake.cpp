@@ -1,6 +1,6 @@
 #include "host_proxy/negotiation/handshake.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/links/link_order.hpp"
 
 #include "host_proxy/base/random.hpp"

@@ -18,7 +18,7 @@
 /// fresh, so that a recorded handshake is of no use. The acceptor gives no memory to a connector before its first
 /// proof. A side that finds an error names it in `error` and closes.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 
 #include <array>
 #include <bit>

@@ -1,6 +1,6 @@
 #include "host_proxy/net/connect_attempts.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 
 #include <cerrno>

@@ -2,7 +2,7 @@
 /// @file The network as the proxy sees it: non-blocking byte streams. Production hands in the operating system's TCP; a
 /// simulator hands in its own.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 #include "host_proxy/net/tcp_info.hpp"
 
 #include <sys/uio.h>

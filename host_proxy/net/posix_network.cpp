@@ -1,7 +1,7 @@
 #include "host_proxy/net/posix_network.hpp"
 
-#include "gpusock/detail/socket_address.hpp"
-#include "gpusock/error.hpp"
+#include "plain_types/socket_address.hpp"
+#include "plain_types/error.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

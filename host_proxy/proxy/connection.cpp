@@ -1,7 +1,7 @@
 #include "host_proxy/proxy/connection.hpp"
 
-#include "gpusock/error.hpp"
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/error.hpp"
+#include "plain_types/clock.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/proxy/listener.hpp"
@@ -51,7 +51,7 @@ Connection::Connection(Proxy& proxy, std::uint32_t slot, std::unique_ptr<ByteStr
       peer_(attempts.current()),
       stream_(std::move(stream)),
       stream_hint_(stream_.get()),
-      deadline_ns_(to.is_plain_tcp() ? kNever : deadline_ns) {
+      deadline_ns_(to.is_plain_tcp() ? detail::kNever : deadline_ns) {
   stream_->sink = this;
 }
 
@@ -102,10 +102,10 @@ void Connection::step_connecting(std::uint64_t now_ns) {
     if (!try_next_address(-result)) return;
   }
   older_.clear();
-  next_attempt_ns_ = kNever;
+  next_attempt_ns_ = detail::kNever;
   if (asked_.is_plain_tcp()) {
     phase_ = Phase::agreed;
-    deadline_ns_ = kNever;
+    deadline_ns_ = detail::kNever;
   } else {
     start_handshake();
   }
@@ -130,7 +130,7 @@ bool Connection::try_next_address(int error) {
   attempts_.note_failure(error);
   stream_hint_ = nullptr;
   stream_.reset();  // before the next one: it may be the last descriptor
-  next_attempt_ns_ = kNever;
+  next_attempt_ns_ = detail::kNever;
   if (auto stream = attempts_.start_next(proxy_.network())) {
     use(std::move(stream), attempts_.current());
   } else if (!older_.empty()) {  // one of those may still answer
@@ -148,16 +148,16 @@ bool Connection::try_next_address(int error) {
 /// answer at all must not use up the caller's time.
 void Connection::try_next_beside(std::uint64_t now_ns) {
   if (!attempts_.has_more()) return;
-  if (next_attempt_ns_ == kNever) next_attempt_ns_ = later_ns(now_ns, kAttemptDelayNs);
+  if (next_attempt_ns_ == detail::kNever) next_attempt_ns_ = detail::later_ns(now_ns, kAttemptDelayNs);
   if (now_ns >= next_attempt_ns_) {
-    next_attempt_ns_ = kNever;
+    next_attempt_ns_ = detail::kNever;
     auto stream = attempts_.start_next(proxy_.network());
     if (stream == nullptr) return;
     older_.push_back({std::move(stream_), peer_});
     use(std::move(stream), attempts_.current());
-    if (attempts_.has_more()) next_attempt_ns_ = later_ns(now_ns, kAttemptDelayNs);
+    if (attempts_.has_more()) next_attempt_ns_ = detail::later_ns(now_ns, kAttemptDelayNs);
   }
-  if (next_attempt_ns_ != kNever) proxy_.due(next_attempt_ns_);
+  if (next_attempt_ns_ != detail::kNever) proxy_.due(next_attempt_ns_);
 }
 
 /// Goes on with an address that was tried earlier and has answered now, and forgets those that have failed.
@@ -220,7 +220,7 @@ void Connection::step_handshake() {
     }
     handshake_.reset();
     phase_ = Phase::agreed;
-    deadline_ns_ = kNever;
+    deadline_ns_ = detail::kNever;
   }
 }
 
@@ -283,7 +283,7 @@ void Connection::establish() {
   link_ = establish_link(*setup_, slots, {slot_, is_kernels_}, proxy_.links().copies, std::move(stream_), *this);
   setup_.reset();
   phase_ = Phase::established;
-  deadline_ns_ = kNever;
+  deadline_ns_ = detail::kNever;
   proxy_.count_established();
   publish();
   try_log(LogLevel::debug, [&] {
@@ -299,7 +299,7 @@ void Connection::finish_closing() {
 
 void Connection::maintain_link(std::uint64_t now_ns) {
   link_due_ns_ = link_->maintain(now_ns);
-  if (link_due_ns_ != kNever) proxy_.due(link_due_ns_);
+  if (link_due_ns_ != detail::kNever) proxy_.due(link_due_ns_);
 }
 
 /// Bytes that its callers and its network have moved; on p2p callers alone do.
@@ -315,12 +315,12 @@ std::uint64_t Connection::bytes_moved() const {
 /// looked at together: at multiples of a quarter of it.
 void Connection::watch_idleness(std::uint64_t now_ns) {
   if (options_.idle_ms == 0 || closing_ || failed_) {
-    idle_due_ns_ = kNever;
+    idle_due_ns_ = detail::kNever;
     return;
   }
-  if (idle_due_ns_ != kNever && now_ns < idle_due_ns_) return;
+  if (idle_due_ns_ != detail::kNever && now_ns < idle_due_ns_) return;
   const std::uint64_t moved = bytes_moved();
-  const bool first = idle_due_ns_ == kNever;
+  const bool first = idle_due_ns_ == detail::kNever;
   // Time counts from the first look, which may come at any time, or from the look that finds that bytes have moved:
   // these moved within the quarter before it.
   quiet_looks_ = first ? 0 : moved != moved_before_ ? 1 : quiet_looks_ + 1;
@@ -330,12 +330,12 @@ void Connection::watch_idleness(std::uint64_t now_ns) {
       return "reset the connection to " + peer_.host_port() + ": it was idle for " + std::to_string(options_.idle_ms) +
              " ms";
     });
-    idle_due_ns_ = kNever;
+    idle_due_ns_ = detail::kNever;
     give_up(ETIMEDOUT);
     return;
   }
   const std::uint64_t between_ns = std::uint64_t{options_.idle_ms} * 1'000'000u / kIdleLooks;
-  idle_due_ns_ = later_ns(now_ns - now_ns % between_ns, between_ns);
+  idle_due_ns_ = detail::later_ns(now_ns - now_ns % between_ns, between_ns);
   proxy_.due(idle_due_ns_);
 }
 
@@ -368,7 +368,7 @@ void Connection::close(std::uint64_t now_ns) {
   }
   link_->close();
   closing_since_ns_ = now_ns;
-  deadline_ns_ = later_ns(now_ns, linger_ns());
+  deadline_ns_ = detail::later_ns(now_ns, linger_ns());
   proxy_.due(deadline_ns_);
 }
 
@@ -379,7 +379,7 @@ std::uint64_t Connection::linger_ns() const {
 void Connection::set_options(const table::SocketOptions& options) {
   const table::SocketOptions before = options_;
   options_ = options;
-  if (options.idle_ms != before.idle_ms) idle_due_ns_ = kNever;  // the next step begins anew
+  if (options.idle_ms != before.idle_ms) idle_due_ns_ = detail::kNever;  // the next step begins anew
   if (stream_hint_ == nullptr) return;
   if (options.no_delay != before.no_delay) stream_hint_->set_no_delay(options.no_delay);
   if (options.keep_alive != before.keep_alive) stream_hint_->set_keep_alive(options.keep_alive);
@@ -394,7 +394,7 @@ void Connection::orphan(bool accepted) {
 }
 
 void Connection::expire() {
-  deadline_ns_ = kNever;
+  deadline_ns_ = detail::kNever;
   if (phase_ == Phase::established) {
     log_info((link_->finished() ? "left " : "reset the connection to ") + peer_.host_port() + ": it did not " +
              (link_->finished() ? "answer" : "take what was sent") + " within " +
@@ -432,7 +432,7 @@ void Connection::give_up(int error) {
   if (stream_hint_ != nullptr) stream_hint_->reset_on_close();
   stream_hint_ = nullptr;
   link_.reset();
-  deadline_ns_ = link_due_ns_ = idle_due_ns_ = kNever;
+  deadline_ns_ = link_due_ns_ = idle_due_ns_ = detail::kNever;
   phase_ = closing_ ? Phase::over : Phase::broken;
   error_ = error;
   failed_ = true;
@@ -442,12 +442,12 @@ void Connection::give_up(int error) {
 void Connection::fail_opening(int error) {
   error_ = error;
   older_.clear();
-  next_attempt_ns_ = kNever;
+  next_attempt_ns_ = detail::kNever;
   handshake_.reset();
   setup_.reset();
   stream_hint_ = nullptr;
   stream_.reset();
-  deadline_ns_ = kNever;
+  deadline_ns_ = detail::kNever;
   phase_ = Phase::over;
   if (has_slot_ && !closing_) proxy_.slots().publish(slot_, table::Phase::failed, error);  // until the caller closes it
 }

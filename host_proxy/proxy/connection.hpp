@@ -56,7 +56,7 @@ class Connection final : public LinkEvents, public ReadySink {
   /// True if its caller has closed it.
   bool closed() const { return closing_; }
   /// Since when its closed end goes on delivering what was sent; ~0 if it does not.
-  std::uint64_t closing_since_ns() const { return phase_ == Phase::established ? closing_since_ns_ : kNever; }
+  std::uint64_t closing_since_ns() const { return phase_ == Phase::established ? closing_since_ns_ : detail::kNever; }
   /// Resets it, where closing_since_ns() is not ~0: the peer gets no more of what was sent.
   void cut_closing_short();
   /// True if it came in, has a link, and waits for a slot.
@@ -169,8 +169,8 @@ class Connection final : public LinkEvents, public ReadySink {
     std::unique_ptr<ByteStream> stream;
     Endpoint at;
   };
-  std::vector<Attempt> older_;              // addresses that have not answered yet, tried before that of stream_
-  std::uint64_t next_attempt_ns_ = kNever;  // when the next address is tried beside them
+  std::vector<Attempt> older_;  // addresses that have not answered yet, tried before that of stream_
+  std::uint64_t next_attempt_ns_ = detail::kNever;  // when the next address is tried beside them
   table::SocketOptions options_;
   Endpoint local_;
   Endpoint peer_;
@@ -184,12 +184,12 @@ class Connection final : public LinkEvents, public ReadySink {
   LinkKind link_kind_ = LinkKind::tcp;
   std::string link_reason_;
   std::uint64_t deadline_ns_;
-  std::uint64_t link_due_ns_ = kNever;  // when the link is to be maintained again
-  std::uint64_t idle_due_ns_ = kNever;  // when to look again whether anything has moved; idle_timeout_ns
-  std::uint64_t moved_before_ = 0;      // bytes_moved() at the last look
-  std::uint32_t quiet_looks_ = 0;       // looks one after the other that found nothing moved
+  std::uint64_t link_due_ns_ = detail::kNever;  // when the link is to be maintained again
+  std::uint64_t idle_due_ns_ = detail::kNever;  // when to look again whether anything has moved; idle_timeout_ns
+  std::uint64_t moved_before_ = 0;              // bytes_moved() at the last look
+  std::uint32_t quiet_looks_ = 0;               // looks one after the other that found nothing moved
   bool closing_ = false;
-  std::uint64_t closing_since_ns_ = kNever;
+  std::uint64_t closing_since_ns_ = detail::kNever;
   int error_ = 0;        // why nothing can be sent any more
   bool failed_ = false;  // nor does anything arrive
   std::uint8_t flags_ = 0;

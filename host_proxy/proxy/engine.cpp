@@ -1,7 +1,7 @@
 #include "host_proxy/proxy/engine.hpp"
 
-#include "gpusock/detail/clock.hpp"
-#include "gpusock/error.hpp"
+#include "plain_types/clock.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/base/signals.hpp"
 #include "ringbuf/atomics.hpp"
@@ -52,18 +52,18 @@ void Engine::stop() {
 }
 
 void Engine::run() {
-  idle_since_ns_ = monotonic_ns();
+  idle_since_ns_ = detail::monotonic_ns();
   while (!stopping_.load(std::memory_order_acquire)) {
     bool moved = false;
     std::uint64_t now = 0;
     {
       const std::lock_guard lock(stepping_);
-      now = monotonic_ns();
+      now = detail::monotonic_ns();
       moved = proxy_.step(now, Proxy::Pass::full);
     }
     if (options_.observer != nullptr) show(now);
     if (moved) {
-      idle_since_ns_ = monotonic_ns();
+      idle_since_ns_ = detail::monotonic_ns();
     } else {
       rest();
     }
@@ -86,7 +86,7 @@ void Engine::show(std::uint64_t now) {
 
 /// Nothing moved: keep away while callers assist, look again where that is cheap, or sleep.
 void Engine::rest() {
-  const std::uint64_t now = monotonic_ns();
+  const std::uint64_t now = detail::monotonic_ns();
   const std::uint64_t assisted = assisted_at_ns_.load(std::memory_order_relaxed);
   if (now < assisted + kParkNs) {
     parked_.store(true, std::memory_order_seq_cst);
@@ -110,8 +110,8 @@ void Engine::sleep_in_network() {
   {
     const std::lock_guard lock(stepping_);
     may_sleep = sleeper_.may_sleep([this] { return proxy_.waits_for_credit(); },
-                                   [this] { return proxy_.step(monotonic_ns(), Proxy::Pass::full); });
-    timeout_ns = nap_ns(monotonic_ns());
+                                   [this] { return proxy_.step(detail::monotonic_ns(), Proxy::Pass::full); });
+    timeout_ns = nap_ns(detail::monotonic_ns());
   }
   if (may_sleep && !stopping_.load(std::memory_order_acquire)) {
     network_.sleep(timeout_ns);
@@ -157,7 +157,7 @@ std::uint64_t Engine::move_past_ring(std::uint32_t slot, const detail::PastRing&
   {
     const std::unique_lock lock(stepping_, std::try_to_lock);
     if (!lock.owns_lock()) return 0;
-    const std::uint64_t now = monotonic_ns();
+    const std::uint64_t now = detail::monotonic_ns();
     assisted_at_ns_.store(now, std::memory_order_relaxed);
     moved = proxy_.move_past_ring(slot, wanted, now);
   }
@@ -166,7 +166,7 @@ std::uint64_t Engine::move_past_ring(std::uint32_t slot, const detail::PastRing&
 }
 
 void Engine::ring_doorbell(std::uint32_t slot) {
-  if (options_.assist && try_step(monotonic_ns(), slot)) return;
+  if (options_.assist && try_step(detail::monotonic_ns(), slot)) return;
   ring_if_asleep(Sleeper::kWantsCommits);
 }
 
@@ -187,12 +187,12 @@ void Engine::assist(std::uint64_t now, std::uint64_t waited_ns) {
 
 void Engine::drain(std::uint64_t linger_ns) {
   stop();
-  const std::uint64_t start = monotonic_ns();
+  const std::uint64_t start = detail::monotonic_ns();
   const std::lock_guard lock(stepping_);
   proxy_.step(start, Proxy::Pass::full);  // closes that callers posted last
   proxy_.close_all(start);
-  while (proxy_.has_connections() && monotonic_ns() < start + linger_ns) {
-    if (!proxy_.step(monotonic_ns(), Proxy::Pass::full)) network_.sleep(1'000'000);
+  while (proxy_.has_connections() && detail::monotonic_ns() < start + linger_ns) {
+    if (!proxy_.step(detail::monotonic_ns(), Proxy::Pass::full)) network_.sleep(1'000'000);
   }
 }
 
@@ -203,7 +203,7 @@ ProxyStats Engine::stats() {
 
 std::vector<SocketInfo> Engine::sockets() {
   const auto lock = suspend();
-  return proxy_.sockets(monotonic_ns());
+  return proxy_.sockets(detail::monotonic_ns());
 }
 
 }  // namespace gpusock::proxy

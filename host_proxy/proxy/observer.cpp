@@ -1,7 +1,7 @@
 #include "host_proxy/proxy/observer.hpp"
 
-#include "gpusock/error.hpp"
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/error.hpp"
+#include "plain_types/clock.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/signals.hpp"
 #include "host_proxy/proxy/proxy.hpp"
@@ -27,7 +27,7 @@ page::Identity make_identity(std::uint64_t number, std::uint32_t records_max) {
   identity.records_max = records_max;
   identity.pid = static_cast<std::uint32_t>(getpid());
   identity.number = number;
-  identity.started_unix_ns = unix_ns();
+  identity.started_unix_ns = detail::unix_ns();
   std::strncpy(identity.program, program_invocation_short_name, sizeof identity.program - 1);
   return identity;
 }

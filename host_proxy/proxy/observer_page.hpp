@@ -16,8 +16,8 @@
 ///
 /// Nothing in a page is secret, and nothing in it is to be trusted: any process of the user may write it.
 
-#include "gpusock/endpoint.hpp"
-#include "gpusock/socket_info.hpp"
+#include "plain_types/endpoint.hpp"
+#include "plain_types/socket_info.hpp"
 #include "host_proxy/net/tcp_info.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 #include "host_proxy/proxy/proxy.hpp"
 
-#include "gpusock/detail/clock.hpp"
-#include "gpusock/error.hpp"
+#include "plain_types/clock.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/memory/device_copies.hpp"
 #include "host_proxy/memory/segment.hpp"
@@ -93,7 +93,7 @@ bool Proxy::contain(std::uint64_t now_ns, What what) {
     return what();
   } catch (const std::exception& error) {
     log_shortage(error);
-    retry_ns_ = later_ns(now_ns, kRetryNs);
+    retry_ns_ = detail::later_ns(now_ns, kRetryNs);
     due(retry_ns_);
     return false;
   }
@@ -306,7 +306,7 @@ bool Proxy::open(std::uint32_t slot, std::uint64_t now_ns) {
   slots_.publish(slot, table::Phase::opening);
   slots_[slot].connection = &add(
       std::make_unique<Connection>(*this, slot, std::move(stream), request.endpoint, attempts,
-                                   later_ns(now_ns, options_.handshake_timeout_ns)),
+                                   detail::later_ns(now_ns, options_.handshake_timeout_ns)),
       now_ns);
   return true;
 }
@@ -450,7 +450,7 @@ bool Proxy::step_listeners(std::uint64_t now_ns) {
       while (auto stream = listener->try_accept()) {
         update_options(listener->slot());
         add(std::make_unique<Connection>(*this, *listener, std::move(stream), listener->asked(), listener->options(),
-                                         later_ns(now_ns, options_.handshake_timeout_ns)),
+                                         detail::later_ns(now_ns, options_.handshake_timeout_ns)),
             now_ns);
         listener->add_pending();
         any = true;
@@ -471,7 +471,7 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
   }
   for (const auto& connection : connections_) {  // in the order in which they came
     if (connection->listener() != &listener || !connection->is_unauthenticated()) continue;
-    const std::uint64_t until_ns = later_ns(connection->came_ns, options_.unauthenticated_ns());
+    const std::uint64_t until_ns = detail::later_ns(connection->came_ns, options_.unauthenticated_ns());
     if (now_ns >= until_ns) {
       connection->evict();
       activate(*connection);
@@ -481,7 +481,7 @@ void Proxy::make_room(Listener& listener, std::uint64_t now_ns) {
     due(until_ns);
     return;
   }
-  listener.look_again_ns = later_ns(now_ns, options_.unauthenticated_ns());
+  listener.look_again_ns = detail::later_ns(now_ns, options_.unauthenticated_ns());
 }
 
 /// Notes an incoming connection that has agreed on a link.
@@ -531,7 +531,7 @@ void Proxy::cut_closing_short(std::uint64_t now_ns) {
     if (first == nullptr || connection->closing_since_ns() < first->closing_since_ns()) first = connection.get();
   }
   const std::uint64_t since_ns = first->closing_since_ns();
-  closing_look_ns_ = later_ns(since_ns == kNever ? now_ns : since_ns, kClosingMinNs);
+  closing_look_ns_ = detail::later_ns(since_ns == detail::kNever ? now_ns : since_ns, kClosingMinNs);
   if (closing_look_ns_ <= now_ns) {
     first->cut_closing_short();
     activate(*first);
@@ -588,7 +588,7 @@ bool Proxy::step_active(std::uint64_t now_ns) {
 void Proxy::expire(std::uint64_t now_ns) {
   if (now_ns < due_ns_) return;
   std::erase_if(retired_, [&](const Retired& entry) { return now_ns >= entry.until_ns; });
-  due_ns_ = retired_.empty() ? kNever : retired_.front().until_ns;
+  due_ns_ = retired_.empty() ? detail::kNever : retired_.front().until_ns;
   if (retry_ns_ > now_ns) due(retry_ns_);
   for (const auto& connection : connections_) {
     if (now_ns >= connection->deadline_ns()) {
@@ -633,7 +633,7 @@ void Proxy::retire(std::shared_ptr<Segment> segment, std::uint64_t now_ns) noexc
     unretired_.pop_front();
     return;
   }
-  unretired_.front() = {std::move(segment), later_ns(now_ns, kRetireNs)};
+  unretired_.front() = {std::move(segment), detail::later_ns(now_ns, kRetireNs)};
   retired_.splice(retired_.end(), unretired_, unretired_.begin());
   due(retired_.back().until_ns);
 }

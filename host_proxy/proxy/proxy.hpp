@@ -1,7 +1,7 @@
 #pragma once
 /// @file The engine that serves a context's sockets: one function, step(), that never waits.
 
-#include "gpusock/socket_info.hpp"
+#include "plain_types/socket_info.hpp"
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/proxy/connection.hpp"
 #include "host_proxy/proxy/listener.hpp"

@@ -48,7 +48,7 @@
 /// continues a release sequence, whatever its order. The rings' words and the queues of handles have their own tables
 /// (byte_ring.hpp, handle_queue.hpp).
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 #include "host_proxy/table/poll_set.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Owns the memory of the socket table that callers and proxy share.
 
-#include "gpusock/ring_placement.hpp"
+#include "plain_types/ring_placement.hpp"
 #include "host_proxy/memory/platform.hpp"
 #include "host_proxy/table/socket_table.hpp"
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-LAYERS = ("ringbuf", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "param_sync", "apps", "tools", "examples", "microbench")
+LAYERS = ("ringbuf", "plain_types", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "param_sync", "apps", "tools", "examples", "microbench")
 HOUSES = ("apps/param_sync", "tools/schedule_lab")  # their files name their own folders without the path to them
 APP = HOUSES[0]
 SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".inl", ".h")

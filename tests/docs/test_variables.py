@@ -29,7 +29,7 @@ class Variables(unittest.TestCase):
         return {name for name in found if not name.startswith("GPUSOCK_TEST_")}
 
     def test_the_table_names_what_is_read_and_what_is_documented(self):
-        sources = [f"{folder}/**/*.{kind}" for folder in ("gpusock", "host_proxy", "program", "param_sync", "apps", "tools", "examples", "microbench", "cpu_device", "rdma")
+        sources = [f"{folder}/**/*.{kind}" for folder in ("plain_types", "gpusock", "host_proxy", "program", "param_sync", "apps", "tools", "examples", "microbench", "cpu_device", "rdma")
                    for kind in ("cpp", "hpp", "cu", "cuh", "inl")]
         table = self.names(f'"({NAME})"', "host_proxy/base/variables.cpp")
         read = self.names(rf'(?:getenv|environment|environment_of|variable|text|number)\((?:variable, )?"({NAME})"', *sources)

@@ -1,6 +1,6 @@
 #include "gpusock/tools/top/keys.hpp"
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -96,14 +96,14 @@ void Keys::take_terminal() {
 
 Wish Keys::wait(std::uint64_t ns) {
   take_terminal();
-  const std::uint64_t until_ns = proxy::monotonic_ns() + ns;
+  const std::uint64_t until_ns = detail::monotonic_ns() + ns;
   for (;;) {
     while (!typed_.empty()) {
       const std::size_t before = typed_.size();
       if (const Wish wish = take_key(typed_); wish != Wish::none) return wish;
       if (typed_.size() == before) break;
     }
-    const std::uint64_t now_ns = proxy::monotonic_ns();
+    const std::uint64_t now_ns = detail::monotonic_ns();
     if (now_ns >= until_ns) {
       typed_.clear();  // an escape sequence that was never completed
       return Wish::none;

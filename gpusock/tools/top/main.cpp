@@ -1,5 +1,5 @@
 // gpusock-top: the contexts and sockets of this machine, live. See docs/tools.md.
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "gpusock/tools/top/keys.hpp"
 #include "gpusock/tools/top/table.hpp"
 #include "program/arguments.hpp"
@@ -20,8 +20,8 @@
 
 namespace {
 
-using gpusock::proxy::monotonic_ns;
-using gpusock::proxy::unix_ns;
+using gpusock::detail::monotonic_ns;
+using gpusock::detail::unix_ns;
 using gpusock::top::Look;
 using gpusock::top::Observation;
 using gpusock::top::Sort;

@@ -1,6 +1,6 @@
 #include "gpusock/tools/top/observation.hpp"
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "gpusock/error.hpp"
 
 #include <dirent.h>
@@ -52,7 +52,7 @@ void Observation::find_pages(Look& look) {
     if (page.kind() == PageReader::Kind::rubbish) ++look.rubbish;
     if (page.kind() == PageReader::Kind::of_other_user) ++look.others;
     if (page.kind() == PageReader::Kind::page)
-      pages_.emplace(name, Observed{std::move(page), proxy::monotonic_ns(), std::nullopt});
+      pages_.emplace(name, Observed{std::move(page), detail::monotonic_ns(), std::nullopt});
   }
 }
 
@@ -75,7 +75,7 @@ bool Observation::update(Observed& observed, std::uint64_t now_ns, std::uint64_t
 Look Observation::look(std::uint64_t for_ns, std::uint64_t patience_ns) {
   Look look;
   find_pages(look);
-  const std::uint64_t now = proxy::monotonic_ns();
+  const std::uint64_t now = detail::monotonic_ns();
   for (auto& [name, observed] : pages_) {
     observed.page.ask(now, for_ns, tcp_);
     if (update(observed, now, patience_ns)) {

@@ -1,6 +1,6 @@
 #include "host_proxy/links/fabric/channel.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
 #include "ringbuf/atomics.hpp"
 

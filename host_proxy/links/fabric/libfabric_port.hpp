@@ -2,7 +2,7 @@
 /// @file libfabric's endpoints. The library is loaded when a fabric is first asked for: linked to programs it would
 /// cost each of them its start-up time (Debian's pulls in libraries that wait 200 ms before main).
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 #include "host_proxy/links/fabric/port.hpp"
 
 #include <memory>

@@ -1,6 +1,6 @@
 #include "host_proxy/links/fabric/maker.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/one_sided_link.hpp"

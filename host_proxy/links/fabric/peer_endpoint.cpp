@@ -1,6 +1,6 @@
 #include "host_proxy/links/fabric/peer_endpoint.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/log.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Which of a provider's addresses here leads to a peer, by the address of the connection on which the two agree.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 
 #include <cstddef>
 #include <span>

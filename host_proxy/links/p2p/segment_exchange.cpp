@@ -1,6 +1,6 @@
 #include "host_proxy/links/p2p/segment_exchange.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/p2p/unix_socket.hpp"
 

@@ -1,7 +1,7 @@
 #include "host_proxy/links/verbs/maker.hpp"
 
-#include "gpusock/detail/socket_address.hpp"
-#include "gpusock/error.hpp"
+#include "plain_types/socket_address.hpp"
+#include "plain_types/error.hpp"
 #include "host_proxy/base/random.hpp"
 #include "host_proxy/links/one_sided_link.hpp"
 #include "host_proxy/links/verbs/channel.hpp"

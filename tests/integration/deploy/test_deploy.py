@@ -84,7 +84,7 @@ class Deploy(unittest.TestCase):
             self.assertRegex(offered, rf"{option}\b", f"{file} names an option that param_sync has not")
 
     def test_the_variables_they_name_are_read(self):
-        sources = "".join(file.read_text() for folder in ("apps", "gpusock", "host_proxy")
+        sources = "".join(file.read_text() for folder in ("apps", "gpusock", "host_proxy", "plain_types")
                           for file in (Settings.source / folder).rglob("*.cpp"))
         for file in self.files():
             for variable in re.findall(r"\bGPUSOCK_(?!WITH_)[A-Z]+\b", file.read_text()):

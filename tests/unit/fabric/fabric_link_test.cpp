@@ -419,8 +419,8 @@ TEST_F(LostNetwork, NothingIsAskedWhileNothingIsUnderWay) {
   ASSERT_TRUE(converse(*pair, 20'000));
   pass(*pair, kDayNs);
   lose(*pair);
-  EXPECT_EQ(pair->a.link->maintain(now_ns_), kNever);
-  EXPECT_EQ(pair->b.link->maintain(now_ns_), kNever);
+  EXPECT_EQ(pair->a.link->maintain(now_ns_), detail::kNever);
+  EXPECT_EQ(pair->b.link->maintain(now_ns_), detail::kNever);
 }
 
 TEST_F(LostNetwork, APeerWhoseCallersDoNotReadOrThatIsStoppedIsNotTakenForOne) {

@@ -143,10 +143,10 @@ TEST(Shortage, AProxySleepsBeforeItTriesAgain) {
   EXPECT_LE(due_ns, node.now_ns + 1'000'000'000);
   EXPECT_FALSE(node.proxy->step(due_ns, kFull));
   EXPECT_GT(node.proxy->next_deadline_ns(), due_ns);
-  EXPECT_NE(node.proxy->next_deadline_ns(), kNever) << "it is tried again";
+  EXPECT_NE(node.proxy->next_deadline_ns(), detail::kNever) << "it is tried again";
   maker.denied = false;
   node.proxy->step(node.proxy->next_deadline_ns(), kFull);
-  EXPECT_EQ(node.proxy->next_deadline_ns(), kNever);
+  EXPECT_EQ(node.proxy->next_deadline_ns(), detail::kNever);
   EXPECT_EQ(maker.polls, 3);
 }
 

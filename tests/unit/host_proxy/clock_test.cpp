@@ -1,7 +1,7 @@
 // Points in time: what is further off than the clock goes is never, and not at once.
 #include <gpusock/gpusock.hpp>
 
-#include "gpusock/detail/clock.hpp"
+#include "plain_types/clock.hpp"
 #include "tests/support/patience.hpp"
 
 #include <gtest/gtest.h>
@@ -12,12 +12,12 @@ namespace {
 constexpr std::uint64_t kLast = ~std::uint64_t{0};
 
 TEST(LaterTime, IsNeverWhereTheClockDoesNotGoThatFar) {
-  static_assert(proxy::later_ns(5, 7) == 12);
-  static_assert(proxy::later_ns(5, kLast - 6) == kLast - 1);
-  static_assert(proxy::later_ns(5, kLast - 5) == proxy::kNever);
-  static_assert(proxy::later_ns(5, kLast) == proxy::kNever);
-  static_assert(proxy::later_ns(kLast, kLast) == proxy::kNever);
-  static_assert(proxy::later_ns(proxy::kNever, 0) == proxy::kNever);
+  static_assert(detail::later_ns(5, 7) == 12);
+  static_assert(detail::later_ns(5, kLast - 6) == kLast - 1);
+  static_assert(detail::later_ns(5, kLast - 5) == detail::kNever);
+  static_assert(detail::later_ns(5, kLast) == detail::kNever);
+  static_assert(detail::later_ns(kLast, kLast) == detail::kNever);
+  static_assert(detail::later_ns(detail::kNever, 0) == detail::kNever);
 }
 
 TEST(DeadlinesInMilliseconds, PassAfterThemAndDoNotWrap) {

@@ -86,7 +86,7 @@ TEST_F(VerbsLinkTest, ASenderThatWaitsForRoomIsToldOfALostNetwork) {
     out_->lost = true;
     pass(2 * NetworkProbe::kLastNs);
     EXPECT_EQ(a_->heard.failed, ECONNRESET);
-    EXPECT_EQ(a_->link->maintain(now_ns), kNever);
+    EXPECT_EQ(a_->link->maintain(now_ns), detail::kNever);
   }
 }
 

@@ -34,7 +34,7 @@ bool nap() {
 }
 
 Look look_for_news(Observation& observation) {
-  return observation.look_for_answers(proxy::monotonic_ns(), kPatienceNs, nap);
+  return observation.look_for_answers(detail::monotonic_ns(), kPatienceNs, nap);
 }
 
 Options observed_in(const Folder& folder) {
@@ -361,7 +361,7 @@ TEST(Page, OfAnotherLayoutOrUnderAnotherNameIsNotRead) {
 TEST(Page, ASnapshotStaysWholeWhileTheNextIsBeingWritten) {
   Folder folder;
   HandMade page(folder);
-  const std::uint64_t now = proxy::monotonic_ns();
+  const std::uint64_t now = detail::monotonic_ns();
   page::Record record;
   record.handle = 7;
   page.write_snapshot(1, snapshot_of(now, 1), {record});
@@ -419,7 +419,7 @@ TEST(Page, AnObserverAsksForLongerNeverForLess) {
 TEST(Page, CountsThatCannotBeAreNotFollowed) {
   Folder folder;
   HandMade page(folder);
-  const std::uint64_t now = proxy::monotonic_ns();
+  const std::uint64_t now = detail::monotonic_ns();
   const PageReader reader(page.path());
   const auto read = [&](const page::Snapshot& snapshot) {
     page.write_snapshot(1, snapshot, std::vector<page::Record>(4));
@@ -479,7 +479,7 @@ TEST(Page, RubbishInItNeitherCrashesNorSteersTheTerminal) {
     page::Snapshot snapshot;
     std::memcpy(&snapshot, noise.data() + 1000, sizeof snapshot);
     snapshot.records = snapshot.sockets % 7;
-    snapshot.taken_ns %= proxy::monotonic_ns();
+    snapshot.taken_ns %= detail::monotonic_ns();
     page.write(&snapshot, sizeof snapshot, page::snapshot_offset(static_cast<std::uint64_t>(round)));
     page.publish(static_cast<std::uint64_t>(round) + 2 * (random() % 2));
     const Look look = observation.look(1, kPatienceNs);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace gpusock::proxy {
+namespace gpusock::detail {
 
 /// Nanoseconds of one of the operating system's clocks.
 inline std::uint64_t read_clock_ns(clockid_t clock) {
@@ -29,4 +29,4 @@ GPUSOCK_FN constexpr std::uint64_t later_ns(std::uint64_t time_ns, std::uint64_t
   return duration_ns < kNever - time_ns ? time_ns + duration_ns : kNever;
 }
 
-}  // namespace gpusock::proxy
+}  // namespace gpusock::detail

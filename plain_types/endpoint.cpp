@@ -1,7 +1,7 @@
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 
-#include "gpusock/detail/socket_address.hpp"
-#include "gpusock/error.hpp"
+#include "plain_types/socket_address.hpp"
+#include "plain_types/error.hpp"
 
 #include <arpa/inet.h>
 #include <netdb.h>

@@ -1,6 +1,6 @@
-#include "gpusock/ring_placement.hpp"
+#include "plain_types/ring_placement.hpp"
 
-#include "gpusock/error.hpp"
+#include "plain_types/error.hpp"
 
 #include <cerrno>
 #include <string>

@@ -1,4 +1,4 @@
-#include "gpusock/detail/socket_address.hpp"
+#include "plain_types/socket_address.hpp"
 
 #include <netinet/in.h>
 

@@ -1,4 +1,4 @@
-#include "gpusock/socket_info.hpp"
+#include "plain_types/socket_info.hpp"
 
 namespace gpusock {
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file Addresses as the operating system's calls take and return them.
 
-#include "gpusock/endpoint.hpp"
+#include "plain_types/endpoint.hpp"
 
 #include <sys/socket.h>
 
