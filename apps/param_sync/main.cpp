@@ -2,7 +2,7 @@
 
 #include "tools/schedule_lab/commands/commands.hpp"
 #include "tools/schedule_lab/commands/prices.hpp"
-#include "options.hpp"
+#include "command_line/options.hpp"
 #include "plan/layer_schemes.hpp"
 #include "plan/plan.hpp"
 #include "runs/runs.hpp"

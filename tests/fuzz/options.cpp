@@ -1,7 +1,7 @@
 // Options, from the environment and set by a program, and what launchers say in the environment: taken or refused with
 // EINVAL.
-#include "apps/param_sync/bootstrap/hostlist.hpp"
-#include "apps/param_sync/bootstrap/launch.hpp"
+#include "apps/param_sync/settings/hostlist.hpp"
+#include "apps/param_sync/settings/launch.hpp"
 #include "apps/param_sync/layout/layout.hpp"
 #include "gpusock/context/options.hpp"
 #include "gpusock/endpoint.hpp"

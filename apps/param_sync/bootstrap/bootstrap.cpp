@@ -1,9 +1,9 @@
 #include "bootstrap/bootstrap.hpp"
 
-#include "bootstrap/launch.hpp"
+#include "settings/launch.hpp"
 #include "bootstrap/pmix_bootstrap.hpp"
 #include "bootstrap/rendezvous.hpp"
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "program/run.hpp"
 
 #include <cerrno>

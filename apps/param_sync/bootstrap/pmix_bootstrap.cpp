@@ -1,7 +1,7 @@
 #include "bootstrap/pmix_bootstrap.hpp"
 
 #include "bootstrap/local_address.hpp"
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "layout/layout.hpp"
 #include "report/failure.hpp"
 #include "program/run.hpp"

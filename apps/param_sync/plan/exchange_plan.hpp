@@ -1,7 +1,7 @@
 #pragma once
 /// @file By which schedules a training exchanges its layers: worked out from its settings, the same on every node.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "param_sync/executor/program.hpp"
 #include "layout/layout.hpp"
 #include "plan/layer_exchange.hpp"

@@ -2,7 +2,7 @@
 /// @file By which scheme each layer is exchanged: from --scheme, the model, the batch and the number of nodes alone. So
 /// all nodes choose alike; when they connect, they compare what each has chosen for each layer.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "layout/layout.hpp"
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 /// @file What a run amounts to, worked out from its settings and its data: the same on every node.
 
 #include "param_sync/update/optimizer.hpp"
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "data/dataset.hpp"
 #include "layout/layout.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a run has measured: each node's part, and all of them together as text, JSON and a series to plot.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "layout/layout.hpp"
 #include "plan/layer_schemes.hpp"
 #include "report/trace.hpp"

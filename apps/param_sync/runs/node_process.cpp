@@ -1,6 +1,6 @@
 #include "runs/node_process.hpp"
 
-#include "options.hpp"
+#include "command_line/options.hpp"
 
 #include "gpusock/gpusock.hpp"
 

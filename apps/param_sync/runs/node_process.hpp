@@ -1,7 +1,7 @@
 #pragma once
 /// @file A node of a cluster as its parent sees it: a process, and the channel to it.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "report/report.hpp"
 #include "runs/control.hpp"
 

@@ -2,7 +2,7 @@
 /// @file The ways to run: each takes the settings, runs to the end, and gives the program's exit status.
 /// All throw gpusock::Error, NodeFailure or Interrupted.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "report/report.hpp"
 
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file One node: worker, and owner of its shards. It listens, connects to its peers, and trains.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "data/dataset.hpp"
 #include "report/failure.hpp"
 #include "report/loss.hpp"

@@ -1,5 +1,5 @@
 // Promises of the settings that need nothing but themselves.
-#include "config.hpp"
+#include "settings/config.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "config.hpp"
+#include "settings/config.hpp"
 #include "plan/layer_schemes.hpp"
 #include "report/failure.hpp"
 

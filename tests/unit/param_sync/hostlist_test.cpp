@@ -1,5 +1,5 @@
 // Lists of hosts, as Slurm writes them.
-#include "bootstrap/hostlist.hpp"
+#include "settings/hostlist.hpp"
 
 #include "gpusock/error.hpp"
 

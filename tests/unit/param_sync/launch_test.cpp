@@ -1,5 +1,5 @@
 // Who a launcher says this process is.
-#include "bootstrap/launch.hpp"
+#include "settings/launch.hpp"
 
 #include "gpusock/error.hpp"
 

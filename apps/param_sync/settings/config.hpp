@@ -1,7 +1,7 @@
 #pragma once
 /// @file What a run is: the settings that the command line gives, and the nodes are made from.
 
-#include "bootstrap/launch.hpp"
+#include "settings/launch.hpp"
 
 #include "gpusock/endpoint.hpp"
 #include "param_sync/cost/exchange_prices.hpp"

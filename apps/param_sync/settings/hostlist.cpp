@@ -1,4 +1,4 @@
-#include "bootstrap/hostlist.hpp"
+#include "settings/hostlist.hpp"
 
 #include "gpusock/error.hpp"
 

@@ -1,6 +1,6 @@
-#include "bootstrap/launch.hpp"
+#include "settings/launch.hpp"
 
-#include "bootstrap/hostlist.hpp"
+#include "settings/hostlist.hpp"
 #include "layout/layout.hpp"
 
 #include "gpusock/error.hpp"

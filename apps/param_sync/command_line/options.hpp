@@ -1,7 +1,7 @@
 #pragma once
 /// @file The command line.
 
-#include "config.hpp"
+#include "settings/config.hpp"
 
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-#include "options.hpp"
+#include "command_line/options.hpp"
 
 #include "bootstrap/pmix_bootstrap.hpp"
 #include "layout/layout.hpp"
