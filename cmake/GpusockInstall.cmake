@@ -38,12 +38,9 @@ install(DIRECTORY "${PROJECT_BINARY_DIR}/man/" DESTINATION "${CMAKE_INSTALL_MAND
         FILES_MATCHING PATTERN "*.1.gz")
 install(EXPORT gpusockTargets NAMESPACE gpusock:: DESTINATION "${gpusock_package_dir}")
 
-install(DIRECTORY ringbuf plain_types cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
+install(DIRECTORY ringbuf plain_types socket_table cpu_device gpusock DESTINATION "${gpusock_headers_dir}"
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh" PATTERN "*.inl" PATTERN "*.cu.h" PATTERN "cuda_runtime.h"
         PATTERN context EXCLUDE PATTERN cpu EXCLUDE PATTERN cuda EXCLUDE PATTERN tools EXCLUDE)
-# Of the proxy, only what the public headers are made of.
-install(FILES host_proxy/table/poll_set.hpp host_proxy/table/socket_table.hpp
-        DESTINATION "${gpusock_headers_dir}/host_proxy/table")
 
 # What a user reads: as in the repository, so that the links from one document to another lead somewhere.
 set(gpusock_documents_dir "${CMAKE_INSTALL_DATADIR}/doc/gpusock")

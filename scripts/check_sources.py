@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIBRARIES = ("host_proxy", "rdma", "gpusock", "plain_types", "ringbuf")  # those of ./run tidy
+LIBRARIES = ("host_proxy", "rdma", "gpusock", "plain_types", "ringbuf", "socket_table")  # those of ./run tidy
 LEFT_OUT = ("gpusock/cuda", "tests/codegen",  # need CUDA
             "tests/model/shadow")  # stands in for headers of the product
 HEADERS = (".hpp", ".cuh", ".h")

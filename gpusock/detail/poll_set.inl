@@ -1,5 +1,5 @@
 // Poll sets: the group's leader takes what the proxy has written, and the group looks at those sockets alone
-// (host_proxy/table/poll_set.hpp).
+// (socket_table/poll_set.hpp).
 #pragma once
 
 namespace gpusock {

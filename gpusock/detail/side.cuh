@@ -3,7 +3,7 @@
 
 #include "gpusock/types.hpp"
 #include "plain_types/past_ring.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 #include "ringbuf/look_pace.hpp"
 #include "ringbuf/store_choice.hpp"
 

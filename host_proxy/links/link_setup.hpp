@@ -18,7 +18,7 @@
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/network.hpp"
 #include "host_proxy/table/proxy_slots.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <cerrno>
 #include <cstddef>

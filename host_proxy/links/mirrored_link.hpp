@@ -10,7 +10,7 @@
 #include "host_proxy/memory/ring_mirror.hpp"
 #include "host_proxy/memory/segment.hpp"
 #include "host_proxy/net/network.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -14,7 +14,7 @@
 #include "host_proxy/links/link.hpp"
 #include "host_proxy/links/network_probe.hpp"
 #include "host_proxy/links/one_sided_channel.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 #include "ringbuf/byte_ring.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 /// @file The proxy's half of poll sets: tells the group that waits on a set which of its sockets have changed.
 
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <cstdint>
 #include <list>

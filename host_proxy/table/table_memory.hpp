@@ -3,7 +3,7 @@
 
 #include "plain_types/ring_placement.hpp"
 #include "host_proxy/memory/platform.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <array>
 #include <cstdint>

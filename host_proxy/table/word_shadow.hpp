@@ -1,7 +1,7 @@
 #pragma once
 /// @file What the proxy last saw of the callers' words, so that one pass of compares finds what has changed.
 
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -37,11 +37,11 @@ PROMISED = {
     "queue_Q1": (["st.relaxed.sys", "st.release.sys"], []),
     "queue_Q2_Q3_Q4": (["ld.acquire.gpu", "ld.acquire.sys", "ld.relaxed.sys", "atom.cas.acq_rel.gpu"], ["st"]),
     "queue_empty": (["ld.relaxed.sys", "ld.relaxed.gpu"], ["st"]),
-    # host_proxy/table/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
+    # socket_table/socket_table.hpp: T1 is published under the lock T7, T8 (nvcc repeats a spin's first look)
     "table_T1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.gpu", "st.release.sys", "st.release.gpu"],
                        ["ld", "st"]),
     "records_T10_T11": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "st.release.gpu"], []),
-    # host_proxy/table/poll_set.hpp: W1 under the same lock. The plain loads are of the view, which never
+    # socket_table/poll_set.hpp: W1 under the same lock. The plain loads are of the view, which never
     # changes; one of them finds the words of kernels' sets, which may be in device memory
     "sets_W1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.sys", "ld.relaxed.sys", "st.release.sys",
                        "st.release.gpu"], [*["ld"] * 6, "st"]),

@@ -1,6 +1,6 @@
 // One tiny kernel for each row of the ordering tables: the test beside this file reads the PTX that nvcc makes of them.
 // Each kernel is named after the labels of the accesses that it must hold.
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 #include "rdma/mlx5/send_queue.hpp"
 #include "ringbuf/byte_ring.hpp"
 #include "ringbuf/handle_queue.hpp"

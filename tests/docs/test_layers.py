@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Promises of the folders' READMEs: a folder includes what its README allows, and nothing else.
+"""Promises of the folders' READMEs: a folder includes what its README allows, and nothing else; and no rooms include each other in a circle.
 
 usage: test_layers.py SOURCE_FOLDER
 
 A README says it in a paragraph "May include: ringbuf, gpusock/error.hpp": folders (their own files, not those of folders below) and
-single files, or "nothing". (Files of the trainer and of the schedule lab name their own folders without the path to them.) A folder without such a README has the nearest one above it, and includes all below that one. What a README
-allows and no file includes is reported, too.
+single files, or "nothing". (Files of the trainer and of the schedule lab name their own folders without the path to them.) A folder without such a README has the nearest one above it, and includes all below that one: they are one room. What a README
+allows and no file includes is reported, too, and so are rooms that include each other in a circle.
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import pathlib
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-LAYERS = ("ringbuf", "plain_types", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "param_sync", "apps", "tools", "examples", "microbench")
+LAYERS = ("ringbuf", "plain_types", "socket_table", "cpu_device", "rdma", "host_proxy", "gpusock", "program", "param_sync", "apps", "tools", "examples", "microbench")
 HOUSES = ("apps/param_sync", "tools/schedule_lab")  # their files name their own folders without the path to them
 APP = HOUSES[0]
 SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".inl", ".h")
@@ -65,6 +65,30 @@ def violations(root):
     return wrong
 
 
+def circles(root):
+    """Rooms that include each other in a circle: for each the shortest way that leads back to it."""
+    graph = {}  # room: the rooms that it includes
+    for layer in LAYERS:
+        for source in (path for path in (root / layer).rglob("*") if path.suffix in SOURCES):
+            headers = (named(root, source, name) for name in included(source))
+            graph.setdefault(statement_folder(source, root), set()).update(statement_folder(header, root) for header in headers if header.is_file())
+    ways = (way_back(graph, room) for room in sorted(graph))
+    return [" includes ".join(str(room.relative_to(root)) for room in way) for way in ways if way is not None]
+
+
+def way_back(graph, start):
+    """The shortest way from this room over others back to it, or None."""
+    ways, seen = [[start]], set()
+    for way in ways:  # grows
+        for room in sorted(graph.get(way[-1], set()) - {way[-1]}):
+            if room == start:
+                return [*way, start]
+            if room not in seen:
+                seen.add(room)
+                ways.append([*way, room])
+    return None
+
+
 def statement_folder(path, root):
     """The folder whose README speaks for this file."""
     folder = path.parent
@@ -78,6 +102,22 @@ class Layers(unittest.TestCase):
 
     def test_folders_include_what_their_readmes_allow(self):
         self.assertEqual(violations(self.source), [])
+
+    def test_no_rooms_include_each_other_in_a_circle(self):
+        self.assertEqual(circles(self.source), [])
+
+    def test_a_planted_circle_is_found_though_each_include_is_allowed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {"gpusock/README.md": "May include: host_proxy\n", "gpusock/net.hpp": '#include "gpusock/detail/side.hpp"\n', "gpusock/endpoint.hpp": "",
+                               "gpusock/detail/side.hpp": '#include "gpusock/endpoint.hpp"\n#include "host_proxy/table.hpp"\n',
+                               "host_proxy/README.md": "May include: gpusock\n", "host_proxy/table.hpp": ""}.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            self.assertEqual(circles(root), [])  # gpusock/detail, which has no README, is in the room gpusock
+            (root / "host_proxy/table.hpp").write_text('#include "gpusock/endpoint.hpp"\n')
+            self.assertEqual(violations(root), [])
+            self.assertEqual(circles(root), ["gpusock includes host_proxy includes gpusock", "host_proxy includes gpusock includes host_proxy"])
 
     def test_a_planted_include_is_found(self):
         with tempfile.TemporaryDirectory() as folder:

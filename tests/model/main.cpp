@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kHelp =
     R"(usage: model_check [--mutants] [--only TEXT] [--scale X] [--seed N] [--source FOLDER] [--help]
 
-Explores the executions of the lock-free code in ringbuf, host_proxy, gpusock, param_sync and apps/param_sync: every order of its atomic accesses, every stale
+Explores the executions of the lock-free code in ringbuf, socket_table, host_proxy, gpusock, param_sync and apps/param_sync: every order of its atomic accesses, every stale
 value that they may read, and races on plain memory.
   --mutants         then weaken every ordering, one at a time; each must make a case fail
   --only TEXT       cases whose name contains it

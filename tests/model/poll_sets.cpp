@@ -1,4 +1,4 @@
-// Poll sets (host_proxy/table/poll_set.hpp): callers that watch, wait, wake, close and open again, and the proxy that
+// Poll sets (socket_table/poll_set.hpp): callers that watch, wait, wake, close and open again, and the proxy that
 // writes what has changed. An event that is lost leaves its waiter without an end.
 #include "cases.hpp"
 #include "world.hpp"

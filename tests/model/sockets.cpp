@@ -1,4 +1,4 @@
-// The socket table (host_proxy/table/socket_table.hpp) with everybody who works on it: callers that open, use and close
+// The socket table (socket_table/socket_table.hpp) with everybody who works on it: callers that open, use and close
 // sockets (gpusock/detail), and the proxy that serves them (host_proxy), as they are.
 #include "cases.hpp"
 #include "world.hpp"

@@ -4,7 +4,7 @@
 
 #include "host_proxy/links/control_channel.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 
 #include <memory>
 

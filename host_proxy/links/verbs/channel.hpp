@@ -15,7 +15,7 @@
 #include "host_proxy/links/one_sided_channel.hpp"
 #include "host_proxy/links/verbs/message.hpp"
 #include "host_proxy/memory/segment.hpp"
-#include "host_proxy/table/socket_table.hpp"
+#include "socket_table/socket_table.hpp"
 #include "rdma/queue_pair.hpp"
 #include "rdma/registration.hpp"
 

@@ -49,7 +49,7 @@
 /// (byte_ring.hpp, handle_queue.hpp).
 
 #include "plain_types/endpoint.hpp"
-#include "host_proxy/table/poll_set.hpp"
+#include "socket_table/poll_set.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 #include "ringbuf/byte_ring.hpp"
