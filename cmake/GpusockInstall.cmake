@@ -17,9 +17,10 @@ if(GPUSOCK_VERBS)
 endif()
 if(NOT GPUSOCK_SANITIZE) # there only what tests need is built of it
   list(APPEND gpusock_libraries param_sync_schedule param_sync_executor param_sync_group)
-  set(headers exchange_words.cuh group.hpp parameters.hpp resident.cuh resident.hpp row_table.hpp rows.cuh)
+  set(headers group.hpp parameters.hpp resident.cuh resident.hpp row_table.hpp rows.cuh)
   list(TRANSFORM headers PREPEND param_sync/)
   install(FILES ${headers} DESTINATION "${gpusock_headers_dir}/param_sync")
+  install(FILES param_sync/detail/exchange_words.cuh DESTINATION "${gpusock_headers_dir}/param_sync/detail")
 endif()
 add_custom_target(gpusock_development DEPENDS ${gpusock_libraries}) # what the component `development` installs
 install(TARGETS ${gpusock_libraries} EXPORT gpusockTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")

@@ -42,9 +42,6 @@ struct NetAccess;
 class Net {
  public:
   Net() = default;
-  /// @cond INTERNAL
-  Net(const detail::Side& device, const detail::Side& host) : device_(device), host_(host) {}
-  /// @endcond
 
   /// Opens a socket that listens, and waits until it does.
   ///
@@ -292,6 +289,7 @@ class Net {
 
  private:
   friend struct detail::NetAccess;
+  Net(const detail::Side& device, const detail::Side& host) : device_(device), host_(host) {}
   GPUSOCK_FN const detail::Side& side() const { return detail::on_kernels_side() ? device_ : host_; }
 
   detail::Side device_;
@@ -299,8 +297,9 @@ class Net {
 };
 
 namespace detail {
-/// For other interfaces to the same sockets (compat/).
+/// For those who make a Net, and for other interfaces to the same sockets (compat/).
 struct NetAccess {
+  static Net make(const Side& device, const Side& host) { return Net(device, host); }
   GPUSOCK_FN static const Side& side(const Net& net) { return net.side(); }
   // Makes `net` that of the owner of a socket (OwnedSocket); -1: of none. `holds`: the owner's.
   GPUSOCK_FN static void own(Net& net, Socket socket, unsigned& holds) {

@@ -11,16 +11,14 @@
 
 namespace param_sync {
 
-namespace executor {
-struct ExchangeWords;
-}
+struct ExchangeWords;  ///< how kernels and the blocks that sum meet; opaque
 
 /// What kernels need to start sums and wait for them; by value. Valid as long as its ResidentSums exists.
 struct SumsHandle {
-  executor::ExchangeWords* words = nullptr;  ///< device memory: one for each tensor
-  const std::uint32_t* starting = nullptr;   ///< device memory: by tensor, ResidentTensor::starting_blocks
-  std::uint64_t* failed = nullptr;           ///< device memory: not 0 once a lane has failed
-  std::uint64_t* stop = nullptr;             ///< mapped: not 0 once the host ends all sums
+  ExchangeWords* words = nullptr;           ///< device memory: one for each tensor
+  const std::uint32_t* starting = nullptr;  ///< device memory: by tensor, ResidentTensor::starting_blocks
+  std::uint64_t* failed = nullptr;          ///< device memory: not 0 once a lane has failed
+  std::uint64_t* stop = nullptr;            ///< mapped: not 0 once the host ends all sums
 };
 
 /// A tensor that kernels sum again and again.

@@ -2,7 +2,7 @@
 /// @file The memory of a table of rows into which kernels add (rows.cuh), and the host's calls. For sources that are
 /// compiled for the device, as it knows the table as kernels do.
 
-#include <param_sync/rows.cuh>
+#include "param_sync/rows.cuh"
 
 #include "gpusock/gpusock.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace param_sync {
 
-/// One host thread at a time, while no kernel uses the table.
+/// A table of rows. One host thread at a time, while no kernel uses the table.
 class RowTable {
  public:
   /// Room for at least `rows_max` rows. Half as many places more stay free, so that searches are short. The context
@@ -29,6 +29,7 @@ class RowTable {
     clear();
   }
 
+  /// The table as kernels take it.
   Rows rows() const { return {keys_.data(), pairs_.data(), refused_.data(), keys_.size(), columns_}; }
 
   /// Takes all rows out.
@@ -45,6 +46,7 @@ class RowTable {
                     ": make it with room for all keys, and keys no larger than " + std::to_string(Rows::kKeyMax));
   }
 
+  /// All rows.
   struct Sums {
     std::vector<std::uint64_t> keys;  ///< in ascending order
     std::vector<float> values;        ///< for each key its columns

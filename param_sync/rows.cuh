@@ -24,8 +24,8 @@ namespace param_sync {
 
 /// Two columns of a row: what is changed at once where there is no atomic addition of floats.
 struct FloatPair {
-  float first = 0;
-  float second = 0;
+  float first = 0;   ///< of the even column
+  float second = 0;  ///< of the next one
 };
 
 /// The table as kernels see it; by value. Pointers are to device memory.
@@ -34,10 +34,11 @@ struct Rows {
   std::uint64_t* pairs = nullptr;    ///< by place: a FloatPair for each two columns
   std::uint64_t* refused = nullptr;  ///< how many rows could not be added
   std::uint64_t places = 0;          ///< a power of two
-  std::uint32_t columns = 0;
+  std::uint32_t columns = 0;         ///< floats of a row
 
-  static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;
+  static constexpr std::uint64_t kKeyMax = ~std::uint64_t{0} - 1;  ///< the largest key
 
+  /// How many words of `pairs` a row has.
   GPUSOCK_FN std::uint32_t pairs_of_row() const { return columns / 2 + columns % 2; }
 
   /// Adds `columns` floats to the row of this key, and makes the row if it is not there. All threads of the group call.

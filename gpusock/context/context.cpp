@@ -176,7 +176,7 @@ void Context::Impl::make_net() {
                options.timeout_ns};
   }
   if (device.has_own_side()) kernels.status_turns = kStatusTurns;
-  net = Net(kernels, host_side);
+  net = detail::NetAccess::make(kernels, host_side);
 }
 
 void Context::Impl::require_own_process() const {

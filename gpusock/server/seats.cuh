@@ -7,6 +7,11 @@ namespace gpusock {
 
 namespace detail {
 
+template <class Memory, class Departed>
+class SharedSeats;
+template <class Group, class Memory, class Handler, class Departed>
+class ServerLoop;
+
 /// A client's place in a server.
 template <std::size_t kInBytes, std::size_t kOutBytes, class State>
 struct Seat {
@@ -70,12 +75,16 @@ struct Seats {
   static constexpr unsigned kCount = kSeats;  ///< how many clients the group serves at a time
   static constexpr int kEventsMax = 16;       ///< how many events the group takes at a time
 
-  /// @cond INTERNAL
+ private:
+  template <class, class>
+  friend class detail::SharedSeats;
+  template <class, class, class, class>
+  friend class detail::ServerLoop;
+
   std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
                       ///< accepts no more. Nobody makes it 0 again
   PollEvent events[kEventsMax];  ///< that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
-  /// @endcond
 };
 
 }  // namespace gpusock

@@ -14,6 +14,10 @@
 #include <span>
 #include <vector>
 
+namespace param_sync {
+struct ExchangeWords;  // detail/exchange_words.cuh
+}
+
 namespace param_sync::executor {
 
 /// The same on all ranks, but for `rank`.
@@ -39,7 +43,7 @@ struct Optimizing {
                    ///< then
 };
 
-struct ExchangeWords;     // param_sync/exchange_words.cuh
+using param_sync::ExchangeWords;
 struct ExchangeTimes;     // handover.cuh
 struct ExecutionFailure;  // failure.hpp
 struct Places;            // place.cuh
@@ -137,7 +141,7 @@ class Executor {
 
   /// Starts the lanes that were prepared, all at once, when the channels are connected. A kernel hands a tensor's
   /// gradients over with hand_over(), and has_version() says when the weights are there
-  /// (param_sync/exchange_words.cuh). At most once, and no start() before or after.
+  /// (param_sync/detail/exchange_words.cuh). At most once, and no start() before or after.
   void start_resident();
 
   /// Waits until the resident lanes have ended. Throws gpusock::Error where a kernel has faulted.

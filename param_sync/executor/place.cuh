@@ -13,7 +13,7 @@
 /// kernel runs any more. So blocks may write there whatever becomes of the connection meanwhile.
 
 #include "param_sync/executor/program.hpp"
-#include "param_sync/exchange_words.cuh"
+#include "param_sync/executor/words.cuh"
 
 #include <cstdint>
 

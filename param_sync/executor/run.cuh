@@ -17,7 +17,7 @@
 #include "param_sync/executor/last_words.cuh"
 #include "param_sync/executor/place.cuh"
 #include "param_sync/executor/program.hpp"
-#include "param_sync/exchange_words.cuh"
+#include "param_sync/executor/words.cuh"
 #include "param_sync/wire/failure_record.cuh"
 
 #include "gpusock/device.cuh"

@@ -51,7 +51,7 @@ class Node {
     hooks_.relax = [](void* self, std::uint64_t, std::uint64_t, bool) { static_cast<Node*>(self)->turn(); };
     const detail::Side side{
         table.view(proxy::SideKind::host), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
-    net = Net(side, side);
+    net = detail::NetAccess::make(side, side);
   }
 
   /// A step of the proxy, a millisecond later.

@@ -34,7 +34,7 @@ class Pair {
     }
   }
 
-  Net net() const { return Net(side_, side_); }
+  Net net() const { return detail::NetAccess::make(side_, side_); }
   std::uint64_t asked() const { return requests_[0]; }
   std::uint64_t load_requests(int which = 0) { return detail::SystemRef(requests_[which]).load(ringbuf::kAcquire); }
   std::uint64_t load_committed() { return detail::SystemRef(committed_).load(ringbuf::kRelaxed); }

@@ -25,7 +25,7 @@ struct Wires {
       handles[i] = detail::adopt(side, socket, detail::claim(side, socket));
     }
   }
-  Net net() const { return Net(side, side); }
+  Net net() const { return detail::NetAccess::make(side, side); }
 
   alignas(8) std::byte rings[4][128] = {};
   std::uint64_t committed[4] = {}, consumed[4] = {}, abort = 0, requests[4] = {}, options[4] = {};

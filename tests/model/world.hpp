@@ -58,7 +58,7 @@ class World {
   explicit World(std::uint32_t sockets_max = 1, Looks looks = Looks::often);
   ~World();
 
-  Net net() const { return Net(side_, side_); }
+  Net net() const { return detail::NetAccess::make(side_, side_); }
   const detail::Side& side() const { return side_; }
   table::CallerSlot& slot(std::uint32_t which) { return slots_[which]; }
 
@@ -70,7 +70,9 @@ class World {
   /// Ends the context, as Context::cancel() does.
   void cancel();
   /// A host thread wakes a set of kernels'.
-  int wake_by_host(PollSet set) const { return Net(host_side_, host_side_).wake(this_thread(), set); }
+  int wake_by_host(PollSet set) const {
+    return detail::NetAccess::make(host_side_, host_side_).wake(this_thread(), set);
+  }
 
   ModelNetwork network;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Promises of the installed package: an outside project finds it, builds the README's kernel and runs it.
+"""Promises of the installed package: an outside project finds it, builds the README's kernel and runs it; each public header compiles by itself.
 
 usage: test_package.py BUILD_FOLDER WORK_FOLDER [--cuda NVCC]
 
@@ -7,6 +7,7 @@ usage: test_package.py BUILD_FOLDER WORK_FOLDER [--cuda NVCC]
 Exit status: 0 kept, 1 broken, 2 misuse.
 """
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import random
@@ -21,6 +22,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 from commands import LIMIT_S, attempt, call
 
 CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+DOXYFILE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/api/Doxyfile"  # lists the public headers
+API = ("gpusock", "param_sync")  # folders that have public headers, and no others
 
 
 def echoes(program):
@@ -114,6 +117,25 @@ class Package(unittest.TestCase):
             self.skipTest("there is no nvcc")
         call(nvcc, "-std=c++20", "-arch=sm_90", "-DGPUSOCK_DEVICE_CUDA=1", f"-I{next(self.prefix.rglob('include/gpusock'))}", "-c",
              CONSUMER / "echo.cu", "-o", self.work / "echo.o")
+
+    def test_each_public_header_compiles_by_itself(self):
+        include = next(self.prefix.rglob("include/gpusock"))
+        public = set(re.findall(r"\b[\w/]+\.(?:hpp|cuh)\b", DOXYFILE.read_text()))
+        public = {name for name in public if name.split("/")[0] in (*API, "plain_types")}
+        self.assertGreater(len(public), 25)
+        there = {f"{folder}/{path.name}" for folder in API for path in (include / folder).iterdir() if path.is_file()}
+        self.assertEqual(there - public, set(), "installed as API, and not in the reference")
+
+        def told(name):
+            """What the compiler says of a source that includes this header alone, twice."""
+            source = self.work / "headers" / f"{name.replace('/', '_')}.cpp"
+            source.write_text(f"#include <{name}>\n#include <{name}>\nint main() {{}}\n")
+            done = attempt("c++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", f"-I{include}", "-DGPUSOCK_DEVICE_CPU=1", source)
+            return "" if done.returncode == 0 else f"{name}:\n{done.stdout}"
+
+        (self.work / "headers").mkdir()
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as compilers:
+            self.assertEqual([text for text in compilers.map(told, sorted(public)) if text], [])
 
     def test_the_rivals_of_param_sync_are_beside_it(self):
         built = {path.name for path in self.build.rglob("param_sync-*") if path.is_file() and os.access(path, os.X_OK)}

@@ -194,7 +194,7 @@ void Node::make_net() {
   };
   detail::Side side{table_.view(callers_side()), slots_.data(), taken_.data(), taken_.data() + 1, &set_view_, &hooks_};
   side.status_turns = options_.status_turns;
-  net_ = Net(side, side);
+  net_ = detail::NetAccess::make(side, side);
 }
 
 /// One step, by whichever fiber; false also where another one is in it.

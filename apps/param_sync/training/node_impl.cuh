@@ -76,7 +76,7 @@ struct Node::Impl {
 
   ExchangePlan exchange_plan;
   executor::Executor exchange;
-  gpusock::DeviceBuffer<executor::ExchangeWords> exchange_words;
+  gpusock::DeviceBuffer<ExchangeWords> exchange_words;
   gpusock::DeviceBuffer<executor::ExchangeTimes> exchange_times;
   FactorLayers factors;
   gpusock::Mapped<std::uint64_t> ending;  ///< not 0 once this node has trained to its end

@@ -1,7 +1,7 @@
 #pragma once
 /// @file What the kernels of a node share, and how they wait for each other.
 ///
-/// How they exchange gradients and weights: param_sync/exchange_words.cuh. How a failure is recorded:
+/// How they exchange gradients and weights: param_sync/detail/exchange_words.cuh. How a failure is recorded:
 /// param_sync/wire/failure_record.cuh. These words are between host and device, in mapped memory, with system scope:
 ///   label  operation                      order    partner  data protected
 ///   S9     stop.load                      relaxed  S12      nothing: it only ends waits
@@ -40,7 +40,7 @@ struct NodeState {
   std::uint64_t* failed = nullptr;               ///< not 0 once a kernel has failed
   FailureRecord<Failure>* failure = nullptr;     ///< mapped
   std::uint64_t* stop = nullptr;                 ///< mapped: the host sets it to end the run
-  executor::ExchangeWords* exchanges = nullptr;  ///< by bucket
+  ExchangeWords* exchanges = nullptr;            ///< by bucket
   executor::ExchangeTimes* times = nullptr;
   std::uint8_t exchange_of[kLayersMax] = {};  ///< by layer: the index of its bucket
 };

@@ -1,6 +1,5 @@
 #pragma once
-/// @file The words by which kernels that compute and resident lanes (executor/resident.cuh) meet. Not an API of its
-/// own: resident.cuh has that.
+/// @file The words by which kernels that compute and resident lanes (executor/resident.cuh) meet.
 ///
 /// All words only grow: what is complete in step t has reached t + 1, or so many times what a step adds.
 ///   label  operation               order    partner  data protected
@@ -16,10 +15,7 @@
 
 #include <cstdint>
 
-namespace param_sync::executor {
-
-using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
-using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+namespace param_sync {
 
 /// A tensor's words; in device memory.
 struct ExchangeWords {
@@ -36,6 +32,11 @@ struct ExchangeWords {
   std::uint64_t pulled_bytes;     ///< weights that were received
   std::uint64_t in_place_bytes;   ///< of pushed_bytes: what kernels have written into rings, without a copy
 };
+
+namespace detail {
+
+using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread. Returns how often that
 /// was done before, by any block.
@@ -60,4 +61,5 @@ __device__ inline bool has_ended(std::uint64_t& failed, std::uint64_t* stop) {
   return is_stopped(stop);
 }
 
-}  // namespace param_sync::executor
+}  // namespace detail
+}  // namespace param_sync
