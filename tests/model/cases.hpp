@@ -19,5 +19,6 @@ std::vector<Case> cost_cases();  ///< what calls read and write across the bus
 std::vector<Case> param_sync_cases();
 std::vector<Case> executor_cases();
 std::vector<Case> nic_cases();
+std::vector<Case> ticket_lock_cases();
 
 }  // namespace gpusock::model

@@ -78,7 +78,7 @@ bool parse(int count, char** arguments, Options& options) {
 std::vector<Case> production_cases() {
   std::vector<Case> all;
   for (const auto part : {ring_cases, queue_cases, sleep_cases, record_cases, cost_cases, socket_cases, poll_set_cases,
-                          param_sync_cases, executor_cases, nic_cases}) {
+                          param_sync_cases, executor_cases, nic_cases, ticket_lock_cases}) {
     for (Case& one : part()) all.push_back(std::move(one));
   }
   return all;
