@@ -39,22 +39,35 @@ class ServerLoop : ServerWords {
     return error == -ECANCELED || error == kDone ? 0 : error;
   }
 
-  /// For Client::tell_all().
+  /// For Client::tell_all(). Other groups may write to its client meanwhile: so how far its Writer is, is in the seat.
   template <class Write>
   GPUSOCK_FN_APART void tell_all(Client<ServerLoop>& teller, Write& write) {
-    for (unsigned i = 0; i < Memory::kCount; ++i) {
-      if (i == teller.seat) {
-        write_to(teller.writer, teller.state, write);
-      } else {
-        tell(i, write);
-      }
+    OneSeat& seat = seats_.own().seats[teller.seat];
+    if (group_.thread_rank() == 0) {
+      seat.writing = teller.writer.progress();
+      seat.talking = true;
     }
+    for (unsigned group = 0; group < seats_.groups(); ++group) {
+      const PollSet set = hold(group);
+      for (unsigned i = 0; set >= 0 && i < Memory::kCount; ++i) tell({group, set, i}, write);
+    }
+    hold(seats_.number());
+    teller.writer.resume(seat.writing);
+    group_.sync();  // all have read it
+    if (group_.thread_rank() == 0) seat.talking = false;
   }
 
  private:
   using Shared = SharedSeats<Memory, Departed>;
   using OneSeat = typename Shared::OneSeat;
   using OneTalk = Talk<Group>;
+
+  /// Where a seat is.
+  struct Place {
+    unsigned group;
+    PollSet set;  ///< the group's
+    unsigned number;
+  };
 
   GPUSOCK_FN static Deadline deadline_at(std::uint64_t at_ns) {
     const std::uint64_t now_ns = clock_ns();
@@ -83,17 +96,30 @@ class ServerLoop : ServerWords {
     const std::uint64_t until_ns = own_due_ns < next_due_ns_ ? own_due_ns : next_due_ns_;
     const int count = net_.wait(group_, set_, seats_.own().events, Memory::kEventsMax, deadline_at(until_ns));
     if (count < 0) return count;
-    bool look = false;
+    if (seats_.groups() == 1) return handle(count);
+    hold(seats_.number());
+    const int error = handle(count);
+    group_.sync();  // all are done with the seats
+    if (group_.thread_rank() == 0) seats_.let_go();
+    return error;
+  }
+
+  /// Handles so many events, and what is due.
+  GPUSOCK_FN_APART int handle(int count) {
+    bool look = false, woken = false;
     for (int i = 0; i < count; ++i) {
       const PollEvent event = seats_.own().events[i];
       if (event.socket < 0 || event.socket == listener_) {
         look = true;  // a client has come, or a seat became free; or group 0 has ended
+        woken = woken || event.socket < 0;
       } else {
+        if (i != 0 && seats_.groups() != 1) give_way();
         serve(event);
       }
     }
     const std::uint64_t now_ns = clock_of_group();
-    if (now_ns >= next_due_ns_) sweep(now_ns);
+    const bool told = woken && seats_.groups() != 1;  // another group may have told a client something: when is it due
+    if (told || now_ns >= next_due_ns_) sweep(now_ns);
     if (look) notice_displaced();
     if (!closing_) {
       const int error = seats_.accepts() ? accept_in_turn(look, now_ns) : await_in_turn(look, now_ns);
@@ -153,7 +179,7 @@ class ServerLoop : ServerWords {
       for (OneSeat& seat : seats_.own().seats) {
         if (seat.due_ns == 0 || load(seat.client) != static_cast<std::uint64_t>(seat.served) + 1) continue;
         if (seat.due_ns <= now_ns) {
-          leave(seat, seat.served, seat.leaving ? OneTalk::why_sent_away(seat.unfinished) : Leave::slow);
+          leave(seat, seat.served, OneTalk::why_closed(seat));
         } else if (seat.due_ns < next_ns) {
           next_ns = seat.due_ns;
         }
@@ -163,6 +189,7 @@ class ServerLoop : ServerWords {
   }
 
   GPUSOCK_FN_APART void end(int error) {
+    if (seats_.taken()) seats_.stop_serving();
     seats_.tell_end(error == -ECANCELED ? kEnded : error == kDone ? kClosed : kFailed);
     if (set_ >= 0) net_.close_set(this_thread(), set_);
     if (!seats_.taken()) return;
@@ -182,24 +209,59 @@ class ServerLoop : ServerWords {
     }
   }
 
-  /// Writes to a client that has not asked for it.
+  GPUSOCK_FN Place own_place(unsigned number) const { return {seats_.number(), set_, number}; }
+  GPUSOCK_FN OneSeat& seat_at(const Place& place) const { return seats_.of(place.group).seats[place.number]; }
+
+  /// Waits until this group alone uses the seats of `group`, as SharedSeats::hold(). Returns the set of that group, or
+  /// -1: it does not serve.
+  GPUSOCK_FN PollSet hold(unsigned group) {
+    group_.sync();  // all are done with the seats that are given back
+    return static_cast<PollSet>(by_leader(group_, [&]() -> std::int64_t {
+      seats_.hold(group);
+      return seats_.serving_set_of(group);
+    }));
+  }
+  /// Lets other groups use this group's seats, if they wait for them.
+  GPUSOCK_FN void give_way() {
+    group_.sync();  // as in hold()
+    by_leader(group_, [&]() -> std::int64_t {
+      seats_.give_way();
+      return 0;
+    });
+  }
+
+  /// Writes to a client that has not asked for it, or whose handler tells all.
   template <class Write>
-  GPUSOCK_FN_APART void tell(unsigned number, Write& write) {
-    OneSeat& seat = seats_.own().seats[number];
-    const Socket client = client_of(seat);
+  GPUSOCK_FN_APART void tell(const Place& place, Write& write) {
+    OneSeat& seat = seat_at(place);
+    if (seat.talking) return add(seat, write);
+    const Socket client = client_of(seat, place.group == seats_.number());
     if (client < 0 || seat.leaving) return;
     OneTalk talk(group_, net_, client, seat);
     write_to(talk.writer, seat.state, write);
     const int error = talk.writer.flush(Deadline::now());
-    settle(talk, number, client, error == 0 || error == -EAGAIN, [] {});
+    settle(talk, place, client, error == 0 || error == -EAGAIN, [] {});
   }
 
-  /// The client in this seat, ready to be served; negative: the seat is free.
-  GPUSOCK_FN_APART Socket client_of(OneSeat& seat) {
+  /// Writes to a client whose handler tells all. Its turn goes on after that, and sends what is in the Writer.
+  template <class Write>
+  GPUSOCK_FN_APART void add(OneSeat& seat, Write& write) {
+    Writer<Group> writer(group_, net_, seat.served, seat.out, sizeof seat.out, 0);
+    writer.resume(seat.writing);
+    write_to(writer, seat.state, write);
+    group_.sync();  // all have read it
+    if (group_.thread_rank() == 0) seat.writing = writer.progress();
+  }
+
+  /// The client in this seat, ready to be served; negative: the seat is free. Of another group's seat: or that group
+  /// has yet to tell the program that the client before has lost it.
+  GPUSOCK_FN_APART Socket client_of(OneSeat& seat, bool own = true) {
     return static_cast<Socket>(by_leader(group_, [&]() -> std::int64_t {
       const std::uint64_t word = DeviceRef(seat.client).load(ringbuf::kAcquire);  // pairs with admit()
       const auto client = static_cast<Socket>(word) - 1;
-      if (word != 0 && (seat.served != client || !seat.present)) begin(seat, client);
+      if (word == 0 || (seat.served == client && seat.present)) return client;
+      if (seat.present && !own) return -1;
+      begin(seat, client);
       return client;
     }));
   }
@@ -211,27 +273,31 @@ class ServerLoop : ServerWords {
     begin_owning(event.socket);
     OneTalk talk(group_, clients_net_, event.socket, seat);
     const bool stays = converse(talk, seat, event.socket);
-    settle(talk, static_cast<unsigned>(event.tag), event.socket, stays, [this] { end_owning(); });
+    settle(talk, own_place(static_cast<unsigned>(event.tag)), event.socket, stays, [this] { end_owning(); });
   }
 
   /// After a client was served, or told something: notes how far it is, what it is watched for, and until when it may
-  /// take. Where it does not stay, it leaves; before that the leader calls `ending()`.
+  /// take. Where it does not stay, it leaves; before that the leader calls `ending()`. A client of another group is due
+  /// at once then, and that group is woken: it closes the client, and calls its `departed`.
   template <class Ending>
-  GPUSOCK_FN_APART void settle(const OneTalk& talk, unsigned number, Socket client, bool stays, Ending ending) {
-    OneSeat& seat = seats_.own().seats[number];
-    const std::uint64_t due_ns = talk.due_ns(seat, limits_, [this] { return clock_of_group(); });
+  GPUSOCK_FN_APART void settle(const OneTalk& talk, const Place& place, Socket client, bool stays, Ending ending) {
+    OneSeat& seat = seat_at(place);
+    const bool own = place.group == seats_.number();
+    const std::uint64_t due_ns = stays || own ? talk.due_ns(seat, limits_, [this] { return clock_of_group(); }) : kPast;
     const int events = talk.writer.pending() != 0 ? kPollOut : kPollIn;
     const bool rewatch = stays && seat.watched != events;
+    const bool sooner = due_ns != 0 && (seat.due_ns == 0 || due_ns < seat.due_ns);
     group_.sync();  // all have read the seat
-    if (rewatch) talk.net().watch(group_, set_, client, events, number);
-    if (due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
+    if (rewatch) talk.net().watch(group_, place.set, client, events, place.number);
+    if (own && due_ns != 0 && due_ns < next_due_ns_) next_due_ns_ = due_ns;
     by_leader(group_, [&]() -> std::int64_t {
       talk.keep(seat, due_ns, events);
       ending();
-      if (!stays) leave(seat, client, talk.why_closed());
+      if (!own && sooner) net_.wake(this_thread(), place.set);
+      if (own && !stays) leave(seat, client, talk.why_closed());
       return 0;
     });
-    if (!stays) freed_ = true;
+    if (own && !stays) freed_ = true;
   }
 
   /// Counts the group into a client for its turn, as OwnedSocket does; but no thread waits for the others. Not for
@@ -287,6 +353,8 @@ class ServerLoop : ServerWords {
       if (group_.thread_rank() == 0) DeviceRef(seat.moved_ns).store(clock_ns(), ringbuf::kRelaxed);
     }
   }
+
+  static constexpr std::uint64_t kPast = 1;  // a time that is over
 
   const Group& group_;
   const Net& net_;

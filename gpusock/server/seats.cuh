@@ -2,6 +2,7 @@
 /// @file The seats of a server's clients, and why clients leave them.
 
 #include "gpusock/io.cuh"
+#include "gpusock/server/ticket_lock.cuh"
 
 namespace gpusock {
 
@@ -18,13 +19,14 @@ struct Seat {
   // Written by the group that accepts, too.
   std::uint64_t client;    ///< its socket and 1; 0: the seat is free
   std::uint64_t moved_ns;  ///< when it came, or its last request was answered
-  // The group's own.
+  // The group's own; of several groups, the one's that holds Seats::lock.
   Socket served;           ///< whom the rest belongs to
   bool present;            ///< that client has a state: when it leaves, the program is told
   std::int32_t watched;    ///< PollEvents
   bool leaving;            ///< it gets no further answer
   bool unfinished;         ///< and that is why: Leave::unfinished
   bool shut;               ///< it was told so
+  bool talking;            ///< its handler is in Client::tell_all(): what others tell it goes into its Writer alone
   std::uint64_t due_ns;    ///< when its connection is closed; 0: nothing is under way
   std::uint64_t answered;  ///< how many of its bytes belong to answered requests
   ReaderProgress reading;
@@ -83,6 +85,9 @@ struct Seats {
 
   std::uint64_t set;  ///< the group's poll set and 1; 0: it has not begun; the three largest numbers: it has ended, or
                       ///< accepts no more. Nobody makes it 0 again
+  detail::TicketLock lock;  ///< of the seats, where several groups serve: each tells the clients of all
+  std::uint64_t serving;    ///< the group's poll set and 1 while it serves, also after it accepts no more: its clients
+                            ///< may be told something. Guarded by the lock
   PollEvent events[kEventsMax];  ///< that the group handles now
   detail::Seat<kInBytes, kOutBytes, State> seats[kSeats];
 };

@@ -26,8 +26,9 @@ struct ServerWords {
 };
 
 /// The seats of all groups, as one group sees them. Which socket has which seat is an atomic word of the seat: the
-/// group that accepts fills it, and who changes it from a client to something else closes that client. Of the leaders
-/// alone.
+/// group that accepts fills it, and who changes it from a client to something else closes that client. All else in a
+/// group's seats belongs to the holder of their lock: that group, but while it waits for events; and others, while they
+/// tell its clients something. One group needs no lock. Of the leaders alone.
 template <class Memory, class Departed>
 class SharedSeats : public ServerWords {
  public:
@@ -40,17 +41,63 @@ class SharedSeats : public ServerWords {
   GPUSOCK_FN Memory& own() const { return all_[number_]; }
   GPUSOCK_FN bool accepts() const { return number_ == 0; }  ///< this group is the one that does
   GPUSOCK_FN unsigned groups() const { return count_; }
+  GPUSOCK_FN unsigned number() const { return number_; }
+  GPUSOCK_FN Memory& of(unsigned group) const { return all_[group]; }
   GPUSOCK_FN OneSeat& seat_of(std::uint64_t seat) const { return all_[seat % count_].seats[seat / count_]; }
   GPUSOCK_FN std::uint64_t set_word_of(std::uint64_t seat) const { return load(all_[seat % count_].set); }
   GPUSOCK_FN bool taken() const { return taken_; }
 
   /// Makes this group's seats its own, and tells which set it has. -EBUSY, -EALREADY: they are or were another's.
   GPUSOCK_FN_APART int take(PollSet set) {
+    hold(number_);  // so that what is told to the clients that get these seats finds them
+    const std::uint64_t word = static_cast<std::uint64_t>(set) + 1;
     std::uint64_t before = 0;  // released with what the set is; group 0 acquires it in Accepting::admit()
-    taken_ = DeviceRef(own().set).compare_exchange_strong(before, static_cast<std::uint64_t>(set) + 1,
-                                                          ringbuf::kAcqRel);
+    taken_ = DeviceRef(own().set).compare_exchange_strong(before, word, ringbuf::kAcqRel);
+    if (taken_) own().serving = word;
+    let_go();
     return taken_ ? 0 : is_open(before) ? -EBUSY : -EALREADY;
   }
+
+  /// Before this group ends: the others tell its clients nothing more, and use its seats no more.
+  GPUSOCK_FN void stop_serving() {
+    hold(number_);
+    own().serving = 0;
+    let_go();
+  }
+
+  /// Waits until this group alone uses the seats of `group`. It gives back those that it holds as soon as it has its
+  /// number: so what two groups tell comes in the same order to all groups. No holder waits for another one; it answers
+  /// a request, or writes to clients that it does not wait for.
+  GPUSOCK_FN_APART void hold(unsigned group) {
+    if (count_ == 1 || held_ == group) return;
+    TicketLock& lock = all_[group].lock;
+    TicketLock::Ticket ticket = lock.draw();
+    let_go();
+    Wait wait(NetAccess::side(net_), Deadline::never(), false);
+    while (!ticket.holds) {
+      wait.turn();
+      ticket.holds = lock.holds(ticket.number);
+    }
+    held_ = group;
+    number_drawn_ = ticket.number;
+  }
+
+  /// Gives back the seats that this group holds.
+  GPUSOCK_FN void let_go() {
+    if (held_ == kNone) return;
+    all_[held_].lock.give_back(number_drawn_);
+    held_ = kNone;
+  }
+
+  /// This group holds its seats: others that wait for them use them first.
+  GPUSOCK_FN void give_way() {
+    if (!own().lock.is_awaited(number_drawn_)) return;
+    let_go();
+    hold(number_);
+  }
+
+  /// The set of a group whose seats this group holds, or -1: it does not serve.
+  GPUSOCK_FN PollSet serving_set_of(unsigned group) const { return static_cast<PollSet>(all_[group].serving) - 1; }
 
   /// For a group that does not accept: tells group 0 that there are more seats. Both ends change group 0's word: so
   /// whichever comes second knows of the first.
@@ -118,12 +165,16 @@ class SharedSeats : public ServerWords {
   }
 
  private:
+  static constexpr unsigned kNone = ~0u;
+
   const Net& net_;
   Memory* const all_;
   const unsigned count_;
   const unsigned number_;
   Departed& departed_;
   bool taken_ = false;
+  unsigned held_ = kNone;           // the group whose seats this one holds
+  std::uint32_t number_drawn_ = 0;  // for them
 };
 
 }  // namespace detail

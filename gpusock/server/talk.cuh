@@ -58,6 +58,12 @@ class Talk : ServerWords {
   }
 
   GPUSOCK_FN Leave why_closed() const { return leaving ? why_sent_away(unfinished) : why_not_sent(writer.error()); }
+  /// The same of a client that has no turn.
+  template <class OneSeat>
+  GPUSOCK_FN static Leave why_closed(const OneSeat& seat) {
+    if (seat.leaving) return why_sent_away(seat.unfinished);
+    return seat.writing.error != 0 ? why_not_sent(seat.writing.error) : Leave::slow;
+  }
   /// -ETIMEDOUT: there was no room, and nothing waits for it.
   GPUSOCK_FN static Leave why_not_sent(int error) { return error == -ETIMEDOUT ? Leave::slow : Leave::failed; }
   GPUSOCK_FN static Leave why_sent_away(bool unfinished) { return unfinished ? Leave::unfinished : Leave::handled; }

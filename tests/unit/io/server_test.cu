@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ Options small_rings() {
 }
 
 /// "add N": the sum of this client's numbers. "long": kLong zeros. "tell": to all. "some": to those with a sum.
+/// "frame": adds 1, and tells those with a sum; its own client gets "begin" before that, and "end" after it.
 /// "flood": kFlood zeros to those with a sum. "group": its number. "hold": waits until the test says so. "close": no
 /// client comes any more. "bye": the last answer. "stubborn": from now on the handler wants more of a request, whatever
 /// keeps it from reading on.
@@ -59,11 +61,7 @@ struct Answer {
     const Text command = take_word(rest);
     std::int64_t number = 0;
     if (same(command, "add") && parse_number(rest, number)) {
-      const std::int64_t total = client.state.total + number;
-      group.sync();  // all have read it
-      if (group.thread_rank() == 0) client.state.total = total;
-      group.sync();
-      client.writer << total << '\n';
+      client.writer << add(client.state, number) << '\n';
     } else if (same(command, "long")) {
       client.writer << Text{zeros, kLong} << '\n';
     } else if (same(command, "tell")) {
@@ -79,9 +77,12 @@ struct Answer {
       if (group.thread_rank() == 0) detail::SystemRef(holds).store(1, ringbuf::kRelease);
       while (detail::SystemRef(may_go_on).load(ringbuf::kAcquire) == 0 && clock_ns() < until_ns) conformance::pause();
     } else if (same(command, "some")) {
-      client.tell_all([rest](auto& writer, const Sum& sum) {
-        if (sum.total != 0) writer << rest << '\n';
-      });
+      tell_some(client, rest);
+    } else if (same(command, "frame")) {
+      add(client.state, 1);
+      client.writer << "begin\n";
+      tell_some(client, rest);
+      client.writer << "end\n";
     } else {
       if (same(command, "close")) net.close(group, listener);
       group.sync();  // all have read it
@@ -90,6 +91,20 @@ struct Answer {
       client.writer << command << '\n';
     }
     return same(command, "bye") ? -EPIPE : 0;
+  }
+
+  GPUSOCK_FN std::int64_t add(Sum& sum, std::int64_t number) const {
+    const std::int64_t total = sum.total + number;
+    group.sync();  // all have read it
+    if (group.thread_rank() == 0) sum.total = total;
+    group.sync();
+    return total;
+  }
+  template <class AnyClient>
+  GPUSOCK_FN static void tell_some(AnyClient& client, Text words) {
+    client.tell_all([&words](auto& writer, const Sum& sum) {
+      if (sum.total != 0) writer << words << '\n';
+    });
   }
 };
 
@@ -163,6 +178,12 @@ class Server : public testing::Test {
   }
   bool holds() { return once(served_[0].holds, 1) != 0; }
   std::uint64_t left_total() { return detail::SystemRef(served_[0].left_total).load(ringbuf::kAcquire); }
+
+  /// A group that was absent begins.
+  void begin_absent(unsigned own) {
+    launch(context_, {.grid = 1, .block = Scope::kThreads, .stream = &stream_}, serve_all<Scope>, context_.net(),
+           served_.data(), memory_.data(), kGroups, own, zeros_.data(), no_limits());
+  }
 
   /// Serves with seats that groups have used or use, as the groups from `first` on. What the first of them returns.
   int serve_again(unsigned groups, unsigned first) {
@@ -239,6 +260,46 @@ std::vector<std::unique_ptr<Visitor>> take_seats(Clients& clients, const Endpoin
     EXPECT_EQ(seated.back()->ask("add 1"), "1");
   }
   return seated;
+}
+
+/// Visitors who take all seats: those of group 0, then those of group 1.
+std::vector<std::unique_ptr<Visitor>> take_seats_by_group(Clients& clients, const Endpoint& where) {
+  auto seated = take_seats(clients, where);
+  std::stable_partition(seated.begin(), seated.end(), [](auto& visitor) { return visitor->ask("group") == "0"; });
+  for (unsigned i = 0; i < kGroups * kSeats; ++i) EXPECT_EQ(seated[i]->ask("group"), i < kSeats ? "0" : "1");
+  return seated;
+}
+
+/// Requests to tell `count` lines, which begin with this letter.
+std::string frames(char letter, int count) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += std::string("frame ") + letter + std::to_string(i) + "\n";
+  return all;
+}
+
+/// The lines that a visitor is told by `tellers`, each of which says its frames, in their order. `own`: what it tells
+/// itself, which comes between the beginning and the end of its answers.
+std::vector<std::string> hear_frames(Visitor& visitor, const std::string& tellers, int count, char own = 0) {
+  std::vector<std::string> heard;
+  std::map<char, int> next;
+  bool begun = false;
+  const std::size_t lines = tellers.size() * static_cast<std::size_t>(count);
+  while (heard.size() < lines || begun) {
+    const std::string line = visitor.hear();
+    if (line == "begin" || line == "end") {
+      EXPECT_EQ(begun, line == "end");
+      begun = !begun;
+      continue;
+    }
+    heard.push_back(line);
+    if (line.empty() || tellers.find(line[0]) == std::string::npos) {
+      ADD_FAILURE() << line;
+      break;
+    }
+    EXPECT_TRUE(begun || line[0] != own) << line;
+    EXPECT_EQ(line.substr(1), std::to_string(next[line[0]]++)) << line;
+  }
+  return heard;
 }
 
 TYPED_TEST(Server, EachClientHasAStateOfItsOwn) {
@@ -457,6 +518,133 @@ TYPED_TEST(Server, WhatOneSaysMayGoToAllOfItsGroup) {
   EXPECT_EQ(silent.hear(), "all of you");
   EXPECT_EQ(silent.ask("tell thanks"), "thanks");
   EXPECT_EQ(speaker.hear(), "thanks");
+}
+
+TYPED_TEST(Server, WhatOneSaysMayGoToTheClientsOfAllGroups) {
+  this->start(no_limits());
+  Clients& clients = this->clients_;
+  Visitor silent(clients, this->where());
+  auto seated = take_seats(clients, this->where(), kGroups * kSeats - 1);
+  for (std::size_t i = 0; i < seated.size(); ++i) {
+    const std::string words = "all of you " + std::to_string(i);
+    ASSERT_TRUE(seated[i]->say("tell " + words + "\nsome only\n"));
+    EXPECT_EQ(silent.hear(), words);
+    for (auto& visitor : seated) {
+      EXPECT_EQ(visitor->hear(), words);
+      EXPECT_EQ(visitor->hear(), "only");
+    }
+  }
+  EXPECT_EQ(silent.ask("add 2"), "2");
+}
+
+TYPED_TEST(Server, AllGroupsMayTellAtTheSameTimeAndAllHearItInOneOrder) {
+  this->start(no_limits());
+  constexpr int kLines = 80;
+  const std::string tellers = "abcd";
+  const auto seated = take_seats(this->clients_, this->where());
+  for (std::size_t i = 0; i < seated.size(); ++i) ASSERT_TRUE(seated[i]->say(frames(tellers[i], kLines)));
+  const auto first = hear_frames(*seated[0], tellers, kLines, tellers[0]);
+  for (std::size_t i = 1; i < seated.size(); ++i) {
+    EXPECT_EQ(hear_frames(*seated[i], tellers, kLines, tellers[i]), first) << tellers[i];
+  }
+  for (const auto& visitor : seated) EXPECT_EQ(visitor->ask("add 0"), std::to_string(1 + kLines));
+}
+
+TYPED_TEST(Server, AGroupMayBeginWhileAnotherOneTells) {
+  this->start(no_limits(), 1, 1);
+  constexpr int kLines = 80;
+  const auto seated = take_seats(this->clients_, this->where(), kSeats);
+  EXPECT_EQ(seated[0]->ask("some others"), "others") << "the other group has not begun";
+  EXPECT_EQ(seated[1]->hear(), "others");
+  ASSERT_TRUE(seated[0]->say(frames('a', kLines)));
+  this->begin_absent(1);
+  const auto later = take_seats(this->clients_, this->where(), kSeats);
+  hear_frames(*seated[0], "a", kLines, 'a');
+  hear_frames(*seated[1], "a", kLines);
+  ASSERT_TRUE(later[0]->say("some of both\n"));
+  for (const auto& visitor : seated) EXPECT_EQ(visitor->hear(), "of both");
+  std::string line;
+  while ((line = later[0]->hear())[0] == 'a') continue;  // what it came in time for
+  EXPECT_EQ(line, "of both");
+}
+
+TYPED_TEST(Server, AGroupMayEndWhileAnotherOneTells) {
+  constexpr int kLines = 80;
+  this->start(no_limits());
+  auto seated = take_seats_by_group(this->clients_, this->where());
+  EXPECT_EQ(seated[0]->ask("close"), "close");
+  ASSERT_TRUE(seated[2]->say("some are left\n"));
+  for (const auto& visitor : seated) EXPECT_EQ(visitor->hear(), "are left") << "also of the group that accepted";
+  const unsigned ending = std::random_device{}() % kGroups * kSeats, staying = kSeats - ending;
+  SCOPED_TRACE(ending);
+  ASSERT_TRUE(seated[staying]->say(frames('a', kLines)));
+  for (unsigned i = 0; i < kSeats; ++i) seated[ending + i].reset();
+  hear_frames(*seated[staying], "a", kLines, 'a');
+  hear_frames(*seated[staying + 1], "a", kLines);
+  ASSERT_TRUE(seated[staying + 1]->say(frames('b', kLines)));
+  hear_frames(*seated[staying], "b", kLines);
+  hear_frames(*seated[staying + 1], "b", kLines, 'b');
+  seated.clear();
+  this->expect_end();
+}
+
+TYPED_TEST(Server, WhatAClientOfAnotherGroupCannotTakeAtOnceComesLater) {
+  this->start(no_limits(), kGroups, 0, LinkKind::p2p);  // whose rings alone hold bytes
+  const auto seated = take_seats_by_group(this->clients_, this->where());
+  for (const unsigned teller : {0u, kSeats}) {
+    ASSERT_TRUE(seated[teller]->say("flood\nsome x\n"));
+    for (const auto& visitor : seated) EXPECT_TRUE(visitor->take(kFlood));  // the teller goes on once it has taken all
+    for (const auto& visitor : seated) {
+      EXPECT_EQ(visitor->hear(), "x");
+      EXPECT_EQ(visitor->ask("add 0"), "1");
+    }
+  }
+}
+
+TYPED_TEST(Server, AClientOfAnotherGroupThatTakesNothingLeavesAndDisturbsNobody) {
+  this->start(no_limits(), kGroups, 0, LinkKind::p2p);
+  const auto seated = take_seats_by_group(this->clients_, this->where());
+  const unsigned deaf = std::random_device{}() % kGroups * kSeats, teller = kSeats - deaf;
+  SCOPED_TRACE(deaf);
+  for (const auto& visitor : seated) {
+    if (visitor != seated[deaf]) {
+      EXPECT_EQ(visitor->ask("add -1"), "0");
+    }
+  }
+  ASSERT_TRUE(seated[teller]->say("flood\nflood\nflood\nflood\ntell x\n"));  // more than ring and Writer hold
+  for (const auto& visitor : seated) {
+    if (visitor == seated[deaf]) continue;
+    EXPECT_EQ(visitor->hear(), "x");
+    EXPECT_EQ(visitor->ask("add 5"), "5");
+  }
+  EXPECT_EQ(this->left(Leave::slow, 1), 1u);
+  EXPECT_EQ(this->left_total(), 1u) << "of the one that left";
+  Visitor late(this->clients_, this->where());
+  EXPECT_EQ(late.ask("add 7"), "7") << "in its seat";
+}
+
+TYPED_TEST(Server, AClientOfAnotherGroupHasUntilItsTimeIsOverToTakeWhatItIsTold) {
+  ServerLimits limits = no_limits();
+  limits.request_timeout_ns = 20'000'000;
+  this->start(limits, kGroups, 0, LinkKind::p2p);
+  const auto seated = take_seats_by_group(this->clients_, this->where());
+  for (const unsigned stays : {1u, 2u, 3u}) EXPECT_EQ(seated[stays]->ask("add -1"), "0");
+  ASSERT_TRUE(seated[kSeats]->say("flood\n"));  // no event comes to the group of the first
+  EXPECT_EQ(this->left(Leave::slow, 1), 1u);
+  EXPECT_EQ(this->left_total(), 1u);
+  EXPECT_EQ(seated[1]->ask("add 2"), "2");
+}
+
+TYPED_TEST(Server, TellingWaitsForTheHandlersOfOtherGroups) {
+  this->start(no_limits());
+  const auto seated = take_seats_by_group(this->clients_, this->where());
+  ASSERT_TRUE(seated[kSeats]->say("hold\nadd 1\n"));
+  EXPECT_TRUE(this->holds());
+  ASSERT_TRUE(seated[0]->say("tell x\n"));
+  EXPECT_EQ(seated[1]->hear(), "x") << "of the teller's group";
+  this->let_go_on();
+  for (const char* line : {"2", "x"}) EXPECT_EQ(seated[kSeats]->hear(), line) << "the two requests are one turn";
+  for (const unsigned other : {0u, kSeats + 1}) EXPECT_EQ(seated[other]->hear(), "x");
 }
 
 TYPED_TEST(Server, WhoHasTakenAllThatIsToldIsNotTooSlow) {
