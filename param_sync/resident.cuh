@@ -13,6 +13,7 @@
 /// sure, wait in a later kernel, on the same stream.
 
 #include "param_sync/detail/exchange_words.cuh"
+#include "param_sync/detail/wait.cuh"
 #include "param_sync/resident.hpp"
 
 #include "gpusock/device.cuh"
@@ -44,19 +45,17 @@ __device__ inline int await_sum(const SumsHandle& sums, std::uint32_t tensor, st
   __syncthreads();  // all have read the result of the call before
   if (threadIdx.x == 0) {
     result = 0;
-    unsigned pause_ns = 100;
-    while (!detail::has_version(sums.words[tensor], number)) {
-      if (detail::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
-        result = -ECANCELED;
-      } else if (detail::has_ended(*sums.failed, nullptr)) {
-        result = -ECONNRESET;
-      } else if (until.passed()) {
-        result = -ETIMEDOUT;
-      }
-      if (result != 0) break;
-      __nanosleep(pause_ns);
-      pause_ns = min(2 * pause_ns, 20'000u);
-    }
+    detail::await([&] { return detail::has_version(sums.words[tensor], number); },
+                  [&] {
+                    if (detail::is_stopped(sums.stop)) {  // first: lanes that the host ends fail, too
+                      result = -ECANCELED;
+                    } else if (detail::has_ended(*sums.failed, nullptr)) {
+                      result = -ECONNRESET;
+                    } else if (until.passed()) {
+                      result = -ETIMEDOUT;
+                    }
+                    return result != 0;
+                  });
   }
   __syncthreads();
   return result;

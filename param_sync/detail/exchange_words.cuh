@@ -9,9 +9,7 @@
 ///   L12    version.store           release  L13      the weights; and no lane reads the gradients any more
 ///   L13    version.load            acquire  L12      the same, before forward kernels read and backward kernels write
 
-#include "gpusock/device.cuh"
-
-#include <cuda/atomic>
+#include "param_sync/detail/wait.cuh"
 
 #include <cstdint>
 
@@ -34,9 +32,6 @@ struct ExchangeWords {
 };
 
 namespace detail {
-
-using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
-using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
 
 /// The calling block has written its part of a tensor's gradients. After a barrier; one thread. Returns how often that
 /// was done before, by any block.

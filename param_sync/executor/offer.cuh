@@ -64,17 +64,7 @@ __device__ inline bool try_offer(const OpAt& at, Place& place) {
 
 /// Waits until all lanes have ended so many steps: then no other op uses the channels any more. Block-collective.
 __device__ inline bool await_steps(const Run& run, ExchangeWords& words, std::uint64_t steps) {
-  bool there = true;
-  if (threadIdx.x == 0) {
-    unsigned pause_ns = 100;
-    while (!has_version(words, steps)) {
-      there = !has_failed(run);
-      if (!there) break;
-      __nanosleep(pause_ns);
-      pause_ns = min(2 * pause_ns, 20'000u);
-    }
-  }
-  return __syncthreads_and(there) != 0;
+  return block_awaits([&] { return has_version(words, steps); }, [&] { return has_failed(run); });
 }
 
 /// Offers room for all sends of a lane that may be written in place, in the step that the run's number says. False
@@ -83,7 +73,7 @@ __device__ inline bool offer_places(const Run& run, LaneSockets& sockets, Exchan
   if (run.places == nullptr) return true;
   const int ops = run.lanes[lane].end - run.lanes[lane].begin;
   std::uint64_t unused = 0;
-  unsigned pause_ns = 100;
+  Backoff backoff;
   for (bool left = true, ended = false; left;) {
     left = false;
     for (int index = 0; index < ops; ++index) {
@@ -96,8 +86,7 @@ __device__ inline bool offer_places(const Run& run, LaneSockets& sockets, Exchan
     }
     if (!left) break;
     if (__syncthreads_and(threadIdx.x != 0 || !has_failed(run)) == 0) return false;
-    __nanosleep(pause_ns);
-    pause_ns = min(2 * pause_ns, 20'000u);
+    backoff.pause();
   }
   return true;
 }

@@ -28,18 +28,10 @@ struct Exchange {
 
 /// The block waits for the gradients of a step. How long that takes is the other kernels' matter. Block-collective.
 __device__ inline bool await_gradients(const Exchange& exchange, std::uint64_t step) {
-  bool there = true;
-  if (threadIdx.x == 0) {
-    const DeviceWord ready(exchange.words->ready);
-    unsigned pause_ns = 100;
-    while (ready.load(cuda::memory_order_acquire) < exchange.ready_per_step * (step + 1)) {  // L10, pairs with L9
-      there = !has_failed(exchange.run);
-      if (!there) break;
-      __nanosleep(pause_ns);
-      pause_ns = min(2 * pause_ns, 20'000u);
-    }
-  }
-  return __syncthreads_and(there) != 0;
+  const DeviceWord ready(exchange.words->ready);
+  const std::uint64_t wanted = exchange.ready_per_step * (step + 1);
+  return block_awaits([&] { return ready.load(cuda::memory_order_acquire) >= wanted; },  // L10, pairs with L9
+                      [&] { return has_failed(exchange.run); });
 }
 
 /// What a lane has sent and received in a step. One thread.
@@ -172,20 +164,12 @@ class StepOfLane {
   }
 
   __device__ bool give_way() const {
-    bool goes_on = true;
-    if (threadIdx.x == 0) {
-      unsigned pause_ns = 100;
-      for (int before = 0; before < index_ && goes_on;) {
-        if (!wants_to_send(exchanges_[before])) {
-          ++before;
-          continue;
-        }
-        goes_on = !has_failed(own_.run);
-        __nanosleep(pause_ns);
-        pause_ns = min(2 * pause_ns, 20'000u);
-      }
-    }
-    return __syncthreads_and(goes_on) != 0;
+    int before = 0;
+    const auto all_have_sent = [&] {
+      while (before < index_ && !wants_to_send(exchanges_[before])) ++before;
+      return before == index_;
+    };
+    return block_awaits(all_have_sent, [&] { return has_failed(own_.run); });
   }
 
   /// Waits for a slot. Exchanges before this one get theirs first. It ends: who has a slot waits for no other slot,
@@ -196,11 +180,7 @@ class StepOfLane {
       // relaxed, all: they count, and guard no data
       const DeviceWord wanted(own_.words->slot_wanted);
       wanted.store(1, cuda::memory_order_relaxed);
-      unsigned pause_ns = 100;
-      while (!(taken = try_take_slot()) && !has_failed(own_.run)) {
-        __nanosleep(pause_ns);
-        pause_ns = min(2 * pause_ns, 20'000u);
-      }
+      taken = await([&] { return try_take_slot(); }, [&] { return has_failed(own_.run); });
       wanted.store(0, cuda::memory_order_relaxed);
     } else {
       taken = true;

@@ -106,22 +106,16 @@ inline bool is_completed(std::uint64_t& completed, std::uint64_t number) {
 /// The block waits until another lane has completed so many ops of this run; false where the run fails first. Waits for
 /// messages end at the run's deadline, and name a peer; this wait ends a little later. Block-collective.
 __device__ inline bool await_lane(const Run& run, int lane, std::uint64_t ops, gpusock::Deadline deadline) {
-  bool there = true;
-  if (threadIdx.x == 0) {
-    const DeviceWord progress(run.progress[lane]);
-    const std::uint64_t wanted = progress_word(run.number, ops);
-    unsigned pause_ns = 100;
-    while (progress.load(cuda::memory_order_acquire) < wanted) {  // L2, pairs with L1
-      if (deadline.passed()) {
-        fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
-      }
-      there = !has_failed(run);
-      if (!there) break;
-      __nanosleep(pause_ns);
-      pause_ns = min(2 * pause_ns, 20'000u);
-    }
-  }
-  return __syncthreads_and(there) != 0;
+  const DeviceWord progress(run.progress[lane]);
+  const std::uint64_t wanted = progress_word(run.number, ops);
+  return block_awaits(
+      [&] { return progress.load(cuda::memory_order_acquire) >= wanted; },  // L2, pairs with L1
+      [&] {
+        if (deadline.passed()) {
+          fail(run, {.kind = ExecutionFailureKind::late, .error = ETIMEDOUT, .lane = static_cast<int>(blockIdx.x)});
+        }
+        return has_failed(run);
+      });
 }
 
 }  // namespace param_sync::executor

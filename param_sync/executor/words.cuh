@@ -6,6 +6,9 @@
 
 namespace param_sync::executor {
 
+using detail::await;
+using detail::Backoff;
+using detail::block_awaits;
 using detail::DeviceWord;
 using detail::hand_over;
 using detail::has_ended;

@@ -13,6 +13,7 @@
 #include "arithmetic/kernels.cuh"
 #include "param_sync/executor/handover.cuh"
 #include "param_sync/wire/failure_record.cuh"
+#include "param_sync/detail/wait.cuh"
 #include "layout/layout.hpp"
 #include "report/failure.hpp"
 
@@ -22,8 +23,9 @@
 
 namespace param_sync {
 
-using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
-using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+using detail::await;
+using detail::DeviceWord;
+using detail::SystemWord;
 
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.
 struct NodeState {
@@ -96,15 +98,14 @@ __device__ inline bool wait_until(const NodeState& node, Reached reached, std::u
   if (threadIdx.x == 0 && !reached()) {
     const std::uint64_t start_ns = gpusock::clock_ns();
     std::uint64_t now_ns = start_ns;
-    unsigned pause_ns = 100;
-    while (!reached()) {
-      if (now_ns - start_ns > node.timeout_ns) fail(node, FailureKind::late, -1, ETIMEDOUT);
-      there = !ended(node);
-      if (!there) break;
-      __nanosleep(pause_ns);
-      pause_ns = min(2 * pause_ns, 20'000u);  // a wait that lasts is left to others' work
+    const auto reached_now = [&] {
       now_ns = gpusock::clock_ns();
-    }
+      return reached();
+    };
+    there = await(reached_now, [&] {
+      if (now_ns - start_ns > node.timeout_ns) fail(node, FailureKind::late, -1, ETIMEDOUT);
+      return ended(node);
+    });
     if (waited_ns != nullptr) *waited_ns += now_ns - start_ns;
   }
   return __syncthreads_and(there) != 0;

@@ -1,6 +1,7 @@
 #include "commands/table_trial.hpp"
 
 #include <param_sync/row_table.hpp>
+#include <param_sync/detail/wait.cuh>
 
 #include <algorithm>
 #include <chrono>
@@ -16,8 +17,6 @@ constexpr unsigned kThreads = 128;
 
 /// Floats between 0 and 8 with one binary place: their sums are exact.
 constexpr float value_of(std::uint32_t column) { return static_cast<float>(column % 16) / 2; }
-
-using Word = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
 
 /// How a block adds: without locks, or while it holds a lock: that of the place, or the only one.
 enum class Locks : int { none, of_rows, one };
@@ -35,13 +34,9 @@ __global__ void add_rows(Rows rows, std::uint64_t* locks, Locks kind, std::uint6
       continue;
     }
     const auto place = static_cast<std::uint64_t>(rows.place_of(key));
-    const Word lock(locks[kind == Locks::one ? 0 : place]);
+    const detail::DeviceWord lock(locks[kind == Locks::one ? 0 : place]);
     if (block.thread_rank() == 0) {
-      unsigned pause_ns = 20;
-      while (lock.exchange(1, cuda::memory_order_acquire) != 0) {
-        __nanosleep(pause_ns);
-        pause_ns = min(2 * pause_ns, 1000u);
-      }
+      for (detail::Backoff backoff(20, 1'000); lock.exchange(1, cuda::memory_order_acquire) != 0;) backoff.pause();
     }
     block.sync();
     for (std::uint32_t k = threadIdx.x; k < rows.columns; k += blockDim.x) {

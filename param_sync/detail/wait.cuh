@@ -1,0 +1,49 @@
+#pragma once
+/// @file How kernels wait for words in memory: the kinds of words, and the pauses between two looks at one.
+
+#include "gpusock/device.cuh"
+
+#include <cuda/atomic>
+
+#include <cstdint>
+
+namespace param_sync::detail {
+
+using DeviceWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>;
+using SystemWord = cuda::atomic_ref<std::uint64_t, cuda::thread_scope_system>;
+
+/// Pauses between two looks at a word. Each is twice as long as the one before, so that a wait that lasts leaves the
+/// processor to others' work.
+class Backoff {
+ public:
+  __device__ explicit Backoff(unsigned first_ns = 100, unsigned most_ns = 20'000)
+      : pause_ns_(first_ns), most_ns_(most_ns) {}
+
+  __device__ void pause() {
+    __nanosleep(pause_ns_);
+    pause_ns_ = min(2 * pause_ns_, most_ns_);
+  }
+
+ private:
+  unsigned pause_ns_;
+  unsigned most_ns_;
+};
+
+/// Waits until `reached()`. False where `ended()` is true before that; it is called after each look. One thread.
+template <class Reached, class Ended>
+__device__ inline bool await(Reached reached, Ended ended) {
+  Backoff backoff;
+  while (!reached()) {
+    if (ended()) return false;
+    backoff.pause();
+  }
+  return true;
+}
+
+/// The same for a block, whose first thread looks. Block-collective.
+template <class Reached, class Ended>
+__device__ inline bool block_awaits(Reached reached, Ended ended) {
+  return __syncthreads_and(threadIdx.x != 0 || await(reached, ended)) != 0;
+}
+
+}  // namespace param_sync::detail
