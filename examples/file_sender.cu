@@ -301,7 +301,7 @@ int main(int argc, char** argv) {
   send.positional("ENDPOINT", settings.where, endpoint_help);
   send.positional("FILE", settings.file, "what to send");
   local.positional("FILE", settings.file, "what to send");
-  local.choice("--link", link, {"auto", "p2p", "verbs", "fabric", "tcp"}, "what carries it");
+  local.choice("--link", link, gpusock::program::link_names(), "what carries it");
   for (auto* command : {&receive, &local}) {
     command->number("--blocks", settings.blocks,
                     "blocks, each receiving one file at a time; more senders wait their turn", 1, 256);

@@ -31,11 +31,8 @@ JSON all of them. Exit status: 0 measured, 1 failed (wrong bytes, a link that is
 /// The links that gpusock knows. Not auto: what is measured is to be known.
 std::map<std::string, gpusock::LinkKind> known_links() {
   std::map<std::string, gpusock::LinkKind> links;
-  for (const char* name : {"p2p", "verbs", "fabric", "tcp"}) {
-    try {
-      links[name] = gpusock::parse_link(name);
-    } catch (const gpusock::Error&) {  // not in this version
-    }
+  for (const std::string& name : gpusock::program::link_names()) {
+    if (const auto link = gpusock::parse_link(name); link != gpusock::LinkKind::automatic) links[name] = link;
   }
   return links;
 }

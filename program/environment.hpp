@@ -1,12 +1,16 @@
 #pragma once
-/// @file The GPUSOCK_... variables as a part of a program's arguments: wrong ones are misuse. For programs with
-/// kernels.
+/// @file What programs with kernels have in their arguments: the links' names, and the GPUSOCK_... variables, of which
+/// wrong ones are misuse.
 
 #include <gpusock/gpusock.hpp>
 
 #include <string>
+#include <vector>
 
 namespace gpusock::program {
+
+/// The choices of an option --link.
+inline std::vector<std::string> link_names() { return {"auto", "p2p", "verbs", "fabric", "tcp"}; }
 
 /// What is wrong with the variables that contexts and endpoints read, or nothing. For Arguments::check().
 inline std::string problem_of_environment() {

@@ -26,7 +26,7 @@ std::string all_reduce_scheme(const GroupOptions& options, std::size_t count) {
 }
 
 Schedule all_reduce_of(const std::string& scheme, int nodes, bool deterministic) {
-  if (scheme == "blink" || scheme == "byteps" || scheme == "hierarchical") {
+  if (schedule::needs_settings(scheme)) {
     refuse("all_reduce by " + scheme + ", which needs settings of its own");
   }
   schedule::Request request;

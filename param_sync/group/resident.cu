@@ -106,7 +106,7 @@ ResidentSums::ResidentSums(Group& group, std::vector<ResidentTensor> tensors, st
 }
 
 ResidentSums::~ResidentSums() {
-  SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
+  detail::SystemWord(impl_->stop[0]).store(1, cuda::memory_order_relaxed);  // relaxed: it only ends waits
 }
 
 SumsHandle ResidentSums::start() {

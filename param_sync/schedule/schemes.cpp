@@ -8,52 +8,103 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace param_sync::schedule {
 namespace {
 
+/// A row of the tables. A new scheme is one, and a file that makes its schedules.
 struct Scheme {
   const char* name;
   Schedule (*make)(const Request&, int chunks);
   int (*chunks)(const Request&);
+  std::vector<Setting> settings = {};
+  Moves moves = Moves::sums;
+  std::vector<int> (*chunks_to_try)(const Request&) = nullptr;  ///< none: chunks(request) alone
+
+  bool uses(Setting setting) const { return std::find(settings.begin(), settings.end(), setting) != settings.end(); }
 };
 
 int one_for_each(const Request& request) { return request.nodes; }
 int pipeline(const Request&) { return 16; }
+int sixteen_for_each(const Request& request) { return 16 * request.nodes; }
 
 int chunks_of_hierarchy(const Request& request) {
   const int groups = (request.nodes + request.group_size - 1) / request.group_size;
   return std::min(request.nodes, request.group_size) * groups;
 }
 
+std::vector<int> pipelines(const Request&) { return {4, 16, 64}; }
+std::vector<int> some_for_each(const Request& request) {
+  return {2 * request.nodes, 4 * request.nodes, 8 * request.nodes};
+}
+
 const Scheme kSchemes[] = {
-    {"ps", [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks, r.slots); },
-     [](const Request& r) { return 16 * r.nodes; }},
-    {"mesh", [](const Request& r, int chunks) { return mesh(r.nodes, chunks); }, one_for_each},
-    {"ring", [](const Request& r, int chunks) { return ring(r.nodes, chunks); }, one_for_each},
-    {"ring:segmented", [](const Request& r, int chunks) { return segmented_ring(r.nodes, chunks, r.lanes); },
-     [](const Request& r) { return 4 * r.nodes; }},
-    {"chain", [](const Request& r, int chunks) { return chain(r.nodes, chunks); }, pipeline},
-    {"rhd", [](const Request& r, int chunks) { return halving_doubling(r.nodes, chunks); }, one_for_each},
-    {"butterfly", [](const Request& r, int chunks) { return butterfly(r.nodes, chunks); },
-     [](const Request&) { return 1; }},
-    {"tree:binary", [](const Request& r, int chunks) { return binary_tree(r.nodes, chunks); }, pipeline},
-    {"tree:double-binary", [](const Request& r, int chunks) { return double_binary_tree(r.nodes, chunks); }, pipeline},
-    {"splitstream", [](const Request& r, int chunks) { return split_stream(r.nodes, chunks, r.stripes); },
-     [](const Request& r) { return 4 * r.stripes; }},
-    {"hierarchical", [](const Request& r, int chunks) { return hierarchical(r.nodes, chunks, r.group_size); },
-     chunks_of_hierarchy},
-    {"byteps", [](const Request& r, int chunks) { return byteps(r.nodes, chunks, r.summation_nodes); },
-     [](const Request& r) { return 16 * r.nodes; }},
-    {"ps:even", [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.slots); },
-     one_for_each},
-    {"blink", [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
-     [](const Request&) { return 512; }},
+    {.name = "ps",
+     .make = [](const Request& r, int chunks) { return parameter_server(r.nodes, chunks, r.slots); },
+     .chunks = sixteen_for_each,
+     .settings = {Setting::slots},
+     .moves = Moves::weights},
+    {.name = "mesh",
+     .make = [](const Request& r, int chunks) { return mesh(r.nodes, chunks); },
+     .chunks = one_for_each},
+    {.name = "ring",
+     .make = [](const Request& r, int chunks) { return ring(r.nodes, chunks); },
+     .chunks = one_for_each},
+    {.name = "ring:segmented",
+     .make = [](const Request& r, int chunks) { return segmented_ring(r.nodes, chunks, r.lanes); },
+     .chunks = [](const Request& r) { return 4 * r.nodes; },
+     .settings = {Setting::lanes},
+     .chunks_to_try = some_for_each},
+    {.name = "chain", .make = [](const Request& r, int chunks) { return chain(r.nodes, chunks); }, .chunks = pipeline},
+    {.name = "rhd",
+     .make = [](const Request& r, int chunks) { return halving_doubling(r.nodes, chunks); },
+     .chunks = one_for_each},
+    {.name = "butterfly",
+     .make = [](const Request& r, int chunks) { return butterfly(r.nodes, chunks); },
+     .chunks = [](const Request&) { return 1; }},
+    {.name = "tree:binary",
+     .make = [](const Request& r, int chunks) { return binary_tree(r.nodes, chunks); },
+     .chunks = pipeline,
+     .chunks_to_try = pipelines},
+    {.name = "tree:double-binary",
+     .make = [](const Request& r, int chunks) { return double_binary_tree(r.nodes, chunks); },
+     .chunks = pipeline,
+     .chunks_to_try = pipelines},
+    {.name = "splitstream",
+     .make = [](const Request& r, int chunks) { return split_stream(r.nodes, chunks, r.stripes); },
+     .chunks = [](const Request& r) { return 4 * r.stripes; },
+     .settings = {Setting::stripes},
+     .chunks_to_try = pipelines},
+    {.name = "hierarchical",
+     .make = [](const Request& r, int chunks) { return hierarchical(r.nodes, chunks, r.group_size); },
+     .chunks = chunks_of_hierarchy,
+     .settings = {Setting::group_size}},
+    {.name = "byteps",
+     .make = [](const Request& r, int chunks) { return byteps(r.nodes, chunks, r.summation_nodes); },
+     .chunks = sixteen_for_each,
+     .settings = {Setting::summation_nodes}},
+    {.name = "ps:even",
+     .make = [](const Request& r, int chunks) { return even_parameter_server(r.nodes, chunks, r.slots); },
+     .chunks = one_for_each,
+     .settings = {Setting::slots},
+     .moves = Moves::weights},
+    {.name = "blink",
+     .make = [](const Request& r, int chunks) { return blink(*r.topology, chunks); },
+     .chunks = [](const Request&) { return 512; },
+     .settings = {Setting::topology}},
 };
 
 const Scheme kFactorSchemes[] = {
-    {"sfb", [](const Request& r, int chunks) { return factor_broadcast(r.nodes, chunks); }, one_for_each},
-    {"adam-fc", [](const Request& r, int chunks) { return factor_server(r.nodes, chunks, r.owner); }, pipeline},
+    {.name = "sfb",
+     .make = [](const Request& r, int chunks) { return factor_broadcast(r.nodes, chunks); },
+     .chunks = one_for_each,
+     .moves = Moves::factors_to_all},
+    {.name = "adam-fc",
+     .make = [](const Request& r, int chunks) { return factor_server(r.nodes, chunks, r.owner); },
+     .chunks = pipeline,
+     .settings = {Setting::owner},
+     .moves = Moves::factors_to_owner},
 };
 
 template <class Schemes>
@@ -63,13 +114,19 @@ std::vector<std::string> names_of(const Schemes& schemes) {
   return all;
 }
 
-const Scheme& find(const std::string& name) {
+/// None where there is no such scheme.
+const Scheme* try_find(const std::string& name) {
   for (const Scheme& scheme : kSchemes) {
-    if (name == scheme.name) return scheme;
+    if (name == scheme.name) return &scheme;
   }
   for (const Scheme& scheme : kFactorSchemes) {
-    if (name == scheme.name) return scheme;
+    if (name == scheme.name) return &scheme;
   }
+  return nullptr;
+}
+
+const Scheme& find(const std::string& name) {
+  if (const Scheme* scheme = try_find(name)) return *scheme;
   throw Error(fmt::format("there is no scheme \"{}\"; there are: {}, {}", name, fmt::join(scheme_names(), ", "),
                           fmt::join(factor_scheme_names(), ", ")));
 }
@@ -90,9 +147,42 @@ const std::vector<std::string>& factor_scheme_names() {
   return names;
 }
 
-bool has_slots(const std::string& scheme) { return scheme == "ps" || scheme == "ps:even"; }
+bool uses(const std::string& name, Setting setting) {
+  const Scheme* scheme = try_find(name);
+  return scheme != nullptr && scheme->uses(setting);
+}
+
+std::vector<std::string> schemes_with(Setting setting) {
+  std::vector<std::string> all;
+  for (const auto* names : {&scheme_names(), &factor_scheme_names()}) {
+    std::copy_if(names->begin(), names->end(), std::back_inserter(all),
+                 [setting](const std::string& name) { return uses(name, setting); });
+  }
+  return all;
+}
+
+bool has_slots(const std::string& scheme) { return uses(scheme, Setting::slots); }
+
+bool needs_settings(const std::string& scheme) {
+  return uses(scheme, Setting::group_size) || uses(scheme, Setting::summation_nodes) || uses(scheme, Setting::topology);
+}
+
+bool moves(const std::string& name, Moves what) {
+  const Scheme* scheme = try_find(name);
+  return scheme != nullptr && scheme->moves == what;
+}
+
+bool moves_factors(const std::string& scheme) {
+  return moves(scheme, Moves::factors_to_all) || moves(scheme, Moves::factors_to_owner);
+}
 
 int default_chunks(const std::string& scheme, const Request& request) { return find(scheme).chunks(request); }
+
+std::vector<int> chunks_to_try(const std::string& name, const Request& request) {
+  const Scheme& scheme = find(name);
+  if (scheme.chunks_to_try == nullptr) return {scheme.chunks(request)};
+  return scheme.chunks_to_try(request);
+}
 
 Schedule generate(const std::string& name, const Request& request) {
   const Scheme& scheme = find(name);
@@ -101,26 +191,25 @@ Schedule generate(const std::string& name, const Request& request) {
   require(request.group_size >= 1, "a group has at least one node");
   require(request.stripes >= 1 && request.stripes <= 64, "splitstream has 1 to 64 stripes");
   require(request.lanes >= 1 && request.lanes <= 64, "ring:segmented has 1 to 64 lanes");
-  if (name == "byteps") {
+  if (scheme.uses(Setting::summation_nodes)) {
     require(request.summation_nodes >= 0 && request.summation_nodes <= request.nodes,
-            fmt::format("byteps has no use for {} summation nodes where there are {} workers: give it 0 to {}",
+            fmt::format("{} has no use for {} summation nodes where there are {} workers: give it 0 to {}", name,
                         request.summation_nodes, request.nodes, request.nodes));
     require(request.nodes + request.summation_nodes <= kNodesMax, fmt::format("more than {} ranks", kNodesMax));
   }
-  require(
-      request.slots == 0 || (has_slots(name) && request.slots > 0 && request.slots < request.nodes),
-      fmt::format("{} slots for the {} nodes that send to an owner of ps or ps:even: give it no more slots than that",
-                  request.slots, request.nodes - 1));
-  require(request.owner >= 0 && (request.owner < request.nodes || name != "adam-fc"),
-          fmt::format("adam-fc has ranks 0 to {}, not {}", request.nodes - 1, request.owner));
-  if (name == "blink") {
-    require(request.topology != nullptr, "blink needs a topology");
+  require(request.slots == 0 || (scheme.uses(Setting::slots) && request.slots > 0 && request.slots < request.nodes),
+          fmt::format("{} slots for the {} nodes that send to an owner of {}: give it no more slots than that",
+                      request.slots, request.nodes - 1, fmt::join(schemes_with(Setting::slots), " or ")));
+  require(request.owner >= 0 && (request.owner < request.nodes || !scheme.uses(Setting::owner)),
+          fmt::format("{} has ranks 0 to {}, not {}", name, request.nodes - 1, request.owner));
+  if (scheme.uses(Setting::topology)) {
+    require(request.topology != nullptr, fmt::format("{} needs a topology", name));
     require(request.topology->nodes() == request.nodes,
             fmt::format("the topology has {} nodes, not {}", request.topology->nodes(), request.nodes));
   }
   const int chunks = request.chunks != 0 ? request.chunks : scheme.chunks(request);
   require(chunks >= 1 && chunks <= kChunksMax, fmt::format("{} chunks, not 1 to {}", chunks, kChunksMax));
-  const int ranks = request.nodes + (name == "byteps" ? request.summation_nodes : 0);
+  const int ranks = request.nodes + (scheme.uses(Setting::summation_nodes) ? request.summation_nodes : 0);
   require_affordable(least_price_of_check(ranks, chunks));  // making it takes as much memory as checking it
   return scheme.make(request, chunks);
 }

@@ -99,19 +99,6 @@ std::string prices_problem(const std::string& text) {
   return text == kMeasured ? "" : read_prices(text, prices);
 }
 
-/// The links that gpusock knows.
-std::vector<std::string> link_names() {
-  std::vector<std::string> names;
-  for (const char* name : {"auto", "p2p", "verbs", "fabric", "tcp"}) {
-    try {
-      gpusock::parse_link(name);
-      names.push_back(name);
-    } catch (const gpusock::Error&) {  // not in this version
-    }
-  }
-  return names;
-}
-
 void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
   arguments.number("--nodes", texts.nodes, "Number of nodes; alone: starts them all on this machine", 1, kNodesMax)
       .shown_default(std::to_string(config.nodes) + ", or a launcher's");
@@ -126,7 +113,8 @@ void add_run_options(Arguments& arguments, Config& config, Texts& texts) {
 }
 
 void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
-  arguments.choice("--link", texts.link, link_names(), "What carries the bytes").shown_default("GPUSOCK_LINK, or auto");
+  arguments.choice("--link", texts.link, gpusock::program::link_names(), "What carries the bytes")
+      .shown_default("GPUSOCK_LINK, or auto");
   arguments.text("--scheme", config.scheme,
                  fmt::format("How gradients are exchanged: one scheme for all layers, or one for each with commas: {}; "
                              "hybrid: by sfb or ps:even, whichever sends less; auto: by what is cheapest at --prices "
@@ -222,7 +210,8 @@ std::string misuse(const Config& config) {
   }
   if (config.serial && !config.trace_file.empty()) return "--serial exchanges nothing that --trace could show";
   if (config.slots != 0 && !all_parts(config.scheme, schedule::has_slots))
-    return "--slots is for --scheme ps and ps:even";
+    return fmt::format("--slots is for --scheme {}",
+                       fmt::join(schedule::schemes_with(schedule::Setting::slots), " and "));
   if (config.slots >= config.nodes && config.slots != 0) {
     return fmt::format("--slots {}: of --nodes {} only {} send to an owner", config.slots, config.nodes,
                        config.nodes - 1);

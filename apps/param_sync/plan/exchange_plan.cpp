@@ -69,7 +69,7 @@ int ExchangePlan::factors_of(int layer) const {
 }
 
 bool ExchangePlan::has_two_exchanges(int layer) const {
-  return schemes[static_cast<std::size_t>(layer)].scheme == "adam-fc";
+  return schedule::moves(schemes[static_cast<std::size_t>(layer)].scheme, schedule::Moves::factors_to_owner);
 }
 
 executor::Cut ExchangePlan::cut_of(std::size_t bucket) const {
@@ -155,6 +155,6 @@ int connections_between(const ExchangePlan& plan, int nodes) {
   return static_cast<int>(ends / 2) + nodes * (nodes - 1);
 }
 
-bool has_budget(const std::string& scheme) { return schedule::has_slots(scheme); }  // parameter servers
+bool has_budget(const std::string& scheme) { return schedule::moves(scheme, schedule::Moves::weights); }
 
 }  // namespace param_sync

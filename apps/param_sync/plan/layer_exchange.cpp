@@ -49,10 +49,7 @@ ExchangeShape ExchangeShape::of(const Layout& layout, int layer, std::uint32_t b
   return {layout.nodes, slots, batch, layer, shape.parameters(), shape.inputs, shape.outputs};
 }
 
-bool is_of_factors(const std::string& scheme) {
-  const auto& names = schedule::factor_scheme_names();
-  return std::find(names.begin(), names.end(), scheme) != names.end();
-}
+bool is_of_factors(const std::string& scheme) { return schedule::moves_factors(scheme); }
 
 int factor_owner(int layer, int nodes) { return layer % nodes; }
 
@@ -65,7 +62,7 @@ std::vector<LayerExchange> make_layer_exchanges(const std::string& scheme, const
   // A chunk is one node's factors. Those of a bias are the errors.
   const std::uint64_t factors = std::uint64_t{shape.batch} * (std::uint64_t{shape.inputs} + shape.outputs) *
                                 static_cast<std::uint64_t>(shape.nodes);
-  if (scheme == "sfb") {
+  if (schedule::moves(scheme, schedule::Moves::factors_to_all)) {
     made.push_back({schedule::factor_broadcast(shape.nodes, shape.nodes), Carries::factors, factors});
     return made;
   }

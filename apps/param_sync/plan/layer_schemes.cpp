@@ -18,6 +18,7 @@
 namespace param_sync {
 namespace {
 
+constexpr const char* kFactorsOfHybrid = "sfb";
 constexpr const char* kDenseOfHybrid = "ps:even";
 constexpr int kCodeBits = 8;  // of a layer's scheme
 static_assert(kCodeBits * kLayersMax <= 64);
@@ -30,16 +31,20 @@ std::string kilobytes(std::uint64_t bytes) { return fmt::format("{:.1f} KB", sta
 constexpr const char* kAlone = "one node sends nothing";
 
 LayerScheme choose_hybrid(const ExchangeShape& shape) {
-  if (shape.nodes == 1) return {"sfb", fmt::format("hybrid: {}", kAlone)};
-  const std::uint64_t factors = busiest_bytes(make_layer_exchanges("sfb", shape)),
+  if (shape.nodes == 1) return {kFactorsOfHybrid, fmt::format("hybrid: {}", kAlone)};
+  const std::uint64_t factors = busiest_bytes(make_layer_exchanges(kFactorsOfHybrid, shape)),
                       dense = busiest_bytes(make_layer_exchanges(kDenseOfHybrid, shape));
-  return {factors <= dense ? "sfb" : kDenseOfHybrid, fmt::format("hybrid: a node sends {} in a step by sfb, {} by {}",
-                                                                 kilobytes(factors), kilobytes(dense), kDenseOfHybrid)};
+  return {factors <= dense ? kFactorsOfHybrid : kDenseOfHybrid,
+          fmt::format("hybrid: a node sends {} in a step by {}, {} by {}", kilobytes(factors), kFactorsOfHybrid,
+                      kilobytes(dense), kDenseOfHybrid)};
 }
 
-/// The schemes among which `auto` chooses. (byteps is for nodes that only sum, which training has not; adam-fc's owner
-/// sends no less than the busiest node of ps:even, whatever the sizes.)
-bool is_candidate(const std::string& scheme) { return scheme != "byteps" && scheme != "adam-fc"; }
+/// The schemes among which `auto` chooses: not those for nodes that only sum, which training has not; and an owner of
+/// factors sends no less than the busiest node of ps:even, whatever the sizes.
+bool is_candidate(const std::string& scheme) {
+  return !schedule::uses(scheme, schedule::Setting::summation_nodes) &&
+         !schedule::moves(scheme, schedule::Moves::factors_to_owner);
+}
 
 /// The costs of schedules, each worked out once.
 class Pricing {
@@ -140,7 +145,7 @@ const std::vector<std::string>& training_schemes() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const std::string& scheme : schedule::scheme_names()) {
-      if (scheme != "blink") all.push_back(scheme);  // which needs a topology
+      if (!schedule::uses(scheme, schedule::Setting::topology)) all.push_back(scheme);
     }
     const auto& of_factors = schedule::factor_scheme_names();
     all.insert(all.end(), of_factors.begin(), of_factors.end());

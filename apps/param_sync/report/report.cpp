@@ -1,6 +1,7 @@
 #include "report/report.hpp"
 
 #include "gpusock/gpusock.hpp"
+#include "param_sync/schedule/schemes.hpp"
 #include "program/run.hpp"
 
 #include <fmt/format.h>
@@ -110,12 +111,12 @@ std::string division_of_work(const Config& config) {
   }
   if (config.nodes == 1) return fmt::format("one node trained on {} samples a step, alone", config.batch);
   const std::string samples = fmt::format("on its own {} samples a step", config.batch);
-  if (config.scheme == "sfb") {
+  if (schedule::moves(config.scheme, schedule::Moves::factors_to_all)) {
     return fmt::format(
         "{} nodes: each sent the factors of its gradients {} to all others, and made the sum of all of them",
         config.nodes, samples);
   }
-  if (config.scheme == "adam-fc") {
+  if (schedule::moves(config.scheme, schedule::Moves::factors_to_owner)) {
     return fmt::format(
         "{} nodes: each sent the factors of its gradients {} to each layer's owner, which made weights of "
         "them",

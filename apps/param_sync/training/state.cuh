@@ -24,7 +24,6 @@
 namespace param_sync {
 
 using detail::await;
-using detail::DeviceWord;
 using detail::SystemWord;
 
 /// Handed to kernels by value. All pointers are to device memory, unless they say otherwise.

@@ -58,6 +58,30 @@ void expect_least_traffic(const Counts& counts, int nodes, int chunks) {
   EXPECT_EQ(counts.chunks_sent(), static_cast<std::uint64_t>(2 * (nodes - 1) * chunks)) << nodes;
 }
 
+TEST(Generators, TheTableSaysWhatASchemeIsLike) {
+  const Topology topology = schedule_test::ring_topology(5);
+  for (const auto* names : {&scheme_names(), &factor_scheme_names()}) {
+    for (const std::string& scheme : *names) {
+      Request request;
+      request.nodes = 5;
+      request.topology = &topology;
+      const Result result = generate(scheme, request).result;
+      EXPECT_EQ(moves(scheme, Moves::sums), result == Result::all_reduce) << scheme;
+      EXPECT_EQ(moves(scheme, Moves::weights) || moves(scheme, Moves::factors_to_owner),
+                result == Result::parameter_server)
+          << scheme;
+      EXPECT_EQ(moves(scheme, Moves::factors_to_all), result == Result::all_gather) << scheme;
+      EXPECT_EQ(moves_factors(scheme), names == &factor_scheme_names()) << scheme;
+      for (const int chunks : chunks_to_try(scheme, request)) EXPECT_GT(chunks, 0) << scheme;
+    }
+  }
+  EXPECT_EQ(schemes_with(Setting::slots), (std::vector<std::string>{"ps", "ps:even"}));
+  EXPECT_EQ(schemes_with(Setting::topology), (std::vector<std::string>{"blink"}));
+  EXPECT_TRUE(needs_settings("byteps") && needs_settings("blink") && needs_settings("hierarchical"));
+  EXPECT_FALSE(needs_settings("ps") || needs_settings("splitstream") || needs_settings("no scheme"));
+  EXPECT_FALSE(moves("no scheme", Moves::sums) || moves_factors("no scheme") || has_slots("no scheme"));
+}
+
 TEST(Generators, AnyNumberOfChunksIsRight) {
   const Topology topologies[] = {schedule_test::ring_topology(5), schedule_test::full_topology(6)};
   for (const std::string& scheme : scheme_names()) {

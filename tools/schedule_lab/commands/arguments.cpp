@@ -19,7 +19,7 @@ using schedule::Schedule;
 /// A setting of some schemes only. 0: not given.
 struct SchemeSetting {
   const char* option;
-  std::vector<std::string> schemes;
+  schedule::Setting setting;
   int schedule::Request::*value;
   int min;
   int max;
@@ -27,38 +27,35 @@ struct SchemeSetting {
 };
 
 const SchemeSetting kSchemeSettings[] = {
-    {"--group-size", {"hierarchical"}, &schedule::Request::group_size, 1, schedule::kNodesMax, "Nodes of a group"},
-    {"--stripes", {"splitstream"}, &schedule::Request::stripes, 1, 64, "Trees"},
-    {"--lanes", {"ring:segmented"}, &schedule::Request::lanes, 1, 64, "Rings side by side"},
-    {"--summation-nodes",
-     {"byteps"},
-     &schedule::Request::summation_nodes,
-     0,
-     schedule::kNodesMax,
-     "Nodes that only sum"},
-    {"--slots",
-     {"ps", "ps:even"},
-     &schedule::Request::slots,
-     1,
-     schedule::kNodesMax - 1,
+    {"--group-size", schedule::Setting::group_size, &schedule::Request::group_size, 1, schedule::kNodesMax,
+     "Nodes of a group"},
+    {"--stripes", schedule::Setting::stripes, &schedule::Request::stripes, 1, 64, "Trees"},
+    {"--lanes", schedule::Setting::lanes, &schedule::Request::lanes, 1, 64, "Rings side by side"},
+    {"--summation-nodes", schedule::Setting::summation_nodes, &schedule::Request::summation_nodes, 0,
+     schedule::kNodesMax, "Nodes that only sum"},
+    {"--slots", schedule::Setting::slots, &schedule::Request::slots, 1, schedule::kNodesMax - 1,
      "Nodes that send to one owner at a time"},
 };
+
+std::string schemes_text(schedule::Setting setting, const char* between) {
+  return fmt::format("{}", fmt::join(schedule::schemes_with(setting), between));
+}
 
 /// What is wrong with the source, or nothing. An option that would do nothing is wrong.
 std::string problem_of_source(const Source& source, bool uses_topology) {
   if (!source.is_optional && source.scheme.empty() == source.file.empty()) return "give either --scheme or --schedule";
-  const bool blink = source.scheme == "blink";
-  if (blink && source.topology_file.empty()) return "--scheme blink needs --topology";
-  if (!blink && !uses_topology && !source.topology_file.empty()) return "--topology is for --scheme blink";
+  const bool needs_topology = schedule::uses(source.scheme, schedule::Setting::topology);
+  if (needs_topology && source.topology_file.empty()) return "--scheme " + source.scheme + " needs --topology";
+  if (!needs_topology && !uses_topology && !source.topology_file.empty()) {
+    return fmt::format("--topology is for --scheme {}", schemes_text(schedule::Setting::topology, " and "));
+  }
   if (source.file == "-" && source.topology_file == "-") return "only one file can be standard input";
   if (!source.file.empty() && source.given.nodes != 0) return "--nodes is for --scheme: a file says how many there are";
   if (!source.file.empty() && source.given.chunks != 0)
     return "--chunks is for --scheme: a file says how many there are";
   for (const SchemeSetting& setting : kSchemeSettings) {
-    const auto& schemes = setting.schemes;
-    if (source.given.*setting.value == 0) continue;
-    if (std::find(schemes.begin(), schemes.end(), source.scheme) != schemes.end()) continue;
-    return fmt::format("{} is for --scheme {}", setting.option, fmt::join(schemes, " and "));
+    if (source.given.*setting.value == 0 || schedule::uses(source.scheme, setting.setting)) continue;
+    return fmt::format("{} is for --scheme {}", setting.option, schemes_text(setting.setting, " and "));
   }
   return "";
 }
@@ -86,12 +83,13 @@ void add_source(Arguments& arguments, Source& source, bool uses_topology, const 
     const int without = defaults.*setting.value;
     arguments
         .number(setting.option, given.*setting.value,
-                fmt::format("{} ({})", setting.help, fmt::join(setting.schemes, ", ")), setting.min, setting.max)
+                fmt::format("{} ({})", setting.help, schemes_text(setting.setting, ", ")), setting.min, setting.max)
         .shown_default(without < setting.min ? "any number" : std::to_string(without));
   }
   arguments.text("--topology", source.topology_file,
-                 uses_topology ? "Links and bandwidths (docs/schedules.md), on which it runs; needed by blink"
-                               : "Links and bandwidths (docs/schedules.md); for blink");
+                 fmt::format("Links and bandwidths (docs/schedules.md){} {}",
+                             uses_topology ? ", on which it runs; needed by" : "; for",
+                             schemes_text(schedule::Setting::topology, ", ")));
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&source, uses_topology] { return problem_of_source(source, uses_topology); });
 }

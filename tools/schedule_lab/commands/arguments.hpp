@@ -20,7 +20,6 @@ using gpusock::program::Arguments;
 using gpusock::program::Misuse;
 
 inline constexpr std::uint64_t kSizeMax = std::uint64_t{1} << 44;  ///< bytes, in virtual time
-inline const std::vector<std::string> kLinks = {"auto", "p2p", "tcp", "fabric", "verbs"};
 
 /// Where the schedule comes from: a scheme, or a file.
 struct Source {

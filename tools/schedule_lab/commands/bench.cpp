@@ -37,7 +37,9 @@ std::vector<std::string> benched_schemes(const BenchOptions& options) {
   if (!options.scheme.empty()) return {options.scheme};
   std::vector<std::string> schemes;
   for (const std::string& scheme : schedule::scheme_names()) {
-    if (scheme != "blink" && scheme != "byteps") schemes.push_back(scheme);
+    if (schedule::uses(scheme, schedule::Setting::topology)) continue;
+    if (schedule::uses(scheme, schedule::Setting::summation_nodes)) continue;
+    schemes.push_back(scheme);
   }
   return schemes;
 }
@@ -100,8 +102,9 @@ bool is_of_factors(const std::string& scheme) {
 }
 
 std::string what_is_sent(const std::string& scheme, const executor::FactorTrial& trial) {
-  if (scheme == "adam-fc") return "factors sent to rank 0, and its weights to all";
-  if (scheme == "sfb") return "factors sent to all";
+  if (schedule::moves(scheme, schedule::Moves::factors_to_owner))
+    return "factors sent to rank 0, and its weights to all";
+  if (schedule::moves(scheme, schedule::Moves::factors_to_all)) return "factors sent to all";
   return trial.of_factors ? "hybrid takes factors sent to all" : "hybrid takes the whole gradient";
 }
 
@@ -121,10 +124,11 @@ int bench_factors(const BenchOptions& options) {
                     layout.rows, layout.columns, layout.samples, options.nodes, options.link, options.repeats));
   print(fmt::format("  {}: {:.3f} MB of the rank that sends most, {:.3f} ms{}\n", what_is_sent(options.scheme, trial),
                     megabytes(trial.sent_floats), trial.exchange_s * 1e3,
-                    trial.of_factors
-                        ? fmt::format(", and {:.3f} ms to make {} again", trial.rebuild_s * 1e3,
-                                      options.scheme == "adam-fc" ? "gradient and weights" : "the gradient")
-                        : ""));
+                    trial.of_factors ? fmt::format(", and {:.3f} ms to make {} again", trial.rebuild_s * 1e3,
+                                                   schedule::moves(options.scheme, schedule::Moves::factors_to_owner)
+                                                       ? "gradient and weights"
+                                                       : "the gradient")
+                                     : ""));
   print(fmt::format("  the whole gradient by {}: {:.3f} MB of the rank that sends most, {:.3f} ms\n", settings.dense,
                     megabytes(trial.dense_floats), trial.dense_s * 1e3));
   print(fmt::format("  relative error {:.2g}, {}\n", trial.error,
@@ -167,7 +171,7 @@ int run_bench(BenchOptions& options) {
 }
 
 std::string problem_of_bench(const BenchOptions& options) {
-  if (options.scheme == "blink") return "blink needs a topology";
+  if (schedule::uses(options.scheme, schedule::Setting::topology)) return options.scheme + " needs a topology";
   for (const std::uint64_t size : options.sizes_bytes) {
     if (const std::string problem = problem_of_floats("--sizes", size); !problem.empty()) return problem;
   }
@@ -205,7 +209,7 @@ std::optional<int> parse_bench(int argc, char** argv, BenchOptions& options) {
       .shown_default("all but blink, byteps, and those of factors");
   arguments.bytes("--sizes", options.sizes_bytes, "Bytes of a tensor, with commas", 4, std::uint64_t{1} << 30)
       .shown_default("1K,64K,1M,16M");
-  arguments.choice("--link", options.link, kLinks, "What carries it");
+  arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it");
   arguments.number("--repeats", options.repeats, "Timed runs", 1, 10000);
   arguments.choice("--beside", options.beside, beside_choices(),
                    "Print ratios to the all-reduce of MPI, Gloo or both, between as many processes, measured in turn; "

@@ -105,13 +105,13 @@ std::optional<int> parse_plot(int argc, char** argv, PlotOptions& options) {
   arguments.positional("DIR", options.folder, "The folder with these files; figures are written into it");
   arguments.choice("--model", options.model, models::model_names(), "Whose efficiency is drawn");
   std::vector<std::string> schemes = all_schemes();
-  std::erase(schemes, "blink");  // which needs a topology
-  schemes.push_back("hybrid");
+  std::erase_if(schemes, [](const std::string& scheme) { return schedule::uses(scheme, schedule::Setting::topology); });
+  schemes.push_back(simulate::kHybrid);
   arguments.choice("--scheme", options.scheme, schemes, "How it exchanges gradients");
   arguments.number("--nodes", options.nodes, "Up to how many nodes", 2, 64);
   arguments.flag("--measure", options.measures,
                  "Also time all-reduces between ranks of this process, and draw predicted against measured times");
-  arguments.choice("--link", options.link, kLinks, "What is measured").shown_default("auto");
+  arguments.choice("--link", options.link, gpusock::program::link_names(), "What is measured").shown_default("auto");
   arguments.check(gpusock::program::problem_of_environment);
   arguments.check([&options] { return options.measures || options.link.empty() ? "" : "--link is for --measure"; });
   return arguments.parse(argc, argv);

@@ -178,7 +178,7 @@ std::optional<int> parse_predict(int argc, char** argv, PredictOptions& options)
       "Measure latency and bandwidths instead, between ranks of this process, until they are steady, and say "
       "how well they fit");
   arguments.flag("--unsteady", options.unsteady, "Take what --measure finds first, also on a machine that is unsteady");
-  arguments.choice("--link", options.link, kLinks, "What is measured").shown_default("auto");
+  arguments.choice("--link", options.link, gpusock::program::link_names(), "What is measured").shown_default("auto");
   arguments.flag("--exhaustive", options.exhaustive,
                  "Also try all candidates in virtual time, and say how much longer the choices take there (slow)");
   arguments.check(gpusock::program::problem_of_environment);

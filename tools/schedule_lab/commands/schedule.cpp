@@ -2,6 +2,7 @@
 #include "commands/commands.hpp"
 
 #include "trial/trial.hpp"
+#include "program/environment.hpp"
 #include "program/run.hpp"
 #include "param_sync/schedule/file.hpp"
 #include "param_sync/schedule/rank_order.hpp"
@@ -88,7 +89,7 @@ std::optional<int> parse_schedule(int argc, char** argv, ScheduleOptions& option
   arguments.flag("--run", options.run,
                  "Run it, all ranks in this process, and compare the result with sums of doubles");
   arguments.bytes("--size", options.size_bytes, "Bytes of each rank's tensor, for --run", 4, std::uint64_t{1} << 30);
-  arguments.choice("--link", options.link, kLinks, "What carries it, for --run");
+  arguments.choice("--link", options.link, gpusock::program::link_names(), "What carries it, for --run");
   arguments.flag("--deterministic", options.deterministic,
                  "With --run: sums are in the order of ranks, bit for bit; else it is an error");
   arguments.check([&]() -> std::string {

@@ -39,7 +39,7 @@ std::string problem_of(const SimulateOptions& options) {
   const bool trains = !options.training.model.empty();
   if (!trains && options.source.scheme.empty() == options.source.file.empty())
     return "give --model, or either --scheme or --schedule";
-  if (!trains && options.source.scheme == "hybrid")
+  if (!trains && options.source.scheme == simulate::kHybrid)
     return "--scheme hybrid chooses for each layer of a model: give --model too";
   if (trains && options.size_bytes != 0) return "--size is not for --model, whose layers have sizes";
   return problem_of_training(options.training, options.source);
@@ -50,7 +50,7 @@ std::optional<int> parse_simulate(int argc, char** argv, SimulateOptions& option
       "Runs a schedule in virtual time: how long it takes on these links. With --model: training of that model, whose "
       "layers compute and exchange gradients.");
   std::vector<std::string> schemes = all_schemes();
-  schemes.push_back("hybrid");
+  schemes.push_back(simulate::kHybrid);
   options.source.is_optional = true;
   add_source(arguments, options.source, true, schemes);
   arguments.bytes("--size", options.size_bytes, "Bytes of data", 1, kSizeMax).shown_default(in_units(kDefaultSize));

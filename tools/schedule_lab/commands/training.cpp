@@ -14,8 +14,6 @@ using simulate::Order;
 using simulate::TrainingSettings;
 using simulate::TrainingTimes;
 
-bool uses_factors(const std::string& scheme) { return scheme == "sfb" || scheme == "adam-fc" || scheme == "hybrid"; }
-
 /// An option that was given, of those that need --model; empty: none.
 std::string given_for_model(const TrainingOptions& options) {
   if (!options.order.empty()) return "--order";
@@ -103,8 +101,9 @@ std::string problem_of_training(const TrainingOptions& options, const Source& so
   if (source.given.chunks != 0) return "--chunks is not for --model: --unit says how gradients are divided";
   if (source.given.group_size != 0 || source.given.stripes != 0 || source.given.lanes != 0 || source.given.slots != 0)
     return "--group-size, --stripes, --lanes and --slots are not for --model";
-  if (!uses_factors(source.scheme) && !options.dense.empty()) return "--dense is for --scheme sfb, adam-fc and hybrid";
-  if (!uses_factors(source.scheme) && options.free_rebuild)
+  if (!simulate::is_for_factors(source.scheme) && !options.dense.empty())
+    return "--dense is for --scheme sfb, adam-fc and hybrid";
+  if (!simulate::is_for_factors(source.scheme) && options.free_rebuild)
     return "--free-rebuild is for --scheme sfb, adam-fc and hybrid";
   if (options.seed >= 0 && options.jitter_percent < 0) return "--seed is for --jitter";
   return "";

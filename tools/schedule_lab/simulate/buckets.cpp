@@ -21,9 +21,9 @@ schedule::FactorShape shape_of(const models::Layer& layer, int batch) {
 // Parts of the data at all ranks: those of a schedule of more take minutes to make, and more to simulate.
 constexpr std::int64_t kPartsMax = 1 << 21;
 
-bool is_for_factors(const std::string& scheme) { return scheme == "sfb" || scheme == "adam-fc" || scheme == "hybrid"; }
-
 }  // namespace
+
+bool is_for_factors(const std::string& scheme) { return scheme == kHybrid || schedule::moves_factors(scheme); }
 
 Buckets::Buckets(const models::Model& model, const TrainingSettings& settings)
     : model_(model), settings_(settings), bucket_of_(model.layers.size(), schedule::kNobody) {
@@ -55,7 +55,7 @@ std::uint64_t Buckets::messages_of_step() const {
 std::string Buckets::scheme_of(const models::Layer& layer) const {
   if (!is_for_factors(settings_.scheme)) return settings_.scheme;
   if (layer.rows == 0) return settings_.dense;
-  if (settings_.scheme != "hybrid") return settings_.scheme;
+  if (settings_.scheme != kHybrid) return settings_.scheme;
   return schedule::prefers_factors(shape_of(layer, settings_.batch), settings_.nodes) ? "sfb" : settings_.dense;
 }
 
@@ -84,7 +84,7 @@ void Buckets::add_layer(int index) {
   if (layer.parameters == 0) return;
   const std::string scheme = scheme_of(layer);
   const double bytes = layer.parameters * kFloatBytes;
-  if (scheme == "sfb" || scheme == "adam-fc") {
+  if (schedule::moves_factors(scheme)) {
     if (open_bytes_ > 0) add_dense(open_, std::exchange(open_bytes_, 0));
     return add_factors(index, scheme);
   }
@@ -115,7 +115,7 @@ void Buckets::add_factors(int index, const std::string& scheme) {
   Bucket bucket;
   bucket.first_layer = bucket.last_layer = index;
   const int priority = settings_.order == Order::priority ? index : 0;
-  if (scheme == "sfb") {  // a chunk is one node's factors
+  if (schedule::moves(scheme, schedule::Moves::factors_to_all)) {  // a chunk is one node's factors
     bucket.rebuild_s = rebuild_s;
     bucket.units.push_back({&plan(scheme), factors, factors, 0, priority});
     layers_.push_back({layer.name, scheme, floats.broadcast * kFloatBytes * 1e-6});

@@ -233,13 +233,14 @@ void check_settings(const TrainingSettings& settings) {
   require(settings.jitter >= 0 && settings.jitter < 1, "a jitter is a share of the time, below 1");
   require(settings.steps >= 3 && settings.steps <= 1000, fmt::format("{} steps, not 3 to 1000", settings.steps));
   require(!settings.network.topology, "links are all alike: a topology is not used");
-  const std::vector<std::string>& factors = schedule::factor_scheme_names();
-  const bool uses_factors = settings.scheme == "hybrid" ||
-                            std::find(factors.begin(), factors.end(), settings.scheme) != factors.end();
+  const bool uses_factors = is_for_factors(settings.scheme);
   const std::string& dense = uses_factors ? settings.dense : settings.scheme;
   require(is_scheme(dense), fmt::format("there is no scheme \"{}\" for gradients", dense));
-  require(dense != "blink", "blink needs a topology, and links are all alike here");
-  require(settings.summation_nodes == 0 || dense == "byteps", "summation nodes are for byteps");
+  require(!schedule::uses(dense, schedule::Setting::topology),
+          dense + " needs a topology, and links are all alike here");
+  require(settings.summation_nodes == 0 || schedule::uses(dense, schedule::Setting::summation_nodes),
+          fmt::format("summation nodes are for {}",
+                      fmt::join(schedule::schemes_with(schedule::Setting::summation_nodes), " and ")));
   require(settings.summation_nodes == 0 || !uses_factors, "summation nodes have no use for factors");
 }
 

@@ -22,6 +22,12 @@ enum class Order {
 Order parse_order(const std::string& word);
 const char* to_string(Order order);
 
+/// What chooses for each layer what sends less: its factors to all, or its gradient.
+inline constexpr const char* kHybrid = "hybrid";
+
+/// True if layers whose gradient has factors are exchanged by these: by a scheme that moves factors, or by kHybrid.
+bool is_for_factors(const std::string& scheme);
+
 struct TrainingSettings {
   int nodes = 8;
   int summation_nodes = 0;      ///< of byteps, besides

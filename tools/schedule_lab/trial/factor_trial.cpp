@@ -51,8 +51,8 @@ class Trials {
       : settings_(settings),
         layout_(settings.layout),
         factors_(random_factors(layout_)),
-        serves_(settings.scheme == "adam-fc"),
-        of_factors_(settings.scheme != "hybrid" || schedule::prefers_factors(shape(), nodes())),
+        serves_(schedule::moves(settings.scheme, schedule::Moves::factors_to_owner)),
+        of_factors_(schedule::moves_factors(settings.scheme) || schedule::prefers_factors(shape(), nodes())),
         schedules_(schedules()),
         ranks_(schedules_, settings.link, {}, layout_.gathered_floats()) {
     for (int rank = 0; rank < nodes(); ++rank) {
@@ -234,7 +234,11 @@ class Trials {
 }  // namespace
 
 const std::vector<std::string>& factor_trial_schemes() {
-  static const std::vector<std::string> names{"sfb", "adam-fc", "hybrid"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = schedule::factor_scheme_names();
+    all.emplace_back("hybrid");
+    return all;
+  }();
   return names;
 }
 

@@ -25,14 +25,12 @@ Chooser::Chooser(int nodes) : nodes_(nodes) {
   schedule::Request request;
   request.nodes = nodes;
   for (const std::string& scheme : schedule::scheme_names()) {
-    if (scheme == "blink" || scheme == "byteps") continue;  // they need a topology, or nodes that only sum
-    std::vector<int> chunks{schedule::default_chunks(scheme, request)};
-    if (scheme.starts_with("tree") || scheme == "splitstream") chunks = {4, 16, 64};
-    if (scheme == "ring:segmented") chunks = {2 * nodes, 4 * nodes, 8 * nodes};
-    for (const int count : chunks) {
+    if (!schedule::moves(scheme, schedule::Moves::sums)) continue;  // owners with an optimizer are asked for by name
+    if (schedule::uses(scheme, schedule::Setting::topology)) continue;
+    if (schedule::uses(scheme, schedule::Setting::summation_nodes)) continue;
+    for (const int count : schedule::chunks_to_try(scheme, request)) {
       const Candidate candidate{scheme, count};
       const schedule::Schedule made = schedule_of(candidate, nodes);
-      if (made.result != schedule::Result::all_reduce) continue;  // owners with an optimizer are asked for by name
       candidates_.push_back({candidate, cost::costs_of(made, check(made))});
     }
   }
