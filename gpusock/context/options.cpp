@@ -1,7 +1,7 @@
 #include "gpusock/context/options.hpp"
 
-#include "gpusock/context/cpu_shape.hpp"
 #include "gpusock/endpoint.hpp"
+#include "host_proxy/base/cpu_shape.hpp"
 #include "host_proxy/base/log.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/links/fabric/provider_name.hpp"
@@ -107,7 +107,7 @@ Options Options::from_env() {
   // Not of a context's options, and refused here all the same: a program is told of every wrong variable when it
   // starts.
   if (const char* level = environment("GPUSOCK_LOG")) check_log_level(level);
-  detail::cpu_shape_from_env();
+  proxy::cpu_shape_from_env();
   detail::default_link();
   return options;
 }

@@ -4,11 +4,11 @@
 #include "cpu_device/device_memory.hpp"
 #include "cpu_device/device_shape.hpp"
 #include "cpu_device/sanitizers.hpp"
-#include "gpusock/context/cpu_shape.hpp"
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/memory_copier.hpp"
 #include "gpusock/cpu/stream.hpp"
 #include "gpusock/cpu/zeroed_memory.hpp"
+#include "host_proxy/base/cpu_shape.hpp"
 
 #include <sys/mman.h>
 
@@ -53,12 +53,9 @@ void wait_for_kernels(const std::string& call) {
   if (!t_quiet) cpu_device::wait_for_kernels(call);
 }
 
-/// As many as the double of the CUDA runtime has. (They share one pool of threads.)
-constexpr int kGpus = 2;
-
 /// What the variable said when it was first looked at.
-CpuShape asked_shape() {
-  static const CpuShape asked = cpu_shape_from_env();
+proxy::CpuShape asked_shape() {
+  static const proxy::CpuShape asked = proxy::cpu_shape_from_env();
   return asked;
 }
 
@@ -181,7 +178,7 @@ class GpuShapedPlatform final : public proxy::Platform {
   }
   std::byte* proxy_address(std::byte* device_memory) const override { return proxy::hide(device_memory); }
   bool reaches_device_memory_of(const Platform& other) const override {
-    return is_same_device_as(other) || asked_shape() != CpuShape::gpus_apart;
+    return is_same_device_as(other) || asked_shape() != proxy::CpuShape::gpus_apart;
   }
   bool is_same_device_as(const Platform& other) const override { return gpu_of(other) == gpu_; }
   std::string why_apart_from(const Platform& other) const override { return why_apart(gpu_of(other)); }
@@ -205,7 +202,8 @@ class GpuShapedPlatform final : public proxy::Platform {
     if (!owner || name_of(*owner) != device) {
       throw Error::with_cause(EPROTO, "what another process shares is no arena of this size on " + device);
     }
-    if (*owner != gpu_ && asked_shape() == CpuShape::gpus_apart) throw Error::with_cause(ENOTSUP, why_apart(*owner));
+    if (*owner != gpu_ && asked_shape() == proxy::CpuShape::gpus_apart)
+      throw Error::with_cause(ENOTSUP, why_apart(*owner));
     return map_file(file.get(), bytes, {});
   }
   bool while_quiet(const std::function<void()>& action) override {
@@ -316,12 +314,12 @@ void give_shape() {
 
 }  // namespace
 
-bool has_gpu_shape() { return asked_shape() != CpuShape::cpu; }
+bool has_gpu_shape() { return asked_shape() != proxy::CpuShape::cpu; }
 
 std::unique_ptr<Device> make_gpu_shaped_device(int gpu) {
-  if (gpu >= kGpus) {
+  if (gpu >= proxy::kGpusOfShape) {
     throw Error(ENODEV, "GPUSOCK_GPU=" + std::to_string(gpu) + ", but the GPUs of this shape are 0 to " +
-                            std::to_string(kGpus - 1));
+                            std::to_string(proxy::kGpusOfShape - 1));
   }
   static std::once_flag given;
   std::call_once(given, give_shape);

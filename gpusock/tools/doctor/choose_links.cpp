@@ -11,47 +11,50 @@ namespace gpusock::doctor {
 namespace {
 
 /// True if verbs has the NICs read and write rings in device memory.
-bool nics_reach_rings(const Facts& facts) { return *facts.gpudirect && (!facts.gpu_build || facts.nics_reach_gpu); }
+bool nics_reach_rings(const Facts& facts) {
+  return *facts.gpudirect && (!facts.has_device_memory() || facts.nics_reach_gpu);
+}
 
 /// True if kernels' rings lie in device memory, though not those of all connections on p2p.
 bool are_on_device(const Facts& facts, LinkKind link) {
   if (facts.ring != RingPlacement::automatic) return facts.ring == RingPlacement::device;
-  return facts.gpu_build && (link == LinkKind::p2p || (link == LinkKind::verbs && nics_reach_rings(facts)));
+  return facts.has_device_memory() && (link == LinkKind::p2p || (link == LinkKind::verbs && nics_reach_rings(facts)));
 }
 
 /// Of p2p in one process, where kernels use device memory.
 const char* place_between_kernels(const Facts& facts) {
-  return facts.gpus > 1 ? "device memory between kernels of GPUs that reach each other (else pinned host memory)"
-                        : "device memory between kernels of one GPU (else pinned host memory)";
+  const bool several = facts.gpu_build ? facts.gpus > 1 : facts.shape == proxy::CpuShape::gpu;
+  return several ? "device memory between kernels of GPUs that reach each other (else pinned host memory)"
+                 : "device memory between kernels of one GPU (else pinned host memory)";
 }
 
 const char* place_of_rings(const Facts& facts, LinkKind link) {
   const bool device = are_on_device(facts, link);
-  if (facts.gpu_build && device && link == LinkKind::p2p) return place_between_kernels(facts);
-  return facts.gpu_build && device ? "device memory (host threads': pinned host memory)"
-         : facts.gpu_build         ? "pinned host memory"
-         : device                  ? "the CPU device's memory"
-         : link == LinkKind::p2p   ? "host memory that both map"
-         : link == LinkKind::verbs ? "host memory that the NICs write"
-                                   : "host memory";
+  if (facts.has_device_memory() && device && link == LinkKind::p2p) return place_between_kernels(facts);
+  return facts.has_device_memory() && device ? "device memory (host threads': pinned host memory)"
+         : facts.has_device_memory()         ? "pinned host memory"
+         : device                            ? "the CPU device's memory"
+         : link == LinkKind::p2p             ? "host memory that both map"
+         : link == LinkKind::verbs           ? "host memory that the NICs write"
+                                             : "host memory";
 }
 
 std::string rings_of(const Facts& facts, LinkKind link) {
   const char* place = place_of_rings(facts, link);
-  const proxy::RingSizes sizes = proxy::default_ring_sizes(facts.gpu_build);
+  const proxy::RingSizes sizes = proxy::default_ring_sizes(facts.has_device_memory());
   const bool shared = link == LinkKind::p2p || link == LinkKind::verbs;
   const std::uint64_t kib = (shared ? sizes.shared : sizes.own) >> 10;
   return kib % 1024 == 0 ? fmt::format("{}, {} MiB each", place, kib / 1024)
                          : fmt::format("{}, {} KiB each", place, kib);
 }
 
-/// Where the words lie that kernels poll; empty where kernels run on the CPU device, whose memory is the host's.
+/// Where the words lie that kernels poll; empty where their memory is the host's.
 std::string words_of(const Facts& facts, LinkKind link) {
-  if (!facts.gpu_build) return "";
+  if (!facts.has_device_memory()) return "";
   if (link == LinkKind::verbs && are_on_device(facts, link) && nics_reach_rings(facts) && facts.nics_write_in_order) {
     return "device memory (that of rx rings; the others are in pinned host memory)";
   }
-  if (link == LinkKind::p2p && are_on_device(facts, link)) return place_between_kernels(facts);
+  if (link == LinkKind::p2p) return are_on_device(facts, link) ? place_between_kernels(facts) : "pinned host memory";
   return facts.device_words ? "device memory, where the proxy posts them" : "pinned host memory";
 }
 
@@ -91,7 +94,7 @@ std::string problem_of(const Facts& facts, LinkKind named, LinkKind best) {
 std::string why_there(const Facts& facts, LinkKind link) {
   if (facts.ring == RingPlacement::device) {
     if (link == LinkKind::p2p) return "rings there: GPUSOCK_RING=device";
-    const bool reached = !facts.gpu_build || facts.nics_reach_gpu;
+    const bool reached = !facts.has_device_memory() || facts.nics_reach_gpu;
     if (link == LinkKind::verbs && nics_reach_rings(facts))
       return "rings there: GPUSOCK_RING=device; the NICs read and write them";
     if (link == LinkKind::verbs && reached)
@@ -99,7 +102,7 @@ std::string why_there(const Facts& facts, LinkKind link) {
     return "rings there: GPUSOCK_RING=device; " + std::string(to_string(link)) + " copies them through staging memory";
   }
   if (facts.ring == RingPlacement::host) return "rings there: GPUSOCK_RING=host";
-  if (!facts.gpu_build || link == LinkKind::p2p) return "";
+  if (!facts.has_device_memory() || link == LinkKind::p2p) return "";
   if (are_on_device(facts, link)) return "rings there: the NICs read and write them";
   return "rings there: " + std::string(to_string(link)) +
          " would copy those in device memory; GPUSOCK_RING=device tries it";
@@ -170,18 +173,17 @@ LinkKind best_link(const Facts& facts, bool share_memory) {
 
 /// Where the rings and words of host rings lie.
 const char* place_in_host_rings(const Facts& facts) {
-  if (!facts.gpu_build) return facts.ring == RingPlacement::host ? "host memory" : "the CPU device's memory";
   return facts.ring == RingPlacement::host ? "pinned host memory"
                                            : "device memory between kernels of one GPU (else pinned host memory)";
 }
 
 LinkChoice same_host(const Facts& facts) {
-  const bool have_host_rings = !facts.maps_at_any_time && !facts.host_rings.empty();
-  const LinkKind best = best_link(facts, facts.maps_at_any_time || have_host_rings);
+  const bool have_host_rings = facts.has_device_memory() && !facts.host_rings.empty();
+  const LinkKind best = best_link(facts, !facts.has_device_memory() || have_host_rings);
   LinkChoice choice{"same host", std::string(to_string(best)), rings_of(facts, best), words_of(facts, best), "", ""};
   if (have_host_rings && best == LinkKind::p2p) {
     choice.rings = std::string(place_in_host_rings(facts)) + ", shared by name";
-    if (facts.gpu_build) choice.words = place_in_host_rings(facts);
+    choice.words = place_in_host_rings(facts);
   }
   if (chosen_otherwise(facts, best, choice)) return choice;
   if (have_host_rings) {
@@ -194,7 +196,7 @@ LinkChoice same_host(const Facts& facts) {
         used ? "" : ", or as many as the first process has set");
     return choice;
   }
-  if (!facts.maps_at_any_time) {
+  if (facts.has_device_memory()) {
     choice.why = "not p2p: other processes' rings cannot be mapped while kernels run on a GPU";
     if (!facts.gpu_build) choice.why += " (GPUSOCK_CPU_SHAPE)";
     choice.command = "export GPUSOCK_HOST_RINGS=NAME (the same in both processes, or auto)";

@@ -55,7 +55,7 @@ void probe_gpudirect(const Sources& sources, Report& report) {
   });
   const RingPlacement ring = report.facts.ring.value_or(RingPlacement::host);
   const bool in_host_memory = ring == RingPlacement::host ||
-                              (ring == RingPlacement::automatic && !report.facts.gpu_build);
+                              (ring == RingPlacement::automatic && !report.facts.has_device_memory());
   if (report.facts.gpudirect == false && in_host_memory) {
     report.add("environment", Level::note, "GPUSOCK_GPUDIRECT=off changes nothing: rings lie in host memory",
                "unset GPUSOCK_GPUDIRECT");
@@ -103,7 +103,7 @@ void probe_host_rings_variable(const Sources& sources, Report& report) {
   const std::string value = sources.environment(kHostRings).value_or(proxy::HostRings::kAutomatic);
   const auto chosen = proxy::HostRings::parse(value);
   if (!chosen) return report_invalid(report, kHostRings, value, "must be auto, off or a name");
-  if (chosen->name == proxy::HostRings::kAutomatic && report.facts.maps_at_any_time) return;  // none are made
+  if (chosen->name == proxy::HostRings::kAutomatic && !report.facts.has_device_memory()) return;  // none are made
   report.facts.host_rings = chosen->name;
   report.facts.host_connections_set = chosen->connections.has_value();
   report.facts.host_connections = chosen->connections.value_or(proxy::HostRings::kConnectionsDefault);
@@ -111,14 +111,10 @@ void probe_host_rings_variable(const Sources& sources, Report& report) {
 
 void probe_shape(const Sources& sources, Report& report) {
   constexpr const char* kShape = "GPUSOCK_CPU_SHAPE";
-  report.facts.maps_at_any_time = !report.facts.gpu_build;
-  const std::string shape = sources.environment(kShape).value_or("");
-  if (report.facts.gpu_build || shape.empty() || shape == "cpu") return;
-  if (shape == "gpu" || shape == "gpus-apart") {
-    report.facts.maps_at_any_time = false;
-  } else {
-    report_invalid(report, kShape, shape, "is no shape of the CPU device");
-  }
+  if (report.facts.gpu_build) return;
+  report.facts.shape = shape_of(sources);
+  std::optional<proxy::CpuShape> valid;
+  probe(sources, report, kShape, "is no shape of the CPU device", valid, proxy::parse_cpu_shape);
 }
 
 /// Variables of ours that nothing reads, as misspelt ones.

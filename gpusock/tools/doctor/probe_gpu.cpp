@@ -187,6 +187,11 @@ void check_choice(const Sources& sources, std::size_t gpus, Report& report) {
   } else if (sources.built_for == "cuda" && gpus > 0 && *number >= gpus) {
     report.add("gpu", Level::fix, fmt::format("GPUSOCK_GPU={}, but the GPUs here are 0 to {}", *number, gpus - 1),
                "export GPUSOCK_GPU=0");
+  } else if (shape_of(sources) != proxy::CpuShape::cpu && *number >= proxy::kGpusOfShape) {
+    report.add("gpu", Level::fix,
+               fmt::format("GPUSOCK_GPU={}, but the GPUs of this shape are 0 to {}: no context can be made", *number,
+                           proxy::kGpusOfShape - 1),
+               "export GPUSOCK_GPU=0");
   }
 }
 
@@ -224,6 +229,9 @@ void probe_gpu(const Sources& sources, Report& report) {
 }
 
 void probe_words(const Sources& sources, Report& report) {
+  if (!report.facts.gpu_build && report.facts.has_device_memory()) {
+    report.facts.device_words = report.facts.words != RingPlacement::host;
+  }
   if (!report.facts.gpu_build || !report.facts.gpu_usable || report.facts.words == RingPlacement::host) return;
   std::string command;
   const std::string problem = words_problem(sources, report.facts, command);

@@ -56,7 +56,7 @@ void report_fit(const proxy::HostRings::Look& look, Report& report) {
 
 }  // namespace
 
-std::uint64_t Facts::host_ring_bytes() const { return proxy::default_ring_sizes(!maps_at_any_time).shared; }
+std::uint64_t Facts::host_ring_bytes() const { return proxy::default_ring_sizes(has_device_memory()).shared; }
 
 void probe_host_rings(const Sources& sources, Report& report) {
   const std::string& name = report.facts.host_rings;

@@ -84,8 +84,7 @@ void report_caches(const Sources& sources, const std::vector<int>& usable, Repor
 
 /// As Platform::callers_can_wake().
 bool callers_can_wake(const Sources& sources) {
-  const std::string shape = sources.environment("GPUSOCK_CPU_SHAPE").value_or("");
-  return sources.built_for == "cpu" && shape != "gpu" && shape != "gpus-apart";
+  return sources.built_for == "cpu" && shape_of(sources) == proxy::CpuShape::cpu;
 }
 
 /// What the proxy's thread does while kernels run, which cannot wake it.

@@ -3,6 +3,7 @@
 
 #include "gpusock/endpoint.hpp"
 #include "gpusock/ring_placement.hpp"
+#include "host_proxy/base/cpu_shape.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <optional>
@@ -32,7 +33,7 @@ struct LinkChoice {
   std::string peer;     ///< "same process", "same host", "other host"
   std::string link;     ///< "p2p", "verbs", "fabric", "tcp" or "none"
   std::string rings;    ///< where they lie, and how large they are
-  std::string words;    ///< where the words lie that kernels poll; empty on the CPU device
+  std::string words;    ///< where the words lie that kernels poll; empty where their memory is the host's
   std::string why;      ///< not the better one; empty where this is the best there is
   std::string command;  ///< what gets the better one; empty where nothing does
 };
@@ -41,8 +42,7 @@ struct LinkChoice {
 struct Facts {
   bool gpu_build = false;  ///< true if programs of this build run their kernels on a GPU
   bool gpu_usable = false;
-  bool maps_at_any_time = true;  ///< false on GPUs, and on the CPU device in the shape of one: other processes' rings
-                                 ///< cannot be mapped while kernels run
+  proxy::CpuShape shape = proxy::CpuShape::cpu;  ///< GPUSOCK_CPU_SHAPE, where this is a build for the CPU device
   int gpus = 0;
   int rdma_nics = 0;
   int rdma_nics_active = 0;  ///< with a port that is up
@@ -70,6 +70,9 @@ struct Facts {
   std::optional<proxy::HostRings::Look> host_rings_there;      ///< what is there of that name already
   std::optional<LinkKind> default_link = LinkKind::automatic;  ///< GPUSOCK_LINK; nothing: it names none
 
+  /// True if kernels have memory of their own: on GPUs, and on the CPU device in the shape of one. Then all ring memory
+  /// is made with a context, and other processes' rings cannot be mapped while kernels run.
+  bool has_device_memory() const { return gpu_build || shape != proxy::CpuShape::cpu; }
   /// Of the rings that a context of this environment shares, by default.
   std::uint64_t host_ring_bytes() const;
 };

@@ -129,6 +129,15 @@ bool Sources::exists(const std::string& path) const {
   return std::filesystem::exists(root / path, error);
 }
 
+proxy::CpuShape shape_of(const Sources& sources) {
+  if (sources.built_for != "cpu") return proxy::CpuShape::cpu;
+  try {
+    return proxy::parse_cpu_shape(sources.environment("GPUSOCK_CPU_SHAPE").value_or(""));
+  } catch (const Error&) {
+    return proxy::CpuShape::cpu;  // probe_environment() reports it
+  }
+}
+
 std::optional<unsigned> number_of(const std::string& text) {
   unsigned number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -2,6 +2,7 @@
 /// @file Where gpusock-doctor looks: the machine, or what a test puts in its place. What is not there is a finding, not
 /// an error.
 
+#include "host_proxy/base/cpu_shape.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 
 #include <cstdint>
@@ -86,6 +87,10 @@ Cuda ask_cuda_driver();
 
 /// The interfaces of this process's network namespace (interfaces.cpp). /sys shows those of the one it was mounted in.
 std::vector<Interface> ask_interfaces();
+
+/// The shape of this build's CPU device; CpuShape::cpu also for a build for GPUs, and where GPUSOCK_CPU_SHAPE is
+/// invalid.
+proxy::CpuShape shape_of(const Sources& sources);
 
 /// The value of "Name:   value" in a text of such lines; "" where there is none.
 std::string value_of(const std::string& text, std::string_view name);

@@ -349,13 +349,51 @@ TEST(Doctor, ProcessesInTheShapeOfAGpuDoNotMapEachOthersRings) {
   machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
   EXPECT_EQ(link(machine.examine(), "same host").link, "p2p");
   EXPECT_NE(link(machine.examine(), "same host").why.find("GPUSOCK_HOST_RINGS=job, for 16 conn"), std::string::npos);
-  EXPECT_EQ(link(machine.examine(), "same host").words, "");
+  EXPECT_EQ(link(machine.examine(), "same host").words,
+            "device memory between kernels of one GPU (else pinned host memory)");
   machine.environment["GPUSOCK_HOST_RINGS"] = "off";
   EXPECT_EQ(link(machine.examine(), "same process").link, "p2p");
   EXPECT_EQ(link(machine.examine(), "same host").link, "tcp");
   EXPECT_NE(link(machine.examine(), "same host").command.find("GPUSOCK_HOST_RINGS=NAME"), std::string::npos);
   machine.environment["GPUSOCK_CPU_SHAPE"] = "round";
   expect_mend(machine.examine(), "GPUSOCK_CPU_SHAPE='round'", "unset GPUSOCK_CPU_SHAPE");
+}
+
+/// gpu_shape_test (Rings.…) says where a context puts them.
+TEST(Doctor, WhereRingsAndWordsLieInTheShapeOfAGpuIsSaid) {
+  Machine machine;
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpu";
+  Report report = machine.examine();
+  constexpr const char* kBetweenGpus =
+      "device memory between kernels of GPUs that reach each other (else pinned host memory)";
+  constexpr const char* kBetweenKernels = "device memory between kernels of one GPU (else pinned host memory)";
+  EXPECT_EQ(link(report, "same process").rings, std::string(kBetweenGpus) + ", 1 MiB each");
+  EXPECT_EQ(link(report, "same process").words, kBetweenGpus);
+  EXPECT_EQ(link(report, "same host").rings, std::string(kBetweenKernels) + ", shared by name");
+  EXPECT_EQ(link(report, "other host").rings, "pinned host memory, 1 MiB each");
+  EXPECT_EQ(link(report, "other host").words, "device memory, where the proxy posts them");
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "gpus-apart";
+  EXPECT_EQ(link(machine.examine(), "same process").rings, std::string(kBetweenKernels) + ", 1 MiB each");
+  machine.environment["GPUSOCK_RING"] = "host";
+  EXPECT_EQ(link(machine.examine(), "same process").rings, "pinned host memory, 1 MiB each");
+  EXPECT_EQ(link(machine.examine(), "same process").words, "pinned host memory") << "kernels write them";
+  machine.environment["GPUSOCK_WORDS"] = "host";
+  EXPECT_EQ(link(machine.examine(), "other host").words, "pinned host memory");
+  machine.environment["GPUSOCK_CPU_SHAPE"] = "cpu";
+  EXPECT_EQ(link(machine.examine(), "other host").rings, "host memory, 256 KiB each");
+}
+
+TEST(Doctor, AGpuThatTheShapeDoesNotHaveIsToBeMended) {
+  Machine machine;
+  machine.environment["GPUSOCK_GPU"] = "7";
+  EXPECT_TRUE(machine.examine().well()) << "the CPU device by itself has no GPUs";
+  for (const char* shape : {"gpu", "gpus-apart"}) {
+    machine.environment["GPUSOCK_CPU_SHAPE"] = shape;
+    machine.environment["GPUSOCK_GPU"] = "2";
+    expect_mend(machine.examine(), "GPUSOCK_GPU=2, but the GPUs of this shape are 0 to 1", "export GPUSOCK_GPU=0");
+    machine.environment["GPUSOCK_GPU"] = "1";
+    EXPECT_TRUE(machine.examine().well());
+  }
 }
 
 /// With and without an RDMA NIC, and where too little memory may be locked for it.
