@@ -75,11 +75,15 @@ std::unique_lock<std::mutex> Pool::wait_for_room(const Launch& launch) {
 }
 
 std::shared_ptr<LaunchQueue> Pool::queue_of_new_stream() {
-  {
-    const Lock lock(mutex_);
-    if (!queues_.empty()) return queues_[next_queue_++ % queues_.size()];
+  const Lock lock(mutex_);
+  if (queues_.empty()) return std::make_shared<LaunchQueue>();
+  std::size_t chosen = next_queue_;
+  for (std::size_t i = 1; i < queues_.size(); ++i) {
+    const std::size_t other = (next_queue_ + i) % queues_.size();
+    if (queues_[other].use_count() < queues_[chosen].use_count()) chosen = other;
   }
-  return std::make_shared<LaunchQueue>();
+  next_queue_ = (chosen + 1) % queues_.size();
+  return queues_[chosen];
 }
 
 bool Pool::wait_for_launches(std::uint64_t wait_max_ns) {

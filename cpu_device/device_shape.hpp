@@ -12,8 +12,8 @@ namespace cpu_device {
 
 /// How the process's CPU device behaves. The default is the CPU device's own shape.
 struct DeviceShape {
-  /// Streams are given these queues in turn. Launches of one queue run one after the other, also those of different
-  /// streams. 0: each stream has a queue of its own.
+  /// A new stream is given the queue that the fewest streams have; the queues are taken in turn. Launches of one queue
+  /// run one after the other, also those of different streams. 0: each stream has a queue of its own.
   unsigned hardware_queues = 0;
   /// Blocks that are resident at the same time, in all grids together; later ones wait until one has ended. 1 to
   /// kResidentBlocksMax.

@@ -88,7 +88,7 @@ class Pool {
   /// Waits until the launch's stream has room for it; the lock is the one that all launches of the shape need.
   [[nodiscard]] std::unique_lock<std::mutex> wait_for_room(const Launch& launch);
   DeviceShape shape();
-  std::shared_ptr<LaunchQueue> queue_of_new_stream();
+  std::shared_ptr<LaunchQueue> queue_of_new_stream();  ///< of the shape's, one that the fewest streams have
   /// Waits for the launches that were made before, so long; true if all have ended.
   bool wait_for_launches(std::uint64_t wait_max_ns);
   bool any_launch();

@@ -12,6 +12,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
@@ -24,16 +25,21 @@ namespace gpusock::detail {
 namespace {
 
 constexpr unsigned kResidentBlocks = 128;
-constexpr unsigned kHardwareQueues = 32;  // the most there are; on GPUs, too, gpusock asks for as many
-                                          // (cuda/environment.cpp)
+constexpr unsigned kHardwareQueues = 32;         // the most there are; on GPUs, too, gpusock asks for as many
+                                                 // (cuda/environment.cpp)
+constexpr unsigned kHardwareQueuesOfDriver = 8;  // with a variable that is no number
 constexpr unsigned kQueuedLaunchesMax = 1024;
 constexpr std::uint64_t kClockAheadNs = 7ull * 365 * 24 * 3600 * 1'000'000'000;
 constexpr std::uint64_t kClockStepNs = 1000;
 
+constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+/// As cudart::hardware_queues().
 unsigned hardware_queues() {
-  const char* text = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  const long wanted = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-  return wanted < 1 || wanted > static_cast<long>(kHardwareQueues) ? kHardwareQueues : static_cast<unsigned>(wanted);
+  const char* const text = std::getenv(kQueues);
+  if (text == nullptr) return kHardwareQueues;
+  const long wanted = std::strtol(text, nullptr, 10);
+  return wanted < 1 ? kHardwareQueuesOfDriver : static_cast<unsigned>(std::min<long>(wanted, kHardwareQueues));
 }
 
 std::string bytes_of(std::size_t bytes) { return std::to_string(bytes) + " bytes"; }
@@ -226,30 +232,34 @@ class GpuShapedPlatform final : public proxy::Platform {
   proxy::HostPlatform host_;
 };
 
-/// One of so many streams as gpusock has at one time on a GPU: of its hardware queues one is for copies. (With fewer
-/// queues than that, streams share them here.)
-class CountedStream final : public CpuStream {
+/// One of so many streams as gpusock has at one time on a GPU: each has a hardware queue of its own, and one queue is
+/// for copies. Its place is free again after its queue is.
+class StreamPlace {
  public:
-  CountedStream() {
-    if (count().fetch_add(1) < kStreamsMax) return;
+  StreamPlace() {
+    const unsigned queues = cpu_device::device_shape().hardware_queues, most = queues - 1;
+    if (count().fetch_add(1) < most) return;
     count().fetch_sub(1);
-    throw Error(ENOBUFS, "another stream on the GPU: there are " + std::to_string(kStreamsMax) +
-                             ", as many as it has hardware queues for kernels. Use fewer contexts and streams in this "
-                             "process");
+    const std::string set = std::string("Set ") + kQueues + " to at most 32 (here it is " + std::to_string(queues) +
+                            ") before the program starts, or use";
+    throw Error(ENOBUFS, "another stream on the GPU: of its hardware queues (" + std::to_string(queues) +
+                             ") one is for copies, and streams have the others (" + std::to_string(most) +
+                             "): kernels of streams that share a queue may wait for each other for ever. " +
+                             (queues < kHardwareQueues ? set : "Use") + " fewer contexts and streams in this process");
   }
-  ~CountedStream() override { count().fetch_sub(1); }
-  CountedStream(const CountedStream&) = delete;
-  CountedStream& operator=(const CountedStream&) = delete;
+  ~StreamPlace() { count().fetch_sub(1); }
+  StreamPlace(const StreamPlace&) = delete;
+  StreamPlace& operator=(const StreamPlace&) = delete;
 
  private:
-  static constexpr unsigned kStreamsMax = kHardwareQueues - 1;
-
   /// Of all GPUs: they share their queues, too.
   static std::atomic<unsigned>& count() {
     static std::atomic<unsigned> streams{0};
     return streams;
   }
 };
+
+class CountedStream final : private StreamPlace, public CpuStream {};
 
 class GpuShapedDevice final : public Device {
  public:

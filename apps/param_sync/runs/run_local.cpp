@@ -98,7 +98,7 @@ struct InProcessRun {
       try {
         nodes.push_back(std::make_unique<Node>(mine, data));
       } catch (const gpusock::Error& error) {
-        if (error.code().value() != ENOBUFS) throw;
+        if (error.code().value() != ENOBUFS || nodes.empty()) throw;
         throw gpusock::Error::with_cause(
             ENOBUFS,
             fmt::format("{0} nodes fit in one process here, and {1} were asked for: give --nodes {0}, or use more GPUs "

@@ -2,6 +2,7 @@
 #include "connected.hpp"
 
 #include "cpu_device/device_memory.hpp"
+#include "cpu_device/device_shape.hpp"
 #include "cpu_device/sanitizers.hpp"
 #include "gpusock/context/device.hpp"
 
@@ -12,6 +13,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <vector>
 
 namespace gpusock::test {
 namespace {
@@ -79,6 +82,22 @@ TEST(GpuShape, ArenasAreDeviceMemory) {
   EXPECT_THROW(other->map_arena(file(), kBytes, other->name_on_host()), Error);
 }
 
+/// Streams that come and go do not get to the queue of a kernel that runs.
+TEST(GpuShape, EachStreamHasAQueueOfItsOwn) {
+  Context context;
+  Mapped<std::uint64_t> flag(context, 1);
+  Mapped<std::uint32_t> word(context, 1);
+  launch(context, {}, wait_for_flag, flag.data());
+  for (unsigned i = 0; i < 2 * cpu_device::device_shape().hardware_queues; ++i) {
+    Stream stream(context);
+    launch(context, {.stream = &stream}, fill, word.data(), i);
+    stream.synchronize();
+    EXPECT_EQ(word[0], i);
+  }
+  raise(flag[0]);
+  context.synchronize();
+}
+
 #if !CPU_DEVICE_TSAN
 TEST(GpuShape, HostThreadsThatTouchADeviceBufferFault) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -88,19 +107,44 @@ TEST(GpuShape, HostThreadsThatTouchADeviceBufferFault) {
   EXPECT_DEATH(*static_cast<volatile std::uint32_t*>(buffer.data()) = 1, "");
 }
 
+/// In a process of its own, in which this variable is set: what fails is said, and the exit status is why.
+template <class Action>
+void act_with(const char* variable, const char* value, Action action) {
+  setenv(variable, value, 1);
+  try {
+    action();
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    _exit(error.code().value());
+  }
+  _exit(0);
+}
+
+/// As on a GPU: nothing hangs because kernels that wait for each other share a queue.
+TEST(GpuShape, MoreStreamsThanHardwareQueuesAreRefused) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto make_streams = [](int count) {
+    return [count] {
+      Context context;
+      std::vector<std::unique_ptr<Stream>> streams;
+      while (static_cast<int>(streams.size()) < count) streams.push_back(std::make_unique<Stream>(context));
+    };
+  };
+  constexpr const char* kQueues = "CUDA_DEVICE_MAX_CONNECTIONS";
+  EXPECT_EXIT(act_with(kQueues, "1", make_streams(1)), testing::ExitedWithCode(ENOBUFS),
+              "the others .0.: .* Set CUDA_DEVICE_MAX_CONNECTIONS to at most 32 .here it is 1.");
+  EXPECT_EXIT(act_with(kQueues, "4", make_streams(3)), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(act_with(kQueues, "4", make_streams(4)), testing::ExitedWithCode(ENOBUFS), "the others .3.:");
+  EXPECT_EXIT(act_with(kQueues, "many", make_streams(8)), testing::ExitedWithCode(ENOBUFS), "the others .7.:");
+  EXPECT_EXIT(act_with(kQueues, "99", make_streams(31)), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(act_with(kQueues, "99", make_streams(32)), testing::ExitedWithCode(ENOBUFS),
+              "the others .31.: .* Use fewer");
+}
+
 TEST(GpuShape, AShapeThatIsNoneIsRefused) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto make_context = [] {
-    setenv("GPUSOCK_CPU_SHAPE", "round", 1);
-    try {
-      const Context context;
-    } catch (const Error& error) {
-      std::fputs(error.what(), stderr);
-      _exit(error.code().value());
-    }
-    _exit(0);
-  };
-  EXPECT_EXIT(make_context(), testing::ExitedWithCode(EINVAL),
+  const auto make_context = [] { const Context context; };
+  EXPECT_EXIT(act_with("GPUSOCK_CPU_SHAPE", "round", make_context), testing::ExitedWithCode(EINVAL),
               "GPUSOCK_CPU_SHAPE='round' is no shape of the CPU device: cpu, gpu or gpus-apart");
 }
 #endif
