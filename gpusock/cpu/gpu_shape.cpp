@@ -121,7 +121,9 @@ int make_file(std::size_t bytes, int gpu) {
   try {
     return cpu_device::make_device_memory_file(bytes, gpu);
   } catch (const std::system_error& error) {
-    throw Error(error.code().value(), "making a file of " + bytes_of(bytes) + " of device memory");
+    const int value = error.code().value();
+    throw Error(value, "making a file of " + bytes_of(bytes) + " of device memory" +
+                           (value == EMFILE ? "; raise the limit on open files (ulimit -n)" : ""));
   }
 }
 

@@ -52,12 +52,17 @@ std::string printable(const std::array<char, 32>& name) {
   return text;
 }
 
+constexpr const char* kNoDescriptorLeft =
+    "this process had no descriptor left for it when this context was made: raise the limit on open files (ulimit -n)";
+
 std::string why_apart(Arenas::Taken taken) {
   switch (taken) {
     case Arenas::Taken::kernels_ran:
       return "its kernels ran when this context was made: make all contexts first";
     case Arenas::Taken::no_answer:
       return "it did not answer when this context was made";
+    case Arenas::Taken::not_asked:
+      return kNoDescriptorLeft;
     default:
       return "it cannot map this GPU's memory (its log says why)";
   }
@@ -198,11 +203,12 @@ void Arenas::map_others(const Fetch& fetch) {
     others.push_back(other);
   }
   if (asked.empty()) return;
-  auto descriptors = fetch(asked, kWait);
-  for (std::size_t i = 0; i < descriptors.size(); ++i) {
+  auto fetched = fetch(asked, kWait);
+  for (std::size_t i = 0; i < fetched.size(); ++i) {
     try {
-      if (!descriptors[i]) throw Error::with_cause(ETIMEDOUT, "it did not answer");
-      map(others[i], std::move(descriptors[i]), false);
+      if (fetched[i].lacks_descriptor) throw Error::with_cause(EMFILE, kNoDescriptorLeft);
+      if (!fetched[i].arena) throw Error::with_cause(ETIMEDOUT, "it did not answer");
+      map(others[i], std::move(fetched[i].arena), false);
     } catch (const std::system_error& error) {
       note_apart(others[i], error.what());
     }

@@ -48,11 +48,17 @@ class Arenas {
     std::string socket;
     Id id{};
   };
+  /// An arena's descriptor; none where the member does not answer, or this process has no descriptor left for it.
+  struct Fetched {
+    Descriptor arena;
+    bool lacks_descriptor = false;
+  };
   /// Gets the descriptors of all, or none from those that do not answer in this time.
-  using Fetch = std::function<std::vector<Descriptor>(const std::vector<Asked>& asked, std::chrono::nanoseconds wait)>;
+  using Fetch = std::function<std::vector<Fetched>(const std::vector<Asked>& asked, std::chrono::nanoseconds wait)>;
 
-  /// What a member on another GPU did with an arena that was given to it. It goes over the wire.
-  enum class Taken : std::uint8_t { no_answer, mapped, kernels_ran, refused };
+  /// What a member on another GPU did with an arena that was given to it. It goes over the wire, but for the last:
+  /// nothing was given, as this process has no descriptor left to do it.
+  enum class Taken : std::uint8_t { no_answer, mapped, kernels_ran, refused, not_asked };
   /// Gives a descriptor, with the giver's id, to all; what they answered in this time.
   using Give = std::function<std::vector<Taken>(const std::vector<Asked>& to, const Id& giver, int descriptor,
                                                 std::chrono::nanoseconds wait)>;

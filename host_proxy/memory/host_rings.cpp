@@ -196,6 +196,19 @@ bool HostRings::has_rested(Slot& its) const {
   return now_ns - its.rests_since_ns >= settings_.rest_ns;
 }
 
+std::uint32_t HostRings::resting() const {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t count = 0;
+  for (std::uint32_t number = 0; number < connections_; ++number) {
+    const Slot& its = slot(number);
+    const bool was_kept = roles_[number] == 0 && (its.maker_uses != 0 || its.peer_uses != 0);
+    if (was_kept && !file_.is_locked_elsewhere(maker_lock(number)) && !file_.is_locked_elsewhere(peer_lock(number))) {
+      ++count;
+    }
+  }
+  return count;
+}
+
 std::shared_ptr<Segment> HostRings::join(const Place& place) {
   if (place.state != Place::kOffered || !is_same(place) || place.slot >= connections_ ||
       !is_ring_size(place.ring_bytes) || place.ring_bytes > room_bytes_) {

@@ -93,6 +93,9 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   /// back. No call of the device.
   std::shared_ptr<Segment> take(std::uint64_t ring_bytes, Place& place);
 
+  /// Slots of processes that ended without giving them back: they rest for Settings::rest_ns. Queries locks.
+  std::uint32_t resting() const;
+
   /// True if the place is in this memory.
   bool is_same(const Place& place) const { return place.file == id_; }
   /// The slot that a peer has taken; what is called tx there is rx here. Throws Error (EPROTO) if it has none there for
@@ -138,7 +141,7 @@ class HostRings : public std::enable_shared_from_this<HostRings> {
   std::byte* base_ = nullptr;
   std::deque<Segment> segments_;  // one for each slot
   std::optional<Arenas> arenas_;
-  std::mutex mutex_;                 // what a caller's thread gives back another may take
+  mutable std::mutex mutex_;         // what a caller's thread gives back another may take
   std::vector<std::uint8_t> roles_;  // of each slot: what this object has of it, Role
   std::uint32_t next_ = 0;
 };

@@ -40,6 +40,32 @@ bool has_lock(int descriptor, off_t byte) {
   return uninterrupted([&] { return fcntl(descriptor, F_OFD_GETLK, &lock); }) == 0 && lock.l_type != F_UNLCK;
 }
 
+/// What to do where a file cannot be opened or made in this folder, after the failed call's name; may be empty.
+std::string remedy(int error, const std::string& folder) {
+  switch (error) {
+    case EMFILE:
+      return "; raise the limit on open files (ulimit -n)";
+    case ENFILE:
+      return "; raise the machine's limit on open files (sysctl fs.file-max)";
+    case EACCES:
+    case ENOENT:
+    case ENOTDIR:
+    case EOPNOTSUPP:
+    case EROFS:
+      return "; " + folder + " must be a tmpfs that this user may write to (mount -t tmpfs -o mode=1777 tmpfs " +
+             folder + ")";
+    case EFBIG:
+      return "; see ulimit -f";
+    case ENOSPC:
+    case ENOMEM:
+      return "; see df " + folder;
+    default:
+      return {};
+  }
+}
+
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
 /// A file that others may have made first: no link is followed, and no pipe waited for. None: there is no such file.
 Descriptor open_named(const std::string& path, int how) {
   Descriptor file(::open(path.c_str(), how | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -48,7 +74,7 @@ Descriptor open_named(const std::string& path, int how) {
   if (error == ELOOP || error == ENXIO || error == EISDIR) {
     throw Error(EACCES, "opening " + path + ": it is no file of gpusock's; remove it or choose another name");
   }
-  throw Error(error, "opening " + path);
+  throw Error(error, "opening " + path + (error == EACCES ? "" : remedy(error, folder_of(path))));
 }
 
 /// What an open file is; this user's alone, or Error (EACCES).
@@ -141,15 +167,18 @@ NamedFile::Opened NamedFile::open_existing() {
 /// Makes the whole file before it gets its name: nobody sees half of one. False if the name is taken by now.
 bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
   const FileSizeSignalBlocked blocked;
-  const std::string folder = path_.substr(0, path_.rfind('/'));
+  const std::string folder = folder_of(path_);
   descriptor_ = Descriptor(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   const int file = descriptor_.get();
   const std::string what = "making " + path_ + " of " + std::to_string(bytes) + " bytes";
-  if (!descriptor_) throw Error(errno, what);
+  if (!descriptor_) {
+    const int error = errno;
+    throw Error(error, what + remedy(error, folder));
+  }
   if (fchmod(file, 0600) != 0) throw Error(errno, what);
   // All memory now: a page that is missing later would end whoever touches it.
   const int error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
-  if (error != 0) throw Error(error, what + (error == EFBIG ? "; see ulimit -f" : "; see df " + folder));
+  if (error != 0) throw Error(error, what + remedy(error, folder));
   if (uninterrupted([&] { return pwrite(file, head.data(), head.size(), 0); }) != static_cast<ssize_t>(head.size()) ||
       !set_lock(file, F_RDLCK, kUsers, 1)) {
     throw Error(errno, what);
@@ -157,8 +186,10 @@ bool NamedFile::make(std::size_t bytes, std::span<const std::byte> head) {
   const std::string own_name = "/proc/self/fd/" + std::to_string(file);
   bytes_ = bytes;
   if (linkat(AT_FDCWD, own_name.c_str(), AT_FDCWD, path_.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
-  if (errno != EEXIST) throw Error(errno, what);
-  return false;
+  if (errno == EEXIST) return false;
+  const int link_error = errno;
+  if (access(own_name.c_str(), F_OK) == 0) throw Error(link_error, what);
+  throw Error(link_error, what + "; /proc must be mounted (mount -t proc proc /proc)");
 }
 
 /// True if the path leads to the file that is open here.

@@ -39,15 +39,23 @@ void take_answers(const std::vector<Descriptor>& connections, std::chrono::nanos
   }
 }
 
+bool is_descriptor_shortage(int error) { return error == EMFILE || error == ENFILE; }
+
 }  // namespace
 
-std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
-  std::vector<Descriptor> got(asked.size()), connections;
-  for (const Arenas::Asked& each : asked) connections.push_back(ask_at(each.socket, std::as_bytes(std::span(each.id))));
+std::vector<Arenas::Fetched> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait) {
+  std::vector<Arenas::Fetched> got(asked.size());
+  std::vector<Descriptor> connections;
+  const auto note_failure = [&](std::size_t i) { got[i].lacks_descriptor = is_descriptor_shortage(errno); };
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    connections.push_back(ask_at(asked[i].socket, std::as_bytes(std::span(asked[i].id))));
+    if (!connections.back()) note_failure(i);
+  }
   take_answers(connections, wait, [&](std::size_t i) {
     const int descriptor = receive_descriptor(connections[i].get());
     if (descriptor < 0 && errno == EAGAIN) return false;
-    got[i].reset(descriptor);
+    if (descriptor < 0) note_failure(i);
+    got[i].arena.reset(descriptor);
     return true;
   });
   return got;
@@ -57,9 +65,10 @@ std::vector<Arenas::Taken> give_descriptor(const std::vector<Arenas::Asked>& to,
                                            int descriptor, std::chrono::nanoseconds wait) {
   std::vector<Arenas::Taken> answers(to.size());
   std::vector<Descriptor> connections;
-  for (const Arenas::Asked& each : to) {
-    const std::array<Arenas::Id, 2> says{each.id, giver};
-    connections.push_back(ask_at(each.socket, std::as_bytes(std::span(says)), descriptor));
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const std::array<Arenas::Id, 2> says{to[i].id, giver};
+    connections.push_back(ask_at(to[i].socket, std::as_bytes(std::span(says)), descriptor));
+    if (!connections.back() && is_descriptor_shortage(errno)) answers[i] = Arenas::Taken::not_asked;
   }
   take_answers(connections, wait, [&](std::size_t i) {
     std::array<std::byte, 1> answer{};

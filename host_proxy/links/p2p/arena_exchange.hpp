@@ -11,7 +11,7 @@
 namespace gpusock::proxy {
 
 /// Asks other processes for the descriptors that they offer for good (Arenas::Fetch).
-std::vector<Descriptor> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait);
+std::vector<Arenas::Fetched> fetch_descriptors(const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds wait);
 
 /// Gives them this descriptor (Arenas::Give).
 std::vector<Arenas::Taken> give_descriptor(const std::vector<Arenas::Asked>& to, const Arenas::Id& giver,

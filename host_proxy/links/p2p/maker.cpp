@@ -273,13 +273,20 @@ class P2pAnswer final : public P2pSetup {
     } else if (place.state == Place::kTooSmall) {
       failure_ = {EHOSTUNREACH, "rings of this size do not fit into the peer's host rings"};
     } else if (place.state == Place::kNoneFree) {
-      failure_ = {ENOBUFS, "all " + std::to_string(rings->connections()) + " host rings are in use; start all with " +
-                               "GPUSOCK_HOST_RINGS=" + rings->name() + ",connections=N for more"};
+      failure_ = {ENOBUFS, why_none_is_free(*rings)};
     } else if (place.state != Place::kOffered) {
       failure_ = {EPROTO, "the peer's offer of shared memory has an invalid state"};
     } else {
       attempt([&] { use_slot(*rings, offered, rings->join(place)); });
     }
+  }
+  static std::string why_none_is_free(const HostRings& rings) {
+    const std::uint32_t resting = rings.resting();
+    const std::string rest = resting == 0 ? "; "
+                                          : ", or rest for a second because their process has ended (" +
+                                                std::to_string(resting) + " of them): try again, or ";
+    return "all " + std::to_string(rings.connections()) + " host rings are in use" + rest +
+           "start all with GPUSOCK_HOST_RINGS=" + rings.name() + ",connections=N for more";
   }
   /// In a GPU's memory, where both reach an arena.
   void use_slot(HostRings& rings, const OfferedMemory& offered, const std::shared_ptr<Segment>& common) {

@@ -81,6 +81,9 @@ ReceivedMessage receive_message(int connection, std::span<std::byte> room) {
   }
   Descriptor first(descriptors[0]);
   const Descriptor second(descriptors[1]);
+  // There was room for one, so what is missing is a descriptor of this process.
+  const bool has_none_left = (in.message.msg_flags & MSG_CTRUNC) != 0 && !first;
+  if (has_none_left) return {-1, EMFILE, {}};
   if (second || (in.message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return {-1, EPROTO, {}};
   return {bytes, 0, std::move(first)};
 }
@@ -97,7 +100,11 @@ Descriptor ask_at(const std::string& name, std::span<const std::byte> says, int 
   sockaddr_un address;
   const socklen_t bytes = abstract_address(name, address);
   const auto connect = [&] { return ::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), bytes); };
-  if (!connection || uninterrupted(connect) != 0 || !same_user(connection.get())) return {};
+  if (!connection || uninterrupted(connect) != 0) return {};
+  if (!same_user(connection.get())) {
+    errno = EPERM;
+    return {};
+  }
   const bool said = descriptor < 0 ? send_bytes(connection.get(), says)
                                    : send_with_descriptor(connection.get(), says, descriptor);
   return said ? std::move(connection) : Descriptor();

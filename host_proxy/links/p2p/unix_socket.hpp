@@ -37,7 +37,8 @@ bool send_byte(int connection, std::byte byte);
 /// A message, and the descriptor that came beside it, if one did.
 struct ReceivedMessage {
   ssize_t bytes = -1;  ///< 0: the connection has ended; -1: see `error`
-  int error = 0;       ///< EAGAIN: none has come; EPROTO: it was longer than the room, or had several descriptors
+  int error = 0;       ///< EAGAIN: none has come; EPROTO: it was longer than the room, or had several descriptors;
+                       ///< EMFILE: this process has none left for the descriptor that came
   Descriptor descriptor;
 };
 /// Does not wait.
@@ -47,7 +48,7 @@ ReceivedMessage receive_message(int connection, std::span<std::byte> room);
 int receive_descriptor(int connection);
 
 /// A connection to the socket of this name, to which these bytes were sent, with a descriptor unless that is -1;
-/// nothing where that cannot be done at once.
+/// nothing, with errno, where that cannot be done at once.
 Descriptor ask_at(const std::string& name, std::span<const std::byte> says, int descriptor = -1);
 
 }  // namespace gpusock::proxy

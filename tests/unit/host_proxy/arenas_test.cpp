@@ -3,6 +3,7 @@
 #include "gpusock/error.hpp"
 #include "host_proxy/links/p2p/arena_exchange.hpp"
 #include "host_proxy/links/p2p/segment_exchange.hpp"
+#include "host_proxy/links/p2p/unix_socket.hpp"
 #include "host_proxy/memory/host_rings.hpp"
 #include "tests/unit/host_proxy/other_process.hpp"
 #include "tests/unit/host_proxy/pinning_platform.hpp"
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,10 +58,10 @@ class ArenasTest : public testing::Test {
   /// Those who answer are these.
   static Arenas::Fetch from(std::vector<const User*> others) {
     return [others](const std::vector<Arenas::Asked>& asked, std::chrono::nanoseconds) {
-      std::vector<Descriptor> got(asked.size());
+      std::vector<Arenas::Fetched> got(asked.size());
       for (std::size_t i = 0; i < asked.size(); ++i) {
         for (const User* other : others) {
-          if (other->id() == asked[i].id) got[i].reset(dup(other->arenas().descriptor()));
+          if (other->id() == asked[i].id) got[i].arena.reset(dup(other->arenas().descriptor()));
         }
       }
       return got;
@@ -358,15 +360,58 @@ TEST_F(ArenasTest, DescriptorsComeFromThoseThatAnswer) {
   });
   for (int turn = 0; turn < 2; ++turn) {  // for good: more than once
     const auto got = fetch_descriptors({{answers.name(), ticket}, {answers.name(), wrong}, {kSocketName, ticket}}, 60s);
-    EXPECT_TRUE(got[0]);
-    EXPECT_EQ(cpu_device::gpu_of_device_memory(got[0].get(), kArenaRing), 0);
-    EXPECT_FALSE(got[1]) << "it has no such ticket";
-    EXPECT_FALSE(got[2]) << "there is no such socket";
+    EXPECT_TRUE(got[0].arena);
+    EXPECT_EQ(cpu_device::gpu_of_device_memory(got[0].arena.get(), kArenaRing), 0);
+    EXPECT_FALSE(got[1].arena) << "it has no such ticket";
+    EXPECT_FALSE(got[2].arena) << "there is no such socket";
+    for (const Arenas::Fetched& each : got) EXPECT_FALSE(each.lacks_descriptor);
   }
   const auto got = fetch_descriptors({{silent.name(), ticket}}, 10ms);
-  EXPECT_FALSE(got[0]);
+  EXPECT_FALSE(got[0].arena);
+  EXPECT_FALSE(got[0].lacks_descriptor);
   ends = true;
   server.join();
+}
+
+/// Both before it asks, and when the answer comes.
+TEST_F(ArenasTest, AProcessWithoutDescriptorsDoesNotBlameTheOther) {
+  PosixNetwork network;
+  SegmentOffers other(network);
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+  const Descriptor from(pair[0]), to(pair[1]);
+  ASSERT_TRUE(send_descriptor(from.get(), from.get()));
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{0, files.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto got = fetch_descriptors({{other.name(), Ticket{1}}}, 10ms);
+  const auto answers = give_descriptor({{other.name(), Ticket{1}}}, Ticket{2}, to.get(), 10ms);
+  std::array<std::byte, 1> byte{};
+  const ReceivedMessage message = receive_message(to.get(), byte);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_TRUE(got[0].lacks_descriptor);
+  EXPECT_EQ(answers[0], Arenas::Taken::not_asked);
+  EXPECT_EQ(message.error, EMFILE);
+}
+
+TEST_F(ArenasTest, WhereThisProcessHadNoDescriptorLeftTheReasonSaysSo) {
+  const std::string why =
+      "on another GPU: this process had no descriptor left for it when this context was made: raise "
+      "the limit on open files (ulimit -n)";
+  const User first = enter();
+  const User asks_none = open(gpu(1)), gives_none = open(gpu(2));
+  asks_none.arenas().enter(kSocketName, kAllMemory, [](const std::vector<Arenas::Asked>& asked, auto) {
+    std::vector<Arenas::Fetched> got(asked.size());
+    for (Arenas::Fetched& each : got) each.lacks_descriptor = true;
+    return got;
+  });
+  expect_none(asks_none, first, why);
+  gives_none.arenas().enter(kSocketName, kAllMemory, from({&first}));
+  gives_none.arenas().give_to_other_gpus([](const std::vector<Arenas::Asked>& to, auto, auto, auto) {
+    return std::vector<Arenas::Taken>(to.size(), Arenas::Taken::not_asked);
+  });
+  expect_none(gives_none, first, why);
 }
 
 }  // namespace

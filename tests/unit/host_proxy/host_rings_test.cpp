@@ -8,7 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,6 +31,7 @@ namespace {
 
 constexpr std::uint64_t kSlotRing = 4096;
 constexpr std::uint64_t kNoEnd = ~std::uint64_t{0};
+constexpr int kSkipped = 77;
 using Place = HostRings::Place;
 
 class HostRingsTest : public testing::Test {
@@ -45,6 +50,14 @@ class HostRingsTest : public testing::Test {
       return 0;
     } catch (const Error& error) {
       return error.code().value();
+    }
+  }
+  static std::string text_of(const std::function<void()>& act) {
+    try {
+      act();
+      return {};
+    } catch (const Error& error) {
+      return error.what();
     }
   }
   /// A file under this name that somebody else has put there.
@@ -304,6 +317,69 @@ TEST_F(HostRingsTest, AFileOfAnotherVersionIsNotUsed) {
   }
   put(0600, text);
   EXPECT_EQ(error_of([this] { open(); }), 0) << "nobody uses it: it is replaced";
+}
+
+TEST_F(HostRingsTest, WithoutDescriptorsTheErrorSaysWhatToRaise) {
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{0, files.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string text = text_of([this] { open(); });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_NE(text.find("ulimit -n"), std::string::npos) << text;
+}
+
+TEST(NamedFileErrors, AFolderThatIsMissingIsNamedWithWhatToDo) {
+  try {
+    const NamedFile file("/nonexistent/file", 4096, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("/nonexistent must be a tmpfs that this user may write to"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+/// True if this process now has mounts that no other one sees.
+bool have_own_mounts() {
+  const std::string map = "0 " + std::to_string(geteuid()) + " 1";
+  if (unshare(CLONE_NEWNS) != 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    const Descriptor file(::open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC));
+    if (write(file.get(), map.data(), map.size()) != static_cast<ssize_t>(map.size())) return false;
+  }
+  return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+/// Ends a process of its own, in which nothing but the root of a file system is at `folder`: with 0 if the error of
+/// making a file says what is expected.
+[[noreturn]] void make_file_beside(const char* folder, unsigned long flags, const std::string& expected) {
+  if (!have_own_mounts() || mount("none", folder, "tmpfs", flags, nullptr) != 0) _exit(kSkipped);
+  try {
+    const NamedFile file("/dev/shm/gpusock-test-" + std::to_string(getpid()), 4096, {});
+    std::fputs("it was made\n", stderr);
+  } catch (const Error& error) {
+    if (std::string(error.what()).find(expected) != std::string::npos) _exit(0);
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  _exit(1);
+}
+
+TEST(NamedFileErrors, AMachineWithoutProcOrWhoseSharedMemoryIsReadOnlyIsToldWhatToDo) {
+  struct {
+    const char* folder;
+    unsigned long flags;
+    const char* expected;
+  } const cases[] = {{"/proc", 0, "/proc must be mounted (mount -t proc proc /proc)"},
+                     {"/dev/shm", MS_RDONLY, "/dev/shm must be a tmpfs that this user may write to"}};
+  for (const auto& each : cases) {
+    const pid_t child = fork();
+    if (child == 0) make_file_beside(each.folder, each.flags, each.expected);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "no mounts of its own are to be had";
+    EXPECT_EQ(status, 0) << each.folder;
+  }
 }
 
 TEST_F(HostRingsTest, InvalidSettingsAreRefused) {

@@ -2,6 +2,7 @@
 // all.
 #include "host_proxy/links/p2p/maker.hpp"
 #include "host_proxy/memory/host_rings.hpp"
+#include "tests/unit/host_proxy/other_process.hpp"
 #include "tests/unit/host_proxy/pinning_platform.hpp"
 
 #include <gtest/gtest.h>
@@ -51,10 +52,12 @@ Bytes answer_that_says(std::uint8_t used) {
 
 /// What a process has of the p2p link.
 struct Party {
-  explicit Party(std::size_t connections = 1, const std::string& name = {}, std::uint32_t slots = 1)
+  explicit Party(std::size_t connections = 1, const std::string& name = {}, std::uint32_t slots = 1,
+                 std::uint64_t rest_ns = 0)
       : segments(platform, {kOfferedRing, kOfferedRing}, connections) {
     if (!name.empty()) {
-      segments.use_host_rings(std::make_shared<HostRings>(platform, HostRings::Settings{name, slots, kOfferedRing, 0}));
+      segments.use_host_rings(
+          std::make_shared<HostRings>(platform, HostRings::Settings{name, slots, kOfferedRing, rest_ns}));
     }
     maker.emplace(network, segments);
     attached = platform->attached;
@@ -358,6 +361,24 @@ TEST_F(P2pBetweenProcesses, FullHostRingsAreNamed) {
   expect_refusal(*there.connect(offer_of(*second)), ENOBUFS, more.c_str());
   Party other(1, name_ + "-other");
   expect_refusal(*other.connect(offer_of(*second)), EHOSTUNREACH, "the same name in both");
+}
+
+TEST_F(P2pBetweenProcesses, HostRingsThatRestAreNamed) {
+  constexpr std::uint64_t kRestsForEver = ~std::uint64_t{0};
+  Party here(2, name_, 2, kRestsForEver), there(1, name_);
+  const auto first = here.accept();
+  OtherProcess([&] {
+    static const auto its = std::make_shared<HostRings>(std::make_shared<PinningPlatform>(),
+                                                        HostRings::Settings{name_, 2, kOfferedRing, 0});
+    static HostRings::Place place;
+    static const auto segment = its->take(kOfferedRing, place);
+  }).end();
+  const auto second = here.accept();
+  const std::string rest =
+      "all 2 host rings are in use, or rest for a second because their process has ended (1 of "
+      "them): try again, or start all with GPUSOCK_HOST_RINGS=" +
+      name_;
+  expect_refusal(*there.connect(offer_of(*second)), ENOBUFS, rest.c_str());
 }
 
 TEST_F(P2pBetweenProcesses, RingsThatDoNotFitAreNamed) {
