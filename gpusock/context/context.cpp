@@ -9,7 +9,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -213,7 +215,13 @@ void Context::Impl::synchronize() {
   detail::free_ended_holdings();
 }
 
-Context::Context(const Options& options) : impl_(std::make_unique<Impl>(options)) {}
+/// What was made is freed again before the error is told, which takes memory itself.
+Context::Context(const Options& options) try : impl_(std::make_unique<Impl>(options)) {
+} catch (const std::bad_alloc&) {
+  throw Error(ENOMEM,
+              "making a context; raise the limits on memory (ulimit -v, -d), or lower Options::connections_max, "
+              "sockets_max or ring_bytes");
+}
 
 Context::~Context() {
   if (impl_->in_own_process()) {

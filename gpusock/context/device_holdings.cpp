@@ -6,7 +6,9 @@
 
 #include <pthread.h>
 
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -86,8 +88,11 @@ bool try_to_free(DeviceHoldings* holdings) noexcept {
 /// who gives the last ring memory of one back meanwhile finds it here afterwards.
 class EndedHoldings {
  public:
-  static EndedHoldings& instance() {
-    static EndedHoldings* const ended = new EndedHoldings;  // never destroyed: static contexts go at any time
+  /// Never destroyed, as static contexts go at any time. It takes no memory: none may be there, and what asks for it
+  /// cannot fail.
+  static EndedHoldings& instance() noexcept {
+    alignas(EndedHoldings) static std::byte place[sizeof(EndedHoldings)];
+    static EndedHoldings* const ended = new (place) EndedHoldings;
     return *ended;
   }
 

@@ -4,9 +4,11 @@
 #include "gpusock/cpu/host_platform.hpp"
 #include "gpusock/cpu/stream.hpp"
 #include "gpusock/cpu/zeroed_memory.hpp"
+#include "host_proxy/base/no_thread.hpp"
 
 #include <cstring>
 #include <new>
+#include <string>
 
 namespace gpusock::detail {
 namespace {
@@ -66,8 +68,7 @@ void throw_launch_error() {
     throw;
   } catch (const std::system_error& error) {
     throw Error(error.code().value(),
-                "launch: starting a thread to run the kernel; raise the limit on threads (ulimit -u, or the "
-                "cgroup's pids.max)");
+                std::string("launch: starting a thread to run the kernel; ") + proxy::remedy_for_no_thread());
   }
 }
 

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -55,7 +56,8 @@ struct Quiet {
   Quiet& operator=(const Quiet&) = delete;
 };
 
-void wait_for_kernels(const std::string& call) {
+/// What frees memory names the call by a literal: it must not take any.
+void wait_for_kernels(std::string_view call) {
   if (!t_quiet) cpu_device::wait_for_kernels(call);
 }
 
@@ -147,13 +149,11 @@ class GpuShapedPlatform final : public proxy::Platform {
     return host_.allocate_shared(bytes);
   }
   void free_shared(void* memory, std::size_t bytes) noexcept override {
-    wait_for_kernels("freeing " + bytes_of(bytes) + " of pinned memory");
+    wait_for_kernels("freeing pinned memory");
     host_.free_shared(memory, bytes);
   }
   void attach(void*, std::size_t bytes) override { wait_for_kernels("pinning " + bytes_of(bytes) + " of rings"); }
-  void detach(void*, std::size_t bytes) noexcept override {
-    wait_for_kernels("unpinning " + bytes_of(bytes) + " of rings");
-  }
+  void detach(void*, std::size_t) noexcept override { wait_for_kernels("unpinning rings"); }
 
   bool attaches_any_time() const override { return false; }
   bool callers_can_wake() const override { return false; }

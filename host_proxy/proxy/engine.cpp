@@ -2,6 +2,7 @@
 
 #include "plain_types/clock.hpp"
 #include "plain_types/error.hpp"
+#include "host_proxy/base/no_thread.hpp"
 #include "host_proxy/base/processors.hpp"
 #include "host_proxy/base/signals.hpp"
 #include "ringbuf/atomics.hpp"
@@ -9,6 +10,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <string>
 
 namespace gpusock::proxy {
 namespace {
@@ -38,8 +40,7 @@ void Engine::start_thread() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    throw Error(error.code().value(),
-                "starting the proxy's thread; raise the limit on threads (ulimit -u, or the cgroup's pids.max)");
+    throw Error(error.code().value(), std::string("starting the proxy's thread; ") + remedy_for_no_thread());
   }
 }
 

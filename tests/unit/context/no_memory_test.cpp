@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -116,6 +119,40 @@ TEST_P(NoMemory, AllThatFailFromOneOnEndThatConnectionAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, NoMemory, testing::Values("tcp", "p2p", "auto"));
+
+/// Each allocation of a context fails once, in a process of its own. Ends it: with 0 if a context was made, or an Error
+/// of ENOMEM or EAGAIN said so.
+[[noreturn]] void make_contexts(const char* shape) {
+  setenv("GPUSOCK_CPU_SHAPE", shape, 1);
+  Options options = options_for_test();
+  options.connections_max = 2;
+  options.ring_bytes = 4 << 10;
+  options.host_rings.clear();  // tests that run meanwhile share them
+  std::uint64_t nth = 0;
+  for (bool failed = true; failed && nth < 10'000;) {
+    const char* what = nullptr;
+    failing_memory::arm(++nth, Extent::one);
+    std::optional<Context> context;
+    try {
+      context.emplace(options);
+    } catch (const Error& error) {
+      const int value = error.code().value();
+      if (value != ENOMEM && value != EAGAIN) what = "another error";
+    } catch (const std::exception&) {
+      what = "no Error of gpusock's";
+    }
+    failed = failing_memory::disarm();  // before the context ends
+    if (what == nullptr) continue;
+    std::fprintf(stderr, "allocation %d: %s\n", static_cast<int>(nth), what);
+    std::_Exit(1);
+  }
+  std::_Exit(nth > 5 && nth < 10'000 ? 0 : 2);
+}
+
+TEST(NoMemoryForContexts, TheConstructorSaysSo) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const char* shape : {"cpu", "gpu"}) EXPECT_EXIT(make_contexts(shape), testing::ExitedWithCode(0), "") << shape;
+}
 
 /// A listener, too, is refused, and can be opened once there is memory again.
 TEST(NoMemoryForListeners, ListenSaysSo) {

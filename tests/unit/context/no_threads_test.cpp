@@ -2,6 +2,7 @@
 // refused as well. Each test is a process of its own: the pool of the CPU device lives as long as its process.
 #include "gpusock/device.cuh"
 #include "gpusock/gpusock.hpp"
+#include "host_proxy/base/no_thread.hpp"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -40,13 +41,13 @@ bool same(const sigset_t& a, const sigset_t& b) {
   return true;
 }
 
-/// True if `what` throws an Error with EAGAIN that says what to do.
+/// True if `what` throws an Error with EAGAIN that says what to do: here memory for the stack is what lacks.
 template <class What>
 bool is_refused(What what) {
   try {
     what();
   } catch (const Error& error) {
-    return error.code().value() == EAGAIN && std::string(error.what()).find("ulimit -u") != std::string::npos;
+    return error.code().value() == EAGAIN && std::string(error.what()).find("ulimit -v") != std::string::npos;
   }
   return false;
 }
@@ -63,6 +64,12 @@ class NoThread : public testing::Test {
  protected:
   NoThread() { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
 };
+
+TEST_F(NoThread, WithMemoryForAStackTheLimitOnThreadsIsNamed) {
+  EXPECT_NE(std::string(proxy::remedy_for_no_thread()).find("ulimit -u"), std::string::npos);
+  const NoThreads shortage;
+  EXPECT_NE(std::string(proxy::remedy_for_no_thread()).find("ulimit -v"), std::string::npos);
+}
 
 void contexts_are_refused() {
   sigset_t before, after;
