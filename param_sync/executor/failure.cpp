@@ -80,7 +80,7 @@ std::string describe_loss(const ExecutionFailure& failure, const std::string& pe
     case Blame::told:
       return fmt::format("lost {}: {} has lost it, and told so", lost, peer);
     case Blame::told_of_schedule:
-      return fmt::format("{} does not follow the schedule: {} has told so, and says more", lost, peer);
+      return fmt::format("{0} and {1} do not follow the same schedule: {1} has told so, and says more", lost, peer);
     case Blame::told_of_argument:
       return fmt::format("{} was given an invalid argument, and has ended: see what it says", lost);
     case Blame::this_rank:

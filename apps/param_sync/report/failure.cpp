@@ -103,7 +103,10 @@ std::string describe(const Failure& failure, int rank, const gpusock::Endpoint& 
       return text + "cannot reach " + who + at + ": " + why + advice(Attempt::connecting, failure.error, at_peer);
     case FailureKind::accept:
       return text + (failure.rank < 0 ? "not all peers connected" : who + at + " has not connected") + ": " + why +
-             ". Start all nodes with the same --peers";
+             ". Start all nodes with the same --peers" +
+             (failure.error == ETIMEDOUT ? "; if it runs, it may itself wait for another node, or have ended for its "
+                                           "sake: see what all nodes say"
+                                         : "");
     case FailureKind::mismatch:
       return text + mismatch(failure, layout);
     case FailureKind::receive:

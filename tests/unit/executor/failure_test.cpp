@@ -104,6 +104,19 @@ TEST(ExecutionFailure, TensorsOfDifferentSizesAreRefused) {
   expect_says(both, "49 ");  // floats, or are expected: whoever sees it first
 }
 
+/// Each of two ranks takes the other one for wrong. A third, which only one of them tells, must not decide.
+TEST(ExecutionFailure, WhoHearsOfTwoRanksThatDifferBlamesNeither) {
+  executor::ExecutionFailure heard;
+  heard.kind = executor::ExecutionFailureKind::receive;
+  heard.blame = executor::Blame::told_of_schedule;
+  heard.channel = 0;
+  heard.lost = 1;
+  executor::Channel to_teller{};
+  to_teller.peer = 2;
+  EXPECT_EQ(executor::describe(heard, 0, {to_teller}, {}, {}),
+            "rank 0: rank 1 and rank 2 do not follow the same schedule: rank 2 has told so, and says more");
+}
+
 TEST(ExecutionFailure, RunsOfOtherSchedulesAreRefused) {
   LocalRanks ranks({make("mesh", 2), make("tree:binary", 2)}, gpusock::LinkKind::p2p, {}, 100);
   const auto first = ranks.executor(0).start(0, ranks.tensor(0).data(), 100, kTimeoutNs);

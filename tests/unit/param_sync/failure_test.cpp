@@ -71,6 +71,9 @@ TEST(Failure, NamesANodeThatDidNotConnect) {
   EXPECT_EQ(told({FailureKind::accept, 2, ETIMEDOUT}, 0, kPeer).substr(0, 54),
             "rank 0: rank 2 at 127.0.0.1:7002 has not connected: co");
   EXPECT_THAT(told({FailureKind::accept, -1, ETIMEDOUT}, 0, {}), StartsWith("rank 0: not all peers connected"));
+  EXPECT_THAT(told({FailureKind::accept, 2, ETIMEDOUT}, 0, kPeer),
+              HasSubstr("if it runs, it may itself wait for another node"));
+  EXPECT_THAT(told({FailureKind::accept, 2, ENOMEM}, 0, kPeer), ::testing::Not(HasSubstr("if it runs")));
 }
 
 // Nodes that were up, but had no descriptors left, were said not to be started.
