@@ -56,8 +56,9 @@ class Segment {
 
   /// -1 once it is given up.
   int descriptor() const { return descriptor_.get(); }
-  /// True if it stays mapped, to be used again.
-  bool is_kept() const { return !platform_->attaches_any_time(); }
+  /// True if it stays mapped when its connection has ended, to be used again: what the platform maps only at first, and
+  /// a part of memory that somebody else maps (host rings).
+  bool is_kept() const { return borrows_ || !platform_->attaches_any_time(); }
   std::uint64_t ring_bytes() const { return ring_bytes_; }
   RingPlacement placement() const { return placement_; }
   /// True if callers of this kind, on this platform, can use the rings.

@@ -1,6 +1,7 @@
 // Peers in different processes of one host: rings are shared, and a process that is killed is noticed.
 #include <gpusock/gpusock.hpp>
 
+#include "host_proxy/memory/host_rings.hpp"
 #include "tests/support/patience.hpp"
 #include "tests/unit/host_proxy/other_user.hpp"
 #include "tests/unit/host_proxy/peer_process.hpp"
@@ -10,7 +11,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace gpusock {
@@ -68,6 +71,31 @@ TEST_P(Processes, AStoppedPeerCostsTheDeadline) {
   EXPECT_EQ(net_.recv(this_thread(), peer.socket, &byte, 1, 0, Deadline::after_ns(10'000'000)), -ETIMEDOUT);
   peer.kill(SIGCONT);
   EXPECT_EQ(net_.recv(this_thread(), peer.socket, &byte, 1, 0, patience()), 1) << "nothing was lost";
+}
+
+/// The peer is in the shape of a GPU, this process is not: they meet in host rings.
+TEST(ProcessesOfTwoShapes, AHostRingIsFreeWhenItsConnectionHasEnded) {
+  const std::string name = "processes-test-" + std::to_string(getpid());
+  Options options = Options::from_env();
+  options.host_rings = name;
+  options.host_connections_max = 1;
+  const Context context(options);
+  const auto look = [&] { return proxy::HostRings::look_at(proxy::HostRings::path_of(name)); };
+  setenv("GPUSOCK_CPU_SHAPE", "gpu", 1);
+  setenv("GPUSOCK_HOST_RINGS", (name + ",connections=1").c_str(), 1);
+  {
+    Peer peer(context.net(), "p2p");
+    EXPECT_EQ(look()->in_use, 1u);
+    EXPECT_EQ(context.net().close(this_thread(), peer.socket), 0);
+    EXPECT_EQ(peer.wait(), 0);
+  }
+  unsetenv("GPUSOCK_CPU_SHAPE");
+  unsetenv("GPUSOCK_HOST_RINGS");
+  const Deadline until = patience();
+  while (!context.sockets().empty() && !until.passed()) std::this_thread::yield();
+  EXPECT_TRUE(context.sockets().empty());
+  EXPECT_EQ(look()->in_use, 0u);
+  EXPECT_EQ(look()->left_by_dead, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, Processes, testing::Values("tcp", "p2p", "auto"),
