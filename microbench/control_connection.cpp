@@ -141,13 +141,15 @@ bool ControlConnection::has_message() {
   std::array<char, 1024> front;  // longer than any message
   const auto got = ::recv(socket_.get(), front.data(), front.size(), MSG_PEEK);
   if (got <= 0) return got == 0 || (errno != EAGAIN && errno != EINTR);
-  pollfd ended{socket_.get(), POLLRDHUP, 0};
-  const std::size_t wanted = ::poll(&ended, 1, 0) > 0
-                                 ? 0
-                                 : bytes_wanted(front.data(), static_cast<std::size_t>(got), peer_);
+  const std::size_t wanted = peer_has_ended() ? 0 : bytes_wanted(front.data(), static_cast<std::size_t>(got), peer_);
   const bool has = static_cast<std::size_t>(got) >= wanted;
   report_from(has ? 1 : wanted);
   return has;
+}
+
+bool ControlConnection::peer_has_ended() const {
+  pollfd ended{socket_.get(), POLLRDHUP, 0};
+  return ::poll(&ended, 1, 0) > 0;
 }
 
 void ControlConnection::report_from(std::size_t bytes) const {

@@ -34,6 +34,9 @@ class ControlConnection {
   /// it is false, poll() reports POLLIN once more of the message is here, and POLLRDHUP once the peer has ended.
   bool has_message();
 
+  /// True if the peer has ended the connection, or at least sends nothing more. Does not wait.
+  bool peer_has_ended() const;
+
   int descriptor() const { return socket_.get(); }
   const std::string& peer() const { return peer_; }  ///< how messages name the other side
 

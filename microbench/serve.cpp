@@ -21,7 +21,7 @@ namespace bench {
 namespace {
 
 constexpr int kClientsBacklog = 64;
-/// Clients that wait for the one that is served. Further ones are refused.
+/// Clients that wait for the one that is served. Further ones are refused; those that have ended make room.
 constexpr std::size_t kQueueMax = 16;
 constexpr std::uint64_t kTellNs = 1'000'000;
 /// Clients whose first message has not come whole, side by side. A further one takes the place of the oldest.
@@ -155,6 +155,7 @@ class ServerLoop {
   }
 
   void queue(ControlConnection control) {
+    if (queue_.size() == kQueueMax) std::erase_if(queue_, [](const auto& waits) { return waits.peer_has_ended(); });
     if (queue_.size() == kQueueMax) {
       tell(control, to_refusal(EBUSY, "it serves another client, and too many others wait"));
       return;

@@ -458,6 +458,20 @@ class TwoProcesses(Bench):
             self.assertEqual(second.communicate(timeout=LIMIT_S)[1], "")
             self.assertEqual(second.returncode, 0)
 
+    def test_clients_that_died_while_they_waited_make_room(self):
+        with Served() as server, connect(server.address) as first:
+            first.sendall(Control.open_message())
+            self.assertEqual(Control.receive(first)[0], Control.READY)
+            for _ in range(16):  # as many as may wait
+                with connect(server.address) as dead:
+                    dead.sendall(Control.open_message())
+                    self.assertEqual(Control.receive(dead)[0], Control.WAIT)
+            with connect(server.address) as waits:
+                waits.sendall(Control.open_message())
+                self.assertEqual(Control.receive(waits)[0], Control.WAIT)
+                first.close()
+                self.assertEqual(Control.receive(waits)[0], Control.READY)
+
     def test_silent_and_slow_clients_hold_up_nobody(self):
         with Served() as server, contextlib.ExitStack() as stack:
             for number in range(100):  # more than are kept at a time
