@@ -46,7 +46,7 @@ PROMISED = {
     "sets_W1_T7_T8": (["atom.exch.acquire.gpu", "atom.exch.acquire.gpu", "ld.relaxed.sys", "ld.relaxed.sys", "st.release.sys",
                        "st.release.gpu"], [*["ld"] * 6, "st"]),
     "sets_W2": (["ld.acquire.sys", "ld.acquire.sys"], [*["ld"] * 5, "st"]),
-    # rdma/mlx5/send_queue.hpp: an entry's words are plain, and so is what is read of a completion after G3
+    # tests/support/mlx5/send_queue.hpp: an entry's words are plain, and so is what is read of a completion after G3
     "nic_G1_G2": (["st.release.sys", "st.release.sys"], [*["st"] * 5, "ld", *["st"] * 3]),
     "nic_G3_G4": (["ld.acquire.sys", "st.release.sys"], [*["st"] * 3, "ld", *["st"] * 3]),
     # (T6 beside the status only where the proxy posts statuses)

@@ -1,7 +1,7 @@
 // One tiny kernel for each row of the ordering tables: the test beside this file reads the PTX that nvcc makes of them.
 // Each kernel is named after the labels of the accesses that it must hold.
 #include "socket_table/socket_table.hpp"
-#include "rdma/mlx5/send_queue.hpp"
+#include "tests/support/mlx5/send_queue.hpp"
 #include "ringbuf/byte_ring.hpp"
 #include "ringbuf/handle_queue.hpp"
 

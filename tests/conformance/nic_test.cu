@@ -1,9 +1,9 @@
-// A kernel hands RDMA writes to a NIC (rdma/mlx5), which a host thread is: each message's bytes arrive whole, before
-// the number that follows them, and are not overwritten before they were sent. On a GPU this shows whether the orders
-// G1 to G4 hold across the bus.
+// A kernel hands RDMA writes to a NIC (tests/support/mlx5), which a host thread is: each message's bytes arrive whole,
+// before the number that follows them, and are not overwritten before they were sent. On a GPU this shows whether the
+// orders G1 to G4 hold across the bus.
 #include "tests/conformance/party.cuh"
 
-#include "rdma/mlx5/send_queue.hpp"
+#include "tests/support/mlx5/send_queue.hpp"
 #include "tests/support/mlx5_nic.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// The queues of an mlx5 NIC (rdma/mlx5) against a model of the NIC as another thread: it sees an entry and the bytes
-// that the entry names once it sees the record, and the record once it sees the doorbell; and what is complete may be
-// overwritten.
+// The queues of an mlx5 NIC (../support/mlx5) against a model of the NIC as another thread: it sees an entry and the
+// bytes that the entry names once it sees the record, and the record once it sees the doorbell; and what is complete
+// may be overwritten.
 #include "cases.hpp"
 
-#include "rdma/mlx5/send_queue.hpp"
+#include "tests/support/mlx5/send_queue.hpp"
 #include "tests/support/mlx5_nic.hpp"
 
 #include <array>

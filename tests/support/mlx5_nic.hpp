@@ -1,7 +1,7 @@
 #pragma once
 /// @file A model of an mlx5 NIC's queues: it reads the send queue after a doorbell, executes RDMA writes on memory, and
-/// writes completions. Its decoder shares nothing with rdma/mlx5; tests/unit/mlx5/golden_test.cpp compares its offsets
-/// with those of <infiniband/mlx5dv.h>.
+/// writes completions. Its decoder shares nothing with tests/support/mlx5; tests/unit/mlx5/golden_test.cpp compares its
+/// offsets with those of <infiniband/mlx5dv.h>.
 
 #include "ringbuf/atomics.hpp"
 

@@ -77,8 +77,8 @@ bool asks_for_order(const std::string& line) {
 }  // namespace
 
 Tables::Tables(const std::string& source_folder) : source_folder_(source_folder) {
-  for (const char* folder :
-       {"ringbuf", "socket_table", "host_proxy", "gpusock", "rdma", "param_sync", "apps/param_sync"})
+  for (const char* folder : {"ringbuf", "socket_table", "host_proxy", "gpusock", "rdma", "param_sync",
+                             "apps/param_sync", "tests/support/mlx5"})
     read_folder(folder);
   for (const auto& [file, lines] : files_) read_rows(file, lines);
 }

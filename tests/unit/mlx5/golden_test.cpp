@@ -1,6 +1,6 @@
-// rdma/mlx5 against rdma-core: libmlx5 posts the same writes to a queue of its own, and both queues, their records and
-// their doorbells must hold the same bytes. The NIC's model of the other tests serves libmlx5's queues as well, so that
-// it cannot share an error with rdma/mlx5.
+// Ours (tests/support/mlx5) against rdma-core: libmlx5 posts the same writes to a queue of its own, and both queues,
+// their records and their doorbells must hold the same bytes. The NIC's model of the other tests serves libmlx5's
+// queues as well, so that it cannot share an error with it.
 #include "fake_uverbs.hpp"
 #include "pair.hpp"
 

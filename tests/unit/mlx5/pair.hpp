@@ -1,7 +1,7 @@
 #pragma once
 /// @file A send queue and a completion queue in memory, with a NIC that serves them.
 
-#include "rdma/mlx5/send_queue.hpp"
+#include "tests/support/mlx5/send_queue.hpp"
 #include "tests/support/mlx5_nic.hpp"
 
 #include <array>

@@ -5,7 +5,7 @@
 /// The owner bit of an entry is the parity of the lap in which the NIC wrote it (get_sw_cqe() in providers/mlx5/cq.c of
 /// rdma-core). So an entry of the last lap is none.
 
-#include "rdma/mlx5/layout.hpp"
+#include "tests/support/mlx5/layout.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 

@@ -18,8 +18,8 @@
 /// G2 is for a page that is mapped uncached, as cudaHostRegister does for a kernel with cudaHostRegisterIoMemory. A
 /// processor that maps it write-combined needs another fence after the doorbell (mmio_flush_writes() in rdma-core).
 
-#include "rdma/mlx5/completion_queue.hpp"
-#include "rdma/mlx5/layout.hpp"
+#include "tests/support/mlx5/completion_queue.hpp"
+#include "tests/support/mlx5/layout.hpp"
 #include "ringbuf/annotations.hpp"
 #include "ringbuf/atomics.hpp"
 
