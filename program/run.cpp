@@ -49,14 +49,30 @@ JsonOutput::JsonOutput(const std::string& file) : name_(file) {
   if (file == "-") return;
   errno = 0;
   file_.open(file, std::ios::binary);
-  if (!file_) throw Error(errno != 0 ? errno : EIO, "cannot write " + file);
+  require_file();
+}
+
+void JsonOutput::require_file() {
+  if (!file_) throw Error(errno != 0 ? errno : EIO, "cannot write " + name_);
+}
+
+void JsonOutput::close() {
+  errno = 0;
+  if (file_.is_open()) file_.close();
+  require_file();
+}
+
+void write_file(const std::string& file, const std::string& text) {
+  JsonOutput out(file);
+  out.write(text);
+  out.close();
 }
 
 void JsonOutput::write(const std::string& text) {
   errno = 0;
   if (file_.is_open()) {
-    if (!(file_ << text << std::flush)) throw Error(errno != 0 ? errno : EIO, "cannot write " + name_);
-    return;
+    file_ << text << std::flush;
+    return require_file();
   }
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) note_error();
   if (!flush_output()) throw OutputError();

@@ -38,11 +38,18 @@ class JsonOutput {
   explicit JsonOutput(const std::string& file);
   /// Writes at once. Throws gpusock::Error, or OutputError.
   void write(const std::string& text);
+  /// Ends the file: some file systems tell only then that there was no room. Throws gpusock::Error.
+  void close();
 
  private:
+  void require_file();
+
   std::string name_;
   std::ofstream file_;
 };
+
+/// Writes all of a file, as JsonOutput does.
+void write_file(const std::string& file, const std::string& text);
 
 /// The arguments ask for something impossible, which is known only after the work has begun. The program exits with 2.
 class Misuse : public std::runtime_error {

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 
 namespace param_sync {
@@ -56,13 +55,6 @@ double seconds_a_node(const std::vector<NodeReport>& nodes, std::uint64_t NodeRe
 double per_step(const std::vector<NodeReport>& nodes, std::uint64_t NodeReport::*value) {
   const std::uint64_t steps = total(nodes, &NodeReport::steps);
   return steps == 0 ? 0 : static_cast<double>(total(nodes, value)) / static_cast<double>(steps);
-}
-
-void write_file(const std::string& file, const std::string& contents) {
-  std::ofstream out(file, std::ios::binary);
-  out << contents;
-  out.close();
-  if (!out) throw gpusock::Error(errno != 0 ? errno : EIO, "cannot write " + file);
 }
 
 /// True if layers may differ in how they are exchanged.
@@ -320,12 +312,8 @@ nlohmann::json RunReport::json() const {
 }
 
 void RunReport::write_files() const {
-  if (config.json_file == "-") {
-    gpusock::program::JsonOutput("-").write(json().dump(1) + "\n");
-  } else if (!config.json_file.empty()) {
-    write_file(config.json_file, json().dump(1) + "\n");
-  }
-  if (!config.trace_file.empty()) write_file(config.trace_file, trace_text(nodes, schemes()));
+  if (!config.json_file.empty()) gpusock::program::write_file(config.json_file, json().dump(1) + "\n");
+  if (!config.trace_file.empty()) gpusock::program::write_file(config.trace_file, trace_text(nodes, schemes()));
   if (config.series_file.empty()) return;
   const std::vector<float> mean = losses();
   const std::size_t before = nodes.front().first_step, epoch_steps = (before + mean.size()) / config.epochs;
@@ -346,11 +334,11 @@ void RunReport::write_files() const {
                         1e3 * waited[i],
                         i < times_ns.size() ? fmt::format("{:.6f}", static_cast<double>(times_ns[i]) / 1e9) : "nan");
   }
-  write_file(config.series_file, text);
+  gpusock::program::write_file(config.series_file, text);
 }
 
 void write_weights(const std::string& file, const std::vector<float>& weights) {
-  write_file(file, {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
+  gpusock::program::write_file(file, {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
 }
 
 }  // namespace param_sync

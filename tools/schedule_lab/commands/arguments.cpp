@@ -6,9 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 
 namespace param_sync::commands {
 namespace {
@@ -161,15 +159,6 @@ std::string summary(const Schedule& schedule, const Counts& counts) {
   return fmt::format("{}: {} of {} chunks, {} ranks{}; {} rounds, {} messages, {} chunks sent, {} by the busiest rank",
                      schedule.scheme, to_string(schedule.result), schedule.chunks, schedule.nodes(), sums,
                      counts.rounds, messages, counts.chunks_sent(), counts.chunks_sent_max());
-}
-
-void write_text(const std::string& file, const std::string& text) {
-  if (file == "-") return gpusock::program::print(text);
-  errno = 0;
-  std::ofstream out(file, std::ios::binary);
-  out << text << std::flush;
-  if (!out)
-    throw schedule::Error(fmt::format("cannot write {}: {}", file, gpusock::describe_errno(errno != 0 ? errno : EIO)));
 }
 
 std::string problem_of_floats(const std::string& option, std::uint64_t bytes) {

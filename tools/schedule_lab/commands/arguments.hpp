@@ -60,9 +60,6 @@ std::pair<schedule::Schedule, schedule::Counts> take_schedule(Source& source);
 /// One line about a schedule.
 std::string summary(const schedule::Schedule& schedule, const schedule::Counts& counts);
 
-/// Writes a file; -: standard output. Throws schedule::Error.
-void write_text(const std::string& file, const std::string& text);
-
 /// What is wrong with a tensor of floats that has so many bytes, or nothing. `option` gave them.
 std::string problem_of_floats(const std::string& option, std::uint64_t bytes);
 

@@ -61,8 +61,8 @@ std::vector<Figure> figures_of_training(const fs::path& folder) {
 void draw_all(const fs::path& folder, const std::vector<Figure>& all) {
   std::string command = "cd " + shell_word(folder);
   for (const Figure& figure : all) {
-    if (!figure.data.empty()) write_text(folder / (figure.name + ".dat"), figure.data);
-    write_text(folder / (figure.name + ".gp"), figure.script);
+    if (!figure.data.empty()) gpusock::program::write_file(folder / (figure.name + ".dat"), figure.data);
+    gpusock::program::write_file(folder / (figure.name + ".gp"), figure.script);
     command += " && gnuplot " + figure.name + ".gp";  // one each: another figure's axes, ranges and labels would stay
   }
   std::fflush(nullptr);

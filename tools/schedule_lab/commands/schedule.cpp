@@ -68,8 +68,8 @@ std::string run_on_sockets(const Schedule& schedule, const ScheduleOptions& opti
 int run_schedule(ScheduleOptions& options) {
   const auto [schedule, counts] = take_schedule(options.source);
   const std::string about = summary(schedule, counts);
-  if (!options.json_file.empty()) write_text(options.json_file, to_json(schedule));
-  if (!options.svg_file.empty()) write_text(options.svg_file, simulate::draw(schedule, about));
+  if (!options.json_file.empty()) gpusock::program::write_file(options.json_file, to_json(schedule));
+  if (!options.svg_file.empty()) gpusock::program::write_file(options.svg_file, simulate::draw(schedule, about));
   if (options.json_file == "-" || options.svg_file == "-") return gpusock::program::kSuccess;
   print(about + "\n");
   if (options.json_file.empty() && options.svg_file.empty() && !options.run) print(listing(schedule, counts));
