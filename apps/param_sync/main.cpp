@@ -2,6 +2,7 @@
 
 #include "tools/schedule_lab/commands/commands.hpp"
 #include "tools/schedule_lab/commands/prices.hpp"
+#include "checkpoint/checkpoint.hpp"
 #include "command_line/options.hpp"
 #include "plan/layer_schemes.hpp"
 #include "plan/plan.hpp"
@@ -78,7 +79,7 @@ Checkpoints checkpoints_of(const param_sync::Config& config) {
   Checkpoints found;
   std::error_code unknown;
   for (const auto& entry : std::filesystem::directory_iterator(config.checkpoint_folder, unknown)) {
-    if (entry.path().extension() == ".checkpoint") found[entry.path()] = entry.last_write_time(unknown);
+    if (entry.path().extension() == param_sync::kCheckpointSuffix) found[entry.path()] = entry.last_write_time(unknown);
   }
   return found;
 }

@@ -1,17 +1,22 @@
 #pragma once
-/// @file Checkpoints: what a node needs to go on from a step, in a file of its own.
+/// @file Checkpoints: what a node needs to go on from a step, in a safetensors file of its own.
 ///
 /// Each node writes all weights and its optimizer state, so that nodes need no common file system. A file is written
 /// under another name, brought to the disk and renamed: one with its final name is whole. The newest two of a rank are
 /// kept, because a node that is lost may lack the last one that the others have.
 
+#include "layout/layout.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
-#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace param_sync {
+
+inline constexpr const char* kCheckpointSuffix = ".safetensors";
 
 struct Checkpoint {
   std::uint64_t step = 0;       ///< steps that are done
@@ -23,7 +28,8 @@ struct Checkpoint {
 class CheckpointFiles {
  public:
   /// `settings`: what all nodes of a run share (Hello), by HelloField. Makes the folder where there is none.
-  CheckpointFiles(std::string folder, int rank, int nodes, std::span<const std::uint64_t> settings);
+  /// Throws where the folder has checkpoints of an earlier version.
+  CheckpointFiles(std::string folder, int rank, const Layout& layout, std::span<const std::uint64_t> settings);
 
   /// The newest step from which this rank can go on; 0 where there is none. Where the folder has other ranks' files as
   /// well, all ranks have that step. Throws where there is none but the folder has files of a run with other settings:
@@ -31,7 +37,7 @@ class CheckpointFiles {
   std::uint64_t latest() const;
 
   /// Throws also where the file is damaged (EBADMSG), or is of a run with other settings (EINVAL).
-  Checkpoint read(std::uint64_t step, std::size_t parameters) const;
+  Checkpoint read(std::uint64_t step) const;
 
   /// Writes a checkpoint and removes the ones before the last two.
   void write(const Checkpoint& checkpoint) const;
@@ -40,12 +46,12 @@ class CheckpointFiles {
   std::string path(int rank, std::uint64_t step) const;
   std::vector<std::uint64_t> steps_of(int rank) const;
   std::vector<std::uint64_t> common_steps() const;
-  void require_settings(const std::string& name, std::ifstream& file, std::uint64_t version, std::uint64_t count) const;
+  void require_settings(const std::string& name, const nlohmann::json& about) const;
   [[noreturn]] void throw_damaged(const std::string& name, std::uint64_t step) const;
 
   std::string folder_;
   int rank_;
-  int nodes_;
+  Layout layout_;
   std::vector<std::uint64_t> settings_;
 };
 

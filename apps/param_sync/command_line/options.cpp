@@ -163,7 +163,7 @@ void add_process_options(Arguments& arguments, Config& config, Texts& texts) {
                  "Write what each node did when here, by layer and lane; opens in https://ui.perfetto.dev");
   arguments.number("--trace-steps", config.trace_steps, "Steps in the trace: the first ones", 1, kTraceStepsMax)
       .shown_default(std::to_string(config.trace_steps));
-  arguments.text("--save-weights", config.weights_file, "Write the final weights here, as 32-bit floats");
+  arguments.text("--save-weights", config.weights_file, "Write the final weights here, in a safetensors file");
   arguments.number("--control-fd", config.control_fd, "How a cluster talks to its nodes", 0, kDescriptorMax).hidden();
 }
 

@@ -337,8 +337,4 @@ void RunReport::write_files() const {
   gpusock::program::write_file(config.series_file, text);
 }
 
-void write_weights(const std::string& file, const std::vector<float>& weights) {
-  gpusock::program::write_file(file, {reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)});
-}
-
 }  // namespace param_sync

@@ -84,7 +84,4 @@ NodeReport node_report_from(const nlohmann::json& json);
 /// diverged.
 double number_from(const nlohmann::json& json);
 
-/// Writes raw little-endian floats. Throws gpusock::Error where it cannot.
-void write_weights(const std::string& file, const std::vector<float>& weights);
-
 }  // namespace param_sync

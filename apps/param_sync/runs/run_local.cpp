@@ -1,5 +1,6 @@
 #include "runs/runs.hpp"
 
+#include "checkpoint/safetensors.hpp"
 #include "plan/plan.hpp"
 #include "report/progress.hpp"
 #include "training/serial.hpp"
@@ -183,8 +184,9 @@ int run_in_process(const Config& config) {
   }
   gpusock::program::unblock_stop_signals();
   if (tell_failures(run.failures)) return 1;
-  if (!config.weights_file.empty()) write_weights(config.weights_file, run.weights);
-  return tell_results({config, Plan::make(config, data).layout, device_name(), run.reports});
+  const Layout layout = Plan::make(config, data).layout;
+  if (!config.weights_file.empty()) safetensors::write_weights(config.weights_file, layout, run.weights);
+  return tell_results({config, layout, device_name(), run.reports});
 }
 
 int run_serial(const Config& config) {
@@ -198,8 +200,9 @@ int run_serial(const Config& config) {
         config, data, [&](const Progress& now) { line.show(now); }, stop);
   }();
   gpusock::program::unblock_stop_signals();
-  if (!config.weights_file.empty()) write_weights(config.weights_file, result.weights);
-  return tell_results({config, Plan::make(config, data).layout, device_name(), {result.report}});
+  const Layout layout = Plan::make(config, data).layout;
+  if (!config.weights_file.empty()) safetensors::write_weights(config.weights_file, layout, result.weights);
+  return tell_results({config, layout, device_name(), {result.report}});
 }
 
 }  // namespace param_sync

@@ -1,6 +1,7 @@
 #include "runs/runs.hpp"
 
 #include "bootstrap/bootstrap.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "plan/plan.hpp"
 #include "report/progress.hpp"
 #include "runs/control.hpp"
@@ -78,7 +79,10 @@ int train_and_report(const Config& config, ProcessChannel& control, std::atomic<
   const Trained trained = train_controlled(config, data, control, stopped_by);
   if (stopped_by != 0) throw Interrupted();
   gpusock::program::unblock_stop_signals();
-  if (config.rank == 0 && !config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
+  if (config.rank == 0 && !config.weights_file.empty()) {
+    safetensors::write_weights(config.weights_file, make_layout(layer_widths(config, data), config.nodes),
+                               trained.weights);
+  }
   control.send({{"report", to_json(trained.report)},
                 {"trace", to_json(trained.report.trace)},
                 {"widths", layer_widths(config, data)}});
@@ -142,8 +146,9 @@ Trained train_launched(Config& config, const Dataset& data) {
 /// From here on signals end the process: the reader of its output may keep it waiting.
 int tell_own_results(const Config& config, const Dataset& data, const Trained& trained) {
   gpusock::program::unblock_stop_signals();
-  if (!config.weights_file.empty()) write_weights(config.weights_file, trained.weights);
-  return tell_results({config, Plan::make(config, data).layout, device_name(), {trained.report}});
+  const Layout layout = Plan::make(config, data).layout;
+  if (!config.weights_file.empty()) safetensors::write_weights(config.weights_file, layout, trained.weights);
+  return tell_results({config, layout, device_name(), {trained.report}});
 }
 
 int run_by_hand(const Config& config) {

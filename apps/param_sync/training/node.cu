@@ -83,7 +83,7 @@ Node::Impl::Impl(const Config& run, const Dataset& dataset, LossObserver loss_ob
   for (std::size_t peer = 0; peer < heard.size(); ++peer) heard[peer] = kNothingSaid;
   if (!config.checkpoint_folder.empty()) {
     const NodeHello settings = hello();
-    checkpoints.emplace(config.checkpoint_folder, config.rank, config.nodes, settings.value);
+    checkpoints.emplace(config.checkpoint_folder, config.rank, plan.layout, settings.value);
     if (!config.resume.empty()) resume();
   }
   prepare_residents();
@@ -151,7 +151,7 @@ NodeHello Node::Impl::hello() const {
 void Node::Impl::resume() {
   const std::uint64_t step = config.resume == "latest" ? checkpoints->latest() : std::stoull(config.resume);
   if (step == 0) return;
-  const Checkpoint checkpoint = checkpoints->read(step, plan.layout.parameters());
+  const Checkpoint checkpoint = checkpoints->read(step);
   memory.weights.copy_in(checkpoint.weights);
   memory.velocity.copy_in(checkpoint.velocity);
   first_step = step;

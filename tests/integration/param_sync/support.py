@@ -1,6 +1,7 @@
 """What the tests of param_sync share: a small data set, running the program, addresses that nobody else uses."""
 import contextlib
 import json
+import math
 import os
 import pathlib
 import random
@@ -47,6 +48,21 @@ class SmallData:
 DATA = SmallData()
 SMALL = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "2"]
 ENDLESS = ["--data", str(DATA.folder), "--hidden", "16,8", "--batch", "10", "--epochs", "10000"]
+
+
+def read_safetensors(file):
+    """The tensors of a safetensors file, each a tuple of floats, and its metadata."""
+    whole = pathlib.Path(file).read_bytes()
+    length, = struct.unpack_from("<Q", whole)
+    header, data = json.loads(whole[8:8 + length]), whole[8 + length:]
+    about, end, tensors = header.pop("__metadata__"), 0, {}
+    for name, tensor in sorted(header.items(), key=lambda entry: entry[1]["data_offsets"]):
+        begin, stop = tensor["data_offsets"]
+        count = math.prod(tensor["shape"])
+        assert (begin, stop, tensor["dtype"]) == (end, begin + 4 * count, "F32"), (name, tensor)  # no hole, no overlap
+        tensors[name], end = struct.unpack(f"<{count}f", data[begin:stop]), stop
+    assert end == len(data) and length % 8 == 0
+    return tensors, about
 
 
 def start(*arguments, before=(), stdout=subprocess.PIPE, **more):

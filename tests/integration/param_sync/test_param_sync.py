@@ -14,6 +14,7 @@ import tempfile
 import time
 import unittest
 import unittest.mock
+import zlib
 
 import support
 from support import DEVICE, ENDLESS, LINKS_BETWEEN_PROCESSES, SANITIZED, SMALL, results, run, start
@@ -28,6 +29,11 @@ SCHEMES = ("ps:even", "ring")
 OTHERS_IN_RANK_ORDER = ("chain", "ps", "mesh", "byteps")
 # All nodes' gradients are made of their factors, in the order of ranks; and layers with schemes of their own.
 SCHEMES_OF_FACTORS = ("sfb", "adam-fc", "sfb,ps:even,adam-fc")
+
+
+# The tensors of SMALL's model, and how many numbers each has.
+LAYERS_OF_SMALL = {"layers.0.weight": 36 * 16, "layers.0.bias": 16, "layers.1.weight": 16 * 8, "layers.1.bias": 8, "layers.2.weight": 8 * 3,
+                   "layers.2.bias": 3}
 
 
 class Modes(unittest.TestCase):
@@ -273,8 +279,10 @@ class Modes(unittest.TestCase):
             for file in files:
                 self.assertEqual(run(*SMALL, "--nodes", 2, f"--{file.name}", "--save-weights", file)[0], 0)
             first, second = (file.read_bytes() for file in files)
-            self.assertEqual(len(first), 4 * (37 * 16 + 17 * 8 + 9 * 3))
             self.assertEqual(first, second)
+            tensors, about = support.read_safetensors(files[0])
+            self.assertEqual({name: len(values) for name, values in tensors.items()}, LAYERS_OF_SMALL)
+            self.assertEqual(list(about), ["crc32"])
 
     @needs_processes
     def test_nodes_started_by_hand_equal_serial(self):
@@ -600,7 +608,7 @@ class Checkpoints(Runs):
         return [*SMALL, "--nodes", 2, "--checkpoint", self.folder, "--every", every, *more]
 
     def steps_of(self, rank):
-        return sorted(int(file.stem.split("-")[-1]) for file in self.folder.glob(f"rank-{rank}-step-*.checkpoint"))
+        return sorted(int(file.stem.split("-")[-1]) for file in self.folder.glob(f"rank-{rank}-step-*.safetensors"))
 
     def train(self, *more):
         """The weights of a run that has left checkpoints."""
@@ -643,7 +651,7 @@ class Checkpoints(Runs):
     @needs_processes
     def test_processes_resume_at_the_last_step_that_all_nodes_have(self):
         weights = self.train("--scheme", "ps:even")
-        (self.folder / "rank-1-step-56.checkpoint").unlink()  # as where it was lost before it had written
+        (self.folder / "rank-1-step-56.safetensors").unlink()  # as where it was lost before it had written
         report = results(*self.arguments("--scheme", "ps:even", "--resume", "latest"))
         self.assertEqual((report["weights_hash"], report["first_step"]), (weights, 49))
 
@@ -671,8 +679,8 @@ class Checkpoints(Runs):
         self.train()
         self.assertIn("another --seed", self.refusal("--seed", 2, "--resume", "latest"))
         self.assertIn("another --scheme", self.refusal("--scheme", "ps", "--resume", "latest"))
-        self.assertIn("step-50.checkpoint: No such file", self.refusal("--resume", 50))
-        file = self.folder / "rank-1-step-56.checkpoint"
+        self.assertIn("step-50.safetensors: No such file", self.refusal("--resume", 50))
+        file = self.folder / "rank-1-step-56.safetensors"
         whole = file.read_bytes()
         for damaged in (whole[:-1], whole + b"x", whole[:200] + bytes([whole[200] ^ 1]) + whole[201:], b"", b"checkpoint"):
             file.write_bytes(damaged)
@@ -683,6 +691,21 @@ class Checkpoints(Runs):
         for misuse in (["--resume", "latest"], ["--every", 100], ["--serial", "--checkpoint", self.folder],
                        ["--checkpoint", self.folder, "--resume", "soon"], ["--checkpoint", self.folder, "--every", 0]):
             self.assertEqual(run(*SMALL, *misuse)[0], 2, misuse)
+
+    def test_a_checkpoint_is_read_as_any_safetensors_file(self):
+        """As PyTorch does, with names, shapes and types; its weights are those of a run that ends with its step."""
+        run_of_one_epoch = [*SMALL, "--nodes", 2, "--in-process", "--epochs", 1]
+        weights_file = self.folder / "weights"
+        steps = results(*run_of_one_epoch, "--save-weights", weights_file)["steps"]
+        results(*self.arguments("--in-process", every=steps))
+        file = self.folder / f"rank-1-step-{steps}.safetensors"
+        tensors, about = support.read_safetensors(file)
+        self.assertEqual({name: len(values) for name, values in tensors.items()},
+                         {prefix + name: values for prefix in ("", "velocity.") for name, values in LAYERS_OF_SMALL.items()})
+        self.assertEqual({name: tensors[name] for name in LAYERS_OF_SMALL}, support.read_safetensors(weights_file)[0])
+        self.assertEqual((about["rank"], about["step"], about["nodes"]), ("1", str(steps), "2"))
+        whole = file.read_bytes()
+        self.assertEqual(about["crc32"], f"{zlib.crc32(whole.replace(about['crc32'].encode(), b'0' * 8, 1)):08x}")
 
     def test_latest_begins_anew_where_there_is_no_checkpoint(self):
         self.assertEqual(results(*self.arguments("--in-process", "--resume", "latest"))["first_step"], 0)

@@ -1,0 +1,93 @@
+#include "checkpoint/safetensors.hpp"
+
+#include "program/run.hpp"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+namespace param_sync::safetensors {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr std::uint64_t kHeaderBytesMax = 16 << 10;  // ours has less than half of that
+constexpr const char* kMetadata = "__metadata__";
+constexpr std::string_view kBeforeCrc = R"("crc32":")";
+constexpr const char* kNoCrc = "00000000";
+
+unsigned long crc_of(const void* data, std::size_t bytes, unsigned long before) {
+  return crc32_z(before, static_cast<const Bytef*>(data), bytes);
+}
+
+/// Puts eight digits where the header has its CRC-32. Returns those that were there, or nothing if it has none.
+std::string exchange_crc(std::string& header, const std::string& digits) {
+  const std::size_t found = header.find(kBeforeCrc), at = found + kBeforeCrc.size();
+  if (found == std::string::npos || at + digits.size() > header.size()) return "";
+  std::string before = header.substr(at, digits.size());
+  header.replace(at, digits.size(), digits);
+  return before;
+}
+
+}  // namespace
+
+std::string start_of(const Layout& layout, std::span<const Numbers> numbers, json about) {
+  about["crc32"] = kNoCrc;
+  json header = {{kMetadata, std::move(about)}};  // comes first: names are sorted
+  std::uint64_t end = 0;
+  const auto add = [&](const std::string& name, const json& shape, std::uint64_t values) {
+    const std::uint64_t begin = std::exchange(end, end + values * sizeof(float));
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, end}}};
+  };
+  for (const Numbers& one : numbers) {
+    for (int i = 0; i < layout.layers; ++i) {
+      const LayerShape& layer = layout.layer[i];
+      const std::string name = fmt::format("{}layers.{}.", one.prefix, i);
+      add(name + "weight", {layer.inputs, layer.outputs}, std::uint64_t{layer.inputs} * layer.outputs);
+      add(name + "bias", json::array({layer.outputs}), layer.outputs);
+    }
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the tensors
+  const std::uint64_t length = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&length), sizeof length);
+  unsigned long crc = crc_of(text.data(), text.size(), 0);
+  for (const Numbers& one : numbers) crc = crc_of(one.values.data(), one.values.size_bytes(), crc);
+  exchange_crc(text, fmt::format("{:08x}", crc));
+  return text;
+}
+
+json read_metadata(std::ifstream& file) {
+  std::uint64_t length = 0;
+  if (!file.read(reinterpret_cast<char*>(&length), sizeof length) || length > kHeaderBytesMax) return nullptr;
+  std::string header(sizeof length + length, '\0');
+  if (!file.seekg(0) || !file.read(header.data(), static_cast<std::streamsize>(header.size()))) return nullptr;
+  const std::string told = exchange_crc(header, kNoCrc);
+  unsigned long crc = crc_of(header.data(), header.size(), 0);
+  std::array<char, 64 << 10> part;
+  while (file.read(part.data(), part.size()) || file.gcount() > 0) {
+    crc = crc_of(part.data(), static_cast<std::size_t>(file.gcount()), crc);
+  }
+  if (file.bad() || told != fmt::format("{:08x}", crc)) return nullptr;
+  file.clear();
+  file.seekg(static_cast<std::streamoff>(header.size()));
+  json parsed = json::parse(header.begin() + sizeof length, header.end(), nullptr, false);
+  return parsed.is_object() ? std::move(parsed[kMetadata]) : json();
+}
+
+void write_weights(const std::string& file, const Layout& layout, const std::vector<float>& weights) {
+  const Numbers numbers{"", weights};
+  gpusock::program::write_file(
+      file, start_of(layout, {&numbers, 1}, json::object())
+                .append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float)));
+}
+
+}  // namespace param_sync::safetensors
