@@ -1,140 +1,98 @@
 #include "param_sync/schedule/packing.hpp"
 
-#include "param_sync/schedule/arborescence.hpp"
-#include "param_sync/schedule/growing.hpp"
-#include "param_sync/schedule/schedule.hpp"
-
 #include <algorithm>
-#include <random>
+#include <cmath>
 #include <utility>
 
 namespace param_sync::schedule {
 namespace {
 
-constexpr double kWantedShare = 0.995;  // of the bound
-constexpr double kGoodShare = 0.99;
-constexpr double kGrownShare = 0.992;
-constexpr double kWorkMax = 1e8;  // multiplications; a step takes as many as the square of the number of arcs
-constexpr double kStepsMax = 20000;
-constexpr double kTiny = 1e-9;
+constexpr double kUnits = 1 << 14;  // of the bound, in which bandwidths are counted
+constexpr double kWantedShare = 0.992;
+constexpr double kNarrower = 0.8;         // the next width that is tried; half of it leaves trees of ever smaller ones
+constexpr std::size_t kTreesAlways = 16;  // of few links, too
 
-/// The linear program: trees' bandwidths, their sum as large as possible, so that no arc carries more than it can.
-/// There are too many trees to list; the simplex method asks for one that would help: the cheapest, where arcs cost
-/// what their bandwidth is worth now. (Column generation.)
-class Program {
+constexpr std::size_t index_of(int index) { return static_cast<std::size_t>(index); }
+
+/// What each direction of the links can carry beside the trees that were grown so far.
+class Growth {
  public:
-  explicit Program(const Topology& topology);
-
-  /// True if there was something to improve.
-  bool improve();
-  double sum() const;
-  /// With many arcs a step takes long, and too many steps would be needed.
-  int steps_max() const {
-    const auto size = static_cast<double>(size_);
-    return static_cast<int>(std::min(kStepsMax, kWorkMax / (size * size)));
+  explicit Growth(const Topology& topology)
+      : nodes_(topology.nodes()),
+        neighbours_(index_of(nodes_)),
+        rest_(index_of(nodes_), std::vector<double>(index_of(nodes_))) {
+    for (const Link& link : topology.links()) {
+      rest_[index_of(link.a)][index_of(link.b)] = rest_[index_of(link.b)][index_of(link.a)] = link.bandwidth;
+      neighbours_[index_of(link.a)].push_back(link.b);
+      neighbours_[index_of(link.b)].push_back(link.a);
+    }
   }
-  std::vector<PackedTree> trees() const;
+
+  double widest() const {
+    double widest = 0;
+    for (const auto& row : rest_) widest = std::max(widest, *std::max_element(row.begin(), row.end()));
+    return widest;
+  }
+
+  /// Grows a tree that takes `width` of each of its arcs and leaves the root paths of `left` - `width` to each other
+  /// node; there are such of `left` before. Empty, and nothing is taken, where it finds none. (Lovász, 1976: an arc may
+  /// be taken if what the tree has left still gives paths of `left` from the root and the arc's start to its end.)
+  Tree grow(double width, double left) {
+    const auto before = rest_;
+    Tree tree(index_of(nodes_), kNobody);
+    std::vector<int> reached{0};
+    for (std::size_t i = 0; i < reached.size(); ++i) {  // nearest to the root first: flat trees take fewer rounds
+      const int from = reached[i];
+      for (const int to : neighbours_[index_of(from)]) {
+        if (to == 0 || tree[index_of(to)] != kNobody || rest_[index_of(from)][index_of(to)] < width) continue;
+        if (!has_flow(from, to, left)) continue;  // later arcs only take more: it would be refused again
+        rest_[index_of(from)][index_of(to)] -= width;
+        tree[index_of(to)] = from;
+        reached.push_back(to);
+      }
+    }
+    if (reached.size() == index_of(nodes_)) return tree;
+    rest_ = before;
+    return {};
+  }
 
  private:
-  struct Column {
-    std::vector<int> arcs;  // of a tree; empty: what an arc has left
-    int slack_of = kNobody;
-  };
-  void pivot(const Column& column);
-  std::vector<double> direction(const Column& column) const;
-
-  int nodes_;
-  std::vector<Arc> arcs_;
-  std::size_t size_ = 0;
-  std::vector<std::vector<double>> inverse_;  // of the basis
-  std::vector<Column> basis_;
-  std::vector<double> values_;
-};
-
-Program::Program(const Topology& topology) : nodes_(topology.nodes()) {
-  std::minstd_rand random;  // Capacities differ a little: equal ones would let the method go on for long without
-                            // getting better.
-  for (const Link& link : topology.links()) {
-    for (const auto& [from, to] : {std::pair{link.a, link.b}, std::pair{link.b, link.a}}) {
-      arcs_.push_back({from, to, 0});
-      values_.push_back(link.bandwidth *
-                        (1 - 1e-3 * static_cast<double>(random()) / static_cast<double>(random.max())));
+  /// True if the root and `from` together have paths of `wanted` to `to`.
+  bool has_flow(int from, int to, double wanted) const {
+    auto rest = rest_;
+    const double enough = wanted * (1 - 1e-9);
+    for (double flow = 0; flow < enough;) {
+      std::vector<int> came_from(index_of(nodes_), kNobody), queue{0};
+      came_from[0] = 0;
+      if (from != 0) {
+        came_from[index_of(from)] = from;
+        queue.push_back(from);
+      }
+      for (std::size_t i = 0; i < queue.size() && came_from[index_of(to)] == kNobody; ++i) {
+        for (const int next : neighbours_[index_of(queue[i])]) {
+          if (came_from[index_of(next)] != kNobody || rest[index_of(queue[i])][index_of(next)] <= wanted * 1e-12)
+            continue;
+          came_from[index_of(next)] = queue[i];
+          queue.push_back(next);
+        }
+      }
+      if (came_from[index_of(to)] == kNobody) return false;
+      double part = wanted - flow;
+      for (int node = to; came_from[index_of(node)] != node; node = came_from[index_of(node)])
+        part = std::min(part, rest[index_of(came_from[index_of(node)])][index_of(node)]);
+      for (int node = to; came_from[index_of(node)] != node; node = came_from[index_of(node)]) {
+        rest[index_of(came_from[index_of(node)])][index_of(node)] -= part;
+        rest[index_of(node)][index_of(came_from[index_of(node)])] += part;
+      }
+      flow += part;
     }
-  }
-  size_ = arcs_.size();
-  inverse_.assign(size_, std::vector<double>(size_));
-  for (std::size_t i = 0; i < size_; ++i) {
-    inverse_[i][i] = 1;
-    basis_.push_back({{}, static_cast<int>(i)});
-  }
-}
-
-double Program::sum() const {
-  double sum = 0;
-  for (std::size_t i = 0; i < size_; ++i) sum += basis_[i].arcs.empty() ? 0 : values_[i];
-  return sum;
-}
-
-std::vector<double> Program::direction(const Column& column) const {
-  std::vector<double> result(size_);
-  for (std::size_t row = 0; row < size_; ++row) {
-    if (column.slack_of != kNobody) result[row] = inverse_[row][static_cast<std::size_t>(column.slack_of)];
-    for (const int arc : column.arcs) result[row] += inverse_[row][static_cast<std::size_t>(arc)];
-  }
-  return result;
-}
-
-void Program::pivot(const Column& column) {
-  const std::vector<double> change = direction(column);
-  std::size_t leaves = size_;
-  for (std::size_t row = 0; row < size_; ++row) {
-    if (change[row] <= kTiny) continue;
-    if (leaves == size_ || values_[row] * change[leaves] < values_[leaves] * change[row]) leaves = row;
-  }
-  if (leaves == size_) throw Error("packing trees: a tree without a limit");  // every tree uses arcs, which have one
-  const double step = std::max(0.0, values_[leaves] / change[leaves]);
-  for (double& entry : inverse_[leaves]) entry /= change[leaves];
-  for (std::size_t row = 0; row < size_; ++row) {
-    if (row == leaves || change[row] == 0) continue;
-    values_[row] -= step * change[row];
-    for (std::size_t i = 0; i < size_; ++i) inverse_[row][i] -= change[row] * inverse_[leaves][i];
-  }
-  values_[leaves] = step;
-  basis_[leaves] = column;
-}
-
-bool Program::improve() {
-  for (std::size_t arc = 0; arc < size_; ++arc) {
-    arcs_[arc].cost = 0;
-    for (std::size_t row = 0; row < size_; ++row) arcs_[arc].cost += basis_[row].arcs.empty() ? 0 : inverse_[row][arc];
-  }
-  const auto cheapest = std::min_element(arcs_.begin(), arcs_.end(),
-                                         [](const Arc& a, const Arc& b) { return a.cost < b.cost; });
-  if (cheapest->cost < -kTiny) {
-    pivot({{}, static_cast<int>(cheapest - arcs_.begin())});
     return true;
   }
-  Column tree{cheapest_tree(nodes_, 0, arcs_), kNobody};
-  double cost = 0;
-  for (const int arc : tree.arcs) cost += arcs_[static_cast<std::size_t>(arc)].cost;
-  if (cost > 1 - kTiny) return false;
-  pivot(tree);
-  return true;
-}
 
-std::vector<PackedTree> Program::trees() const {
-  std::vector<PackedTree> all;
-  for (std::size_t row = 0; row < size_; ++row) {
-    if (basis_[row].arcs.empty() || values_[row] <= kTiny) continue;
-    PackedTree packed{Tree(static_cast<std::size_t>(nodes_), kNobody), values_[row]};
-    for (const int index : basis_[row].arcs) {
-      const Arc& arc = arcs_[static_cast<std::size_t>(index)];
-      packed.tree[static_cast<std::size_t>(arc.to)] = arc.from;
-    }
-    all.push_back(std::move(packed));
-  }
-  return all;
-}
+  int nodes_;
+  std::vector<std::vector<int>> neighbours_;
+  std::vector<std::vector<double>> rest_;
+};
 
 }  // namespace
 
@@ -146,14 +104,28 @@ double bandwidth_of(const std::vector<PackedTree>& trees) {
 
 std::vector<PackedTree> pack_trees(const Topology& topology) {
   if (topology.nodes() == 1) return {{Tree{kNobody}, 0}};
-  const double bound = topology.min_cut();
-  Program program(topology);
-  for (int step = 0; step < program.steps_max() && program.sum() < kWantedShare * bound; ++step) {
-    if (!program.improve()) break;
+  const double bound = topology.min_cut(), unit = bound / kUnits;
+  const std::size_t trees_max = std::max(kTreesAlways, 2 * topology.links().size());
+  std::vector<Link> links = topology.links();  // in whole units: then there is always a tree of one unit
+  for (Link& link : links) link.bandwidth = std::floor(std::min(link.bandwidth, bound) / unit);
+  const Topology whole(topology.nodes(), links);
+  Growth growth(whole);
+  std::vector<PackedTree> trees;
+  double left = whole.min_cut();
+  const double enough = left - kWantedShare * kUnits;
+  for (double width = left; left > std::max(0.0, enough) && trees.size() < trees_max;) {
+    width = std::min(width, growth.widest());
+    Tree tree = growth.grow(width, left);
+    if (tree.empty()) {
+      if (width <= 1) break;
+      width = std::floor(width * kNarrower);
+      continue;
+    }
+    left -= width;
+    trees.push_back({std::move(tree), width * unit});
+    width = left;
   }
-  if (program.sum() >= kGoodShare * bound) return program.trees();
-  const std::vector<PackedTree> grown = grow_trees(topology, kGrownShare);
-  return bandwidth_of(grown) > program.sum() ? grown : program.trees();
+  return trees;
 }
 
 }  // namespace param_sync::schedule

@@ -15,7 +15,7 @@ struct PackedTree {
 
 /// Trees with node 0 as their root that fit the topology's links. Their bandwidths add up to at least 98 % of its
 /// min_cut() (Edmonds, 1973: trees that reach it exist), and in nearly all cases to 99 %. At most as many as there are
-/// directions of links. Bounded in time.
+/// directions of links, or 16. They are grown one after the other, the widest first (Lovász, 1976).
 std::vector<PackedTree> pack_trees(const Topology& topology);
 
 /// The sum, GB/s.

@@ -1,7 +1,6 @@
 // Spanning trees packed over a topology.
 #include "topologies.hpp"
 
-#include "param_sync/schedule/arborescence.hpp"
 #include "param_sync/schedule/check.hpp"
 #include "param_sync/schedule/generators.hpp"
 #include "param_sync/schedule/packing.hpp"
@@ -41,51 +40,6 @@ TEST(Topology, MinCutIsTheLeastOfAllCuts) {
     EXPECT_DOUBLE_EQ(topology.min_cut(), cut_by_trying(topology)) << seed;
   }
   EXPECT_EQ(ring_topology(1).min_cut(), 0);
-}
-
-TEST(Topology, TheCheapestTreeIsTheCheapestOfAll) {
-  std::mt19937 random(1);
-  for (int run = 0; run < 300; ++run) {
-    const int nodes = 2 + run % 4;
-    std::vector<Arc> arcs;
-    for (int a = 0; a < nodes; ++a) {
-      for (int b = 0; b < nodes; ++b) {
-        if (a != b && (a == 0 || random() % 4 != 0)) arcs.push_back({a, b, static_cast<double>(random() % 20)});
-      }
-    }
-    // All choices of one arc into each node but the root that reach all nodes.
-    double least = std::numeric_limits<double>::infinity();
-    std::vector<std::vector<int>> into(static_cast<std::size_t>(nodes));
-    for (int i = 0; i < static_cast<int>(arcs.size()); ++i)
-      into[static_cast<std::size_t>(arcs[static_cast<std::size_t>(i)].to)].push_back(i);
-    std::vector<std::size_t> choice(static_cast<std::size_t>(nodes));
-    for (bool more = true; more;) {
-      double cost = 0;
-      bool tree = true;
-      for (int node = 1; node < nodes; ++node) {
-        int at = node, steps = 0;
-        for (; at != 0 && steps <= nodes; ++steps) {
-          at = arcs[static_cast<std::size_t>(into[static_cast<std::size_t>(at)][choice[static_cast<std::size_t>(at)]])]
-                   .from;
-        }
-        tree = tree && at == 0;
-        cost +=
-            arcs[static_cast<std::size_t>(into[static_cast<std::size_t>(node)][choice[static_cast<std::size_t>(node)]])]
-                .cost;
-      }
-      if (tree) least = std::min(least, cost);
-      more = false;
-      for (std::size_t node = 1; node < choice.size() && !more; ++node) {
-        more = ++choice[node] < into[node].size();
-        if (!more) choice[node] = 0;
-      }
-    }
-    double cost = 0;
-    const std::vector<int> tree = cheapest_tree(nodes, 0, arcs);
-    for (const int arc : tree) cost += arcs[static_cast<std::size_t>(arc)].cost;
-    EXPECT_EQ(tree.size(), static_cast<std::size_t>(nodes - 1));
-    EXPECT_EQ(cost, least) << run;
-  }
 }
 
 /// How fast the schedule's broadcast is, where links are the only limit: chunks over the time of the busiest link.
@@ -157,6 +111,19 @@ TEST(Blink, ReachesTheBoundOnUnevenTopologies) {
   }
 }
 
+/// Few trees are enough where each is about as wide as it can be. (Where failing widths were halved, some of these
+/// topologies had less, one of them 66 %.)
+TEST(Blink, ReachesTheBoundWithFewTrees) {
+  for (unsigned seed = 0; seed < (kFew ? 60 : 1000); ++seed) {
+    const int nodes = 2 + static_cast<int>(seed % 23), more = static_cast<int>(seed * 7 % 61);
+    if (kFew && nodes + more > 30) continue;
+    const Topology topology = random_topology(nodes, more, seed);
+    const std::vector<PackedTree> trees = pack_trees(topology);
+    EXPECT_GE(bandwidth_of(trees), 0.99 * topology.min_cut()) << "seed " << seed;
+    EXPECT_LE(trees.size(), 32U) << "seed " << seed;
+  }
+}
+
 TEST(Blink, ReachesTheBoundWhereAllNodesAreLinked) {
   for (const int nodes : {15, 16, 17, 32}) {
     if (kFew && nodes > 15) continue;
@@ -193,13 +160,13 @@ TEST(Blink, AnAllReduceHasTheShareOfTheBoundThatIsPromised) {
   for (unsigned seed = 0; seed < (kFew ? 6 : 60); ++seed) {
     const int size = static_cast<int>(seed % 14);
     shares.push_back(all_reduce_share(random_topology(3 + size, 4 + 2 * size, seed)));
-    EXPECT_GE(shares.back(), 0.4) << "seed " << seed;
+    EXPECT_GE(shares.back(), 0.45) << "seed " << seed;
   }
   std::sort(shares.begin(), shares.end());
   std::printf("least %.3f, tenth %.3f, median %.3f, most %.3f\n", shares.front(), shares[shares.size() / 10],
               shares[shares.size() / 2], shares.back());
   if (!kFew) {
-    EXPECT_GE(shares[shares.size() / 2], 0.65);
+    EXPECT_GE(shares[shares.size() / 2], 0.75);
   }
 }
 
