@@ -71,8 +71,7 @@ class SharedSeats : public ServerWords {
   GPUSOCK_FN_APART void hold(unsigned group) {
     if (count_ == 1 || held_ == group) return;
     TicketLock& lock = all_[group].lock;
-    TicketLock::Ticket ticket = lock.draw();
-    let_go();
+    TicketLock::Ticket ticket = held_ == kNone ? lock.draw() : all_[held_].lock.go_on_to(lock, number_drawn_);
     Wait wait(NetAccess::side(net_), Deadline::never(), false);
     while (!ticket.holds) {
       wait.turn();

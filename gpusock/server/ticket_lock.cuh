@@ -47,6 +47,12 @@ struct TicketLock {
     const bool last = number == ~std::uint32_t{0};
     Ref(word).fetch_add(last ? kOne - (kOne << 32) : kOne, ringbuf::kRelease);  // K3, pairs with K1, K2
   }
+  /// Of the holder: draws a number at the next lock, and only then gives back this one.
+  GPUSOCK_FN Ticket go_on_to(TicketLock& next, std::uint32_t number) {
+    const Ticket ticket = next.draw();
+    give_back(number);
+    return ticket;
+  }
   /// Of the holder: true if another group waits.
   GPUSOCK_FN bool is_awaited(std::uint32_t number) {
     const std::uint64_t now = Ref(word).load(ringbuf::kRelaxed);  // relaxed: who comes later is served later

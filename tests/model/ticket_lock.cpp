@@ -54,7 +54,7 @@ Case one_user_at_a_time(int users, std::uint32_t first) {
           {""}};
 }
 
-/// Each draws its number at the second lock before it gives back the first, as SharedSeats::hold().
+/// As two that tell (SharedSeats::hold()).
 Case all_locks_in_one_order() {
   return {"ticket_lock.two_come_to_two_locks_in_one_order",
           [](Run& run) {
@@ -67,8 +67,7 @@ Case all_locks_in_one_order() {
                 auto& [first, second] = server.groups;
                 const std::uint32_t number = hold(first);
                 first.use(i);
-                const TicketLock::Ticket ticket = second.lock.draw();
-                first.lock.give_back(number);
+                const TicketLock::Ticket ticket = first.lock.go_on_to(second.lock, number);
                 while (!ticket.holds && !second.lock.holds(ticket.number)) give_way();
                 second.use(i);
                 second.lock.give_back(ticket.number);
