@@ -76,12 +76,8 @@ std::uint64_t move_past_ring(const Group& group, const Side& side, Socket socket
     if (wanted.sends() ? check_sendable(side, socket, *slot) != 0 : !can_receive_past_ring(side, socket, *slot))
       return 0;
     const std::uint64_t moved = side.hooks->move_past_ring(side.hooks->self, table::slot_of(socket), wanted);
-    DeviceRef(wanted.sends() ? slot->tx_past_ring : slot->rx_past_ring)
-        .fetch_add(moved, ringbuf::kRelaxed);  // relaxed:
-                                               // a
-                                               // counter
-                                               // for
-                                               // people
+    auto& counter = wanted.sends() ? slot->tx_past_ring : slot->rx_past_ring;
+    DeviceRef(counter).fetch_add(moved, ringbuf::kRelaxed);  // relaxed: a counter for people
     return static_cast<std::int64_t>(moved);
   }));
 }
